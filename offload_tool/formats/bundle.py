@@ -1,0 +1,217 @@
+"""The binary bundle: code objects of one source, one after the other, behind a table.
+
+::
+
+    offset  size          field
+    ------  ------------  ---------------------------------------------------------
+    0       24            magic, ``__CLANG_OFFLOAD_BUNDLE__``
+    24      8             number of bundle entries N
+    32      24 + length   for each entry: code object offset (8), code object size (8),
+                          bundle entry ID length (8), bundle entry ID (no NUL)
+    ...                   zeros up to a multiple of the alignment, then a code object;
+                          N times, in the order of the table; nothing after the last
+
+Integers are little-endian and unsigned; offsets count from the beginning of the bundle.
+
+Source: the ClangOffloadBundler documentation ("Bundled Binary File Layout"); padding as
+clang-offload-bundler 22.1.8 writes it: an empty code object is aligned too, so a bundle
+whose last entry is empty ends in padding.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import FormatError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from offload_tool.files import StrPath
+
+__all__ = [
+    "MAGIC",
+    "Bundle",
+    "BundleEntry",
+    "BundleLayout",
+    "is_bundle",
+    "iter_bundles",
+    "plan_bundle",
+    "read_bundle",
+]
+
+MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
+_COUNT = struct.Struct("<Q")
+_ENTRY = struct.Struct("<QQQ")
+_HEADER_SIZE = len(MAGIC) + _COUNT.size
+_NOT_ZERO = re.compile(rb"[^\0]")
+
+
+@dataclass(frozen=True, slots=True)
+class BundleEntry:
+    """One row of the table: where a code object is, and for what it was compiled."""
+
+    id: str
+    """Bundle entry ID as stored (bytes that are no UTF-8 become surrogates)."""
+    offset: int
+    """Bytes from the beginning of the bundle."""
+    size: int
+    """Bytes; may be 0 (the host entry of a fat binary)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A bundle's table, read; the code objects stay where they are."""
+
+    entries: tuple[BundleEntry, ...]
+    offset: int
+    """Where the bundle begins in the data it was read from, in bytes."""
+    size: int
+    """Bytes from the magic to the end of the last code object."""
+
+    def image(self, data: memoryview, entry: BundleEntry) -> memoryview:
+        """Give the code object of `entry` as a slice of the `data` the bundle is in."""
+        start = self.offset + entry.offset
+        return data[start : start + entry.size]
+
+
+@dataclass(frozen=True, slots=True)
+class BundleLayout:
+    """What a bundle will look like: its header's bytes and where each code object goes."""
+
+    header: bytes
+    entries: tuple[BundleEntry, ...]
+    size: int
+
+
+def is_bundle(data: memoryview, offset: int = 0) -> bool:
+    """Tell whether a binary bundle's magic stands at `offset`."""
+    return data[offset : offset + len(MAGIC)] == MAGIC
+
+
+def plan_bundle(items: Iterable[tuple[str, int]], alignment: int = 1) -> BundleLayout:
+    """Lay out a bundle of (bundle entry ID, size in bytes) items, in their order.
+
+    Any alignment from 1 works, not only powers of two.
+
+    :raises UsageError: no items, an alignment below 1, or an ID given twice.
+    """
+    table = [(name, name.encode("utf-8", "surrogateescape"), size) for name, size in items]
+    if alignment < 1:
+        raise UsageError(f"bundle alignment must be at least 1, not {alignment}")
+    if not table:
+        raise UsageError("a bundle needs at least one entry")
+    name, count = Counter(name for name, _, _ in table).most_common(1)[0]
+    if count > 1:
+        raise UsageError(f"{count} entries have the bundle entry ID '{name}'; each must differ")
+
+    position = _HEADER_SIZE + sum(_ENTRY.size + len(raw) for _, raw, _ in table)
+    header = bytearray(MAGIC + _COUNT.pack(len(table)))
+    entries = []
+    for name, raw, size in table:
+        position += -position % alignment
+        header += _ENTRY.pack(position, size, len(raw)) + raw
+        entries.append(BundleEntry(name, position, size))
+        position += size
+    return BundleLayout(bytes(header), tuple(entries), position)
+
+
+def read_bundle(data: memoryview, offset: int = 0, *, path: StrPath | None = None) -> Bundle:
+    """Read the table of the bundle at `offset` of `data`; `path` is for messages only.
+
+    Every number is compared with the data before it is used, so neither time nor
+    memory depends on what a broken header claims.
+
+    :raises FormatError: no bundle is there, or its table contradicts the data.
+    """
+    return _TableReader(data, offset, path).read()
+
+
+def iter_bundles(
+    data: memoryview, start: int = 0, *, path: StrPath | None = None
+) -> Iterator[Bundle]:
+    """Read all bundles of `data` from `start` on; zeros may stand between and after them.
+
+    A linker makes such a sequence of the ``.hip_fatbin`` sections of several objects.
+    Each bundle is bounded by its own table; code objects are never searched for magic.
+
+    :raises FormatError: something that is neither a bundle nor zeros is found.
+    """
+    position = start
+    while found := _NOT_ZERO.search(data, position):
+        bundle = read_bundle(data, found.start(), path=path)
+        yield bundle
+        position = bundle.offset + bundle.size
+
+
+class _TableReader:
+    """Reads one table front to back; `position` is where the next field begins."""
+
+    def __init__(self, data: memoryview, offset: int, path: StrPath | None) -> None:
+        self.data = data
+        self.offset = offset
+        self.path = path
+        self.position = offset
+
+    def read(self) -> Bundle:
+        magic = bytes(self._take(len(MAGIC), "magic"))
+        if magic != MAGIC:
+            raise self._error(
+                self.offset, "magic", f"expected {MAGIC.decode()!r}, found {magic[:24]!r}"
+            )
+        count = self._read_count()
+        entries = [self._read_entry(index) for index in range(1, count + 1)]
+        header_size = self.position - self.offset
+        for index, entry in enumerate(entries, 1):
+            if entry.size and entry.offset < header_size:
+                raise self._error(
+                    self.offset,
+                    f"code object offset of entry {index}",
+                    f"expected at least {header_size} (the end of the table), found {entry.offset}",
+                )
+        end = max((entry.offset + entry.size for entry in entries), default=header_size)
+        return Bundle(tuple(entries), self.offset, max(end, header_size))
+
+    def _read_count(self) -> int:
+        start = self.position
+        (count,) = _COUNT.unpack(self._take(_COUNT.size, "number of bundle entries"))
+        room = (len(self.data) - self.position) // _ENTRY.size
+        if count > room:
+            raise self._error(
+                start,
+                "number of bundle entries",
+                f"expected at most {room} (what fits in the file), found {count}",
+            )
+        return int(count)
+
+    def _read_entry(self, index: int) -> BundleEntry:
+        start = self.position
+        offset, size, length = _ENTRY.unpack(self._take(_ENTRY.size, f"entry {index}"))
+        raw = bytes(self._take(length, f"bundle entry ID of entry {index}"))
+        available = len(self.data) - self.offset
+        if offset > available or size > available - offset:
+            raise self._error(
+                start,
+                f"entry {index} ({raw.decode('utf-8', 'replace')!r})",
+                f"expected a code object within {available} bytes, "
+                f"found offset {offset} and size {size}; the file may be cut short",
+            )
+        return BundleEntry(raw.decode("utf-8", "surrogateescape"), offset, size)
+
+    def _take(self, size: int, field: str) -> memoryview:
+        available = len(self.data) - self.position
+        if size > available:
+            raise self._error(
+                self.position,
+                field,
+                f"expected {size} bytes, found {max(available, 0)}; the file may be cut short",
+            )
+        self.position += size
+        return self.data[self.position - size : self.position]
+
+    def _error(self, offset: int, field: str, message: str) -> FormatError:
+        return FormatError(message, path=self.path, offset=offset, field=field)

@@ -1,0 +1,160 @@
+"""HIP's fat binary inside a host program: the section ``.hip_fatbin`` and its symbols.
+
+Every translation unit has a compilation unit ID (CUID), a text of the build's choice
+(``-cuid=X``). With H its hash, a host object compiled without device code looks for
+two symbols, which the object that embeds the bundle defines::
+
+    host object                               embedding object
+    ---------------------------------------   --------------------------------------
+    .hipFatBinSegment                         .hip_fatbin   (read-only, 4096-aligned)
+      __hip_fatbin_wrapper:                     __hip_fatbin_H:         <- hidden
+        magic, version,                           the bundle's bytes
+        pointer to __hip_fatbin_H   ------->  .bss
+        0                                       __hip_gpubin_handle_H:  <- hidden, weak
+    (clang 19: __hip_gpubin_handle_H) ----->      8 bytes
+    __hip_cuid_H  (defined in both host object and code objects)
+
+H is the first 8 bytes of MD5(X), read little-endian, in lower-case hex without leading
+zeros: X = ``13`` gives ``ea124c110e41cc5``. Source: clang 22.1.8 and 19.1.7, observed.
+
+The embedding object is an ELF64 relocatable file of 6 sections::
+
+    ELF header (64 bytes) | zeros to 4096 | bundle | symbols | strings | section headers
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+
+from offload_tool.errors import UsageError
+
+__all__ = [
+    "ALIGNMENT",
+    "SECTION",
+    "EmbeddingLayout",
+    "cuid_hash",
+    "cuid_symbol",
+    "fatbin_symbol",
+    "gpubin_handle_symbol",
+    "plan_embedding",
+]
+
+SECTION = ".hip_fatbin"
+ALIGNMENT = 4096
+
+# Host architecture (first field of the triple) -> ELF e_machine, e_flags. The flags of
+# riscv64 and loongarch64 are the double-float ABI of Linux; linkers refuse a mixture.
+_HOSTS = {
+    "x86_64": (62, 0),
+    "amd64": (62, 0),
+    "aarch64": (183, 0),
+    "powerpc64le": (21, 2),
+    "ppc64le": (21, 2),
+    "riscv64": (243, 0x5),
+    "loongarch64": (258, 0x43),
+}
+
+_EHDR = struct.Struct("<16sHHIQQQIHHHHHH")
+_SHDR = struct.Struct("<IIQQQQIIQQ")
+_SYM = struct.Struct("<IBBHQQ")
+_SHT_PROGBITS, _SHT_SYMTAB, _SHT_STRTAB, _SHT_NOBITS = 1, 2, 3, 8
+_SHF_WRITE, _SHF_ALLOC = 1, 2
+_STT_OBJECT = 1
+_STB_GLOBAL, _STB_WEAK = 1, 2
+_STV_HIDDEN = 2
+_HANDLE_SIZE = 8
+
+
+def cuid_hash(cuid: str) -> str:
+    """Give the hash that clang puts into symbol names for ``-cuid=<cuid>``."""
+    digest = hashlib.md5(cuid.encode(), usedforsecurity=False).digest()
+    return f"{int.from_bytes(digest[:8], 'little'):x}"
+
+
+def fatbin_symbol(cuid: str) -> str:
+    """Name the symbol at which the host object expects the bundle."""
+    return f"__hip_fatbin_{cuid_hash(cuid)}"
+
+
+def gpubin_handle_symbol(cuid: str) -> str:
+    """Name the variable in which older clangs' host objects keep the runtime's handle."""
+    return f"__hip_gpubin_handle_{cuid_hash(cuid)}"
+
+
+def cuid_symbol(cuid: str) -> str:
+    """Name the symbol that every object compiled with this CUID defines."""
+    return f"__hip_cuid_{cuid_hash(cuid)}"
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingLayout:
+    """An embedding object: `head`, then zeros up to `offset`, the bundle, then `tail`."""
+
+    head: bytes
+    offset: int
+    """Where the bundle's first byte goes, in bytes from the beginning of the file."""
+    tail: bytes
+
+
+def plan_embedding(cuid: str, size: int, host_triple: str) -> EmbeddingLayout:
+    """Lay out the object that embeds a bundle of `size` bytes for the host object of `cuid`.
+
+    :raises UsageError: the host architecture is not one that this package can write.
+    """
+    arch = host_triple.split("-", 1)[0]
+    if arch not in _HOSTS:
+        known = ", ".join(sorted(_HOSTS))
+        raise UsageError(f"cannot embed for host '{host_triple}': expected one of {known}")
+    machine, flags = _HOSTS[arch]
+
+    strings = _Strings()
+    symbols = _SYM.pack(0, 0, 0, 0, 0, 0)
+    symbols += _symbol(strings.add(fatbin_symbol(cuid)), _STB_GLOBAL, 1, size)
+    symbols += _symbol(strings.add(gpubin_handle_symbol(cuid)), _STB_WEAK, 2, _HANDLE_SIZE)
+
+    symbols_at = _align(ALIGNMENT + size, 8)
+    names = [strings.add(name) for name in (SECTION, ".bss", ".note.GNU-stack", ".symtab")]
+    names.append(strings.add(".strtab"))
+    strings_at = symbols_at + len(symbols)
+    headers_at = _align(strings_at + len(strings.data), 8)
+
+    rows = [
+        (0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
+        (names[0], _SHT_PROGBITS, _SHF_ALLOC, 0, ALIGNMENT, size, 0, 0, ALIGNMENT, 0),
+        (names[1], _SHT_NOBITS, _SHF_ALLOC | _SHF_WRITE, 0, symbols_at, _HANDLE_SIZE, 0, 0, 8, 0),
+        (names[2], _SHT_PROGBITS, 0, 0, symbols_at, 0, 0, 0, 1, 0),
+        (names[3], _SHT_SYMTAB, 0, 0, symbols_at, len(symbols), 5, 1, 8, _SYM.size),
+        (names[4], _SHT_STRTAB, 0, 0, strings_at, len(strings.data), 0, 0, 1, 0),
+    ]
+    head = _EHDR.pack(
+        b"\x7fELF\x02\x01\x01".ljust(16, b"\0"),
+        *(1, machine, 1, 0, 0, headers_at, flags),
+        *(_EHDR.size, 0, 0, _SHDR.size, len(rows), len(rows) - 1),
+    )
+    tail = bytes(symbols_at - ALIGNMENT - size) + symbols + strings.data
+    tail += bytes(headers_at - strings_at - len(strings.data))
+    tail += b"".join(_SHDR.pack(*row) for row in rows)
+    return EmbeddingLayout(head, ALIGNMENT, tail)
+
+
+class _Strings:
+    """A string table under construction."""
+
+    def __init__(self) -> None:
+        self.data = b"\0"
+
+    def add(self, name: str) -> int:
+        """Append `name`; give its offset."""
+        offset = len(self.data)
+        self.data += name.encode() + b"\0"
+        return offset
+
+
+def _symbol(name: int, binding: int, section: int, size: int) -> bytes:
+    return _SYM.pack(name, binding << 4 | _STT_OBJECT, _STV_HIDDEN, section, 0, size)
+
+
+def _align(position: int, alignment: int) -> int:
+    return position + -position % alignment

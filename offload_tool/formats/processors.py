@@ -1,0 +1,177 @@
+"""The processors that device code is compiled for, as data.
+
+One row names a processor the way a target ID spells it, its family (which decides the
+triple), its alternative names, the target features that a target ID may set for it, and
+for AMD GPUs the number that marks its ELF code objects (EF_AMDGPU_MACH, the low byte of
+e_flags). A new GPU is one more row; its column of features is what
+``clang --offload-arch=NAME:FEATURE+`` accepts, its number what AMDGPUUsage lists.
+
+Sources: AMDGPUUsage (Processors, Target Features, ELF Header), and clang 22.1.8 and
+clang-offload-bundler 22.1.8, observed. The tests compare every row with both programs.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = [
+    "BUNDLER_NAMES",
+    "PROCESSORS",
+    "Processor",
+    "find_processor",
+    "nearest_names",
+    "processor_of_mach",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """A processor under its primary name.
+
+    `family` is ``amdgcn``, ``nvptx``, ``spirv``, or, for names that the tools know but
+    that are no GPU to compile for by target ID, ``intel`` and ``any``. `features` are
+    sorted. `covers` is not empty for the generic processors alone: the processors whose
+    devices can run their code. `mach` is None where no AMDGPU ELF number exists.
+    """
+
+    name: str
+    family: str
+    alternative_names: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    mach: int | None = None
+    covers: tuple[str, ...] = ()
+
+
+# name(=alternative names)  features  mach
+_AMDGPU = """
+gfx600=tahiti                       -               0x20
+gfx601=pitcairn,verde               -               0x21
+gfx602=hainan,oland                 -               0x3a
+gfx700=kaveri                       -               0x22
+gfx701=hawaii                       -               0x23
+gfx702                              -               0x24
+gfx703=kabini,mullins               -               0x25
+gfx704=bonaire                      -               0x26
+gfx705                              -               0x3b
+gfx801=carrizo                      xnack           0x28
+gfx802=iceland,tonga                -               0x29
+gfx803=fiji,polaris10,polaris11     -               0x2a
+gfx805=tongapro                     -               0x3c
+gfx810=stoney                       xnack           0x2b
+gfx900                              xnack           0x2c
+gfx902                              xnack           0x2d
+gfx904                              xnack           0x2e
+gfx906                              sramecc,xnack   0x2f
+gfx908                              sramecc,xnack   0x30
+gfx909                              xnack           0x31
+gfx90a                              sramecc,xnack   0x3f
+gfx90c                              xnack           0x32
+gfx942                              sramecc,xnack   0x4c
+gfx950                              sramecc,xnack   0x4f
+gfx1010                             xnack           0x33
+gfx1011                             xnack           0x34
+gfx1012                             xnack           0x35
+gfx1013                             xnack           0x42
+gfx1030                             -               0x36
+gfx1031                             -               0x37
+gfx1032                             -               0x38
+gfx1033                             -               0x39
+gfx1034                             -               0x3e
+gfx1035                             -               0x3d
+gfx1036                             -               0x45
+gfx1100                             -               0x41
+gfx1101                             -               0x46
+gfx1102                             -               0x47
+gfx1103                             -               0x44
+gfx1150                             -               0x43
+gfx1151                             -               0x4a
+gfx1152                             -               0x55
+gfx1153                             -               0x58
+gfx1200                             -               0x48
+gfx1201                             -               0x4e
+gfx1250                             -               0x49
+gfx1251                             -               0x5a
+"""
+
+# name  features  mach  the processors covered, without "gfx"
+_AMDGPU_GENERIC = """
+gfx9-generic     xnack          0x51  900,902,904,906,909,90c
+gfx9-4-generic   sramecc,xnack  0x5f  942,950
+gfx10-1-generic  xnack          0x52  1010,1011,1012,1013
+gfx10-3-generic  -              0x53  1030,1031,1032,1033,1034,1035,1036
+gfx11-generic    -              0x54  1100,1101,1102,1103,1150,1151,1152,1153
+gfx12-generic    -              0x59  1200,1201
+"""
+
+_NVPTX = """
+20 21 30 32 35 37 50 52 53 60 61 62 70 72 75 80 86 87 88 89 90 90a
+100 100a 101 101a 103 103a 110 110a 120 120a 121 121a
+"""
+
+# LLVM 22 can generate code for these, but its driver and its bundler do not know them.
+_NVPTX_BACKEND_ONLY = "100f 101f 103f 110f 120f 121f"
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return () if text == "-" else tuple(text.split(","))
+
+
+def _amdgpu_rows() -> Iterator[Processor]:
+    for line in _AMDGPU.strip().splitlines():
+        names, features, mach = line.split()
+        name, _, alternatives = names.partition("=")
+        yield Processor(name, "amdgcn", _list(alternatives or "-"), _list(features), int(mach, 16))
+    for line in _AMDGPU_GENERIC.strip().splitlines():
+        name, features, mach, covers = line.split()
+        covered = tuple(f"gfx{number}" for number in covers.split(","))
+        yield Processor(name, "amdgcn", (), _list(features), int(mach, 16), covered)
+
+
+def _rows() -> Iterator[Processor]:
+    yield from _amdgpu_rows()
+    yield Processor("amdgcnspirv", "spirv")
+    for number in (_NVPTX + _NVPTX_BACKEND_ONLY).split():
+        yield Processor(f"sm_{number}", "nvptx")
+    yield Processor("graniterapids", "intel")
+    yield Processor("bmg_g21", "intel")
+    yield Processor("generic", "any")
+
+
+PROCESSORS: Mapping[str, Processor] = MappingProxyType({row.name: row for row in _rows()})
+"""Every processor by its primary name."""
+
+BUNDLER_NAMES: frozenset[str] = frozenset(PROCESSORS) - {
+    f"sm_{number}" for number in _NVPTX_BACKEND_ONLY.split()
+}
+"""The names that clang-offload-bundler 22 keeps in a bundle entry ID.
+
+It silently replaces a target ID whose processor is not among these 91 by nothing, so
+alternative names and newer GPUs are lost there.
+"""
+
+_BY_ANY_NAME = {
+    name: row for row in PROCESSORS.values() for name in (row.name, *row.alternative_names)
+}
+_BY_MACH = {row.mach: row for row in PROCESSORS.values() if row.mach is not None}
+
+
+def find_processor(name: str) -> Processor | None:
+    """Find a processor by its primary or an alternative name, case-sensitive as in LLVM."""
+    return _BY_ANY_NAME.get(name)
+
+
+def processor_of_mach(mach: int) -> Processor | None:
+    """Find the AMD GPU whose code objects carry this EF_AMDGPU_MACH value in e_flags."""
+    return _BY_MACH.get(mach)
+
+
+def nearest_names(name: str, limit: int = 3) -> tuple[str, ...]:
+    """Give the known names most like `name`, best first, for an error message."""
+    known = [n for n, row in _BY_ANY_NAME.items() if row.family not in {"any", "intel"}]
+    return tuple(difflib.get_close_matches(name.lower(), known, n=limit, cutoff=0.7))

@@ -1,0 +1,25 @@
+"""SCons tool ``offload``: GPU offload builds with one node per target ID.
+
+SCons loads this file by its name, as the module ``offload``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from offload_tool.scons import builders, settings
+
+
+def generate(env: Any, **overrides: Any) -> None:
+    """Add the Offload builders and variables to a construction environment.
+
+    Nothing is searched for, run or printed here: a compiler is looked for when the
+    first node that needs one is declared.
+    """
+    settings.set_defaults(env, overrides)
+    builders.add_builders(env)
+
+
+def exists(env: Any) -> bool:  # noqa: ARG001 - the interface of SCons tools
+    """Tell SCons that the tool can be loaded; which compiler there is shows later."""
+    return True

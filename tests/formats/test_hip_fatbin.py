@@ -1,0 +1,71 @@
+"""The object that embeds a bundle, and the symbols by which host code finds it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offload_tool.errors import UsageError
+from offload_tool.formats.elf import read_elf
+from offload_tool.formats.hip_fatbin import (
+    cuid_hash,
+    cuid_symbol,
+    fatbin_symbol,
+    plan_embedding,
+)
+
+LINUX = "x86_64-unknown-linux-gnu"
+
+
+def embed(content: bytes, cuid: str = "13", triple: str = LINUX) -> bytes:
+    layout = plan_embedding(cuid, len(content), triple)
+    return layout.head + bytes(layout.offset - len(layout.head)) + content + layout.tail
+
+
+def test_cuid_hash() -> None:
+    """The hash is clang's: observed for -cuid=13 with clang 22.1.8."""
+    assert cuid_hash("13") == "ea124c110e41cc5"
+    assert fatbin_symbol("13") == "__hip_fatbin_ea124c110e41cc5"
+    assert cuid_symbol("13") == "__hip_cuid_ea124c110e41cc5"
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 4096, 10001])
+def test_content_is_in_the_section(size: int) -> None:
+    """The section holds the bundle's bytes exactly, on a page boundary."""
+    content = bytes(index % 251 for index in range(size))
+    data = memoryview(embed(content))
+    section = next(s for s in read_elf(data).sections if s.name == ".hip_fatbin")
+    assert section.offset % 4096 == 0
+    assert bytes(data[section.offset : section.offset + section.size]) == content
+
+
+def test_other_hosts() -> None:
+    """The object is one of the host's architecture; an unknown one is refused by name."""
+    arm = read_elf(memoryview(embed(b"x", triple="aarch64-unknown-linux-gnu")))
+    assert (arm.machine, arm.type) == (183, "ET_REL")
+    with pytest.raises(UsageError, match=r"sparc-sun-solaris.*expected one of aarch64, "):
+        plan_embedding("13", 1, "sparc-sun-solaris")
+
+
+@pytest.mark.llvm
+def test_linkers_accept_it(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """Lld links a host object that clang compiled with the object that we wrote."""
+    source = tmp_path / "k.hip"
+    source.write_text("__attribute__((device)) int variable;\n")
+    host, fat, linked = (tmp_path / name for name in ("host.o", "fat.o", "all.o"))
+    flags = ["-x", "hip", "-nogpuinc", "-nogpulib", "--offload-host-only", "-cuid=abc"]
+    subprocess.run([llvm("clang"), *flags, "-c", source, "-o", host], check=True)
+    fat.write_bytes(embed(b"bundle", cuid="abc"))
+    subprocess.run([llvm("ld.lld"), "-r", host, fat, "-o", linked], check=True)
+
+    symbols = {s.name: s for s in read_elf(memoryview(linked.read_bytes()), symbols=True).symbols}
+    assert symbols[fatbin_symbol("abc")].defined
+    headers = subprocess.run(
+        [llvm("llvm-readelf"), "-SsW", fat], check=True, capture_output=True, text=True
+    )
+    assert "warning" not in headers.stderr
+    assert re.search(rf"GLOBAL HIDDEN +1 {fatbin_symbol('abc')}", headers.stdout)

@@ -1,0 +1,155 @@
+"""Real builds: a project in a temporary folder, real scons, a launcher that counts compiles."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from offload_tool.compiler.toolchain import find_toolchain
+from offload_tool.errors import CompilerError
+from tests.conftest import ROOT, missing
+
+KERNEL = """\
+struct dim3 { unsigned x, y, z; };
+extern "C" int hipLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
+__attribute__((global)) void kernel(int* p) { *p = VALUE; }
+int host_value() { return 1; }
+"""
+
+SCONSTRUCT = """\
+env = Environment(
+    tools=["default", "offload"],
+    toolpath=[PyPackageDir("offload_tool.scons")],
+    OFFLOAD_LAUNCHER=File("#count").abspath,
+    OFFLOAD_FLAGS=["-nogpuinc", "-nogpulib"],
+    OFFLOAD_HOST_FLAGS=["-nogpuinc", "-nogpulib"],
+    CPPDEFINES={"VALUE": 1},
+    OFFLOAD_ARCH=["gfx906", "gfx90a:xnack+"],
+)
+"""
+
+# A stand-in for the HIP runtime, so that programs link and run.
+RUNTIME = """\
+#include <stdio.h>
+#include <string.h>
+void **__hipRegisterFatBinary(const void *data) {
+    const char *bundle = *(const char **)((const char *)data + 8);
+    printf("registered %.24s\\n", bundle);
+    return 0;
+}
+void __hipRegisterFunction(void **h, const void *f, char *d, const char *name, unsigned t,
+                           void *a, void *b, void *c, void *e, int *w) { puts(name); }
+void __hipUnregisterFatBinary(void **h) {}
+int __hipPushCallConfiguration() { return 0; }
+int __hipPopCallConfiguration() { return 0; }
+int hipLaunchKernel() { return 100; }
+int main(void) { return 0; }
+"""
+
+_PASS = re.compile(r"--offload-arch=(\S+)|--(offload-host-only)")
+
+
+@dataclass
+class Run:
+    """One run of scons: its exit status, what it printed, and what it compiled."""
+
+    status: int
+    output: str
+    errors: str
+    compiles: list[str]
+    """``<source> <target ID or host>`` of each compile, sorted."""
+    up_to_date: bool
+
+
+@dataclass
+class Project:
+    """A source tree with an SConstruct."""
+
+    folder: Path
+    environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def sconstruct(self, body: str, head: str = SCONSTRUCT) -> None:
+        self.write("SConstruct", head + body)
+
+    def run(self, *arguments: str) -> Run:
+        """Run scons, whatever becomes of it."""
+        log = self.folder / "compiles.log"
+        log.unlink(missing_ok=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "SCons", *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        lines = log.read_text().splitlines() if log.exists() else []
+        return Run(
+            done.returncode,
+            done.stdout,
+            done.stderr,
+            sorted(_described(line) for line in lines),
+            "is up to date" in done.stdout or "Nothing to be done" in done.stdout,
+        )
+
+    def build(self, *arguments: str) -> list[str]:
+        """Run scons, which must succeed; give what it compiled."""
+        run = self.run(*arguments)
+        assert run.status == 0, run.output + run.errors
+        return run.compiles
+
+    def assert_up_to_date(self, *arguments: str) -> None:
+        run = self.run(*arguments)
+        assert run.status == 0, run.output + run.errors
+        assert run.compiles == []
+        explained = self.run("--debug=explain", *arguments)
+        assert run.up_to_date, run.output + explained.output
+
+
+def _described(command: str) -> str:
+    found = _PASS.search(command)
+    assert found, command
+    source = command.split()[-1]
+    return f"{source} {found[1] or 'host'}"
+
+
+def passes(source: str, *names: str) -> list[str]:
+    """Name the compiles of `source`, as `Run.compiles` does."""
+    return sorted(f"{source} {name}" for name in names)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """Give an empty project whose compiles are counted."""
+    try:
+        find_toolchain()
+    except CompilerError as error:
+        missing(f"a compiler ({error})")
+    folder = tmp_path / "project"
+    folder.mkdir()
+    count = folder / "count"
+    count.write_text(f'#!/bin/sh\necho "$*" >>{folder}/compiles.log\nexec "$@"\n')
+    count.chmod(0o755)
+    made = Project(folder)
+    made.environment["PYTHONPATH"] = str(ROOT)
+    made.write("k.hip", KERNEL)
+    made.write("runtime.c", RUNTIME)
+    return made
+
+
+def contents(folder: Path, names: Sequence[str]) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in names}
