@@ -73,7 +73,8 @@ def _print_table(file: str, images: list[DeviceImage]) -> None:
     console.print(table)
     device = [image for image in images if image.kind != "host"]
     total = sum(image.size for image in device)
-    console.print(Text(f"  {len(device)} device images, {total:,} bytes"))
+    plural = "" if len(device) == 1 else "s"
+    console.print(Text(f"  {len(device)} device image{plural}, {total:,} bytes"))
 
 
 def _printable(text: str) -> str:

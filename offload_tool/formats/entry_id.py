@@ -1,5 +1,7 @@
 """Bundle entry IDs: which code object of a bundle is for whom.
 
+::
+
     hip - amdgcn - amd - amdhsa -     - gfx90a:xnack+
     kind  triple, four fields (here with an empty environment)  target ID, may be empty
 
@@ -261,11 +263,12 @@ def incompatibility(
         return None
     ours, theirs = _loadable(code_object), _loadable(target)
     if ours is None or theirs is None:
-        named = (
-            f"'{entry.target_id}'" if entry.target_id else "" for entry in (code_object, target)
-        )
-        return "target ID {} is not {}".format(*(name or "(none)" for name in named))
+        return f"target ID {_named(code_object)} is not {_named(target)}"
     return target_ids.incompatibility(ours, theirs)
+
+
+def _named(entry: BundleEntryID) -> str:
+    return f"'{entry.target_id}'" if entry.target_id else "(none)"
 
 
 def _kinds_compatible(first: str, second: str, *, hip_openmp: bool) -> bool:

@@ -1,5 +1,7 @@
 """Target IDs: a processor and the settings of its target features.
 
+::
+
     gfx90a : sramecc+ : xnack-
     ^^^^^^   ^^^^^^^^   ^^^^^^
     processor  on         off     (a feature left out is Any: code for both settings)
@@ -78,7 +80,7 @@ class TargetID:
             *_feature_problems(parts, processor),
         ]
         if problems:
-            raise TargetIDError(f"invalid target ID '{text}': {problem}" for problem in problems)
+            raise TargetIDError(f"invalid target ID {text!r}: {problem}" for problem in problems)
         features = ((part[:-1], part[-1] == "+") for part in parts)
         return cls(processor.name if processor else name, tuple(features))
 
@@ -129,11 +131,11 @@ def _processor_problems(
         yield "the processor is missing, write one such as 'gfx90a' first"
     elif processor is None and allow_unknown:
         if not _PROCESSOR.fullmatch(name):
-            yield f"'{name}' cannot be a processor name, use letters, digits, '_', '-' and '.'"
+            yield f"{name!r} cannot be a processor name, use letters, digits, '_', '-' and '.'"
     elif processor is None:
         near = " or ".join(f"'{n}'" for n in nearest_names(name))
         advice = f"did you mean {near}?" if near else "write a name such as 'gfx90a' or 'sm_90'"
-        yield f"unknown processor '{name}', {advice}"
+        yield f"unknown processor {name!r}, {advice}"
     elif processor.family not in _TRIPLES and not allow_unknown:
         yield f"'{name}' names no GPU to compile for, write a name such as 'gfx90a' or 'sm_90'"
 
@@ -143,14 +145,14 @@ def _feature_problems(parts: list[str], processor: Processor | None) -> Iterator
     for part in parts:
         feature = part.rstrip("+-")
         if not feature:
-            yield f"'{part}' names no feature, remove it"
+            yield f"{part!r} names no feature, remove it"
             continue
         if feature in seen:
-            yield f"feature '{feature}' is given more than once, keep one"
+            yield f"feature {feature!r} is given more than once, keep one"
         elif processor is not None and feature not in processor.features:
-            yield f"{_supported(processor)}, not '{feature}'"
+            yield f"{_supported(processor)}, not {feature!r}"
         if not _FEATURE.fullmatch(part):
-            yield f"'{part}' must be a name and one sign, write '{feature}+' or '{feature}-'"
+            yield f"{part!r} must be a name and one sign, as in 'xnack+' or 'xnack-'"
         seen.add(feature)
 
 

@@ -1,5 +1,7 @@
 """Target triples in bundle entry IDs: four fields, whatever the user typed.
 
+::
+
     amdgcn - amd - amdhsa -                x86_64 - unknown - linux - gnu
     arch     vendor  OS     environment    arch     vendor    OS      environment
 
@@ -189,7 +191,6 @@ _FORMATS_BY_ARCH = {
     "dxil": "dxcontainer",
 }
 
-
 _VENDORS = frozenset(_VENDOR_NAMES.split())
 
 
@@ -328,6 +329,7 @@ def _refine(parts: list[str]) -> None:
     elif parts[_OS].startswith("cygwin"):
         parts[_OS:] = ["windows", "cygnus"]
     if parts[_ARCH] == "dxil" and parts[_OS].startswith("shadermodel"):
+        # From 6.10 on, LLVM 22 aborts here.
         minor = re.match(r"shadermodel6\.([0-9])(?![0-9])", parts[_OS])
         parts[_ARCH] = f"dxilv1.{minor[1] if minor else 0}"
 

@@ -24,11 +24,10 @@ import SCons.Errors
 import SCons.Util
 
 from offload_tool.compiler import hip
-from offload_tool.errors import UsageError
+from offload_tool.errors import OffloadError, UsageError
 from offload_tool.formats.entry_id import BundleEntryID, check_composition
 from offload_tool.scons import actions, settings
 from offload_tool.scons.dependencies import DEPENDENCY_SCANNER, depfile_of
-from offload_tool.scons.settings import user_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -69,12 +68,18 @@ def _as_builder(method: Any) -> Any:
     def builder(env: Any, target: Any = None, source: Any = None, **overrides: Any) -> Any:
         if source is None:
             target, source = None, target
-        if source is None:
-            raise SCons.Errors.UserError(f"{method.__name__}: no source given")
-        with user_errors():
+        try:
+            if source is None:
+                raise UsageError("no source given")
             local = env.Override(overrides) if overrides else env
             return SCons.Node.NodeList(method(local, _one_name(local, target), source))
+        except OffloadError as error:
+            raise SCons.Errors.UserError(str(error)) from None
 
+    # SCons shows the deepest line that is not in its own files as the user's mistake.
+    # With this function counted as SCons's, that is the line of the SConscript.
+    place = str(PurePath(SCons.Errors.__file__).with_name("offload.py"))
+    builder.__code__ = builder.__code__.replace(co_filename=place)
     builder.__doc__ = method.__doc__
     return builder
 
@@ -236,6 +241,8 @@ def _host_node(env: Any, unit: _Unit, named: Any = None) -> Any:
 def _compile(
     env: Any, builder: Any, node: Any, unit: _Unit, flags: list[str], **variables: Any
 ) -> None:
+    depfile = depfile_of(node)
+    env.Clean(node, depfile)  # there only after a compile that failed
     made = builder(
         env,
         node,
@@ -243,7 +250,7 @@ def _compile(
         **settings.toolchain_variables(env),
         **variables,
         _OFFLOAD_PASS_FLAGS=flags,
-        _OFFLOAD_DEPENDENCY_FLAGS=hip.dependency_flags(depfile_of(node)),
+        _OFFLOAD_DEPENDENCY_FLAGS=hip.dependency_flags(depfile),
         _OFFLOAD_CUID=unit.cuid,
     )
     _identified(env, made)

@@ -7,19 +7,14 @@ What is wrong with a variable is an error where the SConscript is read, in the w
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import SCons.Errors
 import SCons.Script
 import SCons.Util
 
 from offload_tool.compiler.toolchain import Toolchain, find_toolchain
-from offload_tool.errors import OffloadError, UsageError
+from offload_tool.errors import UsageError
 from offload_tool.formats.target_id import TargetID, parse_target_ids
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = [
     "FORMAT_VERSION",
@@ -30,7 +25,6 @@ __all__ = [
     "spec",
     "toolchain",
     "toolchain_variables",
-    "user_errors",
 ]
 
 # Part of every in-process action's signature. Raise it when the bytes that we write for
@@ -82,15 +76,6 @@ def set_defaults(env: Any, overrides: dict[str, Any]) -> None:
     """Set every variable that the user has not set; `overrides` came with ``env.Tool``."""
     env.SetDefault(**_DEFAULTS)
     env.Replace(**overrides)
-
-
-@contextmanager
-def user_errors() -> Iterator[None]:
-    """Show this package's errors as SCons shows a user's: one line, and the SConscript's."""
-    try:
-        yield
-    except OffloadError as error:
-        raise SCons.Errors.UserError(str(error)) from error
 
 
 def spec(**values: Any) -> str:

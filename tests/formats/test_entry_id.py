@@ -98,7 +98,7 @@ def test_an_environment_before_a_target_id_stays_one():
     [
         ("gfx1399:zeta-", "unknown processor 'gfx1399'"),
         ("gfx906:bogus+", "supports 'sramecc' and 'xnack', not 'bogus'"),
-        ("gfx906:xnack", "write 'xnack+' or 'xnack-'"),
+        ("gfx906:xnack", "'xnack' must be a name and one sign"),
         ("gfx906:xnack+:xnack+", "more than once"),
         ("sm_70:xnack+", "supports no features"),
     ],

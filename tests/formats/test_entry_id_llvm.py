@@ -24,33 +24,48 @@ pytestmark = pytest.mark.llvm
 
 MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 
-ARCHES = (
-    "amdgcn nvptx64 nvptx x86_64 amd64 x86_64h i386 i686 aarch64 arm64 arm64e arm64ec aarch64_be "
-    "aarch64_32 arm64_32v8 aarch64v8.1a arm armv6m thumbv6m thumbeb armv7 armv7a thumbv7 armv7eb "
-    "armebv7l armv8.2a thumbv9 arm64eb xscale spirv spirv1.5 spirv32 spirv64 spirv64v1.6 dxil "
-    "dxilv1.3 mips mipsel mipsn32 mips64 mipsisa64r6 mips64r6el ppc powerpc ppc64 powerpc64le "
-    "powerpcspe riscv64 s390x systemz sparcv9 sparc64 wasm32 wasm64 bpf bpf_be r600 kalimba3 ve"
-).split()
-VENDORS = "amd nvidia pc apple suse intel scei unknown none redhat".split() + [""]
-SYSTEMS = (
-    "amdhsa amdhsa1 amdpal cuda linux linux5.4 windows windows10 win32 mingw32 cygwin darwin19 "
-    "macosx10.15 ios visionos xros uefi aix zos freebsd wasi wasip1 shadermodel6.3 shadermodel5.1 "
-    "none unknown elfiamcu foo"
-).split() + [""]
-ENVIRONMENTS = (
-    "gnu gnueabi gnueabihf gnueabihft64 gnueabi7 gnufoo gnux32 android androideabi21 musl "
-    "musleabihf msvc msvcelf cygnus eabi macabi opencl elf gnuelf coff xcoff macho macho1 wasm "
-    "spirv none unknown foo"
-).split() + [""]
 
-# Target IDs that LLVM 22 keeps, and that are spelled canonically.
-KEPT_TARGET_IDS = (
-    "gfx906 gfx906:xnack+ gfx906:xnack- gfx906:sramecc- gfx906:sramecc+ gfx906:sramecc+:xnack+ "
-    "gfx906:sramecc-:xnack+ gfx908 gfx90a gfx90a:xnack+ gfx900:xnack+ gfx900 gfx1030 gfx9-generic "
-    "gfx9-4-generic gfx9-4-generic:sramecc+ gfx9-4-generic:sramecc+:xnack- amdgcnspirv sm_70 sm_90 "
-    "sm_90a generic graniterapids gfx906:bogus+ gfx906:bogus+:xnack+ gfx1030:xnack+ "
-    "gfx900:sramecc+ gfx906:xnack gfx906:xnack+:xnack+ sm_70:xnack+ amdgcnspirv:xnack+"
-).split() + [""]
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+ARCHES = words("""
+amdgcn nvptx64 nvptx x86_64 amd64 x86_64h i386 i686 aarch64 arm64 arm64e arm64ec aarch64_be
+aarch64_32 arm64_32v8 aarch64v8.1a arm armv6m thumbv6m thumbeb armv7 armv7a thumbv7 armv7eb
+armebv7l armv8.2a thumbv9 arm64eb xscale spirv spirv1.5 spirv32 spirv64 spirv64v1.6 dxil dxilv1.3
+mips mipsel mipsn32 mips64 mipsisa64r6 mips64r6el ppc powerpc ppc64 powerpc64le powerpcspe riscv64
+s390x systemz sparcv9 sparc64 wasm32 wasm64 bpf bpf_be r600 kalimba3 ve
+""")
+VENDORS = ["", *words("amd nvidia pc apple suse intel scei unknown none redhat")]
+SYSTEMS = [
+    "",
+    *words("""
+amdhsa amdhsa1 amdpal cuda linux linux5.4 windows windows10 win32 mingw32 cygwin darwin19
+macosx10.15 ios visionos xros uefi aix zos freebsd wasi wasip1 shadermodel6.3 shadermodel5.1
+none unknown elfiamcu foo
+"""),
+]
+ENVIRONMENTS = [
+    "",
+    *words("""
+gnu gnueabi gnueabihf gnueabihft64 gnueabi7 gnufoo gnux32 android androideabi21 musl musleabihf
+msvc msvcelf cygnus eabi macabi opencl elf gnuelf coff xcoff macho macho1 wasm spirv none unknown
+foo
+"""),
+]
+ARM_VERSIONS = words("4t 5te 6 6k 6m 6t2 7 7a 7em 7s 7l 7hl 8 8a 8.1a 8m.main 8r 9 9a 9.5a 1 7_be")
+
+# Target IDs that LLVM 22 keeps, malformed ones among them, in canonical form otherwise.
+KEPT_TARGET_IDS = [
+    "",
+    *words("""
+gfx906 gfx906:xnack+ gfx906:xnack- gfx906:sramecc- gfx906:sramecc+ gfx906:sramecc+:xnack+
+gfx906:sramecc-:xnack+ gfx908 gfx90a gfx90a:xnack+ gfx900:xnack+ gfx900 gfx1030 gfx9-generic
+gfx9-4-generic gfx9-4-generic:sramecc+ gfx9-4-generic:sramecc+:xnack- amdgcnspirv sm_70 sm_90
+sm_90a generic graniterapids gfx906:bogus+ gfx906:bogus+:xnack+ gfx1030:xnack+ gfx900:sramecc+
+gfx906:xnack gfx906:xnack+:xnack+ sm_70:xnack+ amdgcnspirv:xnack+
+"""),
+]
 
 Tool = Callable[..., None]
 
@@ -130,7 +145,7 @@ def contents(path: Path) -> Iterator[bytes]:
     position = 8
     while position < len(data):
         size = int(data[position + 48 : position + 58])
-        if not data[position : position + 16].strip() in {b"/", b"//"}:
+        if data[position : position + 16].strip() not in {b"/", b"//"}:
             yield data[position + 60 : position + 60 + size]
         position += 60 + size + size % 2
 
@@ -230,12 +245,9 @@ def apple_on_windows_gnu(entry: str) -> bool:
 
 def test_architectures_serve_each_other_as_in_llvm(served):
     """Every pair of architecture names is decided as LLVM decides it."""
-    versions = "4t 5te 6 6k 6m 6t2 7 7a 7em 7s 7l 7hl 8 8a 8.1a 8m.main 8r 9 9a 9.5a 1 7_be".split()
-    arms = [
-        f"{base}v{v}"
-        for base in ("arm", "armeb", "thumb", "arm64", "arm64_32", "aarch64_be")
-        for v in versions
-    ] + [f"{base}v{v}eb" for base in ("arm", "arm64") for v in versions]
+    bases = ("arm", "armeb", "thumb", "arm64", "arm64_32", "aarch64_be")
+    arms = [f"{base}v{version}" for base in bases for version in ARM_VERSIONS]
+    arms += [f"{base}v{version}eb" for base in ("arm", "arm64") for version in ARM_VERSIONS]
     ids = [f"hip-{arch}-unknown-unknown-unknown-" for arch in dict.fromkeys([*ARCHES, *arms])]
     serving, different = differences(ids, ids, served(ids, ids))
     assert different == []

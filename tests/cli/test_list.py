@@ -1,0 +1,102 @@
+"""``offload-tool list`` as its users see it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from offload_tool import BundleEntryID, bundle_files
+from offload_tool.cli import main
+
+ID = "hipv4-amdgcn-amd-amdhsa--gfx90a:xnack+"
+KEYS = ["file", "member", "container", "index", "id", "kind", "triple", "target_id"]
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """Give a bundle of one entry with 1234 bytes."""
+    (tmp_path / "in").write_bytes(bytes(1234))
+    bundle_files(tmp_path / "b", [(BundleEntryID.parse(ID), tmp_path / "in")], alignment=4096)
+    return tmp_path / "b"
+
+
+def test_table(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The table names file, target ID, kind, offset and size, and the total."""
+    assert main(["list", str(bundle)]) == 0
+    printed = capsys.readouterr().out
+    row = next(line for line in printed.splitlines() if "gfx90a" in line)
+    assert row.split() == ["gfx90a:xnack+", "hipv4", "amdgcn-amd-amdhsa-", "0x1000", "1,234"]
+    assert str(bundle) in printed
+    assert "1 device image, 1,234 bytes" in printed
+
+
+def test_json(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--json prints a list of objects with the documented keys."""
+    assert main(["list", "--json", str(bundle), str(bundle)]) == 0
+    images = json.loads(capsys.readouterr().out)
+    assert len(images) == 2
+    assert list(images[0]) == [*KEYS, "offset", "size"]
+    assert images[0] == {
+        "file": str(bundle),
+        "member": None,
+        "container": "bundle",
+        "index": 0,
+        "id": ID,
+        "kind": "hipv4",
+        "triple": "amdgcn-amd-amdhsa-",
+        "target_id": "gfx90a:xnack+",
+        "offset": 4096,
+        "size": 1234,
+    }
+
+
+def test_hostile_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Control characters in an ID are shown as escapes, never sent to the terminal."""
+    evil = b"hip-\x1b[2J-\n-\0-[bold]-\xff"
+    size = (32 + 24 + len(evil)).to_bytes(8, "little")
+    header = b"__CLANG_OFFLOAD_BUNDLE__" + (1).to_bytes(8, "little")
+    path = tmp_path / "evil"
+    path.write_bytes(header + size + bytes(8) + len(evil).to_bytes(8, "little") + evil)
+    assert main(["list", str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert "\x1b[2J" not in printed
+    assert "\\x1b[2J" in printed
+    assert "[bold]" in printed
+    assert main(["list", "--json", str(path)]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["kind"] == "hip"
+
+
+@pytest.mark.parametrize("extra", [[], ["--json"]], ids=["table", "json"])
+def test_error(
+    tmp_path: Path, bundle: Path, capsys: pytest.CaptureFixture[str], extra: list[str]
+) -> None:
+    """A broken file among several is one line on stderr, status 1, and nothing on stdout."""
+    broken = tmp_path / "broken"
+    broken.write_bytes(bundle.read_bytes()[:-1])
+    assert main(["list", *extra, str(bundle), str(broken)]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"offload-tool: error: '{broken}', offset 0x20, entry 1")
+    assert captured.err.count("\n") == 1
+
+
+def test_closed_pipe(bundle: Path) -> None:
+    """A reader that goes away early causes no traceback."""
+    command = f"{sys.executable} -m offload_tool list --json {bundle} | true"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+
+
+def test_as_a_module() -> None:
+    """``python -m offload_tool`` is the same command, and tells its version."""
+    done = subprocess.run(
+        [sys.executable, "-m", "offload_tool", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith("offload-tool ")

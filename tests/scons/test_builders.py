@@ -1,0 +1,286 @@
+"""What the builders make: names, contents, aliases, links."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offload_tool.formats.bundle import read_bundle
+from offload_tool.operations.listing import list_images
+from tests.conftest import ROOT
+from tests.scons.conftest import KERNEL, SCONSTRUCT, Project, passes
+
+BOTH = ("gfx906", "gfx90a:xnack+")
+ENTRIES = [
+    "host-x86_64-unknown-linux-gnu-",
+    "hipv4-amdgcn-amd-amdhsa--gfx906",
+    "hipv4-amdgcn-amd-amdhsa--gfx90a:xnack+",
+]
+
+
+def entries(path: Path) -> dict[str, bytes]:
+    data = memoryview(path.read_bytes())
+    bundle = read_bundle(data, path=path)
+    return {entry.id: bytes(bundle.image(data, entry)) for entry in bundle.entries}
+
+
+def test_device_objects(project: Project) -> None:
+    """OffloadDeviceObject gives one code object per target ID, with no colon in its name."""
+    project.sconstruct("env.OffloadDeviceObject('k.hip')\nenv.OffloadDeviceObject('n', 'k.hip')\n")
+    project.build()
+    names = {path.name for path in project.folder.glob("*.co")}
+    assert names == {f"{stem}.{t}.co" for stem in "kn" for t in ("gfx906", "gfx90a_xnack+")}
+    assert (project.folder / "k.gfx906.co").read_bytes() == (
+        project.folder / "n.gfx906.co"
+    ).read_bytes()
+
+
+def test_bundle_of_a_source(project: Project) -> None:
+    """OffloadBundle of a source holds an empty host entry and the aligned code objects."""
+    project.sconstruct("env.OffloadBundle('k.hip')\n")
+    assert project.build() == passes("k.hip", *BOTH)
+    bundle = entries(project.folder / "k.hipfb")
+    assert list(bundle) == ENTRIES
+    assert bundle[ENTRIES[0]] == b""
+    assert bundle[ENTRIES[2]] == (project.folder / "k.gfx90a_xnack+.co").read_bytes()
+    offsets = [image.offset for image in list_images(project.folder / "k.hipfb")]
+    assert all(offset is not None and offset % 4096 == 0 for offset in offsets)
+
+
+@pytest.mark.llvm
+def test_bundle_is_what_llvm_makes(project: Project, llvm: Callable[[str], str]) -> None:
+    """The bundle of the same code objects by clang-offload-bundler has the same bytes."""
+    project.sconstruct("env.OffloadBundle('k.hip')\n")
+    project.build()
+    inputs = ["/dev/null", "k.gfx906.co", "k.gfx90a_xnack+.co"]
+    subprocess.run(
+        [
+            *(llvm("clang-offload-bundler"), "-type=o", "-bundle-align=4096"),
+            *(f"-targets={','.join(ENTRIES)}", "-output=theirs"),
+            *(f"-input={name}" for name in inputs),
+        ],
+        check=True,
+        cwd=project.folder,
+    )
+    assert (project.folder / "theirs").read_bytes() == (project.folder / "k.hipfb").read_bytes()
+
+
+def test_bundle_with_the_host_object(project: Project) -> None:
+    """OFFLOAD_BUNDLE_HOST puts the host object into the bundle's host entry."""
+    project.sconstruct("env.OffloadBundle('k.hip', OFFLOAD_BUNDLE_HOST=True)\n")
+    assert project.build() == passes("k.hip", "host", *BOTH)
+    host, *_ = entries(project.folder / "k.hipfb").values()
+    assert host == (project.folder / "k.host.o").read_bytes()
+
+
+def test_bundle_of_nodes_and_files(project: Project) -> None:
+    """Nodes bring their entry IDs; files are given theirs by OFFLOAD_TARGETS, in order."""
+    project.write("extra", "extra content")
+    project.sconstruct(
+        "nodes = env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx906')\n"
+        "env.OffloadBundle('mixed', [nodes, 'extra'], OFFLOAD_BUNDLE_ALIGN=1,\n"
+        "                  OFFLOAD_TARGETS=['hip-amdgcn-amd-amdhsa--gfx1030'])\n"
+        "env.OffloadBundle('nodes', nodes)\n"
+    )
+    project.build()
+    mixed = entries(project.folder / "mixed.hipfb")
+    assert list(mixed) == [ENTRIES[1], "hip-amdgcn-amd-amdhsa--gfx1030"]
+    assert mixed["hip-amdgcn-amd-amdhsa--gfx1030"] == b"extra content"
+    assert list(entries(project.folder / "nodes.hipfb")) == ENTRIES[:2]
+
+
+def test_host_object_has_no_device_code(project: Project) -> None:
+    """OffloadHostObject compiles the host pass alone and needs no target ID."""
+    project.sconstruct("env['OFFLOAD_ARCH'] = []\nenv.OffloadHostObject('h.o', 'k.hip')\n")
+    assert project.build() == passes("k.hip", "host")
+    assert b".hip_fatbin" not in (project.folder / "h.o").read_bytes()
+
+
+def test_program_finds_its_bundle(project: Project) -> None:
+    """A linked program starts, and its registration code finds the embedded bundle."""
+    project.sconstruct("env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n")
+    project.build()
+    ran = subprocess.run([project.folder / "prog"], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == [
+        "registered __CLANG_OFFLOAD_BUNDLE__",
+        "_Z6kernelPi",
+    ]
+    assert [image.id for image in list_images(project.folder / "prog")] == ENTRIES
+
+
+def test_program_of_several_sources(project: Project) -> None:
+    """Each source of a program has its own bundle, and all are found."""
+    project.write("sub/k.hip", KERNEL.replace("kernel", "other").replace("host_value", "o"))
+    project.sconstruct("env.OffloadProgram('prog', ['k.hip', 'sub/k.hip', 'runtime.c'])\n")
+    project.build()
+    ran = subprocess.run([project.folder / "prog"], capture_output=True, text=True, check=True)
+    assert ran.stdout.count("registered __CLANG_OFFLOAD_BUNDLE__") == 2
+    assert {image.index for image in list_images(project.folder / "prog")} == {0, 1}
+
+
+def test_object_is_linkable_alone(project: Project) -> None:
+    """OffloadObject gives one file with host code and images; Program links it as any."""
+    project.sconstruct(
+        "objects = env.OffloadObject('k.hip') + env.Object('runtime.c')\n"
+        "env.OffloadProgram('prog', objects)\n"
+    )
+    project.build()
+    assert [image.id for image in list_images(project.folder / "k.o")] == ENTRIES
+    ran = subprocess.run([project.folder / "prog"], capture_output=True, text=True, check=True)
+    assert "registered __CLANG_OFFLOAD_BUNDLE__" in ran.stdout
+    project.assert_up_to_date()
+
+
+def test_one_source_twice_in_a_program(project: Project) -> None:
+    """One source, built twice with other flags and names, links into one program."""
+    project.write("k.hip", KERNEL.replace("kernel", "NAME").replace("host_value", "HOST"))
+    project.sconstruct(
+        "a = env.OffloadObject('a', 'k.hip', CPPDEFINES={'VALUE': 1, 'NAME': 'ka', 'HOST': 'ha'})\n"
+        "b = env.OffloadObject('b', 'k.hip', CPPDEFINES={'VALUE': 2, 'NAME': 'kb', 'HOST': 'hb'})\n"
+        "env.OffloadProgram('prog', [a, b, 'runtime.c'])\n"
+    )
+    project.build()
+    ran = subprocess.run([project.folder / "prog"], capture_output=True, text=True, check=True)
+    assert ran.stdout.count("registered __CLANG_OFFLOAD_BUNDLE__") == 2
+    assert ran.stdout.count("_Z2k") == 2
+
+
+def test_one_cuid_for_all_passes(project: Project) -> None:
+    """All passes of a source have the same CUID, also when its nodes are named apart."""
+    project.sconstruct(
+        "env.OffloadHostObject('x.o', 'k.hip')\n"
+        "env.OffloadDeviceObject('y', 'k.hip')\n"
+        "env.OffloadBundle('z', 'k.hip')\n"
+    )
+    project.build("-j2")
+    log = (project.folder / "compiles.log").read_text().splitlines()
+    cuids = {word for line in log for word in line.split() if word.startswith("-cuid=")}
+    assert len(log) == 5
+    assert len(cuids) == 1
+
+
+def test_alias_of_a_target(project: Project) -> None:
+    """A target ID, or its processor, on the command line builds that device code alone."""
+    project.sconstruct("env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n")
+    assert project.build("gfx906") == passes("k.hip", "gfx906")
+    assert project.build("gfx90a:xnack+") == passes("k.hip", "gfx90a:xnack+")
+    assert project.build("-c", "gfx90a") == []
+    assert project.build("gfx90a") == passes("k.hip", "gfx90a:xnack+")
+
+
+def test_clean(project: Project) -> None:
+    """Scons -c removes everything that was built, and nothing else."""
+    before = {path.name for path in project.folder.iterdir()}
+    project.sconstruct("env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n")
+    project.build()
+    project.build("-c")
+    after = {path.name for path in project.folder.iterdir()}
+    assert after - before <= {"SConstruct", ".sconsign.dblite"}
+
+
+def test_dry_run(project: Project) -> None:
+    """Scons -n names what would be done and does nothing."""
+    project.sconstruct("env.OffloadBundle('k.hip')\n")
+    run = project.run("-n")
+    assert (run.status, run.compiles) == (0, [])
+    assert "HIP [gfx90a:xnack+] k.hip" in run.output
+    assert not list(project.folder.glob("*.co"))
+
+
+def test_messages(project: Project) -> None:
+    """Messages are short and name the target ID; an empty COMSTR shows the command."""
+    project.sconstruct("env.OffloadBundle('k.hip', OFFLOADDEVICECOMSTR='')\n")
+    run = project.run()
+    assert "--offload-arch=gfx90a:xnack+" in run.output
+    assert "BUNDLE k.hipfb" in run.output
+    assert run.output.count("offload: using clang ") == 1
+
+
+def test_flags_reach_the_right_passes(project: Project) -> None:
+    """Host flags reach the host, device flags the devices, C++ flags and paths all."""
+    project.write("inc/inc.h", "")
+    project.write("k.hip", "#include <inc.h>\n" + KERNEL)
+    project.sconstruct(
+        "env.Append(OFFLOAD_FLAGS=['-DDEV'], OFFLOAD_HOST_FLAGS=['-DHOST'], CPPPATH=['#inc'],\n"
+        "           CXXFLAGS=['-std=c++20'], OFFLOAD_ARCH_FLAGS={'gfx90a': '-DONE -DTWO'})\n"
+        "env.OffloadObject('k.hip')\n"
+    )
+    project.build()
+    log = (project.folder / "compiles.log").read_text().splitlines()
+    by_pass = {
+        ("host" if "host-only" in line else line.split("--offload-arch=")[1].split()[0]): line
+        for line in log
+    }
+    assert all("-Iinc" in line and "-std=c++20" in line for line in log)
+    assert "-DHOST" in by_pass["host"]
+    assert "-DDEV" not in by_pass["host"]
+    assert "-DDEV -DONE -DTWO" in by_pass["gfx90a:xnack+"]
+    assert "-DDEV" in by_pass["gfx906"]
+    assert "-DONE" not in by_pass["gfx906"]
+
+
+def test_site_scons_is_a_door(project: Project) -> None:
+    """A project that copies site_scons/ and offload_tool/ needs no toolpath."""
+    (project.folder / "site_scons").symlink_to(ROOT / "site_scons")
+    (project.folder / "offload_tool").symlink_to(ROOT / "offload_tool")
+    lines = [line for line in SCONSTRUCT.splitlines() if "toolpath" not in line]
+    project.sconstruct("env.OffloadBundle('k.hip')\n", head="\n".join(lines) + "\n")
+    assert project.build() == passes("k.hip", *BOTH)
+
+
+def test_hip_in_other_suffixes(project: Project) -> None:
+    """OFFLOAD_KIND='hip' makes a .cpp file a HIP source."""
+    project.write("k.cpp", KERNEL)
+    project.sconstruct("env.OffloadBundle('k.cpp', OFFLOAD_KIND='hip')\n")
+    assert project.build() == passes("k.cpp", *BOTH)
+
+
+def test_parallel_build_is_the_same(project: Project, tmp_path: Path) -> None:
+    """-j8 gives the same bytes as -j1, in another folder."""
+    body = "env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n"
+    project.sconstruct("env['OFFLOAD_ARCH'] = 'gfx906 gfx908 gfx90a gfx942 gfx1100'\n" + body)
+    project.build("-j1")
+    names = sorted(path.name for path in project.folder.glob("k.*") if path.suffix != ".hip")
+    first = {name: (project.folder / name).read_bytes() for name in names}
+    project.build("-c")
+    project.folder.rename(tmp_path / "elsewhere")
+    project.folder = tmp_path / "elsewhere"
+    count = project.folder / "count"
+    count.write_text(count.read_text().replace("/project/", "/elsewhere/"))
+    assert len(project.build("-j8")) == 6
+    assert {name: (project.folder / name).read_bytes() for name in names} == first
+
+
+@pytest.mark.llvm
+def test_objdump_lists_the_program(project: Project, llvm: Callable[[str], str]) -> None:
+    """llvm-objdump --offloading lists the program's images with our IDs, and reads ours."""
+    project.sconstruct("env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n")
+    project.build()
+    command = [llvm("llvm-objdump"), "--offloading", "prog"]
+    listed = subprocess.run(
+        command, cwd=project.folder, check=True, capture_output=True, text=True
+    ).stdout
+    for entry in ENTRIES:
+        assert f"prog.0.{entry}\n" in listed
+    extracted = (project.folder / f"prog.0.{ENTRIES[1]}").read_bytes()
+    assert extracted == (project.folder / "k.gfx906.co").read_bytes()
+
+
+def test_list_command_on_a_build(project: Project) -> None:
+    """offload-tool list --json names the images of a program where they are in the file."""
+    from offload_tool.cli import main
+
+    project.sconstruct("env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n")
+    project.build()
+    assert main(["list", str(project.folder / "prog")]) == 0
+    listed = list_images(project.folder / "prog")
+    program = (project.folder / "prog").read_bytes()
+    image = next(image for image in listed if image.target_id == "gfx906")
+    assert image.offset is not None
+    code = program[image.offset : image.offset + image.size]
+    assert code == (project.folder / "k.gfx906.co").read_bytes()
+    assert json.dumps(image.id)

@@ -1,0 +1,122 @@
+"""What goes wrong: one line that says what to do, no traceback, no output left."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.scons.conftest import Project
+
+BUNDLE = "env.OffloadBundle('k.hip')\n"
+
+WRONG = {
+    "unknown-target": (
+        "env['OFFLOAD_ARCH'] = 'gfx90b gfx906'\n" + BUNDLE,
+        ["gfx90b", "gfx90a"],
+    ),
+    "every-problem-at-once": (
+        "env['OFFLOAD_ARCH'] = ['gfx9999', 'gfx1100:xnack+', 'gfx906:xnack']\n" + BUNDLE,
+        ["gfx9999", "gfx1100", "xnack", "gfx906:xnack"],
+    ),
+    "conflict": (
+        "env['OFFLOAD_ARCH'] = 'gfx90a gfx90a:xnack+'\n" + BUNDLE,
+        ["gfx90a", "gfx90a:xnack+"],
+    ),
+    "no-targets": ("env['OFFLOAD_ARCH'] = []\n" + BUNDLE, ["OFFLOAD_ARCH is empty"]),
+    "nvidia-target": (
+        "env['OFFLOAD_ARCH'] = 'sm_80'\n" + BUNDLE,
+        ["sm_80 cannot be compiled from HIP"],
+    ),
+    "flags-of-unknown-target": (
+        "env['OFFLOAD_ARCH_FLAGS'] = {'gfx90z': '-O1'}\n" + BUNDLE,
+        ["gfx90z"],
+    ),
+    "flags-no-dictionary": (
+        "env['OFFLOAD_ARCH_FLAGS'] = ['-O1']\n" + BUNDLE,
+        ["OFFLOAD_ARCH_FLAGS: expected a dictionary"],
+    ),
+    "alignment": (
+        "env['OFFLOAD_BUNDLE_ALIGN'] = 0\n" + BUNDLE,
+        ["OFFLOAD_BUNDLE_ALIGN: expected a positive integer, found '0'"],
+    ),
+    "not-hip": ("env.OffloadDeviceObject('runtime.c')\n", ["'runtime.c': expected a HIP source"]),
+    "cuda": ("env.OffloadBundle('k.cu')\n", ["CUDA sources cannot be built yet"]),
+    "two-sources": (
+        "env.OffloadBundle('b', ['k.hip', 'other.hip'])\n",
+        ["one bundle holds the code objects of one source", "k.hip, other.hip"],
+    ),
+    "files-without-ids": (
+        "env.OffloadBundle('b', ['runtime.c'])\n",
+        ["OFFLOAD_TARGETS gives 0 bundle entry IDs for the 1 files", "runtime.c"],
+    ),
+    "missing-compiler": (
+        "env['OFFLOAD_CLANG'] = '/no/clang'\n" + BUNDLE,
+        ["'/no/clang', which is not an executable file"],
+    ),
+    "one-name-for-two": (
+        "env.OffloadObject('o', ['k.hip', 'other.hip'])\n",
+        ["one target name ('o') cannot serve 2 sources"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "expected"), WRONG.values(), ids=WRONG.keys())
+def test_wrong_sconscript(project: Project, body: str, expected: list[str]) -> None:
+    """A mistake is an error when the SConscript is read: one line, and the SConscript's."""
+    project.sconstruct(body)
+    run = project.run("-Q")
+    assert run.status == 2
+    assert run.compiles == []
+    assert "Traceback" not in run.errors
+    message, place = run.errors.strip().splitlines()[:2]
+    assert message.startswith("scons: *** ")
+    assert all(part in message for part in expected), message
+    assert re.fullmatch(r'File ".*/SConstruct", line \d+, in <module>', place)
+
+
+LAUNCHERS = {
+    "host-object": ("clang", "found ELF machine 62"),
+    "empty-file": ("empty", "found an empty file"),
+    "other-target": ("retarget", "expected processor gfx906"),
+    "nothing": ("nothing", "No such file"),
+}
+
+
+@pytest.mark.parametrize(("kind", "message"), LAUNCHERS.values(), ids=LAUNCHERS.keys())
+def test_misled_launcher(project: Project, kind: str, message: str) -> None:
+    """A launcher that runs another job and says 0 fails the build, and leaves no output."""
+    script = {
+        "clang": 'for w; do case $prev in -o) out=$w;; esac; prev=$w; done; cp host.o "$out"',
+        "empty": 'for w; do case $prev in -o) out=$w;; esac; prev=$w; done; : >"$out"',
+        "retarget": 'exec $(echo "$@" | sed s/=gfx906/=gfx908/)',
+        "nothing": ":",
+    }[kind]
+    project.sconstruct("env.OffloadHostObject('host.o', 'k.hip')\n")
+    project.build()
+    launcher = project.write("launcher", f"#!/bin/sh\n{script}\n")
+    launcher.chmod(0o755)
+    project.sconstruct(
+        "env['OFFLOAD_LAUNCHER'] = File('#launcher').abspath\n"
+        "env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx906')\n"
+    )
+    run = project.run("-Q")
+    assert run.status == 2
+    errors = [line for line in run.errors.splitlines() if line.startswith("scons: ***")]
+    assert len(errors) == 1
+    assert "[k.gfx906.co]" in errors[0]
+    assert message in errors[0]
+    assert "Traceback" not in run.errors
+    assert not (project.folder / "k.gfx906.co").exists()
+
+
+def test_compile_error(project: Project) -> None:
+    """An error in the source is shown once, in the compiler's words."""
+    project.write("k.hip", "this is no C++\n")
+    project.sconstruct("env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx906')\n")
+    run = project.run("-Q")
+    assert run.status == 2
+    assert run.errors.count("error: expected unqualified-id") == 1
+    assert not list(project.folder.glob("*.co"))
+    project.build("-c")
+    assert not list(project.folder.glob("*.co*"))

@@ -1,0 +1,47 @@
+"""The README keeps its word."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import offload_tool
+from offload_tool.scons import settings
+from tests.conftest import ROOT
+
+README = (ROOT / "README.md").read_text()
+
+
+def test_two_commands_do_all_the_set_up() -> None:
+    """The first sh block is two lines; each sets up an environment of its own and uses it."""
+    block = re.search(r"```sh\n(.*?)```", README, re.DOTALL)
+    assert block
+    main_job, tests = block[1].splitlines()
+    for line in (main_job, tests):
+        first, install, *rest = [shlex.split(part) for part in line.split(" && ")]
+        assert first == ["python3", "-m", "venv", ".venv"]
+        assert install[:2] == [".venv/bin/pip", "install"]
+        assert rest
+    assert main_job.endswith(".venv/bin/offload-tool list build/saxpy/saxpy")
+    assert tests.endswith(".venv/bin/pytest")
+
+
+def test_variables_are_documented_with_their_defaults() -> None:
+    """Every OFFLOAD_* variable is in the table, with the default that it has."""
+    rows = dict(re.findall(r"^\| `(OFFLOAD_\w+)` \|.*\| ([^|]*) \|$", README, re.MULTILINE))
+    own = {name: value for name, value in settings._DEFAULTS.items() if name.startswith("OFFLOAD_")}
+    assert own.keys() - rows.keys() <= {"OFFLOAD_TARGETS"}
+    assert rows.keys() <= own.keys()
+    for name, shown in rows.items():
+        if shown.startswith("`"):
+            assert shown == f"`{own[name]!r}`", name
+        else:
+            assert own[name] in ("", []), name
+
+
+def test_public_names_exist() -> None:
+    """Every public name of the package can be imported, and others cannot."""
+    for name in offload_tool.__all__:
+        assert getattr(offload_tool, name).__name__ == name
+    assert not hasattr(offload_tool, "no_such_name")
+    assert set(dir(offload_tool)) == set(offload_tool.__all__)
