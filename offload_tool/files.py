@@ -137,12 +137,20 @@ class OutputFile:
             offset += done
             remaining -= done
         while remaining:
-            chunk = source.data[offset : offset + min(remaining, _READ_CHUNK)]
+            chunk = self._read(source, descriptor, offset, min(remaining, _READ_CHUNK))
             if not chunk:
                 raise FileError(source.path, "became shorter while it was read; try again")
             self.write(chunk)
             offset += len(chunk)
             remaining -= len(chunk)
+
+    @staticmethod
+    def _read(
+        source: InputFile, descriptor: int | None, offset: int, size: int
+    ) -> bytes | memoryview:
+        if descriptor is None:
+            return source.data[offset : offset + size]
+        return os.pread(descriptor, size, offset)  # keeps mapped pages out of memory
 
     def _copy_in_kernel(self, descriptor: int, offset: int, size: int) -> int:
         """Copy as much as the file systems allow; give the number of bytes copied."""

@@ -97,12 +97,16 @@ def test_bundle_instead(compiled) -> None:
         check_code_object(output, TargetID.parse("gfx906"), "1")
 
 
-def test_empty_code_object(compiled, compiler: Toolchain, tmp_path: Path) -> None:
+@pytest.mark.llvm
+def test_empty_code_object(tmp_path: Path, llvm) -> None:
     """Preprocessed text compiles to an empty code object with status 0; that is refused."""
     target = TargetID.parse("gfx906")
-    output = compiled(["-x", "hip-cpp-output", *device_flags(target, "13")[2:], "-nogpulib"])
+    (tmp_path / "k.hipi").write_text("int variable;\n")
+    flags = ["-x", "hip-cpp-output", *device_flags(target, "13")[2:], "-nogpulib", "-c", "k.hipi"]
+    command = [llvm("clang"), *flags, "-o", "out"]
+    assert subprocess.run(command, cwd=tmp_path, check=False).returncode == 0
     with pytest.raises(CodeObjectError, match="from nothing"):
-        check_code_object(output, target, "13")
+        check_code_object(tmp_path / "out", target, "13")
 
 
 @pytest.mark.parametrize(

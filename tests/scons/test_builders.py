@@ -125,8 +125,7 @@ def test_program_of_several_sources(project: Project) -> None:
 def test_object_is_linkable_alone(project: Project) -> None:
     """OffloadObject gives one file with host code and images; Program links it as any."""
     project.sconstruct(
-        "objects = env.OffloadObject('k.hip') + env.Object('runtime.c')\n"
-        "env.OffloadProgram('prog', objects)\n"
+        "objects = env.OffloadObject('k.hip')\nenv.OffloadProgram('prog', [objects, 'runtime.c'])\n"
     )
     project.build()
     assert [image.id for image in list_images(project.folder / "k.o")] == ENTRIES
