@@ -24,13 +24,26 @@ if TYPE_CHECKING:
 
 StrPath: TypeAlias = "str | os.PathLike[str]"
 
-__all__ = ["InputFile", "OutputFile", "StrPath", "replace_all", "replace_file"]
+__all__ = [
+    "STDIN",
+    "STDOUT",
+    "InputFile",
+    "OutputFile",
+    "StrPath",
+    "replace_all",
+    "replace_file",
+]
+
+STDIN = "/dev/stdin"
+STDOUT = "/dev/stdout"
 
 _NO_KERNEL_COPY = frozenset(
     {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.ETXTBSY}
 )
 _COPY_CHUNK = 1 << 30
 _READ_CHUNK = 1 << 20
+_RESERVED = 1 << 16  # bytes; nothing is gained for smaller files
+_DESCRIPTORS = "/proc/self/fd"
 
 
 class InputFile:
@@ -38,44 +51,64 @@ class InputFile:
 
     Use as a context manager. What is no regular file (a pipe) is read into memory.
 
-    :raises FileError: it cannot be opened or mapped.
+    :raises FileError: it cannot be opened or read.
     """
 
     def __init__(self, path: StrPath) -> None:
         self.path = path
+        self._descriptor: int | None = None
+        self._data: memoryview | None = None
         try:
-            self._file = Path(path).open("rb", buffering=0)  # noqa: SIM115 - see close()
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                status = os.fstat(descriptor)
+                if stat.S_ISREG(status.st_mode):
+                    self._size = status.st_size
+                    self._descriptor = descriptor
+                    return
+                with os.fdopen(os.dup(descriptor), "rb", buffering=0) as file:
+                    self._data = memoryview(file.readall())
+                self._size = len(self._data)
+            finally:
+                if self._descriptor is None:
+                    os.close(descriptor)
         except OSError as error:
-            raise FileError(path, error) from error
-        try:
-            self._map, self.data = self._read()
-        except OSError as error:
-            self._file.close()
             raise FileError(path, error) from error
 
-    def _read(self) -> tuple[mmap.mmap | None, memoryview]:
-        status = os.fstat(self._file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            return None, memoryview(self._file.readall() or b"")
-        if status.st_size == 0:  # an empty file cannot be mapped
-            return None, memoryview(b"")
-        mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-        return mapped, memoryview(mapped)
+    @classmethod
+    def from_data(cls, path: StrPath, data: memoryview) -> InputFile:
+        """Give `data`, which was made from the file at `path`, the form of a file."""
+        made = cls.__new__(cls)
+        made.path, made._descriptor = path, None
+        made._data, made._size = data, len(data)
+        return made
+
+    @property
+    def data(self) -> memoryview:
+        """The content. It is mapped when it is first asked for."""
+        if self._data is None:
+            if self._descriptor is None or not self._size:  # an empty file cannot be mapped
+                return memoryview(b"")
+            try:
+                mapped = mmap.mmap(self._descriptor, self._size, access=mmap.ACCESS_READ)
+            except (OSError, ValueError) as error:  # ValueError: it became shorter
+                raise FileError(self.path, str(error)) from error
+            self._data = memoryview(mapped)
+        return self._data
 
     def __len__(self) -> int:
-        return len(self.data)
+        return self._size
 
     def fileno(self) -> int | None:
         """Give the descriptor to copy from, or None where only `data` holds the content."""
-        return self._file.fileno() if self._map is not None else None
+        return self._descriptor
 
     def close(self) -> None:
         """Close the file; slices of `data` that are still in use stay valid."""
-        self.data = memoryview(b"")
-        if self._map is not None:
-            with suppress(BufferError):  # slices are in use: the map ends with the last of them
-                self._map.close()
-        self._file.close()
+        self._data, self._size = None, 0  # the map ends with the last slice
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
     def __enter__(self) -> InputFile:
         return self
@@ -109,21 +142,49 @@ class OutputFile:
             self.position += written
             view = view[written:]
 
+    @property
+    def seekable(self) -> bool:
+        """Tell whether bytes already written can still be changed (not in a pipe)."""
+        return self._seekable
+
+    def patch(self, position: int, data: bytes) -> None:
+        """Put `data` over bytes already written at `position`; needs `seekable`."""
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self._descriptor, view, position)
+            position += written
+            view = view[written:]
+
     def set_mode(self, mode: int) -> None:
         """Give the file these permission bits instead of the usual ones."""
         os.fchmod(self._descriptor, mode)
 
+    def reserve(self, size: int) -> None:
+        """Say that the file will have `size` bytes, so that a full disk is found out now.
+
+        It also makes replacing a large file quick: ext4 would write out its blocks first.
+        """
+        if self._seekable and size >= _RESERVED:
+            try:
+                os.posix_fallocate(self._descriptor, 0, size)
+            except OSError as error:
+                if error.errno not in _NO_KERNEL_COPY:
+                    raise
+
     def pad_to(self, position: int) -> None:
         """Append zeros up to `position`, as a hole where the file system has them."""
         gap = position - self.position
-        if not self._seekable:
-            while gap > 0:
-                self.write(bytes(min(gap, _READ_CHUNK)))
-                gap = position - self.position
-        elif gap > 0:
-            os.ftruncate(self._descriptor, position)
+        if self._seekable and gap > 0:
             os.lseek(self._descriptor, position, os.SEEK_SET)
             self.position = position
+        while not self._seekable and gap > 0:
+            self.write(bytes(min(gap, _READ_CHUNK)))
+            gap = position - self.position
+
+    def finish(self) -> None:
+        """Give the file its size: zeros may be its end, and more may be reserved."""
+        if self._seekable:
+            os.ftruncate(self._descriptor, self.position)
 
     def copy(self, source: InputFile, offset: int = 0, size: int | None = None) -> None:
         """Append `size` bytes of `source` from `offset` (default: all up to its end).
@@ -183,21 +244,25 @@ def replace_file(path: StrPath) -> Iterator[OutputFile]:
     """
     final = Path(os.path.realpath(path))
     try:
-        if final.exists() and not final.is_file():
-            with _open_directly(path, final) as output:
+        if str(path) == STDOUT or (Path(path).exists() and not Path(path).is_file()):
+            with _open_directly(path) as output:
                 yield output
             return
         mode = stat.S_IMODE(final.stat().st_mode) if final.exists() else None
         temporary = final.with_name(f".{final.name[:200]}.{os.urandom(6).hex()}.tmp")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        descriptor = os.open(temporary, flags, 0o666)
+        descriptor, named = _open_temporary(temporary)
     except OSError as error:
         raise FileError(path, error) from error
     try:
         try:
-            yield OutputFile(path, descriptor, seekable=True)
+            output = OutputFile(path, descriptor, seekable=True)
+            yield output
+            output.finish()
             if mode is not None:
                 os.fchmod(descriptor, mode)
+            if not named:
+                # Python follows the link only when it is given a folder, which is not used.
+                os.link(f"{_DESCRIPTORS}/{descriptor}", temporary, src_dir_fd=descriptor)
         finally:
             os.close(descriptor)
         temporary.replace(final)
@@ -208,9 +273,24 @@ def replace_file(path: StrPath) -> Iterator[OutputFile]:
         raise
 
 
+def _open_temporary(path: Path) -> tuple[int, bool]:
+    """Open a file beside `path`: without a name where possible, else named `path`.
+
+    A file without a name is gone with the process, even one that is killed.
+    """
+    if Path(_DESCRIPTORS).is_dir():  # it is named through this folder later
+        with suppress(OSError):  # the file system cannot do it
+            flags = os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC
+            return os.open(path.parent, flags, 0o666), False
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    return os.open(path, flags, 0o666), True
+
+
 @contextmanager
-def _open_directly(path: StrPath, final: Path) -> Iterator[OutputFile]:
-    descriptor = os.open(final, os.O_WRONLY | os.O_CLOEXEC)
+def _open_directly(path: StrPath) -> Iterator[OutputFile]:
+    # Standard output is not opened anew: that would write over what is in it already.
+    own = str(path) == STDOUT
+    descriptor = os.dup(1) if own else os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         yield OutputFile(path, descriptor, seekable=False)
     finally:

@@ -31,7 +31,8 @@ def llvm() -> Callable[[str], str]:
     """Give the path of an LLVM 22 tool by its plain name, e.g. ``clang-offload-bundler``."""
 
     def find(tool: str) -> str:
-        found = shutil.which(f"{tool}-22") or shutil.which(f"/usr/lib/llvm-22/bin/{tool}")
+        # The folder first: there, the bundler finds the llvm-objcopy of the same version.
+        found = shutil.which(f"/usr/lib/llvm-22/bin/{tool}") or shutil.which(f"{tool}-22")
         if found is None:
             missing(f"LLVM 22's {tool}")
             raise AssertionError  # missing() does not return

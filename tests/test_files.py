@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
+from offload_tool import files
 from offload_tool.errors import FileError
 from offload_tool.files import InputFile, replace_all, replace_file
 
@@ -75,6 +79,55 @@ def test_failed_output_leaves_the_old_file(tmp_path: Path) -> None:
         out.write("not bytes")  # type: ignore[arg-type]
     assert path.read_bytes() == b"old"
     assert leftovers(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("unnamed", [True, False], ids=["unnamed", "named"])
+def test_failure_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unnamed: bool
+) -> None:
+    """Whether or not the file system has files without names, a failed output is gone."""
+    if not unnamed:
+        monkeypatch.setattr(files, "_DESCRIPTORS", "/nonexistent")
+    with replace_file(tmp_path / "good") as out:
+        out.write(b"good")
+    with pytest.raises(TypeError), replace_file(tmp_path / "bad") as out:
+        out.write("not bytes")  # type: ignore[arg-type]
+    assert leftovers(tmp_path) == ["good"]
+
+
+def test_killed_process_leaves_nothing(tmp_path: Path) -> None:
+    """A process that is killed in the middle of an output leaves neither it nor a part."""
+    script = (
+        "import os, signal\n"
+        "from offload_tool.files import replace_file\n"
+        "with replace_file('out') as out:\n"
+        "    out.write(b'x' * 100000)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert leftovers(tmp_path) == []
+
+
+def test_full_disk(tmp_path: Path) -> None:
+    """When no more can be written, the error names the file, which is left as it was."""
+    (tmp_path / "out").write_bytes(b"old")
+    script = (
+        "import resource\n"
+        "from offload_tool.errors import FileError\n"
+        "from offload_tool.files import replace_file\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (50000, 50000))\n"
+        "try:\n"
+        "    with replace_file('out') as out:\n"
+        "        out.write(b'x' * 100000)\n"
+        "except FileError as error:\n"
+        "    print(error)\n"
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert done.stdout == "'out': File too large\n"
+    assert leftovers(tmp_path) == ["out"]
+    assert (tmp_path / "out").read_bytes() == b"old"
 
 
 def test_failure_among_several_outputs(tmp_path: Path) -> None:

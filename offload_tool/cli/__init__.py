@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from offload_tool.cli import list_command
 from offload_tool.errors import OffloadError
 
 if TYPE_CHECKING:
@@ -16,19 +17,52 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 
+_DROP_INS = {"bundler": "clang-offload-bundler"}
+"""Commands with the command line of one of LLVM's tools, by the name of that tool.
+
+They can also be called by that name, through a link to ``offload-tool``.
+"""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; give its exit status: 0, 1 for an error, 2 for wrong usage."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        status: int = options.run(options)
+        status = _run_drop_in(words, sys.argv[0] if arguments is None else "")
+        if status is None:
+            status = _run(words)
         sys.stdout.flush()
-    except OffloadError as error:
-        print(f"{parser.prog}: error: {error}", file=sys.stderr)
-        return 1
     except BrokenPipeError:
         # The reader (head, a pager) has seen enough; the interpreter must not try again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return status
+
+
+def _run_drop_in(words: list[str], invoked: str) -> int | None:
+    """Run a drop-in, if the first word or the name by which we were called is one's."""
+    name = PurePath(invoked).name
+    for command, tool in _DROP_INS.items():
+        if name.startswith(tool):
+            return _drop_in(command, invoked, words)
+        if words[:1] == [command]:
+            return _drop_in(command, f"offload-tool {command}", words[1:])
+    return None
+
+
+def _drop_in(command: str, tool: str, words: list[str]) -> int:
+    module = importlib.import_module(f"offload_tool.cli.{command}_command")
+    status: int = getattr(module, f"run_{command}")(tool, words, os.environ)
+    return status
+
+
+def _run(words: list[str]) -> int:
+    parser = _parser()
+    options = parser.parse_args(words)
+    try:
+        status: int = options.run(options)
+    except OffloadError as error:
+        print(f"{parser.prog}: error: {error}", file=sys.stderr)
         return 1
     return status
 
@@ -44,12 +78,17 @@ class _Version(argparse.Action):
 
 
 def _parser() -> argparse.ArgumentParser:
+    from offload_tool.cli import list_command  # a drop-in starts faster without it
+
     parser = argparse.ArgumentParser(
         prog="offload-tool",
-        description="GPU offload bundles: see what is in a file.",
+        description="GPU offload bundles: make them, take them apart, see what is in a file.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     list_command.add(commands)
+    commands.add_parser(
+        "bundler", help="bundle and unbundle files, as clang-offload-bundler does", add_help=False
+    )
     return parser

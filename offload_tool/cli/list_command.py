@@ -7,10 +7,10 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from offload_tool.operations.listing import DeviceImage, list_images
-
 if TYPE_CHECKING:
     import argparse
+
+    from offload_tool.operations.listing import DeviceImage
 
 __all__ = ["add", "run"]
 
@@ -33,6 +33,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the images of all files, or an error and nothing."""
+    from offload_tool.operations.listing import list_images
+
     listed = [(file, list_images(file)) for file in options.files]
     if options.json:
         images = [dataclasses.asdict(image) for _, found in listed for image in found]

@@ -1,87 +1,212 @@
-"""Bundle code objects into one file, and take them out again.
+"""Bundle files of one source into one file, in every layout and compressed.
 
-The same bytes as clang-offload-bundler 22.1.8 writes for the binary layout, in-process.
+The same bytes as clang-offload-bundler 22.1.8 writes, in-process; the payload of a
+compressed bundle is another one, that LLVM reads as well.
 """
 
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from offload_tool.errors import OffloadError, UsageError
-from offload_tool.files import InputFile, replace_all, replace_file
-from offload_tool.formats.bundle import plan_bundle, read_bundle
-from offload_tool.formats.entry_id import BundleEntryID, best_match, check_composition
+from offload_tool.errors import UsageError
+from offload_tool.files import InputFile, replace_file
+from offload_tool.formats.bundle import plan_bundle
+from offload_tool.formats.entry_id import OffloadKind, check_composition
+from offload_tool.formats.text_bundle import (
+    COMMENT_MARKS,
+    check_text_content,
+    end_marker,
+    start_marker,
+)
+from offload_tool.operations.opening import FILE_TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from offload_tool.files import StrPath
+    from offload_tool.files import OutputFile, StrPath
+    from offload_tool.formats.compressed_bundle import CompressionReport
+    from offload_tool.formats.compressed_stream import Method
+    from offload_tool.formats.entry_id import BundleEntryID
 
-__all__ = ["MissingEntriesError", "bundle_files", "unbundle_file"]
+__all__ = ["Compression", "bundle_files", "write_bundle"]
+
+_PIECE = 1 << 30
 
 
-class MissingEntriesError(OffloadError):
-    """A bundle has no entry that serves one or more of the targets asked for."""
+@dataclass(frozen=True, slots=True)
+class Compression:
+    """How a bundle is compressed."""
 
-    def __init__(self, path: StrPath, missing: Sequence[str], present: Sequence[str]) -> None:
-        self.missing = tuple(missing)
-        listed = ", ".join(present) if present else "none"
-        super().__init__(f"'{path}': no entry for {', '.join(missing)}; entries found: {listed}")
+    method: Method = "zstd"
+    """``zstd`` or ``zlib``."""
+    level: int | None = None
+    """None: the method's default (zstd 3)."""
+    version: int = 3
+    """Of the header: 3, or 2 for older readers and less than 4 GiB."""
 
 
 def bundle_files(
     output: StrPath,
     items: Sequence[tuple[BundleEntryID, StrPath | None]],
     *,
+    file_type: str = "bc",
     alignment: int = 1,
-) -> None:
+    compression: Compression | None = None,
+) -> CompressionReport | None:
     """Write the bundle of (bundle entry ID, file) items to `output`, in their order.
 
-    None for a file is an empty code object, as a fat binary's host entry is. Memory
-    does not grow with the files' sizes: their bytes are copied inside the kernel.
+    None for a file is an empty code object, as a fat binary's host entry is. `file_type`
+    is one of clang-offload-bundler's: text (``ii``, ``s``, ...), ``bc`` for the binary
+    layout, ``o`` for sections in the host's object file where there is one. `alignment`
+    (bytes) and `compression` do not matter to that last layout. Memory does not grow with
+    the files' sizes: their bytes are copied inside the kernel, or streamed to be compressed.
 
     :raises EntryIDError: equal IDs, or a feature set in one entry and Any in another.
-    :raises UsageError: no items, or an alignment below 1.
+    :raises UsageError: no items, an unknown file type, an alignment below 1, or a host of
+        an object format that cannot take sections.
+    :raises FormatError: a text that holds bundle markers, or a broken host object.
     :raises FileError: a file cannot be read or written.
     """
     check_composition([entry_id for entry_id, _ in items])
+    return write_bundle(
+        output, items, file_type=file_type, alignment=alignment, compression=compression
+    )
+
+
+def write_bundle(
+    output: StrPath,
+    items: Sequence[tuple[BundleEntryID, StrPath | None]],
+    *,
+    file_type: str,
+    alignment: int = 1,
+    compression: Compression | None = None,
+) -> CompressionReport | None:
+    """Do what `bundle_files` does, for IDs whose composition the caller has checked."""
+    if not items:
+        raise UsageError("a bundle needs at least one entry")
     with ExitStack() as stack:
-        inputs = [
-            None if path is None else stack.enter_context(InputFile(path)) for _, path in items
-        ]
-        sizes = [0 if source is None else len(source) for source in inputs]
-        names = [str(entry_id) for entry_id, _ in items]
-        layout = plan_bundle(zip(names, sizes, strict=True), alignment)
-        out = stack.enter_context(replace_file(output))
-        out.write(layout.header)
-        for entry, source in zip(layout.entries, inputs, strict=True):
-            out.pad_to(entry.offset)
-            if source is not None:
-                out.copy(source)
+        contents = [_Item(entry_id, stack.enter_context(_open(path))) for entry_id, path in items]
+        if file_type not in FILE_TYPES:
+            raise UsageError(f"'{file_type}': invalid file type specified")
+        host = _object_host(contents) if file_type == "o" else None
+        if host is not None:
+            with replace_file(output) as out:
+                _write_object(out, contents, host)
+            return None
+        if file_type in COMMENT_MARKS:
+            parts = _text_parts(contents, COMMENT_MARKS[file_type])
+        else:
+            parts = _binary_parts(contents, alignment)
+        with replace_file(output) as out:
+            if compression is not None:
+                return _compress(out, parts, compression)
+            out.reserve(_total_size(parts))
+            for part in parts:
+                part.append_to(out)
+    return None
 
 
-def unbundle_file(path: StrPath, outputs: Mapping[BundleEntryID, StrPath]) -> None:
-    """Write the code object that serves each target of the bundle at `path` to its file.
+@dataclass(frozen=True, slots=True)
+class _Item:
+    id: BundleEntryID
+    content: InputFile
 
-    The entry for a target is the one with exactly its ID, else the most specific
-    compatible one. One entry may serve several targets. All outputs are written or none.
 
-    :raises FormatError: the file is no bundle, or a broken one.
-    :raises MissingEntriesError: no entry serves one or more of the targets.
-    :raises FileError: a file cannot be read or written.
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Zeros up to `position`, where known, then these bytes."""
+
+    data: bytes | InputFile
+    position: int | None = None
+
+    def append_to(self, out: OutputFile) -> None:
+        if self.position is not None:
+            out.pad_to(self.position)
+        if isinstance(self.data, InputFile):
+            out.copy(self.data)
+        else:
+            out.write(self.data)
+
+
+def _total_size(parts: Iterable[_Part]) -> int:
+    position = 0
+    for part in parts:
+        position = max(position, part.position or 0) + len(part.data)
+    return position
+
+
+def _open(path: StrPath | None) -> InputFile:
+    return InputFile.from_data("empty", memoryview(b"")) if path is None else InputFile(path)
+
+
+def _binary_parts(items: Sequence[_Item], alignment: int) -> list[_Part]:
+    layout = plan_bundle(((str(item.id), len(item.content)) for item in items), alignment)
+    parts = [_Part(layout.header)]
+    for item, entry in zip(items, layout.entries, strict=True):
+        parts.append(_Part(item.content, entry.offset))
+    return parts
+
+
+def _text_parts(items: Sequence[_Item], comment: str) -> list[_Part]:
+    parts = []
+    for item in items:
+        check_text_content(item.content.data, comment, path=item.content.path)
+        parts.append(_Part(start_marker(comment, str(item.id))))
+        parts.append(_Part(item.content))
+        parts.append(_Part(end_marker(comment, str(item.id))))
+    return parts
+
+
+def _object_host(items: Sequence[_Item]) -> _Item | None:
+    """Give the item whose object file takes the others as sections, if there is one.
+
+    Without a host entry the binary layout is used, whatever the code objects are.
     """
-    if not outputs:
-        raise UsageError("no targets to unbundle: give at least one bundle entry ID")
-    with InputFile(path) as source:
-        bundle = read_bundle(source.data, path=path)
-        candidates = [BundleEntryID.read(entry.id) for entry in bundle.entries]
-        chosen = {target: best_match(candidates, target) for target in outputs}
-        missing = [str(target) for target, index in chosen.items() if index is None]
-        if missing:
-            raise MissingEntriesError(path, missing, [entry.id for entry in bundle.entries])
-        with replace_all(list(outputs.values())) as files:
-            for index, file in zip(chosen.values(), files, strict=True):
-                assert index is not None  # noqa: S101 - the missing were refused above
-                entry = bundle.entries[index]
-                file.copy(source, bundle.offset + entry.offset, entry.size)
+    host = next((item for item in items if item.id.kind == OffloadKind.HOST), None)
+    if host is None or not len(host.content):
+        return None
+    from offload_tool.formats.object_bundle import is_object_file  # see opening
+
+    return host if is_object_file(host.content.data) else None
+
+
+def _write_object(out: OutputFile, items: Sequence[_Item], host: _Item) -> None:
+    from offload_tool.formats.file_plan import write_plan
+    from offload_tool.formats.object_bundle import HOST_MARKER, plan_object_bundle
+
+    contents: list[InputFile | bytes] = [
+        HOST_MARKER if item is host else item.content for item in items
+    ]
+    sizes = [(str(item.id), len(data)) for item, data in zip(items, contents, strict=True)]
+    plan = plan_object_bundle(host.content.data, sizes, path=host.content.path)
+    write_plan(out, plan, host.content, contents)
+
+
+def _compress(
+    out: OutputFile, parts: Iterable[_Part], compression: Compression
+) -> CompressionReport:
+    from offload_tool.formats.compressed_bundle import compress_bundle
+
+    return compress_bundle(
+        out,
+        list(_memory(parts)),
+        version=compression.version,
+        method=compression.method,
+        level=compression.level,
+    )
+
+
+def _memory(parts: Iterable[_Part]) -> Iterator[bytes | memoryview]:
+    """Give the bytes of `parts`, mapped where they are files, with the zeros between."""
+    position = 0
+    for part in parts:
+        gap = 0 if part.position is None else part.position - position
+        while gap > 0:
+            yield bytes(min(gap, _PIECE))
+            position += min(gap, _PIECE)
+            gap -= _PIECE
+        data = part.data.data if isinstance(part.data, InputFile) else part.data
+        yield data
+        position += len(data)

@@ -18,14 +18,15 @@ from offload_tool.compiler.check import check_code_object, check_host_object
 from offload_tool.errors import OffloadError
 from offload_tool.formats.entry_id import BundleEntryID
 from offload_tool.formats.target_id import TargetID
-from offload_tool.operations.bundling import bundle_files
+from offload_tool.operations.bundling import Compression, bundle_files
 from offload_tool.operations.embedding import embed_bundle
+from offload_tool.operations.unbundling import unbundle_file
 from offload_tool.scons.dependencies import record_dependencies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["BUNDLE", "DEVICE", "EMBED", "HOST", "MERGE"]
+__all__ = ["BUNDLE", "DEVICE", "EMBED", "HOST", "MERGE", "UNBUNDLE"]
 
 
 def offload_check_device(target: Any, source: Any, env: Any) -> int:
@@ -38,6 +39,10 @@ def offload_check_host(target: Any, source: Any, env: Any) -> int:
 
 def offload_bundle(target: Any, source: Any, env: Any) -> int:
     return _run(_bundle, target, source, env)
+
+
+def offload_unbundle(target: Any, source: Any, env: Any) -> int:
+    return _run(_unbundle, target, source, env)
 
 
 def offload_embed(target: Any, source: Any, env: Any) -> int:
@@ -59,6 +64,9 @@ HOST = SCons.Action.Action(
 MERGE = SCons.Action.Action("$OFFLOADMERGECOM", "$OFFLOADMERGECOMSTR")
 BUNDLE = SCons.Action.Action(
     offload_bundle, "$OFFLOADBUNDLECOMSTR", varlist=["_OFFLOAD_BUNDLE_SPEC"]
+)
+UNBUNDLE = SCons.Action.Action(
+    offload_unbundle, "$OFFLOADUNBUNDLECOMSTR", varlist=["_OFFLOAD_UNBUNDLE_SPEC"]
 )
 EMBED = SCons.Action.Action(offload_embed, "$OFFLOADEMBEDCOMSTR", varlist=["_OFFLOAD_EMBED_SPEC"])
 
@@ -90,7 +98,14 @@ def _bundle(target: Any, source: Any, env: Any) -> None:
         (BundleEntryID.read(entry), None if index is None else str(source[index]))
         for entry, index in spec["entries"]
     ]
-    bundle_files(str(target[0]), items, alignment=spec["alignment"])
+    method, level = spec["compression"]
+    compression = Compression(method, level) if method else None
+    bundle_files(str(target[0]), items, alignment=spec["alignment"], compression=compression)
+
+
+def _unbundle(target: Any, source: Any, env: Any) -> None:
+    spec = json.loads(env["_OFFLOAD_UNBUNDLE_SPEC"])
+    unbundle_file(str(source[0]), {BundleEntryID.parse(spec["entry"]): str(target[0])})
 
 
 def _embed(target: Any, source: Any, env: Any) -> None:

@@ -46,6 +46,7 @@ _C_SUFFIXES = (".c", ".s", ".S")
 _DEVICE = SCons.Builder.Builder(action=actions.DEVICE, target_scanner=DEPENDENCY_SCANNER)
 _HOST = SCons.Builder.Builder(action=actions.HOST, target_scanner=DEPENDENCY_SCANNER)
 _BUNDLE = SCons.Builder.Builder(action=actions.BUNDLE)
+_UNBUNDLE = SCons.Builder.Builder(action=actions.UNBUNDLE)
 _EMBED = SCons.Builder.Builder(action=actions.EMBED)
 _MERGE = SCons.Builder.Builder(action=actions.MERGE)
 
@@ -56,6 +57,7 @@ def add_builders(env: Any) -> None:
         ("OffloadDeviceObject", offload_device_object),
         ("OffloadHostObject", offload_host_object),
         ("OffloadBundle", offload_bundle),
+        ("OffloadUnbundle", offload_unbundle),
         ("OffloadObject", offload_object),
         ("OffloadProgram", offload_program),
     ):
@@ -122,6 +124,29 @@ def offload_bundle(env: Any, target: str | None, source: Any) -> list[Any]:
     if target:
         bundle = _named(env, target, "$OFFLOADBUNDLESUFFIX")
     return [_bundle_node(env, bundle, parts)]
+
+
+def offload_unbundle(env: Any, target: str | None, source: Any) -> list[Any]:
+    """Give one node per entry of a bundle: those of ``OFFLOAD_TARGETS``, or ``OFFLOAD_ARCH``.
+
+    The files are called ``<name>.<target ID>.co``, or ``<name>.<offload kind>`` for entries
+    without a target ID.
+    """
+    bundles = _source_nodes(env, source)
+    if len(bundles) != 1:
+        raise UsageError(f"OffloadUnbundle takes one bundle, not {len(bundles)}")
+    ids = _given_ids(env) or [_device_entry_id(t) for t in settings.hip_target_ids(env)]
+    stem = bundles[0].dir.File(SCons.Util.splitext(bundles[0].name)[0])
+    if target is not None:
+        stem = env.File(target)
+    nodes = []
+    for entry_id in ids:
+        name = entry_id.target_id.replace(":", "_") or entry_id.kind
+        file = stem.dir.File(f"{stem.name}.{name}{env.subst('$OFFLOADDEVICESUFFIX')}")
+        spec = settings.spec(entry=str(entry_id))
+        nodes += _UNBUNDLE(env, file, bundles, _OFFLOAD_UNBUNDLE_SPEC=spec)
+        file.attributes.offload_entry_id = entry_id
+    return nodes
 
 
 def offload_object(env: Any, target: str | None, source: Any) -> list[Any]:
@@ -259,7 +284,7 @@ def _compile(
 def _bundle_node(env: Any, bundle: Any, nodes: list[Any]) -> Any:
     """Declare the bundle of nodes that carry entry IDs, and of files that are given them."""
     plain = [node for node in nodes if _entry_id(node) is None]
-    given = [BundleEntryID.parse(env.subst(t)) for t in env.Split(env["OFFLOAD_TARGETS"])]
+    given = _given_ids(env)
     if len(plain) != len(given):
         raise UsageError(
             f"OFFLOAD_TARGETS gives {len(given)} bundle entry IDs for the {len(plain)} files of "
@@ -273,7 +298,11 @@ def _bundle_node(env: Any, bundle: Any, nodes: list[Any]) -> Any:
     # A fat binary begins with an empty host entry; a list of IDs says itself what it wants.
     if not given and not any(entry_id.kind == "host" for entry_id in ids):
         entries.insert(0, (str(_EMPTY_HOST_ENTRY), None))
-    spec = settings.spec(alignment=settings.bundle_alignment(env), entries=entries)
+    spec = settings.spec(
+        alignment=settings.bundle_alignment(env),
+        compression=settings.compression(env),
+        entries=entries,
+    )
     return _BUNDLE(env, bundle, nodes, _OFFLOAD_BUNDLE_SPEC=spec)[0]
 
 
@@ -302,6 +331,11 @@ def _placed(command: Iterable[str]) -> list[str]:
 def _named(env: Any, name: str, suffix: str) -> Any:
     """Give the node of a user's target name, with the suffix if it has none."""
     return env.File(name if PurePath(name).suffix else name + env.subst(suffix))
+
+
+def _given_ids(env: Any) -> list[BundleEntryID]:
+    """Give the bundle entry IDs of ``OFFLOAD_TARGETS``."""
+    return [BundleEntryID.parse(env.subst(text)) for text in env.Split(env["OFFLOAD_TARGETS"])]
 
 
 def _entry_id(node: Any) -> BundleEntryID | None:

@@ -20,6 +20,7 @@ __all__ = [
     "FORMAT_VERSION",
     "arch_flags",
     "bundle_alignment",
+    "compression",
     "hip_target_ids",
     "set_defaults",
     "spec",
@@ -46,6 +47,8 @@ _DEFAULTS: dict[str, Any] = {
     "OFFLOAD_ARCH_FLAGS": {},
     "OFFLOAD_BUNDLE_ALIGN": 4096,
     "OFFLOAD_BUNDLE_HOST": False,
+    "OFFLOAD_COMPRESS": None,
+    "OFFLOAD_COMPRESS_LEVEL": None,
     "OFFLOAD_CUID": "",
     "OFFLOAD_LAUNCHER": "",
     "OFFLOAD_TARGETS": [],
@@ -57,6 +60,7 @@ _DEFAULTS: dict[str, Any] = {
     "OFFLOADMERGECOM": "$( $_OFFLOAD_LLD $) -r -o $TARGET $SOURCES",
     "OFFLOADMERGECOMSTR": "MERGE $TARGET",
     "OFFLOADBUNDLECOMSTR": "BUNDLE $TARGET",
+    "OFFLOADUNBUNDLECOMSTR": "UNBUNDLE $TARGET",
     "OFFLOADEMBEDCOMSTR": "EMBED $TARGET",
     # File names: <stem>.<target ID><suffix>
     "OFFLOADDEVICESUFFIX": ".co",
@@ -127,6 +131,22 @@ def bundle_alignment(env: Any) -> int:
     if not given.isdecimal() or int(given) < 1:
         raise UsageError(f"OFFLOAD_BUNDLE_ALIGN: expected a positive integer, found {given!r}")
     return int(given)
+
+
+def compression(env: Any) -> tuple[str | None, int | None]:
+    """Give ``OFFLOAD_COMPRESS`` and ``OFFLOAD_COMPRESS_LEVEL``: (method or None, level or None).
+
+    :raises UsageError: an unknown method, or a level that is no integer.
+    """
+    method, level = env["OFFLOAD_COMPRESS"], env["OFFLOAD_COMPRESS_LEVEL"]
+    if method not in (None, "", "zstd", "zlib"):
+        raise UsageError(f"OFFLOAD_COMPRESS: expected None, 'zstd' or 'zlib', found {method!r}")
+    if level is None:
+        return method or None, None
+    try:
+        return method or None, int(level)
+    except (TypeError, ValueError):
+        raise UsageError(f"OFFLOAD_COMPRESS_LEVEL: expected an integer, found {level!r}") from None
 
 
 _announced: set[str] = set()

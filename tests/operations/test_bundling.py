@@ -12,7 +12,7 @@ import pytest
 
 from offload_tool import BundleEntryID, bundle_files, unbundle_file
 from offload_tool.errors import EntryIDError, FileError, FormatError, UsageError
-from offload_tool.operations.bundling import MissingEntriesError
+from offload_tool.operations.unbundling import MissingEntriesError
 
 HOST = BundleEntryID.parse("host-x86_64-unknown-linux-gnu-")
 GPU = "hipv4-amdgcn-amd-amdhsa--"

@@ -93,6 +93,42 @@ def test_bundle_of_nodes_and_files(project: Project) -> None:
     assert list(entries(project.folder / "nodes.hipfb")) == ENTRIES[:2]
 
 
+@pytest.mark.parametrize("method", ["zstd", "zlib"])
+def test_compressed_bundle(project: Project, method: str) -> None:
+    """OFFLOAD_COMPRESS compresses the bundle; what is in it stays the same."""
+    body = "env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n"
+    project.sconstruct(body)
+    project.build()
+    plain = list_images(project.folder / "k.hipfb")
+    project.sconstruct(f"env['OFFLOAD_COMPRESS'] = {method!r}\n" + body)
+    assert project.build() == []
+    assert (project.folder / "k.hipfb").read_bytes().startswith(b"CCOB")
+    for name in ("k.hipfb", "prog"):
+        images = list_images(project.folder / name)
+        assert [(i.id, i.size) for i in images] == [(i.id, i.size) for i in plain]
+        assert {(i.container, i.offset) for i in images} == {("compressed-bundle", None)}
+    project.assert_up_to_date()
+
+
+def test_unbundle(project: Project) -> None:
+    """OffloadUnbundle gives one node per entry, which carries its ID to another bundle."""
+    project.sconstruct(
+        "bundle = env.OffloadBundle('k.hip')\n"
+        "parts = env.OffloadUnbundle('part', bundle)\n"
+        "host = 'host-x86_64-unknown-linux-gnu'\n"
+        "env.OffloadUnbundle('part', bundle, OFFLOAD_TARGETS=host)\n"
+        "env.OffloadBundle('again', parts)\n"
+    )
+    project.build()
+    for name in ("gfx906", "gfx90a_xnack+"):
+        part = (project.folder / f"part.{name}.co").read_bytes()
+        assert part == (project.folder / f"k.{name}.co").read_bytes()
+    assert (project.folder / "part.host.co").read_bytes() == b""
+    again = (project.folder / "again.hipfb").read_bytes()
+    assert again == (project.folder / "k.hipfb").read_bytes()
+    project.assert_up_to_date()
+
+
 def test_host_object_has_no_device_code(project: Project) -> None:
     """OffloadHostObject compiles the host pass alone and needs no target ID."""
     project.sconstruct("env['OFFLOAD_ARCH'] = []\nenv.OffloadHostObject('h.o', 'k.hip')\n")

@@ -40,6 +40,14 @@ WRONG = {
         "env['OFFLOAD_BUNDLE_ALIGN'] = 0\n" + BUNDLE,
         ["OFFLOAD_BUNDLE_ALIGN: expected a positive integer, found '0'"],
     ),
+    "compression": (
+        "env['OFFLOAD_COMPRESS'] = 'gzip'\n" + BUNDLE,
+        ["OFFLOAD_COMPRESS: expected None, 'zstd' or 'zlib', found 'gzip'"],
+    ),
+    "compression-level": (
+        "env['OFFLOAD_COMPRESS_LEVEL'] = 'best'\n" + BUNDLE,
+        ["OFFLOAD_COMPRESS_LEVEL: expected an integer, found 'best'"],
+    ),
     "not-hip": ("env.OffloadDeviceObject('runtime.c')\n", ["'runtime.c': expected a HIP source"]),
     "cuda": ("env.OffloadBundle('k.cu')\n", ["CUDA sources cannot be built yet"]),
     "two-sources": (

@@ -1,0 +1,106 @@
+"""Compressing and decompressing 256 MB: row 4 of the table of aims.
+
+The images are machine code from the shared libraries of LLVM on this machine; ratios are
+ours to LLVM's, for whole processes.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.measure import compare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["main"]
+
+IDS = (
+    "host-x86_64-unknown-linux-gnu-",
+    "hipv4-amdgcn-amd-amdhsa--gfx906",
+    "hipv4-amdgcn-amd-amdhsa--gfx90a",
+    "hipv4-amdgcn-amd-amdhsa--gfx942",
+)
+SIZE = 64 << 20
+OURS = [sys.executable, "-m", "offload_tool", "bundler"]
+
+
+def library_code() -> bytes:
+    """Give machine code and its tables: the shared libraries of the LLVM versions here."""
+    libraries = sorted(Path("/usr/lib").glob("*/libLLVM*.so*[0-9]"), reverse=True)
+    libraries += sorted(Path("/usr/lib").glob("*/libclang-cpp*.so*[0-9]"), reverse=True)
+    code = b"".join(path.read_bytes() for path in libraries if not path.is_symlink())
+    if len(code) < 2 * SIZE:
+        sys.exit("LLVM's shared libraries under /usr/lib are too few to make images of")
+    return code
+
+
+def changed(image: bytes, seed: int) -> bytes:
+    """Give `image` with 1 % of it replaced, in blocks of 256 random bytes."""
+    chance = random.Random(seed)
+    copy = bytearray(image)
+    for _ in range(len(copy) // 100 // 256):
+        position = chance.randrange(len(copy) - 256)
+        copy[position : position + 256] = chance.randbytes(256)
+    return bytes(copy)
+
+
+def related(code: bytes, size: int) -> Iterator[bytes]:
+    """Make images that differ in 1 % of their bytes."""
+    return (changed(code[:size], seed) for seed in range(4))
+
+
+def unrelated(code: bytes, size: int) -> Iterator[bytes]:
+    """Make images of different code."""
+    step = (len(code) - size) // 3
+    return (code[index * step :][:size] for index in range(4))
+
+
+def noise(_code: bytes, size: int) -> Iterator[bytes]:
+    """Make images that cannot be compressed."""
+    return (random.Random(seed).randbytes(size) for seed in range(4))
+
+
+CASES: dict[str, tuple[Callable[[bytes, int], Iterator[bytes]], int]] = {
+    "related, 64 MiB each": (related, SIZE),
+    "related, 60 MiB each": (related, 60 << 20),
+    "unrelated": (unrelated, SIZE),
+    "incompressible": (noise, SIZE),
+}
+
+
+def main(folder: Path, llvm: str) -> None:
+    """Measure and print all cases; files are made in `folder`."""
+    code = library_code()
+    for name, (images, size) in CASES.items():
+        for index, image in enumerate(images(code, size)):
+            (folder / f"in{index}").write_bytes(image)
+        _measure(name, folder, llvm)
+
+
+def _measure(name: str, folder: Path, llvm: str) -> None:
+    inputs = [f"-input=in{index}" for index in range(4)]
+    outputs = [f"-output=out{index}" for index in range(4)]
+    common = ["-type=bc", f"-targets={','.join(IDS)}"]
+    jobs = {
+        "compress": ([*common, "-compress", *inputs], "-output=llvm.ccob", "-output=ours.ccob"),
+        "decompress": ([*common, "-unbundle", *outputs], "-input=llvm.ccob", "-input=llvm.ccob"),
+    }
+    for job, (arguments, theirs, ours) in jobs.items():
+        commands = [[llvm, *arguments, theirs], [*OURS, *arguments, ours]]
+        reference, measured = compare(commands, folder, runs=3)
+        print(f"\n{job} 256 MB, {name}")
+        print(f"  {'LLVM':24} {reference}")
+        print(f"  {'ours':24} {measured}   {measured.wall / reference.wall:5.2f} x LLVM")
+    size, reference_size = ((folder / f"{who}.ccob").stat().st_size for who in ("ours", "llvm"))
+    print(f"  size: {size:,} against {reference_size:,} bytes: {size / reference_size:.3f} x LLVM")
+    # LLVM must read ours, or the figures mean nothing.
+    subprocess.run(
+        [llvm, *common, "-unbundle", "-input=ours.ccob", *outputs], cwd=folder, check=True
+    )
+    for index in range(4):
+        assert (folder / f"in{index}").read_bytes() == (folder / f"out{index}").read_bytes()

@@ -1,0 +1,81 @@
+"""Measure whole processes: wall time, processor time and peak memory, in turn.
+
+Two commands that are compared run alternately, so that a machine whose speed drifts
+slows both. Reported are medians, and the ratio of the medians.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+__all__ = ["Figures", "compare", "run_process", "time_call"]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Medians over several runs: seconds, and MiB of resident memory at its peak."""
+
+    wall: float
+    cpu: float
+    memory: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.wall * 1000:8.1f} ms wall {self.cpu * 1000:8.1f} ms cpu {self.memory:6.0f} MiB"
+        )
+
+
+def run_process(command: Sequence[str | Path], folder: Path) -> Figures:
+    """Run one command; its output is thrown away.
+
+    :raises subprocess.CalledProcessError: it failed.
+    """
+    start = time.perf_counter()
+    process = subprocess.Popen(
+        [str(word) for word in command], cwd=folder, stdout=subprocess.DEVNULL
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, process.args)
+    return Figures(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+
+
+def compare(commands: Sequence[Sequence[str | Path]], folder: Path, runs: int = 5) -> list[Figures]:
+    """Run the commands in turn, once uncounted and then `runs` times; give their medians."""
+    for command in commands:
+        run_process(command, folder)
+    results: list[list[Figures]] = [[] for _ in commands]
+    for _ in range(runs):
+        for command, figures in zip(commands, results, strict=True):
+            figures.append(run_process(command, folder))
+    return [_median(figures) for figures in results]
+
+
+def time_call(call: Callable[[], object], runs: int = 5) -> float:
+    """Give the median seconds of a call in this process, after one uncounted."""
+    call()
+    seconds = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+def _median(figures: Sequence[Figures]) -> Figures:
+    return Figures(
+        statistics.median(f.wall for f in figures),
+        statistics.median(f.cpu for f in figures),
+        statistics.median(f.memory for f in figures),
+    )

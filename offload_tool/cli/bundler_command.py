@@ -1,0 +1,308 @@
+"""``offload-tool bundler``: a drop-in for clang-offload-bundler 22.1.8.
+
+The checks stand in the order in which that program does them, with its messages. Where
+it loses data, crashes or leaks memory, the operations refuse with a reason instead.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from offload_tool.cli.bundler_compression import (
+    compressed_format_version,
+    compression_level,
+    describe_compression,
+    describe_decompression,
+)
+from offload_tool.cli.bundler_options import BundlerArguments, parse_bundler_arguments
+from offload_tool.cli.llvm_options import Information, LlvmUsageError
+from offload_tool.errors import OffloadError, UsageError
+from offload_tool.files import STDIN, STDOUT, InputFile
+from offload_tool.formats.entry_id import BundleEntryID, OffloadKind
+from offload_tool.operations.bundling import Compression, write_bundle
+from offload_tool.operations.unbundling import (
+    MissingEntriesError,
+    list_entry_ids,
+    unbundle_file,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from offload_tool.formats.compressed_bundle import CompressionReport
+    from offload_tool.operations.opening import OpenedBundle
+
+__all__ = ["run_bundler"]
+
+_SECTION = "__CLANG_OFFLOAD_BUNDLE__"
+_UNCOMPRESSED_REPORTED = 8  # bytes; LLVM says nothing about shorter files
+
+
+def run_bundler(tool: str, arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run the command; `tool` is the name for messages. Give the exit status, 0 or 1."""
+    try:
+        parsed = parse_bundler_arguments(tool, arguments)
+        if isinstance(parsed, Information):
+            _print(sys.stderr.buffer, parsed.warnings)
+            sys.stdout.buffer.write(os.fsencode(parsed.text))
+        else:
+            _Bundler(tool, parsed, environ).run()
+    except LlvmUsageError as error:
+        _print(sys.stderr.buffer, error.lines)
+        return error.exit_status
+    except OffloadError as error:
+        _print(sys.stderr.buffer, [f"{tool}: error: {error}"])
+        return 1
+    return 0
+
+
+def _print(stream: object, lines: Iterable[str]) -> None:
+    for line in lines:
+        stream.write(os.fsencode(line + "\n"))  # type: ignore[attr-defined]
+    stream.flush()  # type: ignore[attr-defined]
+
+
+class _Bundler:
+    """One run: what was asked for, after the environment had its say."""
+
+    def __init__(self, tool: str, given: BundlerArguments, environ: Mapping[str, str]) -> None:
+        self.tool = tool
+        self.given = given
+        trusted = {} if environ.get("OFFLOAD_BUNDLER_IGNORE_ENV_VAR") == "1" else environ
+        self.verbose = _switch(given.verbose, trusted, "OFFLOAD_BUNDLER_VERBOSE")
+        self.compress = _switch(given.compress, trusted, "OFFLOAD_BUNDLER_COMPRESS")
+        level, level_warning = compression_level(trusted)
+        self.level = level if given.compression_level is None else given.compression_level
+        self.version, version_warning = compressed_format_version(trusted)
+        self.warnings = [text for text in (level_warning, version_warning) if text]
+        self.inputs = given.input or given.inputs
+        self.outputs = given.output or given.outputs
+
+    def run(self) -> None:
+        _print(sys.stderr.buffer, self.warnings)
+        self._check_spellings()
+        if self.given.list:
+            self._list()
+            return
+        self._check_counts()
+        targets = self._targets()
+        if not self.given.unbundle:
+            self._bundle(targets)
+        elif self.given.type == "a":
+            raise UsageError("archives cannot be unbundled yet")
+        else:
+            self._unbundle(targets)
+
+    def warn(self, text: str) -> None:
+        _print(sys.stderr.buffer, [f"{self.tool}: warning: {text}"])
+
+    def report(self, lines: Iterable[str]) -> None:
+        if self.verbose:
+            _print(sys.stderr.buffer, lines)
+
+    # ---- the checks, in LLVM's order ------------------------------------------------
+
+    def _check_spellings(self) -> None:
+        given = self.given
+        for name, new, old in (
+            ("input", given.input, given.inputs),
+            ("output", given.output, given.outputs),
+        ):
+            if new and old:
+                raise UsageError(
+                    f"-{name}s and -{name} cannot be used together, use only -{name} instead"
+                )
+            if old:
+                self.warn(f"-{name}s is deprecated, use -{name} instead")
+
+    def _check_counts(self) -> None:
+        given, inputs, outputs = self.given, len(self.inputs), len(self.outputs)
+        targets, unbundle, archive = len(given.targets), given.unbundle, given.type == "a"
+        checking = given.check_input_archive
+        for wrong, text in (
+            (checking and not unbundle, "-check-input-archive cannot be used while bundling"),
+            (
+                checking and not archive,
+                "-check-input-archive can only be used for unbundling archives (-type=a)",
+            ),
+            (not outputs, "no output file specified!"),
+            (not targets, "for the --targets option: must be specified at least once!"),
+            (unbundle and inputs != 1, "only one input file supported in unbundling mode"),
+            (
+                unbundle and outputs != targets,
+                "number of output files and targets should match in unbundling mode",
+            ),
+            (not unbundle and archive, "Archive files are only supported for unbundling"),
+            (not unbundle and outputs != 1, "only one output file supported in bundling mode"),
+            (
+                not unbundle and inputs != targets,
+                "number of input files and targets should match in bundling mode",
+            ),
+        ):
+            if wrong:
+                raise UsageError(text)
+
+    def _targets(self) -> list[BundleEntryID]:
+        """Read ``-targets``; check their composition and how many of them are the host."""
+        texts: dict[str, BundleEntryID] = {}
+        for text in self.given.targets:
+            if text in texts:
+                raise UsageError("Duplicate targets are not allowed")
+            texts[text] = BundleEntryID.parse(text, warn=self.warn)
+        _check_conflicts(texts)
+        ids = list(texts.values())
+        hosts = sum(entry_id.kind == OffloadKind.HOST for entry_id in ids)
+        all_hip = all(entry_id.kind in OffloadKind.ANY_HIP for entry_id in ids)
+        if hosts > 1 or (hosts == 0 and not self.given.unbundle and not all_hip):
+            raise UsageError(f"expecting exactly one host target but got {hosts}")
+        return ids
+
+    # ---- the three jobs -------------------------------------------------------------
+
+    def _list(self) -> None:
+        if self.given.unbundle:
+            raise UsageError("-unbundle and -list cannot be used together")
+        if len(self.inputs) != 1:
+            raise UsageError("only one input file supported for -list")
+        if self.outputs:
+            raise UsageError("-outputs option is invalid for -list")
+        if self.given.targets:
+            raise UsageError("-targets option is invalid for -list")
+        file = _readable(self.inputs[0])
+        if self.given.type == "a":  # LLVM lists nothing of an archive, nor of anything else
+            InputFile(file).close()
+            return
+        ids = list_entry_ids(file, file_type=self.given.type, opened=self._report_opened)
+        _print(sys.stdout.buffer, ids)
+
+    def _bundle(self, targets: list[BundleEntryID]) -> None:
+        items = [(t, _readable(f)) for t, f in zip(targets, self.inputs, strict=True)]
+        output = _writable(self.outputs[0])
+        hosts = [f for t, f in items if t.kind == OffloadKind.HOST]
+        if self.given.print_commands and hosts and self._is_object(hosts[0]):
+            self._print_adding(targets)
+            return
+        compression = Compression(level=self.level, version=self.version)
+        report = write_bundle(
+            output,
+            items,
+            file_type=self.given.type,
+            alignment=self.given.bundle_align,
+            compression=compression if self.compress else None,
+        )
+        if report is not None:
+            self.report(describe_compression(report))
+
+    def _unbundle(self, targets: list[BundleEntryID]) -> None:
+        files = [_writable(output) for output in self.outputs]
+        file = _readable(self.inputs[0])
+        if self.given.print_commands and self._is_object(file):
+            self._print_removing(targets)
+            return
+        try:
+            unbundle_file(
+                file,
+                dict(zip(targets, files, strict=True)),
+                file_type=self.given.type,
+                allow_missing=self.given.allow_missing_bundles,
+                hip_openmp=self.given.hip_openmp_compatible,
+                opened=self._report_opened,
+            )
+        except MissingEntriesError as error:
+            raise OffloadError(f"Can't find bundles for {_listed(error.missing)}") from error
+
+    def _report_opened(self, opened: OpenedBundle) -> None:
+        reports: list[CompressionReport] = [c.report for c in opened.containers if c.report]
+        for report in reports:
+            self.report(describe_decompression(report))
+        if not reports and len(opened.content) >= _UNCOMPRESSED_REPORTED:
+            self.report(["Uncompressed bundle."])
+
+    # ---- -###: the llvm-objcopy commands in whose place we edit object files ----------
+
+    def _is_object(self, file: str) -> bool:
+        if self.given.type != "o":
+            return False
+        from offload_tool.formats.object_bundle import is_object_file  # rarely needed
+
+        with InputFile(file) as source:
+            return is_object_file(source.data) is not None
+
+    def _print_adding(self, targets: list[BundleEntryID]) -> None:
+        words = ["llvm-objcopy"]
+        host = ""
+        for target, file in zip(targets, self.inputs, strict=True):
+            name = f"{_SECTION}{target}"
+            if target.kind == OffloadKind.HOST:
+                host, file = file, _temporary()
+            words.append(f"--add-section={name}={file}")
+            words.append(f"--set-section-flags={name}=readonly,exclude")
+        words += ["--", host, self.outputs[0]]
+        _print(sys.stderr.buffer, [" ".join(f'"{word}"' for word in words)])
+
+    def _print_removing(self, targets: list[BundleEntryID]) -> None:
+        if any(target.kind == OffloadKind.HOST for target in targets):
+            words = ["llvm-objcopy", "--regex", f"--remove-section={_SECTION}.*", "--"]
+            words += [self.inputs[0], _temporary()]
+            _print(sys.stderr.buffer, [" ".join(f'"{word}"' for word in words)])
+
+
+def _temporary() -> str:
+    """Give a name such as LLVM gives its temporary files."""
+    import tempfile
+
+    return f"{tempfile.gettempdir()}/clang-offload-bundler-{os.urandom(3).hex()}.tmp"
+
+
+def _switch(given: bool | None, environ: Mapping[str, str], name: str) -> bool:
+    return environ.get(name) == "1" if given is None else given
+
+
+def _readable(name: str) -> str:
+    return STDIN if name == "-" else name
+
+
+def _writable(name: str) -> str:
+    return STDOUT if name == "-" else name
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Join names as LLVM does: A; A and B; A, B, and C; sorted bytewise."""
+    first, *others = sorted(names, key=os.fsencode)
+    if not others:
+        return first
+    return ", ".join([first, *others[:-1]]) + (", and " if others[1:] else " and ") + others[-1]
+
+
+def _check_conflicts(texts: Mapping[str, BundleEntryID]) -> None:
+    """Refuse two spellings of one ID, and features set in one entry and Any in another.
+
+    This is LLVM's rule, a little weaker than the documentation's: in sorted order, no
+    later ID of a processor may set a feature that the first one leaves open.
+    """
+    spelled: dict[BundleEntryID, str] = {}
+    groups: defaultdict[tuple[str, str, str], list[BundleEntryID]] = defaultdict(list)
+    for text, entry_id in texts.items():
+        if entry_id in spelled:
+            raise UsageError(
+                f"Duplicate targets are not allowed: '{spelled[entry_id]}' and '{text}' are "
+                f"both '{entry_id}', remove one"
+            )
+        spelled[entry_id] = text
+        processor = entry_id.target_id.partition(":")[0]
+        groups[entry_id.kind, entry_id.triple, processor].append(entry_id)
+    for _, group in sorted(groups.items()):
+        first, *others = sorted(group, key=lambda entry_id: entry_id.target_id)
+        for other in others:
+            if _features(other) - _features(first):
+                raise UsageError(
+                    "Cannot bundle inputs with conflicting targets: "
+                    f"'{spelled[first]}' and '{spelled[other]}'"
+                )
+
+
+def _features(entry_id: BundleEntryID) -> set[str]:
+    return {part.rstrip("+-") for part in entry_id.target_id.split(":")[1:]}

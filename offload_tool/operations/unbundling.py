@@ -1,0 +1,124 @@
+"""Take files out of a bundle, and tell what a bundle holds.
+
+Which entry serves a target: the one with its very ID, else the most specific compatible
+one, else the first in the file. Each entry serves one target. (clang-offload-bundler
+22.1.8 takes entries and targets in the order of a hash table.)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import OffloadError, UsageError
+from offload_tool.files import InputFile, replace_all
+from offload_tool.formats.entry_id import BundleEntryID, OffloadKind, best_match, is_compatible
+from offload_tool.operations.opening import FILE_TYPES, open_bundle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from offload_tool.files import StrPath
+    from offload_tool.operations.opening import OpenedBundle, StoredEntry
+
+__all__ = ["MissingEntriesError", "list_entry_ids", "unbundle_file"]
+
+_FEWEST_DASHES = 4
+
+
+class MissingEntriesError(OffloadError):
+    """A bundle has no entry that serves one or more of the targets asked for."""
+
+    def __init__(self, path: StrPath, missing: Sequence[str], present: Sequence[str]) -> None:
+        self.missing = tuple(missing)
+        listed = ", ".join(present) if present else "none"
+        super().__init__(f"'{path}': no entry for {', '.join(missing)}; entries found: {listed}")
+
+
+def unbundle_file(
+    path: StrPath,
+    outputs: Mapping[BundleEntryID, StrPath],
+    *,
+    file_type: str = "o",
+    allow_missing: bool = False,
+    hip_openmp: bool = False,
+    opened: Callable[[OpenedBundle], None] | None = None,
+) -> None:
+    """Write the entry that serves each target of the bundle at `path` to its file.
+
+    All outputs are written or none. With `allow_missing`, targets without an entry get
+    empty files; where none has one (the file is no bundle, say), the host target gets the
+    whole file. `hip_openmp` lets hip and openmp entries serve each other. `opened` is
+    called with the bundle before anything is written.
+
+    :raises FormatError: the file is a broken bundle.
+    :raises MissingEntriesError: no entry serves one or more of the targets.
+    :raises UsageError: no targets, or an unknown file type.
+    :raises FileError: a file cannot be read or written.
+    """
+    if not outputs:
+        raise UsageError("no targets to unbundle: give at least one bundle entry ID")
+    targets = list(outputs)
+
+    def wanted(entry_id: str) -> bool:
+        entry = BundleEntryID.read(entry_id)
+        return any(is_compatible(entry, target, hip_openmp=hip_openmp) for target in targets)
+
+    with InputFile(path) as source:
+        _check_type(file_type)
+        bundle = open_bundle(source, file_type, wanted=wanted)
+        if opened is not None:
+            opened(bundle)
+        entries = bundle.entries
+        chosen = _assign(entries, targets, hip_openmp=hip_openmp)
+        missing = [str(target) for target in targets if target not in chosen]
+        if missing and any(entry.id.count("-") < _FEWEST_DASHES for entry in entries):
+            raise OffloadError("invalid bundle id read from the bundle")
+        if missing and not allow_missing:
+            raise MissingEntriesError(path, missing, [entry.id for entry in entries])
+        with replace_all(list(outputs.values())) as files:
+            for target, file in zip(targets, files, strict=True):
+                if target in chosen:
+                    chosen[target].write_to(file)
+                elif not chosen and target.kind == OffloadKind.HOST:
+                    file.copy(bundle.content)
+
+
+def list_entry_ids(
+    path: StrPath, *, file_type: str, opened: Callable[[OpenedBundle], None] | None = None
+) -> list[str]:
+    """Give the entry IDs of the bundle at `path`, as stored, in file order.
+
+    A file that is no bundle has none. `opened` is called with the bundle.
+
+    :raises FormatError: the file is a broken bundle.
+    :raises UsageError: an unknown file type.
+    :raises FileError: it cannot be read.
+    """
+    with InputFile(path) as source:
+        _check_type(file_type)
+        bundle = open_bundle(source, file_type)
+        if opened is not None:
+            opened(bundle)
+        return [entry.id for entry in bundle.entries]
+
+
+def _check_type(file_type: str) -> None:
+    if file_type not in FILE_TYPES:
+        raise UsageError(f"'{file_type}': invalid file type specified")
+
+
+def _assign(
+    entries: Sequence[StoredEntry], targets: Sequence[BundleEntryID], *, hip_openmp: bool
+) -> dict[BundleEntryID, StoredEntry]:
+    """Give each target its entry, the very IDs first; no entry is given twice."""
+    remaining = [(BundleEntryID.read(entry.id), entry) for entry in entries]
+    chosen: dict[BundleEntryID, StoredEntry] = {}
+    for exact in (True, False):
+        for target in targets:
+            if target in chosen:
+                continue
+            candidates = [entry_id for entry_id, _ in remaining]
+            index = best_match(candidates, target, hip_openmp=hip_openmp)
+            if index is not None and (not exact or candidates[index] == target):
+                chosen[target] = remaining.pop(index)[1]
+    return chosen

@@ -1,0 +1,563 @@
+"""``offload-tool bundler`` against clang-offload-bundler 22, and where it differs on purpose."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from offload_tool import BundleEntryID
+from offload_tool.cli.bundler_command import run_bundler
+from offload_tool.formats.bundle import plan_bundle
+from offload_tool.formats.entry_id import is_compatible
+
+HOST = "host-x86_64-unknown-linux-gnu-"
+GPU = "hip-amdgcn-amd-amdhsa--"
+TEXT = ["i", "ii", "cui", "hipi", "d", "ll", "s"]
+TYPES = [*TEXT, "bc", "gch", "ast", "o"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run of either program did."""
+
+    status: int
+    output: bytes
+    errors: str
+
+
+class Bench:
+    """The two programs, side by side, each in a folder of its own."""
+
+    def __init__(self, folder: Path, tool: str, capfdbinary) -> None:
+        self.folder = folder
+        self.tool = tool
+        self.capture = capfdbinary
+        self.environ = {k: v for k, v in os.environ.items() if "BUNDLE" not in k}
+        for side in ("ours", "theirs"):
+            (folder / side).mkdir()
+
+    def write(self, name: str, content: bytes) -> None:
+        for side in ("ours", "theirs"):
+            (self.folder / side / name).write_bytes(content)
+
+    def ours(self, *arguments: str) -> Result:
+        self.capture.readouterr()
+        before = Path.cwd()
+        os.chdir(self.folder / "ours")
+        try:
+            status = run_bundler(self.tool, arguments, self.environ)
+        finally:
+            os.chdir(before)
+        captured = self.capture.readouterr()
+        return Result(status, captured.out, captured.err.decode())
+
+    def theirs(self, *arguments: str) -> Result:
+        done = subprocess.run(
+            [self.tool, *arguments],
+            cwd=self.folder / "theirs",
+            env=self.environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+        return Result(done.returncode, done.stdout, done.stderr.decode())
+
+    def content(self, side: str, name: str) -> bytes | None:
+        path = self.folder / side / name
+        return path.read_bytes() if path.exists() else None
+
+    def assert_same(self, arguments: Sequence[str], outputs: Sequence[str] = ()) -> Result:
+        """Run both: equal status, messages and, unless they failed, output files."""
+        for side in ("ours", "theirs"):
+            for name in outputs:
+                (self.folder / side / name).unlink(missing_ok=True)
+        ours, theirs = self.ours(*arguments), self.theirs(*arguments)
+        assert ours == theirs, arguments
+        for name in outputs:
+            if ours.status:
+                assert self.content("ours", name) is None, (arguments, name)
+            else:
+                assert self.content("ours", name) == self.content("theirs", name), (arguments, name)
+        return ours
+
+
+@pytest.fixture
+def bench(tmp_path: Path, llvm: Callable[[str], str], capfdbinary) -> Bench:
+    """Give both programs, and files to bundle: f0 to f5 of 0 bytes to 1 MB, text and not."""
+    made = Bench(tmp_path, llvm("clang-offload-bundler"), capfdbinary)
+    source = random.Random(0)
+    for index, size in enumerate([0, 1, 7, 100, 4096, 1 << 20]):
+        made.write(f"f{index}", b"line of text\n" * (size // 13) if index % 2 else bytes(size))
+    made.write("f2", source.randbytes(7))
+    made.write("f4", source.randbytes(4096))
+    return made
+
+
+@pytest.fixture
+def host_object(bench: Bench, llvm: Callable[[str], str]) -> str:
+    """Give the name of an object file of the host."""
+    source = bench.folder / "host.c"
+    source.write_text("int host(void) { return 1; }\n")
+    command = [llvm("clang"), "-c", source, "-o", bench.folder / "host.o"]
+    subprocess.run(command, check=True)
+    bench.write("host.o", (bench.folder / "host.o").read_bytes())
+    return "host.o"
+
+
+DEVICES = [
+    *(GPU + target for target in ("gfx906", "gfx90a:xnack+", "gfx90a:xnack-", "gfx1100")),
+    *("hipv4-amdgcn-amd-amdhsa--gfx942", "hip-amdgcn-amd-amdhsa-unknown-gfx1030"),
+    *("openmp-amdgcn-amd-amdhsa--gfx908", "openmp-nvptx64-nvidia-cuda--sm_70"),
+    *("openmp-x86_64-pc-linux-gnu-", "hip-spirv64-amd-amdhsa-unknown-amdgcnspirv"),
+]
+WRONG = ["cuda-nvptx64-nvidia-cuda--sm_70", "hip-foo-amd-amdhsa--gfx906", "hip-amdgcn", "host-a-b"]
+
+
+def ambiguous(entries: Sequence[str], targets: Sequence[str], *, hip_openmp: bool) -> bool:
+    """Tell whether LLVM's hash order decides who gets what: the one thing that we do not copy."""
+    stored = [BundleEntryID.parse(text) for text in entries]
+    wanted = [BundleEntryID.parse(text) for text in targets]
+    pairs = [
+        (entry, target)
+        for entry in stored
+        for target in wanted
+        if is_compatible(entry, target, hip_openmp=hip_openmp)
+    ]
+    return len(pairs) != len({entry for entry, _ in pairs}) or len(pairs) != len(
+        {target for _, target in pairs}
+    )
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("seed", range(24))
+def test_random_runs(bench: Bench, host_object: str, seed: int) -> None:
+    """Random bundling, listing and unbundling: equal bytes, messages and exit statuses."""
+    rnd = random.Random(seed)
+    for _ in range(15):
+        bundled = random_bundling(rnd, host_object)
+        made = bench.assert_same(bundled.arguments, ["out"])
+        if made.status:
+            continue
+        listed = [f"-type={bundled.type}", "-list", "-input=out"]
+        ours, theirs = bench.ours(*listed), bench.theirs(*listed)
+        assert sorted(ours.output.split()) == sorted(theirs.output.split())
+        for _ in range(2):
+            arguments, outputs = random_unbundling(rnd, bundled)
+            if arguments:
+                bench.assert_same(arguments, outputs)
+
+
+@dataclass(frozen=True)
+class Bundled:
+    """A random command line for bundling."""
+
+    type: str
+    targets: list[str]
+    arguments: list[str]
+
+
+def random_bundling(rnd: random.Random, host_object: str) -> Bundled:
+    file_type = rnd.choice(TYPES)
+    targets = rnd.sample(DEVICES, rnd.randint(0, 6))
+    if rnd.random() < 0.05:
+        targets.append(rnd.choice(WRONG))
+    if rnd.random() < 0.9:
+        targets.insert(rnd.randint(0, len(targets)), HOST[:-1])
+    inputs = [f"f{rnd.randint(0, 5)}" for _ in targets]
+    if HOST[:-1] in targets and file_type == "o" and rnd.random() < 0.6:
+        inputs[targets.index(HOST[:-1])] = host_object
+    if inputs and rnd.random() < 0.05:
+        inputs[0] = "missing"
+    arguments = [f"-type={file_type}", f"-targets={','.join(targets)}", "-output=out"]
+    arguments += rnd.choice([[f"-input={f}" for f in inputs], [f"-inputs={','.join(inputs)}"]])
+    if rnd.random() < 0.4:
+        arguments.append(f"--bundle-align={rnd.choice([1, 2, 3, 8, 100, 4096])}")
+    rnd.shuffle(arguments)
+    if rnd.random() < 0.05:
+        arguments.pop()
+    return Bundled(file_type, targets, arguments)
+
+
+def random_unbundling(rnd: random.Random, bundled: Bundled) -> tuple[list[str], list[str]]:
+    targets = rnd.sample(bundled.targets, rnd.randint(0, len(bundled.targets)))
+    targets += rnd.sample(DEVICES, rnd.choice([0, 0, 0, 1]))
+    targets = list(dict.fromkeys(targets))
+    flags = [f for f in ("-allow-missing-bundles", "-hip-openmp-compatible") if rnd.random() < 0.3]
+    if ambiguous(bundled.targets, targets, hip_openmp="-hip-openmp-compatible" in flags):
+        return [], []
+    outputs = [f"u{index}" for index in range(len(targets))]
+    arguments = [f"-type={bundled.type}", "-unbundle", "-input=out", *flags]
+    arguments += [f"-output={name}" for name in outputs]
+    if targets:
+        arguments.append(f"-targets={','.join(targets)}")
+    return arguments, outputs
+
+
+PLAIN = [f"-targets={HOST},{GPU}gfx906", "-input=f3", "-input=f4", "-output=out", "-type=bc"]
+READ = [f"-targets={HOST},{GPU}gfx906", "-type=bc", "-unbundle", "-output=u0", "-output=u1"]
+
+COMMANDS = {
+    "both-input-spellings": ["-type=bc", "-input=f1", "-inputs=f1", f"-targets={HOST}"],
+    "both-output-spellings": ["-type=bc", "-input=f1", "-output=o", "-outputs=o"],
+    "list-and-unbundle": ["-type=bc", "-list", "-unbundle", "-input=f1"],
+    "list-two": ["-type=bc", "-list", "-input=f1", "-input=f2"],
+    "list-none": ["-type=bc", "-list"],
+    "list-output": ["-type=bc", "-list", "-input=f1", "-output=out"],
+    "list-targets": ["-type=bc", "-list", "-input=f1", f"-targets={HOST}"],
+    "list-missing": ["-type=bc", "-list", "-input=missing"],
+    "list-no-bundle": ["-type=bc", "-list", "-input=f3"],
+    "list-empty": ["-type=o", "-list", "-input=f0"],
+    "list-bad-type": ["-type=zz", "-list", "-input=f3"],
+    "list-archive": ["-type=a", "-list", "-input=f3"],
+    "check-bundling": [*PLAIN, "-check-input-archive"],
+    "check-no-archive": [*READ, "-input=f3", "-check-input-archive"],
+    "no-output": ["-type=bc", f"-targets={HOST}", "-input=f1"],
+    "no-targets": ["-type=bc", "-input=f1", "-output=out"],
+    "two-inputs": [*READ, "-input=f1", "-input=f2"],
+    "no-input": READ,
+    "fewer-outputs": [*READ[:-1], "-input=f3"],
+    "archive-bundling": [*PLAIN[:-1], "-type=a"],
+    "two-outputs": [*PLAIN, "-output=second"],
+    "fewer-inputs": [*PLAIN[:1], *PLAIN[2:]],
+    "duplicate": ["-type=bc", f"-targets={HOST},{HOST}", "-input=f1", "-input=f2", "-output=out"],
+    "two-hosts": [
+        *("-type=bc", f"-targets={HOST},host-aarch64-unknown-linux-gnu-"),
+        *("-input=f1", "-input=f2", "-output=out"),
+    ],
+    "no-host": ["-type=bc", "-targets=openmp-x86_64-pc-linux-gnu-", "-input=f1", "-output=out"],
+    "conflict": [
+        *("-type=bc", f"-targets={GPU}gfx90a:xnack+,{GPU}gfx90a", "-input=f1", "-input=f2"),
+        "-output=out",
+    ],
+    "fewer-features-later": [
+        *("-type=bc", f"-targets={GPU}gfx90a:sramecc+:xnack+,{GPU}gfx90a:sramecc-"),
+        *("-input=f1", "-input=f2", "-output=out"),
+    ],
+    "short-triple": ["-type=bc", "-targets=hip-amdgcn-amd", "-input=f1", "-output=out"],
+    "unknown-kind-and-arch": ["-type=bc", "-targets=x-y-z-v-w-", "-input=f1", "-output=out"],
+    "empty-target": ["-type=bc", "-targets=", "-input=f1", "-output=out"],
+    "missing-input": [*PLAIN[:2], "-input=missing", *PLAIN[3:]],
+    "folder-input": [*PLAIN[:2], "-input=.", *PLAIN[3:]],
+    "bad-type": [*PLAIN[:-1], "-type=zz"],
+    "bad-type-missing-input": [*PLAIN[:2], "-input=missing", *PLAIN[3:-1], "-type=zz"],
+    "output-nowhere": [*PLAIN[:3], "-output=no/out", PLAIN[4]],
+    "unbundle-nothing": [*READ, "-input=f3"],
+    "unbundle-nothing-allowed": [*READ, "-input=f3", "-allow-missing-bundles"],
+    "unbundle-empty-allowed": [*READ, "-input=f0", "-allow-missing-bundles"],
+    "unknown-option": [*PLAIN, "-bundle-alignment=3"],
+    "no-type": PLAIN[:-1],
+}
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS.keys())
+def test_messages(bench: Bench, arguments: list[str]) -> None:
+    """Each check has LLVM's message, in LLVM's order, with its exit status."""
+    bench.assert_same(arguments, ["out", "u0", "u1"])
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_missing_bundles(bench: Bench, count: int) -> None:
+    """Missing bundles are named as LLVM names them, and nothing is written."""
+    assert bench.ours(*PLAIN).status == bench.theirs(*PLAIN).status == 0
+    targets = [HOST, *(GPU + name for name in ("gfx942", "gfx1030", "gfx908", "gfx1100")[:count])]
+    names = [f"u{index}" for index in range(count + 1)]
+    arguments = ["-type=bc", "-unbundle", "-input=out", f"-targets={','.join(targets)}"]
+    result = bench.assert_same([*arguments, *(f"-output={name}" for name in names)], names)
+    assert result.status == 1
+
+
+VARIABLES = {
+    "verbose": {"OFFLOAD_BUNDLER_VERBOSE": "1"},
+    "verbose-other": {"OFFLOAD_BUNDLER_VERBOSE": "yes"},
+    "compress-other": {"OFFLOAD_BUNDLER_COMPRESS": "true"},
+    "level": {"OFFLOAD_BUNDLER_COMPRESSION_LEVEL": "x"},
+    "version": {"COMPRESSED_BUNDLE_FORMAT_VERSION": "4"},
+    "version-text": {"COMPRESSED_BUNDLE_FORMAT_VERSION": "3x"},
+    "ignored": {
+        "OFFLOAD_BUNDLER_IGNORE_ENV_VAR": "1",
+        "OFFLOAD_BUNDLER_COMPRESS": "1",
+        "COMPRESSED_BUNDLE_FORMAT_VERSION": "9",
+    },
+}
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("variables", VARIABLES.values(), ids=VARIABLES.keys())
+def test_environment(bench: Bench, variables: dict[str, str]) -> None:
+    """The environment's variables do what they do to LLVM's program, warnings included."""
+    bench.environ |= variables
+    bench.assert_same(PLAIN, ["out"])
+    bench.assert_same([*READ, "-input=out"], ["u0", "u1"])
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("version", ["2", "3"])
+@pytest.mark.parametrize("level", [None, "-5", "1", "19"])
+@pytest.mark.parametrize("file_type", ["bc", "s"])
+def test_compressed(bench: Bench, version: str, level: str | None, file_type: str) -> None:
+    """LLVM unbundles our compressed bundles and we its, in both versions, at any level."""
+    bench.environ["COMPRESSED_BUNDLE_FORMAT_VERSION"] = version
+    write = [*PLAIN[:-1], f"-type={file_type}", "-compress"]
+    if level is not None:
+        write.append(f"-compression-level={level}")
+    assert bench.ours(*write) == bench.theirs(*write) == Result(0, b"", "")
+    ours, theirs = bench.content("ours", "out"), bench.content("theirs", "out")
+    assert ours is not None
+    assert theirs is not None
+    assert ours[:8] == theirs[:8] == b"CCOB" + bytes([int(version), 0, 1, 0])
+    bench.folder.joinpath("ours/out").write_bytes(theirs)
+    bench.folder.joinpath("theirs/out").write_bytes(ours)
+    read = [*READ[:1], f"-type={file_type}", *READ[2:], "-input=out"]
+    bench.assert_same(read, ["u0", "u1"])
+    assert bench.content("ours", "u1") == bench.content("ours", "f4")
+
+
+@pytest.mark.llvm
+def test_verbose_reports(bench: Bench) -> None:
+    """-verbose prints LLVM's report: equal but for the sizes of the payload and the times."""
+    write = [*PLAIN, "-compress", "-verbose"]
+    labels = [[line.split(":")[0] for line in run(*write).errors.splitlines()]
+              for run in (bench.ours, bench.theirs)]  # fmt: skip
+    assert labels[0] == labels[1]
+    assert len(labels[0]) == 10
+    theirs = bench.content("theirs", "out")
+    assert theirs is not None
+    bench.write("out", theirs)
+    read = [*READ, "-input=out", "-verbose"]
+    ours, llvm = (
+        [line for line in run(*read).errors.splitlines() if "speed" not in line]
+        for run in (bench.ours, bench.theirs)
+    )
+    assert ours == llvm
+    assert "Hashes match: Yes" in ours
+    bench.assert_same([*PLAIN, "-compress=0"], ["out"])
+    assert bench.assert_same([*READ, "-input=out", "-verbose"]).errors == "Uncompressed bundle.\n"
+
+
+@pytest.mark.llvm
+def test_objects(bench: Bench, host_object: str) -> None:
+    """The object bundle has LLVM's bytes; the host object comes out again without sections."""
+    targets = f"-targets={HOST},{GPU}gfx906,openmp-x86_64-pc-linux-gnu-"
+    inputs = [f"-input={name}" for name in (host_object, "f4", "f0")]
+    bench.assert_same(["-type=o", targets, *inputs, "-output=out"], ["out"])
+    outputs = ["u0", "u1", "u2"]
+    read = ["-type=o", "-unbundle", targets, "-input=out", *(f"-output={name}" for name in outputs)]
+    bench.assert_same(read, outputs)
+    host = bench.content("ours", "u0")
+    assert host is not None
+    assert b"__CLANG_OFFLOAD_BUNDLE__" not in host
+
+
+@pytest.mark.llvm
+def test_printed_commands(bench: Bench, host_object: str) -> None:
+    """-### prints the llvm-objcopy command, and does nothing."""
+    write = ["-type=o", f"-targets={GPU}gfx906,{HOST}", "-input=f4", f"-input={host_object}"]
+    bench.theirs(*write, "-output=fat")
+    bench.write("fat", bench.content("theirs", "fat") or b"")
+    for arguments in (write, ["-type=o", f"-targets={HOST}", "-unbundle", "-input=fat"]):
+        ours = bench.ours(*arguments, "-output=out", "-###")
+        theirs = bench.theirs(*arguments, "-output=out", "-###")
+        assert masked(ours.errors) == masked(theirs.errors)
+        assert '"llvm-objcopy"' in ours.errors
+        assert bench.content("ours", "out") is None
+
+
+def masked(text: str) -> list[str]:
+    words = text.split()
+    return [
+        "TEMPORARY" if ".tmp" in word else word.rpartition("/")[2] if i == 0 else word
+        for i, word in enumerate(w.replace('"', "") for w in words)
+    ]
+
+
+@pytest.mark.llvm
+def test_standard_streams(bench: Bench) -> None:
+    """``-`` is standard input and output, in a pipeline of both programs."""
+    ours = [sys.executable, "-m", "offload_tool", "bundler"]
+    folder = bench.folder / "ours"
+    write = [f"-targets={HOST},{GPU}gfx906", "-type=bc", "-input=f3", "-input=f4", "-output=-"]
+    streamed = subprocess.run([*ours, *write], cwd=folder, check=True, capture_output=True).stdout
+    assert (
+        streamed
+        == subprocess.run([bench.tool, *write], cwd=folder, check=True, capture_output=True).stdout
+    )
+    read = ["-type=bc", "-unbundle", f"-targets={GPU}gfx906", "-input=-", "-output=-"]
+    for command in (ours, [bench.tool]):
+        done = subprocess.run(
+            [*command, *read], cwd=folder, input=streamed, check=True, capture_output=True
+        )
+        assert done.stdout == bench.content("ours", "f4")
+
+
+# ---- where we differ on purpose (the table of the documentation) -------------------------
+
+
+@pytest.fixture
+def alone(tmp_path: Path, capfdbinary) -> Bench:
+    """Give our program alone, with two files."""
+    made = Bench(tmp_path, "bundler", capfdbinary)
+    made.write("f3", b"host")
+    made.write("f4", b"device")
+    return made
+
+
+def test_several_bundles_in_a_file(alone: Bench) -> None:
+    """Bundles one after the other, compressed or not, padded or not, are all read."""
+    folder = alone.folder / "ours"
+    pieces = []
+    for index, extra in enumerate([[], ["-compress"], ["-compress"], []]):
+        target = f"{GPU}gfx{['906', '908', '942', '1100'][index]}"
+        made = alone.ours(*("-type=bc", f"-targets={target}", "-input=f4", "-output=out", *extra))
+        assert made.status == 0
+        pieces.append((folder / "out").read_bytes() + bytes(index * 50))
+    (folder / "all").write_bytes(b"".join(pieces))
+    listed = alone.ours("-type=o", "-list", "-input=all")
+    assert listed.output.decode().split() == [GPU + f"gfx{n}" for n in (906, 908, 942, 1100)]
+    for target in ("gfx906", "gfx908", "gfx942", "gfx1100"):
+        read = ["-type=o", "-unbundle", "-input=all", f"-targets={GPU}{target}", "-output=u"]
+        assert alone.ours(*read) == Result(0, b"", "")
+        assert alone.content("ours", "u") == b"device"
+
+
+def test_unknown_processor(alone: Bench) -> None:
+    """A newer GPU's target ID is kept, with a warning, where LLVM loses it."""
+    made = alone.ours("-type=bc", f"-targets={GPU}gfx9999", "-input=f4", "-output=out")
+    assert made.status == 0
+    assert "warning: unknown processor 'gfx9999'" in made.errors
+    listed = alone.ours("-type=bc", "-list", "-input=out")
+    assert listed.output.decode() == f"{GPU}gfx9999\n"
+
+
+def test_old_triple_and_other_spellings(alone: Bench) -> None:
+    """Three-field triples, other names and feature orders become canonical."""
+    for typed, stored in (
+        ("hip-amdgcn-amd-amdhsa-gfx906", "gfx906"),
+        (f"{GPU}tahiti", "gfx600"),
+        (f"{GPU}gfx90a:xnack+:sramecc-", "gfx90a:sramecc-:xnack+"),
+    ):
+        assert alone.ours("-type=bc", f"-targets={typed}", "-input=f4", "-output=out").status == 0
+        listed = alone.ours("-type=bc", "-list", "-input=out")
+        assert listed.output.decode() == f"{GPU}{stored}\n"
+
+
+def test_one_id_in_two_spellings(alone: Bench) -> None:
+    """Two spellings of one ID, of which LLVM makes a corrupt file, are refused by name."""
+    old = "hip-amdgcn-amd-amdhsa-unknown-gfx906"
+    arguments = ["-type=bc", f"-targets={GPU}gfx906,{old}", "-input=f3", "-input=f4"]
+    made = alone.ours(*arguments, "-output=out")
+    assert made.status == 1
+    assert f"'{GPU}gfx906' and '{old}' are both" in made.errors
+    assert alone.content("ours", "out") is None
+
+
+def test_listing_is_in_file_order(alone: Bench) -> None:
+    """-list and the choice among compatible entries follow the file."""
+    ids = [GPU + name for name in ("gfx942", "gfx90a", "gfx906", "gfx1100", "gfx1030")]
+    inputs = ["-input=f4"] * len(ids)
+    alone.ours("-type=bc", f"-targets={','.join(ids)}", *inputs, "-output=out")
+    assert alone.ours("-type=bc", "-list", "-input=out").output.decode().split() == ids
+
+
+def test_exact_entry_goes_first(alone: Bench) -> None:
+    """Of hip and hipv4 entries for a target, the very one that was asked for is given."""
+    ids = [f"hipv4{GPU[3:]}gfx906", f"{GPU}gfx906"]
+    for order in (ids, ids[::-1]):
+        names = ["-input=f3" if name == ids[0] else "-input=f4" for name in order]
+        alone.ours("-type=bc", f"-targets={','.join(order)}", *names, "-output=out")
+        read = ["-type=bc", "-unbundle", f"-targets={ids[1]}", "-input=out", "-output=u"]
+        assert alone.ours(*read).status == 0
+        assert alone.content("ours", "u") == b"device"
+
+
+def test_hip_targets_with_an_elf_first(alone: Bench) -> None:
+    """HIP code objects without a host make a bundle of the binary layout; LLVM crashes."""
+    alone.write("f4", b"\x7fELF\x02\x01\x01" + bytes(57))
+    made = alone.ours("-type=o", f"-targets={GPU}gfx906", "-input=f4", "-output=out")
+    assert made == Result(0, b"", "")
+    bundle = alone.content("ours", "out")
+    assert bundle is not None
+    assert bundle.startswith(b"__CLANG_OFFLOAD_BUNDLE__")
+
+
+def test_alignment_of_zero(alone: Bench) -> None:
+    """-bundle-align=0, on which LLVM crashes, is refused."""
+    arguments = [f"-targets={GPU}gfx906", "-type=bc", "-input=f4", "-output=out"]
+    made = alone.ours(*arguments, "-bundle-align=0")
+    assert (made.status, made.errors) == (
+        1,
+        "bundler: error: bundle alignment must be at least 1, not 0\n",
+    )
+
+
+def test_broken_table(alone: Bench) -> None:
+    """A broken header is an error with offset and field, whichever entry it is in."""
+    layout = plan_bundle([(HOST, 4), (GPU + "gfx906", 6)])
+    alone.write("cut", layout.header + b"hostdevic")
+    made = alone.ours("-type=bc", "-list", "-input=cut")
+    assert made.status == 1
+    assert "error: 'cut', offset 0x56, entry 2" in made.errors
+
+
+def test_output_over_the_input(alone: Bench) -> None:
+    """An output that is one of the inputs is replaced, and nothing is lost."""
+    arguments = [f"-targets={HOST},{GPU}gfx906", "-type=bc", "-input=f3", "-input=f4"]
+    assert alone.ours(*arguments, "-output=expected").status == 0
+    assert alone.ours(*arguments, "-output=f3").status == 0
+    assert alone.content("ours", "f3") == alone.content("ours", "expected")
+
+
+def test_device_object_of_one_zero_byte(bench: Bench, host_object: str) -> None:
+    """A code object of exactly one NUL byte comes back as itself."""
+    bench.write("nul", b"\0")
+    targets = f"-targets={HOST},{GPU}gfx906"
+    write = ["-type=o", targets, f"-input={host_object}", "-input=nul", "-output=out"]
+    assert bench.ours(*write).status == 0
+    read = ["-type=o", "-unbundle", targets, "-input=out", "-output=u0", "-output=u1"]
+    assert bench.ours(*read).status == 0
+    assert bench.content("ours", "u1") == b"\0"
+    host = bench.content("ours", "u0")
+    assert host is not None
+    assert host.startswith(b"\x7fELF")
+
+
+def test_wrong_hash(alone: Bench) -> None:
+    """A compressed bundle whose hash is wrong is an error that names both hashes."""
+    alone.ours("-type=bc", f"-targets={GPU}gfx906", "-input=f4", "-output=out", "-compress")
+    path = alone.folder / "ours" / "out"
+    data = bytearray(path.read_bytes())
+    data[24] ^= 1
+    path.write_bytes(data)
+    read = ["-type=bc", "-unbundle", f"-targets={GPU}gfx906", "-input=out", "-output=u"]
+    made = alone.ours(*read)
+    assert made.status == 1
+    assert "hash stored in the header 0x" in made.errors
+    assert "hash of the data 0x" in made.errors
+    assert alone.content("ours", "u") is None
+
+
+def test_no_tool_is_needed(alone: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """llvm-objcopy is never looked for."""
+    monkeypatch.setenv("PATH", "")
+    made = alone.ours("-type=bc", f"-targets={GPU}gfx906", "-input=f4", "-output=out")
+    assert made == Result(0, b"", "")
+
+
+def test_called_by_llvms_name(tmp_path: Path) -> None:
+    """Through a link named clang-offload-bundler, the program is that one."""
+    script = Path(sys.executable).with_name("offload-tool")
+    if not script.exists():
+        pytest.skip("offload-tool is not installed as a script")
+    link = tmp_path / "clang-offload-bundler-22"
+    link.symlink_to(script)
+    done = subprocess.run([link, "-list"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "for the --type option: must be specified at least once!" in done.stderr

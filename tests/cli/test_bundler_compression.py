@@ -1,0 +1,198 @@
+"""Compression as clang-offload-bundler shows it: variables and reports."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from offload_tool.cli.bundler_compression import (
+    compressed_format_version,
+    compression_level,
+    describe_compression,
+    describe_decompression,
+)
+from offload_tool.files import replace_file
+from offload_tool.formats.compressed_bundle import (
+    CompressedHeader,
+    CompressionReport,
+    compress_bundle,
+    read_compressed_header,
+)
+from offload_tool.formats.decompression import decompress
+from tests.formats.compressed import ZLIB, compressed
+
+HOST = "host-x86_64-unknown-linux-gnu-"
+VERSIONS = ["", "2", "3", "02", "003", "0", "1", "4", "65535", "65536", "x", "3x", "+3", " 3",
+            "3 ", "0x3", "-1", "-0", "1" * 5000, "\u0663"]  # fmt: skip
+LEVELS = ["", "0", "7", "-5", "-0", "007", "100", "-", "--", "+3", " 3", "3x", "0x3", "2147483647",
+          "2147483648", "-2147483648", "-2147483649", "9" * 5000, "\u0663"]  # fmt: skip
+
+
+def compress_with_llvm(llvm, folder: Path, *options: str, **environ: str) -> list[str]:
+    """Compress something; give what is printed."""
+    (folder / "in").write_bytes(b"something to compress, something to compress")
+    command = [llvm("clang-offload-bundler"), "-type=bc", f"-targets={HOST}", "-input=in"]
+    done = subprocess.run(
+        [*command, "-compress", "-verbose", "-output=out", *options],
+        cwd=folder,
+        env={**os.environ, **environ},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return done.stderr.splitlines()
+
+
+def test_variables_not_set() -> None:
+    """Without the variables, version 3 and the default level are used."""
+    assert compressed_format_version({}) == (3, None)
+    assert compression_level({}) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("value", "version", "warning"),
+    [
+        ("2", 2, None),
+        ("03", 3, None),
+        ("4", 3, ": 4. Valid values are 2 or 3. Using default version 3."),
+        ("65536", 3, ": 65536. Using default version 3."),
+        ("", 3, ": . Using default version 3."),
+    ],
+)
+def test_version_variable(value: str, version: int, warning: str | None) -> None:
+    """The variable chooses version 2 or 3; anything else is a warning, and version 3."""
+    name = "COMPRESSED_BUNDLE_FORMAT_VERSION"
+    expected = warning and f"Warning: Invalid value for {name}{warning}"
+    assert compressed_format_version({name: value}) == (version, expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "level"), [("-5", -5), ("007", 7), ("+3", None), ("9" * 30, None)]
+)
+def test_level_variable(value: str, level: int | None) -> None:
+    """The variable chooses any 32-bit level; anything else is a warning, and the default."""
+    name = "OFFLOAD_BUNDLER_COMPRESSION_LEVEL"
+    found, warning = compression_level({name: value})
+    assert found == level
+    if level is None:
+        assert warning == f"Warning: Invalid value for {name}: {value}. Ignoring it."
+    else:
+        assert warning is None
+
+
+@pytest.mark.parametrize(("ignore", "version", "level"), [("1", 3, None), ("yes", 2, 9)])
+def test_ignored_variables(ignore: str, version: int, level: int | None) -> None:
+    """OFFLOAD_BUNDLER_IGNORE_ENV_VAR switches the others off, if it is exactly 1."""
+    environ = {
+        "OFFLOAD_BUNDLER_IGNORE_ENV_VAR": ignore,
+        "COMPRESSED_BUNDLE_FORMAT_VERSION": "2",
+        "OFFLOAD_BUNDLER_COMPRESSION_LEVEL": "9",
+    }
+    assert compressed_format_version(environ) == (version, None)
+    assert compression_level(environ) == (level, None)
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("value", VERSIONS, ids=lambda value: repr(value[:12]))
+def test_version_variable_as_llvm(llvm, tmp_path: Path, value: str) -> None:
+    """Any value of the version's variable has the same effect, and warning, in LLVM."""
+    environ = {"COMPRESSED_BUNDLE_FORMAT_VERSION": value}
+    lines = compress_with_llvm(llvm, tmp_path, **environ)
+    version, warning = compressed_format_version(environ)
+    assert f"Compressed bundle format version: {version}" in lines
+    assert [line for line in lines if line.startswith("Warning")] == [warning] * (
+        warning is not None
+    )
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("value", LEVELS, ids=lambda value: repr(value[:12]))
+def test_level_variable_as_llvm(llvm, tmp_path: Path, value: str) -> None:
+    """Any value of the level's variable has the same effect, and warning, in LLVM."""
+    environ = {"OFFLOAD_BUNDLER_COMPRESSION_LEVEL": value}
+    lines = compress_with_llvm(llvm, tmp_path, **environ)
+    level, warning = compression_level(environ)
+    assert f"Compression level: {3 if level is None else level}" in lines
+    assert [line for line in lines if line.startswith("Warning")] == [warning] * (
+        warning is not None
+    )
+
+
+def test_report_of_compression() -> None:
+    """The report has LLVM's lines: thousands separators, two decimals, the truncated hash."""
+    header = CompressedHeader(3, "zstd", 1_500_032, 3_145_728, 0x37121CA54C2DCF17)
+    assert describe_compression(CompressionReport(header, 1_500_000, 2.0, level=9)) == [
+        "Compressed bundle format version: 3",
+        "Total file size (including headers): 1,500,032 bytes",
+        "Compression method used: zstd",
+        "Compression level: 9",
+        "Binary size before compression: 3,145,728 bytes",
+        "Binary size after compression: 1,500,000 bytes",
+        "Compression rate: 2.10",
+        "Compression ratio: 47.68%",
+        "Compression speed: 1.50 MB/s",
+        "Truncated MD5 hash: 0x37121ca54c2dcf17",
+    ]
+
+
+def without_speed(lines: list[str]) -> list[str]:
+    """Leave out the line that no two runs have in common."""
+    kept = [line for line in lines if not re.fullmatch(r"\w+ression speed: \d+\.\d\d MB/s", line)]
+    assert len(kept) == len(lines) - 1
+    return kept
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("version", [2, 3])
+def test_report_of_compression_as_llvm(llvm, tmp_path: Path, version: int) -> None:
+    """For a file that both compress to the same size, the reports are the same."""
+    lines = compress_with_llvm(llvm, tmp_path, COMPRESSED_BUNDLE_FORMAT_VERSION=str(version))
+    data = memoryview((tmp_path / "out").read_bytes())
+    plain = decompress(data, read_compressed_header(data)).data
+    with replace_file(tmp_path / "ours") as output:
+        report = compress_bundle(output, [plain], version=version)
+    assert without_speed(describe_compression(report)) == without_speed(lines)
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize(("version", "method"), [(1, ZLIB), (1, 1), (2, 1), (3, ZLIB), (3, 1)])
+def test_report_of_decompression_as_llvm(llvm, tmp_path: Path, version: int, method: int) -> None:
+    """The report on a bundle of any version and method is LLVM's."""
+    data = compressed(b"small\0" * 5000, version, method)
+    (tmp_path / "x").write_bytes(data)
+    done = subprocess.run(
+        [llvm("clang-offload-bundler"), "-type=bc", "-list", "-input=x", "-verbose"],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    view = memoryview(data)
+    report = decompress(view, read_compressed_header(view)).report
+    assert without_speed(describe_decompression(report)) == without_speed(done.stderr.splitlines())
+
+
+@pytest.mark.llvm
+def test_hash_with_leading_zeros_as_llvm(llvm, tmp_path: Path) -> None:
+    """A hash with a small value is padded exactly as LLVM pads it."""
+    for number in range(2000):
+        data = b"%d" % number
+        packed = compressed(data)
+        if packed[30:32] == b"\0\0" or packed[31] == 0:
+            break
+    else:
+        raise AssertionError("no such hash")
+    (tmp_path / "x").write_bytes(packed)
+    done = subprocess.run(
+        [llvm("clang-offload-bundler"), "-type=bc", "-list", "-input=x", "-verbose"],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    report = decompress(memoryview(packed), read_compressed_header(memoryview(packed))).report
+    assert describe_decompression(report)[-3:] == done.stderr.splitlines()[-3:]

@@ -1,0 +1,688 @@
+"""Command lines are read, refused and explained as LLVM's own tools do."""
+
+from __future__ import annotations
+
+import os
+import random
+import shlex
+import subprocess
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from offload_tool.cli.bundler_options import (
+    BUNDLER_COMMAND_LINE,
+    BundlerArguments,
+    parse_bundler_arguments,
+)
+from offload_tool.cli.llvm_options import (
+    CommandLine,
+    Information,
+    LlvmUsageError,
+    Option,
+    Positionals,
+    Values,
+    parse,
+)
+from offload_tool.cli.response_files import expand_response_files
+from offload_tool.errors import UsageError
+
+TOOL = "/some/where/clang-offload-bundler"
+
+# Each of these is refused by the option parser of the bundler.
+REFUSED = """
+
+foo
+foo bar
+-foo
+--foo
+---
+- -type=o
+'' -type=o
+--
+-- foo
+-- -type=bc
+-- --
+-- -- -type=bc
+---type=bc
+--typ=bc
+--typ
+-typeo
+-Type=o
+-type
+-type=o -type
+-type=o -targets
+-input
+-type=o -inputs
+-type=o -bundle-align
+-type=o -compression-level
+-type=o -unbundle=maybe
+-type=o -unbundle=tRUE
+-type=o -unbundle=true=1
+-type=o -unbundle=yes
+-type=o -unbundle=2
+-type=o -list=x=y
+-type=o -list=on -list
+-type=o -unbundle maybe
+-type=o -unbundle false
+-type=o -###=foo
+-type=o -verbose=-1
+-type=o -bundle-align=
+-type=o -bundle-align=x
+-type=o -bundle-align=-1
+-type=o -bundle-align -1
+-type=o -bundle-align=+1
+-type=o -bundle-align=' 1'
+-type=o -bundle-align='1 '
+-type=o -bundle-align=018
+-type=o -bundle-align=08
+-type=o -bundle-align=0x
+-type=o -bundle-align=0xg
+-type=o -bundle-align=0b
+-type=o -bundle-align=0b12
+-type=o -bundle-align=0o
+-type=o -bundle-align=0o8
+-type=o -bundle-align=0O7
+-type=o -bundle-align=0_1
+-type=o -bundle-align=1_000
+-type=o -bundle-align=--1
+-type=o -bundle-align=1.0
+-type=o -bundle-align=\N{ARABIC-INDIC DIGIT FOUR}
+-type=o -bundle-align=4294967296
+-type=o -bundle-align=18446744073709551617
+-type=o -bundle-align=99999999999999999999999999999999999999999999
+-type=o -compression-level=
+-type=o -compression-level=x
+-type=o -compression-level=-
+-type=o -compression-level=+1
+-type=o -compression-level=--1
+-type=o -compression-level=2147483648
+-type=o -compression-level=-2147483649
+-type=o -compression-level=9223372036854775808
+-compression-level -type=bc
+-bundle-align=x -bundle-align=1
+--help=false
+--help=
+--help-hidden=1 -type=o
+--version=1
+--print-options=2
+--print-options
+-h
+-h=foo
+-hh=foo
+-type=o --foo -h
+-h0
+-hx=1 -type=o
+-hlist -type=o
+-hhelp
+-htype=o -type=o
+---h -type=o
+-=foo -type=o
+--=foo
+-foo=bar
+-hel=bar
+-helpp=bar
+-lst=bar
+-lst=
+-inptu=a,b=c
+--unbundel
+-unbundle1
+-verbos=1
+--foo --bar -type
+--help-lis
+--print-optionss
+-type=bc b\N{LATIN SMALL LETTER E WITH ACUTE} -tip\N{LATIN SMALL LETTER E WITH ACUTE}
+"""
+
+# Each of these is accepted: what the real tool then refuses is not its option parser's.
+ACCEPTED = """
+-type=
+-type=bc
+--type=bc
+-type bc
+-type ''
+-type -list
+-type -- -list
+-type=bc -type=o
+-type=bc --
+-type=bc -unbundle
+-type=bc -unbundle=
+-type=bc -unbundle=TRUE -list=True -compress=true -verbose=1
+-type=bc -unbundle=FALSE -list=False -compress=false -verbose=0
+-type=bc -unbundle=0 -###=1
+-type=bc -###
+-type=bc -bundle-align=0
+-type=bc -bundle-align=00
+-type=bc -bundle-align=0x10
+-type=bc -bundle-align=0XfF
+-type=bc -bundle-align=0b11
+-type=bc -bundle-align=0B11
+-type=bc -bundle-align=0o17
+-type=bc -bundle-align=017
+-type=bc -bundle-align=000000000000000000000000000000000001
+-type=bc -bundle-align 4294967295
+-type=bc -compression-level=-1
+-type=bc -compression-level -1
+-type=bc -compression-level=-0x10
+-type=bc -compression-level=-0
+-type=bc -compression-level=2147483647
+-type=bc -compression-level=-2147483648
+-type=bc -targets= -targets=a,,b -targets=,
+-type=bc -input=a,b -input c,d
+-type=bc -inputs=a,b --inputs c,d
+-type=bc -hip-openmp-compatible -allow-missing-bundles -check-input-archive
+-type=bc --print-options --print-all-options=1
+-type=bc -h=false
+-type=bc -hhh=0
+"""
+
+INFORMATION = """
+--help
+-help
+--help foo
+--help --foo
+--foo --help
+-type --help --help
+--bundle-align=x -unbundle=2 foo --help-hidden
+--help-hidden
+--help-list
+--help-list-hidden -h
+-type=o -h
+-type=o --h
+-type=o -hh
+-type=o -h=0 -h
+"""
+
+RESPONSE_FILES = {
+    "plain": b"-type=bc one",
+    "quotes": rb"""'a\nb' "a\"b" 'a\'b' a\ b -t'y'pe=bc -"foo"=1 "unterminated """,
+    "blanks": b"a\x0bb a\x0cb a\0b a\rb a\tb \n\n 'a b' '\0' 'a\0b' \0x",
+    "empty": b"",
+    "empty-arguments": b"-type \"\" '' a''b",
+    "utf8-mark": b"\xef\xbb\xbfuno \xc3\xa9",
+    "utf16-le": "\ufeffuno \xe9 -foo".encode("utf-16-le"),
+    "utf16-be": "\ufeffuno \xe9 -foo".encode("utf-16-be"),
+    "utf16-only-mark": b"\xfe\xff",
+    "utf16-odd": b"\xff\xfea\0b",
+    "utf16-surrogate": b"\xff\xfe\x00\xd8a\x00",
+    "no-text": b"a\xff\xfe -b\xff -typ\xe9=\xff",
+    "backslash-at-end": b"a\\",
+    "backslash-at-end-of-quote": b'"a\\',
+    "backslash-line": b"x\\\ny z\\\r\nw",
+    "nested": b"one @sub/more @missing \\@plain '@plain'",
+    "sub/more": b"more @plain",
+    "itself": b"one @itself",
+    "each-other": b"@sub/back and",
+    "sub/back": b"@./each-other",
+    "names-folder": b"@sub later",
+    "options-end": b"-- foo -type=bc",
+    "value-follows": b"-type",
+}
+
+WITH_RESPONSE_FILES = [
+    *(f"@{name}" for name in RESPONSE_FILES),
+    "@missing",
+    "@@plain",
+    "@plain @plain",
+    "-type @plain",
+    "-- @plain",
+    "@value-follows @plain",
+    "@sub/../missing",
+]
+
+# The response file itself is refused, and the real tool goes on without any arguments.
+BROKEN_RESPONSE_FILES = [
+    "@",
+    "@sub",
+    "@./sub",
+    "@sub/",
+    "@plain/x",
+    "--foo @sub",
+    "--help @sub",
+    "@itself",
+    "@each-other",
+    "@names-folder",
+    "@utf16-odd",
+    "@utf16-surrogate",
+]
+
+WRAPPER = CommandLine(
+    overview="Generate runtime registration code for a device binary image",
+    category="llvm-offload-wrapper options",
+    version="a wrapper",
+    options=(
+        Option("h", "flag", "Alias for -help", visibility="never"),
+        Option(
+            "kind",
+            "enum",
+            "Wrap for offload kind:",
+            required=True,
+            choices=(
+                ("openmp", "Wrap OpenMP binaries"),
+                ("cuda", "Wrap CUDA binaries"),
+                ("hip", "Wrap HIP binaries"),
+            ),
+            bucket=2725,
+        ),
+        Option("o", "string", "Write output to <file>.", value_name="file", bucket=1627),
+        Option("triple", "string", "Target triple for the wrapper module", bucket=216),
+    ),
+    positionals=Positionals(1, None, "Wrap input from <file>"),
+)
+
+PACKAGER = CommandLine(
+    overview="A utility for bundling several object files into a single binary.\n"
+    "The output binary can then be embedded into the host section table\n"
+    "to create a fatbinary containing offloading code.",
+    category="llvm-offload-binary options",
+    version="a packager",
+    options=(
+        Option("h", "flag", "Alias for -help", visibility="never"),
+        Option("archive", "flag", "Write extracted files to a static archive", bucket=209),
+        Option(
+            "image",
+            "list",
+            "List of key and value arguments. Required keywords are 'file' and 'triple'.",
+            value_name="<key>=<value>,...",
+            bucket=3038,
+        ),
+        Option("o", "string", "Write output to <file>.", value_name="file", bucket=1627),
+    ),
+    positionals=Positionals(0, 1, "Extract from <file>."),
+)
+
+OTHER_TOOLS = {"llvm-offload-wrapper": WRAPPER, "llvm-offload-binary": PACKAGER}
+
+OTHER_REFUSED = {
+    "llvm-offload-wrapper": """
+
+-h
+-o
+a
+a -o
+--kind
+--kind= a
+--kind=foo a
+--kind=HIP a
+--kin=foo
+--kind=hip
+--kind=hip -oX a
+--kind=hip -oX=1 a
+--kind=hip -o=x -hoy a
+--kind=hip a --trple=
+--kind=hip a --trple=x
+--xh
+--foo
+-- --kind=hip
+""",
+    "llvm-offload-binary": """
+-o
+a b c
+a -- -b
+--image
+--kind=foo
+--kind=
+--triple=x
+-oX
+-oX=1
+-hkind
+-hox
+--foo a b
+--archive=maybe
+""",
+}
+
+
+def lines(table: str) -> list[str]:
+    return table.removeprefix("\n").split("\n")[:-1]
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a tool printed, every byte of it, and its exit status."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run(tool: str, arguments: Sequence[str], folder: Path) -> Done:
+    done = subprocess.run(
+        [tool, *arguments],
+        cwd=folder,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
+        timeout=60,
+    )
+    return Done(done.returncode, os.fsdecode(done.stdout), os.fsdecode(done.stderr))
+
+
+def refusal(tool: str, arguments: Sequence[str], command_line: CommandLine) -> str:
+    """Give what is printed on standard error."""
+    with pytest.raises(LlvmUsageError) as caught:
+        parse(tool, command_line, arguments)
+    assert caught.value.exit_status == 1
+    return f"{caught.value}\n"
+
+
+def refused_by_parser(done: Done, tool: str) -> bool:
+    """Tell parser messages from the tool's own: only those begin with the plain file name."""
+    return done.returncode == 1 and done.stderr.startswith(f"{Path(tool).name}: ")
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("line", lines(REFUSED))
+def test_refused_as_llvm_does(line: str, llvm: Callable[[str], str], tmp_path: Path) -> None:
+    """A wrong command line gives LLVM's own words on standard error, byte for byte."""
+    tool = llvm("clang-offload-bundler")
+    arguments = shlex.split(line)
+    done = run(tool, arguments, tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert refusal(tool, arguments, BUNDLER_COMMAND_LINE) == done.stderr
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("line", lines(ACCEPTED))
+def test_accepted_as_llvm_does(line: str, llvm: Callable[[str], str], tmp_path: Path) -> None:
+    """What LLVM's parser accepts is accepted; what is wrong with it is said later."""
+    tool = llvm("clang-offload-bundler")
+    done = run(tool, shlex.split(line), tmp_path)
+    assert not refused_by_parser(done, tool), done.stderr
+    assert isinstance(parse_bundler_arguments(tool, shlex.split(line)), BundlerArguments)
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("line", lines(INFORMATION))
+def test_help_as_llvm_gives_it(line: str, llvm: Callable[[str], str], tmp_path: Path) -> None:
+    """Help texts are equal byte for byte, and so is what precedes them on standard error."""
+    tool = llvm("clang-offload-bundler")
+    done = run(tool, shlex.split(line), tmp_path)
+    information = parse_bundler_arguments(tool, shlex.split(line))
+    assert isinstance(information, Information)
+    assert done.returncode == 0
+    assert information.text == done.stdout
+    assert "".join(f"{warning}\n" for warning in information.warnings) == done.stderr
+
+
+@pytest.fixture
+def response_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a working directory with response files in it."""
+    (tmp_path / "sub").mkdir()
+    for name, content in RESPONSE_FILES.items():
+        (tmp_path / name).write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("line", WITH_RESPONSE_FILES)
+def test_response_files_as_llvm_reads_them(
+    line: str, llvm: Callable[[str], str], response_files: Path
+) -> None:
+    """Response files are expanded as LLVM does it: quoting, nesting, encodings, no file."""
+    tool = llvm("clang-offload-bundler")
+    arguments = [*shlex.split(line), "--end", "--end"]  # something to refuse, always
+    done = run(tool, arguments, response_files)
+    if refused_by_parser(done, tool):
+        assert refusal(tool, arguments, BUNDLER_COMMAND_LINE) == done.stderr
+    else:
+        broken = refusal(tool, arguments, BUNDLER_COMMAND_LINE)
+        assert f"{broken}{tool}: error: no output file specified!\n" == done.stderr
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("line", BROKEN_RESPONSE_FILES)
+def test_broken_response_files(line: str, llvm: Callable[[str], str], response_files: Path) -> None:
+    """A broken response file gives LLVM's message; unlike LLVM, nothing is tried after it."""
+    tool = llvm("clang-offload-bundler")
+    done = run(tool, shlex.split(line), response_files)
+    broken = refusal(tool, shlex.split(line), BUNDLER_COMMAND_LINE)
+    assert done.returncode == 1
+    assert f"{broken}{tool}: error: no output file specified!\n" == done.stderr
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [(name, line) for name, table in OTHER_REFUSED.items() for line in lines(table)],
+)
+def test_other_tools_refuse(
+    name: str, line: str, llvm: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Enums, positional arguments and one-letter options with values are refused as by LLVM."""
+    tool = llvm(name)
+    done = run(tool, shlex.split(line), tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert refusal(tool, shlex.split(line), OTHER_TOOLS[name]) == done.stderr
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("option", ["--help", "--help-hidden", "--help-list", "--help-list-hidden"])
+@pytest.mark.parametrize("name", OTHER_TOOLS)
+def test_other_tools_help(
+    name: str, option: str, llvm: Callable[[str], str], tmp_path: Path
+) -> None:
+    """The layout of help texts holds for enums, short options and positional arguments."""
+    tool = llvm(name)
+    assert parse(tool, OTHER_TOOLS[name], [option]) == Information(
+        run(tool, [option], tmp_path).stdout
+    )
+
+
+def misspelled(names: Sequence[str], generator: random.Random) -> str:
+    """Give two halves of names, joined and often mistyped, or random letters."""
+    if generator.random() < 0.3:
+        return "".join(generator.choices("abcdeilmnoprstuv-#h=", k=generator.randint(1, 24)))
+    first, second = generator.sample(names, 2)
+    word = first[: generator.randint(0, len(first))] + second[generator.randint(0, len(second)) :]
+    if word and generator.random() < 0.5:
+        at = generator.randrange(len(word))
+        word = word[:at] + generator.choice("abcxyz") + word[at + 1 :]
+    return word + generator.choice(["", "", "", "=x"])
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("name", ["clang-offload-bundler", *OTHER_TOOLS])
+def test_suggestions(name: str, llvm: Callable[[str], str], tmp_path: Path) -> None:
+    """The option suggested for any misspelling is LLVM's, also where two are equally near."""
+    tool = llvm(name)
+    command_line = {**OTHER_TOOLS, "clang-offload-bundler": BUNDLER_COMMAND_LINE}[name]
+    known = [option.name for option in command_line.options] + [
+        "help",
+        "help-hidden",
+        "help-list",
+        "help-list-hidden",
+        "print-options",
+        "print-all-options",
+        "version",
+    ]
+    generator = random.Random(22)
+    words = [f"--{misspelled(known, generator)}" for _ in range(1500)]
+    exact = {f"--{option}" for option in (*known, "")}
+    words = [word for word in words if word.split("=")[0] not in exact]
+    assert len(words) > 1200
+    done = run(tool, words, tmp_path)
+    assert refusal(tool, words, command_line) == done.stderr
+
+
+FRAGMENTS = [
+    *("-type=o", "--type", "-list", "--list=0", "-unbundle=2", "-bundle-align", "0x10", "-1"),
+    *("-targets=a,b", "-input", "--inputs=x,", "-", "--", "", "foo", "-foo=1", "-h", "-hh=0"),
+    *("-hq", "--compression-level=-3", "-verbose=False", "--help=1", "--lits", "-###", "@none"),
+]
+
+
+@pytest.mark.llvm
+@settings(max_examples=80)
+@given(arguments=st.lists(st.sampled_from(FRAGMENTS), max_size=6))
+def test_combinations(
+    arguments: list[str],
+    llvm: Callable[[str], str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Any combination of arguments is accepted or refused as LLVM does, in the same words."""
+    tool = llvm("clang-offload-bundler")
+    done = run(tool, arguments, tmp_path_factory.getbasetemp())
+    if refused_by_parser(done, tool):
+        assert refusal(tool, arguments, BUNDLER_COMMAND_LINE) == done.stderr
+    else:
+        read = parse_bundler_arguments(tool, arguments)
+        assert isinstance(read, Information) == (done.returncode == 0)
+
+
+def test_bundler_arguments() -> None:
+    """Each option's value arrives, in the order given, the two spellings of inputs apart."""
+    line = (
+        "-type=bc -type o -targets=a,b --targets c, -input=x,y -input - -inputs=p,q "
+        "-output=m,n -outputs=r,s -outputs t -unbundle -list=0 -list -allow-missing-bundles=1 "
+        "-bundle-align=4096 -check-input-archive -hip-openmp-compatible -compress=false "
+        "-compression-level=-0x3 -verbose -###"
+    )
+    assert parse_bundler_arguments(TOOL, line.split()) == BundlerArguments(
+        type="o",
+        targets=("a", "b", "c", ""),
+        input=("x,y", "-"),
+        inputs=("p", "q"),
+        output=("m,n",),
+        outputs=("r", "s", "t"),
+        unbundle=True,
+        list=True,
+        allow_missing_bundles=True,
+        bundle_align=4096,
+        check_input_archive=True,
+        hip_openmp_compatible=True,
+        compress=False,
+        compression_level=-3,
+        verbose=True,
+        print_commands=True,
+    )
+
+
+def test_what_was_not_given() -> None:
+    """What the environment may decide is None when not given; the rest has LLVM's default."""
+    assert parse_bundler_arguments(TOOL, ["-type="]) == BundlerArguments(
+        type="",
+        targets=(),
+        input=(),
+        inputs=(),
+        output=(),
+        outputs=(),
+        unbundle=False,
+        list=False,
+        allow_missing_bundles=False,
+        bundle_align=1,
+        check_input_archive=False,
+        hip_openmp_compatible=False,
+        compress=None,
+        compression_level=None,
+        verbose=None,
+        print_commands=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *(("0", 0), ("00", 0), ("017", 15), ("0o17", 15), ("0x1F", 31), ("0XfF", 255)),
+        *(("0b101", 5), ("0B1", 1), ("4294967295", 2**32 - 1), ("0" * 200 + "1", 1)),
+    ],
+)
+def test_integers(text: str, value: int) -> None:
+    """Integers are decimal, hexadecimal, octal or binary, as their prefix says."""
+    read = parse_bundler_arguments(TOOL, ["-type=o", f"-bundle-align={text}"])
+    assert isinstance(read, BundlerArguments)
+    assert read.bundle_align == value
+
+
+def test_an_integer_of_thousands_of_digits() -> None:
+    """An integer that is out of any range is refused like every other."""
+    text = "9" * 100_000
+    assert refusal(TOOL, ["-type=o", f"-bundle-align={text}"], BUNDLER_COMMAND_LINE) == (
+        "clang-offload-bundler: for the --bundle-align option: "
+        f"'{text}' value invalid for uint argument!\n"
+    )
+
+
+def test_version_is_our_own() -> None:
+    """--version names this program, and which one it stands in for."""
+    assert parse_bundler_arguments(TOOL, ["--version"]) == Information(
+        "offload-tool bundler 0.1.0 (behaves as clang-offload-bundler 22.1.8)\n"
+    )
+
+
+def test_every_error_is_reported() -> None:
+    """All problems of a command line are lines of one error, in the order found."""
+    with pytest.raises(LlvmUsageError) as caught:
+        parse_bundler_arguments("bin/tool", ["foo", "--lits", "-unbundle=2", "-type"])
+    assert caught.value.lines == (
+        "tool: Unknown command line argument 'foo'.  Try: 'bin/tool --help'",
+        "tool: Unknown command line argument '--lits'.  Try: 'bin/tool --help'",
+        "tool: Did you mean '--list'?",
+        "tool: for the --unbundle option: '2' is invalid value for boolean argument! Try 0 or 1",
+        "tool: for the --type option: requires a value!",
+        "tool: for the --type option: must be specified at least once!",
+    )
+    assert isinstance(caught.value, UsageError)
+
+
+def test_enums_and_positionals() -> None:
+    """A choice, a one-letter option and positional arguments arrive; after -- all are such."""
+    values = parse("wrapper", WRAPPER, ["a", "-o", "out", "--kind=cuda", "-", "--", "-o", "--"])
+    assert isinstance(values, Values)
+    assert values.positionals == ["a", "-", "-o", "--"]
+    assert values.text("o") == "out"
+    assert values.text("kind") == "cuda"
+    assert values.text("triple") is None
+
+
+def test_response_file_quoting(response_files: Path) -> None:
+    """Arguments in a response file are separated by blanks; quotes and backslashes keep them."""
+    assert expand_response_files(["@quotes", "x"]) == [
+        *("anb", 'a"b', "a'b", "a b", "-type=bc", "-foo=1", "unterminated ", "x"),
+    ]
+
+
+def test_long_chain_of_response_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Response files may name each other deeper than Python's recursion allows."""
+    monkeypatch.chdir(tmp_path)
+    for number in range(1200):
+        (tmp_path / str(number)).write_text(f"@{number + 1} {number}")
+    expected = [f"@{1200}", *(str(number) for number in reversed(range(1200)))]
+    assert expand_response_files(["@0"]) == expected
+
+
+@given(content=st.binary(max_size=60))
+def test_any_response_file(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Whatever a file holds, it gives arguments without NULs or one of our errors."""
+    path = tmp_path_factory.getbasetemp() / "any"
+    path.write_bytes(content)
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")) and len(content) % 2:
+        with pytest.raises(UsageError, match="Could not convert UTF16"):
+            expand_response_files([f"@{path}"])
+    else:
+        with suppress(UsageError):
+            assert not any("\0" in word for word in expand_response_files([f"@{path}"]))
+
+
+@given(
+    arguments=st.lists(
+        st.sampled_from(FRAGMENTS)
+        | st.text(max_size=12).map(lambda text: f"-{text}")
+        | st.builds("-{}={}".format, st.sampled_from(["type", "bundle-align", "h"]), st.text()),
+        max_size=8,
+    )
+)
+def test_any_arguments(arguments: list[str]) -> None:
+    """Any arguments are read, answered with a text, or refused with at least one line."""
+    try:
+        answer: object = parse_bundler_arguments("tool", arguments)
+    except LlvmUsageError as error:
+        answer = error.lines
+    assert answer
+    assert isinstance(answer, (BundlerArguments, Information, tuple))

@@ -1,0 +1,50 @@
+"""Compressed bundles made by hand, field by field, for the tests of what reads them."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+
+import zstandard
+
+ZLIB, ZSTD = 0, 1
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+def md5_half(data: bytes) -> bytes:
+    return hashlib.md5(data).digest()[:8]
+
+
+def header(version: int, method: int, payload: int, size: int, digest: bytes) -> bytes:
+    """Pack a header for a payload of `payload` bytes that holds `size` bytes."""
+    start = b"CCOB" + struct.pack("<HH", version, method)
+    if version == 1:
+        return start + struct.pack("<I", size) + digest
+    if version == 2:
+        return start + struct.pack("<II", 24 + payload, size) + digest
+    return start + struct.pack("<QQ", 32 + payload, size) + digest
+
+
+def compressed(
+    data: bytes,
+    version: int = 3,
+    method: int = ZSTD,
+    *,
+    payload: bytes | None = None,
+    size: int | None = None,
+    digest: bytes | None = None,
+) -> bytes:
+    """Compress `data`; what is given by name replaces what would be right."""
+    if payload is None:
+        payload = zlib.compress(data) if method == ZLIB else zstandard.compress(data)
+    size = len(data) if size is None else size
+    return header(version, method, len(payload), size, digest or md5_half(data)) + payload
+
+
+def repeated(byte: bytes, blocks: int, *, window: int = 7) -> bytes:
+    """Give a zstd frame, without a content size, of `blocks` times 128 KiB of `byte`."""
+    full = (1 << 17) << 3 | 1 << 1
+    rows = [full.to_bytes(3, "little") + byte] * (blocks - 1)
+    last = (full | 1).to_bytes(3, "little") + byte
+    return ZSTD_MAGIC + bytes([0, window << 3]) + b"".join(rows) + last

@@ -1,0 +1,147 @@
+"""Small object files made by hand, in every class and byte order, and by LLVM."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from offload_tool.files import InputFile, replace_file
+from offload_tool.formats.file_plan import FilePlan, Source, write_plan
+
+HOST = "host-x86_64-unknown-linux-gnu-"
+GFX906 = "hip-amdgcn-amd-amdhsa--gfx906"
+GFX90A = "hip-amdgcn-amd-amdhsa--gfx90a:xnack+"
+PREFIX = "__CLANG_OFFLOAD_BUNDLE__"
+
+C_SOURCE = """
+int data = 5; static int zeros[1000]; const char *message = "hello, world";
+static int helper(int x) { return x * zeros[x & 7]; }
+int twice(int x) { return helper(x) + data; }
+__attribute__((weak)) int weak_one(void) { return twice(2); }
+extern int other(int);
+static __thread int local_zeros[3]; __thread int local_data = 4;
+int caller(int x) { return other(x) + local_data + local_zeros[x]++; }
+"""
+CPP_SOURCE = """
+template <class T> struct Holder {
+  virtual ~Holder() {}
+  virtual T get() { static T v = 3; return v; }
+};
+inline int shared(int x) { static int counter; return counter += x; }
+struct Derived : Holder<int> { int get() override { return shared(7); } };
+int use(int a) {
+  Derived d; Holder<long> h; Holder<int> *p = &d;
+  try { if (a > 3) throw a; } catch (int) { return 1; }
+  return p->get() + (int)h.get();
+}
+static struct Init { Init() { use(1); } } init;
+"""
+
+CLASSES = {"32le": (1, "<"), "32be": (1, ">"), "64le": (2, "<"), "64be": (2, ">")}
+
+
+def assemble(plan: FilePlan, host: bytes, contents: Sequence[bytes], tmp_path: Path) -> bytes:
+    """Write a plan to a file and give the bytes of that file."""
+    with replace_file(tmp_path / "assembled") as out:
+        write_plan(out, plan, host, contents)
+    return (tmp_path / "assembled").read_bytes()
+
+
+def write_file(path: Path, plan: FilePlan, host: Path, contents: Sequence[Source] = ()) -> None:
+    """Write a plan with the host as file, as the tools do."""
+    with InputFile(host) as file, replace_file(path) as out:
+        write_plan(out, plan, file, contents)
+
+
+def run(*command: str | Path) -> None:
+    """Run a program that must succeed."""
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def make_elf(
+    name: str = "64le", extra: dict[bytes, bytes] | None = None, machine: int = 62
+) -> bytes:
+    """Make an ELF object with a COMDAT group, a relocation, and the sections in `extra`.
+
+    Sections: .text, .group, .text.grp, .rel.text, `extra`..., .symtab, .strtab.
+    """
+    size, order = CLASSES[name]
+    is_64 = size == 2
+    extra = extra or {}
+    ehdr = struct.Struct(order + ("16sHHIQQQIHHHHHH" if is_64 else "16sHHIIIIIHHHHHH"))
+    shdr = struct.Struct(order + ("IIQQQQIIQQ" if is_64 else "10I"))
+    symtab, strtab = 5 + len(extra), 6 + len(extra)
+    strings = b"\0main\0local\0group_name\0outside\0" + b"".join(
+        text + b"\0"
+        for text in (
+            b".text",
+            b".group",
+            b".text.grp",
+            b".rel.text",
+            *extra,
+            b".symtab",
+            b".strtab",
+        )
+    )
+
+    def symbol(text: bytes, info: int, section: int) -> bytes:
+        at = strings.index(text + b"\0")
+        if is_64:
+            return struct.pack(order + "IBBHQQ", at, info, 0, section, 0, 0)
+        return struct.pack(order + "IIIBBH", at, 0, 0, info, 0, section)
+
+    symbols = symbol(b"", 0, 0) + symbol(b"local", 0, 1) + symbol(b"main", 0x12, 1)
+    symbols += symbol(b"group_name", 0x20, 3) + symbol(b"outside", 0x10, 0)
+    info = 4 << 32 | 1 if is_64 else 4 << 8 | 1
+    word = 8 if is_64 else 4
+    rows = [
+        (b".text", 1, 6, b"code" * 4, 0, 0, 16, 0),
+        (b".group", 17, 0, struct.pack(order + "2I", 1, 3), symtab, 3, 4, 4),
+        (b".text.grp", 1, 0x206, b"more", 0, 0, 1, 0),
+        (b".rel.text", 9, 0x40, struct.pack(order + ("QQ" if is_64 else "II"), 4, info))
+        + (symtab, 1, word, 2 * word),
+        *((text, 1, 0x80000000, content, 0, 0, 1, 0) for text, content in extra.items()),
+        (b".symtab", 2, 0, symbols, strtab, 2, word, len(symbols) // 5),
+        (b".strtab", 3, 0, strings, 0, 0, 1, 0),
+    ]
+    out = bytearray(ehdr.size)
+    table = shdr.pack(*[0] * 10)
+    for text, kind, flags, content, link, info_field, alignment, entry in rows:
+        out += bytes(-len(out) % alignment) + content
+        at = strings.index(text + b"\0")
+        table += shdr.pack(
+            *(at, kind, flags, 0, len(out) - len(content), len(content)),
+            *(link, info_field, alignment, entry),
+        )
+    out += bytes(-len(out) % word)
+    ident = b"\x7fELF" + bytes([size, 1 if order == "<" else 2, 1]) + bytes(9)
+    count = len(rows) + 1
+    out[: ehdr.size] = ehdr.pack(
+        *(ident, 1, machine, 1, 0, 0, len(out), 0, ehdr.size, 0, 0, shdr.size, count, count - 1)
+    )
+    return bytes(out + table)
+
+
+def make_coff(extra: dict[bytes, bytes] | None = None) -> bytes:
+    """Make a COFF object: .text with a relocation, `extra`, and a long symbol name."""
+    sections = {b".text": b"code", **(extra or {})}
+    strings = b"".join(name + b"\0" for name in (b"a_symbol_with_long_name", *sections))
+    position = 20 + 40 * len(sections)
+    table = body = b""
+    for name, content in sections.items():
+        field = name if len(name) <= 8 else b"/%d" % (4 + strings.index(name + b"\0"))
+        at = position + len(body)
+        body += content
+        relocations = struct.pack("<IIH", 0, 2, 4) if name == b".text" else b""
+        table += struct.pack(
+            *("<8sIIIIIIHHI", field, 0, 0, len(content), at),
+            *(at + len(content), 0, len(relocations) // 10, 0, 0x60000020),
+        )
+        body += relocations
+    symbols = struct.pack("<8sIHHBB", b".text", 0, 1, 0, 3, 1)
+    symbols += struct.pack("<IHHIHBBH", 4, 1, 0, 0, 1, 0, 0, 0)
+    symbols += struct.pack("<IIIHHBB", 0, 4, 0, 1, 0, 2, 0)
+    header = struct.pack("<HHIIIHH", 0x8664, len(sections), 0, position + len(body), 3, 0, 0)
+    return header + table + body + symbols + struct.pack("<I", 4 + len(strings)) + strings
