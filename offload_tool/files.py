@@ -160,10 +160,7 @@ class OutputFile:
         os.fchmod(self._descriptor, mode)
 
     def reserve(self, size: int) -> None:
-        """Say that the file will have `size` bytes, so that a full disk is found out now.
-
-        It also makes replacing a large file quick: ext4 would write out its blocks first.
-        """
+        """Give the file room for `size` bytes, so that a full disk is found out now."""
         if self._seekable and size >= _RESERVED:
             try:
                 os.posix_fallocate(self._descriptor, 0, size)
@@ -184,6 +181,8 @@ class OutputFile:
     def finish(self) -> None:
         """Give the file its size: zeros may be its end, and more may be reserved."""
         if self._seekable:
+            # ext4 would write out blocks that have no place yet before it replaces a file.
+            self.reserve(self.position)
             os.ftruncate(self._descriptor, self.position)
 
     def copy(self, source: InputFile, offset: int = 0, size: int | None = None) -> None:

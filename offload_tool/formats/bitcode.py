@@ -1,0 +1,188 @@
+"""The symbols of an LLVM bitcode module, from the symbol table that it carries.
+
+::
+
+    'B' 'C' 0xC0 0xDE              or behind the wrapper 0x0B17C0DE (20 bytes or more; bitcode's
+                                   offset and size are the integers of 4 bytes at 8 and 12)
+    block header (8), content;     IDENTIFICATION (13), MODULE (8), SYMTAB (25), STRTAB (23)
+    for each block
+
+    block header: 4 bytes with, from the lowest bit on, 2 bits 1 (enter a block), 8 bits block
+    number, 4 bits width of abbreviation numbers; 4 bytes content size in units of 4 bytes
+
+    content of SYMTAB and STRTAB: an abbreviation of a literal 1 and a blob, one record of it
+
+    offset  size  field of the symbol table (SYMTAB's blob)
+    ------  ----  ---------------------------------------------------------------------
+    0       4     version, 3
+    12      8     modules: offset in the blob, number
+    28      8     symbols: offset in the blob, number
+
+    a symbol: name (offset in STRTAB's blob, size), name in the module (the same), comdat,
+    flags; 4 bytes each
+
+Integers are little-endian. Every LLVM since 13 writes such a table, linkers read it, and it
+has what the module alone does not tell: mangled names and the symbols of module-level
+assembler code. Where it is missing (llvm-as and llvm-link leave it out if there is such
+code), llvmlite writes the module anew, in a process of its own because LLVM aborts on some
+broken modules.
+
+Source: the LLVM Bitcode File Format document for blocks; the symbol table as clang 22.1.8
+and 19.1.7 write it, observed, and compared with the symbols that llvm-ar 22.1.8 finds.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import FormatError
+from offload_tool.formats.bitcode_worker import rewrite
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["bitcode_symbols", "is_bitcode"]
+
+_MAGIC = b"BC\xc0\xde"
+_WRAPPER_MAGIC = b"\xde\xc0\x17\x0b"
+_WRAPPER = struct.Struct("<8xII")
+_BLOCK = struct.Struct("<II")
+_ENTER_BLOCK = 1
+_DEFINE_ABBREVIATION = 2
+_FIRST_ABBREVIATION = 4
+_BLOB_RECORD = (2, 1, 1, 0, 5)
+"""Operands; is literal, 1; is literal, encoding: blob."""
+_MODULE, _STRTAB, _SYMTAB = 8, 23, 25
+_VERSION = 3
+_TABLE = struct.Struct("<I8x4xI8xII")
+_SYMBOL = struct.Struct("<II12xI")
+_UNDEFINED, _GLOBAL, _FORMAT_SPECIFIC = 1 << 3, 1 << 10, 1 << 11
+_NAMES_BUDGET = 16
+"""Times the size of the module; names can overlap, so a small broken one could ask for any."""
+
+
+def is_bitcode(data: memoryview) -> bool:
+    """Tell whether `data` begins with bitcode's magic or that of its wrapper."""
+    return data[:4] in (_MAGIC, _WRAPPER_MAGIC)
+
+
+def bitcode_symbols(data: memoryview) -> bytes:
+    """Give the names of the symbols that a module defines for others, each ended by NUL.
+
+    The order is LLVM's: functions, variables, aliases, ifuncs, those of assembler code.
+
+    :raises FormatError: the module is broken, or has no symbol table and llvmlite is not
+        there or cannot read it.
+    """
+    module = _unwrap(data)
+    tables = _find_tables(module)
+    if tables is None:
+        module = memoryview(rewrite(bytes(module)))
+        tables = _find_tables(module)
+    if tables is None:
+        raise FormatError(
+            "bitcode without a symbol table, of which llvmlite made none (it knows assembler "
+            "code of this machine's processor only); use clang or opt, not llvm-as or llvm-link"
+        )
+    return _read_symbols(*tables, _NAMES_BUDGET * len(module))
+
+
+def _unwrap(data: memoryview) -> memoryview:
+    if data[:4] != _WRAPPER_MAGIC:
+        return data
+    if len(data) < _WRAPPER.size:
+        raise FormatError("bitcode wrapper is cut short")
+    offset, size = _WRAPPER.unpack_from(data)
+    if offset + size > len(data) or data[offset : offset + 4] != _MAGIC:
+        raise FormatError(f"bitcode wrapper points to {size} bytes at {offset}: no bitcode")
+    return data[offset : offset + size]
+
+
+def _blocks(data: memoryview) -> Iterator[tuple[int, int, memoryview]]:
+    """Give each block's number, width of abbreviation numbers, and content."""
+    position = len(_MAGIC)
+    while position + _BLOCK.size <= len(data):
+        word, words = _BLOCK.unpack_from(data, position)
+        if word == 0:
+            return  # padding
+        start = position + _BLOCK.size
+        end = start + 4 * words
+        if word & 3 != _ENTER_BLOCK or word >> 14 or end > len(data):
+            raise FormatError("bitcode is broken or cut short", offset=position)
+        yield word >> 2 & 0xFF, word >> 10, data[start:end]
+        position = end
+
+
+def _find_tables(data: memoryview) -> tuple[memoryview, memoryview] | None:
+    """Give the symbol table and its strings, if they are there and tell of all modules."""
+    modules = 0
+    table = strings = None
+    for number, width, content in _blocks(data):
+        if number == _MODULE:
+            modules += 1
+        elif number == _SYMTAB and table is None:
+            table = _read_blob(content, width)
+        elif number == _STRTAB and strings is None:
+            strings = _read_blob(content, width)
+    if not modules:
+        raise FormatError("bitcode without a module")
+    if table is None or strings is None or len(table) < _TABLE.size:
+        return None
+    version, in_table, _, _ = _TABLE.unpack_from(table)
+    if version != _VERSION or in_table != modules:
+        return None
+    return table, strings
+
+
+def _read_blob(content: memoryview, width: int) -> memoryview | None:
+    """Give the blob of a block that defines an abbreviation for it and has one record."""
+    bits = _Bits(content)
+    if bits.fixed(width) != _DEFINE_ABBREVIATION:
+        return None
+    form = (bits.vbr(5), bits.fixed(1), bits.vbr(8), bits.fixed(1), bits.fixed(3))
+    if form != _BLOB_RECORD or bits.fixed(width) != _FIRST_ABBREVIATION:
+        return None
+    size = bits.vbr(6)
+    start = -(-bits.position // 32) * 4
+    return content[start : start + size] if start + size <= len(content) else None
+
+
+class _Bits:
+    """Reads numbers from the front of a block, lowest bit first; zeros follow its end."""
+
+    def __init__(self, data: memoryview) -> None:
+        self.value = int.from_bytes(data[:64], "little")
+        self.position = 0
+
+    def fixed(self, width: int) -> int:
+        self.position += width
+        return self.value >> (self.position - width) & ((1 << width) - 1)
+
+    def vbr(self, width: int) -> int:
+        """Read a number in chunks of `width` bits; the highest bit says that more follow."""
+        more = 1 << (width - 1)
+        result = shift = 0
+        chunk = more
+        while chunk & more:
+            chunk = self.fixed(width)
+            result |= (chunk & ~more) << shift
+            shift += width - 1
+        return result
+
+
+def _read_symbols(table: memoryview, strings: memoryview, budget: int) -> bytes:
+    _, _, start, count = _TABLE.unpack_from(table)
+    end = start + _SYMBOL.size * count
+    if end > len(table):
+        raise FormatError("bitcode's symbol table is cut short")
+    names = bytes(strings)
+    out = bytearray()
+    for offset, size, flags in _SYMBOL.iter_unpack(table[start:end]):
+        if flags & (_UNDEFINED | _GLOBAL | _FORMAT_SPECIFIC) != _GLOBAL:
+            continue
+        name = names[offset : offset + size]
+        if len(name) != size or b"\0" in name or len(out) > budget:
+            raise FormatError("bitcode's symbol table has a name that is not in its strings")
+        out += name + b"\0"
+    return bytes(out)
