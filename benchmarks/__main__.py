@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import bundle, compress
+from benchmarks import archive, bundle, compress
 
 
 def main() -> int:
@@ -23,6 +23,7 @@ def main() -> int:
         return 1
     with tempfile.TemporaryDirectory() as folder:
         bundle.main(Path(folder), llvm)
+        archive.main(Path(folder), llvm)
         compress.main(Path(folder), llvm)
     return 0
 

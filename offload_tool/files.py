@@ -83,6 +83,14 @@ class InputFile:
         made._data, made._size = data, len(data)
         return made
 
+    @classmethod
+    def from_descriptor(cls, path: StrPath, descriptor: int) -> InputFile:
+        """Read a file that is open (and may still grow); `descriptor` stays the caller's."""
+        made = cls.__new__(cls)
+        made.path, made._descriptor = path, os.dup(descriptor)
+        made._data, made._size = None, os.fstat(descriptor).st_size
+        return made
+
     @property
     def data(self) -> memoryview:
         """The content. It is mapped when it is first asked for."""
@@ -98,6 +106,11 @@ class InputFile:
 
     def __len__(self) -> int:
         return self._size
+
+    def forget(self) -> None:
+        """Give the memory of mapped pages back; they are read again when they are needed."""
+        if self._descriptor is not None and self._data is not None:
+            self._data.obj.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
     def fileno(self) -> int | None:
         """Give the descriptor to copy from, or None where only `data` holds the content."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from offload_tool.cli.bundler_compression import (
@@ -21,7 +20,7 @@ from offload_tool.cli.bundler_options import BundlerArguments, parse_bundler_arg
 from offload_tool.cli.llvm_options import Information, LlvmUsageError
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.files import STDIN, STDOUT, InputFile
-from offload_tool.formats.entry_id import BundleEntryID, OffloadKind
+from offload_tool.formats.entry_id import BundleEntryID, OffloadKind, first_conflict
 from offload_tool.operations.bundling import Compression, write_bundle
 from offload_tool.operations.unbundling import (
     MissingEntriesError,
@@ -92,7 +91,7 @@ class _Bundler:
         if not self.given.unbundle:
             self._bundle(targets)
         elif self.given.type == "a":
-            raise UsageError("archives cannot be unbundled yet")
+            self._unbundle_archive(targets)
         else:
             self._unbundle(targets)
 
@@ -214,6 +213,27 @@ class _Bundler:
         except MissingEntriesError as error:
             raise OffloadError(f"Can't find bundles for {_listed(error.missing)}") from error
 
+    def _unbundle_archive(self, targets: list[BundleEntryID]) -> None:
+        from offload_tool.operations.unarchiving import MissingCodeObjectError, unbundle_archive
+
+        file = _readable(self.inputs[0])
+        files = [_writable(output) for output in self.outputs]
+        try:
+            unbundle_archive(
+                file,
+                dict(zip(targets, files, strict=True)),
+                allow_missing=self.given.allow_missing_bundles,
+                hip_openmp=self.given.hip_openmp_compatible,
+                check=self.given.check_input_archive,
+                opened=self._report_opened,
+                warn=self.warn,
+            )
+        except MissingCodeObjectError as error:
+            raise OffloadError(
+                f"no compatible code object found for the target '{error.target}' in "
+                f"heterogeneous archive library: {self.inputs[0]}"
+            ) from error
+
     def _report_opened(self, opened: OpenedBundle) -> None:
         reports: list[CompressionReport] = [c.report for c in opened.containers if c.report]
         for report in reports:
@@ -278,13 +298,8 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _check_conflicts(texts: Mapping[str, BundleEntryID]) -> None:
-    """Refuse two spellings of one ID, and features set in one entry and Any in another.
-
-    This is LLVM's rule, a little weaker than the documentation's: in sorted order, no
-    later ID of a processor may set a feature that the first one leaves open.
-    """
+    """Refuse two spellings of one ID, and features set in one entry and Any in another."""
     spelled: dict[BundleEntryID, str] = {}
-    groups: defaultdict[tuple[str, str, str], list[BundleEntryID]] = defaultdict(list)
     for text, entry_id in texts.items():
         if entry_id in spelled:
             raise UsageError(
@@ -292,17 +307,6 @@ def _check_conflicts(texts: Mapping[str, BundleEntryID]) -> None:
                 f"both '{entry_id}', remove one"
             )
         spelled[entry_id] = text
-        processor = entry_id.target_id.partition(":")[0]
-        groups[entry_id.kind, entry_id.triple, processor].append(entry_id)
-    for _, group in sorted(groups.items()):
-        first, *others = sorted(group, key=lambda entry_id: entry_id.target_id)
-        for other in others:
-            if _features(other) - _features(first):
-                raise UsageError(
-                    "Cannot bundle inputs with conflicting targets: "
-                    f"'{spelled[first]}' and '{spelled[other]}'"
-                )
-
-
-def _features(entry_id: BundleEntryID) -> set[str]:
-    return {part.rstrip("+-") for part in entry_id.target_id.split(":")[1:]}
+    if conflict := first_conflict(spelled):
+        first, other = (spelled[entry_id] for entry_id in conflict)
+        raise UsageError(f"Cannot bundle inputs with conflicting targets: '{first}' and '{other}'")

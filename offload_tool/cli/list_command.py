@@ -72,7 +72,9 @@ def _print_table(file: str, images: list[DeviceImage]) -> None:
         row = [str(image.index), *cells] if several else cells
         table.add_row(*(Text(_printable(cell)) for cell in row))
     console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
-    console.print(table)
+    with console.capture() as captured:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
     device = [image for image in images if image.kind != "host"]
     total = sum(image.size for image in device)
     plural = "" if len(device) == 1 else "s"

@@ -38,6 +38,7 @@ __all__ = [
     "best_match",
     "check_composition",
     "find_conflicts",
+    "first_conflict",
     "incompatibility",
     "is_compatible",
 ]
@@ -225,6 +226,21 @@ def _feature_conflicts(texts: Mapping[BundleEntryID, str]) -> Iterator[str]:
                     "Cannot bundle inputs with conflicting targets: "
                     f"'{texts[first]}' and '{texts[other]}', set {listed} in both or in neither"
                 )
+
+
+def first_conflict(ids: Iterable[BundleEntryID]) -> tuple[BundleEntryID, BundleEntryID] | None:
+    """Give the first pair of entries that LLVM 22 does not bundle together, or None.
+
+    A little weaker than the documentation's rule, which `find_conflicts` follows: in
+    sorted order, no later entry of a processor may set a feature that the first leaves open.
+    """
+    ordered = sorted(ids, key=lambda entry: (_composition_group(entry), entry.target_id))
+    for _, group in itertools.groupby(ordered, key=_composition_group):
+        first, *others = group
+        for other in others:
+            if _feature_names(other) - _feature_names(first):
+                return first, other
+    return None
 
 
 def _composition_group(entry: BundleEntryID) -> tuple[str, str, str]:

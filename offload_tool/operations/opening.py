@@ -17,7 +17,7 @@ is bounded by its own sizes.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError
@@ -61,6 +61,8 @@ class StoredEntry:
     size: int
     is_host_object: bool = False
     """The content is all of `source`, an object file, without the bundle's sections."""
+    is_decompressed: bool = False
+    """`source` is not a part of the file itself."""
 
     def write_to(self, out: OutputFile) -> None:
         """Append the content to `out`.
@@ -129,6 +131,8 @@ def open_bundle(
             if end == position:  # no bundle
                 _check_rest(source, position, containers)
                 break
+        if report is not None:
+            entries = [replace(entry, is_decompressed=True) for entry in entries]
         containers.append(Container(tuple(entries), report))
         contents.append(content)
         position = _next_content(source.data, end)

@@ -136,11 +136,11 @@ def ambiguous(entries: Sequence[str], targets: Sequence[str], *, hip_openmp: boo
 
 
 @pytest.mark.llvm
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(40))
 def test_random_runs(bench: Bench, host_object: str, seed: int) -> None:
     """Random bundling, listing and unbundling: equal bytes, messages and exit statuses."""
     rnd = random.Random(seed)
-    for _ in range(15):
+    for _ in range(25):
         bundled = random_bundling(rnd, host_object)
         made = bench.assert_same(bundled.arguments, ["out"])
         if made.status:

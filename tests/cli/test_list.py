@@ -32,6 +32,7 @@ def test_table(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert row.split() == ["gfx90a:xnack+", "hipv4", "amdgcn-amd-amdhsa-", "0x1000", "1,234"]
     assert str(bundle) in printed
     assert "1 device image, 1,234 bytes" in printed
+    assert not any(line.endswith(" ") for line in printed.splitlines())
 
 
 def test_json(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
