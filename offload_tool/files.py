@@ -19,7 +19,6 @@ from offload_tool.errors import FileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from types import TracebackType
     from typing import TypeAlias
 
 StrPath: TypeAlias = "str | os.PathLike[str]"
@@ -126,12 +125,7 @@ class InputFile:
     def __enter__(self) -> InputFile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

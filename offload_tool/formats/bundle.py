@@ -20,7 +20,6 @@ whose last entry is empty ends in padding.
 
 from __future__ import annotations
 
-import re
 import struct
 from collections import Counter
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from typing import TYPE_CHECKING
 from offload_tool.errors import FormatError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from offload_tool.files import StrPath
 
@@ -39,7 +38,6 @@ __all__ = [
     "BundleEntry",
     "BundleLayout",
     "is_bundle",
-    "iter_bundles",
     "plan_bundle",
     "read_bundle",
 ]
@@ -48,7 +46,6 @@ MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 _COUNT = struct.Struct("<Q")
 _ENTRY = struct.Struct("<QQQ")
 _HEADER_SIZE = len(MAGIC) + _COUNT.size
-_NOT_ZERO = re.compile(rb"[^\0]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,23 +126,6 @@ def read_bundle(data: memoryview, offset: int = 0, *, path: StrPath | None = Non
     :raises FormatError: no bundle is there, or its table contradicts the data.
     """
     return _TableReader(data, offset, path).read()
-
-
-def iter_bundles(
-    data: memoryview, start: int = 0, *, path: StrPath | None = None
-) -> Iterator[Bundle]:
-    """Read all bundles of `data` from `start` on; zeros may stand between and after them.
-
-    A linker makes such a sequence of the ``.hip_fatbin`` sections of several objects.
-    Each bundle is bounded by its own table; code objects are never searched for magic.
-
-    :raises FormatError: something that is neither a bundle nor zeros is found.
-    """
-    position = start
-    while found := _NOT_ZERO.search(data, position):
-        bundle = read_bundle(data, found.start(), path=path)
-        yield bundle
-        position = bundle.offset + bundle.size
 
 
 class _TableReader:

@@ -36,7 +36,6 @@ from offload_tool.errors import FormatError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from concurrent.futures import Future
-    from types import TracebackType
     from typing import TypeAlias
 
     from offload_tool.files import StrPath
@@ -112,12 +111,7 @@ class BackgroundHash:
     def __enter__(self) -> BackgroundHash:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._thread.shutdown(cancel_futures=True)
 
 

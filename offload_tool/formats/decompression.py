@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from offload_tool.files import StrPath
     from offload_tool.formats.compressed_bundle import CompressedHeader
 
-__all__ = ["Decompressed", "decompress", "decompress_start", "decompress_to", "find_end"]
+__all__ = ["Decompressed", "decompress", "decompress_to"]
 
 _IN_MEMORY = 16 << 20
 _WAITING_CHUNKS = 4
@@ -47,21 +47,6 @@ class Decompressed:
 
     data: memoryview
     report: CompressionReport
-
-
-def find_end(data: memoryview, header: CompressedHeader, *, path: StrPath | None = None) -> int:
-    """Give the offset in `data` where the compressed bundle ends.
-
-    Fast except for version 1 with zlib, which must be decompressed for it.
-
-    :raises FormatError: version 1, and the payload is damaged or cut short.
-    """
-    if header.total_size is not None:
-        return header.offset + header.total_size
-    stream = _open_stream(data, header, path)
-    if isinstance(stream, ZlibStream):
-        _drain(stream, header, path)
-    return stream.end
 
 
 def decompress(
@@ -117,24 +102,6 @@ def decompress_to(
     :raises FormatError: the compressed bundle is damaged, or greater than `limit`.
     """
     return _verify(_checked_stream(data, header, path, limit), output, header, path)
-
-
-def decompress_start(
-    data: memoryview, header: CompressedHeader, size: int, *, path: StrPath | None = None
-) -> bytes:
-    """Decompress the first `size` bytes only (fewer if there are no more).
-
-    Nothing is verified: the hash is of all bytes.
-
-    :raises FormatError: the payload is damaged or not the size that the header records.
-    """
-    start = bytearray()
-    if size > 0:
-        for chunk in _checked_stream(data, header, path, max(header.uncompressed_size, 1)):
-            start += chunk[: size - len(start)]
-            if len(start) == size:
-                break
-    return bytes(start)
 
 
 def _open_stream(

@@ -32,7 +32,6 @@ from offload_tool.operations.opening import open_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from types import TracebackType
 
     from offload_tool.files import StrPath
     from offload_tool.formats.archive import ArchiveMember
@@ -139,12 +138,7 @@ class _Spool:
     def __enter__(self) -> _Spool:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.source.close()
         self._file.close()
 

@@ -561,3 +561,49 @@ def test_called_by_llvms_name(tmp_path: Path) -> None:
     done = subprocess.run([link, "-list"], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "for the --type option: must be specified at least once!" in done.stderr
+
+
+@pytest.mark.parametrize("job", ["bundle", "compress", "unbundle"])
+def test_full_disk(alone: Bench, job: str) -> None:
+    """When the disk is full, the status is 1, the file is named, and no output is there."""
+    folder = alone.folder / "ours"
+    alone.write("f4", random.Random(0).randbytes(200_000))
+    targets = f"-targets={HOST},{GPU}gfx906"
+    write = ["-type=bc", targets, "-input=f3", "-input=f4", "-output=out"]
+    read = ["-type=bc", targets, "-unbundle", "-input=out", "-output=u0", "-output=u1"]
+    assert alone.ours(*write).status == 0
+    if job != "unbundle":
+        (folder / "out").unlink()
+    arguments = {"bundle": write, "compress": [*write, "-compress"], "unbundle": read}[job]
+    script = (
+        "import resource, sys\n"
+        "from offload_tool.cli import main\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
+        "sys.exit(main(['bundler', *sys.argv[1:]]))\n"
+    )
+    before = sorted(path.name for path in folder.iterdir())
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        cwd=folder, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "File too large" in done.stderr
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("compress", [[], ["-compress"]], ids=["plain", "compressed"])
+def test_killed_in_the_middle(alone: Bench, compress: list[str]) -> None:
+    """A process that is killed while it writes leaves no output and no part of one."""
+    folder = alone.folder / "ours"
+    with (folder / "big").open("wb") as file:
+        file.truncate(4 << 30)
+    arguments = ["-type=bc", f"-targets={GPU}gfx906", "-input=big", "-output=out", *compress]
+    before = sorted(path.name for path in folder.iterdir())
+    command = [sys.executable, "-m", "offload_tool", "bundler", *arguments]
+    process = subprocess.Popen(command, cwd=folder)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(timeout=0.3)
+    process.kill()
+    process.wait()
+    assert sorted(path.name for path in folder.iterdir()) == before

@@ -14,7 +14,6 @@ from offload_tool.formats.bundle import (
     Bundle,
     BundleLayout,
     is_bundle,
-    iter_bundles,
     plan_bundle,
     read_bundle,
 )
@@ -111,23 +110,6 @@ def test_corrupt_bundles(data: bytes, message: str) -> None:
     with pytest.raises(FormatError, match=message) as caught:
         read_bundle(memoryview(data), path="broken.hipfb")
     assert str(caught.value).startswith("'broken.hipfb', offset 0x")
-
-
-def test_bundles_one_after_the_other() -> None:
-    """A linked .hip_fatbin holds bundles with zeros between; each is bounded by its table."""
-    inner = bundle_of({GFX906: MAGIC + b" is also a code object's business"})
-    data = memoryview(bytes(7) + inner + bytes(100) + bundle_of({HOST: b"x"}) + bytes(5))
-    found = list(iter_bundles(data))
-    assert [bundle.offset for bundle in found] == [7, 7 + len(inner) + 100]
-    assert bytes(found[1].image(data, found[1].entries[0])) == b"x"
-
-
-def test_something_else_between_bundles() -> None:
-    """Bytes that are neither a bundle nor zeros are an error at their offset."""
-    data = memoryview(bundle_of({HOST: b"x"}) + b"\0junk")
-    with pytest.raises(FormatError) as caught:
-        list(iter_bundles(data))
-    assert caught.value.offset == len(data) - 4
 
 
 def test_magic() -> None:

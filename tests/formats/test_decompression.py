@@ -18,9 +18,7 @@ from offload_tool.files import replace_file
 from offload_tool.formats.compressed_bundle import read_compressed_header
 from offload_tool.formats.decompression import (
     decompress,
-    decompress_start,
     decompress_to,
-    find_end,
 )
 from tests.formats.compressed import ZLIB, ZSTD, ZSTD_MAGIC, compressed, md5_half, repeated
 
@@ -48,13 +46,12 @@ def test_bundles_one_after_the_other(version: int, method: int) -> None:
     data = memoryview(stored + bytes(100) + compressed(TEXT, version, method) + b"CCOB")
     first = read_compressed_header(data)
     assert bytes(data).count(b"CCOB") > 3
-    assert find_end(data, first) == len(stored)
     result = decompress(data, first)
     assert result.data == tricky
     assert result.report.end == len(stored)
     second = read_compressed_header(data, len(stored) + 100)
     assert decompress(data, second).data == TEXT
-    assert find_end(data, second) == decompress(data, second).report.end == len(data) - 4
+    assert decompress(data, second).report.end == len(data) - 4
 
 
 def stored_payload(data: bytes, method: int) -> bytes:
@@ -309,11 +306,3 @@ def test_decompress_into_a_file(tmp_path: Path) -> None:
             assert name == "bad"
     assert [path.name for path in tmp_path.iterdir()] == ["good"]
     assert (tmp_path / "good").read_bytes() == TEXT
-
-
-@pytest.mark.parametrize("method", [ZLIB, ZSTD], ids=["zlib", "zstd"])
-@pytest.mark.parametrize("size", [0, 1, 100, 6000, 9999])
-def test_only_the_start(method: int, size: int) -> None:
-    """The first bytes can be had without the rest, and without the hash being right."""
-    data = memoryview(compressed(TEXT, 3, method, digest=bytes(8)))
-    assert decompress_start(data, read_compressed_header(data), size) == TEXT[:size]
