@@ -116,12 +116,15 @@ def _named(named: str, path: str) -> Toolchain:
         raise CompilerError(f"OFFLOAD_CLANG={named!r} is no command: {error}") from error
     if command == ("embedded",) or command[-2:] == ("ziglang", "clang"):
         return _embedded()
+    hint = f"set OFFLOAD_CLANG to a clang >= {_OLDEST_CLANG}, or unset it to let one be found"
     if not command or shutil.which(command[0], path=path) is None:
         raise CompilerError(
-            f"OFFLOAD_CLANG names '{named}', which is not an executable file or on PATH; "
-            "set it to a clang >= 17, or unset it to let one be found"
+            f"OFFLOAD_CLANG names '{named}', which is not an executable file or on PATH; {hint}"
         )
-    return _probe(command, named, path)
+    try:
+        return _probe(command, named, path)
+    except CompilerError as error:
+        raise CompilerError(f"{error}; {hint}") from error
 
 
 def _candidates(rocm_path: str, path: str) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -124,7 +124,7 @@ def test_named_compiler_must_work(named: str, message: str) -> None:
 def test_named_compiler_without_amdgpu(tmp_path: Path) -> None:
     """A named compiler without the AMDGPU target is refused with that reason."""
     named = fake_clang(tmp_path / "clang-20", "20.0.0", targets="  x86-64 - X86\n")
-    with pytest.raises(CompilerError, match="without the AMDGPU target"):
+    with pytest.raises(CompilerError, match="without the AMDGPU target; set OFFLOAD_CLANG to"):
         find_toolchain({"PATH": "", "OFFLOAD_CLANG": str(named)})
 
 
