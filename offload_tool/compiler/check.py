@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_code_object", "check_host_object"]
 
+_SPIRV_MAGIC = bytes.fromhex("03022307")  # little-endian, as LLVM writes it
 _MACH_MASK = 0xFF
 # e_flags of code object version 4 and later: two bits per feature, "any" where the
 # feature is supported but not set. Source: AMDGPUUsage, "ELF Header".
@@ -35,13 +36,16 @@ def check_code_object(path: StrPath, target_id: TargetID, cuid: str) -> None:
 
     :raises CodeObjectError: it is something else; the message says what was found.
     """
+    processor = find_processor(target_id.processor)
+    if processor is not None and processor.family == "spirv":
+        _check_spirv(path, target_id)
+        return
     facts = _read(path, f"a code object for {target_id}")
     if facts.machine != EM_AMDGPU:
         raise CodeObjectError(
             f"'{path}': expected a code object for {target_id} (ELF machine {EM_AMDGPU}), "
             f"found ELF machine {facts.machine}; {_LAUNCHER_HINT}"
         )
-    processor = find_processor(target_id.processor)
     if processor is not None and processor.mach is not None:
         mach = facts.flags & _MACH_MASK
         if mach != processor.mach:
@@ -73,6 +77,17 @@ def check_host_object(path: StrPath, cuid: str) -> None:
             "this clang does not name device code by its CUID: use clang 19 or later"
         )
     _check_cuid(path, facts, cuid)
+
+
+def _check_spirv(path: StrPath, target_id: TargetID) -> None:
+    # A SPIR-V module has no processor, and names its symbols only where it keeps names.
+    with InputFile(path) as source:
+        found = bytes(source.data[: len(_SPIRV_MAGIC)])
+        if found != _SPIRV_MAGIC:
+            raise CodeObjectError(
+                f"'{path}': expected a SPIR-V module for {target_id}, found {found!r}; "
+                f"{_LAUNCHER_HINT}"
+            )
 
 
 def _read(path: StrPath, expected: str) -> ElfFacts:

@@ -122,6 +122,17 @@ def test_no_elf(tmp_path: Path, content: bytes, message: str) -> None:
         check_code_object(output, TargetID.parse("gfx906"), "13")
 
 
+def test_spirv(tmp_path: Path) -> None:
+    """For amdgcnspirv, a SPIR-V module passes and anything else does not."""
+    module = tmp_path / "module"
+    module.write_bytes(b"\x03\x02\x23\x07" + bytes(16))
+    target = TargetID.parse("amdgcnspirv")
+    check_code_object(module, target, "13")
+    module.write_bytes(b"\x7fELF" + bytes(60))
+    with pytest.raises(CodeObjectError, match="expected a SPIR-V module for amdgcnspirv"):
+        check_code_object(module, target, "13")
+
+
 def test_host_object(compiled) -> None:
     """A host object passes with its own CUID, and only with that."""
     output = compiled([*host_flags("13"), *PLAIN])
