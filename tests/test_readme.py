@@ -6,6 +6,7 @@ import re
 import shlex
 
 import offload_tool
+from offload_tool.cli.bundler_options import BUNDLER_COMMAND_LINE
 from offload_tool.scons import settings
 from tests.conftest import ROOT
 
@@ -37,6 +38,13 @@ def test_variables_are_documented_with_their_defaults() -> None:
             assert shown == f"`{own[name]!r}`", name
         else:
             assert own[name] in ("", []), name
+
+
+def test_one_version() -> None:
+    """``bundler --version`` tells the version of the package."""
+    version = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert version
+    assert f"offload-tool bundler {version[1]} " in BUNDLER_COMMAND_LINE.version
 
 
 def test_public_names_exist() -> None:
