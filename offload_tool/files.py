@@ -167,10 +167,13 @@ class OutputFile:
         os.fchmod(self._descriptor, mode)
 
     def reserve(self, size: int) -> None:
-        """Give the file room for `size` bytes, so that a full disk is found out now."""
+        """Make room for `size` more bytes, so that a full disk is found out now."""
+        self._allocate(self.position, size)
+
+    def _allocate(self, position: int, size: int) -> None:
         if self._seekable and size >= _RESERVED:
             try:
-                os.posix_fallocate(self._descriptor, 0, size)
+                os.posix_fallocate(self._descriptor, position, size)
             except OSError as error:
                 if error.errno not in _NO_KERNEL_COPY:
                     raise
@@ -189,7 +192,7 @@ class OutputFile:
         """Give the file its size: zeros may be its end, and more may be reserved."""
         if self._seekable:
             # ext4 would write out blocks that have no place yet before it replaces a file.
-            self.reserve(self.position)
+            self._allocate(0, self.position)
             os.ftruncate(self._descriptor, self.position)
 
     def copy(self, source: InputFile, offset: int = 0, size: int | None = None) -> None:

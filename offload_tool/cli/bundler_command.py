@@ -15,11 +15,13 @@ from offload_tool.cli.bundler_compression import (
     compression_level,
     describe_compression,
     describe_decompression,
+    lookup,
 )
 from offload_tool.cli.bundler_options import BundlerArguments, parse_bundler_arguments
 from offload_tool.cli.llvm_options import Information, LlvmUsageError
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.files import STDIN, STDOUT, InputFile
+from offload_tool.formats.bundle import MAGIC
 from offload_tool.formats.entry_id import BundleEntryID, OffloadKind, first_conflict
 from offload_tool.operations.bundling import Compression, write_bundle
 from offload_tool.operations.unbundling import (
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run_bundler"]
 
-_SECTION = "__CLANG_OFFLOAD_BUNDLE__"
+_SECTION = MAGIC.decode()
 _UNCOMPRESSED_REPORTED = 8  # bytes; LLVM says nothing about shorter files
 
 
@@ -70,12 +72,11 @@ class _Bundler:
     def __init__(self, tool: str, given: BundlerArguments, environ: Mapping[str, str]) -> None:
         self.tool = tool
         self.given = given
-        trusted = {} if environ.get("OFFLOAD_BUNDLER_IGNORE_ENV_VAR") == "1" else environ
-        self.verbose = _switch(given.verbose, trusted, "OFFLOAD_BUNDLER_VERBOSE")
-        self.compress = _switch(given.compress, trusted, "OFFLOAD_BUNDLER_COMPRESS")
-        level, level_warning = compression_level(trusted)
+        self.verbose = _switch(given.verbose, environ, "OFFLOAD_BUNDLER_VERBOSE")
+        self.compress = _switch(given.compress, environ, "OFFLOAD_BUNDLER_COMPRESS")
+        level, level_warning = compression_level(environ)
         self.level = level if given.compression_level is None else given.compression_level
-        self.version, version_warning = compressed_format_version(trusted)
+        self.version, version_warning = compressed_format_version(environ)
         self.warnings = [text for text in (level_warning, version_warning) if text]
         self.inputs = given.input or given.inputs
         self.outputs = given.output or given.outputs
@@ -121,7 +122,7 @@ class _Bundler:
         given, inputs, outputs = self.given, len(self.inputs), len(self.outputs)
         targets, unbundle, archive = len(given.targets), given.unbundle, given.type == "a"
         checking = given.check_input_archive
-        for wrong, text in (
+        _refuse(
             (checking and not unbundle, "-check-input-archive cannot be used while bundling"),
             (
                 checking and not archive,
@@ -140,9 +141,7 @@ class _Bundler:
                 not unbundle and inputs != targets,
                 "number of input files and targets should match in bundling mode",
             ),
-        ):
-            if wrong:
-                raise UsageError(text)
+        )
 
     def _targets(self) -> list[BundleEntryID]:
         """Read ``-targets``; check their composition and how many of them are the host."""
@@ -162,14 +161,12 @@ class _Bundler:
     # ---- the three jobs -------------------------------------------------------------
 
     def _list(self) -> None:
-        if self.given.unbundle:
-            raise UsageError("-unbundle and -list cannot be used together")
-        if len(self.inputs) != 1:
-            raise UsageError("only one input file supported for -list")
-        if self.outputs:
-            raise UsageError("-outputs option is invalid for -list")
-        if self.given.targets:
-            raise UsageError("-targets option is invalid for -list")
+        _refuse(
+            (self.given.unbundle, "-unbundle and -list cannot be used together"),
+            (len(self.inputs) != 1, "only one input file supported for -list"),
+            (bool(self.outputs), "-outputs option is invalid for -list"),
+            (bool(self.given.targets), "-targets option is invalid for -list"),
+        )
         file = _readable(self.inputs[0])
         if self.given.type == "a":  # LLVM lists nothing of an archive, nor of anything else
             InputFile(file).close()
@@ -270,6 +267,13 @@ class _Bundler:
             _print(sys.stderr.buffer, [" ".join(f'"{word}"' for word in words)])
 
 
+def _refuse(*checks: tuple[bool, str]) -> None:
+    """Raise the first message whose condition is true."""
+    for wrong, text in checks:
+        if wrong:
+            raise UsageError(text)
+
+
 def _temporary() -> str:
     """Give a name such as LLVM gives its temporary files."""
     import tempfile
@@ -278,7 +282,7 @@ def _temporary() -> str:
 
 
 def _switch(given: bool | None, environ: Mapping[str, str], name: str) -> bool:
-    return environ.get(name) == "1" if given is None else given
+    return lookup(environ, name) == "1" if given is None else given
 
 
 def _readable(name: str) -> str:

@@ -19,6 +19,7 @@ __all__ = [
     "compression_level",
     "describe_compression",
     "describe_decompression",
+    "lookup",
 ]
 
 _IGNORE = "OFFLOAD_BUNDLER_IGNORE_ENV_VAR"
@@ -29,7 +30,7 @@ _DEFAULT_VERSION = 3
 
 def compressed_format_version(environ: Mapping[str, str]) -> tuple[int, str | None]:
     """Give the version to write, and the warning to print if the variable is unusable."""
-    text = _lookup(environ, _VERSION)
+    text = lookup(environ, _VERSION)
     if text is None:
         return _DEFAULT_VERSION, None
     number = _parse(text, 0, 0xFFFF)
@@ -42,7 +43,7 @@ def compressed_format_version(environ: Mapping[str, str]) -> tuple[int, str | No
 
 def compression_level(environ: Mapping[str, str]) -> tuple[int | None, str | None]:
     """Give the level (None: the default), and the warning if the variable is unusable."""
-    text = _lookup(environ, _LEVEL)
+    text = lookup(environ, _LEVEL)
     if text is None:
         return None, None
     level = _parse(text, -(1 << 31), (1 << 31) - 1)
@@ -50,7 +51,8 @@ def compression_level(environ: Mapping[str, str]) -> tuple[int | None, str | Non
     return level, warning if level is None else None
 
 
-def _lookup(environ: Mapping[str, str], name: str) -> str | None:
+def lookup(environ: Mapping[str, str], name: str) -> str | None:
+    """Give a variable's value; None if it is not set, or all are to be ignored."""
     return None if environ.get(_IGNORE) == "1" else environ.get(name)
 
 

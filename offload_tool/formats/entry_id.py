@@ -39,6 +39,7 @@ __all__ = [
     "check_composition",
     "find_conflicts",
     "first_conflict",
+    "has_all_fields",
     "incompatibility",
     "is_compatible",
 ]
@@ -121,10 +122,15 @@ class BundleEntryID:
         return f"{self.kind}-{self.triple}-{self.target_id}"
 
 
+def has_all_fields(text: str) -> bool:
+    """Tell whether an ID has an offload kind and the four fields of a triple."""
+    return text.count("-") >= 4
+
+
 def _check_typed(text: str) -> None:
     if not text.isprintable():
         raise EntryIDError([f"invalid target {text!r}: it holds characters that cannot be printed"])
-    if text.count("-") < 4:
+    if not has_all_fields(text):
         raise EntryIDError([_WRONG_FORMAT])
     kind, arch, vendor, system, rest = text.split("-", 4)
     problem = ""

@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UsageError
+from offload_tool.formats.bundle import MAGIC
 from offload_tool.formats.coff_edit import is_coff, plan_coff, read_coff_sections
 from offload_tool.formats.elf_edit import plan_elf
 from offload_tool.formats.elf_tables import is_elf_header, read_elf_tables
@@ -53,10 +54,10 @@ __all__ = [
     "refuse_merged",
 ]
 
-SECTION_PREFIX = "__CLANG_OFFLOAD_BUNDLE__"
+SECTION_PREFIX = MAGIC.decode()
 HOST_MARKER = b"\0"
 """The content of the host's section."""
-_PREFIX = SECTION_PREFIX.encode()
+_PREFIX = MAGIC
 _HOST_KIND = "host-"
 _NOT_ZERO = re.compile(rb"[^\0]")
 _MACH_O = {

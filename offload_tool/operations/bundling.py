@@ -20,7 +20,7 @@ from offload_tool.formats.text_bundle import (
     end_marker,
     start_marker,
 )
-from offload_tool.operations.opening import FILE_TYPES
+from offload_tool.operations.opening import check_file_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -88,8 +88,7 @@ def write_bundle(
         raise UsageError("a bundle needs at least one entry")
     with ExitStack() as stack:
         contents = [_Item(entry_id, stack.enter_context(_open(path))) for entry_id, path in items]
-        if file_type not in FILE_TYPES:
-            raise UsageError(f"'{file_type}': invalid file type specified")
+        check_file_type(file_type)
         host = _object_host(contents) if file_type == "o" else None
         if host is not None:
             with replace_file(output) as out:

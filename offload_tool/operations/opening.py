@@ -20,7 +20,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from offload_tool.errors import FormatError
+from offload_tool.errors import FormatError, UsageError
 from offload_tool.files import InputFile
 from offload_tool.formats.bundle import is_bundle, read_bundle
 from offload_tool.formats.text_bundle import COMMENT_MARKS, read_text_bundle
@@ -37,6 +37,7 @@ __all__ = [
     "Container",
     "OpenedBundle",
     "StoredEntry",
+    "check_file_type",
     "open_bundle",
 ]
 
@@ -45,7 +46,7 @@ FILE_TYPES = (*COMMENT_MARKS, *BINARY_TYPES, "o")
 """The file types that can be bundled; ``a`` can only be unbundled."""
 
 _NOT_ZERO = re.compile(rb"[^\0]")
-_COMPRESSED = b"CCOB"
+_COMPRESSED = b"CCOB"  # the magic of `compressed_bundle`, which is imported only for those
 _SMALLEST_COMPRESSED = 8  # bytes; LLVM takes a shorter file for no compressed bundle
 
 
@@ -101,6 +102,15 @@ class OpenedBundle:
     def entries(self) -> list[StoredEntry]:
         """The entries of all bundles."""
         return [entry for container in self.containers for entry in container.entries]
+
+
+def check_file_type(file_type: str) -> None:
+    """Refuse what is not in `FILE_TYPES`.
+
+    :raises UsageError: with LLVM's message.
+    """
+    if file_type not in FILE_TYPES:
+        raise UsageError(f"'{file_type}': invalid file type specified")
 
 
 def open_bundle(

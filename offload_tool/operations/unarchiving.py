@@ -25,7 +25,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from offload_tool.errors import FormatError, OffloadError, UsageError
 from offload_tool.files import InputFile, OutputFile, replace_all
 from offload_tool.formats.archive import NewMember, is_archive, iter_members, plan_archive
-from offload_tool.formats.entry_id import BundleEntryID, first_conflict, is_compatible
+from offload_tool.formats.entry_id import (
+    BundleEntryID,
+    first_conflict,
+    has_all_fields,
+    is_compatible,
+)
 from offload_tool.formats.processors import BUNDLER_NAMES
 from offload_tool.formats.symbol_index import member_symbols
 from offload_tool.operations.opening import open_bundle
@@ -39,7 +44,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MissingCodeObjectError", "unbundle_archive"]
 
-_FEWEST_DASHES = 4
 _FORGET_AFTER = 32 << 20
 """Bytes of the archive after which what was mapped of it is given back."""
 
@@ -197,7 +201,7 @@ class _Walk:
                 content = InputFile.from_data(name, member.content(self.source.data))
             else:
                 content = InputFile(member.path)
-            yield member, open_bundle(content, "o", wanted=bool)
+            yield member, open_bundle(content, "o", wanted=lambda _: True)
             if member.path is not None:
                 content.close()
             if member.offset + member.size - forgotten > _FORGET_AFTER:
@@ -206,7 +210,7 @@ class _Walk:
 
     def _serves(self, entry_id: str) -> list[int]:
         if entry_id not in self.served:
-            if entry_id.count("-") < _FEWEST_DASHES:
+            if not has_all_fields(entry_id):
                 raise FormatError("Invalid bundle id read from code object")
             parsed = BundleEntryID.read(entry_id)
             self.served[entry_id] = [

@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.files import InputFile, replace_all
-from offload_tool.formats.entry_id import BundleEntryID, OffloadKind, best_match, is_compatible
-from offload_tool.operations.opening import FILE_TYPES, open_bundle
+from offload_tool.formats.entry_id import (
+    BundleEntryID,
+    OffloadKind,
+    best_match,
+    has_all_fields,
+    is_compatible,
+)
+from offload_tool.operations.opening import check_file_type, open_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +27,6 @@ if TYPE_CHECKING:
     from offload_tool.operations.opening import OpenedBundle, StoredEntry
 
 __all__ = ["MissingEntriesError", "list_entry_ids", "unbundle_file"]
-
-_FEWEST_DASHES = 4
 
 
 class MissingEntriesError(OffloadError):
@@ -64,14 +68,14 @@ def unbundle_file(
         return any(is_compatible(entry, target, hip_openmp=hip_openmp) for target in targets)
 
     with InputFile(path) as source:
-        _check_type(file_type)
+        check_file_type(file_type)
         bundle = open_bundle(source, file_type, wanted=wanted)
         if opened is not None:
             opened(bundle)
         entries = bundle.entries
         chosen = _assign(entries, targets, hip_openmp=hip_openmp)
         missing = [str(target) for target in targets if target not in chosen]
-        if missing and any(entry.id.count("-") < _FEWEST_DASHES for entry in entries):
+        if missing and any(not has_all_fields(entry.id) for entry in entries):
             raise OffloadError("invalid bundle id read from the bundle")
         if missing and not allow_missing:
             raise MissingEntriesError(path, missing, [entry.id for entry in entries])
@@ -95,16 +99,11 @@ def list_entry_ids(
     :raises FileError: it cannot be read.
     """
     with InputFile(path) as source:
-        _check_type(file_type)
+        check_file_type(file_type)
         bundle = open_bundle(source, file_type)
         if opened is not None:
             opened(bundle)
         return [entry.id for entry in bundle.entries]
-
-
-def _check_type(file_type: str) -> None:
-    if file_type not in FILE_TYPES:
-        raise UsageError(f"'{file_type}': invalid file type specified")
 
 
 def _assign(
