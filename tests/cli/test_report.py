@@ -1,0 +1,594 @@
+"""The page of ``offload-tool report``: what is in it, and what Chromium makes of it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shutil
+import sys
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offload_tool import BundleEntryID, bundle_files
+from offload_tool.cli import main, report_page
+from offload_tool.operations.bundling import Compression
+from tests.conftest import missing
+
+TARGETS = {"gfx90a": 60_000, "gfx1100": 30_000, "gfx1201:xnack-": 9_000}
+HOSTILE_TARGET = "<b>&amp;</b><script>document.title='hacked'</script>"
+HOSTILE_MEMBER = "<img src=x onerror=\"document.title='hacked'\"> & \u202e%{label}.o"
+
+
+def make_bundle(
+    path: Path, targets: dict[str, int], compression: Compression | None = None
+) -> Path:
+    """Write a bundle of images of these sizes, with an empty host entry."""
+    host = BundleEntryID.parse("host-x86_64-unknown-linux-gnu-")
+    items: list[tuple[BundleEntryID, Path | None]] = [(host, None)]
+    for index, (target, size) in enumerate(targets.items()):
+        image = path.with_name(f"{path.name}.{index}.image")
+        image.write_bytes(bytes(size))
+        items.append((BundleEntryID("hipv4", "amdgcn-amd-amdhsa-", target), image))
+    bundle_files(path, items, compression=compression)
+    for index in range(len(targets)):
+        path.with_name(f"{path.name}.{index}.image").unlink()
+    return path
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a folder of a bundle, and a zip file of two more, with hostile names.
+
+    100,000 bytes in all: 60, 30, 9 and 1 % of them for the targets.
+    """
+    folder = tmp_path_factory.mktemp("report") / "in"
+    folder.mkdir()
+    halves = {target: size // 2 for target, size in TARGETS.items()}
+    make_bundle(folder / "plain.hipfb", halves)
+    packed = make_bundle(folder / "packed", halves, Compression()).read_bytes()
+    hostile = make_bundle(folder / "hostile", {HOSTILE_TARGET: 1000}).read_bytes()
+    with zipfile.ZipFile(folder / "x.zip", "w") as archive:
+        archive.writestr("lib/packed.hipfb", packed)
+        archive.writestr(HOSTILE_MEMBER, hostile)
+    (folder / "packed").unlink()
+    (folder / "hostile").unlink()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the report on `inputs`."""
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    assert main(["report", str(inputs), "-o", str(path)]) == 0
+    return path
+
+
+class Parsed(HTMLParser):
+    """The elements of a page, and the cells of its tables' bodies, as text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.tables: dict[str, list[list[str]]] = {}
+        self._table = self._part = ""
+        self._in_cell = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag == "table":
+            self._table = dict(attrs)["id"] or ""
+            self.tables[self._table] = []
+        elif tag in ("thead", "tbody", "tfoot"):
+            self._part = tag
+        elif tag == "tr" and self._part == "tbody":
+            self.tables[self._table].append([])
+        elif tag in ("td", "th") and self._part == "tbody":
+            self.tables[self._table][-1].append("")
+            self._in_cell = True
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("td", "th"):
+            self._in_cell = False
+
+    def handle_data(self, data: str) -> None:
+        if self._in_cell:
+            self.tables[self._table][-1][-1] += data
+
+
+# -- the file ----------------------------------------------------------------------------
+
+
+def test_tables(page: Path, inputs: Path) -> None:
+    """The tables are in the file, complete: sizes, shares and stored bytes in each row."""
+    tables = Parsed(page.read_text()).tables
+    assert list(tables) == ["targets", "files", "members", "containers", "places"]
+    assert [[row[0], *row[2:5]] for row in tables["targets"]] == [
+        ["gfx90a", "2", "60,000", "60.0%"],
+        ["gfx1100", "2", "30,000", "30.0%"],
+        ["gfx1201:xnack-", "2", "9,000", "9.0%"],
+        [HOSTILE_TARGET, "1", "1,000", "1.0%"],
+    ]
+    # One file is stored as it is, the other one holds zeros, compressed, and the hostile bundle.
+    files = {row[0]: row[3:] for row in tables["files"]}
+    assert list(files) == [str(inputs / "x.zip"), str(inputs / "plain.hipfb")]
+    assert files[str(inputs / "plain.hipfb")] == [
+        *("49,500", "49.5%", f"{(inputs / 'plain.hipfb').stat().st_size:,}")
+    ]
+    assert int(files[str(inputs / "x.zip")][2].replace(",", "")) < 2500
+    assert [row[1] for row in tables["members"]] == [
+        *("lib/packed.hipfb", HOSTILE_MEMBER.replace("\u202e", r"\u202e"))
+    ]
+    assert [row[3] for row in tables["containers"]] == ["bundle", "compressed-bundle", "bundle"]
+    assert len(tables["places"]) == 7
+
+
+def test_self_contained(page: Path) -> None:
+    """No element refers to anything outside of the page, and its policy forbids all of it."""
+    elements = Parsed(page.read_text()).elements
+    references = [
+        value
+        for _, attributes in elements
+        for name, value in attributes.items()
+        if name in ("src", "href", "srcset", "action", "data", "poster")
+    ]
+    assert set(references) == {"#tables", "#places"}
+    assert not {"link", "img", "iframe", "object"} & {tag for tag, _ in elements}
+    policy = next(a["content"] for t, a in elements if t == "meta" and "http-equiv" in a)
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert not {"'unsafe-eval'", "http:", "https:", "*", "data:"} & set(policy.split())
+
+
+def test_hostile_names(page: Path) -> None:
+    """Names from files are text: none of them becomes an element or ends a script."""
+    text = page.read_text()
+    assert sum(tag == "script" for tag, _ in Parsed(text).elements) == 3
+    assert not any(name.startswith("on") for _, a in Parsed(text).elements for name in a)
+    assert HOSTILE_TARGET not in text
+    assert HOSTILE_MEMBER not in text
+    assert "\u202e" not in text
+
+
+def test_equal_bytes(page: Path, inputs: Path, tmp_path: Path) -> None:
+    """Equal inputs give equal bytes, under whatever name and at whatever time."""
+    os.utime(inputs / "plain.hipfb", (1, 1))
+    assert main(["report", str(inputs), "-o", str(tmp_path / "other.html")]) == 0
+    assert (tmp_path / "other.html").read_bytes() == page.read_bytes()
+
+
+def test_broken_file(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A broken file is an error, and the old page stays."""
+    broken = tmp_path / "broken"
+    broken.write_bytes((inputs / "plain.hipfb").read_bytes()[:-1])
+    old = tmp_path / "r.html"
+    old.write_text("old")
+    assert main(["report", str(inputs), str(broken), "-o", str(old)]) == 1
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"offload-tool: error: '{broken}', offset ")
+    assert captured.err.count("\n") == 1
+    assert old.read_text() == "old"
+
+
+def test_broken_file_in_a_folder(
+    inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A broken file in a folder is named on the page of the others, with exit status 1."""
+    data = (inputs / "plain.hipfb").read_bytes()
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "good").write_bytes(data)
+    (tmp_path / "in" / "<b>ad").write_bytes(data[:-1])
+    page = tmp_path / "r.html"
+    assert main(["report", str(tmp_path / "in"), "-o", str(page)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("offload-tool: error: ")
+    assert "/<b>ad" in error
+    assert "1 file" in page.read_text()
+    assert "/&lt;b&gt;ad" in page.read_text()
+    assert [row[0] for row in Parsed(page.read_text()).tables["files"]] == [
+        str(tmp_path / "in" / "good")
+    ]
+
+
+def test_without_plotly(
+    inputs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Without the optional library, the error says what to install, and no page is written."""
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    page = tmp_path / "r.html"
+    assert main(["report", str(inputs), "-o", str(page)]) == 1
+    assert "pip install 'offload-tool[report]'" in capsys.readouterr().err
+    assert not page.exists()
+
+
+def test_no_device_code(tmp_path: Path) -> None:
+    """A bundle without device code gives a page that says so, without a picture."""
+    make_bundle(tmp_path / "b", {"gfx90a": 0})
+    page = tmp_path / "r.html"
+    assert main(["report", str(tmp_path / "b"), "-o", str(page)]) == 0
+    text = page.read_text()
+    assert "There are no bytes of device code." in text
+    assert 'id="treemap"' not in text
+    assert len(text) < 100_000  # and without the plotting library
+    assert Parsed(text).tables["targets"][0][0] == "gfx90a"
+
+
+def _cells(page: Path) -> list[dict[str, Any]]:
+    """Give the data of the picture."""
+    found = re.search('id="cells">(.*?)</script>', page.read_text())
+    assert found is not None
+    cells: list[dict[str, Any]] = json.loads(found[1])["cells"]
+    return cells
+
+
+def test_many_images(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more images than can be told apart, the smallest are drawn as one tile per target."""
+    monkeypatch.setattr(report_page, "_TILES", 2)
+    page = tmp_path / "r.html"
+    assert main(["report", str(inputs), "-o", str(page)]) == 0
+    cells = _cells(page)
+    assert [cell["place"] for cell in cells] == [
+        *("plain.hipfb", "packed.hipfb"),
+        *["smaller ones"] * 3,
+    ]
+    assert sum(cell["bytes"] for cell in cells) == 100_000
+    assert len(Parsed(page.read_text()).tables["places"]) == 7
+
+
+def test_files_of_one_name(inputs: Path, tmp_path: Path) -> None:
+    """In the picture a file is its last name; where two files share one, it is the whole path."""
+    for name in ("a/same", "b/same", "b/other"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(inputs / "plain.hipfb", tmp_path / name)
+    page = tmp_path / "r.html"
+    assert main(["report", str(tmp_path / "a"), str(tmp_path / "b"), "-o", str(page)]) == 0
+    paths = [str(tmp_path / "a/same"), str(tmp_path / "b/same"), "other"]
+    assert {cell["file"] for cell in _cells(page)} == set(paths)
+
+
+def _luminance(color: str) -> float:
+    """Give the relative luminance of WCAG 2 for ``#rrggbb``."""
+    channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+def _contrast(one: str, other: str) -> float:
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("color", report_page._COLORS)
+def test_tile_colors(color: str) -> None:
+    """A tile's white text can be read (4.5:1), and it stands out from both pages (3:1)."""
+    style = Path(report_page.__file__).with_name("page.css").read_text()
+    pages = re.findall(r"--page: (#[0-9a-f]{6});", style)
+    assert len(pages) == 2
+    assert _contrast(color, "#ffffff") >= 4.5
+    assert all(_contrast(color, background) >= 3 for background in pages)
+
+
+# -- the page in a browser ---------------------------------------------------------------
+
+
+@dataclass
+class Browser:
+    """Headless Chromium, and what it said and asked for since the last `open`."""
+
+    driver: Any
+    console: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def open(self, page: Path, *, scheme: str = "light", media: str = "", width: int = 1200) -> Any:
+        """Load a page that is shown as with these preferences; give the driver."""
+        self.command(
+            "Emulation.setEmulatedMedia",
+            media=media,
+            features=[{"name": "prefers-color-scheme", "value": scheme}],
+        )
+        self.resize(width)
+        self.driver.get("about:blank")
+        self.collect()
+        self.console.clear()
+        self.requests.clear()
+        self.driver.get(page.as_uri())
+        return self.driver
+
+    def resize(self, width: int) -> None:
+        """Make the window so many CSS pixels wide."""
+        self.command(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=900,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+
+    def command(self, name: str, **parameters: Any) -> Any:
+        """Run a command of the DevTools protocol."""
+        return self.driver.execute_cdp_cmd(name, parameters)
+
+    def collect(self) -> None:
+        """Note the messages and the requests of the page so far."""
+        self.console += [entry["message"] for entry in self.driver.get_log("browser")]
+        for entry in self.driver.get_log("performance"):
+            event = json.loads(entry["message"])["message"]
+            if event["method"] == "Network.requestWillBeSent":
+                self.requests.append(event["params"]["request"]["url"])
+
+    def press(self, *keys: str) -> Any:
+        """Type keys; give the element that has the focus then."""
+        from selenium.webdriver import ActionChains
+
+        ActionChains(self.driver).send_keys(*keys).perform()
+        return self.driver.switch_to.active_element
+
+    def find(self, selector: str) -> Any:
+        """Give the first element that a CSS selector matches."""
+        return self.driver.find_element("css selector", selector)
+
+    def column(self, table: str, number: int) -> list[str]:
+        """Give the text of a column of a table's body, from the top."""
+        cells: list[str] = self.driver.execute_script(
+            "return [...document.getElementById(arguments[0]).tBodies[0].rows]"
+            ".map((row) => row.cells[arguments[1]].textContent)",
+            table,
+            number,
+        )
+        return cells
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Give headless Chromium, as Debian packages it."""
+    try:
+        from selenium import webdriver
+        from selenium.webdriver.chrome.service import Service
+    except ImportError:
+        missing("selenium")
+    programs = [shutil.which("chromium"), shutil.which("chromedriver")]
+    if None in programs:
+        missing("chromium or chromedriver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = programs[0] or ""
+    options.add_argument("--headless=new")
+    options.add_argument("--disable-dev-shm-usage")
+    if os.geteuid() == 0:
+        options.add_argument("--no-sandbox")  # which root cannot have
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(programs[1]))
+    yield Browser(driver)
+    driver.quit()
+
+
+def test_no_request(browser: Browser, page: Path) -> None:
+    """The page asks for nothing but itself and has nothing to complain about."""
+    browser.open(page)
+    browser.find("#treemap .slice")
+    browser.collect()
+    assert browser.requests == [page.as_uri()]
+    assert browser.console == []
+
+
+def test_requests_are_seen(browser: Browser, page: Path, tmp_path: Path) -> None:
+    """What `test_no_request` finds none of is found in a page that does it; the policy bites."""
+    foreign = '<img src="nowhere.png"><script>1</script><img src="http://127.0.0.1:9/x.png">'
+    text = page.read_text()
+    bad = tmp_path / "bad.html"
+    bad.write_text(text.replace("<header>", foreign + "<header>"))
+    browser.open(bad)
+    browser.collect()
+    assert sum("Content Security Policy" in message for message in browser.console) == 3
+    bad.write_text(re.sub("<meta http-equiv[^>]*>", "", bad.read_text()))
+    browser.open(bad)
+    browser.collect()
+    assert len(browser.requests) == 3
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_picture(browser: Browser, page: Path, scheme: str) -> None:
+    """In both colour schemes, each target's share of the picture is its share of the bytes."""
+    from PIL import Image
+
+    browser.open(page, scheme=scheme)
+    picture = Image.open(io.BytesIO(browser.find("#treemap").screenshot_as_png)).convert("RGB")
+    colors = {color: count for count, color in picture.getcolors(1 << 24) or []}
+    area = picture.width * picture.height
+    assert area > 300_000
+    assert len(colors) > 50  # text is smoothed
+    hexes = [report_page._COLORS[number] for number in range(4)]
+    counts = [colors.get(tuple(bytes.fromhex(color[1:])), 0) for color in hexes]
+    assert sum(counts) > 0.85 * area
+    shares = [count / sum(counts) for count in counts]
+    assert shares == pytest.approx([0.60, 0.30, 0.09, 0.01], abs=0.02)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_contrast(browser: Browser, page: Path, scheme: str) -> None:
+    """In both schemes, all text has a contrast of 4.5:1 to what is behind it."""
+    driver = browser.open(page, scheme=scheme)
+    found = driver.execute_script("""
+        const luminance = (color) => {
+          const [r, g, b] = color.match(/[\\d.]+/g).slice(0, 3).map((c) => {
+            c /= 255;
+            return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+          });
+          return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+        };
+        const behind = (element) => {
+          const tile = element.closest(".slice");
+          if (tile) return getComputedStyle(tile.querySelector("path.surface")).fill;
+          for (; element; element = element.parentElement) {
+            const color = getComputedStyle(element).backgroundColor;
+            if (!color.endsWith(", 0)")) return color;
+          }
+        };
+        const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+        const found = [];
+        for (let node; (node = walker.nextNode()); ) {
+          const element = node.parentElement;
+          if (!node.data.trim() || !element.checkVisibility()) continue;
+          if (element.closest("select")) continue; // drawn by the system
+          const style = getComputedStyle(element);
+          const text = element.closest("svg") ? style.fill : style.color;
+          const [low, high] = [luminance(text), luminance(behind(element))].sort((a, b) => a - b);
+          found.push([(high + 0.05) / (low + 0.05), node.data]);
+        }
+        return found;
+    """)
+    assert len(found) > 100
+    assert any("gfx90a" in text for _, text in found)
+    assert [text for ratio, text in found if ratio < 4.5] == []
+
+
+def test_schemes_differ(browser: Browser, page: Path) -> None:
+    """The page is dark where the user wants that, light on paper."""
+    background = "return getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
+    light = browser.open(page).execute_script(background)
+    dark = browser.open(page, scheme="dark").execute_script(background)
+    paper = browser.open(page, scheme="dark", media="print").execute_script(background)
+    assert min(light) > 230
+    assert max(dark) < 40
+    assert paper == [255, 255, 255]
+
+
+def test_sort_with_the_mouse(browser: Browser, page: Path) -> None:
+    """A click on a header sorts by it, another one the other way round; the state is exposed."""
+    browser.open(page)
+    by_size = ["gfx90a", "gfx1100", "gfx1201:xnack-", HOSTILE_TARGET]
+    assert browser.column("targets", 0) == by_size
+    size, name = "#targets th:nth-child(4)", "#targets th:nth-child(1)"
+    assert browser.find(size).get_attribute("aria-sort") == "descending"
+    browser.find(f"{size} button").click()
+    assert browser.column("targets", 0) == by_size[::-1]
+    assert browser.find(size).get_attribute("aria-sort") == "ascending"
+    browser.find(f"{name} button").click()
+    # Numbers in names count as numbers: 90 before 1100.
+    assert browser.column("targets", 0) == [HOSTILE_TARGET, "gfx90a", "gfx1100", "gfx1201:xnack-"]
+    assert browser.find(size).get_attribute("aria-sort") is None
+    assert browser.find(name).get_attribute("aria-sort") == "ascending"
+    assert browser.column("files", 2) == ["4", "3"]  # other tables stay as they were
+
+
+def test_keyboard(browser: Browser, page: Path) -> None:
+    """With the keyboard alone: skip to the tables, sort one, each step to be seen."""
+    from selenium.webdriver.common.keys import Keys
+
+    driver = browser.open(page)
+    skip = browser.press(Keys.TAB)
+    assert skip.text == "Skip to the tables"
+    assert skip.rect["y"] >= 0
+    assert browser.press(Keys.ENTER).get_attribute("id") == "tables"
+    browser.press(Keys.TAB)  # the region that scrolls
+    button = browser.press(Keys.TAB)
+    assert (button.tag_name, button.text) == ("button", "Target ID")
+    outline = "const s = getComputedStyle(arguments[0]); return [s.outlineStyle, s.outlineWidth]"
+    assert driver.execute_script(outline, button) == ["solid", "3px"]
+    before = browser.column("targets", 0)
+    browser.press(Keys.ENTER)
+    after = browser.column("targets", 0)
+    assert after != before
+    assert sorted(after) == sorted(before)
+    assert browser.find("#status").get_attribute("textContent") == "Sorted by Target ID, ascending."
+    browser.press(Keys.SPACE)
+    assert browser.column("targets", 0) == after[::-1]
+
+
+def _labels(browser: Browser) -> list[str]:
+    return [
+        text.get_attribute("textContent")
+        for text in browser.driver.find_elements("css selector", "#treemap text.slicetext")
+    ]
+
+
+def test_picture_with_the_keyboard(browser: Browser, page: Path) -> None:
+    """What the mouse can do to the picture, the keyboard can do in the form above it."""
+    from selenium.webdriver.common.keys import Keys
+
+    driver = browser.open(page)
+    assert any(label.startswith("gfx1100  29.3 KiB") for label in _labels(browser))
+    driver.execute_script("document.querySelector('input[name=first]').focus()")
+    browser.press(Keys.ARROW_RIGHT)  # group by file
+    assert any(label.startswith("plain.hipfb  48.3 KiB") for label in _labels(browser))
+    select = browser.press(Keys.TAB)
+    assert select.tag_name == "select"
+    browser.press("plain")
+    assert not any(label.startswith("x.zip") for label in _labels(browser))
+    assert any(label.startswith("gfx90a") for label in _labels(browser))
+
+
+def test_picture_with_the_mouse(browser: Browser, page: Path) -> None:
+    """A click on a tile shows that tile alone, and the form says so."""
+    from selenium.webdriver import ActionChains
+
+    browser.open(page)
+    [tile] = [
+        tile
+        for tile in browser.driver.find_elements("css selector", "#treemap .slice")
+        if tile.text.startswith("gfx1100")
+    ]
+    before = len(_labels(browser))
+    heading = 10 - tile.rect["height"] // 2  # from the middle
+    ActionChains(browser.driver).move_to_element_with_offset(tile, 0, heading).click().perform()
+    assert len(_labels(browser)) < before
+    assert not any(label.startswith("gfx90a") for label in _labels(browser))
+    shown = browser.driver.execute_script("return level.selectedOptions[0].textContent")
+    assert shown.startswith("gfx1100")
+
+
+def test_hostile_names_in_the_browser(browser: Browser, page: Path) -> None:
+    """A browser runs nothing of a hostile name and shows it as it is, in the picture as well."""
+    driver = browser.open(page)
+    assert driver.title.startswith("Device code by size")
+    assert HOSTILE_TARGET in browser.column("targets", 0)
+    assert driver.find_elements("css selector", "img") == []
+    driver.execute_script(
+        "level.value = [...level.options].find((o) => o.text.startsWith('<b>')).value;"
+        "level.dispatchEvent(new Event('change', { bubbles: true }))"
+    )
+    shown = [label for label in _labels(browser) if HOSTILE_TARGET in label]
+    assert shown
+    assert driver.find_elements("css selector", "#treemap a, #treemap script") == []
+    assert driver.title.startswith("Device code by size")
+
+
+def test_without_scripts(browser: Browser, page: Path) -> None:
+    """Without JavaScript the tables are the same, headers no buttons, the picture excused."""
+    browser.command("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        driver = browser.open(page)
+        assert len(driver.find_elements("css selector", "#targets tbody tr")) == 4
+        assert driver.find_elements("css selector", "thead button") == []
+        assert not browser.find("#controls").is_displayed()
+        assert "The picture needs JavaScript" in browser.find("noscript").text
+    finally:
+        browser.command("Emulation.setScriptExecutionDisabled", value=False)
+
+
+@pytest.mark.parametrize(("media", "width"), [("", 320), ("print", 700)], ids=["phone", "paper"])
+def test_narrow(browser: Browser, page: Path, media: str, width: int) -> None:
+    """On a phone and on paper nothing but a table is wider than the page."""
+    driver = browser.open(page)  # wide, as it is when a user prints it
+    if media:
+        browser.command("Emulation.setEmulatedMedia", media=media)
+    else:
+        browser.open(page, width=width)
+    browser.resize(width)
+    wide = driver.execute_script(
+        "return [...document.querySelectorAll('body *:not(.scroll *)')]"
+        ".filter((e) => e.getBoundingClientRect().right > innerWidth).map((e) => e.outerHTML)"
+    )
+    assert wide == []
+    assert browser.find("#treemap .main-svg").rect["width"] > width / 2
