@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import archive, bundle, compress
+from benchmarks import archive, bundle, compress, scheduling
 
 
 def main() -> int:
@@ -25,6 +25,7 @@ def main() -> int:
         bundle.main(Path(folder), llvm)
         archive.main(Path(folder), llvm)
         compress.main(Path(folder), llvm)
+        scheduling.main(Path(folder), llvm)
     return 0
 
 

@@ -14,10 +14,23 @@ if TYPE_CHECKING:
     from offload_tool.formats.bundle import Bundle, BundleEntry, read_bundle
     from offload_tool.formats.entry_id import BundleEntryID
     from offload_tool.formats.target_id import TargetID
+    from offload_tool.operations.archiving import create_archive
     from offload_tool.operations.bundling import Compression, bundle_files
     from offload_tool.operations.embedding import embed_bundle
-    from offload_tool.operations.listing import DeviceImage, list_images
+    from offload_tool.operations.extracting import extract_device_images
+    from offload_tool.operations.listing import DeviceImage, iter_images, list_images
+    from offload_tool.operations.matching import Device, Match, match_images
+    from offload_tool.operations.merging import merge_files
+    from offload_tool.operations.packaging import (
+        ImageFilter,
+        PackagedImage,
+        extract_images,
+        package_images,
+    )
+    from offload_tool.operations.thinning import ThinReport, thin_file
+    from offload_tool.operations.unarchiving import unbundle_archive
     from offload_tool.operations.unbundling import list_entry_ids, unbundle_file
+    from offload_tool.operations.wrapping import wrap_images
 
 # Imported on first use: a command that only bundles does not load an ELF reader.
 _HOMES = {
@@ -25,15 +38,30 @@ _HOMES = {
     "BundleEntry": "formats.bundle",
     "BundleEntryID": "formats.entry_id",
     "Compression": "operations.bundling",
+    "Device": "operations.matching",
     "DeviceImage": "operations.listing",
+    "ImageFilter": "operations.packaging",
+    "Match": "operations.matching",
     "OffloadError": "errors",
+    "PackagedImage": "operations.packaging",
     "TargetID": "formats.target_id",
+    "ThinReport": "operations.thinning",
     "bundle_files": "operations.bundling",
+    "create_archive": "operations.archiving",
     "embed_bundle": "operations.embedding",
+    "extract_device_images": "operations.extracting",
+    "extract_images": "operations.packaging",
+    "iter_images": "operations.listing",
     "list_entry_ids": "operations.unbundling",
     "list_images": "operations.listing",
+    "match_images": "operations.matching",
+    "merge_files": "operations.merging",
+    "package_images": "operations.packaging",
     "read_bundle": "formats.bundle",
+    "thin_file": "operations.thinning",
+    "unbundle_archive": "operations.unarchiving",
     "unbundle_file": "operations.unbundling",
+    "wrap_images": "operations.wrapping",
 }
 
 __all__ = [
@@ -41,15 +69,30 @@ __all__ = [
     "BundleEntry",
     "BundleEntryID",
     "Compression",
+    "Device",
     "DeviceImage",
+    "ImageFilter",
+    "Match",
     "OffloadError",
+    "PackagedImage",
     "TargetID",
+    "ThinReport",
     "bundle_files",
+    "create_archive",
     "embed_bundle",
+    "extract_device_images",
+    "extract_images",
+    "iter_images",
     "list_entry_ids",
     "list_images",
+    "match_images",
+    "merge_files",
+    "package_images",
     "read_bundle",
+    "thin_file",
+    "unbundle_archive",
     "unbundle_file",
+    "wrap_images",
 ]
 
 

@@ -12,13 +12,14 @@ import mmap
 import os
 import stat
 from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FileError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import TypeAlias
 
 StrPath: TypeAlias = "str | os.PathLike[str]"
@@ -26,9 +27,11 @@ StrPath: TypeAlias = "str | os.PathLike[str]"
 __all__ = [
     "STDIN",
     "STDOUT",
+    "FileRange",
     "InputFile",
     "OutputFile",
     "StrPath",
+    "keeping_equal",
     "replace_all",
     "replace_file",
 ]
@@ -41,8 +44,11 @@ _NO_KERNEL_COPY = frozenset(
 )
 _COPY_CHUNK = 1 << 30
 _READ_CHUNK = 1 << 20
+_GATHERED = 1 << 18  # bytes; stays in the processor's cache
+_SMALL = 1 << 16  # bytes; larger ranges are faster copied inside the kernel
 _RESERVED = 1 << 16  # bytes; nothing is gained for smaller files
 _DESCRIPTORS = "/proc/self/fd"
+_keeps_equal = ContextVar("keeps_equal", default=False)
 
 
 class InputFile:
@@ -106,6 +112,22 @@ class InputFile:
     def __len__(self) -> int:
         return self._size
 
+    def read(self, offset: int, size: int) -> bytes | memoryview:
+        """Give `size` bytes from `offset` on, read anew: this maps nothing.
+
+        :raises FileError: the file became shorter since it was opened.
+        """
+        if self._descriptor is None:
+            found: bytes | memoryview = self.data[offset : offset + size]
+        else:
+            try:
+                found = os.pread(self._descriptor, size, offset)
+            except OSError as error:
+                raise FileError(self.path, error) from error
+        if len(found) < size:
+            raise FileError(self.path, "became shorter while it was read; try again")
+        return found
+
     def forget(self) -> None:
         """Give the memory of mapped pages back; they are read again when they are needed."""
         if self._descriptor is not None and self._data is not None:
@@ -129,6 +151,14 @@ class InputFile:
         self.close()
 
 
+class FileRange(NamedTuple):
+    """Bytes of an input: `size` of them from `offset` on."""
+
+    source: InputFile
+    offset: int
+    size: int
+
+
 class OutputFile:
     """A file being written from the front: bytes, zeros, and ranges of other files.
 
@@ -138,16 +168,44 @@ class OutputFile:
     def __init__(self, path: StrPath, descriptor: int, *, seekable: bool) -> None:
         self.path = path
         self.position = 0
+        self.kept = False
+        """Whether the old file, which was equal, stayed; known after `replace_file`'s block."""
         self._descriptor = descriptor
         self._seekable = seekable
 
     def write(self, data: bytes | memoryview) -> None:
         """Append `data`."""
         view = memoryview(data)
-        while view:
-            written = os.write(self._descriptor, view[:_COPY_CHUNK])
-            self.position += written
-            view = view[written:]
+        try:
+            while view:
+                written = os.write(self._descriptor, view[:_COPY_CHUNK])
+                self.position += written
+                view = view[written:]
+        except OSError as error:
+            raise FileError(self.path, error) from error
+
+    def append(self, pieces: Iterable[bytes | FileRange]) -> None:
+        """Append many pieces; small ones are gathered, so that there are few system calls.
+
+        :raises FileError: an input became shorter since it was opened.
+        """
+        room = memoryview(bytearray(_GATHERED))
+        used = 0
+        for piece in pieces:
+            size = len(piece) if isinstance(piece, bytes) else piece.size
+            if used + size > _GATHERED or size > _SMALL:
+                self.write(room[:used])
+                used = 0
+            if size > _SMALL:
+                if isinstance(piece, bytes):
+                    self.write(piece)
+                else:
+                    self.copy(*piece)
+            else:
+                data = piece if isinstance(piece, bytes) else piece.source.read(*piece[1:])
+                room[used : used + size] = data
+                used += size
+        self.write(room[:used])
 
     @property
     def seekable(self) -> bool:
@@ -157,14 +215,16 @@ class OutputFile:
     def patch(self, position: int, data: bytes) -> None:
         """Put `data` over bytes already written at `position`; needs `seekable`."""
         view = memoryview(data)
-        while view:
-            written = os.pwrite(self._descriptor, view, position)
-            position += written
-            view = view[written:]
+        with _naming(self.path):
+            while view:
+                written = os.pwrite(self._descriptor, view, position)
+                position += written
+                view = view[written:]
 
     def set_mode(self, mode: int) -> None:
         """Give the file these permission bits instead of the usual ones."""
-        os.fchmod(self._descriptor, mode)
+        with _naming(self.path):
+            os.fchmod(self._descriptor, mode)
 
     def reserve(self, size: int) -> None:
         """Make room for `size` more bytes, so that a full disk is found out now."""
@@ -176,13 +236,14 @@ class OutputFile:
                 os.posix_fallocate(self._descriptor, position, size)
             except OSError as error:
                 if error.errno not in _NO_KERNEL_COPY:
-                    raise
+                    raise FileError(self.path, error) from error
 
     def pad_to(self, position: int) -> None:
         """Append zeros up to `position`, as a hole where the file system has them."""
         gap = position - self.position
         if self._seekable and gap > 0:
-            os.lseek(self._descriptor, position, os.SEEK_SET)
+            with _naming(self.path):
+                os.lseek(self._descriptor, position, os.SEEK_SET)
             self.position = position
         while not self._seekable and gap > 0:
             self.write(bytes(min(gap, _READ_CHUNK)))
@@ -193,7 +254,8 @@ class OutputFile:
         if self._seekable:
             # ext4 would write out blocks that have no place yet before it replaces a file.
             self._allocate(0, self.position)
-            os.ftruncate(self._descriptor, self.position)
+            with _naming(self.path):
+                os.ftruncate(self._descriptor, self.position)
 
     def copy(self, source: InputFile, offset: int = 0, size: int | None = None) -> None:
         """Append `size` bytes of `source` from `offset` (default: all up to its end).
@@ -207,20 +269,10 @@ class OutputFile:
             offset += done
             remaining -= done
         while remaining:
-            chunk = self._read(source, descriptor, offset, min(remaining, _READ_CHUNK))
-            if not chunk:
-                raise FileError(source.path, "became shorter while it was read; try again")
+            chunk = source.read(offset, min(remaining, _READ_CHUNK))
             self.write(chunk)
             offset += len(chunk)
             remaining -= len(chunk)
-
-    @staticmethod
-    def _read(
-        source: InputFile, descriptor: int | None, offset: int, size: int
-    ) -> bytes | memoryview:
-        if descriptor is None:
-            return source.data[offset : offset + size]
-        return os.pread(descriptor, size, offset)  # keeps mapped pages out of memory
 
     def _copy_in_kernel(self, descriptor: int, offset: int, size: int) -> int:
         """Copy as much as the file systems allow; give the number of bytes copied."""
@@ -233,7 +285,7 @@ class OutputFile:
             except OSError as error:
                 if error.errno in _NO_KERNEL_COPY:
                     break
-                raise
+                raise FileError(self.path, error) from error
             if count == 0:
                 break
             done += count
@@ -242,57 +294,65 @@ class OutputFile:
 
 
 @contextmanager
-def replace_file(path: StrPath) -> Iterator[OutputFile]:
+def keeping_equal() -> Iterator[None]:
+    """Write all files of the block with `keep_equal`, whoever writes them."""
+    token = _keeps_equal.set(True)
+    try:
+        yield
+    finally:
+        _keeps_equal.reset(token)
+
+
+@contextmanager
+def replace_file(path: StrPath, *, keep_equal: bool = False) -> Iterator[OutputFile]:
     """Write the file at `path`: it appears, or is replaced, when the block ends well.
 
     On an exception the old file stays as it was and nothing new is left behind. A
     symbolic link is followed; what is no regular file (``/dev/null``, a pipe) is
-    written directly.
+    written directly. With `keep_equal`, an old file of the very same content is left
+    untouched, its times too; the output's `kept` tells so after the block.
 
     :raises FileError: the file cannot be created or written.
     """
-    final = Path(os.path.realpath(path))
+    with replace_all([path], keep_equal=keep_equal) as (output,):
+        yield output
+
+
+@contextmanager
+def replace_all(
+    paths: Sequence[StrPath], *, keep_equal: bool = False
+) -> Iterator[list[OutputFile]]:
+    """Write several files as `replace_file` does: when one cannot be written, none is replaced."""
+    outputs: list[OutputFile] = []
+    replacements: list[_Replacement] = []
+    with ExitStack() as stack:
+        for path in paths:
+            with _naming(path):
+                if str(path) == STDOUT or (Path(path).exists() and not Path(path).is_file()):
+                    outputs.append(stack.enter_context(_open_directly(path)))
+                else:
+                    replacements.append(stack.enter_context(_Replacement(path)))
+                    outputs.append(replacements[-1].file)
+        try:
+            yield outputs
+        except OSError as error:  # of what is not written through an OutputFile
+            raise FileError(error.filename or paths[0], error) from error
+        # Only when nothing can fail any more for want of room, the first is replaced.
+        for replacement in replacements:
+            replacement.complete(keep_equal=keep_equal or _keeps_equal.get())
+        for replacement in replacements:
+            replacement.link()
+        for replacement in replacements:
+            replacement.take_name()
+
+
+@contextmanager
+def _naming(path: StrPath) -> Iterator[None]:
+    """Make errors of the operating system such that name `path`."""
     try:
-        if str(path) == STDOUT or (Path(path).exists() and not Path(path).is_file()):
-            with _open_directly(path) as output:
-                yield output
-            return
-        mode = stat.S_IMODE(final.stat().st_mode) if final.exists() else None
-        temporary = final.with_name(f".{final.name[:200]}.{os.urandom(6).hex()}.tmp")
-        descriptor, named = _open_temporary(temporary)
+        yield
     except OSError as error:
         raise FileError(path, error) from error
-    try:
-        try:
-            output = OutputFile(path, descriptor, seekable=True)
-            yield output
-            output.finish()
-            if mode is not None:
-                os.fchmod(descriptor, mode)
-            if not named:
-                # Python follows the link only when it is given a folder, which is not used.
-                os.link(f"{_DESCRIPTORS}/{descriptor}", temporary, src_dir_fd=descriptor)
-        finally:
-            os.close(descriptor)
-        temporary.replace(final)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise FileError(path, error) from error
-        raise
-
-
-def _open_temporary(path: Path) -> tuple[int, bool]:
-    """Open a file beside `path`: without a name where possible, else named `path`.
-
-    A file without a name is gone with the process, even one that is killed.
-    """
-    if Path(_DESCRIPTORS).is_dir():  # it is named through this folder later
-        with suppress(OSError):  # the file system cannot do it
-            flags = os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC
-            return os.open(path.parent, flags, 0o666), False
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    return os.open(path, flags, 0o666), True
 
 
 @contextmanager
@@ -306,8 +366,79 @@ def _open_directly(path: StrPath) -> Iterator[OutputFile]:
         os.close(descriptor)
 
 
-@contextmanager
-def replace_all(paths: Sequence[StrPath]) -> Iterator[list[OutputFile]]:
-    """Write several files: all are replaced when the block ends well, none otherwise."""
-    with ExitStack() as stack:
-        yield [stack.enter_context(replace_file(path)) for path in paths]
+class _Replacement:
+    """A new file beside the one that it will replace, until it has that one's name."""
+
+    def __init__(self, path: StrPath) -> None:
+        self.path = path
+        self._final = Path(os.path.realpath(path))
+        self._mode = stat.S_IMODE(self._final.stat().st_mode) if self._final.exists() else None
+        name = f".{self._final.name[:200]}.{os.urandom(6).hex()}.tmp"
+        self._temporary = self._final.with_name(name)
+        self._descriptor, self._named = _open_temporary(self._temporary)
+        self.file = OutputFile(path, self._descriptor, seekable=True)
+
+    def complete(self, *, keep_equal: bool) -> None:
+        """Give the file its size and permissions, or find that the old one can stay."""
+        self.file.finish()
+        if keep_equal and _same_content(self._descriptor, self._final):
+            self.file.kept = True
+        elif self._mode is not None:
+            with _naming(self.path):
+                os.fchmod(self._descriptor, self._mode)
+
+    def link(self) -> None:
+        """Give the file a name, for now that of the temporary."""
+        if not self._named and not self.file.kept:
+            with _naming(self.path):
+                # Python follows the link only when it is given a folder, which is not used.
+                own = f"{_DESCRIPTORS}/{self._descriptor}"
+                os.link(own, self._temporary, src_dir_fd=self._descriptor)
+            self._named = True
+
+    def take_name(self) -> None:
+        """Replace the old file."""
+        if not self.file.kept:
+            with _naming(self.path):
+                self._temporary.replace(self._final)
+            self._named = False
+
+    def __enter__(self) -> _Replacement:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+        if self._named:
+            self._temporary.unlink(missing_ok=True)
+
+
+def _open_temporary(path: Path) -> tuple[int, bool]:
+    """Open a file beside `path`: without a name where possible, else named `path`.
+
+    A file without a name is gone with the process, even one that is killed.
+    """
+    if Path(_DESCRIPTORS).is_dir():  # it is named through this folder later
+        with suppress(OSError):  # the file system cannot do it
+            flags = os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC
+            return os.open(path.parent, flags, 0o666), False
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    return os.open(path, flags, 0o666), True
+
+
+def _same_content(descriptor: int, path: Path) -> bool:
+    """Tell whether the file at `path` can be read and has the bytes of the one that is open."""
+    size = os.fstat(descriptor).st_size
+    try:
+        with path.open("rb", buffering=0) as other:
+            if os.fstat(other.fileno()).st_size != size:
+                return False
+            ours, theirs = bytearray(_READ_CHUNK), bytearray(_READ_CHUNK)
+            for position in range(0, size, _READ_CHUNK):
+                wanted = min(size - position, _READ_CHUNK)
+                if os.preadv(descriptor, [ours], position) != wanted:
+                    return False
+                if os.preadv(other.fileno(), [theirs], position) != wanted or ours != theirs:
+                    return False
+            return True
+    except OSError:
+        return False

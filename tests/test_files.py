@@ -14,7 +14,7 @@ import pytest
 
 from offload_tool import files
 from offload_tool.errors import FileError
-from offload_tool.files import InputFile, replace_all, replace_file
+from offload_tool.files import FileRange, InputFile, replace_all, replace_file
 
 
 def leftovers(folder: Path) -> list[str]:
@@ -185,3 +185,173 @@ def test_copy_without_kernel_support(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with InputFile(path) as source, replace_file(tmp_path / "out") as out:
         out.copy(source)
     assert (tmp_path / "out").read_bytes() == content
+
+
+@pytest.mark.parametrize("unnamed", [True, False], ids=["unnamed", "named"])
+@pytest.mark.parametrize("size", [0, 5, (1 << 20) - 1, 1 << 20, (2 << 20) + 5])
+def test_equal_content_keeps_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unnamed: bool, size: int
+) -> None:
+    """With keep_equal, a file that has the same bytes stays: inode, times, permissions."""
+    if not unnamed:
+        monkeypatch.setattr(files, "_DESCRIPTORS", "/nonexistent")
+    path, content = tmp_path / "out", os.urandom(size)
+    path.write_bytes(content)
+    path.chmod(0o440)
+    before = path.stat()
+    with replace_file(path, keep_equal=True) as out:
+        out.write(content)
+        assert not out.kept
+    assert out.kept
+    assert path.stat() == before
+    assert leftovers(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("position", [0, (1 << 20) - 1, 1 << 20, (2 << 20) + 4])
+def test_other_content_replaces_the_old_file(tmp_path: Path, position: int) -> None:
+    """With keep_equal, a file of which one byte differs, wherever it is, is replaced."""
+    path, content = tmp_path / "out", bytearray((2 << 20) + 5)
+    path.write_bytes(content)
+    content[position] = 1
+    with replace_file(path, keep_equal=True) as out:
+        out.write(bytes(content))
+    assert not out.kept
+    assert path.read_bytes() == content
+    assert leftovers(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("old", [b"ab", b"abcd", None], ids=["shorter", "longer", "none"])
+def test_other_size_replaces_the_old_file(tmp_path: Path, old: bytes | None) -> None:
+    """With keep_equal, a file of another size, or none, is replaced."""
+    path = tmp_path / "out"
+    if old is not None:
+        path.write_bytes(old)
+    with replace_file(path, keep_equal=True) as out:
+        out.write(b"abc")
+    assert not out.kept
+    assert path.read_bytes() == b"abc"
+
+
+def test_zeros_at_the_end_are_compared(tmp_path: Path) -> None:
+    """A hole at an output's end is as equal to zeros as zeros that were written."""
+    path = tmp_path / "out"
+    path.write_bytes(b"a" + bytes(200_000))
+    with replace_file(path, keep_equal=True) as out:
+        out.write(b"a")
+        out.pad_to(200_001)
+    assert out.kept
+
+
+def test_equal_content_behind_a_link(tmp_path: Path) -> None:
+    """With keep_equal, a symbolic link is followed to the file that is compared."""
+    (tmp_path / "real").write_bytes(b"same")
+    (tmp_path / "link").symlink_to("real")
+    with replace_file(tmp_path / "link", keep_equal=True) as out:
+        out.write(b"same")
+    assert out.kept
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_only_changed_of_several_are_replaced(tmp_path: Path) -> None:
+    """Each of several outputs is compared by itself."""
+    names = ["same", "changed", "new"]
+    (tmp_path / "same").write_bytes(b"same")
+    (tmp_path / "changed").write_bytes(b"CHANGED")
+    before = (tmp_path / "same").stat()
+    with replace_all([tmp_path / name for name in names], keep_equal=True) as outputs:
+        for name, out in zip(names, outputs, strict=True):
+            out.write(name.encode())
+    assert [out.kept for out in outputs] == [True, False, False]
+    assert (tmp_path / "same").stat() == before
+    assert [(tmp_path / name).read_bytes() for name in names] == [b"same", b"changed", b"new"]
+
+
+def test_comparing_takes_no_memory_for_the_content(tmp_path: Path) -> None:
+    """The old file is not read into memory as a whole."""
+    script = (
+        "import resource\n"
+        "from offload_tool.files import replace_file\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (200 << 20, 200 << 20))\n"
+        "with replace_file('out', keep_equal=True) as out:\n"
+        "    out.pad_to(1 << 30)\n"
+        "print(out.kept)\n"
+    )
+    with (tmp_path / "out").open("wb") as file:
+        file.truncate(1 << 30)
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert done.stdout == "True\n"
+
+
+def test_no_room_for_one_of_several(tmp_path: Path) -> None:
+    """When one of several outputs fails at its very end, none is replaced."""
+    for name in ("one", "two"):
+        (tmp_path / name).write_bytes(b"old")
+    script = (
+        "import resource\n"
+        "from offload_tool.errors import FileError\n"
+        "from offload_tool.files import replace_all\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (50000, 50000))\n"
+        "try:\n"
+        "    with replace_all(['one', 'two']) as (one, two):\n"
+        "        one.pad_to(100000)\n"
+        "        two.write(b'new')\n"
+        "except FileError as error:\n"
+        "    print(error)\n"
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert done.stdout == "'one': File too large\n"
+    assert leftovers(tmp_path) == ["one", "two"]
+    assert [(tmp_path / name).read_bytes() for name in ("one", "two")] == [b"old"] * 2
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_error_names_the_output_that_failed(tmp_path: Path) -> None:
+    """Among several outputs, an error names the one that could not be written."""
+    outputs = [tmp_path / "one", Path("/dev/full"), tmp_path / "two"]
+    with pytest.raises(FileError, match="'/dev/full': No space left"), replace_all(outputs) as made:
+        made[1].write(b"x")
+    assert leftovers(tmp_path) == []
+
+
+def test_other_errors_among_outputs(tmp_path: Path) -> None:
+    """An error of the system about another file inside the block names that file."""
+    with pytest.raises(FileError, match="'/nonexistent/x'"), replace_file(tmp_path / "out"):
+        Path("/nonexistent/x").stat()
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("from_memory", [False, True], ids=["file", "memory"])
+def test_appending_pieces(tmp_path: Path, from_memory: bool) -> None:
+    """Pieces of all sizes, bytes and ranges, end up one after the other."""
+    path, content = tmp_path / "in", os.urandom(1 << 20)
+    path.write_bytes(content)
+    sizes = [0, 1, 60, 1000, 65_535, 65_536, 65_537, 300_000, 5, 262_144, 1] * 3
+    with InputFile(path) as source, replace_file(tmp_path / "out") as out:
+        given = InputFile.from_data(path, source.data) if from_memory else source
+        out.write(b"head")
+        for kind in (0, 1):
+            out.append(
+                content[size : 2 * size] if (index + kind) % 2 else FileRange(given, size, size)
+                for index, size in enumerate(sizes)
+            )
+        position = out.position
+    expected = b"head" + b"".join(content[size : 2 * size] for size in sizes) * 2
+    assert (tmp_path / "out").read_bytes() == expected
+    assert position == len(expected)
+
+
+@pytest.mark.parametrize("size", [10, 100_000], ids=["gathered", "copied"])
+def test_input_that_became_shorter(tmp_path: Path, size: int) -> None:
+    """An input that lost bytes since it was opened is named, and no output is made."""
+    path = tmp_path / "in"
+    path.write_bytes(bytes(size))
+    with InputFile(path) as source:
+        os.truncate(path, size - 1)
+        with (
+            pytest.raises(FileError, match="in': became shorter"),
+            replace_file(tmp_path / "out") as out,
+        ):
+            out.append([FileRange(source, 0, size)])
+    assert leftovers(tmp_path) == ["in"]

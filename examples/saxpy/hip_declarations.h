@@ -30,6 +30,9 @@ const char* hipGetErrorString(hipError_t error);
 hipError_t hipMalloc(void** pointer, std::size_t size);
 hipError_t hipFree(void* pointer);
 hipError_t hipMemcpy(void* to, const void* from, std::size_t size, hipMemcpyKind kind);
+hipError_t hipMemcpyFromSymbol(void* to, const void* symbol, std::size_t size,
+                               std::size_t offset = 0,
+                               hipMemcpyKind kind = hipMemcpyDeviceToHost);
 hipError_t hipDeviceSynchronize(void);
 
 // What the compiler calls for kernel<<<grid, block>>>(...).

@@ -60,6 +60,10 @@ void __hipRegisterFunction(void**, const void*, char*, const char* name, unsigne
     std::printf("stand-in HIP runtime: kernel registered: %s\n", name);
 }
 
+void __hipRegisterVar(void**, void*, char*, const char* name, int, std::size_t, int, int) {
+    std::printf("stand-in HIP runtime: variable registered: %s\n", name);
+}
+
 void __hipUnregisterFatBinary(void**) {}
 
 hipError_t __hipPushCallConfiguration(dim3, dim3, std::size_t, hipStream_t) { return hipSuccess; }
@@ -79,5 +83,8 @@ const char* hipGetErrorString(hipError_t error) {
 hipError_t hipMalloc(void**, std::size_t) { return hipErrorNoDevice; }
 hipError_t hipFree(void*) { return hipErrorNoDevice; }
 hipError_t hipMemcpy(void*, const void*, std::size_t, hipMemcpyKind) { return hipErrorNoDevice; }
+hipError_t hipMemcpyFromSymbol(void*, const void*, std::size_t, std::size_t, hipMemcpyKind) {
+    return hipErrorNoDevice;
+}
 hipError_t hipDeviceSynchronize(void) { return hipErrorNoDevice; }
 }

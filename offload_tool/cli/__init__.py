@@ -17,8 +17,12 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 
-_DROP_INS = {"bundler": "clang-offload-bundler"}
-"""Commands with the command line of one of LLVM's tools, by the name of that tool.
+_DROP_INS = {
+    "bundler": ("clang-offload-bundler",),
+    "packager": ("llvm-offload-binary", "clang-offload-packager"),
+    "wrapper": ("llvm-offload-wrapper", "clang-offload-wrapper"),
+}
+"""Commands with the command line of one of LLVM's tools, by that tool's names.
 
 They can also be called by that name, through a link to ``offload-tool``.
 """
@@ -42,11 +46,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run_drop_in(words: list[str], invoked: str) -> int | None:
     """Run a drop-in, if the first word or the name by which we were called is one's."""
     name = PurePath(invoked).name
-    for command, tool in _DROP_INS.items():
-        if name.startswith(tool):
+    for command, tools in _DROP_INS.items():
+        if name.startswith(tools):
             return _drop_in(command, invoked, words)
+        if words[:2] == [command, "--restat"]:  # ours, and so outside of what the tool knows
+            from offload_tool.files import keeping_equal
+
+            with keeping_equal():
+                return _drop_in(command, f"offload-tool {command}", words[2:])
         if words[:1] == [command]:
             return _drop_in(command, f"offload-tool {command}", words[1:])
+    if words[:1] == ["compile"]:  # it reads its command line itself, to start fast
+        return _drop_in("compile", "offload-tool compile", words[1:])
     return None
 
 
@@ -78,7 +89,18 @@ class _Version(argparse.Action):
 
 
 def _parser() -> argparse.ArgumentParser:
-    from offload_tool.cli import list_command  # a drop-in starts faster without it
+    # A drop-in starts faster without these.
+    from offload_tool.cli import (
+        archive_command,
+        dist_command,
+        embed_command,
+        extract_command,
+        list_command,
+        match_command,
+        merge_command,
+        report_command,
+        thin_command,
+    )
 
     parser = argparse.ArgumentParser(
         prog="offload-tool",
@@ -88,7 +110,24 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     list_command.add(commands)
+    extract_command.add(commands)
+    match_command.add(commands)
+    thin_command.add(commands)
+    merge_command.add(commands)
+    report_command.add(commands)
+    embed_command.add(commands)
+    archive_command.add(commands)
+    dist_command.add(commands)
+    commands.add_parser(
+        "compile", help="compile a source for one target ID, or for the host", add_help=False
+    )
     commands.add_parser(
         "bundler", help="bundle and unbundle files, as clang-offload-bundler does", add_help=False
+    )
+    commands.add_parser(
+        "packager", help="package and extract images, as llvm-offload-binary does", add_help=False
+    )
+    commands.add_parser(
+        "wrapper", help="register device images, as llvm-offload-wrapper does", add_help=False
     )
     return parser

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 from typing import TYPE_CHECKING
 
+from offload_tool.cli.terminal import print_problems, printable
+
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from offload_tool.errors import OffloadError
     from offload_tool.operations.listing import DeviceImage
 
 __all__ = ["add", "run"]
@@ -22,65 +31,157 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "list",
         help="list the device images in files",
-        description="List the device images in bundles, and in ELF objects, programs and "
-        "libraries that embed bundles.",
+        description="List the device images in bundles, offload binaries and archives of them, "
+        "in ELF and COFF objects, programs and libraries that embed them, and in all such files "
+        "of a folder or zip file (a wheel).",
+        epilog="Files without images in a folder or zip file are passed over; broken ones are "
+        "reported after everything else was listed, with exit status 1.",
         allow_abbrev=False,
     )
-    parser.add_argument("files", nargs="+", metavar="FILE")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a file, folder or zip file")
     parser.add_argument("--json", action="store_true", help="print a JSON list, for programs")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the images of all files, or an error and nothing."""
-    from offload_tool.operations.listing import list_images
+    from offload_tool.operations.listing import iter_images
 
-    listed = [(file, list_images(file)) for file in options.files]
+    problems: list[OffloadError] = []
+    listed = [(file, list(iter_images(file, skipped=problems.append))) for file in options.files]
+    images = [image for _, found in listed for image in found]
     if options.json:
-        images = [dataclasses.asdict(image) for _, found in listed for image in found]
-        print(json.dumps(images, indent=2))
+        print(json.dumps([dataclasses.asdict(image) for image in images], indent=2))
     else:
-        for file, found in listed:
-            _print_table(file, found)
-    return 0
+        _print_tables(listed)
+    return print_problems(problems)
 
 
-def _print_table(file: str, images: list[DeviceImage]) -> None:
+def _print_tables(listed: Sequence[tuple[str, list[DeviceImage]]]) -> None:
     # Imported here: half of a command's start-up time, and only a table needs it.
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
-    table = Table(title=Text(file), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    several = len({image.index for image in images}) > 1
-    if several:
-        table.add_column("#", justify="right")
-    table.add_column("target ID", style="cyan")
-    table.add_column("kind")
-    table.add_column("triple")
-    table.add_column("offset", justify="right")
-    table.add_column("size (bytes)", justify="right")
-    for image in images:
-        cells = [
-            image.target_id or "-",
-            image.kind,
-            image.triple,
-            "" if image.offset is None else f"{image.offset:#x}",
-            f"{image.size:,}",
-        ]
-        row = [str(image.index), *cells] if several else cells
-        table.add_row(*(Text(_printable(cell)) for cell in row))
     console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
+    for file, found in listed:
+        _print(console, _image_table(file, found))
+        print(f"  {_summary(found)}")
+    images = [image for _, found in listed for image in found]
+    if len(_device(images)) > 1:
+        _print(console, _totals_table(images))
+
+
+def _print(console: Console, table: Table) -> None:
     with console.capture() as captured:
         console.print(table)
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))
-    device = [image for image in images if image.kind != "host"]
-    total = sum(image.size for image in device)
+
+
+def _image_table(file: str, images: Sequence[DeviceImage]) -> Table:
+    several = len({(image.file, image.index) for image in images}) > 1
+    places = [_place(file, image) for image in images]
+    packed = _has_compressed(images)
+    described = any(image.image_kind for image in images)
+    total = sum(image.stored_size for image in _device(images))
+    table = _new_table(file)
+    columns = {
+        "in": any(places),
+        "#": several,
+        "target ID": True,
+        "kind": True,
+        "image": described,
+        "triple": True,
+        "offset": True,
+        "size (bytes)": True,
+        "compressed": packed,
+        "share": True,
+    }
+    right = {"#", "offset", "size (bytes)", "compressed", "share"}
+    for name, shown in columns.items():
+        if shown:
+            table.add_column(
+                name,
+                justify="right" if name in right else "left",
+                style="cyan" if name == "target ID" else None,
+            )
+    for place, image in zip(places, images, strict=True):
+        cells = (
+            place,
+            str(image.index),
+            image.target_id or "-",
+            image.kind,
+            image.image_kind or "-",
+            image.triple,
+            "-" if image.offset is None else f"{image.offset:#x}",
+            f"{image.size:,}",
+            f"{image.stored_size:,}",
+            "" if image.kind == "host" else _share(image.stored_size, total),
+        )
+        row = zip(cells, columns.values(), strict=True)
+        table.add_row(*(_text(cell) for cell, shown in row if shown))
+    return table
+
+
+def _totals_table(images: Sequence[DeviceImage]) -> Table:
+    table = _new_table("per target ID")
+    table.add_column("target ID", style="cyan")
+    table.add_column("images", justify="right")
+    table.add_column("size (bytes)", justify="right")
+    packed = _has_compressed(images)
+    if packed:
+        table.add_column("compressed", justify="right")
+    table.add_column("share", justify="right")
+    groups: dict[str, list[DeviceImage]] = {}
+    for image in _device(images):
+        groups.setdefault(image.target_id or "-", []).append(image)
+    stored = {name: sum(image.stored_size for image in group) for name, group in groups.items()}
+    for name in sorted(groups, key=lambda name: (-stored[name], name)):
+        cells = [
+            name,
+            f"{len(groups[name]):,}",
+            f"{sum(image.size for image in groups[name]):,}",
+            *([f"{stored[name]:,}"] if packed else []),
+            _share(stored[name], sum(stored.values())),
+        ]
+        table.add_row(*(_text(cell) for cell in cells))
+    return table
+
+
+def _new_table(title: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    return Table(title=_text(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+
+
+def _summary(images: Sequence[DeviceImage]) -> str:
+    device = _device(images)
     plural = "" if len(device) == 1 else "s"
-    console.print(Text(f"  {len(device)} device image{plural}, {total:,} bytes"))
+    text = f"{len(device)} device image{plural}, {sum(image.size for image in device):,} bytes"
+    if _has_compressed(device):
+        text += f", {sum(image.stored_size for image in device):,} compressed"
+    return text
 
 
-def _printable(text: str) -> str:
-    """Show control characters of a hostile ID as escapes instead of sending them on."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+def _device(images: Sequence[DeviceImage]) -> list[DeviceImage]:
+    return [image for image in images if image.kind != "host"]
+
+
+def _has_compressed(images: Sequence[DeviceImage]) -> bool:
+    return any(image.stored_size != image.size for image in images)
+
+
+def _place(file: str, image: DeviceImage) -> str:
+    """Say where in `file` the image is: a file of a folder, a member."""
+    inner = [] if image.file == file else [os.path.relpath(image.file, file)]
+    inner += [image.member] if image.member else []
+    return "(".join(inner) + ")" * (len(inner) - 1)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def _text(cell: str) -> Text:
+    from rich.text import Text
+
+    return Text(printable(cell))  # a plain string would be read as markup

@@ -1,26 +1,37 @@
 """Check that a compile gave what was asked for.
 
-An exit status of 0 proves little: a launcher may run the host compiler instead, and
-clang compiles preprocessed HIP text to an empty code object without a word. What a
-pass must contain is known beforehand, so it is looked for.
+One function per sort of output; `passes` says which one belongs to which pass. An exit
+status of 0 proves little: a launcher may run the host compiler instead, and clang compiles
+preprocessed HIP text to an empty code object without a word. What a pass must contain is
+known beforehand, so it is looked for.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import CodeObjectError, FormatError
 from offload_tool.files import InputFile
-from offload_tool.formats.bundle import is_bundle
-from offload_tool.formats.elf import EM_AMDGPU, ElfFacts, is_elf, read_elf
+from offload_tool.formats.elf import EM_AMDGPU, EM_CUDA, ElfFacts, is_elf, read_elf
 from offload_tool.formats.hip_fatbin import cuid_symbol, fatbin_symbol
 from offload_tool.formats.processors import find_processor
 
 if TYPE_CHECKING:
+    from offload_tool.compiler.device import Device
     from offload_tool.files import StrPath
     from offload_tool.formats.target_id import TargetID
 
-__all__ = ["check_code_object", "check_host_object"]
+__all__ = [
+    "check_bitcode",
+    "check_code_object",
+    "check_cubin",
+    "check_cuda_host_object",
+    "check_entries",
+    "check_host_ir",
+    "check_host_object",
+    "check_ptx",
+]
 
 _SPIRV_MAGIC = bytes.fromhex("03022307")  # little-endian, as LLVM writes it
 _MACH_MASK = 0xFF
@@ -28,11 +39,24 @@ _MACH_MASK = 0xFF
 # feature is supported but not set. Source: AMDGPUUsage, "ELF Header".
 _FEATURE_SHIFT = {"xnack": 8, "sramecc": 10}
 _FEATURE_WORDS = ("unsupported", "any", "off", "on")
+_PTX_TARGET = re.compile(rb"^\.target (\S+?)(?:,|\s|$)", re.MULTILINE)
+_PTX_HEAD = 4096
+"""Bytes in which a PTX module's ``.target`` line is looked for: only comments stand before it."""
+_ENTRY_PREFIXES = ("offloading.entry.", "omp_offloading.entry.")
+"""Before the name of each entry in host code, behind a dot; the second one up to clang 18."""
+_KERNEL = "__omp_offloading_"
+_HOST_MARK = re.compile(r"\.__omp_offloading_.*\.region_id")
+"""The address by which host code knows a kernel."""
+_OTHER_CODE = {EM_AMDGPU: "AMDGPU code", EM_CUDA: "CUDA code"}
+_KERNEL_STUB = "__device_stub__"
+"""In the name of each kernel's function in host code."""
 _LAUNCHER_HINT = "a compiler launcher may have run another job; build without it to see"
 
 
-def check_code_object(path: StrPath, target_id: TargetID, cuid: str) -> None:
+def check_code_object(path: StrPath, target_id: TargetID, cuid: str | None) -> None:
     """Check an AMDGPU code object: machine, processor, feature settings and CUID.
+
+    One that was linked of several sources has no CUID of its own: None.
 
     :raises CodeObjectError: it is something else; the message says what was found.
     """
@@ -54,7 +78,8 @@ def check_code_object(path: StrPath, target_id: TargetID, cuid: str) -> None:
                 f"{processor.mach:#x}), found {mach:#x}; {_LAUNCHER_HINT}"
             )
         _check_features(path, target_id, facts.flags, processor.features)
-    _check_cuid(path, facts, cuid)
+    if cuid is not None:
+        _check_cuid(path, facts, cuid)
 
 
 def check_host_object(path: StrPath, cuid: str) -> None:
@@ -79,6 +104,144 @@ def check_host_object(path: StrPath, cuid: str) -> None:
     _check_cuid(path, facts, cuid)
 
 
+def check_bitcode(path: StrPath, device: Device, cuid: str) -> None:
+    """Check relocatable device code of HIP: bitcode for such a device, with this CUID.
+
+    :raises CodeObjectError: it is something else; the message says what was found.
+    """
+    wanted = cuid_symbol(cuid)
+    if wanted not in _bitcode_symbols(path, f"bitcode for {device.name}", device.arch):
+        raise CodeObjectError(
+            f"'{path}': expected the symbol {wanted} of -cuid={cuid}, found none; "
+            f"it was compiled from something else, or from nothing; {_LAUNCHER_HINT}"
+        )
+
+
+def check_ptx(path: StrPath, target_id: TargetID) -> None:
+    """Check a PTX module: text that names this target.
+
+    :raises CodeObjectError: it is something else; the message says what was found.
+    """
+    with InputFile(path) as source:
+        head = bytes(source.data[:_PTX_HEAD])
+    found = _PTX_TARGET.search(head)
+    if found is None or found[1].decode("ascii", "replace") != target_id.processor:
+        what = repr(found[0].decode("ascii", "replace")) if found else repr(head[:8])
+        raise CodeObjectError(
+            f"'{path}': expected PTX with the line '.target {target_id}', found {what}; "
+            f"{_LAUNCHER_HINT}"
+        )
+
+
+def check_cubin(path: StrPath) -> None:
+    """Check that a file is a cubin.
+
+    :raises CodeObjectError: it is something else.
+    """
+    facts = _read(path, "a cubin")
+    if facts.machine != EM_CUDA:
+        raise CodeObjectError(
+            f"'{path}': expected a cubin (ELF machine {EM_CUDA}), found ELF machine {facts.machine}"
+        )
+
+
+def check_cuda_host_object(path: StrPath) -> None:
+    """Check a CUDA host object: if it has kernels, then a place for the fat binary too.
+
+    :raises CodeObjectError: it is something else; the message says what was found.
+    """
+    from offload_tool.formats.cuda_embedding import SECTION, find_placeholder
+
+    facts = _read(path, "a host object")
+    if facts.machine in (EM_AMDGPU, EM_CUDA):
+        raise CodeObjectError(f"'{path}': expected a host object, found device code")
+    with InputFile(path) as source:
+        if find_placeholder(source.data, path=path) is not None:
+            return
+    kernels = [s.name for s in facts.symbols if s.defined and _KERNEL_STUB in s.name]
+    if kernels:
+        raise CodeObjectError(
+            f"'{path}': expected a section {SECTION} for the fat binary of {kernels[0]}, found "
+            f"none; {_LAUNCHER_HINT}"
+        )
+
+
+def check_host_ir(path: StrPath) -> None:
+    """Check that the host IR of an OpenMP source is bitcode.
+
+    It may have no offload entries: a source can hold functions for the device alone.
+
+    :raises CodeObjectError: it is something else.
+    """
+    _bitcode_symbols(path, "host IR")
+
+
+def check_entries(path: StrPath, device: Device, host_ir: StrPath) -> None:
+    """Check that a device module of OpenMP has every kernel that its host code starts.
+
+    It is bitcode for a GPU, and an object for a CPU.
+
+    :raises CodeObjectError: one is missing: the two were compiled from different states
+        of the source (their names hold its inode), or the device module is no such module.
+    """
+    if device.target_id is not None:
+        defined = _bitcode_symbols(path, f"bitcode for {device.name}", device.arch)
+    else:
+        defined = _cpu_symbols(path, device)
+    kernels = {name for name in _host_entries(host_ir) if name.startswith(_KERNEL)}
+    missing = sorted(kernels - defined)
+    if missing:
+        found = sorted(name for name in defined if name.startswith(_KERNEL)) or ["no kernel"]
+        raise CodeObjectError(
+            f"'{path}': expected the kernels that '{host_ir}' starts, but {missing[0]} is "
+            f"missing (found {found[0]}); the source was replaced between the two compiles, "
+            f"or {_LAUNCHER_HINT}"
+        )
+
+
+def _host_entries(path: StrPath) -> set[str]:
+    """Give the names of the entries in host IR."""
+    return {
+        name[1:].removeprefix(prefix)
+        for name in _bitcode_symbols(path, "host IR")
+        for prefix in _ENTRY_PREFIXES
+        if name[1:].startswith(prefix)
+    }
+
+
+def _bitcode_symbols(path: StrPath, expected: str, arch: str = "") -> set[str]:
+    """Give the names that a module of bitcode defines; it must be for `arch`, if that is told."""
+    # Imported here and above: each command that compiles checks one sort of output only.
+    from offload_tool.formats.bitcode import bitcode_symbols, bitcode_triple, is_bitcode
+
+    with InputFile(path) as source:
+        if not is_bitcode(source.data):
+            found = repr(bytes(source.data[:8])) if len(source) else "an empty file"
+            raise CodeObjectError(f"'{path}': expected {expected}, found {found}; {_LAUNCHER_HINT}")
+        try:
+            names = bitcode_symbols(source.data)
+            triple = bitcode_triple(source.data)
+        except FormatError as error:
+            raise CodeObjectError(f"'{path}': {error}; expected {expected}") from error
+    if arch and triple.split("-", 1)[0] not in ("", arch):
+        raise CodeObjectError(
+            f"'{path}': expected {expected}, found bitcode for {triple}; {_LAUNCHER_HINT}"
+        )
+    return set(names.decode("utf-8", "surrogateescape").split("\0"))
+
+
+def _cpu_symbols(path: StrPath, device: Device) -> set[str]:
+    """Give the names that an object of a CPU as OpenMP device defines."""
+    facts = _read(path, f"a device module for {device.name}")
+    names = {symbol.name for symbol in facts.symbols if symbol.defined}
+    if facts.machine in (EM_AMDGPU, EM_CUDA) or any(map(_HOST_MARK.fullmatch, names)):
+        raise CodeObjectError(
+            f"'{path}': expected a device module for {device.name}, found "
+            f"{_OTHER_CODE.get(facts.machine, 'a host object')}; {_LAUNCHER_HINT}"
+        )
+    return names
+
+
 def _check_spirv(path: StrPath, target_id: TargetID) -> None:
     # A SPIR-V module has no processor, and names its symbols only where it keeps names.
     with InputFile(path) as source:
@@ -94,6 +257,8 @@ def _read(path: StrPath, expected: str) -> ElfFacts:
     with InputFile(path) as source:
         if not is_elf(source.data):
             found = "an empty file" if not len(source) else repr(bytes(source.data[:8]))
+            from offload_tool.formats.bundle import is_bundle
+
             if is_bundle(source.data):
                 found = "an offload bundle"
             raise CodeObjectError(

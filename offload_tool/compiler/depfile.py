@@ -1,7 +1,8 @@
-"""Read the Makefile rule in which clang lists the files that a compile has read.
+r"""Makefile rules that list the files which a compile has read: clang's, and our own.
 
 Source: clang 22.1.8, observed: blanks and ``#`` are escaped with a backslash, ``$`` is
-doubled, and long rules continue after a backslash at the end of a line.
+doubled, and long rules continue after a backslash at the end of a line. Ninja 1.13 and GNU
+Make 4.3 both read these escapes, and ``\:`` for a colon, which clang leaves as it is.
 """
 
 from __future__ import annotations
@@ -9,15 +10,19 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from offload_tool.errors import FileError
+from offload_tool.errors import FileError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["parse_depfile", "read_depfile"]
+__all__ = ["depfile_text", "parse_depfile", "read_depfile"]
 
 _PREREQUISITE = re.compile(r"(?:\\[ #]|\$\$|\\(?!\n)|[^\s\\])+")
 _ESCAPED = re.compile(r"\\([ #])|\$(\$)")
+_SPECIAL = re.compile(r"(\\*) |[#:$]")
+_NOT_ALONE = ("=", ";")
+"""Make takes a rule for a name that holds one of these for something else."""
 
 
 def read_depfile(path: Path) -> list[str]:
@@ -38,3 +43,30 @@ def parse_depfile(text: str) -> list[str]:
         _ESCAPED.sub(lambda match: match[1] or match[2], word)
         for word in _PREREQUISITE.findall(names)
     ]
+
+
+def depfile_text(output: str, names: Iterable[str]) -> str:
+    """Give the rule that says `output` depends on `names`, for Ninja and for Make.
+
+    Each name also gets an empty rule of its own, as with ``-MP``: Make then does not stop
+    when a header is deleted.
+
+    :raises UsageError: a name with a line break, which no depfile can hold.
+    """
+    escaped = [_escape(name) for name in names]
+    lines = [" \\\n  ".join([f"{_escape(output)}:", *escaped])]
+    lines += (f"{name}:" for name in escaped if not any(mark in name for mark in _NOT_ALONE))
+    return "\n".join(lines) + "\n"
+
+
+def _escape(name: str) -> str:
+    if "\n" in name or "\r" in name:
+        raise UsageError(f"{name!r} holds a line break, which a depfile cannot; rename it")
+    return _SPECIAL.sub(_escape_one, name)
+
+
+def _escape_one(match: re.Match[str]) -> str:
+    if match[0] == "$":
+        return "$$"
+    # Backslashes before an escaped blank are doubled, or they would escape one another.
+    return f"{match[1]}{match[1]}\\ " if match[0].endswith(" ") else f"\\{match[0]}"

@@ -23,14 +23,14 @@ import re
 import shlex
 import stat
 import subprocess
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from offload_tool.compiler.caching import cache_folder
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.files import replace_file
 
-__all__ = ["EmbeddedCompiler", "cache_folder", "locate"]
+__all__ = ["EmbeddedCompiler", "locate"]
 
 _GLIBC = "2.28"
 _MACHINES = {"x86_64": "x86_64", "aarch64": "aarch64", "ppc64le": "powerpc64le"}
@@ -73,30 +73,6 @@ def locate() -> EmbeddedCompiler:
         host_triple=triple,
         local_flags=(f"--target={triple}", f"-B{shims}", *_header_flags(zig, zig_target)),
     )
-
-
-@functools.cache
-def cache_folder() -> Path:
-    """Give (and make) the folder for what is made once per machine.
-
-    ``$XDG_CACHE_HOME/offload_tool``, else ``~/.cache/offload_tool``, else, where neither
-    can be written, a folder of this user's own in the temporary directory.
-
-    :raises CompilerError: none of them can be written.
-    """
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
-    own = f"offload_tool-{os.getuid()}"
-    for folder in (Path(base, "offload_tool"), Path(tempfile.gettempdir(), own)):
-        if not folder.is_absolute():  # HOME is not set
-            continue
-        try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError:
-            continue
-        # Programs are run from here: a folder that somebody else made is not trusted.
-        if folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK | os.X_OK):
-            return folder
-    raise CompilerError("no folder for the embedded compiler's cache; set XDG_CACHE_HOME to one")
 
 
 def _write_lld_shim(zig: str) -> Path:

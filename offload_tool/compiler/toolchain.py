@@ -17,20 +17,16 @@ from __future__ import annotations
 import functools
 import os
 import re
-import shlex
-import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offload_tool.compiler import embedded
 from offload_tool.errors import CompilerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["Toolchain", "find_toolchain"]
+__all__ = ["Toolchain", "find_toolchain", "is_clang_name"]
 
 _OLDEST_CLANG = 17
 _PROBE_SECONDS = 60
@@ -110,6 +106,10 @@ def _find(named: str, rocm_path: str, path: str) -> Toolchain:
 
 
 def _named(named: str, path: str) -> Toolchain:
+    # Imported here and below: where the answer is remembered, nothing of this is needed.
+    import shlex
+    import shutil
+
     try:
         command = tuple(shlex.split(named))
     except ValueError as error:
@@ -125,6 +125,11 @@ def _named(named: str, path: str) -> Toolchain:
         return _probe(command, named, path)
     except CompilerError as error:
         raise CompilerError(f"{error}; {hint}") from error
+
+
+def is_clang_name(name: str) -> bool:
+    """Tell whether a program on PATH with this name may be chosen: ``clang``, ``clang-22``."""
+    return _CLANG_NAME.fullmatch(name) is not None
 
 
 def _candidates(rocm_path: str, path: str) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -159,6 +164,8 @@ def _probe(command: tuple[str, ...], origin: str, path: str) -> Toolchain:
 
     :raises CompilerError: it is too old, or lacks the AMDGPU target or lld.
     """
+    import shutil
+
     match = _version(command)
     version = match["version"]
     if int(version.split(".")[0]) < _OLDEST_CLANG:
@@ -197,6 +204,8 @@ def _version(command: tuple[str, ...]) -> re.Match[str]:
 
 @functools.lru_cache(maxsize=64)
 def _ask(command: tuple[str, ...], question: str) -> str:
+    import subprocess
+
     try:
         answer = subprocess.run(
             [*command, question],
@@ -216,6 +225,8 @@ def _ask(command: tuple[str, ...], question: str) -> str:
 
 
 def _embedded() -> Toolchain:
+    from offload_tool.compiler import embedded
+
     found = embedded.locate()
     version = _version((*found.zig, "clang"))
     return Toolchain(

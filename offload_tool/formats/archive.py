@@ -40,9 +40,8 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FormatError, UsageError
 
@@ -81,7 +80,6 @@ _ATTRIBUTES = (
     ("mode", 40, 48, re.compile(rb"[0-7]* *")),
 )
 """Field, begin and end in the header, what it may hold. COFF leaves some blank, or has -1."""
-_SIZE = re.compile(rb"[0-9]+ *")
 _SIZE_AT = 48
 _NAME_END = re.compile(rb"/?\n|\0")
 _MAX_NAME = 1 << 16
@@ -93,8 +91,7 @@ _IMPORT = b"\0\0\xff\xff\0\0"
 """How a COFF import object begins: IMAGE_FILE_MACHINE_UNKNOWN, 0xFFFF, version 0."""
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveMember:
+class ArchiveMember(NamedTuple):
     """A member: its name and where its content is."""
 
     name: str
@@ -219,13 +216,14 @@ class _Reader:
         if terminator != _TERMINATOR:
             message = f"expected {_TERMINATOR!r}, found {terminator!r}"
             raise self._error(position + 58, "terminator", message, raw)
-        if not _SIZE.fullmatch(size):
+        digits = size.rstrip(b" ")
+        if not digits.isdigit():
             message = f"expected a decimal number, found {size!r}"
             raise self._error(position + _SIZE_AT, "size", message, raw)
         if attributes != self.attributes:
             self._check_attributes(position, header)
             self.attributes = attributes
-        return raw, int(size)
+        return raw, int(digits)
 
     def _check_attributes(self, position: int, header: bytes) -> None:
         for field, start, end, form in _ATTRIBUTES:
@@ -326,8 +324,7 @@ def _behind(position: int, size: int) -> int:
     return end + (end & 1)
 
 
-@dataclass(frozen=True, slots=True)
-class NewMember:
+class NewMember(NamedTuple):
     """A member to write."""
 
     name: str
@@ -341,8 +338,7 @@ class NewMember:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveLayout:
+class ArchiveLayout(NamedTuple):
     """What an archive will look like: the bytes around its members' contents."""
 
     before: tuple[bytes, ...]
@@ -386,7 +382,7 @@ def plan_archive(members: Sequence[NewMember], *, wide_offset: int = _WIDE_OFFSE
 
 
 def _pack_header(name: bytes, attributes: bytes, size: int) -> bytes:
-    return name.ljust(16) + attributes.ljust(32) + b"%-10d" % size + _TERMINATOR
+    return b"%-16b%-32b%-10d%b" % (name, attributes, size, _TERMINATOR)
 
 
 def _name_fields(names: Sequence[str]) -> tuple[bytes, list[bytes]]:

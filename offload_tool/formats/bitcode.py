@@ -17,6 +17,7 @@
     0       4     version, 3
     12      8     modules: offset in the blob, number
     28      8     symbols: offset in the blob, number
+    44      8     the target's triple: offset in STRTAB's blob, size
 
     a symbol: name (offset in STRTAB's blob, size), name in the module (the same), comdat,
     flags; 4 bytes each
@@ -42,7 +43,7 @@ from offload_tool.formats.bitcode_worker import rewrite
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["bitcode_symbols", "is_bitcode"]
+__all__ = ["bitcode_symbols", "bitcode_triple", "is_bitcode"]
 
 _MAGIC = b"BC\xc0\xde"
 _WRAPPER_MAGIC = b"\xde\xc0\x17\x0b"
@@ -56,6 +57,7 @@ _BLOB_RECORD = (2, 1, 1, 0, 5)
 _MODULE, _STRTAB, _SYMTAB = 8, 23, 25
 _VERSION = 3
 _TABLE = struct.Struct("<I8x4xI8xII")
+_TRIPLE = struct.Struct("<44xII")
 _SYMBOL = struct.Struct("<II12xI")
 _UNDEFINED, _GLOBAL, _FORMAT_SPECIFIC = 1 << 3, 1 << 10, 1 << 11
 _NAMES_BUDGET = 16
@@ -86,6 +88,20 @@ def bitcode_symbols(data: memoryview) -> bytes:
             "code of this machine's processor only); use clang or opt, not llvm-as or llvm-link"
         )
     return _read_symbols(*tables, _NAMES_BUDGET * len(module))
+
+
+def bitcode_triple(data: memoryview) -> str:
+    """Give the triple of the target that a module is for; empty if it has no symbol table.
+
+    :raises FormatError: the module is broken.
+    """
+    tables = _find_tables(_unwrap(data))
+    if tables is None or len(tables[0]) < _TRIPLE.size:
+        return ""
+    offset, size = _TRIPLE.unpack_from(tables[0])
+    if offset + size > len(tables[1]):
+        raise FormatError("bitcode's symbol table has a triple that is not in its strings")
+    return bytes(tables[1][offset : offset + size]).decode("utf-8", "replace")
 
 
 def _unwrap(data: memoryview) -> memoryview:

@@ -1,4 +1,4 @@
-"""ELF files as this package sees them: headers, sections and symbols, read with pyelftools.
+"""ELF files as this package sees them: headers, sections and symbols.
 
 Three kinds of ELF file occur: host objects, programs and libraries that carry device
 images; AMDGPU code objects; and the objects that embed a bundle (`hip_fatbin`).
@@ -11,17 +11,15 @@ AMDGPU's ``e_flags`` (AMDGPUUsage, "ELF Header", code object version 4 and later
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, cast
-
-from elftools.common.exceptions import ELFError
-from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import SymbolTableSection
+from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError
+from offload_tool.formats.elf_tables import ElfTables, is_elf_header, read_elf_tables
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from offload_tool.files import StrPath
 
 __all__ = ["EM_AMDGPU", "EM_CUDA", "ElfFacts", "ElfSection", "ElfSymbol", "is_elf", "read_elf"]
@@ -29,6 +27,9 @@ __all__ = ["EM_AMDGPU", "EM_CUDA", "ElfFacts", "ElfSection", "ElfSymbol", "is_el
 MAGIC = b"\x7fELF"
 EM_CUDA = 190
 EM_AMDGPU = 224
+_TYPES = ("ET_NONE", "ET_REL", "ET_EXEC", "ET_DYN", "ET_CORE")
+_SYMBOL_TABLES = (2, 11)
+"""``sh_type`` of symbol tables: SHT_SYMTAB and SHT_DYNSYM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,79 +78,47 @@ def read_elf(data: memoryview, *, symbols: bool = False, path: StrPath | None = 
     if not is_elf(data):
         found = bytes(data[:4])
         raise FormatError(f"expected an ELF file, found {found!r}", path=path, offset=0)
-    try:
-        return _read(data, symbols=symbols, path=path)
-    except FormatError:
-        raise
-    except ELFError as error:
-        raise FormatError(f"broken ELF file: {error or 'cut short'}", path=path) from error
-    except Exception as error:
-        # The reader answers a broken table with whatever its parser met: KeyError,
-        # struct's and construct's errors, AttributeError. All mean the same here.
-        raise FormatError(f"broken ELF file: {error!r}", path=path) from error
-
-
-def _read(data: memoryview, *, symbols: bool, path: StrPath | None) -> ElfFacts:
-    elf = ELFFile(cast("IO[bytes]", _MemoryStream(data)))
-    sections = []
-    for index, section in enumerate(elf.iter_sections()):
-        has_content = section["sh_type"] != "SHT_NOBITS" and section["sh_size"] > 0
-        offset, size = section["sh_offset"], section["sh_size"]
-        if has_content and offset + size > len(data):
-            raise FormatError(
-                f"section '{section.name}' claims bytes {offset} to {offset + size}, but the file "
-                f"has {len(data)}; it may be cut short",
-                path=path,
-                field=f"section header {index}",
-            )
-        sections.append(ElfSection(section.name, offset, size, has_content))
+    if not is_elf_header(data):
+        message = "broken ELF file: cut short, or of a class or byte order that does not exist"
+        raise FormatError(message, path=path, offset=len(MAGIC), field="e_ident")
+    tables = read_elf_tables(data, path=path)
+    sections = (
+        ElfSection(
+            name.decode("utf-8", "surrogateescape"),
+            row.sh_offset,
+            row.sh_size,
+            row.has_content and row.sh_size > 0,
+        )
+        for name, row in zip(tables.names, tables.sections, strict=True)
+    )
+    number = tables.header.e_type
     return ElfFacts(
-        type=str(elf["e_type"]),
-        machine=_machine(data, little_endian=elf.little_endian),
-        flags=elf["e_flags"],
+        type=_TYPES[number] if number < len(_TYPES) else f"{number:#x}",
+        machine=tables.header.e_machine,
+        flags=tables.header.e_flags,
         sections=tuple(sections),
-        symbols=_read_symbols(elf) if symbols else (),
+        symbols=tuple(_symbols(tables)) if symbols else (),
     )
 
 
-def _machine(data: memoryview, *, little_endian: bool) -> int:
-    # The reader translates the machines that it knows to names; the number is what we compare.
-    return int.from_bytes(data[18:20], "little" if little_endian else "big")
-
-
-def _read_symbols(elf: ELFFile) -> tuple[ElfSymbol, ...]:
-    return tuple(
-        ElfSymbol(symbol.name, symbol["st_shndx"] != "SHN_UNDEF")
-        for section in elf.iter_sections()
-        if isinstance(section, SymbolTableSection)
-        for symbol in section.iter_symbols()
-        if symbol.name
-    )
-
-
-class _MemoryStream(io.RawIOBase):
-    """A seekable binary stream over mapped memory; unlike BytesIO, it copies nothing."""
-
-    def __init__(self, data: memoryview) -> None:
-        self._data = data
-        self._position = 0
-
-    def read(self, size: int | None = -1) -> bytes:
-        end = len(self._data) if size is None or size < 0 else self._position + size
-        chunk = bytes(self._data[self._position : end])
-        self._position += len(chunk)
-        return chunk
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self._data)}[whence]
-        self._position = base + offset
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
+def _symbols(tables: ElfTables) -> Iterator[ElfSymbol]:
+    layout, home = tables.elf_class.symbol, tables.elf_class.symbol_index
+    for index, section in enumerate(tables.sections):
+        if section.sh_type not in _SYMBOL_TABLES or not section.has_content:
+            continue
+        content = tables.content(index)
+        if section.sh_entsize != layout.size or len(content) % layout.size:
+            message = (
+                f"expected a table of symbols of {layout.size} bytes each, found "
+                f"{len(content)} bytes and sh_entsize {section.sh_entsize}"
+            )
+            raise tables.error(index, "sh_size", message)
+        if section.sh_link >= len(tables.sections):
+            count = len(tables.sections)
+            message = f"expected a section number below {count}, found {section.sh_link}"
+            raise tables.error(index, "sh_link", message)
+        names = tables.strings(section.sh_link)
+        for row in layout.iter_unpack(content):
+            name = names[row[0]]
+            if name:
+                yield ElfSymbol(name.decode("utf-8", "surrogateescape"), row[home] != 0)

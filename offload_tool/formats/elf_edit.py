@@ -9,8 +9,8 @@ What is rewritten; everything else is copied (`elf_layout` says where it goes)::
     headers          sh_name, sh_offset, sh_link, sh_info; all of the ELF header
 
 Section numbers keep their order. New sections are last, have type PROGBITS, flag
-SHF_EXCLUDE only, and alignment 1. Any number of sections works: SHT_SYMTAB_SHNDX is
-rewritten, and dropped where it is not needed any more.
+SHF_EXCLUDE only, and alignment 1, unless another type is asked for. Any number of
+sections works: SHT_SYMTAB_SHNDX is rewritten, and dropped where it is not needed any more.
 
 Source: llvm-objcopy 22.1.8 ``--add-section``, ``--set-section-flags=readonly,exclude``
 and ``--remove-section``, observed: byte for byte equal for relocatable files, executables
@@ -58,10 +58,13 @@ def plan_elf(
     removed: Callable[[bytes], bool] = lambda _: False,
     *,
     path: StrPath | None = None,
+    section_type: int = _SHT_PROGBITS,
+    alignment: int = 1,
 ) -> FilePlan:
     """Plan the host with (name, size in bytes) sections added and the `removed` ones gone.
 
-    `removed` is asked with each section's name.
+    `removed` is asked with each section's name. New sections have the type `section_type` and
+    begin at a multiple of `alignment` bytes.
 
     :raises FormatError: the host's tables contradict it or each other, or something that
         stays needs what is removed.
@@ -70,7 +73,11 @@ def plan_elf(
     if not tables.names_index:
         message = "expected a section header table with section names, found none"
         raise FormatError(message, path=path, offset=0, field="e_shstrndx")
-    return _Editor(tables, added, removed).plan()
+    headers = [
+        (name, SectionHeader(0, section_type, _SHF_EXCLUDE, 0, 0, size, 0, 0, alignment, 0))
+        for name, size in added
+    ]
+    return _Editor(tables, headers, removed).plan()
 
 
 class _Editor:
@@ -79,7 +86,7 @@ class _Editor:
     def __init__(
         self,
         tables: ElfTables,
-        added: Sequence[tuple[bytes, int]],
+        added: Sequence[tuple[bytes, SectionHeader]],
         removed: Callable[[bytes], bool],
     ) -> None:
         self.tables = tables
@@ -90,7 +97,7 @@ class _Editor:
         ]
         self.layout = Layout(tables, self.sections)
         self.added = [
-            Section(name, _new_header(size), 0, number) for number, (name, size) in enumerate(added)
+            Section(name, header, 0, number) for number, (name, header) in enumerate(added)
         ]
         self.symtab = self._find_single(_SHT_SYMTAB)
         self.shndx = self._find_single(_SHT_SYMTAB_SHNDX)
@@ -265,7 +272,3 @@ class _Editor:
 def _is_rebuilt(header: SectionHeader) -> bool:
     """Tell whether it is a string table of the file, not of the running program."""
     return header.sh_type == _SHT_STRTAB and not header.sh_flags & _SHF_ALLOC
-
-
-def _new_header(size: int) -> SectionHeader:
-    return SectionHeader(0, _SHT_PROGBITS, _SHF_EXCLUDE, 0, 0, size, 0, 0, 1, 0)

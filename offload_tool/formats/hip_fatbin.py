@@ -14,6 +14,10 @@ two symbols, which the object that embeds the bundle defines::
     (clang 19: __hip_gpubin_handle_H) ----->      8 bytes
     __hip_cuid_H  (defined in both host object and code objects)
 
+With relocatable device code, all translation units of a program share one bundle: the
+embedding object then defines the two symbols of each, over the same bytes, so that the
+first to start registers it.
+
 H is the first 8 bytes of MD5(X), read little-endian, in lower-case hex without leading
 zeros: X = ``13`` gives ``ea124c110e41cc5``. Source: clang 22.1.8 and 19.1.7, observed.
 
@@ -27,11 +31,16 @@ from __future__ import annotations
 import hashlib
 import struct
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from offload_tool.errors import UsageError
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 __all__ = [
     "ALIGNMENT",
+    "FATBIN_PREFIX",
     "SECTION",
     "EmbeddingLayout",
     "cuid_hash",
@@ -42,6 +51,8 @@ __all__ = [
 ]
 
 SECTION = ".hip_fatbin"
+FATBIN_PREFIX = "__hip_fatbin_"
+HANDLE_PREFIX = "__hip_gpubin_handle_"
 ALIGNMENT = 4096
 
 # Host architecture (first field of the triple) -> ELF e_machine, e_flags. The flags of
@@ -75,12 +86,12 @@ def cuid_hash(cuid: str) -> str:
 
 def fatbin_symbol(cuid: str) -> str:
     """Name the symbol at which the host object expects the bundle."""
-    return f"__hip_fatbin_{cuid_hash(cuid)}"
+    return FATBIN_PREFIX + cuid_hash(cuid)
 
 
 def gpubin_handle_symbol(cuid: str) -> str:
     """Name the variable in which older clangs' host objects keep the runtime's handle."""
-    return f"__hip_gpubin_handle_{cuid_hash(cuid)}"
+    return HANDLE_PREFIX + cuid_hash(cuid)
 
 
 def cuid_symbol(cuid: str) -> str:
@@ -98,8 +109,10 @@ class EmbeddingLayout:
     tail: bytes
 
 
-def plan_embedding(cuid: str, size: int, host_triple: str) -> EmbeddingLayout:
-    """Lay out the object that embeds a bundle of `size` bytes for the host object of `cuid`.
+def plan_embedding(hashes: Sequence[str], size: int, host_triple: str) -> EmbeddingLayout:
+    """Lay out the object that embeds a bundle of `size` bytes for host objects.
+
+    `hashes` are those of their CUIDs (see `cuid_hash`).
 
     :raises UsageError: the host architecture is not one that this package can write.
     """
@@ -111,8 +124,9 @@ def plan_embedding(cuid: str, size: int, host_triple: str) -> EmbeddingLayout:
 
     strings = _Strings()
     symbols = _SYM.pack(0, 0, 0, 0, 0, 0)
-    symbols += _symbol(strings.add(fatbin_symbol(cuid)), _STB_GLOBAL, 1, size)
-    symbols += _symbol(strings.add(gpubin_handle_symbol(cuid)), _STB_WEAK, 2, _HANDLE_SIZE)
+    for name in hashes:
+        symbols += _symbol(strings.add(FATBIN_PREFIX + name), _STB_GLOBAL, 1, size)
+        symbols += _symbol(strings.add(HANDLE_PREFIX + name), _STB_WEAK, 2, _HANDLE_SIZE)
 
     symbols_at = _align(ALIGNMENT + size, 8)
     names = [strings.add(name) for name in (SECTION, ".bss", ".note.GNU-stack", ".symtab")]

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from offload_tool.errors import FormatError
-from offload_tool.files import InputFile
-from offload_tool.formats.bundle import MAGIC, is_bundle
-from offload_tool.formats.compressed_bundle import MAGIC as COMPRESSED_MAGIC
-from offload_tool.formats.compressed_bundle import is_compressed_bundle
-from offload_tool.formats.elf import is_elf, read_elf
-from offload_tool.formats.entry_id import BundleEntryID
-from offload_tool.formats.hip_fatbin import SECTION
-from offload_tool.operations.opening import open_bundle
+from offload_tool.operations.finding import find_containers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
+    from offload_tool.errors import OffloadError
     from offload_tool.files import StrPath
+    from offload_tool.operations.finding import Found, FoundImage
 
-__all__ = ["DeviceImage", "list_images"]
+__all__ = ["DeviceImage", "iter_images", "list_images"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,76 +22,103 @@ class DeviceImage:
     """One image of one container; the fields are the keys of ``offload-tool list --json``."""
 
     file: str
+    """The file; in a folder, that file of it."""
     member: str | None
-    """Archive member, or None."""
+    """Archive or zip file member, or None: ``a.o``, ``lib/x.so``, ``lib/y.a(a.o)``."""
     container: str
-    """``bundle`` or ``compressed-bundle``."""
+    """``bundle``, ``compressed-bundle``, ``offload-binary`` or ``cuda-fatbin``."""
     index: int
     """Which container of the file, from 0."""
     id: str
-    """Bundle entry ID as stored."""
+    """Bundle entry ID as stored; where the container has none, composed of its parts."""
     kind: str
     triple: str
     target_id: str
     offset: int | None
-    """Bytes from the beginning of the file; None inside of compressed data."""
+    """Bytes from the beginning of the file; None where the image is no range of it: inside
+    of compressed data, or the host entry that stands for a whole object file."""
     size: int
-    """Bytes."""
+    """Bytes, decompressed; 0 for the host entry that stands for a whole object file."""
+    stored_size: int
+    """Bytes that it takes in the file: `size`; in a compressed container, a part of the
+    container's bytes in proportion to `size`, so that the parts add up to the container."""
+    container_offset: int | None
+    """Where its container begins, as `offset`; sections of an object bundle: the first one."""
+    container_size: int
+    """Bytes of its container, with table, header and padding between images; compressed."""
+    section: str | None
+    """Name of the section that holds the container, or None."""
+    image_kind: str | None
+    """What an offload binary (``object``, ``bitcode``, ``cubin``, ...) or CUDA's fat binary
+    (``ptx``, ``elf``) says of the content; None for bundles, which say nothing."""
 
 
 def list_images(path: StrPath) -> list[DeviceImage]:
-    """List the entries of all bundles in the file at `path`, in file order.
+    """List the images of all containers in the file at `path`, in file order.
 
-    Read are bundles of the binary layout, compressed or not, one or several in a file,
-    and ELF files (objects, programs, libraries) with a section ``.hip_fatbin``. Host
-    entries are listed as well: they are part of what the file says it holds.
+    See `offload_tool.operations.finding` for what is read. Host entries are listed as
+    well: they are part of what the file says it holds.
 
-    :raises FormatError: the file holds no bundle, or a broken one.
+    :raises FormatError: the file holds no container, or it or a file in it is broken.
     :raises FileError: it cannot be read.
     """
-    with InputFile(path) as source:
-        return list(_images(source))
+    return list(iter_images(path))
 
 
-def _images(source: InputFile) -> Iterator[DeviceImage]:
-    data, path = source.data, source.path
-    if is_bundle(data) or is_compressed_bundle(data):
-        yield from _bundled(source, 0, itertools.count())
-    elif is_elf(data):
-        sections = [s for s in read_elf(data, path=path).sections if s.name == SECTION]
-        if not sections:
-            raise FormatError(
-                f"expected device images, found an ELF file without a {SECTION} section", path=path
-            )
-        index = itertools.count()
-        for section in sections:
-            end = section.offset + section.size if section.has_content else section.offset
-            part = InputFile.from_data(path, data[:end])
-            yield from _bundled(part, section.offset, index)
-    else:
-        raise FormatError(
-            f"expected a bundle ({MAGIC.decode()} or {COMPRESSED_MAGIC.decode()}) or an ELF file "
-            f"that embeds one, found {bytes(data[:8])!r}",
-            path=path,
-            offset=0,
+def iter_images(
+    path: StrPath, *, skipped: Callable[[OffloadError], None] | None = None
+) -> Iterator[DeviceImage]:
+    """List the images in a file, folder or zip file, one after the other.
+
+    `skipped` is called for each file in a folder or zip file that cannot be read; without
+    it, the first one ends the listing.
+
+    :raises FormatError: see `list_images`.
+    :raises FileError: it cannot be read.
+    """
+    for found in find_containers(path, skipped=skipped):
+        yield from _listed(found)
+
+
+def _listed(found: Found) -> Iterator[DeviceImage]:
+    stored = _stored_sizes(found)
+    for image, stored_size in zip(found.images, stored, strict=True):
+        yield DeviceImage(
+            file=found.path,
+            member=found.member,
+            container=found.container,
+            index=found.index,
+            id=image.id,
+            kind=image.kind,
+            triple=image.triple,
+            target_id=image.target_id,
+            offset=_offset(found, image),
+            size=image.size,
+            stored_size=stored_size,
+            container_offset=None if found.base is None else found.base + found.offset,
+            container_size=found.size,
+            section=found.section,
+            image_kind=image.image_kind,
         )
 
 
-def _bundled(source: InputFile, start: int, index: Iterator[int]) -> Iterator[DeviceImage]:
-    for container in open_bundle(source, "bc", start=start).containers:
-        number = next(index)
-        compressed = container.report is not None
-        for entry in container.entries:
-            entry_id = BundleEntryID.read(entry.id)
-            yield DeviceImage(
-                file=str(source.path),
-                member=None,
-                container="compressed-bundle" if compressed else "bundle",
-                index=number,
-                id=entry.id,
-                kind=entry_id.kind,
-                triple=entry_id.triple,
-                target_id=entry_id.target_id,
-                offset=None if compressed else entry.offset,
-                size=entry.size,
-            )
+def _offset(found: Found, image: FoundImage) -> int | None:
+    content = image.content
+    if found.base is None or content.is_decompressed or content.is_host_object:
+        return None
+    return found.base + content.offset
+
+
+def _stored_sizes(found: Found) -> Sequence[int]:
+    """Divide a compressed container's bytes among its images."""
+    if found.container != "compressed-bundle":
+        return [0 if i.content.is_host_object else i.content.size for i in found.images]
+    total = sum(image.size for image in found.images)
+    parts = []
+    before = 0
+    for image in found.images:
+        after = before + image.size
+        # By running sums, so that rounding loses nothing.
+        parts.append(found.size * after // total - found.size * before // total if total else 0)
+        before = after
+    return parts

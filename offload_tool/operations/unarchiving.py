@@ -18,12 +18,17 @@ from __future__ import annotations
 
 import os
 import posixpath
-import tempfile
+import stat
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING
 
-from offload_tool.errors import FormatError, OffloadError, UsageError
-from offload_tool.files import InputFile, OutputFile, replace_all
+from offload_tool.errors import FileError, FormatError, OffloadError, UsageError
+from offload_tool.files import FileRange, InputFile, OutputFile, replace_all
 from offload_tool.formats.archive import NewMember, is_archive, iter_members, plan_archive
 from offload_tool.formats.entry_id import (
     BundleEntryID,
@@ -37,6 +42,7 @@ from offload_tool.operations.opening import open_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import TypeAlias
 
     from offload_tool.files import StrPath
     from offload_tool.formats.archive import ArchiveMember
@@ -46,6 +52,12 @@ __all__ = ["MissingCodeObjectError", "unbundle_archive"]
 
 _FORGET_AFTER = 32 << 20
 """Bytes of the archive after which what was mapped of it is given back."""
+_COMPRESSED = b"CCOB"  # the magic of `compressed_bundle`, which is imported only for those
+_PADDING, _DARWIN_ALIGNMENT = b"\n", 8
+_PARALLEL = 8 << 20
+"""Bytes of all outputs from which on threads are worth their start."""
+_THREADS = 4
+"""At most; copying is soon bounded by the memory, not by the processors."""
 
 
 class MissingCodeObjectError(OffloadError):
@@ -63,6 +75,7 @@ def unbundle_archive(
     allow_missing: bool = False,
     hip_openmp: bool = False,
     check: bool = False,
+    keep_equal: bool = False,
     opened: Callable[[OpenedBundle], None] | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> None:
@@ -70,8 +83,9 @@ def unbundle_archive(
 
     One pass over the archive; all outputs are written or none. With `allow_missing`, a
     target without code objects gets an empty archive; with `check`, the composition of
-    each member is checked first. `opened` is called with each bundle, `warn` with what
-    could not be read of a code object's symbols.
+    each member is checked first; with `keep_equal`, a file that already has the very bytes
+    is left untouched. `opened` is called with each bundle, `warn` with what could not be
+    read of a code object's symbols.
 
     :raises FormatError: not an archive, or it or one of its members is broken.
     :raises MissingCodeObjectError: a target without code objects.
@@ -80,71 +94,104 @@ def unbundle_archive(
     """
     if not outputs:
         raise UsageError("no targets to unbundle: give at least one bundle entry ID")
-    with InputFile(path) as source, _Spool() as spool:
+    with InputFile(path) as source, ExitStack() as stack:
         if not is_archive(source.data):
             raise OffloadError("file too small to be an archive")
-        walk = _Walk(source, spool, list(outputs), hip_openmp=hip_openmp, warn=warn)
+        walk = _Walk(source, stack, list(outputs), hip_openmp=hip_openmp, warn=warn)
         if check:
             walk.check_composition()
         collected = walk.collect(opened)
         for target, members in zip(outputs, collected, strict=True):
             if not members and not allow_missing:
                 raise MissingCodeObjectError(path, target)
-        with replace_all(list(outputs.values())) as files:
-            for members, file in zip(collected, files, strict=True):
+        with replace_all(list(outputs.values()), keep_equal=keep_equal) as files:
+            _write_all(files, collected)
+
+
+_Member: TypeAlias = "tuple[NewMember, FileRange]"
+"""A member of a DSA, and where its content is."""
+
+
+def _write_all(files: Sequence[OutputFile], collected: Sequence[Sequence[_Member]]) -> None:
+    """Write the archives, large ones at the same time: the kernel's copying is all the work."""
+    size = sum(new.size for members in collected for new, _ in members)
+    # What is no regular file, standard output say, may be given twice.
+    if size < _PARALLEL or not all(file.seekable for file in files):
+        count = 1
+    else:
+        count = min(len(files), os.cpu_count() or 1, _THREADS)
+    waiting = iter(list(zip(files, collected, strict=True)))
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for file, members in waiting:
                 _write(file, members)
+        except BaseException as error:  # whatever it is, the caller is to know
+            errors.append(error)
+            list(waiting)  # nobody needs to write the others
 
-
-class _Member(NamedTuple):
-    """A member of a DSA: its name, its symbols, and where its content is."""
-
-    name: str
-    symbols: bytes | None
-    source: InputFile
-    offset: int
-    size: int
+    # A pool's module alone would take longer to import than some of these archives to write.
+    threads = [Thread(target=work) for _ in range(count - 1)]
+    for thread in threads:
+        thread.start()
+    work()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
 
 
 def _write(out: OutputFile, members: Sequence[_Member]) -> None:
-    layout = plan_archive([NewMember(m.name, m.size, m.symbols) for m in members])
+    layout = plan_archive([new for new, _ in members])
     out.reserve(layout.size)
-    for before, member in zip(layout.before, members, strict=True):
-        out.write(before)
-        out.copy(member.source, member.offset, member.size)
+    contents = (content for _, content in members)
+    out.append(chain.from_iterable(zip(layout.before, contents, strict=True)))
     out.write(layout.end)
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Bytes of an input: `data`, which is at `offset` of `source`."""
-
-    source: InputFile
-    offset: int
-    data: memoryview
 
 
 class _Spool:
     """A file without a name for contents that are no range of the archive itself."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - see __exit__
-        descriptor = self._file.fileno()
-        self._out = OutputFile("temporary file", descriptor, seekable=True)
-        self.source = InputFile.from_descriptor("temporary file", descriptor)
+        import tempfile  # most archives need no spool
 
-    def add(self, entry: StoredEntry) -> _Piece:
-        """Copy an entry's content here; its bytes are in memory until they are not used."""
+        self._folder = tempfile.gettempdir()
+        try:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - see __exit__
+        except OSError as error:
+            raise FileError(self._folder, error) from error
+        descriptor = self._file.fileno()
+        self._out = OutputFile(self._folder, descriptor, seekable=True)
+        self._source = InputFile.from_descriptor(self._folder, descriptor)
+
+    def add(self, entry: StoredEntry) -> tuple[FileRange, memoryview]:
+        """Copy an entry's content here; give also its bytes, which are mapped."""
         offset = self._out.position
         entry.write_to(self._out)
-        data = os.pread(self._file.fileno(), self._out.position - offset, offset)
-        return _Piece(self.source, offset, memoryview(data))
+        self._out.finish()
+        size = self._out.position - offset
+        with InputFile.from_descriptor(self._folder, self._file.fileno()) as grown:
+            return FileRange(self._source, offset, size), grown.data[offset : offset + size]
 
     def __enter__(self) -> _Spool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.source.close()
+        self._source.close()
         self._file.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Service:
+    """What an entry's ID means for this run."""
+
+    targets: tuple[int, ...]
+    """Those that it serves, by their number."""
+    infix: str
+    """What stands in a DSA's member's name behind the stem of the HDA's member."""
+    extension: str | None
+    """Of the DSA's member; None: that of the HDA's member."""
 
 
 class _Walk:
@@ -153,19 +200,24 @@ class _Walk:
     def __init__(
         self,
         source: InputFile,
-        spool: _Spool,
+        stack: ExitStack,
         targets: Sequence[BundleEntryID],
         *,
         hip_openmp: bool,
         warn: Callable[[str], None] | None,
     ) -> None:
         self.source = source
-        self.spool = spool
+        self.stack = stack
         self.targets = targets
         self.hip_openmp = hip_openmp
         self.warn = warn
-        self.served: dict[str, list[int]] = {}
-        """By ID as stored: which targets an entry serves."""
+        self.services: dict[str, _Service] = {}
+        """By ID as stored; an archive's members have few different ones."""
+
+    @cached_property
+    def spool(self) -> _Spool:
+        """Where contents go that are no range of the archive; closed with the stack."""
+        return self.stack.enter_context(_Spool())
 
     def check_composition(self) -> None:
         """Refuse members that set a feature in one entry and leave it open in another."""
@@ -184,77 +236,111 @@ class _Walk:
         for member, bundle in self._bundles():
             if opened is not None:
                 opened(bundle)
+            stem, extension = _split(posixpath.basename(member.name))
             for entry in bundle.entries:
-                indexes = self._serves(entry.id)
-                if not indexes:
-                    continue
-                made = self._member(member, entry)
-                for index in indexes:
-                    collected[index].append(made)
+                service = self.services.get(entry.id) or self._serve(member, entry)
+                if service.targets:
+                    suffix = extension if service.extension is None else service.extension
+                    # The stem stands there twice, as LLVM has it.
+                    name = f"{stem}{service.infix}{stem}{suffix}".replace(":", "_")
+                    made = self._member(name, member, entry)
+                    for index in service.targets:
+                        collected[index].append(made)
         return collected
 
     def _bundles(self) -> Iterator[tuple[ArchiveMember, OpenedBundle]]:
         forgotten = 0
         for member in iter_members(self.source.data, path=self.source.path):
-            name = f"{self.source.path}({member.name})"
-            if member.path is None:
-                content = InputFile.from_data(name, member.content(self.source.data))
-            else:
-                content = InputFile(member.path)
-            yield member, open_bundle(content, "o", wanted=lambda _: True)
-            if member.path is not None:
-                content.close()
+            self._check_name(member)
+            with self._open(member) as content:
+                yield member, open_bundle(content, "o", wanted=lambda _: True)
             if member.offset + member.size - forgotten > _FORGET_AFTER:
                 forgotten = member.offset + member.size
                 self.source.forget()
 
-    def _serves(self, entry_id: str) -> list[int]:
-        if entry_id not in self.served:
-            if not has_all_fields(entry_id):
-                raise FormatError("Invalid bundle id read from code object")
-            parsed = BundleEntryID.read(entry_id)
-            self.served[entry_id] = [
-                index
-                for index, target in enumerate(self.targets)
-                if is_compatible(parsed, target, hip_openmp=self.hip_openmp)
-            ]
-        return self.served[entry_id]
+    def _check_name(self, member: ArchiveMember) -> None:
+        """Refuse names that no archiver gives, unless asked to: what can lead out of a folder."""
+        if member.path is None and (".." in member.name.split("/") or "\0" in member.name):
+            message = "expected a name without '..' and NUL; put the file in under a plain name"
+            raise self._error(member, message)
 
-    def _member(self, member: ArchiveMember, entry: StoredEntry) -> _Member:
-        piece = self._piece(member, entry)
-        name = _member_name(member.name, entry.id)
+    def _open(self, member: ArchiveMember) -> InputFile:
+        if member.path is None:
+            name = f"{self.source.path}({member.name})"
+            content = member.content(self.source.data)
+            return InputFile.from_data(name, _without_padding(content, name))
+        try:
+            status = member.path.stat()
+            own = Path(self.source.path).stat()
+        except OSError as error:
+            raise FileError(member.path, error) from error
+        if os.path.samestat(status, own):
+            raise self._error(member, "this thin archive has itself as a member; take it out")
+        if not stat.S_ISREG(status.st_mode):
+            raise self._error(member, f"'{member.path}' is no regular file, as members must be")
+        return InputFile(member.path)
+
+    def _error(self, member: ArchiveMember, message: str) -> FormatError:
+        return FormatError(
+            message,
+            path=self.source.path,
+            offset=member.header_offset,
+            field=f"member {member.name!r}",
+        )
+
+    def _serve(self, member: ArchiveMember, entry: StoredEntry) -> _Service:
+        if not has_all_fields(entry.id):
+            message = f"expected <kind>-<triple>[-<target ID>] as an entry's ID, found {entry.id!r}"
+            raise self._error(member, message)
+        parsed = BundleEntryID.read(entry.id)
+        targets = tuple(
+            index
+            for index, target in enumerate(self.targets)
+            if is_compatible(parsed, target, hip_openmp=self.hip_openmp)
+        )
+        extension = None
+        if parsed.target_id.partition(":")[0] in BUNDLER_NAMES:
+            extension = ".bc" if "gfx" in parsed.target_id else extension
+            extension = ".cubin" if "sm_" in parsed.target_id else extension
+        service = self.services[entry.id] = _Service(targets, f"-{entry.id}", extension)
+        return service
+
+    def _member(self, name: str, member: ArchiveMember, entry: StoredEntry) -> _Member:
+        """Check a name for a DSA's member, and find its content and symbols."""
         if "/" in name or "\0" in name or "\n" in name:
-            raise FormatError(
-                f"expected a plain name for a member, found {name!r}",
-                path=self.source.path,
-                offset=member.header_offset,
-            )
+            message = f"has an entry for which a member with the name {name!r} would be made"
+            raise self._error(member, message)
+        content, data = self._content(member, entry)
 
         def warn(reason: str) -> None:
             if self.warn is not None:
                 self.warn(f"'{name}': {reason}")
 
-        path = f"{self.source.path}({member.name})"
-        symbols = member_symbols(piece.data, path=path, offset=entry.offset, warn=warn)
-        return _Member(name, symbols, piece.source, piece.offset, len(piece.data))
+        symbols = member_symbols(data, path=entry.source.path, offset=entry.offset, warn=warn)
+        return NewMember(name, content.size, symbols), content
 
-    def _piece(self, member: ArchiveMember, entry: StoredEntry) -> _Piece:
+    def _content(self, member: ArchiveMember, entry: StoredEntry) -> tuple[FileRange, memoryview]:
         """Find an entry's content in the archive; what is not there goes to the spool."""
-        stored = member.path is None and not entry.is_host_object and not entry.is_decompressed
-        if not stored:
+        if member.path is not None or entry.is_host_object or entry.is_decompressed:
             return self.spool.add(entry)
-        data = entry.source.data[entry.offset : entry.offset + entry.size]
-        return _Piece(self.source, member.offset + entry.offset, data)
+        content = FileRange(self.source, member.offset + entry.offset, entry.size)
+        return content, entry.source.data[entry.offset : entry.offset + entry.size]
 
 
-def _member_name(member: str, entry_id: str) -> str:
-    """Name a DSA's member, as LLVM does: the stem twice, with the entry's ID between."""
-    stem, extension = _split(posixpath.basename(member))
-    target_id = BundleEntryID.read(entry_id).target_id
-    if target_id.partition(":")[0] in BUNDLER_NAMES:
-        extension = ".bc" if "gfx" in target_id else extension
-        extension = ".cubin" if "sm_" in target_id else extension
-    return f"{stem}-{entry_id}{stem}{extension}".replace(":", "_")
+def _without_padding(content: memoryview, path: str) -> memoryview:
+    """Take off the line ends that Darwin's archivers add, up to a multiple of 8 bytes.
+
+    Only a compressed bundle must end where it says; version 1 says nothing.
+    """
+    compressed = content[: len(_COMPRESSED)] == _COMPRESSED and len(content) >= _DARWIN_ALIGNMENT
+    if not compressed or content[-1:] != _PADDING:
+        return content
+    from offload_tool.formats.compressed_bundle import read_compressed_header
+
+    size = read_compressed_header(content, path=path).total_size or len(content)
+    rest = bytes(content[size : size + _DARWIN_ALIGNMENT])
+    is_padding = len(rest) < _DARWIN_ALIGNMENT and not rest.strip(_PADDING)
+    return content[:size] if is_padding else content
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -1,8 +1,8 @@
 """The actions of the tool's nodes.
 
 SCons puts the bytecode of an action function into the signatures of all its targets.
-The functions in `ACTIONS` are therefore one line each and stay as they are; what matters
-to the result is in the specs named by their ``varlist``, and the work is done below.
+The functions in the first part are therefore one line each and stay as they are; what
+matters to the result is in the spec (``_OFFLOAD_SPEC``), and the work is done below.
 """
 
 from __future__ import annotations
@@ -14,61 +14,121 @@ from typing import TYPE_CHECKING, Any
 import SCons.Action
 import SCons.Errors
 
-from offload_tool.compiler.check import check_code_object, check_host_object
+from offload_tool.compiler.check import check_code_object, check_cubin
+from offload_tool.compiler.passes import CompilePass
 from offload_tool.errors import OffloadError
 from offload_tool.formats.entry_id import BundleEntryID
-from offload_tool.formats.target_id import TargetID
-from offload_tool.operations.bundling import Compression, bundle_files
-from offload_tool.operations.embedding import embed_bundle
-from offload_tool.operations.unbundling import unbundle_file
 from offload_tool.scons.dependencies import record_dependencies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["BUNDLE", "DEVICE", "EMBED", "HOST", "MERGE", "UNBUNDLE"]
+__all__ = [
+    "ARCHIVE",
+    "BUNDLE",
+    "DEVICE",
+    "DEVICE_ARCHIVE",
+    "EMBED",
+    "EMBED_CUDA",
+    "EMBED_PACKAGE",
+    "EXTRACT",
+    "FATBIN",
+    "HOST",
+    "HOST_FROM_IR",
+    "LINK",
+    "MERGE",
+    "PACKAGE",
+    "PTXAS",
+    "UNBUNDLE",
+    "WRAP",
+]
 
 
-def offload_check_device(target: Any, source: Any, env: Any) -> int:
-    return _run(_finish_device, target, source, env)
+def offload_check(target: Any, source: Any, env: Any) -> int:
+    return _run(_finish_compile, target, source, env)
 
 
-def offload_check_host(target: Any, source: Any, env: Any) -> int:
-    return _run(_finish_host, target, source, env)
+def offload_check_link(target: Any, source: Any, env: Any) -> int:
+    return _run(_finish_link, target, source, env)
+
+
+def offload_check_cubin(target: Any, source: Any, env: Any) -> int:
+    return _run(_finish_cubin, target, source, env)
+
+
+def offload_archive(target: Any, source: Any, env: Any) -> int:
+    return _run(_archive, target, source, env)
 
 
 def offload_bundle(target: Any, source: Any, env: Any) -> int:
     return _run(_bundle, target, source, env)
 
 
-def offload_unbundle(target: Any, source: Any, env: Any) -> int:
-    return _run(_unbundle, target, source, env)
+def offload_device_archive(target: Any, source: Any, env: Any) -> int:
+    return _run(_device_archive, target, source, env)
 
 
 def offload_embed(target: Any, source: Any, env: Any) -> int:
     return _run(_embed, target, source, env)
 
 
-DEVICE = SCons.Action.Action(
-    [
-        SCons.Action.Action("$OFFLOADDEVICECOM", "$OFFLOADDEVICECOMSTR"),
-        SCons.Action.Action(offload_check_device, cmdstr=None),
-    ]
-)
-HOST = SCons.Action.Action(
-    [
-        SCons.Action.Action("$OFFLOADHOSTCOM", "$OFFLOADHOSTCOMSTR"),
-        SCons.Action.Action(offload_check_host, cmdstr=None),
-    ]
-)
-MERGE = SCons.Action.Action("$OFFLOADMERGECOM", "$OFFLOADMERGECOMSTR")
-BUNDLE = SCons.Action.Action(
-    offload_bundle, "$OFFLOADBUNDLECOMSTR", varlist=["_OFFLOAD_BUNDLE_SPEC"]
-)
-UNBUNDLE = SCons.Action.Action(
-    offload_unbundle, "$OFFLOADUNBUNDLECOMSTR", varlist=["_OFFLOAD_UNBUNDLE_SPEC"]
-)
-EMBED = SCons.Action.Action(offload_embed, "$OFFLOADEMBEDCOMSTR", varlist=["_OFFLOAD_EMBED_SPEC"])
+def offload_embed_cuda(target: Any, source: Any, env: Any) -> int:
+    return _run(_embed_cuda, target, source, env)
+
+
+def offload_embed_package(target: Any, source: Any, env: Any) -> int:
+    return _run(_embed_package, target, source, env)
+
+
+def offload_extract(target: Any, source: Any, env: Any) -> int:
+    return _run(_extract, target, source, env)
+
+
+def offload_fatbin(target: Any, source: Any, env: Any) -> int:
+    return _run(_fatbin, target, source, env)
+
+
+def offload_package(target: Any, source: Any, env: Any) -> int:
+    return _run(_package, target, source, env)
+
+
+def offload_unbundle(target: Any, source: Any, env: Any) -> int:
+    return _run(_unbundle, target, source, env)
+
+
+def offload_wrap(target: Any, source: Any, env: Any) -> int:
+    return _run(_wrap, target, source, env)
+
+
+def _command(name: str, check: Any = None) -> Any:
+    """Give the action of a command line, and of the check of what it wrote."""
+    command = SCons.Action.Action(f"$OFFLOAD{name}COM", f"$OFFLOAD{name}COMSTR")
+    if check is None:
+        return command
+    return SCons.Action.Action([command, SCons.Action.Action(check, cmdstr=None)])
+
+
+def _function(function: Any, name: str) -> Any:
+    return SCons.Action.Action(function, f"$OFFLOAD{name}COMSTR", varlist=["_OFFLOAD_SPEC"])
+
+
+DEVICE = _command("DEVICE", offload_check)
+HOST = _command("HOST", offload_check)
+HOST_FROM_IR = _command("HOSTIR")
+LINK = _command("LINK", offload_check_link)
+MERGE = _command("MERGE")
+PTXAS = _command("PTXAS", offload_check_cubin)
+ARCHIVE = _function(offload_archive, "ARCHIVE")
+BUNDLE = _function(offload_bundle, "BUNDLE")
+DEVICE_ARCHIVE = _function(offload_device_archive, "DEVICEARCHIVE")
+EMBED = _function(offload_embed, "EMBED")
+EMBED_CUDA = _function(offload_embed_cuda, "EMBED")
+EMBED_PACKAGE = _function(offload_embed_package, "EMBED")
+EXTRACT = _function(offload_extract, "EXTRACT")
+FATBIN = _function(offload_fatbin, "FATBIN")
+PACKAGE = _function(offload_package, "PACKAGE")
+UNBUNDLE = _function(offload_unbundle, "UNBUNDLE")
+WRAP = _function(offload_wrap, "WRAP")
 
 
 def _run(work: Callable[[Any, Any, Any], None], target: Any, source: Any, env: Any) -> int:
@@ -81,33 +141,125 @@ def _run(work: Callable[[Any, Any, Any], None], target: Any, source: Any, env: A
     return 0
 
 
-def _finish_device(target: Any, source: Any, env: Any) -> None:
-    target_id = TargetID.parse(env["_OFFLOAD_TARGET_ID"], allow_unknown=True)
-    check_code_object(str(target[0]), target_id, env["_OFFLOAD_CUID"])
+def _spec(env: Any) -> Any:
+    return json.loads(env["_OFFLOAD_SPEC"])
+
+
+# The operations are imported where they are used: a build of one language needs few of them.
+
+
+def _finish_compile(target: Any, source: Any, env: Any) -> None:
+    job = CompilePass.from_text(env["_OFFLOAD_PASS"])
+    job.check(str(target[0]), str(source[1]) if job.needs_host_ir else None)
     record_dependencies(target[0], source[0], env)
 
 
-def _finish_host(target: Any, source: Any, env: Any) -> None:
-    check_host_object(str(target[0]), env["_OFFLOAD_CUID"])
-    record_dependencies(target[0], source[0], env)
+def _finish_link(target: Any, source: Any, env: Any) -> None:  # noqa: ARG001 - one form for all
+    device = target[0].attributes.offload_device
+    if device.target_id is not None:
+        check_code_object(str(target[0]), device.target_id, None)
+
+
+def _finish_cubin(target: Any, source: Any, env: Any) -> None:  # noqa: ARG001
+    check_cubin(str(target[0]))
+
+
+def _archive(target: Any, source: Any, env: Any) -> None:  # noqa: ARG001
+    from offload_tool.operations.archiving import create_archive
+
+    create_archive(str(target[0]), [(node.name, str(node)) for node in source])
 
 
 def _bundle(target: Any, source: Any, env: Any) -> None:
-    spec = json.loads(env["_OFFLOAD_BUNDLE_SPEC"])
+    from offload_tool.operations.bundling import Compression, bundle_files
+
+    spec = _spec(env)
     items = [
         (BundleEntryID.read(entry), None if index is None else str(source[index]))
         for entry, index in spec["entries"]
     ]
     method, level = spec["compression"]
     compression = Compression(method, level) if method else None
-    bundle_files(str(target[0]), items, alignment=spec["alignment"], compression=compression)
+    bundle_files(
+        str(target[0]),
+        items,
+        file_type=spec["file_type"],
+        alignment=spec["alignment"],
+        compression=compression,
+    )
 
 
-def _unbundle(target: Any, source: Any, env: Any) -> None:
-    spec = json.loads(env["_OFFLOAD_UNBUNDLE_SPEC"])
-    unbundle_file(str(source[0]), {BundleEntryID.parse(spec["entry"]): str(target[0])})
+def _device_archive(target: Any, source: Any, env: Any) -> None:
+    from offload_tool.operations.unarchiving import unbundle_archive
+
+    entry = BundleEntryID.parse(_spec(env)["entry"])
+    unbundle_archive(str(source[0]), {entry: str(target[0])}, keep_equal=True)
 
 
 def _embed(target: Any, source: Any, env: Any) -> None:
-    spec = json.loads(env["_OFFLOAD_EMBED_SPEC"])
-    embed_bundle(str(target[0]), str(source[0]), cuid=spec["cuid"], host_triple=spec["host_triple"])
+    from offload_tool.operations.embedding import embed_bundle
+
+    spec = _spec(env)
+    embed_bundle(
+        str(target[0]),
+        str(source[0]),
+        host_triple=spec["host_triple"],
+        cuid=spec["cuid"],
+        host_files=[str(node) for node in source[1:]],
+        must_be_wanted=False,  # a library may have functions for device code alone
+    )
+
+
+def _embed_cuda(target: Any, source: Any, env: Any) -> None:  # noqa: ARG001
+    from offload_tool.operations.embedding import embed_cuda_fatbin
+
+    # A source may have functions for device code alone.
+    embed_cuda_fatbin(str(target[0]), str(source[0]), str(source[1]), must_be_wanted=False)
+
+
+def _embed_package(target: Any, source: Any, env: Any) -> None:  # noqa: ARG001
+    from offload_tool.operations.embedding import embed_offload_binary
+
+    embed_offload_binary(str(target[0]), str(source[0]), str(source[1]))
+
+
+def _extract(target: Any, source: Any, env: Any) -> None:
+    from offload_tool.operations.packaging import ImageFilter, extract_images
+
+    spec = _spec(env)
+    wanted = ImageFilter(strings=spec["strings"], kind=spec["kind"], output=str(target[0]))
+    written = extract_images(str(source[0]), [wanted])
+    if not written:
+        text = ", ".join(f"{key} {value}" for key, value in spec["strings"].items())
+        raise OffloadError(f"'{source[0]}': no image of {spec['kind']} with {text}")
+
+
+def _fatbin(target: Any, source: Any, env: Any) -> None:
+    from offload_tool.operations.embedding import write_cuda_fatbin
+
+    processors = _spec(env)["processors"]
+    write_cuda_fatbin(str(target[0]), list(zip(processors, map(str, source), strict=True)))
+
+
+def _package(target: Any, source: Any, env: Any) -> None:
+    from offload_tool.operations.packaging import PackagedImage, package_images
+
+    images = []
+    for node, values in zip(source, _spec(env)["images"], strict=True):
+        strings = {key: values[key] for key in ("triple", "arch") if values[key]}
+        images.append(PackagedImage(str(node), strings, values["kind"]))
+    package_images(str(target[0]), images)
+
+
+def _unbundle(target: Any, source: Any, env: Any) -> None:
+    from offload_tool.operations.unbundling import unbundle_file
+
+    unbundle_file(str(source[0]), {BundleEntryID.parse(_spec(env)["entry"]): str(target[0])})
+
+
+def _wrap(target: Any, source: Any, env: Any) -> None:
+    from offload_tool.operations.wrapping import wrap_images
+
+    spec = _spec(env)
+    images = [str(node) for node in source]
+    wrap_images(str(target[0]), images, kind=spec["kind"], triple=spec["triple"])

@@ -1,54 +1,57 @@
-"""The builders: they declare one node per job and return ordinary SCons nodes.
+"""The builders: methods of a construction environment that return ordinary SCons nodes.
 
-For one HIP source and two target IDs::
-
-    saxpy.hip --+-- saxpy.gfx906.co ---+
-                |                      +-- saxpy.hipfb -- saxpy.fatbin.o --+
-                +-- saxpy.gfx90a.co ---+                                   +-- program
-                |                                                          |
-                +-- saxpy.host.o ------------------------------------------+
-
-Each arrow is one action with one output. The host object is joined with the device
-images at the very end, so neither side waits for, or is rebuilt because of, the other.
+What each node is made of and by which action is declared in `compiling` (compiler passes),
+`images` (what becomes of device code) and `archives` (device libraries).
 """
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import SCons.Builder
 import SCons.Errors
+import SCons.Node
 import SCons.Util
 
-from offload_tool.compiler import hip
+from offload_tool.compiler import openmp
+from offload_tool.compiler.device import Device, parse_device
+from offload_tool.compiler.passes import C_SUFFIXES
 from offload_tool.errors import OffloadError, UsageError
-from offload_tool.formats.entry_id import BundleEntryID, check_composition
+from offload_tool.formats.target_id import TargetID
 from offload_tool.scons import actions, settings
-from offload_tool.scons.dependencies import DEPENDENCY_SCANNER, depfile_of
+from offload_tool.scons.archives import archive_node, device_archive_nodes
+from offload_tool.scons.compile_commands import database_node
+from offload_tool.scons.compiling import device_nodes, host_node
+from offload_tool.scons.images import (
+    GivenCode,
+    bundle_node,
+    linkable_nodes,
+    object_node,
+    package_node,
+    wrap_node,
+)
+from offload_tool.scons.nodes import (
+    Unit,
+    given_ids,
+    identified,
+    is_plain_source,
+    kind_of,
+    named,
+    placed,
+    source_nodes,
+    units,
+)
+from offload_tool.scons.records import record_pass
+from offload_tool.scons.summary import offload_progress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from offload_tool.formats.target_id import TargetID
+    from offload_tool.formats.entry_id import BundleEntryID
 
 __all__ = ["add_builders"]
 
-# The fat binary's host entry is empty and always has this name, as the driver writes it.
-_EMPTY_HOST_ENTRY = BundleEntryID.parse("host-x86_64-unknown-linux-gnu-")
-_HIP_SUFFIXES = (".hip",)
-_CUDA_SUFFIXES = (".cu",)
-_CXX_SUFFIXES = (".cc", ".cpp", ".cxx", ".c++", ".C", ".CPP")
-_C_SUFFIXES = (".c", ".s", ".S")
-
-_DEVICE = SCons.Builder.Builder(action=actions.DEVICE, target_scanner=DEPENDENCY_SCANNER)
-_HOST = SCons.Builder.Builder(action=actions.HOST, target_scanner=DEPENDENCY_SCANNER)
-_BUNDLE = SCons.Builder.Builder(action=actions.BUNDLE)
+_EXTRACT = SCons.Builder.Builder(action=actions.EXTRACT)
 _UNBUNDLE = SCons.Builder.Builder(action=actions.UNBUNDLE)
-_EMBED = SCons.Builder.Builder(action=actions.EMBED)
-_MERGE = SCons.Builder.Builder(action=actions.MERGE)
 
 
 def add_builders(env: Any) -> None:
@@ -58,43 +61,65 @@ def add_builders(env: Any) -> None:
         ("OffloadHostObject", offload_host_object),
         ("OffloadBundle", offload_bundle),
         ("OffloadUnbundle", offload_unbundle),
+        ("OffloadArchive", offload_archive),
+        ("OffloadDeviceArchive", offload_device_archive),
+        ("OffloadPackage", offload_package),
+        ("OffloadExtract", offload_extract),
+        ("OffloadWrapper", offload_wrapper),
         ("OffloadObject", offload_object),
+        ("OffloadStaticLibrary", offload_static_library),
+        ("OffloadSharedLibrary", offload_shared_library),
         ("OffloadProgram", offload_program),
+        ("OffloadCompilationDatabase", offload_compilation_database),
     ):
         env.AddMethod(_as_builder(method), name)
+    env.AddMethod(_as_users_see_it(offload_device_runtime), "OffloadDeviceRuntime")
+    env.AddMethod(_as_users_see_it(offload_host_runtime), "OffloadHostRuntime")
+    env.AddMethod(offload_progress, "OffloadProgress")
 
 
 def _as_builder(method: Any) -> Any:
     """Call `method` as SCons calls builders: (env, source), or (env, target, source)."""
 
     def builder(env: Any, target: Any = None, source: Any = None, **overrides: Any) -> Any:
-        if source is None:
+        if source is None and method is not offload_compilation_database:
             target, source = None, target
+        if source is None and method is not offload_compilation_database:
+            raise UsageError("no source given")
+        local = env.Override(overrides) if overrides else env
+        settings.check_names(local.Dictionary())
+        return SCons.Node.NodeList(method(local, _one_name(local, target), source))
+
+    builder.__doc__ = method.__doc__
+    return _as_users_see_it(builder)
+
+
+def _as_users_see_it(method: Any) -> Any:
+    """Turn an error into SCons's, which is shown with the line of the SConscript."""
+
+    def call(*arguments: Any, **overrides: Any) -> Any:
         try:
-            if source is None:
-                raise UsageError("no source given")
-            local = env.Override(overrides) if overrides else env
-            return SCons.Node.NodeList(method(local, _one_name(local, target), source))
+            return method(*arguments, **overrides)
         except OffloadError as error:
             raise SCons.Errors.UserError(str(error)) from None
 
     # SCons shows the deepest line that is not in its own files as the user's mistake.
     # With this function counted as SCons's, that is the line of the SConscript.
     place = str(PurePath(SCons.Errors.__file__).with_name("offload.py"))
-    builder.__code__ = builder.__code__.replace(co_filename=place)
-    builder.__doc__ = method.__doc__
-    return builder
+    call.__code__ = call.__code__.replace(co_filename=place)
+    call.__doc__ = method.__doc__
+    return call
 
 
 def offload_device_object(env: Any, target: str | None, source: Any) -> list[Any]:
-    """Give one node per source and target ID: that target's code object."""
-    return [node for unit in _units(env, target, source) for node in _device_nodes(env, unit)]
+    """Give one node per source and target ID: that target's code object, bitcode or PTX."""
+    return [node for unit in units(env, target, source) for node in device_nodes(env, unit)]
 
 
 def offload_host_object(env: Any, target: str | None, source: Any) -> list[Any]:
     """Give the host object of each source; it does not depend on any device image."""
-    named = env.File(target) if target and PurePath(target).suffix else None
-    return [_host_node(env, unit, named) for unit in _units(env, target, source)]
+    name = env.File(target) if target and PurePath(target).suffix else None
+    return [host_node(env, unit, name) for unit in units(env, target, source)]
 
 
 def offload_bundle(env: Any, target: str | None, source: Any) -> list[Any]:
@@ -103,8 +128,8 @@ def offload_bundle(env: Any, target: str | None, source: Any) -> list[Any]:
     A source stands for its code objects, one per target ID. Nodes of this tool carry
     their bundle entry ID; for other files, ``OFFLOAD_TARGETS`` gives the IDs in order.
     """
-    nodes = _source_nodes(env, source)
-    sources = [node for node in nodes if _is_offload_source(env, node)]
+    nodes = source_nodes(env, source)
+    sources = [node for node in nodes if kind_of(env, node)]
     if len(sources) > 1:
         names = ", ".join(map(str, sources))
         raise UsageError(
@@ -114,16 +139,18 @@ def offload_bundle(env: Any, target: str | None, source: Any) -> list[Any]:
     if not sources:
         if target is None:
             raise UsageError("OffloadBundle of nodes or files needs a target name")
-        return [_bundle_node(env, _named(env, target, "$OFFLOADBUNDLESUFFIX"), nodes)]
-    unit = _unit(env, sources[0], target)
-    compiled = _device_nodes(env, unit)
+        return [bundle_node(env, named(env, target, "$OFFLOADBUNDLESUFFIX"), nodes)]
+    unit = units(env, target, sources)[0]
+    if unit.kind == "cuda":
+        raise UsageError(f"'{unit.source}': bundles hold HIP and OpenMP code; use OffloadPackage")
+    compiled = device_nodes(env, unit)
     if env["OFFLOAD_BUNDLE_HOST"]:
-        compiled.insert(0, _host_node(env, unit))
+        compiled.insert(0, host_node(env, unit))
     parts = [part for node in nodes for part in (compiled if node in sources else [node])]
     bundle = unit.file(env, "$OFFLOADBUNDLESUFFIX")
     if target:
-        bundle = _named(env, target, "$OFFLOADBUNDLESUFFIX")
-    return [_bundle_node(env, bundle, parts)]
+        bundle = named(env, target, "$OFFLOADBUNDLESUFFIX")
+    return [bundle_node(env, bundle, parts)]
 
 
 def offload_unbundle(env: Any, target: str | None, source: Any) -> list[Any]:
@@ -132,235 +159,283 @@ def offload_unbundle(env: Any, target: str | None, source: Any) -> list[Any]:
     The files are called ``<name>.<target ID>.co``, or ``<name>.<offload kind>`` for entries
     without a target ID.
     """
-    bundles = _source_nodes(env, source)
-    if len(bundles) != 1:
-        raise UsageError(f"OffloadUnbundle takes one bundle, not {len(bundles)}")
-    ids = _given_ids(env) or [_device_entry_id(t) for t in settings.hip_target_ids(env)]
-    stem = bundles[0].dir.File(SCons.Util.splitext(bundles[0].name)[0])
-    if target is not None:
-        stem = env.File(target)
+    bundle = _one_source(env, source, "OffloadUnbundle takes one bundle")
+    ids = given_ids(env) or [device.entry_id("hip") for device in settings.devices(env, "hip")]
+    stem = _stem(env, target, bundle)
     nodes = []
-    for entry_id in ids:
-        name = entry_id.target_id.replace(":", "_") or entry_id.kind
+    for entry in ids:
+        name = entry.target_id.replace(":", "_") or entry.kind
         file = stem.dir.File(f"{stem.name}.{name}{env.subst('$OFFLOADDEVICESUFFIX')}")
-        spec = settings.spec(entry=str(entry_id))
-        nodes += _UNBUNDLE(env, file, bundles, _OFFLOAD_UNBUNDLE_SPEC=spec)
-        file.attributes.offload_entry_id = entry_id
+        nodes += _UNBUNDLE(env, file, bundle, _OFFLOAD_SPEC=settings.spec(entry=str(entry)))
+        file.attributes.offload_entry_id = entry
     return nodes
+
+
+def offload_archive(env: Any, target: str | None, source: Any) -> list[Any]:
+    """Give the heterogeneous device archive (HDA) of HIP sources, or of bundles.
+
+    Each member is an object bundle: a host object, and relocatable device code of each
+    target ID. A host linker takes the archive as any static library.
+    """
+    members = []
+    relocatable = env.Override({"OFFLOAD_RDC": True})
+    for node in source_nodes(env, source):
+        if kind_of(env, node):
+            unit = units(relocatable, None, node)[0]
+            members.append(object_node(relocatable, unit, unit.file(env, "$OBJSUFFIX")))
+        else:
+            members.append(node)
+    if target is None:
+        raise UsageError("OffloadArchive needs a target name")
+    archive = archive_node(env, _library_file(env, target), members)
+    archive.attributes.offload_archive = True
+    return [archive]
+
+
+def offload_device_archive(env: Any, target: str | None, source: Any) -> list[Any]:
+    """Give one device-specific archive (DSA) per target ID of a heterogeneous one.
+
+    The files are called ``<name>.<target ID>.a``.
+    """
+    library = _one_source(env, source, "OffloadDeviceArchive takes one archive")
+    return device_archive_nodes(env, library, _stem(env, target, library))
+
+
+def offload_package(env: Any, target: str | None, source: Any) -> list[Any]:
+    """Give the offload binary of one offload source, or of nodes of this tool.
+
+    A source stands for its device code, one image per target ID. For files that are no
+    nodes of this tool, ``OFFLOAD_TARGETS`` gives a bundle entry ID for each.
+    """
+    nodes = source_nodes(env, source)
+    images: list[Any] = []
+    for node in nodes:
+        if kind_of(env, node):
+            images += device_nodes(env, units(env, None, node)[0])
+        else:
+            images.append(node)
+    _label_given(env, [node for node in images if not hasattr(node.attributes, "offload_device")])
+    name = target or str(nodes[0].dir.File(SCons.Util.splitext(nodes[0].name)[0]))
+    return [package_node(env, named(env, name, "$OFFLOADPACKAGESUFFIX"), images)]
+
+
+def offload_extract(env: Any, target: str | None, source: Any) -> list[Any]:
+    """Give one node per image of an offload binary, for ``OFFLOAD_ARCH`` or ``OFFLOAD_TARGETS``.
+
+    The package may be inside of an object, a program, an archive or bitcode. The files are
+    called ``<name>.<target ID>.co``.
+    """
+    package = _one_source(env, source, "OffloadExtract takes one file")
+    kind = env.subst("$OFFLOAD_KIND").lower() or "hip"
+    wanted = [(entry.kind, _device_of(entry)) for entry in given_ids(env)]
+    wanted = wanted or [(kind, device) for device in settings.devices(env, kind)]
+    stem = _stem(env, target, package)
+    nodes = []
+    for kind, device in wanted:
+        file = stem.dir.File(f"{stem.name}.{device.filename}{env.subst('$OFFLOADDEVICESUFFIX')}")
+        strings = {"triple": device.triple.rstrip("-"), "arch": str(device.target_id or "")}
+        spec = settings.spec(kind=kind, strings=strings)
+        nodes += _EXTRACT(env, file, package, _OFFLOAD_SPEC=spec)
+    return nodes
+
+
+def offload_wrapper(env: Any, target: str | None, source: Any) -> list[Any]:
+    """Give the module that registers device images in a host program: ``.o``, or ``.bc``.
+
+    OpenMP (``OFFLOAD_KIND="openmp"``) takes images or offload binaries of one each, HIP one
+    bundle, CUDA one fat binary.
+    """
+    images = source_nodes(env, source)
+    if target is None:
+        raise UsageError("OffloadWrapper needs a target name, ending in .o or .bc")
+    kind = env.subst("$OFFLOAD_KIND").lower() or "hip"
+    return [wrap_node(env, named(env, target, "$OBJSUFFIX"), images, kind)]
 
 
 def offload_object(env: Any, target: str | None, source: Any) -> list[Any]:
-    """Give one linkable object per source: host code with all device images in it."""
-    variables = settings.toolchain_variables(env)
+    """Give one linkable object per source: host code with all device images in it.
+
+    With ``OFFLOAD_RDC``, and of OpenMP sources, it holds device code that is yet to be
+    linked: give it to OffloadProgram, or to clang.
+    """
     nodes = []
-    for unit in _units(env, target, source, own_cuid=True):
-        merged = unit.file(env, "$OBJSUFFIX")
+    for unit in units(env, target, source, own_cuid=True):
+        node = unit.file(env, "$OBJSUFFIX")
         if target:
-            merged = _named(env, target, "$OBJSUFFIX")
-        nodes += _identified(env, _MERGE(env, merged, _linkable_nodes(env, unit), **variables))
+            node = named(env, target, "$OBJSUFFIX")
+        nodes.append(object_node(env, unit, node))
     return nodes
 
 
-def offload_program(env: Any, target: str | None, source: Any) -> list[Any]:
-    """Give a program of offload sources, C and C++ sources, objects and libraries."""
-    if "Program" not in env["BUILDERS"]:
-        raise UsageError(
-            "OffloadProgram needs SCons's linker tool: Environment(tools=['default', 'offload'])"
-        )
-    found = settings.toolchain(env)
-    variables = settings.toolchain_variables(env)
-    nodes = _source_nodes(env, source)
-    objects = []
-    for node in nodes:
-        if _is_offload_source(env, node):
-            objects += _linkable_nodes(env, _unit(env, node, None))
-        elif node.get_suffix() in _C_SUFFIXES + _CXX_SUFFIXES:
-            commands = {"CC": _placed(found.cc), "CXX": _placed(found.cxx)}
-            objects += _identified(env, env.Object(node, **commands, **variables))
-        else:
-            objects.append(node)
-    name = target or nodes[0].dir.File(SCons.Util.splitext(nodes[0].name)[0])
-    program = env.Program(name, objects, LINK=_placed(found.cxx), **variables)
-    return _identified(env, program)
+def offload_static_library(env: Any, target: str | None, source: Any) -> list[Any]:
+    """Give a static library of offload sources, C and C++ sources, and objects.
 
-
-@dataclass(frozen=True)
-class _Unit:
-    """One offload source and what all nodes made of it share."""
-
-    source: Any
-    folder: Any
-    """Where its outputs go, an SCons Dir."""
-    name: str
-    """The beginning of its outputs' file names."""
-    cuid: str
-
-    def file(self, env: Any, suffix: str) -> Any:
-        """Give the node of the output with this suffix, in which variables are replaced."""
-        return self.folder.File(f"{self.name}{env.subst(suffix)}")
-
-
-def _units(env: Any, target: str | None, source: Any, *, own_cuid: bool = False) -> list[_Unit]:
-    nodes = _source_nodes(env, source)
-    if target is not None and len(nodes) > 1:
-        raise UsageError(f"one target name ('{target}') cannot serve {len(nodes)} sources")
-    for node in nodes:
-        if not _is_offload_source(env, node):
-            raise UsageError(
-                f"'{node}': expected a HIP source ({', '.join(_HIP_SUFFIXES)}); "
-                "set OFFLOAD_KIND='hip' for one with another suffix"
-            )
-    return [_unit(env, node, target, own_cuid=own_cuid) for node in nodes]
-
-
-def _unit(env: Any, source: Any, target: str | None, *, own_cuid: bool = False) -> _Unit:
-    """Name a source's outputs after `target`, or else after the source.
-
-    All passes of a source have one CUID, derived from its path. With `own_cuid`, the
-    outputs' name is part of it where it is not the source's: one source can then be
-    compiled twice, with other flags, for the same program.
+    With ``OFFLOAD_RDC`` it is a heterogeneous device archive: see OffloadArchive.
     """
-    folder, name = source.dir, SCons.Util.splitext(source.name)[0]
-    extra = ""
-    if target is not None:
-        head, tail = os.path.split(target)
-        given = (env.Dir(head or "."), SCons.Util.splitext(tail)[0])
-        if own_cuid and given != (folder, name):
-            extra = f"{given[0].get_internal_path()}/{given[1]}"
-        folder, name = given
-    cuid = env.subst("$OFFLOAD_CUID") or hip.derive_cuid(source.get_internal_path(), extra)
-    return _Unit(source, folder, name, cuid)
+    if target is None:
+        raise UsageError("OffloadStaticLibrary needs a target name")
+    members = []
+    for node in source_nodes(env, source):
+        if kind_of(env, node):
+            unit = units(env, None, node)[0]
+            members.append(object_node(env, unit, unit.file(env, "$OBJSUFFIX")))
+        else:
+            members += _plain_objects(env, node, shared=False)
+    archive = archive_node(env, _library_file(env, target), members)
+    archive.attributes.offload_archive = bool(env["OFFLOAD_RDC"])
+    return [archive]
 
 
-def _device_nodes(env: Any, unit: _Unit) -> list[Any]:
-    return [_device_node(env, unit, target_id) for target_id in settings.hip_target_ids(env)]
+def offload_shared_library(env: Any, target: str | None, source: Any) -> list[Any]:
+    """Give a shared library; its sources are as of OffloadProgram."""
+    return _link(env, target, source, shared=True)
 
 
-def _device_node(env: Any, unit: _Unit, target_id: TargetID) -> Any:
-    node = unit.file(env, f".{target_id.filename}$OFFLOADDEVICESUFFIX")
-    _compile(
-        *(env, _DEVICE, node, unit, hip.device_flags(target_id, unit.cuid)),
-        _OFFLOAD_TARGET_ID=str(target_id),
-        _OFFLOAD_ARCH_FLAGS=settings.arch_flags(env, target_id),
-    )
-    node.attributes.offload_entry_id = _device_entry_id(target_id)
-    for alias in dict.fromkeys((str(target_id), target_id.processor)):
-        env.Alias(alias, node)
-    return node
+def offload_program(env: Any, target: str | None, source: Any) -> list[Any]:
+    """Give a program of offload sources, C and C++ sources, objects and libraries.
+
+    Heterogeneous device archives among the sources, or in ``OFFLOAD_LIBS``, take part in
+    both links: their device code in each target's, their host code in the program's.
+    Device-specific archives, and bitcode, take part in the link of their target.
+    """
+    return _link(env, target, source, shared=False)
 
 
-def _device_entry_id(target_id: TargetID) -> BundleEntryID:
-    # The driver writes hipv4 for AMD GPUs and plain hip for SPIR-V.
-    kind = "hipv4" if target_id.triple.startswith("amdgcn") else "hip"
-    return BundleEntryID(kind, target_id.triple, str(target_id))
+def offload_compilation_database(env: Any, target: str | None, source: Any) -> list[Any]:  # noqa: ARG001
+    """Give ``compile_commands.json``: one entry per source and target, the host's first."""
+    return [database_node(env, target)]
 
 
-def _host_node(env: Any, unit: _Unit, named: Any = None) -> Any:
-    node = named or unit.file(env, "$OFFLOADHOSTSUFFIX")
-    _compile(env, _HOST, node, unit, hip.host_flags(unit.cuid))
-    triple = settings.toolchain(env).host_triple
-    node.attributes.offload_entry_id = BundleEntryID.parse(f"host-{triple}-")
-    return node
+def offload_device_runtime(env: Any, target_id: str) -> list[str]:
+    """Give the OpenMP device runtime that is linked into images for `target_id`; [] for none."""
+    return settings.device_runtimes(env, parse_device(target_id))
 
 
-def _compile(
-    env: Any, builder: Any, node: Any, unit: _Unit, flags: list[str], **variables: Any
-) -> None:
-    depfile = depfile_of(node)
-    env.Clean(node, depfile)  # there only after a compile that failed
-    made = builder(
-        env,
-        node,
-        unit.source,
-        **settings.toolchain_variables(env),
-        **variables,
-        _OFFLOAD_PASS_FLAGS=flags,
-        _OFFLOAD_DEPENDENCY_FLAGS=hip.dependency_flags(depfile),
-        _OFFLOAD_CUID=unit.cuid,
-    )
-    _identified(env, made)
+def offload_host_runtime(env: Any) -> str | None:
+    """Give the OpenMP runtime that came with the compiler; without one, no program links."""
+    return openmp.host_runtime(settings.toolchain(env))
 
 
-def _bundle_node(env: Any, bundle: Any, nodes: list[Any]) -> Any:
-    """Declare the bundle of nodes that carry entry IDs, and of files that are given them."""
-    plain = [node for node in nodes if _entry_id(node) is None]
-    given = _given_ids(env)
-    if len(plain) != len(given):
+def _link(env: Any, target: str | None, source: Any, *, shared: bool) -> list[Any]:
+    builder = "SharedLibrary" if shared else "Program"
+    if builder not in env["BUILDERS"]:
         raise UsageError(
-            f"OFFLOAD_TARGETS gives {len(given)} bundle entry IDs for the {len(plain)} files of "
-            f"'{bundle}' that carry none ({', '.join(map(str, plain)) or 'no file'}); "
+            f"Offload{builder} needs SCons's linker tool: Environment(tools=['default', 'offload'])"
+        )
+    nodes = source_nodes(env, source)
+    stem = _stem(env, target, nodes[0])
+    libraries = [*filter(_is_device_archive, nodes), *_given_libraries(env)]
+    offload: list[Unit] = []
+    relocatable: list[Any] = []
+    device_code: list[Any] = []
+    objects: list[Any] = []
+    for node in nodes:
+        if kind_of(env, node):
+            offload += units(env, None, node)
+        elif hasattr(node.attributes, "offload_device_nodes"):
+            relocatable.append(node)
+        elif hasattr(node.attributes, "offload_device"):
+            device_code.append(_linkable(node))
+        elif node not in libraries:
+            objects += _plain_objects(env, node, shared=shared)
+    given = GivenCode(offload, relocatable, device_code, libraries)
+    linked = linkable_nodes(env, stem, given, shared=shared)
+    found = settings.toolchain(env)
+    link = "SHLINK" if shared else "LINK"
+    variables = {**settings.toolchain_variables(env), link: placed(found.cxx)}
+    if linked.needs_openmp:
+        variables["LIBS"] = [*SCons.Util.flatten([env.get("LIBS", [])]), "omptarget"]
+        flags, folder = openmp.link_flags(found)
+        variables[f"{link}FLAGS"] = [f"${link}FLAGS", *flags, "$(", *folder, "$)"]
+    inputs = [*linked.objects, *objects, *libraries]
+    name = target or f"#{stem.get_internal_path()}"
+    return identified(env, getattr(env, builder)(name, inputs, **variables))
+
+
+def _plain_objects(env: Any, node: Any, *, shared: bool) -> list[Any]:
+    """Give the objects of a C or C++ source; anything else is given to the linker as it is."""
+    if not is_plain_source(node):
+        return [node]
+    found = settings.toolchain(env)
+    commands = {"CC": placed(found.cc), "CXX": placed(found.cxx)}
+    if shared:
+        commands = {f"SH{name}": command for name, command in commands.items()}
+    language = "CC" if node.get_suffix() in C_SUFFIXES else "CXX"
+    command = f"${'SH' if shared else ''}{language}COM"
+    # Several programs may share a source; SCons warns of objects that are declared twice.
+    known = getattr(node.attributes, "offload_objects", {})
+    key = env.Override(commands).subst(command, target=[], source=[node])
+    if key not in known:
+        builder = env.SharedObject if shared else env.Object
+        made = builder(node, **commands, **settings.toolchain_variables(env))
+        for item in made:
+            record_pass(item, node, command, "host")
+        node.attributes.offload_objects = known | {key: identified(env, made)}
+    return list(node.attributes.offload_objects[key])
+
+
+def _linkable(node: Any) -> Any:
+    """Give back a node of device code that takes part in a device link.
+
+    :raises UsageError: it is an image already.
+    """
+    if not getattr(node.attributes, "offload_relocatable", False):
+        raise UsageError(
+            f"'{node}' is a complete device image, which no program is linked of; give the "
+            "program its source, or embed its bundle with OffloadWrapper"
+        )
+    return node
+
+
+def _is_device_archive(node: Any) -> bool:
+    return bool(getattr(node.attributes, "offload_archive", False))
+
+
+def _given_libraries(env: Any) -> list[Any]:
+    """Give the archives of ``OFFLOAD_LIBS``."""
+    return source_nodes(env, env["OFFLOAD_LIBS"]) if env["OFFLOAD_LIBS"] else []
+
+
+def _library_file(env: Any, target: str) -> Any:
+    """Give the node of a library: ``geometry`` is called ``libgeometry.a``."""
+    path = PurePath(env.subst(target))
+    suffix = env.subst("$LIBSUFFIX")
+    name = path.name if path.suffix == suffix else path.name + suffix
+    prefix = env.subst("$LIBPREFIX")
+    return env.File(str(path.with_name(name if name.startswith(prefix) else prefix + name)))
+
+
+def _label_given(env: Any, nodes: list[Any]) -> None:
+    """Write on plain files what ``OFFLOAD_TARGETS`` says of them."""
+    given = given_ids(env)
+    if len(nodes) != len(given):
+        raise UsageError(
+            f"OFFLOAD_TARGETS gives {len(given)} bundle entry IDs for {len(nodes)} files that "
+            f"carry no target ID ({', '.join(map(str, nodes)) or 'no file'}); "
             "expected one for each, in order"
         )
-    remaining = iter(given)
-    ids = [_entry_id(node) or next(remaining) for node in nodes]
-    check_composition(ids)
-    entries: list[tuple[str, int | None]] = [(str(i), at) for at, i in enumerate(ids)]
-    # A fat binary begins with an empty host entry; a list of IDs says itself what it wants.
-    if not given and not any(entry_id.kind == "host" for entry_id in ids):
-        entries.insert(0, (str(_EMPTY_HOST_ENTRY), None))
-    spec = settings.spec(
-        alignment=settings.bundle_alignment(env),
-        compression=settings.compression(env),
-        entries=entries,
-    )
-    return _BUNDLE(env, bundle, nodes, _OFFLOAD_BUNDLE_SPEC=spec)[0]
+    for node, entry in zip(nodes, given, strict=True):
+        node.attributes.offload_kind = entry.kind
+        node.attributes.offload_device = _device_of(entry)
 
 
-def _linkable_nodes(env: Any, unit: _Unit) -> list[Any]:
-    """Declare what a link needs of one source: its host object and its embedded bundle."""
-    bundle = _bundle_node(env, unit.file(env, "$OFFLOADBUNDLESUFFIX"), _device_nodes(env, unit))
-    spec = settings.spec(cuid=unit.cuid, host_triple=settings.toolchain(env).host_triple)
-    embedded = unit.file(env, "$OFFLOADEMBEDSUFFIX")
-    return [_host_node(env, unit), *_EMBED(env, embedded, bundle, _OFFLOAD_EMBED_SPEC=spec)]
+def _device_of(entry: BundleEntryID) -> Device:
+    target_id = TargetID.parse(entry.target_id, allow_unknown=True) if entry.target_id else None
+    return Device(entry.target_id or entry.triple.rstrip("-"), entry.triple, target_id)
 
 
-def _identified(env: Any, nodes: Any) -> list[Any]:
-    """Make nodes depend on what the compiler says of itself; give them back."""
-    identity = env.Value(settings.toolchain(env).identity)
-    for node in nodes:
-        env.Depends(node, identity)
-    return list(nodes)
+def _stem(env: Any, target: str | None, source: Any) -> Any:
+    """Give the file after which several outputs are named: `target`, or the source."""
+    if target is not None:
+        return env.File(SCons.Util.splitext(target)[0])
+    return source.dir.File(SCons.Util.splitext(source.name)[0])
 
 
-def _placed(command: Iterable[str]) -> list[str]:
-    """Keep the place of a program out of signatures; its options stay in them."""
-    program, *options = command
-    return ["$(", program, "$)", *options]
-
-
-def _named(env: Any, name: str, suffix: str) -> Any:
-    """Give the node of a user's target name, with the suffix if it has none."""
-    return env.File(name if PurePath(name).suffix else name + env.subst(suffix))
-
-
-def _given_ids(env: Any) -> list[BundleEntryID]:
-    """Give the bundle entry IDs of ``OFFLOAD_TARGETS``."""
-    return [BundleEntryID.parse(env.subst(text)) for text in env.Split(env["OFFLOAD_TARGETS"])]
-
-
-def _entry_id(node: Any) -> BundleEntryID | None:
-    found: BundleEntryID | None = getattr(node.attributes, "offload_entry_id", None)
-    return found
-
-
-def _source_nodes(env: Any, source: Any) -> list[Any]:
-    return list(env.arg2nodes(SCons.Util.flatten([source]), env.fs.Entry))
-
-
-def _is_offload_source(env: Any, node: Any) -> bool:
-    """Tell whether a node is a source with device code, by OFFLOAD_KIND or its suffix.
-
-    :raises UsageError: it is one of a kind that cannot be built yet.
-    """
-    suffix = node.get_suffix()
-    kind = env.subst("$OFFLOAD_KIND").lower()
-    if kind not in ("", "hip"):
-        raise UsageError(f"OFFLOAD_KIND={kind!r}: only 'hip' can be built so far")
-    if suffix in _CUDA_SUFFIXES and not kind:
-        raise UsageError(f"'{node}': CUDA sources cannot be built yet; only HIP sources can")
-    if suffix in _HIP_SUFFIXES:
-        return True
-    return bool(kind) and suffix in _CXX_SUFFIXES + _CUDA_SUFFIXES
+def _one_source(env: Any, source: Any, problem: str) -> Any:
+    nodes = source_nodes(env, source)
+    if len(nodes) != 1:
+        raise UsageError(f"{problem}, not {len(nodes)}")
+    return nodes[0]
 
 
 def _one_name(env: Any, target: Any) -> str | None:

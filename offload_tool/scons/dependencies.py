@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import SCons.Node
+import SCons.Node.Python
 import SCons.Scanner
 import SCons.Scanner.C
 import SCons.Util
 
 from offload_tool.compiler.depfile import read_depfile
 
-__all__ = ["DEPENDENCY_SCANNER", "depfile_of", "record_dependencies"]
+__all__ = ["DEPENDENCY_SCANNER", "depfile_of", "identity_of", "record_dependencies"]
 
 _C_SCANNER = SCons.Scanner.C.CScanner()
 _DONE = (SCons.Node.up_to_date, SCons.Node.executed)
@@ -118,3 +119,38 @@ def _has_changed(child: Any, node: Any, before: Any) -> bool:
 DEPENDENCY_SCANNER = SCons.Scanner.ScannerBase(
     _scan, name="OffloadDependencyScanner", path_function=SCons.Scanner.FindPathDirs("CPPPATH")
 )
+
+
+class _FileIdentity(SCons.Node.Python.Value):  # type: ignore[misc]
+    """The device and inode numbers of the files that a compile has read.
+
+    OpenMP puts them into the names of target regions. A source that an editor saves
+    atomically has new ones, with the same content.
+    """
+
+    def __init__(self, source: Any, target: Any) -> None:
+        super().__init__(f"identity of {source}")
+        self._source = source
+        self._target = target
+
+    def get_csig(self) -> str:
+        """Look at the files now: they may have been generated, or listed, since."""
+        listed = self._target.implicit
+        if listed is None:
+            listed = self._target.get_stored_implicit() or ()
+        texts = [self._identify(node) for node in (self._source, *listed)]
+        self.get_ninfo().csig = csig = SCons.Util.hash_signature("\n".join(texts))
+        return str(csig)
+
+    @staticmethod
+    def _identify(node: Any) -> str:
+        try:
+            status = Path(node.rfile().get_abspath()).stat()
+        except OSError:
+            return "none"
+        return f"{status.st_dev:x}:{status.st_ino:x}"
+
+
+def identity_of(source: Any, target: Any) -> Any:
+    """Give a node that changes when a file that `target` is made of is replaced by another."""
+    return _FileIdentity(source, target)

@@ -6,22 +6,33 @@ What is wrong with a variable is an error where the SConscript is read, in the w
 
 from __future__ import annotations
 
+import difflib
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import SCons.Script
 import SCons.Util
 
+from offload_tool.compiler import openmp
+from offload_tool.compiler.device import Device, parse_device, parse_devices
 from offload_tool.compiler.toolchain import Toolchain, find_toolchain
 from offload_tool.errors import UsageError
-from offload_tool.formats.target_id import TargetID, parse_target_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from offload_tool.scons.nodes import Unit
 
 __all__ = [
     "FORMAT_VERSION",
+    "add_environment",
     "arch_flags",
     "bundle_alignment",
+    "check_names",
     "compression",
-    "hip_target_ids",
+    "device_runtimes",
+    "devices",
+    "is_relocatable",
     "set_defaults",
     "spec",
     "toolchain",
@@ -34,7 +45,8 @@ FORMAT_VERSION = 1
 
 _COMPILE = (
     "$( $OFFLOAD_LAUNCHER $_OFFLOAD_CLANG $_OFFLOAD_LOCAL_FLAGS $) $_OFFLOAD_PASS_FLAGS "
-    "$CXXFLAGS $CCFLAGS $_CCCOMCOM {flags} $_OFFLOAD_DEPENDENCY_FLAGS -c -o $TARGET $SOURCE"
+    "$_OFFLOAD_LANGUAGE_FLAGS $CCFLAGS $_CCCOMCOM {flags} $_OFFLOAD_DEPENDENCY_FLAGS "
+    "-o $TARGET $SOURCE"
 )
 
 _DEFAULTS: dict[str, Any] = {
@@ -50,25 +62,62 @@ _DEFAULTS: dict[str, Any] = {
     "OFFLOAD_COMPRESS": None,
     "OFFLOAD_COMPRESS_LEVEL": None,
     "OFFLOAD_CUID": "",
+    "OFFLOAD_DEVICE_RUNTIME": None,
+    "OFFLOAD_DIST": "",
     "OFFLOAD_LAUNCHER": "",
+    "OFFLOAD_LIBS": [],
+    "OFFLOAD_LINK_FLAGS": [],
+    "OFFLOAD_PTXAS": "",
+    "OFFLOAD_PTXAS_FLAGS": [],
+    "OFFLOAD_RDC": False,
+    "OFFLOAD_SUMMARY": False,
     "OFFLOAD_TARGETS": [],
     # Commands and the messages shown in their place; an empty message shows the command.
     "OFFLOADDEVICECOM": _COMPILE.format(flags="$OFFLOAD_FLAGS $_OFFLOAD_ARCH_FLAGS"),
-    "OFFLOADDEVICECOMSTR": "HIP [$_OFFLOAD_TARGET_ID] $SOURCE",
-    "OFFLOADHOSTCOM": _COMPILE.format(flags="$OFFLOAD_HOST_FLAGS"),
-    "OFFLOADHOSTCOMSTR": "HIP [host] $SOURCE",
+    "OFFLOADDEVICECOMSTR": "$_OFFLOAD_LANGUAGE [$_OFFLOAD_TARGET_ID] $SOURCE",
+    "OFFLOADHOSTCOM": _COMPILE.format(flags="$_OFFLOAD_PIC_FLAGS $OFFLOAD_HOST_FLAGS"),
+    "OFFLOADHOSTCOMSTR": "$_OFFLOAD_LANGUAGE [host] $SOURCE",
+    "OFFLOADHOSTIRCOM": (
+        "$( $OFFLOAD_LAUNCHER $_OFFLOAD_CLANG $_OFFLOAD_LOCAL_FLAGS $) $_OFFLOAD_PASS_FLAGS "
+        "$_OFFLOAD_LANGUAGE_FLAGS $CCFLAGS $_OFFLOAD_PIC_FLAGS $OFFLOAD_HOST_FLAGS "
+        "-o $TARGET $SOURCE"
+    ),
+    "OFFLOADHOSTIRCOMSTR": "$_OFFLOAD_LANGUAGE [host code] $SOURCE",
+    "OFFLOADLINKCOM": (
+        "$( $_OFFLOAD_LINKER $) $_OFFLOAD_LINK_ARGUMENTS $OFFLOAD_LINK_FLAGS -o $TARGET "
+        "$_OFFLOAD_LINK_INPUTS"
+    ),
+    "OFFLOADLINKCOMSTR": "LINK [$_OFFLOAD_TARGET_ID] $TARGET",
+    "OFFLOADPTXASCOM": (
+        "$( $_OFFLOAD_PTXAS $) $_OFFLOAD_PTXAS_ARGUMENTS $OFFLOAD_PTXAS_FLAGS -o $TARGET $SOURCE"
+    ),
+    "OFFLOADPTXASCOMSTR": "PTXAS [$_OFFLOAD_TARGET_ID] $TARGET",
     "OFFLOADMERGECOM": "$( $_OFFLOAD_LLD $) -r -o $TARGET $SOURCES",
     "OFFLOADMERGECOMSTR": "MERGE $TARGET",
+    "OFFLOADARCHIVECOMSTR": "ARCHIVE $TARGET",
     "OFFLOADBUNDLECOMSTR": "BUNDLE $TARGET",
-    "OFFLOADUNBUNDLECOMSTR": "UNBUNDLE $TARGET",
+    "OFFLOADCOMPILECOMMANDSCOMSTR": "COMMANDS $TARGET",
+    "OFFLOADDEVICEARCHIVECOMSTR": "ARCHIVE [$_OFFLOAD_TARGET_ID] $TARGET",
     "OFFLOADEMBEDCOMSTR": "EMBED $TARGET",
+    "OFFLOADEXTRACTCOMSTR": "EXTRACT $TARGET",
+    "OFFLOADFATBINCOMSTR": "FATBIN $TARGET",
+    "OFFLOADPACKAGECOMSTR": "PACKAGE $TARGET",
+    "OFFLOADUNBUNDLECOMSTR": "UNBUNDLE $TARGET",
+    "OFFLOADWRAPCOMSTR": "WRAP $TARGET",
     # File names: <stem>.<target ID><suffix>
     "OFFLOADDEVICESUFFIX": ".co",
     "OFFLOADHOSTSUFFIX": ".host.o",
+    "OFFLOADSHHOSTSUFFIX": ".host.os",
     "OFFLOADBUNDLESUFFIX": ".hipfb",
     "OFFLOADEMBEDSUFFIX": ".fatbin.o",
+    "OFFLOADPACKAGESUFFIX": ".offload",
     # What the compile commands above take from SCons's own C tools, where those are not loaded.
+    "CFLAGS": [],
+    "LIBPREFIX": "lib",
+    "LIBSUFFIX": ".a",
     "OBJSUFFIX": ".o",
+    "SHLIBSUFFIX": ".so",
+    "SHOBJSUFFIX": ".os",
     "INCPREFIX": "-I",
     "INCSUFFIX": "",
     "CPPDEFPREFIX": "-D",
@@ -87,26 +136,60 @@ def spec(**values: Any) -> str:
     return json.dumps({"format": FORMAT_VERSION, **values}, sort_keys=True)
 
 
-def hip_target_ids(env: Any) -> tuple[TargetID, ...]:
+def check_names(names: Iterable[str]) -> None:
+    """Refuse variables that begin as ours do and are not.
+
+    :raises UsageError: there is one; the message says which one may be meant.
+    """
+    for name in sorted(names):
+        if name.startswith("OFFLOAD") and name not in _DEFAULTS:
+            near = difflib.get_close_matches(name, _DEFAULTS, n=1)
+            hint = f"did you mean {near[0]}?" if near else "see the list of variables"
+            raise UsageError(f"unknown construction variable {name}; {hint}")
+
+
+def devices(env: Any, kind: str) -> tuple[Device, ...]:
     """Give ``OFFLOAD_ARCH`` in canonical form, sorted, so that its order means nothing.
 
     :raises TargetIDError: invalid or conflicting target IDs; all problems are listed.
-    :raises UsageError: none is given, or one is no target of HIP.
+    :raises UsageError: none is given, or OFFLOAD_ARCH_FLAGS names one that is not built.
     """
-    given = [env.subst(item) for item in SCons.Util.flatten([env["OFFLOAD_ARCH"]])]
-    targets = parse_target_ids(given, allow_unknown=bool(env["OFFLOAD_ALLOW_UNKNOWN_ARCH"]))
-    if not targets:
+    given = [env.subst(str(item)) for item in SCons.Util.flatten([env["OFFLOAD_ARCH"]])]
+    allow_unknown = bool(env["OFFLOAD_ALLOW_UNKNOWN_ARCH"])
+    found = parse_devices(given, kind, allow_unknown=allow_unknown)
+    if not found:
         raise UsageError("OFFLOAD_ARCH is empty: set it to target IDs, such as ['gfx90a:xnack+']")
-    foreign = [str(target) for target in targets if not str(target.triple).endswith("amdhsa-")]
-    if foreign:
-        raise UsageError(f"OFFLOAD_ARCH: {', '.join(foreign)} cannot be compiled from HIP sources")
-    return tuple(sorted(targets))
+    built = {name for device in found for name in _flag_keys(device)}
+    unused = sorted(set(_flags_by_name(env)) - built)
+    if unused:
+        raise UsageError(
+            f"OFFLOAD_ARCH_FLAGS has flags for {', '.join(unused)}, but OFFLOAD_ARCH builds "
+            f"{', '.join(device.name for device in found)} only"
+        )
+    return found
 
 
-def arch_flags(env: Any, target: TargetID) -> list[Any]:
-    """Give the flags of ``OFFLOAD_ARCH_FLAGS`` for `target`: its processor's, then its own.
+def is_relocatable(env: Any, unit: Unit) -> bool:
+    """Tell whether ``OFFLOAD_RDC`` asks for relocatable device code of a source."""
+    return bool(env["OFFLOAD_RDC"]) and unit.kind == "hip"
 
-    :raises TargetIDError: a key is no target ID; all such keys are named.
+
+def arch_flags(env: Any, device: Device) -> list[Any]:
+    """Give the flags of ``OFFLOAD_ARCH_FLAGS`` for a device: its processor's, then its own."""
+    flags = _flags_by_name(env)
+    return [flag for name in _flag_keys(device) for flag in flags.get(name, ())]
+
+
+def _flag_keys(device: Device) -> tuple[str, ...]:
+    if device.target_id is None:
+        return (device.name,)
+    return tuple(dict.fromkeys((device.target_id.processor, device.name)))
+
+
+def _flags_by_name(env: Any) -> dict[str, list[Any]]:
+    """Read ``OFFLOAD_ARCH_FLAGS``; its keys become canonical.
+
+    :raises TargetIDError: a key is no target ID.
     """
     given = env["OFFLOAD_ARCH_FLAGS"] or {}
     if not hasattr(given, "items"):
@@ -116,10 +199,9 @@ def arch_flags(env: Any, target: TargetID) -> list[Any]:
     allow_unknown = bool(env["OFFLOAD_ALLOW_UNKNOWN_ARCH"])
     flags: dict[str, list[Any]] = {}
     for key, value in given.items():
-        canonical = str(TargetID.parse(str(key), allow_unknown=allow_unknown))
-        flags.setdefault(canonical, []).extend(env.Split(value))
-    names = dict.fromkeys((target.processor, str(target)))
-    return [flag for name in names for flag in flags.get(name, ())]
+        name = parse_device(str(key), allow_unknown=allow_unknown).name
+        flags.setdefault(name, []).extend(env.Split(value))
+    return flags
 
 
 def bundle_alignment(env: Any) -> int:
@@ -176,3 +258,29 @@ def toolchain_variables(env: Any) -> dict[str, Any]:
         "IMPLICIT_COMMAND_DEPENDENCIES": False,
         "ENV": {**env["ENV"], **dict(found.environment)},
     }
+
+
+_RESULT_VARIABLES = (
+    *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "CUDA_PATH", "HIP_DEVICE_LIB_PATH"),
+    *("HIP_PATH", "ROCM_PATH", "SOURCE_DATE_EPOCH"),
+)
+"""Variables of the commands' environment that change what clang makes of a source."""
+
+
+def add_environment(env: Any, nodes: Any) -> None:
+    """Make compiles depend on the variables in ``env['ENV']`` that change their result."""
+    found = {name: env["ENV"][name] for name in _RESULT_VARIABLES if name in env["ENV"]}
+    if found:
+        for node in nodes:
+            env.Depends(node, env.Value(json.dumps(found, sort_keys=True)))
+
+
+def device_runtimes(env: Any, device: Device) -> list[str]:
+    """Give the libraries that are linked into OpenMP images: ``OFFLOAD_DEVICE_RUNTIME``.
+
+    By default those that the compiler brings for such a device; none if it brings none.
+    """
+    given = env["OFFLOAD_DEVICE_RUNTIME"]
+    if given is not None:
+        return [str(env.File(name)) for name in env.Split(given)]
+    return list(openmp.device_runtimes(toolchain(env), device))

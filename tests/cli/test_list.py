@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool import BundleEntryID, bundle_files
+from offload_tool import BundleEntryID, Compression, bundle_files
 from offload_tool.cli import main
+from tests.operations.fatbins import HOST, make_bundle
 
 ID = "hipv4-amdgcn-amd-amdhsa--gfx90a:xnack+"
+MORE_KEYS = ["stored_size", "container_offset", "container_size", "section", "image_kind"]
 KEYS = ["file", "member", "container", "index", "id", "kind", "triple", "target_id"]
 
 
@@ -25,11 +27,13 @@ def bundle(tmp_path: Path) -> Path:
 
 
 def test_table(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The table names file, target ID, kind, offset and size, and the total."""
+    """The table names file, target ID, kind, offset, size and share, and the total."""
     assert main(["list", str(bundle)]) == 0
     printed = capsys.readouterr().out
     row = next(line for line in printed.splitlines() if "gfx90a" in line)
-    assert row.split() == ["gfx90a:xnack+", "hipv4", "amdgcn-amd-amdhsa-", "0x1000", "1,234"]
+    assert row.split() == [
+        *("gfx90a:xnack+", "hipv4", "amdgcn-amd-amdhsa-", "0x1000", "1,234", "100.0", "%"),
+    ]
     assert str(bundle) in printed
     assert "1 device image, 1,234 bytes" in printed
     assert not any(line.endswith(" ") for line in printed.splitlines())
@@ -40,7 +44,7 @@ def test_json(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "--json", str(bundle), str(bundle)]) == 0
     images = json.loads(capsys.readouterr().out)
     assert len(images) == 2
-    assert list(images[0]) == [*KEYS, "offset", "size"]
+    assert list(images[0]) == [*KEYS, "offset", "size", *MORE_KEYS]
     assert images[0] == {
         "file": str(bundle),
         "member": None,
@@ -52,6 +56,11 @@ def test_json(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "target_id": "gfx90a:xnack+",
         "offset": 4096,
         "size": 1234,
+        "stored_size": 1234,
+        "container_offset": 0,
+        "container_size": 4096 + 1234,
+        "section": None,
+        "image_kind": None,
     }
 
 
@@ -83,6 +92,50 @@ def test_error(
     assert captured.out == ""
     assert captured.err.startswith(f"offload-tool: error: '{broken}', offset 0x20, entry 1")
     assert captured.err.count("\n") == 1
+
+
+def test_totals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """At the end, the images of each target ID are added up over all files; hosts are not."""
+    first = make_bundle(
+        tmp_path / "1", {HOST: b"h" * 99, "gfx906": bytes(100), "gfx90a": bytes(50)}
+    )
+    second = make_bundle(tmp_path / "2", {"gfx906": bytes(50)})
+    assert main(["list", str(first), str(second)]) == 0
+    totals = capsys.readouterr().out.partition("per target ID")[2]
+    rows = [line.split() for line in totals.splitlines() if "gfx" in line]
+    assert rows == [["gfx906", "2", "150", "75.0", "%"], ["gfx90a", "1", "50", "25.0", "%"]]
+
+
+def test_compressed_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of compressed images, both sizes are shown."""
+    path = make_bundle(tmp_path / "b", {"gfx906": bytes(50_000)}, compression=Compression())
+    assert main(["list", str(path)]) == 0
+    printed = capsys.readouterr().out
+    row = next(line for line in printed.splitlines() if "gfx906" in line).split()
+    assert row[3:] == ["-", "50,000", str(path.stat().st_size), "100.0", "%"]
+    assert f"50,000 bytes, {path.stat().st_size} compressed" in printed
+
+
+@pytest.mark.parametrize("extra", [[], ["--json"]], ids=["table", "json"])
+def test_folder_with_a_broken_file(
+    tmp_path: Path, bundle: Path, capsys: pytest.CaptureFixture[str], extra: list[str]
+) -> None:
+    """In a folder, everything else is listed, with its place; then the error, and status 1."""
+    folder = tmp_path / "folder"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub" / "good").write_bytes(bundle.read_bytes())
+    (folder / "broken").write_bytes(bundle.read_bytes()[:-1])
+    (folder / "text").write_text("hello")
+    assert main(["list", *extra, str(folder)]) == 1
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith(f"offload-tool: error: '{folder / 'broken'}', offset 0x20")
+    if extra:
+        (image,) = json.loads(captured.out)
+        assert image["file"] == str(folder / "sub" / "good")
+    else:
+        assert "sub/good" in captured.out
+        assert "1 device image, 1,234 bytes" in captured.out
 
 
 def test_closed_pipe(bundle: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.compiler.depfile import parse_depfile, read_depfile
-from offload_tool.compiler.hip import dependency_flags
+from offload_tool.compiler.passes import dependency_flags
 from offload_tool.errors import FileError
 
 

@@ -10,7 +10,7 @@ from offload_tool.errors import FormatError
 from offload_tool.formats.elf import ElfSection, read_elf
 from offload_tool.formats.hip_fatbin import plan_embedding
 
-LAYOUT = plan_embedding("1", 5, "x86_64-unknown-linux-gnu")
+LAYOUT = plan_embedding(["1"], 5, "x86_64-unknown-linux-gnu")
 OBJECT = LAYOUT.head + bytes(LAYOUT.offset - len(LAYOUT.head)) + b"hello" + LAYOUT.tail
 
 

@@ -22,7 +22,7 @@ LINUX = "x86_64-unknown-linux-gnu"
 
 
 def embed(content: bytes, cuid: str = "13", triple: str = LINUX) -> bytes:
-    layout = plan_embedding(cuid, len(content), triple)
+    layout = plan_embedding([cuid_hash(cuid)], len(content), triple)
     return layout.head + bytes(layout.offset - len(layout.head)) + content + layout.tail
 
 
@@ -48,7 +48,7 @@ def test_other_hosts() -> None:
     arm = read_elf(memoryview(embed(b"x", triple="aarch64-unknown-linux-gnu")))
     assert (arm.machine, arm.type) == (183, "ET_REL")
     with pytest.raises(UsageError, match=r"sparc-sun-solaris.*expected one of aarch64, "):
-        plan_embedding("13", 1, "sparc-sun-solaris")
+        plan_embedding(["1"], 1, "sparc-sun-solaris")
 
 
 @pytest.mark.llvm

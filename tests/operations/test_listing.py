@@ -72,10 +72,11 @@ def test_concatenated_bundles(tmp_path: Path, bundle: Path) -> None:
     [
         (b"", "expected a bundle"),
         (b"#!/bin/sh", "found b'#!/bin/s'"),
-        (b"\x7fELF" + bytes(5), "broken ELF file"),
+        (b"\x7fELF" + bytes(5), "expected an ELF file, found"),
+        (b"!<arch>\n", "found an archive without any"),
         (b"__CLANG_OFFLOAD_BUNDLE__", "number of bundle entries"),
     ],
-    ids=["empty", "script", "cut-elf", "cut-bundle"],
+    ids=["empty", "script", "cut-elf", "archive", "cut-bundle"],
 )
 def test_no_images(tmp_path: Path, content: bytes, message: str) -> None:
     """A file without images, or with broken ones, is refused by name."""

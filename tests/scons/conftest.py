@@ -40,10 +40,13 @@ RUNTIME = """\
 #include <stdio.h>
 #include <string.h>
 void **__hipRegisterFatBinary(const void *data) {
+    static void *handle;
     const char *bundle = *(const char **)((const char *)data + 8);
     printf("registered %.24s\\n", bundle);
-    return 0;
+    return &handle;
 }
+void __hipRegisterVar(void **h, char *v, char *a, const char *name, int external, long size,
+                      int constant, int global) { puts(name); }
 void __hipRegisterFunction(void **h, const void *f, char *d, const char *name, unsigned t,
                            void *a, void *b, void *c, void *e, int *w) { puts(name); }
 void __hipUnregisterFatBinary(void **h) {}
@@ -53,7 +56,17 @@ int hipLaunchKernel() { return 100; }
 int main(void) { return 0; }
 """
 
-_PASS = re.compile(r"--offload-arch=(\S+)|--(offload-host-only)")
+_PASSES = (
+    (re.compile(r" -x ir "), "host"),
+    (re.compile(r" -disable-llvm-passes "), "host-ir"),
+    (re.compile(r" -fopenmp-is-target-device "), None),
+    (re.compile(r" --offload-host-only "), "host"),
+    (re.compile(r" --offload-arch="), None),
+)
+"""What tells passes apart, the surest first; None: a device's, called by its target."""
+_TARGETS = (re.compile(r" (?:--offload-arch|-mcpu|-march)=(\S+)"), re.compile(r".* --target=(\S+)"))
+_ACTION = re.compile(r"[A-Z]+ (\[.*\] )?\S+")
+_COMMAND_OUTPUT = re.compile(r" -o (\S+) ")
 
 
 @dataclass
@@ -64,8 +77,19 @@ class Run:
     output: str
     errors: str
     compiles: list[str]
-    """``<source> <target ID or host>`` of each compile, sorted."""
+    """``<source> <target ID, host or host-ir>`` of each compile, sorted."""
     up_to_date: bool
+
+    @property
+    def actions(self) -> list[str]:
+        """The messages of what was done, in order; of other commands ``-> <output>``."""
+        lines = self.output.splitlines()
+        outputs = [(line, _COMMAND_OUTPUT.search(line)) for line in lines]
+        return [
+            f"-> {output[1]}" if output else line
+            for line, output in outputs
+            if output or _ACTION.fullmatch(line)
+        ]
 
 
 @dataclass
@@ -113,18 +137,20 @@ class Project:
         return run.compiles
 
     def assert_up_to_date(self, *arguments: str) -> None:
-        run = self.run(*arguments)
+        run = self.run("--debug=explain", *arguments)
         assert run.status == 0, run.output + run.errors
-        assert run.compiles == []
-        explained = self.run("--debug=explain", *arguments)
-        assert run.up_to_date, run.output + explained.output
+        assert run.compiles == [], run.output
+        assert run.up_to_date, run.output
 
 
 def _described(command: str) -> str:
-    found = _PASS.search(command)
-    assert found, command
-    source = command.split()[-1]
-    return f"{source} {found[1] or 'host'}"
+    name = next((name or "" for mark, name in _PASSES if mark.search(command)), None)
+    assert name is not None, command
+    if not name:
+        found = [match for match in (pattern.search(command) for pattern in _TARGETS) if match]
+        assert found, command
+        name = found[0][1]
+    return f"{command.split()[-1]} {name}"
 
 
 def passes(source: str, *names: str) -> list[str]:

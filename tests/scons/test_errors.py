@@ -48,8 +48,55 @@ WRONG = {
         "env['OFFLOAD_COMPRESS_LEVEL'] = 'best'\n" + BUNDLE,
         ["OFFLOAD_COMPRESS_LEVEL: expected an integer, found 'best'"],
     ),
-    "not-hip": ("env.OffloadDeviceObject('runtime.c')\n", ["'runtime.c': expected a HIP source"]),
-    "cuda": ("env.OffloadBundle('k.cu')\n", ["CUDA sources cannot be built yet"]),
+    "no-offload-source": (
+        "env.OffloadDeviceObject('runtime.c')\n",
+        ["'runtime.c': expected an offload source (.hip, .cu)", "set OFFLOAD_KIND"],
+    ),
+    "unknown-kind": (
+        "env.OffloadDeviceObject('runtime.c', OFFLOAD_KIND='opencl')\n",
+        ["OFFLOAD_KIND: expected one of hip, openmp, cuda, found 'opencl'"],
+    ),
+    "bundle-of-cuda": (
+        "env.OffloadBundle('k.cu', OFFLOAD_ARCH='sm_80')\n",
+        ["'k.cu': bundles hold HIP and OpenMP code; use OffloadPackage"],
+    ),
+    "amd-target-of-cuda": (
+        "env.OffloadObject('k.cu')\n",
+        ["gfx906 cannot be compiled from CUDA", "gfx90a:xnack+ cannot be"],
+    ),
+    "cpu-target-of-hip": (
+        "env['OFFLOAD_ARCH'] = 'x86_64-pc-linux-gnu'\n" + BUNDLE,
+        ["x86_64-pc-linux-gnu cannot be compiled from HIP"],
+    ),
+    "archive-without-name": (
+        "env.OffloadArchive('k.hip')\n",
+        ["OffloadArchive needs a target name"],
+    ),
+    "image-given-to-a-program": (
+        "env.OffloadProgram('p', ['runtime.c', env.OffloadDeviceObject('k.hip')])\n",
+        ["'k.gfx906.co' is a complete device image", "give the program its source"],
+    ),
+    "object-without-a-target": (
+        "env['OFFLOAD_RDC'] = True\n"
+        "part = env.OffloadObject('k.hip', OFFLOAD_ARCH='gfx906')\n"
+        "env.OffloadProgram('p', ['runtime.c', part])\n",
+        ["'k.o' has device code for gfx906, not for gfx90a:xnack+"],
+    ),
+    "bitcode-without-a-target": (
+        "env['OFFLOAD_RDC'] = True\n"
+        "part = env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx906')\n"
+        "env.OffloadProgram('p', ['runtime.c', part])\n",
+        ["device code given (k.gfx906.bc), none is for gfx90a:xnack+"],
+    ),
+    "package-without-ids": (
+        "env.OffloadPackage('p', ['runtime.c'])\n",
+        ["OFFLOAD_TARGETS gives 0 bundle entry IDs for 1 files", "runtime.c"],
+    ),
+    "runtime-of-unknown-target": ("env.OffloadDeviceRuntime('gfx90b')\n", ["gfx90b", "gfx90a"]),
+    "missing-ptxas": (
+        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', OFFLOAD_PTXAS='/no/ptxas')\n",
+        ["OFFLOAD_PTXAS='/no/ptxas' cannot be run"],
+    ),
     "two-sources": (
         "env.OffloadBundle('b', ['k.hip', 'other.hip'])\n",
         ["one bundle holds the code objects of one source", "k.hip, other.hip"],

@@ -1,0 +1,1 @@
+../saxpy/hip_declarations.h

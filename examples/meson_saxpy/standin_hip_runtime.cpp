@@ -1,0 +1,1 @@
+../saxpy/standin_hip_runtime.cpp

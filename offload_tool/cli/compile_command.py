@@ -1,0 +1,185 @@
+"""``offload-tool compile SOURCE -o OUT ... [-- FLAGS...]``: one node of a build graph.
+
+This command is called once per output, so it starts as fast as it can: its command line is
+read without those of the other commands, and the compiler runs before most is imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from offload_tool.compiler.sources import KINDS, derive_cuid, source_kind
+from offload_tool.errors import OffloadError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import FrameType
+
+    from offload_tool.compiler.passes import Stage
+
+__all__ = ["run_compile"]
+
+_WRONG_USAGE = 2
+_ENDED_BY_SIGNAL = 128
+
+
+class _Parser(argparse.ArgumentParser):
+    """Tells what is wrong in one line, so that it can be found in a build's output."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(_WRONG_USAGE, f"{self.prog}: error: {message}\n")
+
+
+def run_compile(tool: str, words: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run the command; give the exit status: the compiler's, or 1 for an error, 2 for usage."""
+    # argparse's own reading of "--" differs between versions of Python.
+    split = words.index("--") if "--" in words else len(words)
+    options = _parser(tool).parse_args(words[:split])
+    import signal
+
+    signal.signal(signal.SIGTERM, _stop)  # what was begun is then removed
+    try:
+        if options.link:
+            return _link(options, words[split + 1 :], environ)
+        return _compile(options, words[split + 1 :], environ)
+    except OffloadError as error:
+        status = _WRONG_USAGE if isinstance(error, UsageError) else 1
+        message = str(error)
+    except KeyboardInterrupt:
+        return _ENDED_BY_SIGNAL + signal.SIGINT
+    print(f"{tool}: error: {message}", file=sys.stderr)
+    return status
+
+
+def _stop(number: int, _: FrameType | None) -> NoReturn:
+    raise SystemExit(_ENDED_BY_SIGNAL + number)
+
+
+def _parser(tool: str) -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog=tool,
+        usage="%(prog)s SOURCE -o OUT (--target-id ID | --host | --emit-host-ir) [options] "
+        "[-- FLAGS...]",
+        description="Run one pass of the compiler over a HIP, CUDA or OpenMP source: device code "
+        "for one target ID, or the host object without device code. Check what came out. OUT is "
+        "left untouched where its bytes are equal; after an error there is none.",
+        epilog="Of OpenMP sources, --emit-host-ir comes first; its output is the --host-ir of "
+        "all other passes. The compiler is found as in SCons builds (OFFLOAD_CLANG, ROCM_PATH, "
+        "PATH, the ziglang wheel); OFFLOAD_LAUNCHER is put before it. The exit status is the "
+        "compiler's, 1 for a result that is not what was asked for, 2 for wrong usage.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "sources", nargs="+", metavar="SOURCE", help="the source; with --link, all inputs"
+    )
+    parser.add_argument("-o", dest="output", required=True, metavar="OUT", help="the output")
+    stages = parser.add_mutually_exclusive_group(required=True)
+    stages.add_argument(
+        "--target-id", metavar="ID", help="compile for this target ID, or for a CPU's triple"
+    )
+    stages.add_argument(
+        "--host", dest="stage", action="store_const", const="host", help="compile host code"
+    )
+    stages.add_argument(
+        "--emit-host-ir",
+        dest="stage",
+        action="store_const",
+        const="host-ir",
+        help="compile an OpenMP source to the host IR that its other passes read",
+    )
+    parser.add_argument("--kind", choices=KINDS, help="default: by suffix, .hip or .cu")
+    parser.add_argument(
+        "--cuid", metavar="X", help="ID of this source in all its passes (default: of SOURCE)"
+    )
+    parser.add_argument(
+        "--depfile", metavar="F", help="write a Makefile rule with the files that OUT depends on"
+    )
+    parser.add_argument(
+        "--depfile-target", metavar="NAME", help="what that rule is for (default: OUT)"
+    )
+    parser.add_argument("--host-ir", metavar="F", help="the host IR of an OpenMP source")
+    parser.add_argument(
+        "--rdc", action="store_true", help="relocatable device code: bitcode, linked later"
+    )
+    parser.add_argument(
+        "--link",
+        action="store_true",
+        help="link relocatable device code, and archives of it, to the image for --target-id",
+    )
+    parser.set_defaults(stage="device")
+    return parser
+
+
+def _compile(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[str, str]) -> int:
+    from offload_tool.compiler.remembered import WantedPass
+    from offload_tool.compiler.running import run_pass
+
+    if len(options.sources) != 1:
+        listed = ", ".join(options.sources)
+        raise UsageError(f"expected one source, found {listed}; several are for --link")
+    (source,) = options.sources
+    stage: Stage = options.stage
+    cuid = derive_cuid(source) if options.cuid is None else options.cuid
+    return run_pass(
+        WantedPass(_kind(options), stage, cuid, options.target_id, options.rdc),
+        source,
+        options.output,
+        environ=environ,
+        flags=flags,
+        host_ir=options.host_ir,
+        depfile=options.depfile,
+        depfile_target=options.depfile_target,
+        launcher=_launcher(environ),
+    )
+
+
+def _link(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[str, str]) -> int:
+    from offload_tool.compiler.device import parse_devices
+    from offload_tool.compiler.remembered import remembered_toolchain
+    from offload_tool.compiler.running import run_device_link
+
+    if options.target_id is None:
+        raise UsageError("--link links for one target ID: give --target-id ID")
+    for option in ("cuid", "host_ir"):
+        if getattr(options, option) is not None:
+            raise UsageError(f"--{option.replace('_', '-')} is of no use with --link")
+    kind = options.kind or "hip"
+    devices = parse_devices([options.target_id], kind)
+    if len(devices) != 1:
+        raise UsageError(f"'{options.target_id}': expected one target ID for one output")
+    return run_device_link(
+        devices[0],
+        kind,
+        remembered_toolchain(environ),
+        options.sources,
+        options.output,
+        flags=flags,
+        depfile=options.depfile,
+        depfile_target=options.depfile_target,
+    )
+
+
+def _kind(options: argparse.Namespace) -> str:
+    if options.kind is not None:
+        return str(options.kind)
+    (source,) = options.sources
+    kind = source_kind(source)
+    if kind is None and (options.host_ir is not None or options.stage == "host-ir"):
+        kind = "openmp"
+    if kind is None:
+        raise UsageError(f"'{source}': its suffix tells no offload kind; give --kind")
+    return kind
+
+
+def _launcher(environ: Mapping[str, str]) -> list[str]:
+    text = environ.get("OFFLOAD_LAUNCHER", "")
+    if not text:
+        return []
+    import shlex
+
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"OFFLOAD_LAUNCHER={text!r} is no command: {error}") from error

@@ -1,0 +1,87 @@
+"""``offload-tool embed BUNDLE -o OUT.o (--cuid X | --host-object HOST.o)``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["add", "run"]
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of ``offload-tool``."""
+    parser = commands.add_parser(
+        "embed",
+        help="put device images where a host object looks for them",
+        description="Write the object that completes a HIP host object: it holds a bundle under "
+        "the name that the host object asks for. OUT is left untouched where its bytes are equal. "
+        "A fat binary of CUDA or an offload binary goes into a copy of the host object instead.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "bundle", metavar="BUNDLE", help="a HIP bundle, a CUDA fat binary or an offload binary"
+    )
+    parser.add_argument("-o", dest="output", required=True, metavar="OUT.o", help="the output")
+    wanted = parser.add_mutually_exclusive_group(required=True)
+    wanted.add_argument(
+        "--cuid", metavar="X", help="the ID with which the HIP host object was compiled"
+    )
+    wanted.add_argument(
+        "--host-object",
+        action="append",
+        default=[],
+        metavar="HOST.o",
+        help="a host object or archive; of relocatable device code, several",
+    )
+    parser.add_argument(
+        "--host-triple", metavar="TRIPLE", help="of HIP host code (default: this machine's)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the object.
+
+    :raises UsageError: images of another kind, or too many host objects for them.
+    """
+    from offload_tool.errors import UsageError
+    from offload_tool.files import InputFile, keeping_equal
+    from offload_tool.formats.bundle import is_bundle
+    from offload_tool.formats.compressed_bundle import is_compressed_bundle
+    from offload_tool.formats.cuda_fatbin import is_cuda_fatbin
+    from offload_tool.formats.offload_binary import is_offload_binary
+    from offload_tool.operations import embedding
+
+    output, images, hosts = options.output, options.bundle, options.host_object
+    with InputFile(images) as source:
+        data = source.data
+        is_hip = is_bundle(data) or is_compressed_bundle(data)
+        is_cuda, is_package = is_cuda_fatbin(data), is_offload_binary(data)
+        found = bytes(data[:4])
+    if not (is_hip or is_cuda or is_package):
+        raise UsageError(
+            f"'{images}': expected a bundle, a CUDA fat binary or an offload binary, "
+            f"found {found!r}"
+        )
+    if not is_hip and len(hosts) != 1:
+        what = "a CUDA fat binary" if is_cuda else "an offload binary"
+        raise UsageError(f"'{images}' is {what}: give the one --host-object that it goes into")
+    with keeping_equal():
+        if is_hip:
+            triple = options.host_triple or _host_triple()
+            embedding.embed_bundle(
+                output, images, host_triple=triple, cuid=options.cuid, host_files=hosts
+            )
+        elif is_cuda:
+            embedding.embed_cuda_fatbin(output, hosts[0], images)
+        else:
+            embedding.embed_offload_binary(output, hosts[0], images)
+    return 0
+
+
+def _host_triple() -> str:
+    import os
+
+    return f"{os.uname().machine}-unknown-linux-gnu"

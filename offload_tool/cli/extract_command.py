@@ -1,0 +1,66 @@
+"""``offload-tool extract FILE [--target ID]... -o DIR``: the device images as files."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from offload_tool.cli.terminal import print_problems, printable
+
+if TYPE_CHECKING:
+    import argparse
+
+    from offload_tool.errors import OffloadError
+
+__all__ = ["add", "run"]
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of ``offload-tool``."""
+    parser = commands.add_parser(
+        "extract",
+        help="write the device images of a file into a folder",
+        description="Write the device images of any file that 'list' reads into a folder, and "
+        "print what was written. With --target, of each bundle or offload binary in the file "
+        "only what such a device would load: the image of that very ID, else the compatible one "
+        "that sets the most features.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", metavar="FILE", help="a file, folder or zip file")
+    parser.add_argument(
+        "--target",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="a target ID (gfx90a:xnack+) or a bundle entry ID; may be given several times",
+    )
+    parser.add_argument("-o", dest="output", required=True, metavar="DIR", help="the folder")
+    parser.add_argument("--json", action="store_true", help="print a JSON list, for programs")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the images; print their files."""
+    from offload_tool.operations.extracting import extract_device_images
+    from offload_tool.operations.matching import Device
+
+    problems: list[OffloadError] = []
+    devices = [Device.parse(text) for text in options.target]
+    images = extract_device_images(options.file, options.output, devices, skipped=problems.append)
+    if options.json:
+        rows = [
+            {
+                "path": str(image.path),
+                "file": image.file,
+                "member": image.member,
+                "index": image.index,
+                "id": image.id,
+                "size": image.size,
+            }
+            for image in images
+        ]
+        print(json.dumps(rows, indent=2))
+    else:
+        for image in images:
+            print(printable(str(image.path)))
+    return print_problems(problems)

@@ -1,0 +1,66 @@
+"""``offload-tool match FILE ID``: which images a device would load."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING
+
+from offload_tool.cli.terminal import print_problems, printable
+
+if TYPE_CHECKING:
+    import argparse
+
+    from offload_tool.errors import OffloadError
+    from offload_tool.operations.matching import Match
+
+__all__ = ["add", "run"]
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of ``offload-tool``."""
+    parser = commands.add_parser(
+        "match",
+        help="tell which images of a file a device would load",
+        description="Tell for each bundle and offload binary in a file which image a device "
+        "would load: the one of its very ID, else the compatible one that sets the most "
+        "features; or why there is none.",
+        epilog="The exit status is 0 if there is an image in each of them, else 1.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", metavar="FILE", help="a file, folder or zip file")
+    parser.add_argument("id", metavar="ID", help="a target ID or a bundle entry ID")
+    parser.add_argument("--json", action="store_true", help="print a JSON list, for programs")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print one line for each container, and the reasons where there is no image."""
+    from offload_tool.operations.matching import Device, match_images
+
+    problems: list[OffloadError] = []
+    device = Device.parse(options.id)
+    matches = list(match_images(options.file, device, skipped=problems.append))
+    if options.json:
+        print(json.dumps([_row(match) for match in matches], indent=2))
+    else:
+        for match in matches:
+            print("\n".join(_lines(match)))
+        if not matches:
+            print(f"{options.file}: no device images")
+    status = print_problems(problems)
+    return status if matches and all(match.ids for match in matches) else 1
+
+
+def _row(match: Match) -> dict[str, object]:
+    return {**dataclasses.asdict(match), "reasons": dict(match.reasons)}
+
+
+def _lines(match: Match) -> list[str]:
+    where = match.file if match.member is None else f"{match.file}({match.member})"
+    if match.ids:
+        text = ", ".join(match.ids)
+        return [printable(f"{where}, {match.container} {match.index}: {text}")]
+    lines = [f"{where}, {match.container} {match.index}: no image"]
+    lines += (f"  {entry_id}: {reason}" for entry_id, reason in match.reasons)
+    return [printable(line) for line in lines]

@@ -1,0 +1,216 @@
+"""``offload-tool packager``: a drop-in for llvm-offload-binary 22.1.8.
+
+That program is also called clang-offload-packager, its older name. The checks stand in the
+order in which it does them, with its messages; where these do not name the file, ours do.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from offload_tool.cli.llvm_options import (
+    CommandLine,
+    Information,
+    LlvmUsageError,
+    Option,
+    Positionals,
+    help_text,
+    parse,
+)
+from offload_tool.errors import FormatError, OffloadError, UsageError
+from offload_tool.files import STDIN, STDOUT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from offload_tool.formats.offload_binary import Dialect
+
+__all__ = ["PACKAGER_COMMAND_LINE", "run_packager"]
+
+PACKAGER_COMMAND_LINE = CommandLine(
+    overview="A utility for bundling several object files into a single binary.\n"
+    "The output binary can then be embedded into the host section table\n"
+    "to create a fatbinary containing offloading code.",
+    category="llvm-offload-binary options",
+    version="offload-tool packager 0.1.0 (behaves as llvm-offload-binary 22.1.8)",
+    options=(
+        Option("h", "flag", "Alias for -help", visibility="never"),
+        Option("archive", "flag", "Write extracted files to a static archive", bucket=209),
+        Option(
+            "image",
+            "list",
+            "List of key and value arguments. Required keywords are 'file' and 'triple'.",
+            value_name="<key>=<value>,...",
+            bucket=3038,
+        ),
+        Option("o", "string", "Write output to <file>.", value_name="file", bucket=1627),
+        Option(  # not LLVM's, and so in none of its help texts
+            "kind-numbering",
+            "enum",
+            "Numbers of the offload kinds",
+            visibility="never",
+            choices=(("llvm22", "HIP is 4"), ("documented", "HIP is 3, as in LLVM 15")),
+        ),
+    ),
+    positionals=Positionals(0, 1, "Extract from <file>."),
+)
+
+_OLD_NAME = "clang-offload-packager"
+_DEPRECATED = "warning: 'clang-offload-packager' is deprecated. Use 'llvm-offload-binary' instead."
+_INVALID = "Invalid data was encountered while parsing the file"
+_CUT_SHORT = "The end of the file was unexpectedly encountered"
+
+
+def run_packager(tool: str, arguments: Sequence[str], _: Mapping[str, str]) -> int:
+    """Run the command; `tool` is the name for messages. Give the exit status, 0 or 1.
+
+    No environment variable matters.
+    """
+    try:
+        values = parse(tool, PACKAGER_COMMAND_LINE, arguments)
+        if isinstance(values, Information):
+            _print(values.warnings)
+            _give(values.text)
+            return 0
+        if _stem(tool).endswith(_OLD_NAME):
+            _print([_DEPRECATED])
+        inputs = values.positionals
+        given = _Given(
+            tool,
+            output=values.text("o") or "",
+            input=inputs[0] if inputs else "",
+            images=[_Image.read(text) for text in values.texts("image")],
+            archive=bool(values.flag("archive")),
+            # The parser has compared it with the choices.
+            dialect=cast("Dialect | None", values.text("kind-numbering")),
+        )
+        if values.flag("h") or not (given.output or given.input):
+            _give(help_text(tool, PACKAGER_COMMAND_LINE, listed=True))
+        else:
+            given.run()
+    except LlvmUsageError as error:
+        _print(error.lines)
+        return error.exit_status
+    except OffloadError as error:
+        _print([f"{tool}: error: {_described(error)}"])
+        return 1
+    return 0
+
+
+def _described(error: OffloadError) -> str:
+    """Put LLVM's words before what exactly is wrong with a file."""
+    if not isinstance(error, FormatError):
+        return str(error)
+    from offload_tool.formats.offload_binary import OffloadBinaryError
+
+    if not isinstance(error, OffloadBinaryError):
+        return str(error)
+    general = _CUT_SHORT if error.cut_short else _INVALID
+    return f"'{error.path}': {general}: offset {error.offset:#x}, {error.field}: {error.message}"
+
+
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        sys.stderr.buffer.write(os.fsencode(line + "\n"))
+    sys.stderr.buffer.flush()
+
+
+def _give(text: str) -> None:
+    sys.stdout.buffer.write(os.fsencode(text))
+    sys.stdout.buffer.flush()
+
+
+def _stem(tool: str) -> str:
+    name = tool.rpartition("/")[2]
+    return name.rpartition(".")[0] if "." in name else name
+
+
+@dataclass(frozen=True, slots=True)
+class _Image:
+    """The value of one ``--image``."""
+
+    text: str
+    strings: dict[str, str]
+    """Without `file` and `kind`."""
+    file: str | None
+    kind: str | None
+
+    @classmethod
+    def read(cls, text: str) -> _Image:
+        """Split at commas, then at the first ``=``; equal keys' values are joined.
+
+        An empty part is the empty key, which most images do not have.
+        """
+        values: dict[str, list[str]] = {}
+        for part in text.split(","):
+            key, _, value = part.partition("=")
+            values.setdefault(key, []).append(value)
+        joined = {key: ",".join(parts) for key, parts in values.items()}
+        file, kind = joined.pop("file", None), joined.pop("kind", None)
+        return cls(text, joined, file, kind)
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What the command line asks for."""
+
+    tool: str
+    output: str
+    input: str
+    images: list[_Image]
+    archive: bool
+    dialect: Dialect | None
+
+    def run(self) -> None:
+        if self.output and self.input:
+            raise UsageError(
+                "Packaging to an output file and extracting from an input file are mutually "
+                "exclusive."
+            )
+        if self.output:
+            self._package()
+        else:
+            self._extract()
+
+    def _package(self) -> None:
+        from offload_tool.operations.packaging import PackagedImage, package_images
+
+        packaged = []
+        for image in self.images:
+            if image.file is None:
+                raise UsageError("'file' is a required image arguments")
+            for file in image.file.split(","):
+                path = STDIN if file == "-" else file
+                kind = "none" if image.kind is None else image.kind
+                packaged.append(PackagedImage(path, image.strings, kind))
+        output = STDOUT if self.output == "-" else self.output
+        package_images(output, packaged, dialect=self.dialect or "llvm22", warn=self._warn)
+
+    def _extract(self) -> None:
+        from offload_tool.operations.packaging import ImageFilter, extract_images
+
+        filters = [
+            ImageFilter(
+                image.strings,
+                image.kind,
+                STDOUT if image.file == "-" and not self.archive else image.file,
+                image.text,
+            )
+            for image in self.images
+        ]
+        is_stdin = self.input == "-"
+        extract_images(
+            STDIN if is_stdin else self.input,
+            filters,
+            name="-" if is_stdin else self.input,
+            archive=self.archive,
+            padding=False,
+            dialect=self.dialect,
+            warn=self._warn,
+        )
+
+    def _warn(self, text: str) -> None:
+        _print([f"{self.tool}: warning: {text}"])

@@ -1,0 +1,51 @@
+"""``offload-tool thin FILE --keep ID... -o OUT``: the same file for fewer devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["add", "run"]
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of ``offload-tool``."""
+    parser = commands.add_parser(
+        "thin",
+        help="take the images of other targets out of a file",
+        description="Write a bundle, offload binary, archive, or ELF or COFF file that embeds one "
+        "of these with only the images that the devices to keep would load: in each bundle the "
+        "image of a device's very ID, else the compatible one that sets the most features. Host "
+        "entries stay. A program or library stays as it is in memory and becomes smaller on disk.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", metavar="FILE")
+    parser.add_argument(
+        "--keep",
+        action="extend",
+        nargs="+",
+        required=True,
+        metavar="ID",
+        help="target IDs (gfx90a:xnack+) or bundle entry IDs",
+    )
+    parser.add_argument("-o", dest="output", required=True, metavar="OUT")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the file; print what that saved."""
+    from offload_tool.cli.terminal import printable
+    from offload_tool.operations.matching import Device
+    from offload_tool.operations.thinning import thin_file
+
+    devices = [Device.parse(text) for text in options.keep]
+    report = thin_file(options.file, options.output, devices)
+    before, after = report.size_before, report.size_after
+    part = f" ({100 * after / before:.1f} %)" if before else ""
+    print(
+        f"{printable(options.output)}: {before:,} -> {after:,} bytes{part}, "
+        f"{report.kept} of {report.kept + report.removed} device images kept"
+    )
+    return 0

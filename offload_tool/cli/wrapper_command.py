@@ -1,0 +1,68 @@
+"""``offload-tool wrapper``: a drop-in for llvm-offload-wrapper 22.1.8 and its predecessor.
+
+The checks stand in the order in which those programs do them, with their messages. Unlike
+there, an output named ``.o`` is an object, ``-`` is standard output, and a message about
+the output names it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from offload_tool.cli.llvm_options import Information, LlvmUsageError
+from offload_tool.cli.wrapper_options import WrapperArguments, parse_wrapper_arguments
+from offload_tool.errors import OffloadError, UsageError
+from offload_tool.files import STDIN, STDOUT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = ["run_wrapper"]
+
+
+def run_wrapper(tool: str, arguments: Sequence[str], environ: Mapping[str, str]) -> int:  # noqa: ARG001 (no variable is read)
+    """Run the command; `tool` is the name for messages. Give the exit status, 0 or 1."""
+    try:
+        parsed = parse_wrapper_arguments(tool, arguments)
+        if isinstance(parsed, Information):
+            _print(sys.stderr.buffer, parsed.warnings)
+            sys.stdout.buffer.write(os.fsencode(parsed.text))
+        else:
+            _wrap(tool, parsed)
+    except LlvmUsageError as error:
+        _print(sys.stderr.buffer, error.lines)
+        return error.exit_status
+    except OffloadError as error:
+        _print(sys.stderr.buffer, [f"{tool}: error: {error}"])
+        return 1
+    return 0
+
+
+def _print(stream: object, lines: Iterable[str]) -> None:
+    for line in lines:
+        stream.write(os.fsencode(line + "\n"))  # type: ignore[attr-defined]
+    stream.flush()  # type: ignore[attr-defined]
+
+
+def _wrap(tool: str, given: WrapperArguments) -> None:
+    from offload_tool.formats.triple import fields, is_known_arch
+    from offload_tool.operations.wrapping import check_readable, wrap_images
+
+    if given.generation == 15 and not is_known_arch(fields(given.triple or "")[0]):
+        raise UsageError(f"'{given.triple}': unsupported target triple")
+    images = [STDIN if name == "-" else name for name in given.inputs]
+    if not given.output:
+        check_readable(images)
+        raise UsageError("no output file; give one with -o FILE")
+    wrap_images(
+        STDOUT if given.output == "-" else given.output,
+        images,
+        kind=given.kind,
+        triple=given.triple,
+        target_ids=given.target_ids or None,
+        generation=given.generation,
+        add_notes=given.add_notes,
+        warn=lambda text: _print(sys.stderr.buffer, [f"{tool}: warning: {text}"]),
+    )

@@ -1,0 +1,151 @@
+"""The options of ``offload-tool wrapper``: two generations of LLVM's tool.
+
+Which of them a command line is for, its options tell (`is_older`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from offload_tool.cli.llvm_options import (
+    CommandLine,
+    Information,
+    LlvmUsageError,
+    Option,
+    Positionals,
+    help_text,
+    parse,
+)
+from offload_tool.cli.response_files import expand_response_files
+from offload_tool.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from offload_tool.formats.registration import Generation, Kind
+
+__all__ = [
+    "OLDER_WRAPPER_COMMAND_LINE",
+    "WRAPPER_COMMAND_LINE",
+    "WrapperArguments",
+    "is_older",
+    "parse_wrapper_arguments",
+]
+
+_OLDER_TOOL = "clang-offload-wrapper"
+_OLDER_OPTIONS = frozenset({"target", "offload-arch", "add-omp-offload-notes", "save-temps"})
+
+WRAPPER_COMMAND_LINE = CommandLine(
+    overview="Generate runtime registration code for a device binary image",
+    category="llvm-offload-wrapper options",
+    version="offload-tool wrapper 0.1.0 (behaves as llvm-offload-wrapper 22.1.8)",
+    options=(
+        Option("h", "flag", "Alias for -help", visibility="never"),
+        Option(
+            "kind",
+            "enum",
+            "Wrap for offload kind:",
+            required=True,
+            choices=(
+                ("openmp", "Wrap OpenMP binaries"),
+                ("cuda", "Wrap CUDA binaries"),
+                ("hip", "Wrap HIP binaries"),
+            ),
+            bucket=2725,
+        ),
+        Option("o", "string", "Write output to <file>.", value_name="file", bucket=1627),
+        Option("triple", "string", "Target triple for the wrapper module", bucket=216),
+    ),
+    positionals=Positionals(1, None, "Wrap input from <file>"),
+)
+
+OLDER_WRAPPER_COMMAND_LINE = CommandLine(
+    overview="A tool to create a wrapper bitcode for offload target binaries. Takes offload\n"
+    "target binaries as input and produces bitcode file containing target binaries packaged\n"
+    "as data and initialization code which registers target binaries in offload runtime.",
+    category="clang-offload-wrapper options",
+    version="offload-tool wrapper 0.1.0 (behaves as clang-offload-wrapper 15.0.6)",
+    options=(
+        Option("h", "flag", "Alias for -help", visibility="never"),
+        Option(
+            "add-omp-offload-notes",
+            "flag",
+            "Add LLVMOMPOFFLOAD ELF notes to ELF device images.",
+            visibility="never",
+        ),
+        Option("o", "string", "Output filename", value_name="filename", required=True, bucket=1627),
+        Option(
+            "offload-arch",
+            "list",
+            "Target ID of the input file that follows",
+            value_name="target ID",
+        ),
+        Option("save-temps", "flag", "Accepted: there are no temporaries", visibility="never"),
+        Option(
+            "target",
+            "string",
+            "Target triple for the output module",
+            value_name="triple",
+            required=True,
+        ),
+    ),
+    positionals=Positionals(1, None, "<input files>"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WrapperArguments:
+    """A wrapper command line as given; nothing beyond its syntax is checked."""
+
+    kind: Kind
+    generation: Generation
+    triple: str | None
+    output: str | None
+    inputs: tuple[str, ...]
+    target_ids: tuple[str, ...]
+    add_notes: bool
+
+
+def is_older(tool: str, words: Sequence[str]) -> bool:
+    """Tell whether a command line is for clang-offload-wrapper 15: by an option, or its name."""
+    names = set()
+    for word in words:
+        if word == "--":
+            break
+        if word.startswith("-"):
+            names.add(word.lstrip("-").partition("=")[0])
+    if "kind" in names:
+        return False
+    return bool(names & _OLDER_OPTIONS) or PurePath(tool).name.startswith(_OLDER_TOOL)
+
+
+def parse_wrapper_arguments(tool: str, arguments: Sequence[str]) -> WrapperArguments | Information:
+    """Read a command line; `tool` is the name that the user invoked.
+
+    Where it asks for a text (``--help``, ``-h``, ``--version``), give that instead.
+
+    :raises LlvmUsageError: the option parser of the tool that it is for refuses it.
+    """
+    try:
+        words = expand_response_files(arguments)
+    except UsageError as error:
+        raise LlvmUsageError([str(error)]) from error
+    older = is_older(tool, words)
+    command_line = OLDER_WRAPPER_COMMAND_LINE if older else WRAPPER_COMMAND_LINE
+    values = parse(tool, command_line, arguments)
+    if isinstance(values, Information):
+        return values
+    if values.flag("h"):
+        return Information(help_text(tool, command_line))
+    kind = values.text("kind")
+    return WrapperArguments(
+        kind="hip" if kind == "hip" else "cuda" if kind == "cuda" else "openmp",
+        generation=15 if older else 22,
+        triple=values.text("target" if older else "triple"),
+        output=values.text("o"),
+        inputs=tuple(values.positionals),
+        target_ids=values.texts("offload-arch"),
+        add_notes=bool(values.flag("add-omp-offload-notes")),
+    )

@@ -1,0 +1,111 @@
+"""The passes over a CUDA source: device (PTX, once per target ID) and host.
+
+clang embeds the fat binary while it compiles the host code, which would make the host
+object depend on every device image. It is given a placeholder instead, whose bytes the
+embedding later replaces in the object's section ``.nv_fatbin``; all registration code
+is clang's own.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import CompilerError
+
+if TYPE_CHECKING:
+    from offload_tool.formats.target_id import TargetID
+
+__all__ = [
+    "PLACEHOLDER_FILE",
+    "Ptxas",
+    "cubin_arguments",
+    "device_flags",
+    "find_ptxas",
+    "host_flags",
+    "placeholder_flags",
+]
+
+PLACEHOLDER_FILE = str(Path(__file__).with_name("placeholder.fatbin"))
+"""What is embedded where a fat binary will be (`formats.nv_fatbin.PLACEHOLDER`)."""
+
+
+_NO_PTXAS = ("none", "no", "false", "0")
+_PROBE_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Ptxas:
+    """NVIDIA's assembler, which makes cubins of PTX."""
+
+    command: tuple[str, ...]
+    identity: str
+    """What it says of its version; goes into signatures."""
+
+
+def device_flags(target_id: TargetID, cuid: str) -> list[str]:
+    """Give the flags for the PTX of `target_id`, which needs no program of NVIDIA's."""
+    return ["-x", "cuda", "--cuda-device-only", f"--offload-arch={target_id}", f"-cuid={cuid}"]
+
+
+def host_flags(cuid: str) -> list[str]:
+    """Give the flags for the host object with the placeholder; see `placeholder_flags`."""
+    return ["-x", "cuda", "--offload-host-only", f"-cuid={cuid}"]
+
+
+def placeholder_flags() -> list[str]:
+    """Give the flags that say where the placeholder is on this machine."""
+    return ["-Xclang", "-fcuda-include-gpubinary", "-Xclang", PLACEHOLDER_FILE]
+
+
+def cubin_arguments(target_id: TargetID) -> list[str]:
+    """Give the arguments of ``ptxas`` that make a cubin for `target_id` of its PTX."""
+    return ["-m64", f"--gpu-name={target_id}"]
+
+
+@functools.lru_cache(maxsize=8)
+def find_ptxas(named: str = "") -> Ptxas | None:
+    """Find ``ptxas``: the command `named`, else on PATH, in a CUDA toolkit, in NVIDIA's wheel.
+
+    None if there is none, or `named` is ``none``: PTX alone is then embedded, which the CUDA
+    driver compiles when the program starts.
+
+    :raises CompilerError: the one named cannot be run.
+    """
+    if named.lower() in _NO_PTXAS:
+        return None
+    import shlex
+    import subprocess
+
+    for command in [tuple(shlex.split(named))] if named else _ptxas_candidates():
+        try:
+            answer = subprocess.run(
+                [*command, "--version"],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_PROBE_SECONDS,
+                check=True,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            if named:
+                raise CompilerError(f"OFFLOAD_PTXAS={named!r} cannot be run: {error}") from error
+            continue
+        return Ptxas(command, f"ptxas {answer.stdout.strip().splitlines()[-1]}")
+    return None
+
+
+def _ptxas_candidates() -> list[tuple[str, ...]]:
+    import importlib.util
+    import shutil
+
+    folders = [os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
+    found = [shutil.which("ptxas"), *(f"{folder}/bin/ptxas" for folder in folders if folder)]
+    spec = importlib.util.find_spec("nvidia")
+    for place in spec.submodule_search_locations or () if spec else ():
+        found += sorted(map(str, Path(place).glob("cu*/bin/ptxas")))
+        found += sorted(map(str, Path(place).glob("cuda_nvcc/bin/ptxas")))
+    return [(name,) for name in found if name and os.access(name, os.X_OK)]

@@ -1,0 +1,141 @@
+"""The passes over an OpenMP source: host IR first, then host object and devices from it.
+
+::
+
+    source --+--> host IR (bitcode) --+--> host object
+             |                        |
+             +------------------------+--> bitcode of each GPU, object of a CPU as device
+
+The devices learn from the host IR which target regions there are, in which order, and
+how their entries are called. Source: clang 22.1.8, observed: the IR is the same whatever
+the devices are, and the module of a device is the same as the driver's own.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import CompilerError
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from offload_tool.compiler.device import Device
+    from offload_tool.compiler.toolchain import Toolchain
+
+__all__ = [
+    "device_flags",
+    "device_runtimes",
+    "header_flags",
+    "host_flags",
+    "host_ir_flags",
+    "host_runtime",
+    "link_flags",
+]
+
+_ANY_TARGET = "gfx906"
+"""The driver must be told some target for the host pass; the IR is the same for all."""
+_HOST_RUNTIME = "libomptarget.so"
+_PROBE_SECONDS = 60
+
+
+def host_ir_flags() -> list[str]:
+    """Give the flags for the host IR: not optimised, as the devices must see it."""
+    return [
+        *("-fopenmp", f"--offload-arch={_ANY_TARGET}", "--offload-host-only", "-nogpulib"),
+        *("-Xclang", "-disable-llvm-passes", "-emit-llvm"),
+    ]
+
+
+def host_flags() -> list[str]:
+    """Give the flags for the host object, compiled from the host IR."""
+    # Flags for the preprocessor come with a source's other flags; here they have no use.
+    return ["-x", "ir", "-Wno-unused-command-line-argument"]
+
+
+def device_flags(device: Device, host_ir: str, host_triple: str) -> list[str]:
+    """Give the flags for a device's module; `host_ir` is the path of the host IR."""
+    flags = [f"--target={device.triple.rstrip('-')}", "-fopenmp", "-fvisibility=protected"]
+    if device.target_id is not None:
+        option = "-mcpu" if device.arch == "amdgcn" else "-march"
+        flags += [f"{option}={device.target_id}", "-nogpulib", "-emit-llvm"]
+        flags += ["-include", "__clang_openmp_device_functions.h"]
+    else:
+        flags += ["-fPIC"]
+    words = ["-aux-triple", host_triple, "-fopenmp-is-target-device"]
+    words += ["-fopenmp-host-ir-file-path", host_ir]
+    return flags + [flag for word in words for flag in ("-Xclang", word)]
+
+
+@functools.lru_cache(maxsize=16)
+def header_flags(toolchain: Toolchain, language: str, *, gpu: bool) -> tuple[str, ...]:
+    """Give the flags that show a device pass the host's headers, through OpenMP's wrappers.
+
+    `language` is ``c`` or ``c++``. A device's own target has no system headers.
+
+    :raises CompilerError: the compiler does not tell its folders.
+    """
+    resources = _ask(toolchain, "-print-resource-dir").stdout.strip()
+    flags = ["-isystem", f"{resources}/include/openmp_wrappers"] if gpu else []
+    report = _ask(toolchain, "-E", "-v", "-x", language, os.devnull).stderr
+    _, _, rest = report.partition("#include <...> search starts here:\n")
+    folders, end, _ = rest.partition("End of search list.")
+    if not end:
+        raise CompilerError(f"{toolchain.clang[0]} -E -v did not tell its header folders")
+    return (*flags, *(word for line in folders.splitlines() for word in ("-isystem", line.strip())))
+
+
+def link_flags(toolchain: Toolchain) -> tuple[list[str], list[str]]:
+    """Give the flags of a host link, and those that say where the runtime is on this machine."""
+    runtime = host_runtime(toolchain)
+    return ["-fopenmp"], [f"-L{Path(runtime).parent}"] if runtime else []
+
+
+@functools.lru_cache(maxsize=16)
+def host_runtime(toolchain: Toolchain) -> str | None:
+    """Find the library that host programs are linked with, where the compiler looks for it.
+
+    Not every compiler comes with one.
+    """
+    found = Path(_ask(toolchain, f"-print-file-name={_HOST_RUNTIME}").stdout.strip())
+    return str(found) if found.is_absolute() else None
+
+
+def _library_folder(toolchain: Toolchain) -> Path:
+    return Path(_ask(toolchain, "-print-resource-dir").stdout.strip()).parent.parent
+
+
+@functools.lru_cache(maxsize=64)
+def device_runtimes(toolchain: Toolchain, device: Device) -> tuple[str, ...]:
+    """Give the device runtime of OpenMP that came with the compiler, to link into images.
+
+    A library since LLVM 21, a bitcode file for each processor family before.
+    """
+    libraries = _library_folder(toolchain)
+    names = (f"{device.triple.rstrip('-')}/libompdevice.a", "libomptarget-amdgpu.bc")
+    for name in names if device.arch == "amdgcn" else ():
+        if (libraries / name).is_file():
+            return (str(libraries / name),)
+    return ()
+
+
+def _ask(toolchain: Toolchain, *arguments: str) -> subprocess.CompletedProcess[str]:
+    import subprocess
+
+    command = [*toolchain.clang, *toolchain.local_flags, *arguments]
+    try:
+        return subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=os.environ | dict(toolchain.environment),
+            timeout=_PROBE_SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise CompilerError(f"{command[0]} {arguments[0]} failed: {error}") from error

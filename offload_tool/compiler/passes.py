@@ -1,0 +1,172 @@
+"""The passes over an offload source: for each its flags, its output, and its check.
+
+The one list that the SCons tool and ``offload-tool compile`` share:
+
+    kind     pass      output                            check
+    -------  --------  --------------------------------  ------------------------------
+    hip      host      object                            CUID, symbol of the fat binary
+             device    code object                       machine, target ID, CUID
+             with rdc  bitcode                           CUID
+    cuda     host      object with a placeholder         the placeholder is there
+             device    PTX                               its target
+    openmp   host-ir   bitcode                           it is bitcode
+             host      object, compiled from the IR      (none: the IR was checked)
+             device    bitcode, or object (of a CPU)     its entries are the host IR's
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Literal
+
+from offload_tool.compiler import cuda, hip, openmp
+from offload_tool.compiler.device import parse_device
+from offload_tool.compiler.sources import C_SUFFIXES, KINDS, derive_cuid, source_kind
+from offload_tool.errors import UsageError
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from offload_tool.compiler.device import Device
+    from offload_tool.compiler.toolchain import Toolchain
+    from offload_tool.files import StrPath
+
+__all__ = [
+    "C_SUFFIXES",
+    "KINDS",
+    "CompilePass",
+    "Stage",
+    "dependency_flags",
+    "derive_cuid",
+    "source_kind",
+]
+
+Stage: TypeAlias = "Literal['host-ir', 'host', 'device']"
+
+_DEVICE_SUFFIXES = {"hip": ".co", "cuda": ".ptx", "openmp": ".bc"}
+
+
+def dependency_flags(depfile: str) -> list[str]:
+    """Give the flags that write a Makefile depfile for one pass.
+
+    The driver ignores ``-MD -MF`` in device-only HIP jobs, so the front end is told.
+    """
+    words = ["-dependency-file", depfile, "-MT", "object"]
+    return [flag for word in words for flag in ("-Xclang", word)]
+
+
+@dataclass(frozen=True, slots=True)
+class CompilePass:
+    """One job of the compiler: one output, for the host or for one device.
+
+    :raises UsageError: there is no such pass.
+    """
+
+    kind: str
+    stage: Stage
+    cuid: str
+    device: Device | None = None
+    rdc: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise UsageError(f"offload kind '{self.kind}': expected {', '.join(KINDS)}")
+        if (self.device is None) == (self.stage == "device"):
+            raise UsageError("a device pass needs a target ID, and only a device pass has one")
+        if self.rdc and self.kind == "cuda":
+            raise UsageError("relocatable device code of CUDA sources cannot be built; use HIP")
+
+    def to_text(self) -> str:
+        """Give a text of which `from_text` makes this pass again."""
+        device = self.device.name if self.device is not None else None
+        return json.dumps([self.kind, self.stage, self.cuid, device, self.rdc])
+
+    @classmethod
+    def from_text(cls, text: str) -> CompilePass:
+        """Read what `to_text` gave."""
+        kind, stage, cuid, name, rdc = json.loads(text)
+        device = parse_device(name, allow_unknown=True) if name is not None else None
+        return cls(kind, stage, cuid, device, rdc)
+
+    @property
+    def suffix(self) -> str:
+        """The usual suffix of the output of a device pass."""
+        if self.device is not None and self.device.target_id is None:
+            return ".o"
+        return ".bc" if self.rdc else _DEVICE_SUFFIXES[self.kind]
+
+    @property
+    def needs_host_ir(self) -> bool:
+        """Tell whether the host IR of the source is an input."""
+        return self.kind == "openmp" and self.stage != "host-ir"
+
+    @property
+    def compiles_source(self) -> bool:
+        """Tell whether the source itself is read, and a depfile can be written."""
+        return not (self.kind == "openmp" and self.stage == "host")
+
+    def flags(self, toolchain: Toolchain, host_ir: str = "") -> list[str]:
+        """Give the flags that make this pass; they decide what comes out."""
+        if self.kind == "openmp":
+            return [*self._openmp_flags(toolchain, host_ir), "-c"]
+        if self.device is None:
+            made = cuda.host_flags(self.cuid) if self.kind == "cuda" else None
+            return [*(made or hip.host_flags(self.cuid, rdc=self.rdc)), "-c"]
+        assert self.device.target_id is not None  # noqa: S101 - parse_devices checks it
+        if self.kind == "cuda":
+            return [*cuda.device_flags(self.device.target_id, self.cuid), "-S"]
+        return [*hip.device_flags(self.device.target_id, self.cuid, rdc=self.rdc), "-c"]
+
+    def local_flags(self, toolchain: Toolchain, source: str) -> list[str]:
+        """Give the flags that say where things are on this machine; not for signatures."""
+        flags = list(toolchain.local_flags)
+        if self.kind == "cuda" and self.stage == "host":
+            flags += cuda.placeholder_flags()
+        if self.kind == "openmp" and self.device is not None:
+            language = "c" if PurePath(source).suffix in C_SUFFIXES else "c++"
+            gpu = self.device.target_id is not None
+            flags += openmp.header_flags(toolchain, language, gpu=gpu)
+        return flags
+
+    def check(self, output: StrPath, host_ir: StrPath | None = None) -> None:
+        """Check what the pass has written.
+
+        :raises CodeObjectError: it is something else; the message says what was found.
+        """
+        from offload_tool.compiler import check  # while nothing is checked, a slow import
+
+        if self.device is not None:
+            self._check_device(output, host_ir)
+        elif self.kind == "hip":
+            check.check_host_object(output, self.cuid)
+        elif self.kind == "cuda":
+            check.check_cuda_host_object(output)
+        elif self.stage == "host-ir":
+            check.check_host_ir(output)
+
+    def _openmp_flags(self, toolchain: Toolchain, host_ir: str) -> list[str]:
+        if self.stage == "host-ir":
+            return openmp.host_ir_flags()
+        if self.device is None:
+            return openmp.host_flags()
+        return openmp.device_flags(self.device, host_ir, toolchain.host_triple)
+
+    def _check_device(self, output: StrPath, host_ir: StrPath | None) -> None:
+        from offload_tool.compiler import check
+
+        assert self.device is not None  # noqa: S101 - the caller has looked
+        if self.kind == "openmp":
+            if host_ir is None:
+                raise UsageError("the check of an OpenMP device pass needs the host IR")
+            check.check_entries(output, self.device, host_ir)
+            return
+        target_id = self.device.target_id
+        assert target_id is not None  # noqa: S101 - parse_devices checks it
+        if self.kind == "cuda":
+            check.check_ptx(output, target_id)
+        elif self.rdc:
+            check.check_bitcode(output, self.device, self.cuid)
+        else:
+            check.check_code_object(output, target_id, self.cuid)

@@ -1,0 +1,277 @@
+"""Run one compiler pass, or one device link: one output, checked, or none.
+
+For every build tool that runs one command per output. While the compiler works, the old
+output is aside under another name::
+
+    OUT --> .OUT.<random>.old        compiler --> OUT --> check
+                    |                                       |
+                    +--------- equal bytes: back to OUT <---+
+
+so the compiler is told the output's true name, which some outputs contain (``--coverage``,
+``-gsplit-dwarf``), and a file whose bytes come out equal is the very file that it was. After
+any error there is neither an output nor a depfile.
+
+The depfile names, beside what the compiler has read, the compiler itself, so that another
+one makes everything anew, as far as a build tool that compares times can tell.
+
+What is needed only for the check is imported while the compiler works.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offload_tool.compiler.remembered import pass_command
+from offload_tool.errors import CodeObjectError, CompilerError, FileError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from offload_tool.compiler.device import Device
+    from offload_tool.compiler.remembered import WantedPass
+    from offload_tool.compiler.toolchain import Toolchain
+
+__all__ = ["run_device_link", "run_pass"]
+
+_SIGNAL_BASE = 128
+"""Added to a signal's number for the exit status, as shells do."""
+_JOBS = ("-c", "-S", "-emit-llvm")
+
+
+def run_pass(
+    wanted: WantedPass,
+    source: str,
+    output: str,
+    *,
+    environ: Mapping[str, str],
+    flags: Sequence[str] = (),
+    host_ir: str | None = None,
+    depfile: str | None = None,
+    depfile_target: str | None = None,
+    launcher: Sequence[str] = (),
+) -> int:
+    """Compile `source` to `output`; give the compiler's exit status, 0 when all is well.
+
+    The compiler is the one of the OS environment `environ`. What it says goes to standard
+    error. `flags` come after those of the pass. The host IR of an OpenMP source is an input
+    of all its other passes. The rule in the file `depfile` names `output`, or else
+    `depfile_target`, and the files it depends on as they are spelled.
+
+    :raises TargetIDError, UsageError: no such pass, an input too many or too few, or an
+        output that would replace an input.
+    :raises FileError: an input cannot be read, or an output or depfile not be written.
+    :raises CompilerError: no compiler, or one that cannot be run.
+    :raises CodeObjectError: the compiler made something else than it was asked for.
+    """
+    inputs = [source] if host_ir is None else [source, host_ir]
+    _check_names(inputs, output, depfile)
+    found = pass_command(wanted, source, environ=environ, host_ir=host_ir, depfile=depfile)
+    if found.needs_host_ir and host_ir is None:
+        raise UsageError("this pass of an OpenMP source reads its host IR: give --host-ir F")
+    if host_ir is not None and not found.needs_host_ir:
+        raise UsageError("--host-ir: only host and device passes of OpenMP sources read host IR")
+    environment = {**environ, **found.environment}
+    read = source if found.dependencies else inputs[-1]
+    dependencies = found.dependencies if depfile is not None else []
+    command = [*launcher, *found.words, *flags, *dependencies, "-o", output, read]
+
+    def finish() -> None:
+        wanted.read().check(output, host_ir)
+        if depfile is None:
+            return
+        names = [read]
+        if dependencies:
+            from offload_tool.compiler.depfile import read_depfile
+
+            if not Path(depfile).exists():
+                # A compiler cache that knew the output may have written that alone.
+                words = [word for word in [*found.words, *flags] if word not in _JOBS]
+                words += ["-E", "-Qunused-arguments", *dependencies, "-o", os.devnull, read]
+                _run(words, environment)
+            names = read_depfile(Path(depfile))
+        names += inputs[1:]
+        _write_depfile(depfile, depfile_target or output, names, found.compiler)
+
+    return _produce(command, environment, output, depfile, finish)
+
+
+def run_device_link(
+    device: Device,
+    kind: str,
+    toolchain: Toolchain,
+    inputs: Sequence[str],
+    output: str,
+    *,
+    flags: Sequence[str] = (),
+    depfile: str | None = None,
+    depfile_target: str | None = None,
+) -> int:
+    """Link relocatable device code and archives of it; give the linker's exit status.
+
+    :raises: as `run_pass` does; UsageError also for a device without a linker.
+    """
+    from offload_tool.compiler.device_link import link_arguments, linker
+
+    _check_names(inputs, output, depfile)
+    tool = linker(device, toolchain)
+    command = [*tool, *link_arguments(device, kind), *flags, "-o", output]
+    command += _link_inputs(device, kind, toolchain, inputs)
+    environment = {**os.environ, **dict(toolchain.environment)}
+
+    def finish() -> None:
+        if device.target_id is not None:
+            from offload_tool.compiler.check import check_code_object
+
+            check_code_object(output, device.target_id, None)
+        if depfile is not None:
+            _write_depfile(depfile, depfile_target or output, inputs, tool)
+
+    return _produce(command, environment, output, depfile, finish)
+
+
+def _link_inputs(
+    device: Device, kind: str, toolchain: Toolchain, inputs: Sequence[str]
+) -> list[str]:
+    if device.target_id is None:
+        return list(inputs)
+    from offload_tool.compiler.openmp import device_runtimes
+
+    # Nothing but the host code says which kernels of an archive are wanted.
+    runtimes = device_runtimes(toolchain, device) if kind == "openmp" else ()
+    return ["--whole-archive", *inputs, "--no-whole-archive", *runtimes]
+
+
+def _check_names(inputs: Sequence[str], output: str, depfile: str | None) -> None:
+    """Find out before anything is run what could not be read or written."""
+    for name in inputs:
+        try:
+            os.close(os.open(name, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError as error:
+            raise FileError(name, error) from error
+        if Path(name).is_dir():
+            raise FileError(name, "Is a directory, expected a file")
+    taken = {os.path.realpath(name): name for name in inputs}
+    for name in (output,) if depfile is None else (output, depfile):
+        path = Path(name)
+        if path.exists() and not path.is_file():
+            raise UsageError(f"'{name}': expected the name of a regular file to write")
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise FileError(
+                name, f"cannot be written: no such folder, or not writable: '{path.parent}'"
+            )
+        other = taken.setdefault(os.path.realpath(name), name)
+        if other is not name:
+            raise UsageError(f"'{name}' would replace '{other}'; give it another name")
+
+
+def _produce(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    output: str,
+    depfile: str | None,
+    finish: Callable[[], None],
+) -> int:
+    """Run the command that writes `output`, then `finish`; undo all of it where one fails."""
+    new, done = Path(output), False
+    old = new.with_name(f".{new.name[:200]}.{os.urandom(6).hex()}.old")
+    try:
+        _put_aside(new, old)
+        if depfile is not None:
+            Path(depfile).unlink(missing_ok=True)
+        status = _run(command, environment, meanwhile=_import_check)
+        if status == 0:
+            if not new.is_file():
+                raise CodeObjectError(
+                    f"'{output}': '{command[0]}' reported success but wrote no such file"
+                )
+            finish()
+            if _are_equal(old, new):
+                old.replace(new)
+            done = True
+        return status
+    finally:
+        old.unlink(missing_ok=True)
+        if not done:
+            new.unlink(missing_ok=True)
+            if depfile is not None:
+                Path(depfile).unlink(missing_ok=True)
+
+
+def _put_aside(new: Path, old: Path) -> None:
+    try:
+        new.rename(old)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise FileError(new, error) from error
+
+
+def _import_check() -> None:
+    from offload_tool.compiler import check, depfile, passes  # noqa: F401 - for `finish`
+
+
+def _run(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    meanwhile: Callable[[], None] = lambda: None,
+) -> int:
+    """Run a command without input; its messages go where ours go. Give its exit status."""
+    # Not by subprocess, which takes longer to load than a small file to compile.
+    no_input = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+    sys.stdout.flush()
+    try:
+        process = os.posix_spawnp(command[0], list(command), environment, file_actions=no_input)
+    except OSError as error:
+        raise CompilerError(f"'{command[0]}' cannot be run: {error.strerror}") from error
+    try:
+        meanwhile()
+        _, status = os.waitpid(process, 0)
+    except BaseException:
+        import signal
+
+        os.kill(process, signal.SIGTERM)
+        os.waitpid(process, 0)
+        raise
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        sys.stderr.write(f"'{command[0]}' was ended by signal {-code}\n")
+        return _SIGNAL_BASE - code
+    return code
+
+
+def _are_equal(old: Path, new: Path) -> bool:
+    try:
+        if old.stat().st_size != new.stat().st_size:
+            return False
+    except FileNotFoundError:
+        return False
+    import filecmp
+
+    return filecmp.cmp(old, new, shallow=False)
+
+
+def _write_depfile(
+    depfile: str, target: str, names: Sequence[str], compiler: Sequence[str]
+) -> None:
+    from offload_tool.compiler.depfile import depfile_text
+    from offload_tool.files import replace_file
+
+    text = depfile_text(target, dict.fromkeys([*names, *_programs(compiler)]))
+    with replace_file(depfile) as out:
+        out.write(os.fsencode(text))
+
+
+def _programs(command: Sequence[str]) -> list[str]:
+    """Give the files of the programs that a command's words name: ``ccache clang`` are two."""
+    found = []
+    for word in command:
+        folders = [""] if "/" in word else os.environ.get("PATH", os.defpath).split(os.pathsep)
+        paths = (os.path.join(folder, word) for folder in folders)  # noqa: PTH118
+        for path in paths:
+            if os.path.isfile(path) and os.access(path, os.X_OK):  # noqa: PTH113
+                found.append(path)
+                break
+    return found

@@ -1,0 +1,28 @@
+"""What a source's name tells: its offload kind, its language, and a compilation unit ID."""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["C_SUFFIXES", "KINDS", "derive_cuid", "source_kind"]
+
+KINDS = ("hip", "openmp", "cuda")
+C_SUFFIXES = (".c",)
+_KIND_OF_SUFFIX = {".hip": "hip", ".cu": "cuda"}
+
+
+def source_kind(name: str) -> str | None:
+    """Give the offload kind that a source's suffix tells, if it does."""
+    return _KIND_OF_SUFFIX.get(os.path.splitext(name)[1])  # noqa: PTH122 - a fast start
+
+
+def derive_cuid(source: str, output_stem: str = "") -> str:
+    """Derive a compilation unit ID from a source's name relative to the project's top.
+
+    `output_stem` sets apart several objects of one source. Absolute paths and flags stay
+    out, so that two checkouts agree and a changed flag does not reach other passes.
+    """
+    import hashlib  # most commands that compile name the ID
+
+    text = source if not output_stem else f"{source}\0{output_stem}"
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]

@@ -1,0 +1,250 @@
+"""Pack a compiler into an archive that runs on a machine with nothing but a kernel.
+
+A compile server unpacks it as the root folder of each compile::
+
+    usr/lib/llvm-22/bin/clang                    programs, under the paths they have here
+    usr/lib/llvm-22/bin/lld
+    usr/lib/llvm-22/lib/libclang-cpp.so.22.1 ->  every symbolic link on the way to a file
+    usr/lib/x86_64-linux-gnu/libclang-cpp.so.22.1
+    lib -> usr/lib, lib64 -> usr/lib64           where the loader is looked for
+    tmp/                                         clang puts what lld links there
+
+sccache's own packer leaves out lld, without which no device code can be linked. Equal
+inputs give equal bytes: names are sorted, times and owners are zero.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import shlex
+import shutil
+import stat
+import subprocess
+import tarfile
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import CompilerError, FileError
+from offload_tool.files import replace_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from offload_tool.compiler.toolchain import Toolchain
+    from offload_tool.files import OutputFile, StrPath
+
+__all__ = ["compiler_names", "compiler_programs", "pack_programs"]
+
+_SECONDS = 60
+_ROOT_LINKS = ("/lib", "/lib64")
+_LIBRARY = re.compile(r"^\s+(?:\S+ => )?(?P<path>/\S+) \(0x[0-9a-f]+\)$", re.MULTILINE)
+_NOT_FOUND = re.compile(r"^\s+(?P<name>\S+) => not found$", re.MULTILINE)
+_NO_FILE = re.compile(r"^.*shared libraries: (\S+): .*$")
+_CONFIGURATION = re.compile(r"^Configuration file: (?P<path>/.*)$", re.MULTILINE)
+_LAUNCHERS = ("ccache", "sccache", "distcc", "icecc")
+_LINKS_AT_MOST = 40  # on one path, as Linux has it
+_LEVEL = 1  # of gzip: a tenth larger than at 6, in a third of the time
+# Fixed for a command that runs on the server, so that nothing of this shell is packed.
+_PLAIN = {"PATH": os.defpath, "LC_ALL": "C"}
+
+
+def compiler_programs(toolchain: Toolchain) -> list[str]:
+    """Give the absolute paths of the files that a device compile with this compiler opens.
+
+    Those are the programs that it says it would run, and its configuration files.
+
+    :raises CompilerError: it is not one program file of its own; the message says why.
+    """
+    if toolchain.origin.startswith("embedded"):
+        raise CompilerError(
+            "the embedded compiler (ziglang) cannot be distributed: it is a Python program, which "
+            "sccache does not know as a compiler; name a clang with its lld by --clang"
+        )
+    if len(toolchain.clang) != 1:
+        raise CompilerError(
+            f"'{shlex.join(toolchain.clang)}' cannot be distributed: expected the path of clang "
+            "alone, without a launcher or options; options belong into OFFLOAD_FLAGS"
+        )
+    clang = compiler_names(toolchain)[0]
+    name = Path(os.path.realpath(clang)).name
+    if name in _LAUNCHERS:
+        raise CompilerError(f"'{clang}' is {name}, not a compiler; name the clang that it runs")
+    asked = ["-x", "hip", "--cuda-device-only", "--offload-arch=gfx906", "--no-gpu-bundle-output"]
+    asked += ["-nogpulib", "-nogpuinc", *toolchain.local_flags, "-c", os.devnull, "-o", "x"]
+    _, said = _ask([clang, "-###", *asked])
+    # Each job is one line that begins with a space and the program in quotes.
+    jobs = [shlex.split(line) for line in said.splitlines() if line.startswith(' "')]
+    configured = _CONFIGURATION.findall(_ask([clang, "--version"])[1])
+    programs = [clang, *(job[0] for job in jobs), *configured]
+    if not any("lld" in Path(program).name for program in programs):
+        raise CompilerError(f"'{clang}' names no lld for its device links; install its lld")
+    return list(dict.fromkeys(programs))
+
+
+def compiler_names(toolchain: Toolchain) -> list[str]:
+    """Give the absolute paths under which a build may call the compiler: each link, and the file.
+
+    :raises CompilerError: there is no such file.
+    """
+    found = shutil.which(toolchain.clang[0])
+    if found is None:
+        raise CompilerError(f"'{toolchain.clang[0]}' is not an executable file or on PATH")
+    names = [os.path.abspath(found)]  # noqa: PTH100 - resolve() would follow the links
+    while len(names) < _LINKS_AT_MOST and Path(names[-1]).is_symlink():
+        last = Path(names[-1])
+        names.append(os.path.abspath(last.parent / last.readlink()))  # noqa: PTH100
+    return list(dict.fromkeys([*names, os.path.realpath(found)]))
+
+
+def pack_programs(programs: Iterable[str], output: StrPath) -> list[Path]:
+    """Write the archive of `programs` and all they need; give the regular files in it, sorted.
+
+    :raises CompilerError: a shared library of a program is missing.
+    :raises FileError: a file cannot be read, or `output` not be written.
+    """
+    wanted: dict[str, None] = {}
+    cache_needed = False
+    for program in programs:
+        wanted[program] = None
+        libraries, from_cache = _libraries(program)
+        wanted.update(dict.fromkeys(libraries))
+        cache_needed |= from_cache
+    if cache_needed:
+        wanted["/etc/ld.so.cache"] = None
+    members: dict[Path, str | None] = {}
+    for path in (*wanted, *_ROOT_LINKS):
+        if path in wanted or Path(path).is_symlink():
+            members.update(_steps(path))
+    with replace_file(output) as file:
+        _write(file, members)
+    return sorted(path for path, link in members.items() if link is None and path.is_file())
+
+
+def _libraries(program: str) -> tuple[list[str], bool]:
+    """Give a program's loader and shared libraries, and whether the loader's cache finds them."""
+    loader = _interpreter(program)
+    if loader is None:
+        return [], False
+    said, missing = _ask_loader([loader, "--inhibit-cache", "--list", program])
+    from_cache = bool(missing)
+    if from_cache:
+        said, missing = _ask_loader([loader, "--list", program])
+    if missing:
+        raise CompilerError(
+            f"'{program}' does not find {missing}; a compiler that needs LD_LIBRARY_PATH cannot "
+            "be distributed"
+        )
+    return [loader, *_LIBRARY.findall(said)], from_cache
+
+
+def _ask_loader(command: Sequence[str]) -> tuple[str, str]:
+    """Give what the loader says, and which libraries it does not find (empty: it finds all)."""
+    status, said = _ask(command)
+    missing = _NOT_FOUND.findall(said)
+    if status != 0 and not missing:
+        missing = [_NO_FILE.sub(r"\1", said.strip().splitlines()[-1])] if said.strip() else ["?"]
+    return said, ", ".join(missing)
+
+
+def _interpreter(program: str) -> str | None:
+    """Give the path of the loader that a program asks for; None for a static one, or no program."""
+    from elftools.common.exceptions import ELFError
+    from elftools.elf.elffile import ELFFile
+
+    try:
+        with Path(program).open("rb") as file:
+            if file.read(4) != b"\x7fELF":
+                if file.seek(0) or file.read(2) == b"#!":
+                    raise CompilerError(
+                        f"'{program}' is a script; name the compiler that it runs by --clang"
+                    )
+                return None
+            for segment in ELFFile(file).iter_segments("PT_INTERP"):
+                return str(segment.data().rstrip(b"\0"), "utf-8", "replace")
+    except OSError as error:
+        raise FileError(program, error) from error
+    except ELFError as error:
+        raise CompilerError(f"'{program}' is no readable ELF program: {error}") from error
+    return None
+
+
+def _steps(path: str) -> dict[Path, str | None]:
+    """Give what a path leads through: folders and files (None), links (what they hold)."""
+    found: dict[Path, str | None] = {}
+    at = Path("/")
+    remaining = list(PurePosixPath(path).parts[1:])
+    links = 0
+    while remaining:
+        name = remaining.pop(0)
+        if name == "..":
+            at = at.parent
+            continue
+        at /= name
+        if not at.is_symlink():
+            found[at] = None
+            continue
+        links += 1
+        if links > _LINKS_AT_MOST:
+            raise FileError(path, "too many symbolic links")
+        link = found[at] = str(at.readlink())
+        parts = PurePosixPath(link).parts
+        at = at.parent
+        if parts[:1] == ("/",):
+            at, parts = Path("/"), parts[1:]
+        remaining = [*parts, *remaining]
+    return found
+
+
+def _write(file: OutputFile, members: dict[Path, str | None]) -> None:
+    with (
+        gzip.GzipFile("", "wb", compresslevel=_LEVEL, fileobj=file, mtime=0) as packed,  # type: ignore[call-overload]
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive,
+    ):
+        temporary = tarfile.TarInfo("tmp")
+        temporary.type, temporary.mode = tarfile.DIRTYPE, 0o1777
+        archive.addfile(temporary)
+        for path, link in sorted(members.items()):
+            _add(archive, path, link)
+
+
+def _add(archive: tarfile.TarFile, path: Path, link: str | None) -> None:
+    member = tarfile.TarInfo(str(path.relative_to("/")))
+    if link is not None:
+        member.type, member.linkname, member.mode = tarfile.SYMTYPE, link, 0o777
+        archive.addfile(member)
+        return
+    try:
+        if path.is_dir():
+            member.type, member.mode = tarfile.DIRTYPE, 0o755
+            archive.addfile(member)
+            return
+        with path.open("rb") as content:
+            status = os.fstat(content.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise FileError(path, "expected a regular file")
+            member.size = status.st_size
+            member.mode = 0o755 if status.st_mode & 0o111 else 0o644
+            archive.addfile(member, content)
+    except OSError as error:
+        raise FileError(path, error) from error
+
+
+def _ask(command: Sequence[str]) -> tuple[int, str]:
+    """Give a command's status and what it says, in all."""
+    try:
+        answer = subprocess.run(
+            command,
+            env=_PLAIN,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CompilerError(f"{shlex.join(command)} cannot be run: {error}") from error
+    return answer.returncode, answer.stdout

@@ -1,0 +1,432 @@
+"""The objects embedded in an LLVM bitcode module, found without decoding the module.
+
+clang puts offload binaries into host bitcode as constants, which become a section of the
+object file. They are listed in named metadata::
+
+    @llvm.embedded.object = private constant [272 x i8] c"...", section ".llvm.offloading"
+    !llvm.embedded.objects = !{!7}
+    !7 = !{ptr @llvm.embedded.object, !".llvm.offloading"}
+
+In the bitstream (see `offload_tool.formats.bitstream` for its items)::
+
+    MODULE (8)
+      VERSION (1)          2: global variables begin with their name, two operands
+      GLOBALVAR (7)        type, constant?, initializer (value number + 1, 0: none), ...
+      FUNCTION (8), alias (9, 14), IFUNC (15)
+      CONSTANTS (11)       SETTYPE (1); STRING (8), an array of fixed numbers of 8 bits,
+                           CSTRING (9), which has a NUL more; others
+      METADATA (15)        STRINGS (35); VALUE (2): type, value number; NODE (3):
+                           metadata numbers + 1; NAME (4), then NAMED_NODE (10): metadata
+                           numbers
+    other blocks           functions, types, ...: skipped by their size
+
+Global variables, functions and aliases have value numbers in their order, constants go
+on after them. Strings and nodes have metadata numbers in their order.
+
+A string of 8-bit numbers begins at any bit, so it is no range of the file; it is given in
+pieces, so that memory does not grow with its size. Source: the LLVM Bitcode File Format
+document; numbers as clang 22.1.8 and 15.0.6 write them, observed with llvm-bcanalyzer.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import FormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import TypeAlias
+
+    from offload_tool.files import StrPath
+
+__all__ = ["EmbeddedObject", "find_embedded_objects"]
+
+_MAGIC = b"BC\xc0\xde"
+_WRAPPER_MAGIC = b"\xde\xc0\x17\x0b"
+_WRAPPER = struct.Struct("<8xII")
+_LIST = b"llvm.embedded.objects"
+
+_FIXED, _VBR, _ARRAY, _CHAR6, _BLOB = range(1, 6)
+_LITERAL = 0
+_END, _ENTER, _DEFINE, _UNABBREVIATED, _FIRST = range(5)
+_TOP_WIDTH = 2
+_MAX_WIDTH = 64
+_MAX_OPERANDS = 1 << 12
+"""Of an abbreviation, and of abbreviations in a block; LLVM uses a dozen."""
+_MAX_NUMBERS = 1 << 20
+"""In a record; an offload binary stands there in 8 bits each, and lists are shorter."""
+_CHARS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._"
+
+_BLOCKINFO, _MODULE, _CONSTANTS, _METADATA = 0, 8, 11, 15
+_SETBID = 1
+_VERSION, _GLOBALVAR = 1, 7
+_VALUES = frozenset({_GLOBALVAR, 8, 9, 14, 15})
+_SETTYPE, _STRING, _CSTRING = 1, 8, 9
+_STRINGS, _VALUE, _NODE, _NAME, _NAMED_NODE = 35, 2, 3, 4, 10
+_NOT_NUMBERED = frozenset({_NAME, 6, _NAMED_NODE, 36, 38, 39})
+"""Records of METADATA that are no metadata: names, kinds, attachments, indexes."""
+_CHUNK = 1 << 20
+_SEARCHED = 32 << 20
+
+Operand: TypeAlias = "tuple[int, int]"
+"""Encoding, and its value or width."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedObject:
+    """An object of a module; `size` bytes."""
+
+    data: memoryview
+    bit: int
+    """Where it begins in `data`, in bits."""
+    size: int
+    is_ended: bool
+    """The last byte is a NUL that is not stored."""
+
+    def chunks(self) -> Iterator[bytes]:
+        """Give the content in pieces."""
+        stored = self.size - self.is_ended
+        first, shift = divmod(self.bit, 8)
+        for start in range(0, stored, _CHUNK):
+            size = min(_CHUNK, stored - start)
+            raw = self.data[first + start : first + start + size + (shift > 0)]
+            number = int.from_bytes(raw, "little") >> shift
+            yield (number & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+        if self.is_ended:
+            yield b"\0"
+
+
+def find_embedded_objects(
+    data: memoryview,
+    section: str,
+    *,
+    path: StrPath | None = None,
+    forget: Callable[[], object] = lambda: None,
+) -> list[EmbeddedObject]:
+    """Give the objects that the bitcode in `data` embeds for the section of that name.
+
+    `forget` is called from time to time, and can give back what was mapped of the file.
+
+    :raises FormatError: the bitcode is broken or cut short.
+    """
+    name = section.encode()
+    if not _contains(data, name, forget):  # what is embedded is rare
+        return []
+    try:
+        data = _unwrap(data)
+        found: list[EmbeddedObject] = []
+        bits = _Bits(data, 8 * len(_MAGIC), 8 * len(data))
+        while bits.end - bits.position >= 32:
+            if bits.fixed(_TOP_WIDTH) != _ENTER:
+                break  # padding
+            block = bits.block()
+            if block.number == _MODULE:
+                found += _Module(data, block, name).find()
+    except FormatError as error:
+        raise FormatError(f"broken bitcode: {error.message}", path=path) from error
+    return found
+
+
+def _contains(data: memoryview, name: bytes, forget: Callable[[], object]) -> bool:
+    """Tell whether a module can have `name` in its metadata, whose strings stand as they are."""
+    pattern = re.compile(re.escape(name))
+    for start in range(0, len(data), _SEARCHED):
+        if pattern.search(data, start, start + _SEARCHED + len(name)):
+            return True
+        forget()
+    return False
+
+
+def _unwrap(data: memoryview) -> memoryview:
+    if data[:4] != _WRAPPER_MAGIC:
+        return data
+    if len(data) < _WRAPPER.size:
+        raise FormatError("the wrapper is cut short")
+    offset, size = _WRAPPER.unpack_from(data)
+    if offset + size > len(data) or data[offset : offset + 4] != _MAGIC:
+        raise FormatError(f"the wrapper points to {size} bytes at {offset}: no bitcode")
+    return data[offset : offset + size]
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A block: its number, the width of abbreviation IDs inside, and its content in bits."""
+
+    number: int
+    width: int
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class _Record:
+    """A record. Numbers of 8 bits in an array stay where they are, and so does a blob."""
+
+    code: int
+    operands: list[int]
+    bit: int = 0
+    count: int = 0
+    """Of numbers of 8 bits from `bit` on, which follow the operands."""
+    blob: memoryview = field(default_factory=lambda: memoryview(b""))
+
+
+class _Bits:
+    """Reads numbers between two positions, lowest bit first; positions are in bits."""
+
+    def __init__(self, data: memoryview, position: int, end: int) -> None:
+        self.data = data
+        self.position = position
+        self.end = end
+
+    def fixed(self, width: int) -> int:
+        first, shift = divmod(self._skip(width), 8)
+        word = int.from_bytes(self.data[first : (self.position + 7) // 8], "little")
+        return word >> shift & ((1 << width) - 1)
+
+    def vbr(self, width: int) -> int:
+        more = 1 << (width - 1)
+        result = shift = 0
+        while True:
+            chunk = self.fixed(width)
+            result |= (chunk & (more - 1)) << shift
+            if not chunk & more:
+                return result
+            shift += width - 1
+            if shift > _MAX_WIDTH:
+                raise FormatError("a number has more than 64 bits")
+
+    def align(self) -> None:
+        self.position += -self.position % 32
+
+    def skip_numbers(self, count: int, width: int) -> int:
+        """Pass over numbers; give where they begin."""
+        return self._skip(count * width)
+
+    def block(self) -> _Block:
+        """Read a block's header, and pass over its content."""
+        number, width = self.vbr(8), self.vbr(4)
+        self.align()
+        size = 32 * self.fixed(32)
+        if not _TOP_WIDTH <= width <= 32:
+            raise FormatError(f"abbreviation IDs of {width} bits")
+        start = self._skip(size)
+        return _Block(number, width, start, start + size)
+
+    def blob(self) -> memoryview:
+        size = self.vbr(6)
+        self.align()
+        start = self._skip(8 * size) // 8
+        self.align()
+        return self.data[start : start + size]
+
+    def _skip(self, size: int) -> int:
+        start = self.position
+        if start + size > self.end:
+            raise FormatError(f"{size} bits expected at byte {start // 8}, it may be cut short")
+        self.position = start + size
+        return start
+
+
+class _Reader:
+    """Gives the items of blocks; knows the abbreviations."""
+
+    def __init__(self, data: memoryview) -> None:
+        self.data = data
+        self.known: dict[int, list[tuple[Operand, ...]]] = {}
+        """What BLOCKINFO gives to the blocks of each number."""
+
+    def items(self, block: _Block) -> Iterator[_Block | _Record]:
+        """Give the blocks and records of a block; what is in inner blocks is passed over."""
+        bits = _Bits(self.data, block.start, block.end)
+        abbreviations = list(self.known.get(block.number, ()))
+        described = abbreviations
+        while (number := bits.fixed(block.width)) != _END:
+            if number == _ENTER:
+                inner = bits.block()
+                if inner.number == _BLOCKINFO:
+                    for _ in self.items(inner):
+                        pass
+                yield inner
+            elif number == _DEFINE:
+                if len(described) >= _MAX_OPERANDS:
+                    raise FormatError("too many abbreviations")
+                described.append(self._definition(bits))
+            else:
+                record = self._record(bits, number, abbreviations)
+                if block.number == _BLOCKINFO and record.code == _SETBID and record.operands:
+                    described = self.known.setdefault(record.operands[0], [])
+                yield record
+
+    @staticmethod
+    def _definition(bits: _Bits) -> tuple[Operand, ...]:
+        count = bits.vbr(5)
+        if count > _MAX_OPERANDS:
+            raise FormatError(f"an abbreviation of {count} operands")
+        operands: list[Operand] = []
+        for _ in range(count):
+            if bits.fixed(1):
+                operands.append((_LITERAL, bits.vbr(8)))
+                continue
+            encoding = bits.fixed(3)
+            width = bits.vbr(5) if encoding in (_FIXED, _VBR) else 0
+            if not _FIXED <= encoding <= _BLOB or width > _MAX_WIDTH or (encoding, width) == (2, 1):
+                raise FormatError(f"unknown encoding {encoding} of {width} bits")
+            if encoding in (_FIXED, _VBR) and not width:
+                encoding = _LITERAL  # no bits at all: zero
+            operands.append((encoding, width))
+        return tuple(operands)
+
+    def _record(
+        self, bits: _Bits, number: int, abbreviations: list[tuple[Operand, ...]]
+    ) -> _Record:
+        if number == _UNABBREVIATED:
+            code, count = bits.vbr(6), bits.vbr(6)
+            return _Record(code, _numbers(bits, (_VBR, 6), count))
+        if number - _FIRST >= len(abbreviations):
+            raise FormatError(f"undefined abbreviation {number}")
+        values: list[int] = []
+        record = _Record(0, values)
+        operands = iter(abbreviations[number - _FIRST])
+        for operand in operands:
+            if operand[0] == _ARRAY:
+                self._array(bits, next(operands, (_LITERAL, 0)), record)
+            elif operand[0] == _BLOB:
+                record.blob = bits.blob()
+            else:
+                values.append(_number(bits, operand))
+        if not values:
+            raise FormatError("a record without a code")
+        record.code = values.pop(0)
+        return record
+
+    @staticmethod
+    def _array(bits: _Bits, element: Operand, record: _Record) -> None:
+        count = bits.vbr(6)
+        if element == (_FIXED, 8):
+            record.bit, record.count = bits.skip_numbers(count, 8), count
+        elif element[0] in (_LITERAL, _ARRAY, _BLOB):
+            raise FormatError("an array of nothing")
+        else:
+            record.operands += _numbers(bits, element, count)
+
+
+def _numbers(bits: _Bits, operand: Operand, count: int) -> list[int]:
+    """Read numbers; very many are only passed over."""
+    numbers = (_number(bits, operand) for _ in range(count))
+    if count <= _MAX_NUMBERS:
+        return list(numbers)
+    for _ in numbers:
+        pass
+    return []
+
+
+def _number(bits: _Bits, operand: Operand) -> int:
+    encoding, width = operand
+    if encoding == _LITERAL:
+        return width
+    if encoding == _CHAR6:
+        return _CHARS[bits.fixed(6)]
+    return bits.fixed(width) if encoding == _FIXED else bits.vbr(width)
+
+
+class _Module:
+    """What of a module tells about its embedded objects."""
+
+    def __init__(self, data: memoryview, block: _Block, section: bytes) -> None:
+        self.data = data
+        self.section = section
+        self.initializers: dict[int, int] = {}
+        """Of global variables, by value number: value number + 1."""
+        self.contents: dict[int, EmbeddedObject] = {}
+        """Strings among the constants, by value number."""
+        self.sections: set[int] = set()
+        """Metadata numbers of the section's name."""
+        self.variables: dict[int, int] = {}
+        """Value numbers, by metadata number; likewise the operands of nodes."""
+        self.nodes: dict[int, tuple[int, int]] = {}
+        self.listed: list[int] = []
+        self._count = 0
+        self._version = 0
+        self._read(block)
+
+    def find(self) -> Iterator[EmbeddedObject]:
+        """Give the objects for the section, in the order in which they are listed."""
+        for node in self.listed:
+            variable, section = self.nodes.get(node, (0, 0))
+            if section - 1 not in self.sections:
+                continue
+            value = self.variables.get(variable - 1, -1)
+            found = self.contents.get(self.initializers.get(value, 0) - 1)
+            if found is not None:
+                yield found
+
+    def _read(self, block: _Block) -> None:
+        reader = _Reader(self.data)
+        for item in reader.items(block):
+            if isinstance(item, _Record):
+                self._read_record(item)
+            elif item.number == _CONSTANTS:
+                self._read_constants(reader, item)
+            elif item.number == _METADATA:
+                self._read_metadata(reader, item)
+
+    def _read_record(self, record: _Record) -> None:
+        if record.code == _VERSION and record.operands:
+            self._version = record.operands[0]
+        elif record.code in _VALUES:
+            at = 4 if self._version >= 2 else 2
+            if record.code == _GLOBALVAR and len(record.operands) > at:
+                self.initializers[self._count] = record.operands[at]
+            self._count += 1
+
+    def _read_constants(self, reader: _Reader, block: _Block) -> None:
+        for item in reader.items(block):
+            if not isinstance(item, _Record) or item.code == _SETTYPE:
+                continue
+            if item.code in (_STRING, _CSTRING):
+                self.contents[self._count] = self._content(item, ended=item.code == _CSTRING)
+            self._count += 1
+
+    def _content(self, record: _Record, *, ended: bool) -> EmbeddedObject:
+        if record.operands:  # not as numbers of 8 bits
+            raw = bytes(number & 0xFF for number in record.operands)
+            return EmbeddedObject(memoryview(raw), 0, len(raw) + ended, ended)
+        return EmbeddedObject(self.data, record.bit, record.count + ended, ended)
+
+    def _read_metadata(self, reader: _Reader, block: _Block) -> None:
+        number = 0
+        name = b""
+        for item in reader.items(block):
+            if not isinstance(item, _Record):
+                continue
+            operands = item.operands
+            if item.code == _NAME:
+                name = b"".join(self._content(item, ended=False).chunks())
+            elif item.code == _NAMED_NODE and name == _LIST:
+                self.listed += operands
+            elif item.code == _STRINGS and len(operands) == 2:
+                self._read_strings(number, operands[0], item.blob, operands[1])
+                number += operands[0]
+            elif item.code == _VALUE and len(operands) == 2:
+                self.variables[number] = operands[1]
+            elif item.code == _NODE and len(operands) == 2:
+                self.nodes[number] = operands[0], operands[1]
+            if item.code not in _NOT_NUMBERED and item.code != _STRINGS:
+                number += 1
+
+    def _read_strings(self, number: int, count: int, blob: memoryview, offset: int) -> None:
+        """Read strings: their lengths (vbr6), and from `offset` on their characters."""
+        if offset > len(blob):
+            raise FormatError("the strings of metadata are cut short")
+        lengths = _Bits(blob, 0, 8 * offset)
+        for index in range(count):
+            size = lengths.vbr(6)
+            if offset + size > len(blob):
+                raise FormatError("the strings of metadata are cut short")
+            if blob[offset : offset + size] == self.section:
+                self.sections.add(number + index)
+            offset += size

@@ -1,0 +1,460 @@
+"""LLVM's bitstream container: decoded into blocks and records, and written again.
+
+For modules that LLVM itself has just made and that are to be changed in a few places;
+`bitcode` reads the symbol table of modules from anywhere. Bits are counted from the
+lowest one of each byte on; a stream is a sequence of abbreviated items::
+
+    item                            abbreviation ID (`width` bits), then
+    -----------------------------   ---------------------------------------------------
+    0 end of block                  zeros to 32 bits
+    1 enter block                   number (vbr8), width inside (vbr4), zeros to 32 bits,
+                                    size (32 bits, in units of 32 bits), items
+    2 define abbreviation           operands (vbr5); each: literal? (1 bit), value (vbr8)
+                                    or encoding (3 bits) with its width (vbr5) for
+                                    1 fixed, 2 vbr; 3 array, 4 char6, 5 blob have none
+    3 record without abbreviation   code (vbr6), operands (vbr6), each operand (vbr6)
+    4... record                     as the abbreviation says; a blob is its size (vbr6),
+                                    zeros to 32 bits, its bytes, zeros to 32 bits
+
+Block 0 (BLOCKINFO) gives abbreviations to all later blocks of a number. A vbrN number is
+in chunks of N bits, of which the highest says whether more follow.
+
+A record's array of bytes may be content that is still in a file: then it is a piece of
+the resulting `FilePlan`, and is copied there instead of through memory. That needs an array
+that begins at a whole byte, which the record before it sees to (`Elements`). A blob always
+does, but LLVM 22.1.8 takes one of 512 MiB for a broken file (observed).
+
+Source: the LLVM Bitcode File Format document. What clang 22.1.8 writes is written again bit
+by bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from offload_tool.errors import FormatError
+from offload_tool.formats.file_plan import Content, FilePlan, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from offload_tool.formats.file_plan import Piece
+
+__all__ = [
+    "ARRAY",
+    "FIXED",
+    "LITERAL",
+    "VBR",
+    "Abbreviation",
+    "Block",
+    "Definition",
+    "Elements",
+    "Item",
+    "Record",
+    "read_bitstream",
+    "write_bitstream",
+]
+
+_MAGIC = b"BC\xc0\xde"
+LITERAL, FIXED, VBR, ARRAY, _CHAR6, _BLOB = range(6)
+"""Encodings of an operand; `LITERAL` has no number of its own in the stream."""
+_END, _ENTER, _DEFINE, _UNABBREVIATED, _FIRST = range(5)
+_BLOCKINFO = 0
+_SETBID = 1
+_TOP_WIDTH = 2
+_CHARS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._"
+_MAX_COUNT = (1 << 32) - 1
+_MAX_DEPTH = 16
+
+Operand: TypeAlias = "tuple[int, int]"
+"""Encoding, and its value or width."""
+Abbreviation: TypeAlias = "tuple[Operand, ...]"
+
+
+@dataclass(slots=True)
+class Record:
+    """A record: its code and operands, and the abbreviation to write it with (3: none)."""
+
+    abbreviation: int
+    code: int
+    operands: list[int]
+    blob: bytes | None = None
+
+
+@dataclass(slots=True)
+class Elements:
+    """A record whose array of bytes is content number `index` of a `FilePlan`.
+
+    Its abbreviation is its code, literally, and an array of 8 bits each. It is written
+    behind `filler`, whose own ends with an array of single bits: as many as it takes.
+    """
+
+    filler: Record
+    abbreviation: int
+    index: int
+    size: int
+    """Bytes."""
+
+
+@dataclass(slots=True)
+class Definition:
+    """The definition of an abbreviation; inside BLOCKINFO it is one of another block's."""
+
+    operands: Abbreviation
+
+
+@dataclass(slots=True)
+class Block:
+    """A block, and where it is or was: positions in units of 4 bytes."""
+
+    number: int
+    width: int
+    """Bits of the abbreviation IDs inside."""
+    items: list[Item] = field(default_factory=list)
+    header_at: int = 0
+    """Where it is entered."""
+    content_at: int = 0
+
+    def blocks(self, number: int) -> Iterator[Block]:
+        """Give the blocks of this number directly inside."""
+        return (i for i in self.items if isinstance(i, Block) and i.number == number)
+
+    def records(self) -> Iterator[Record]:
+        """Give the records directly inside."""
+        return (item for item in self.items if isinstance(item, Record))
+
+
+Item: TypeAlias = "Record | Definition | Elements | Block"
+
+
+def read_bitstream(data: bytes) -> list[Block]:
+    """Give the blocks of a bitcode file without a wrapper header.
+
+    :raises FormatError: it is none, or is cut short.
+    """
+    if data[: len(_MAGIC)] != _MAGIC:
+        raise FormatError(f"expected bitcode, found {data[:4]!r}", offset=0)
+    reader = _Reader(data)
+    blocks = []
+    while reader.position < 8 * len(data):
+        if reader.fixed(_TOP_WIDTH) != _ENTER:
+            raise reader.error("expected a block")
+        blocks.append(reader.block())
+    return blocks
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.position = 8 * len(_MAGIC)
+        self.known: dict[int, list[Abbreviation]] = {}
+        """The abbreviations that BLOCKINFO gives to each block number."""
+        self.depth = 0
+
+    def error(self, message: str) -> FormatError:
+        return FormatError(f"{message} in bitcode", offset=self.position // 8)
+
+    # -- numbers ---------------------------------------------------------------------
+
+    def fixed(self, width: int) -> int:
+        first, skipped = divmod(self.position, 8)
+        end = self.position + width
+        if end > 8 * len(self.data):
+            raise self.error("data is cut short")
+        self.position = end
+        word = int.from_bytes(self.data[first : -(-end // 8)], "little")
+        return word >> skipped & ((1 << width) - 1)
+
+    def vbr(self, width: int) -> int:
+        more = 1 << (width - 1)
+        result = shift = 0
+        while True:
+            chunk = self.fixed(width)
+            result |= (chunk & (more - 1)) << shift
+            if not chunk & more:
+                return result
+            shift += width - 1
+
+    def align(self) -> None:
+        self.fixed(-self.position % 32)
+
+    # -- items -----------------------------------------------------------------------
+
+    def block(self) -> Block:
+        """Read a block from behind its abbreviation ID."""
+        # Blocks begin at a multiple of 4 bytes but for what was written before in theirs.
+        header_at = self.position // 32
+        block = Block(self.vbr(8), self.vbr(4), header_at=header_at)
+        self.align()
+        size = self.fixed(32)
+        block.content_at = self.position // 32
+        self.depth += 1
+        if block.width < _TOP_WIDTH or self.depth > _MAX_DEPTH:
+            raise self.error("block header is wrong")
+        self._read_items(block)
+        self.depth -= 1
+        self.align()
+        if self.position // 32 != block.content_at + size:
+            raise self.error("block has another size than it claims")
+        return block
+
+    def _read_items(self, block: Block) -> None:
+        abbreviations = list(self.known.get(block.number, ()))
+        described = -1  # the block number whose abbreviations BLOCKINFO tells
+        while (number := self.fixed(block.width)) != _END:
+            if number == _ENTER:
+                block.items.append(self.block())
+            elif number == _DEFINE:
+                definition = self._definition()
+                block.items.append(Definition(definition))
+                if block.number == _BLOCKINFO:
+                    self.known.setdefault(described, []).append(definition)
+                else:
+                    abbreviations.append(definition)
+            else:
+                record = self._record(number, abbreviations)
+                block.items.append(record)
+                if block.number == _BLOCKINFO and record.code == _SETBID and record.operands:
+                    described = record.operands[0]
+
+    def _definition(self) -> Abbreviation:
+        operands: list[Operand] = []
+        for _ in range(self.vbr(5)):
+            if self.fixed(1):
+                operands.append((LITERAL, self.vbr(8)))
+                continue
+            encoding = self.fixed(3)
+            if not FIXED <= encoding <= _BLOB:
+                raise self.error("unknown encoding")
+            operands.append((encoding, self.vbr(5) if encoding <= VBR else 0))
+        arrays = [at for at, operand in enumerate(operands) if operand[0] == ARRAY]
+        if arrays and arrays != [len(operands) - 2]:
+            raise self.error("an array is not the last operand")
+        return tuple(operands)
+
+    def _record(self, number: int, abbreviations: Sequence[Abbreviation]) -> Record:
+        if number == _UNABBREVIATED:
+            code, count = self.vbr(6), self._count()
+            return Record(number, code, [self.vbr(6) for _ in range(count)])
+        if number - _FIRST >= len(abbreviations):
+            raise self.error("undefined abbreviation")
+        values: list[int] = []
+        blob = None
+        operands = iter(abbreviations[number - _FIRST])
+        for operand in operands:
+            if operand[0] == ARRAY:
+                count, element = self._count(), next(operands)
+                values += (self._value(element) for _ in range(count))
+            elif operand[0] == _BLOB:
+                blob = self._blob()
+            else:
+                values.append(self._value(operand))
+        if not values:
+            raise self.error("record without a code")
+        return Record(number, values[0], values[1:], blob)
+
+    def _count(self) -> int:
+        count = self.vbr(6)
+        if count > 8 * len(self.data):
+            raise self.error(f"{count} operands do not fit")
+        return count
+
+    def _value(self, operand: Operand) -> int:
+        encoding, number = operand
+        if encoding == LITERAL:
+            return number
+        if encoding == _CHAR6:
+            return _CHARS[self.fixed(6)]
+        if number == 0:  # no bits at all: a literal zero
+            return 0
+        return self.fixed(number) if encoding == FIXED else self.vbr(number)
+
+    def _blob(self) -> bytes:
+        size = self.vbr(6)
+        self.align()
+        start = self.position // 8
+        self.position += 8 * size
+        self.align()
+        if self.position > 8 * len(self.data):
+            raise self.error("data is cut short")
+        return self.data[start : start + size]
+
+
+def write_bitstream(blocks: Sequence[Block]) -> FilePlan:
+    """Lay the blocks out again; each gets its new position.
+
+    :raises FormatError: a blob is too long, or a block too large, for the format.
+    """
+    writer = _Writer()
+    for block in blocks:
+        writer.fixed(_ENTER, _TOP_WIDTH)
+        writer.block(block)
+    return writer.finish()
+
+
+class _Writer:
+    """Collects bits; what is complete becomes literals, between them contents."""
+
+    def __init__(self) -> None:
+        self.pieces: list[Piece] = []
+        self.start = 0
+        """Where `data` goes, in bytes."""
+        self.data = bytearray(_MAGIC)
+        self.pending = 0
+        """Bits behind `data`, fewer than 8."""
+        self.count = 0
+        self.sizes: list[tuple[int, int, int]] = []
+        """Of blocks: piece, offset in it, size."""
+        self.known: dict[int, list[Abbreviation]] = {}
+
+    # -- numbers ---------------------------------------------------------------------
+
+    @property
+    def position(self) -> int:
+        """Bits written."""
+        return 8 * (self.start + len(self.data)) + self.count
+
+    def fixed(self, value: int, width: int) -> None:
+        if value >> width:
+            raise FormatError(f"{value} does not fit into {width} bits of bitcode")
+        self.pending |= value << self.count
+        self.count += width
+        whole, self.count = divmod(self.count, 8)
+        self.data += (self.pending & ((1 << 8 * whole) - 1)).to_bytes(whole, "little")
+        self.pending >>= 8 * whole
+
+    def vbr(self, value: int, width: int) -> None:
+        more = 1 << (width - 1)
+        while value >= more:
+            self.fixed(value & (more - 1) | more, width)
+            value >>= width - 1
+        self.fixed(value, width)
+
+    def align(self) -> None:
+        self.fixed(0, -self.position % 32)
+
+    # -- items -----------------------------------------------------------------------
+
+    def block(self, block: Block) -> None:
+        """Write a block from behind its abbreviation ID."""
+        block.header_at = self.position // 32
+        self.vbr(block.number, 8)
+        self.vbr(block.width, 4)
+        self.align()
+        piece, offset = len(self.pieces), len(self.data)
+        self.fixed(0, 32)  # the size is known later
+        block.content_at = self.position // 32
+        self._write_items(block)
+        self.fixed(_END, block.width)
+        self.align()
+        size = self.position // 32 - block.content_at
+        if size >> 32:
+            raise FormatError(f"a block of {4 * size} bytes is too large for bitcode")
+        self.sizes.append((piece, offset, size))
+
+    def _write_items(self, block: Block) -> None:
+        abbreviations = list(self.known.get(block.number, ()))
+        described = -1
+        for item in block.items:
+            if isinstance(item, Block):
+                self.fixed(_ENTER, block.width)
+                self.block(item)
+            elif isinstance(item, Definition):
+                self.fixed(_DEFINE, block.width)
+                self._definition(item.operands)
+                if block.number == _BLOCKINFO:
+                    self.known.setdefault(described, []).append(item.operands)
+                else:
+                    abbreviations.append(item.operands)
+            elif isinstance(item, Elements):
+                self._elements(item, block.width, abbreviations)
+            else:
+                self.fixed(item.abbreviation, block.width)
+                self._record(item, abbreviations)
+                if block.number == _BLOCKINFO and item.code == _SETBID and item.operands:
+                    described = item.operands[0]
+
+    def _definition(self, operands: Abbreviation) -> None:
+        self.vbr(len(operands), 5)
+        for encoding, number in operands:
+            self.fixed(encoding == LITERAL, 1)
+            if encoding == LITERAL:
+                self.vbr(number, 8)
+                continue
+            self.fixed(encoding, 3)
+            if encoding <= VBR:
+                self.vbr(number, 5)
+
+    def _record(self, record: Record, abbreviations: Sequence[Abbreviation]) -> None:
+        if record.abbreviation == _UNABBREVIATED:
+            for number in (record.code, len(record.operands), *record.operands):
+                self.vbr(number, 6)
+            return
+        values = [record.code, *record.operands]
+        at = 0
+        operands = iter(abbreviations[record.abbreviation - _FIRST])
+        for operand in operands:
+            if operand[0] == ARRAY:
+                element = next(operands)
+                self.vbr(len(values) - at, 6)
+                for value in values[at:]:
+                    self._value(value, element)
+                at = len(values)
+            elif operand[0] == _BLOB:
+                self._blob(record.blob or b"")
+            else:
+                self._value(values[at], operand)
+                at += 1
+
+    def _value(self, value: int, operand: Operand) -> None:
+        encoding, number = operand
+        if encoding == _CHAR6:
+            self.fixed(_CHARS.index(value), 6)
+        elif encoding == FIXED:
+            self.fixed(value, number)
+        elif encoding == VBR and number:
+            self.vbr(value, number)
+
+    def _blob(self, blob: bytes) -> None:
+        self.vbr(len(blob), 6)
+        self.align()
+        self.data += blob
+        self.align()
+
+    def _elements(self, item: Elements, width: int, abbreviations: Sequence[Abbreviation]) -> None:
+        if item.size > _MAX_COUNT:
+            raise FormatError(f"{item.size} bytes are too many for one constant of bitcode")
+        chunks = max(-(-item.size.bit_length() // 5), 1)
+        ahead = 6 + width + 6 * chunks  # the count of bits, then up to the content
+        self.fixed(item.filler.abbreviation, width)
+        values = (item.filler.code, *item.filler.operands)
+        operands = abbreviations[item.filler.abbreviation - _FIRST]
+        for value, operand in zip(values, operands[: len(values)], strict=True):
+            self._value(value, operand)
+        bits = -(self.position + ahead) % 8
+        self.vbr(bits, 6)
+        self.fixed(0, bits)
+        self.fixed(item.abbreviation, width)
+        self.vbr(item.size, 6)
+        self._flush()
+        self.pieces.append(Content(self.start, item.index, item.size))
+        self.start += item.size
+
+    def _flush(self) -> None:
+        self.pieces.append(Literal(self.start, bytes(self.data)))
+        self.start += len(self.data)
+        self.data = bytearray()
+
+    def finish(self) -> FilePlan:
+        """Put the blocks' sizes into place; give the plan."""
+        self._flush()
+        literals: dict[int, bytearray] = {}
+        for number, offset, size in self.sizes:
+            piece = self.pieces[number]
+            if isinstance(piece, Literal):
+                data = literals.setdefault(number, bytearray(piece.data))
+                data[offset : offset + 4] = size.to_bytes(4, "little")
+        for number, data in literals.items():
+            self.pieces[number] = Literal(self.pieces[number].position, bytes(data))
+        return FilePlan(tuple(piece for piece in self.pieces if piece.size), self.start)

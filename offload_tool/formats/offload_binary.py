@@ -1,0 +1,430 @@
+"""The offload binary: a device image behind a header and a map of strings.
+
+::
+
+    offset  size     field of the header
+    ------  -------  ---------------------------------------------------------------
+    0       4        magic, 10 FF 10 AD
+    4       4        version
+    8       8        size of this binary, padding included
+    16      8        entry offset
+    24      8        version 1: entry size (40); from version 2: number of entries
+    32      8        version 3 only: inflated size, 0 where nothing is compressed
+
+    offset  size     field of an entry
+    ------  -------  ---------------------------------------------------------------
+    0       2        image kind, see `ImageKind`
+    2       2        offload kind, see `offload_kind_name`
+    4       4        flags; from version 2, bit 0: no image, only strings
+    8       8        string offset: of the pairs
+    16      8        number of pairs
+    24      8        image offset
+    32      8        image size
+
+    a pair of version 1: key offset (8), value offset (8); both strings end with NUL
+    from version 2:      key offset (8), value offset (8), value size (8)
+
+What is written is version 1: one image, so that several images are several binaries, one
+directly behind the other::
+
+    header | entry | pairs | string table | zeros to 8 | image | zeros to 8
+    0      32      72      72 + 16 n
+
+Integers are little-endian and unsigned; offsets count from the beginning of the binary.
+
+The numbers of offload kinds changed while the version stayed 1. LLVM 22 has a bit mask
+(openmp 1, cuda 2, hip 4, sycl 8), LLVM 15 and the published document count on (hip 3). A
+3 can only be the older hip; a 4 is taken for LLVM 22's unless the reader knows better.
+
+Source: the ClangOffloadPackager document ("Binary Format"); llvm-offload-binary 22.1.8 and
+clang-offload-packager 15.0.6, observed; versions 2 and 3 as LLVM's pull requests 169425
+and 222774 describe them (no released program was at hand to observe).
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Literal
+
+from offload_tool.errors import FormatError, UsageError
+from offload_tool.formats.string_table import build_string_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import TypeAlias
+
+    from offload_tool.files import StrPath
+
+Dialect: TypeAlias = 'Literal["llvm22", "documented"]'
+
+__all__ = [
+    "MAGIC",
+    "Dialect",
+    "ImageKind",
+    "OffloadBinary",
+    "OffloadBinaryError",
+    "OffloadBinaryLayout",
+    "OffloadImage",
+    "guess_image_kind",
+    "is_offload_binary",
+    "iter_offload_binaries",
+    "offload_kind_name",
+    "offload_kind_number",
+    "plan_offload_binary",
+]
+
+MAGIC = b"\x10\xff\x10\xad"
+_HEADER = struct.Struct("<4sIQQQ")
+_INFLATED_SIZE = struct.Struct("<Q")
+_ENTRY = struct.Struct("<HHIQQQQ")
+_PAIR = struct.Struct("<QQ")
+_SIZED_PAIR = struct.Struct("<QQQ")
+_ONE_ENTRY, _COMPRESSIBLE = 1, 3
+_ALIGNMENT = 8
+_NO_IMAGE = 1
+_NOT_ZERO = re.compile(rb"[^\0]")
+_NUL = re.compile(rb"\0")
+_BUDGET = 16, 1 << 20
+"""Times the size of a binary, and bytes: pairs and strings can overlap, so a small broken
+binary could ask for any amount of memory."""
+
+_BITCODE_MAGICS = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
+_KIND_NUMBERS: Mapping[Dialect, Mapping[str, int]] = {
+    "llvm22": {"none": 0, "openmp": 1, "cuda": 2, "hip": 4, "sycl": 8},
+    "documented": {"none": 0, "openmp": 1, "cuda": 2, "hip": 3, "sycl": 4},
+}
+_KIND_NAMES = {
+    dialect: {number: name for name, number in numbers.items()}
+    for dialect, numbers in _KIND_NUMBERS.items()
+}
+_OLD_HIP = 3
+_USUAL_KEYS = ("feature", "arch", "triple", "linker-arg", "symbols")
+"""In the order in which LLVM 22's hash table gives them."""
+
+
+class ImageKind(IntEnum):
+    """What an image is; the member's name in lower case is `OffloadImage.image_kind_name`."""
+
+    NONE = 0
+    OBJECT = 1
+    BITCODE = 2
+    CUBIN = 3
+    FATBINARY = 4
+    PTX = 5
+    SPIRV = 6
+
+    @property
+    def extension(self) -> str:
+        """The extension of such a file's name without its dot; empty where LLVM 22 has none."""
+        return _EXTENSIONS.get(self, "")
+
+
+_EXTENSIONS = {
+    ImageKind.OBJECT: "o",
+    ImageKind.BITCODE: "bc",
+    ImageKind.CUBIN: "cubin",
+    ImageKind.FATBINARY: "fatbin",
+    ImageKind.PTX: "s",
+}
+_KIND_OF_EXTENSION = {extension: kind for kind, extension in _EXTENSIONS.items()}
+
+
+class OffloadBinaryError(FormatError):
+    """An offload binary contradicts its format; `cut_short`: it claims more than is there."""
+
+    cut_short = False
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadImage:
+    """An entry: a device image, where it is, and what is said of it."""
+
+    image_kind: int
+    """See `ImageKind`; kept as stored if it is none of those."""
+    offload_kind: int
+    """As stored; its meaning depends on who wrote it, see `offload_kind_name`."""
+    flags: int
+    strings: Mapping[str, str]
+    """In stored order (bytes that are no UTF-8 become surrogates)."""
+    offset: int
+    """Where the image begins in the data it was read from, in bytes."""
+    size: int
+    """Bytes."""
+    has_image: bool = True
+    """False: the entry has only strings (from version 2 on)."""
+
+    @property
+    def image_kind_name(self) -> str:
+        """``object``, ``bitcode``, ...; ``unknown`` for a number without a name."""
+        known = self.image_kind in _IMAGE_KINDS
+        return ImageKind(self.image_kind).name.lower() if known else "unknown"
+
+    @property
+    def offload_kind_name(self) -> str:
+        """``openmp``, ``cuda``, ``hip``, ``sycl``, ``none`` or ``unknown``."""
+        return offload_kind_name(self.offload_kind)
+
+    @property
+    def triple(self) -> str:
+        """The target triple; empty where there is none. `arch` likewise."""
+        return self.strings.get("triple", "")
+
+    @property
+    def arch(self) -> str:
+        """The processor or target ID."""
+        return self.strings.get("arch", "")
+
+    def content(self, data: memoryview) -> memoryview:
+        """Give the image as a slice of the `data` it was read from."""
+        return data[self.offset : self.offset + self.size]
+
+
+_IMAGE_KINDS = frozenset(kind.value for kind in ImageKind)
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadBinary:
+    """A binary, read; the images stay where they are."""
+
+    offset: int
+    """Where it begins in the data it was read from, in bytes."""
+    size: int
+    """Bytes, with the padding at its end."""
+    version: int
+    images: tuple[OffloadImage, ...]
+    """One in version 1; any number from version 2 on."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadBinaryLayout:
+    """What a binary of one image will look like: `head`, the image, zeros up to `size`."""
+
+    head: bytes
+    size: int
+    """Bytes."""
+
+
+def is_offload_binary(data: memoryview, position: int = 0) -> bool:
+    """Tell whether the magic stands at `position`."""
+    return data[position : position + len(MAGIC)] == MAGIC
+
+
+def offload_kind_name(number: int, dialect: Dialect | None = None) -> str:
+    """Name an offload kind: ``unknown`` if the number is not one of the dialect's.
+
+    Without a dialect, the numbers are LLVM 22's and 3 is the older hip.
+    """
+    if dialect is None and number == _OLD_HIP:
+        dialect = "documented"
+    return _KIND_NAMES[dialect or "llvm22"].get(number, "unknown")
+
+
+def offload_kind_number(name: str, dialect: Dialect = "llvm22") -> int | None:
+    """Give the number of an offload kind, or None if the name is unknown."""
+    return _KIND_NUMBERS[dialect].get(name)
+
+
+def guess_image_kind(name: str, begin: bytes | memoryview) -> ImageKind:
+    """Tell an image's kind from its first bytes, if it is bitcode, else from its file name."""
+    if bytes(begin[:4]) in _BITCODE_MAGICS:
+        return ImageKind.BITCODE
+    _, dot, extension = name.rpartition("/")[2].rpartition(".")
+    return _KIND_OF_EXTENSION.get(extension if dot else "", ImageKind.NONE)
+
+
+def iter_offload_binaries(
+    data: memoryview,
+    start: int = 0,
+    end: int | None = None,
+    *,
+    path: StrPath | None = None,
+    padding: bool = True,
+) -> Iterator[OffloadBinary]:
+    """Read the binaries that stand one behind the other from `start` to `end` of `data`.
+
+    All offsets count from the beginning of `data`. With `padding`, zeros may stand before,
+    between and behind them; without, the next begins where the one before it ends, as LLVM
+    22 has it. `path` is for messages only. The binaries before a broken one are given
+    before the error; every number is compared with the data before it is used.
+
+    :raises OffloadBinaryError: something else is there, or a binary is broken or compressed.
+    """
+    end = len(data) if end is None else min(end, len(data))
+    position = start
+    while position < end:
+        if padding:
+            found = _NOT_ZERO.search(data, position, end)
+            if found is None:
+                return
+            position = found.start()
+        binary = _Reader(data, position, end, path).read()
+        yield binary
+        position += binary.size
+
+
+class _Reader:
+    """Reads one binary; `size` is how much of the data it may use."""
+
+    def __init__(self, data: memoryview, start: int, end: int, path: StrPath | None) -> None:
+        self.data = data
+        self.start = start
+        self.size = end - start
+        self.path = path
+
+    def read(self) -> OffloadBinary:
+        magic = bytes(self.data[self.start : self.start + min(len(MAGIC), self.size)])
+        if magic != MAGIC:
+            message = f"expected an offload binary ({MAGIC.hex(' ')}), found {magic.hex(' ')}"
+            raise self._error(0, "magic", message)
+        self._check_room(_HEADER.size, "header")
+        _, version, size, entries_at, count = _HEADER.unpack_from(self.data, self.start)
+        if not _ONE_ENTRY <= version <= _COMPRESSIBLE:
+            message = f"expected 1, 2 or 3, found {version}; a newer LLVM may have written it"
+            raise self._error(4, "version", message)
+        header_size = _HEADER.size
+        if version >= _COMPRESSIBLE:
+            header_size += _INFLATED_SIZE.size
+        if version == _ONE_ENTRY:
+            self._check_room(_HEADER.size + _ENTRY.size, "entry")
+        if not header_size <= size <= self.size:
+            message = f"expected {header_size} to {self.size} (what is there), found {size}"
+            raise self._error(8, "size", message, cut_short=True)
+        self.size = size
+        if version == _ONE_ENTRY:
+            self._check(24, "entry size", _HEADER.size, count, 1)
+            count = 1
+        self.budget = _BUDGET[0] * size + _BUDGET[1]
+        if version >= _COMPRESSIBLE:
+            self._check_not_compressed()
+        self._check(16, "entry offset", entries_at, count, _ENTRY.size)
+        images = (
+            self._read_entry(entries_at + index * _ENTRY.size, version) for index in range(count)
+        )
+        return OffloadBinary(self.start, size, version, tuple(images))
+
+    def _check_room(self, needed: int, field: str) -> None:
+        if self.size < needed:
+            message = f"expected {needed} bytes or more, found {self.size}"
+            raise self._error(0, field, f"{message}; the file may be cut short")
+
+    def _check_not_compressed(self) -> None:
+        (inflated,) = _INFLATED_SIZE.unpack_from(self.data, self.start + _HEADER.size)
+        if inflated:
+            raise self._error(
+                _HEADER.size,
+                "inflated size",
+                f"this offload binary is compressed ({self.size} bytes for {inflated}), which "
+                "is not supported; package the images again without compression",
+            )
+
+    def _read_entry(self, at: int, version: int) -> OffloadImage:
+        kind, offload_kind, flags, strings_at, pairs, image_at, image_size = _ENTRY.unpack_from(
+            self.data, self.start + at
+        )
+        pair = _PAIR if version == _ONE_ENTRY else _SIZED_PAIR
+        self._check(at + 8, "string offset", strings_at, pairs, pair.size)
+        has_image = version == _ONE_ENTRY or not flags & _NO_IMAGE
+        if not has_image:
+            image_at = image_size = 0
+        self._check(at + 24, "image offset", image_at, image_size, 1)
+        self._spend(at + 16, pairs * pair.size)
+        strings: dict[str, str] = {}
+        for index in range(pairs):
+            place = strings_at + index * pair.size
+            key_at, value_at, *sizes = pair.unpack_from(self.data, self.start + place)
+            key = self._read_string(place, "key offset", key_at)
+            value = (
+                self._read_sized(place + 8, value_at, sizes[0])
+                if sizes
+                else self._read_string(place + 8, "value offset", value_at)
+            )
+            strings[key] = value
+        place = self.start + image_at
+        return OffloadImage(kind, offload_kind, flags, strings, place, image_size, has_image)
+
+    def _read_string(self, place: int, field: str, offset: int) -> str:
+        found = None
+        if offset < self.size:
+            found = _NUL.search(self.data, self.start + offset, self.start + self.size)
+        if found is None:
+            message = f"expected a NUL-terminated string within {self.size} bytes, found {offset}"
+            raise self._error(place, field, message, cut_short=True)
+        self._spend(place, found.start() - self.start - offset)
+        return self._text(self.start + offset, found.start())
+
+    def _read_sized(self, place: int, offset: int, size: int) -> str:
+        self._check(place, "value offset", offset, size, 1)
+        self._spend(place, size)
+        return self._text(self.start + offset, self.start + offset + size)
+
+    def _text(self, start: int, end: int) -> str:
+        return bytes(self.data[start:end]).decode("utf-8", "surrogateescape")
+
+    def _check(self, place: int, field: str, offset: int, count: int, size: int) -> None:
+        """Check that `count` things of `size` bytes fit at `offset`."""
+        if offset > self.size or count > (self.size - offset) // size:
+            message = f"expected {count} x {size} bytes within {self.size}, found offset {offset}"
+            raise self._error(place, field, message, cut_short=True)
+
+    def _spend(self, place: int, size: int) -> None:
+        self.budget -= size
+        if self.budget < 0:
+            message = f"the strings, taken together, are far longer than the {self.size} bytes"
+            raise self._error(place, "strings", message)
+
+    def _error(
+        self, place: int, field: str, message: str, *, cut_short: bool = False
+    ) -> OffloadBinaryError:
+        if cut_short:
+            message += "; the file may be cut short"
+        error = OffloadBinaryError(message, path=self.path, offset=self.start + place, field=field)
+        error.cut_short = cut_short
+        return error
+
+
+def plan_offload_binary(
+    size: int, *, image_kind: int, offload_kind: int, strings: Mapping[str, str], flags: int = 0
+) -> OffloadBinaryLayout:
+    """Lay out a binary of version 1 with an image of `size` bytes.
+
+    The pairs stand in LLVM's order: the usual keys as its hash table has them, then all
+    others, sorted.
+
+    :raises UsageError: a string has a NUL in it, or a number does not fit.
+    """
+    raw = {_encoded(key): _encoded(value) for key, value in strings.items()}
+    usual = [key for key in map(str.encode, _USUAL_KEYS) if key in raw]
+    order = usual + sorted(raw.keys() - set(usual))
+    table, offsets = build_string_table({*raw, *raw.values()})
+    table_at = _HEADER.size + _ENTRY.size + len(order) * _PAIR.size
+    pairs = b"".join(
+        _PAIR.pack(table_at + offsets[key], table_at + offsets[raw[key]]) for key in order
+    )
+    image_at = _align(table_at + len(table))
+    total = _align(image_at + size)
+    entry_at = _HEADER.size
+    try:
+        entry = _ENTRY.pack(
+            *(image_kind, offload_kind, flags, entry_at + _ENTRY.size, len(order), image_at, size)
+        )
+    except struct.error as error:
+        message = f"image kind {image_kind}, offload kind {offload_kind} or flags {flags:#x}"
+        raise UsageError(f"{message} do not fit into an offload binary") from error
+    head = _HEADER.pack(MAGIC, _ONE_ENTRY, total, entry_at, _ENTRY.size) + entry + pairs + table
+    return OffloadBinaryLayout(head.ljust(image_at, b"\0"), total)
+
+
+def _encoded(text: str) -> bytes:
+    if "\0" in text:
+        raise UsageError(f"a string of an offload binary cannot have a NUL in it: {text!r}")
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise UsageError(f"a string of an offload binary must be Unicode, not {text!r}") from error
+
+
+def _align(position: int) -> int:
+    return position + -position % _ALIGNMENT

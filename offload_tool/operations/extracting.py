@@ -1,0 +1,195 @@
+"""Write the device images of any file into a folder.
+
+Names are made of the file's name, the member's path, the number of the container and the
+image's ID, in characters that are safe everywhere::
+
+    libfoo.so.0.hipv4-amdgcn-amd-amdhsa--gfx90a_xnack+.co
+    libfoo.a_a.o_.1.openmp-nvptx64-nvidia-cuda-unknown-sm_90.bc
+
+Nothing in a file can lead out of the folder or to a file that is there as a link. All
+images are written, or none.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import FileError, FormatError
+from offload_tool.files import replace_file
+from offload_tool.formats.elf import EM_AMDGPU, EM_CUDA
+from offload_tool.formats.elf_tables import is_elf_header
+from offload_tool.formats.entry_id import OffloadKind
+from offload_tool.operations.finding import find_containers
+from offload_tool.operations.matching import NoImageError, served_by
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from offload_tool.errors import OffloadError
+    from offload_tool.files import StrPath
+    from offload_tool.operations.finding import Found, FoundImage
+    from offload_tool.operations.matching import Device
+
+__all__ = ["ExtractedImage", "extract_device_images"]
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
+_MAX_NAME = 180
+"""Characters; file systems take 255 bytes, and a number or an extension may follow."""
+_MACHINE_EXTENSIONS = {EM_AMDGPU: ".co", EM_CUDA: ".cubin"}
+_MAGIC_EXTENSIONS = (
+    (b"BC\xc0\xde", ".bc"),
+    (b"\xde\xc0\x17\x0b", ".bc"),
+    (b"\x03\x02\x23\x07", ".spv"),
+    (b"\x07\x23\x02\x03", ".spv"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractedImage:
+    """A file that was written, and what it was made of."""
+
+    path: Path
+    file: str
+    member: str | None
+    index: int
+    """Which container of the file, from 0."""
+    id: str
+    size: int
+    """Bytes."""
+
+
+def extract_device_images(
+    path: StrPath,
+    directory: StrPath,
+    devices: Sequence[Device] = (),
+    *,
+    skipped: Callable[[OffloadError], None] | None = None,
+) -> list[ExtractedImage]:
+    """Write the device images of a file, folder or zip file into `directory`.
+
+    With `devices`, only what these would load (see `matching`), in each container. The
+    directory is made if it is not there; files of the same names in it are replaced.
+    `skipped` is called with what cannot be read of a folder or zip file, and with images
+    that only NVIDIA's tools can unpack.
+
+    :raises NoImageError: there is no image for one of `devices`.
+    :raises FormatError: a broken file, or one without a container.
+    :raises FileError: a file cannot be read or written.
+    """
+    folder = Path(directory)
+    made = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".extract-", dir=folder) as temporary:
+            run = _Extraction(Path(path), Path(temporary), devices, skipped)
+            written = run.write()
+            _refuse_folders(folder, written)
+            for image in written:
+                final = folder / image.path.name
+                image.path.replace(final)
+    except BaseException as error:
+        if made:
+            with suppress(OSError):
+                folder.rmdir()
+        if isinstance(error, OSError):
+            raise FileError(folder, error) from error
+        raise
+    return [_moved(image, folder) for image in written]
+
+
+def _refuse_folders(folder: Path, images: Sequence[ExtractedImage]) -> None:
+    for image in images:
+        final = folder / image.path.name
+        if final.is_dir():
+            raise FileError(final, "is a folder; an image is to be written there")
+
+
+def _moved(image: ExtractedImage, folder: Path) -> ExtractedImage:
+    return ExtractedImage(
+        folder / image.path.name, image.file, image.member, image.index, image.id, image.size
+    )
+
+
+class _Extraction:
+    def __init__(
+        self,
+        path: Path,
+        folder: Path,
+        devices: Sequence[Device],
+        skipped: Callable[[OffloadError], None] | None,
+    ) -> None:
+        self.path = path
+        self.folder = folder
+        self.devices = devices
+        self.skipped = skipped
+        self.names: set[str] = set()
+        self.written: list[ExtractedImage] = []
+        self.present: dict[str, None] = {}
+
+    def write(self) -> list[ExtractedImage]:
+        unserved = list(self.devices)
+        for found in find_containers(self.path, skipped=self.skipped):
+            device_images = [i for i in found.images if i.kind != OffloadKind.HOST]
+            self.present.update(dict.fromkeys(image.id for image in device_images))
+            chosen = set() if self.devices else {image.id for image in device_images}
+            for device in self.devices:
+                served = served_by(found.images, device)
+                chosen |= {found.images[at].id for at in served}
+                unserved = [other for other in unserved if other is not device or not served]
+            for image in found.images:
+                if image.id in chosen:
+                    self._write(found, image)
+        if unserved:
+            raise NoImageError(self.path, unserved, self.present)
+        return self.written
+
+    def _write(self, found: Found, image: FoundImage) -> None:
+        if image.unpacked_size is not None:
+            message = f"{image.id} is compressed in NVIDIA's own way; cuobjdump can extract it"
+            error = FormatError(message, path=found.label, offset=image.content.offset)
+            if self.skipped is None:
+                raise error
+            self.skipped(error)
+            return
+        name = self._name(found, image)
+        path = self.folder / name
+        with replace_file(path) as out:
+            image.content.write_to(out)
+            size = out.position
+        self.written.append(
+            ExtractedImage(path, found.path, found.member, found.index, image.id, size)
+        )
+
+    def _name(self, found: Found, image: FoundImage) -> str:
+        inner = os.path.relpath(found.path, self.path) if self.path.is_dir() else self.path.name
+        where = inner if found.member is None else f"{inner}_{found.member}"
+        stem = _UNSAFE.sub("_", f"{where}.{found.index}.{image.id}").lstrip(".-")[-_MAX_NAME:]
+        extension = _extension(image)
+        number = 1
+        name = f"{stem}{extension}"
+        while name.lower() in self.names:  # of file systems that take A and a for the same
+            number += 1
+            name = f"{stem}.{number}{extension}"
+        self.names.add(name.lower())
+        return name
+
+
+def _extension(image: FoundImage) -> str:
+    """Tell by its first bytes what an image is."""
+    content = image.content
+    begin = bytes(content.source.data[content.offset : content.offset + min(content.size, 64)])
+    if content.is_host_object:
+        return ".o"
+    if is_elf_header(memoryview(begin)):
+        machine = int.from_bytes(begin[18:20], "little" if begin[5] == 1 else "big")
+        return _MACHINE_EXTENSIONS.get(machine, ".o")
+    for magic, extension in _MAGIC_EXTENSIONS:
+        if begin.startswith(magic):
+            return extension
+    return ".ptx" if image.image_kind == "ptx" else ""

@@ -1,0 +1,399 @@
+"""Make one file of builds of the same sources for different targets, from different machines.
+
+::
+
+    bundle (any layout),      one of all entries: the host's first, then by target ID, which is
+    compressed or not         the order in which the SCons tool bundles a build of all targets
+    offload binaries          all of them, in that order
+    archives                  member by member, in the order of the first archive
+
+Each target may come from one file only, and host entries must be the same in all of them.
+Inputs are copied inside the kernel where they are not compressed.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import FormatError, OffloadError, UsageError
+from offload_tool.files import FileRange, InputFile, OutputFile, replace_file
+from offload_tool.formats.archive import NewMember, iter_members, plan_archive
+from offload_tool.formats.bundle import plan_bundle, read_bundle
+from offload_tool.formats.bundle_alignment import find_alignment
+from offload_tool.formats.entry_id import OffloadKind, find_conflicts
+from offload_tool.operations.finding import containers_in, recognise, text_comment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import TypeAlias
+
+    from offload_tool.files import StrPath
+    from offload_tool.formats.bundle import Bundle
+    from offload_tool.operations.finding import Found, FoundImage
+
+    _Part: TypeAlias = "bytes | FileRange"
+
+__all__ = ["MergeError", "merge_files"]
+
+_KINDS = {
+    "bundle": "a bundle",
+    "text": "a text bundle",
+    "elf": "an ELF file",
+    "coff": "a COFF file",
+    "archive": "an archive",
+    "offload-binary": "offload binaries",
+    None: "no container of device images",
+}
+_CHUNK = 1 << 20
+
+
+class MergeError(OffloadError):
+    """Files cannot be merged: they contradict each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """One of the files, or of their archives' members."""
+
+    label: str
+    source: InputFile
+    file: InputFile
+    """The file that `source` is, or is a part of."""
+    base: int = 0
+    """Where `source` begins in `file`, in bytes."""
+
+    def range(self, offset: int, size: int) -> FileRange:
+        """Give bytes of `source` as a range that can be copied inside the kernel."""
+        return FileRange(self.file, self.base + offset, size)
+
+    def content(self, image: FoundImage) -> FileRange:
+        """Give an image's bytes."""
+        stored = image.content
+        if stored.source is self.source:
+            return self.range(stored.offset, stored.size)
+        return FileRange(stored.source, stored.offset, stored.size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """An image of the result, and the input that it comes from."""
+
+    input: _Input
+    image: FoundImage
+
+    @property
+    def order(self) -> tuple[bool, str, str, str]:
+        """The host first, then as target IDs are sorted."""
+        image = self.image
+        return image.kind != OffloadKind.HOST, image.target_id, image.kind, image.triple
+
+
+@dataclass(frozen=True, slots=True)
+class _Merged:
+    parts: tuple[_Part, ...]
+    size: int
+
+
+def merge_files(paths: Sequence[StrPath], output: StrPath) -> None:
+    """Write what the files at `paths` hold to `output`, which may be one of them.
+
+    :raises MergeError: a target comes from two files, targets cannot stand beside each
+        other, or host entries differ; the message names both files.
+    :raises FormatError: a file is broken or holds no container.
+    :raises UsageError: fewer than two files, or files that cannot be merged at all.
+    :raises FileError: a file cannot be read or written.
+    """
+    if len(paths) < 2:
+        raise UsageError("expected two or more files to merge")
+    with ExitStack() as stack:
+        spool = stack.enter_context(tempfile.TemporaryFile())
+        merger = _Merger(
+            OutputFile("temporary file", spool.fileno(), seekable=True),
+            stack.enter_context(InputFile.from_descriptor("temporary file", spool.fileno())),
+        )
+        files = [stack.enter_context(InputFile(path)) for path in paths]
+        merged = merger.merge([_Input(str(file.path), file, file) for file in files])
+        with replace_file(output) as out:
+            out.reserve(merged.size)
+            out.append(merged.parts)
+
+
+class _Merger:
+    """One run; what has to be made of the inputs' bytes goes to the spool."""
+
+    def __init__(self, spool: OutputFile, spooled: InputFile) -> None:
+        self.spool = spool
+        self.spooled = spooled
+
+    def merge(self, inputs: Sequence[_Input]) -> _Merged:
+        """Merge files of one kind."""
+        kinds = [recognise(item.source.data, anywhere=True) for item in inputs]
+        for item, kind in zip(inputs, kinds, strict=True):
+            if kind != kinds[0]:
+                raise _contradiction(
+                    inputs[0], _KINDS.get(kinds[0], "a file"), item, _KINDS.get(kind, "a file")
+                )
+        if kinds[0] == "archive":
+            return self._merge_archives(inputs)
+        if kinds[0] == "offload-binary":
+            return _merge_offload_binaries(inputs)
+        if kinds[0] in ("bundle", "text", "elf", "coff"):
+            return self._merge_bundles(inputs)
+        raise UsageError(
+            f"'{inputs[0].label}': expected a bundle, offload binaries or an archive of bundles"
+        )
+
+    # -- bundles ---------------------------------------------------------------------
+
+    def _merge_bundles(self, inputs: Sequence[_Input]) -> _Merged:
+        founds = [_only_bundle(item) for item in inputs]
+        for item, found in zip(inputs, founds, strict=True):
+            if found.container != founds[0].container:
+                raise _contradiction(inputs[0], founds[0].container, item, found.container)
+        entries = _merged_entries(
+            [
+                [_Entry(item, image) for image in found.images]
+                for item, found in zip(inputs, founds, strict=True)
+            ]
+        )
+        contents = [_content(item, found) for item, found in zip(inputs, founds, strict=True)]
+        kind = recognise(contents[0].data, anywhere=True)
+        if kind in ("elf", "coff"):
+            return self._object_bundle(inputs, entries)
+        if kind == "text":
+            parts = tuple(_text_parts(entries, text_comment(contents[0].data)))
+        else:
+            bundles = [
+                read_bundle(content.data, 0, path=item.label)
+                for content, item in zip(contents, inputs, strict=True)
+            ]
+            parts = tuple(_binary_parts(entries, bundles))
+        if founds[0].container == "compressed-bundle":
+            parts = (self._compressed(inputs, parts),)
+        return _Merged(parts, sum(_size(part) for part in parts))
+
+    def _compressed(self, inputs: Sequence[_Input], parts: Sequence[_Part]) -> FileRange:
+        from offload_tool.formats.compressed_bundle import compress_bundle, read_compressed_header
+
+        headers = [read_compressed_header(item.source.data, path=item.label) for item in inputs]
+        start = self.spool.position
+        compress_bundle(
+            self.spool,
+            [part if isinstance(part, bytes) else _memory(part) for part in parts],
+            version=max(2, *(header.version for header in headers)),
+            method=headers[0].method,
+        )
+        return FileRange(self.spooled, start, self.spool.position - start)
+
+    def _object_bundle(self, inputs: Sequence[_Input], entries: Sequence[_Entry]) -> _Merged:
+        """Put all code objects into the first file's host object."""
+        from offload_tool.formats.file_plan import write_plan
+        from offload_tool.formats.object_bundle import HOST_MARKER, plan_host, plan_object_bundle
+
+        hosts = []
+        for item in inputs:
+            start = self.spool.position
+            plan = plan_host(item.source.data, path=item.label)
+            write_plan(self.spool, plan, item.file, host_offset=item.base)
+            hosts.append(FileRange(self.spooled, start, self.spool.position - start))
+        for item, host in zip(inputs, hosts, strict=True):
+            if not _equal(hosts[0], host):
+                raise _contradiction(inputs[0], "one host object", item, "another")
+        with InputFile.from_descriptor(self.spool.path, self._descriptor) as file:
+            host = hosts[0]
+            data = file.data[host.offset : host.offset + host.size]
+            contents: list[bytes | memoryview] = [
+                HOST_MARKER
+                if entry.image.content.is_host_object
+                else _memory(entry.input.content(entry.image))
+                for entry in entries
+            ]
+            rows = [(e.image.id, len(c)) for e, c in zip(entries, contents, strict=True)]
+            plan = plan_object_bundle(data, rows, path=inputs[0].label)
+            start = self.spool.position
+            write_plan(self.spool, plan, data, contents)
+        size = self.spool.position - start
+        return _Merged((FileRange(self.spooled, start, size),), size)
+
+    @property
+    def _descriptor(self) -> int:
+        descriptor = self.spooled.fileno()
+        if descriptor is None:
+            raise AssertionError
+        return descriptor
+
+    # -- archives --------------------------------------------------------------------
+
+    def _merge_archives(self, inputs: Sequence[_Input]) -> _Merged:
+        from offload_tool.formats.symbol_index import member_symbols
+
+        archives = [dict(_members(item)) for item in inputs]
+        for item, members in zip(inputs, archives, strict=True):
+            for key in {**archives[0], **members}:
+                has = [f"a member '{key[0]}'", f"no member '{key[0]}'"]
+                if key not in members:
+                    raise _contradiction(inputs[0], has[0], item, has[1])
+                if key not in archives[0]:
+                    raise _contradiction(inputs[0], has[1], item, has[0])
+        rows = []
+        merged = []
+        for key, first in archives[0].items():
+            group = [members[key] for members in archives]
+            merged.append(self._merge_members(group))
+            symbols = member_symbols(first.source.data, path=first.label)
+            rows.append(NewMember(key[0], merged[-1].size, symbols))
+        layout = plan_archive(rows)
+        parts: list[_Part] = []
+        for before, content in zip(layout.before, merged, strict=True):
+            parts += (before, *content.parts)
+        parts.append(layout.end)
+        return _Merged(tuple(parts), layout.size)
+
+    def _merge_members(self, group: Sequence[_Input]) -> _Merged:
+        """Merge members of one name; what holds no images must be the same everywhere."""
+        holding = [any(True for _ in containers_in(item.source, item.label)) for item in group]
+        if any(holding) or recognise(group[0].source.data) == "archive":
+            return self.merge(group)
+        for item in group:
+            if item.source.data != group[0].source.data:
+                raise _contradiction(group[0], "one content", item, "another")
+        size = len(group[0].source)
+        return _Merged((group[0].range(0, size),), size)
+
+
+def _members(item: _Input) -> Iterator[tuple[tuple[str, int], _Input]]:
+    """Give members by name and number: the first of that name, the second, ..."""
+    counts: dict[str, int] = {}
+    for member in iter_members(item.source.data, path=item.label):
+        if member.path is not None:
+            raise UsageError(f"'{item.label}' is a thin archive: merge the files in it")
+        number = counts[member.name] = counts.get(member.name, 0) + 1
+        label = f"{item.label}({member.name})"
+        source = InputFile.from_data(label, member.content(item.source.data))
+        yield (member.name, number), _Input(label, source, item.file, item.base + member.offset)
+
+
+def _only_bundle(item: _Input) -> Found:
+    found = list(containers_in(item.source, item.label))
+    embedded = [f"section {one.section}" for one in found if one.section and "*" not in one.section]
+    if embedded:
+        message = f"it embeds images in {embedded[0]}; merge the bundles before they are linked"
+        raise UsageError(f"'{item.label}' cannot be merged: {message}")
+    if len(found) != 1:
+        raise UsageError(f"'{item.label}': expected one bundle to merge, found {len(found)}")
+    return found[0]
+
+
+def _content(item: _Input, found: Found) -> InputFile:
+    """Give the file that a bundle is, decompressed."""
+    if found.container != "compressed-bundle":
+        return item.source
+    if not found.images:
+        raise FormatError("expected a bundle with entries, found none", path=item.label)
+    return found.images[0].content.source
+
+
+def _merged_entries(inputs: Sequence[Sequence[_Entry]]) -> list[_Entry]:
+    """Give the entries of the result in their order; refuse what contradicts."""
+    entries: dict[str, _Entry] = {}
+    for group in inputs:
+        for entry in group:
+            name = str(entry.image.entry_id)
+            other = entries.setdefault(name, entry)
+            if other is entry:
+                continue
+            if entry.image.kind != OffloadKind.HOST:
+                both = f"'{other.input.label}' and '{entry.input.label}'"
+                raise MergeError(f"{both} both have an entry for '{name}'; take one out (thin)")
+            if not _same_host(other, entry):
+                raise _contradiction(other.input, "one host entry", entry.input, "another")
+    hosts = [{e.image.id for e in group if e.image.kind == OffloadKind.HOST} for group in inputs]
+    for group, ids in zip(inputs, hosts, strict=True):
+        if ids != hosts[0]:
+            raise _contradiction(
+                *(inputs[0][0].input, _named(hosts[0]), group[0].input, _named(ids))
+            )
+    merged = sorted(entries.values(), key=lambda entry: entry.order)
+    spellings = [f"{entry.image.id} ({entry.input.label})" for entry in merged]
+    problems = find_conflicts([entry.image.entry_id for entry in merged], spellings)
+    if problems:
+        raise MergeError("; ".join(problems))
+    return merged
+
+
+def _named(ids: Iterable[str]) -> str:
+    return f"host entry {', '.join(sorted(ids))}" if ids else "no host entry"
+
+
+def _same_host(first: _Entry, second: _Entry) -> bool:
+    if first.image.content.is_host_object and second.image.content.is_host_object:
+        return True  # the objects are compared when they are separated
+    return _equal(first.input.content(first.image), second.input.content(second.image))
+
+
+def _merge_offload_binaries(inputs: Sequence[_Input]) -> _Merged:
+    binaries: list[tuple[_Entry, Found]] = []
+    for item in inputs:
+        for found in containers_in(item.source, item.label):
+            if len(found.images) != 1:
+                message = f"expected one image in an offload binary, found {len(found.images)}"
+                raise FormatError(message, path=item.label, offset=found.offset)
+            binaries.append((_Entry(item, found.images[0]), found))
+    for at, (entry, _) in enumerate(binaries):
+        for other, _ in binaries[:at]:
+            if other.image.entry_id == entry.image.entry_id and other.input is not entry.input:
+                both = f"'{other.input.label}' and '{entry.input.label}'"
+                raise MergeError(f"{both} both have an image for '{entry.image.id}'")
+    binaries.sort(key=lambda row: row[0].order)
+    parts = tuple(entry.input.range(found.offset, found.size) for entry, found in binaries)
+    return _Merged(parts, sum(part.size for part in parts))
+
+
+def _binary_parts(entries: Sequence[_Entry], bundles: Sequence[Bundle]) -> Iterator[_Part]:
+    rows = [(entry.image.id, entry.image.content.size) for entry in entries]
+    layout = plan_bundle(rows, find_alignment(bundles))
+    yield layout.header
+    position = len(layout.header)
+    for entry, place in zip(entries, layout.entries, strict=True):
+        yield bytes(place.offset - position)
+        yield entry.input.content(entry.image)
+        position = place.offset + place.size
+
+
+def _text_parts(entries: Sequence[_Entry], comment: str) -> Iterator[_Part]:
+    from offload_tool.formats.text_bundle import end_marker, start_marker
+
+    for entry in entries:
+        yield start_marker(comment, entry.image.id)
+        yield entry.input.content(entry.image)
+        yield end_marker(comment, entry.image.id)
+
+
+def _size(part: _Part) -> int:
+    return len(part) if isinstance(part, bytes) else part.size
+
+
+def _memory(part: FileRange) -> memoryview:
+    return part.source.data[part.offset : part.offset + part.size]
+
+
+def _equal(first: FileRange, second: FileRange) -> bool:
+    if first.size != second.size:
+        return False
+    for start in range(0, first.size, _CHUNK):
+        size = min(_CHUNK, first.size - start)
+        if first.source.read(first.offset + start, size) != second.source.read(
+            second.offset + start, size
+        ):
+            return False
+    return True
+
+
+def _contradiction(first: _Input, what: str, second: _Input, other: str) -> MergeError:
+    return MergeError(
+        f"cannot merge '{first.label}' and '{second.label}': the first has {what}, "
+        f"the second {other}"
+    )

@@ -1,0 +1,474 @@
+"""Take images of other targets out of a file: the same file, for fewer devices.
+
+Of each container, what the devices to keep would load stays (see `matching`), and so do
+host entries. What is made::
+
+    bundle (any layout),      the same layout, with the alignment that it had; compressed ones
+    several in a file         are compressed again, in the same version, by the same method
+    offload binary            whole binaries go
+    archive                   member by member, with a new symbol index
+    ELF with .hip_fatbin      every bundle stays at its address (`elf_shrink`)
+    object with               a shorter section
+    .llvm.offloading
+
+Everything else is refused with its reason.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import FormatError, UsageError
+from offload_tool.files import InputFile, OutputFile, replace_file
+from offload_tool.formats.archive import NewMember, iter_members, plan_archive
+from offload_tool.formats.bundle import MAGIC, plan_bundle, read_bundle
+from offload_tool.formats.bundle_alignment import find_alignment
+from offload_tool.formats.elf_tables import read_elf_tables
+from offload_tool.formats.entry_id import OffloadKind
+from offload_tool.formats.file_plan import (
+    Content,
+    FilePlan,
+    HostRange,
+    Literal,
+    Piece,
+    join,
+    write_plan,
+)
+from offload_tool.formats.text_bundle import start_marker
+from offload_tool.operations.finding import containers_in, recognise, text_comment
+from offload_tool.operations.matching import NoImageError, served_by
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from offload_tool.files import StrPath
+    from offload_tool.formats.compressed_stream import Method
+    from offload_tool.formats.elf_shrink import Replacement
+    from offload_tool.formats.elf_tables import ElfTables
+    from offload_tool.operations.finding import Found
+    from offload_tool.operations.matching import Device
+
+__all__ = ["ThinReport", "thin_file"]
+
+_ET_REL = 1
+_SECTION_PREFIX = MAGIC
+_OBJECT_SECTIONS = f"{MAGIC.decode()}*"
+_OFFLOADING = ".llvm.offloading"
+_NOT_ZERO = re.compile(rb"[^\0]")
+_END_OF_LINE = re.compile(rb"\n[^\n]*\n?")
+_HIGH_LEVEL = 19
+
+
+@dataclass(frozen=True, slots=True)
+class ThinReport:
+    """What thinning did."""
+
+    size_before: int
+    """Bytes of the file."""
+    size_after: int
+    kept: int
+    """Device images."""
+    removed: int
+
+
+def thin_file(path: StrPath, output: StrPath, keep: Sequence[Device]) -> ThinReport:
+    """Write the file at `path` to `output` with only the images that `keep` would load.
+
+    `output` may be `path`. Memory does not grow with the file.
+
+    :raises NoImageError: there is no image for one of `keep`.
+    :raises FormatError: the file is broken, has no container, or cannot be thinned safely.
+    :raises UsageError: no devices, or a folder or zip file.
+    :raises FileError: a file cannot be read or written.
+    """
+    if not keep:
+        raise UsageError("no devices to keep: give at least one target ID")
+    if Path(path).is_dir():
+        raise UsageError(f"'{path}' is a folder: thin its files one by one")
+    with InputFile(path) as source, tempfile.TemporaryFile() as spool:
+        thinner = _Thinner(keep, OutputFile("temporary file", spool.fileno(), seekable=True))
+        plan = thinner.plan(source, str(path))
+        thinner.check(path)
+        with (
+            InputFile.from_descriptor("temporary file", spool.fileno()) as packed,
+            replace_file(output) as out,
+        ):
+            contents = [packed.data[start : start + size] for start, size in thinner.contents]
+            write_plan(out, plan or _whole(source), source, contents)
+            if (mode := _mode(path)) is not None and out.seekable:
+                out.set_mode(mode)
+            size = out.position
+        return ThinReport(len(source), size, thinner.kept, thinner.removed)
+
+
+def _whole(source: InputFile) -> FilePlan:
+    return FilePlan((HostRange(0, 0, len(source)),), len(source))
+
+
+def _mode(path: StrPath) -> int | None:
+    status = Path(path).stat()
+    return stat.S_IMODE(status.st_mode) if stat.S_ISREG(status.st_mode) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _New:
+    """What becomes of a container; positions count from its beginning."""
+
+    pieces: tuple[Piece, ...]
+    size: int
+
+
+class _Thinner:
+    """One run. Plans have `contents` as their contents, which are in the spool."""
+
+    def __init__(self, keep: Sequence[Device], spool: OutputFile) -> None:
+        self.keep = keep
+        self.spool = spool
+        self.contents: list[tuple[int, int]] = []
+        """Offset and size in the spool, in bytes."""
+        self.served: set[Device] = set()
+        self.present: dict[str, None] = {}
+        """The IDs of all device images."""
+        self.kept = 0
+        self.removed = 0
+
+    def check(self, path: StrPath) -> None:
+        """Refuse a run that found no image for a device."""
+        unserved = [device for device in self.keep if device not in self.served]
+        if unserved:
+            raise NoImageError(path, unserved, self.present)
+
+    def plan(self, source: InputFile, label: str) -> FilePlan | None:
+        """Plan the new file; None if it is the old one."""
+        kind = recognise(source.data, anywhere=True)
+        if kind == "archive":
+            return self._plan_archive(source, label)
+        if kind in ("bundle", "offload-binary"):
+            return self._plan_sequence(source, label)
+        if kind == "text":
+            return self._plan_text(source, label)
+        if kind == "elf":
+            return self._plan_elf(source, label)
+        if kind == "coff":
+            return self._plan_coff(source, label)
+        if kind == "zip":
+            message = "is a zip file: unpack it, thin the files in it, and pack it again"
+            raise UsageError(f"'{label}' {message} (a wheel: with `wheel unpack` and `wheel pack`)")
+        if kind in ("cuda-fatbin", "bitcode"):
+            for found in containers_in(source, label):
+                if self._kept(found) is not None:
+                    message = f"images cannot be taken out of {kind}"
+                    raise FormatError(f"cannot be thinned: {message}", path=label)
+        return None
+
+    # -- what stays ------------------------------------------------------------------
+
+    def _kept(self, found: Found) -> list[int] | None:
+        """Give the indexes of the images that stay; None if all of them do."""
+        kept = {at for at, image in enumerate(found.images) if image.kind == OffloadKind.HOST}
+        hosts = len(kept)
+        for device in self.keep:
+            served = served_by(found.images, device)
+            if served:
+                self.served.add(device)
+            kept.update(served)
+        device_images = [image for image in found.images if image.kind != OffloadKind.HOST]
+        self.present.update(dict.fromkeys(image.id for image in device_images))
+        self.kept += len(kept) - hosts
+        self.removed += len(found.images) - len(kept)
+        if len(kept) == len(found.images):
+            return None
+        if found.container == "cuda-fatbin":
+            message = "a CUDA fat binary cannot be thinned; link the program again for fewer GPUs"
+            raise FormatError(message, path=found.label, offset=found.offset)
+        return sorted(kept)
+
+    def _thin(self, source: InputFile, found: Found, *, limit: int | None = None) -> _New | None:
+        """Plan what becomes of a container of the binary layouts; None if it stays.
+
+        `limit` is how many bytes there are for one that is compressed.
+        """
+        kept = self._kept(found)
+        if kept is None:
+            return None
+        if found.container == "bundle":
+            return _thin_bundle(source, found, kept)
+        if found.container == "compressed-bundle":
+            return self._thin_compressed(source, found, kept, limit)
+        if kept:
+            message = "images that stay and images that go share this offload binary"
+            raise FormatError(
+                f"{message}; package them again", path=found.label, offset=found.offset
+            )
+        return _New((), 0)
+
+    def _thin_compressed(
+        self, source: InputFile, found: Found, kept: Sequence[int], limit: int | None
+    ) -> _New:
+        from offload_tool.formats.compressed_bundle import read_compressed_header
+
+        header = read_compressed_header(source.data, found.offset, path=found.label)
+        if header.version == 1:
+            message = "compressed bundles of version 1 can be read, but not written; unbundle it, "
+            message += "and bundle its files again"
+            raise FormatError(message, path=found.label, offset=found.offset)
+        content = found.images[0].content.source
+        ids = {found.images[at].id for at in kept}
+        plan = _thin_content(content, ids, found.label)
+        parts = list(_memory(plan, content.data))
+        size = self._compress(parts, header.version, header.method, None)
+        if limit is not None and size > limit:
+            size = self._compress(parts, header.version, header.method, _HIGH_LEVEL)
+        return _New((Content(0, len(self.contents) - 1, size),), size)
+
+    def _compress(
+        self, parts: Sequence[bytes | memoryview], version: int, method: Method, level: int | None
+    ) -> int:
+        from offload_tool.formats.compressed_bundle import compress_bundle
+
+        start = self.spool.position
+        compress_bundle(self.spool, parts, version=version, method=method, level=level)
+        self.contents.append((start, self.spool.position - start))
+        return self.spool.position - start
+
+    # -- kinds of files --------------------------------------------------------------
+
+    def _plan_archive(self, source: InputFile, label: str) -> FilePlan | None:
+        from offload_tool.formats.symbol_index import member_symbols
+
+        new, plans, old = [], [], []
+        for member in iter_members(source.data, path=label):
+            if member.path is not None:
+                message = "is a thin archive: thin the files that are its members"
+                raise UsageError(f"'{label}' {message}")
+            name = f"{label}({member.name})"
+            data = member.content(source.data)
+            plan = self.plan(InputFile.from_data(name, data), name)
+            symbols = member_symbols(data, path=name)  # thinning changes none of them
+            size = member.size if plan is None else plan.size
+            new.append(NewMember(member.name, size, symbols))
+            plans.append(plan)
+            old.append(member)
+        if all(plan is None for plan in plans):
+            return None
+        layout = plan_archive(new)
+        pieces: list[Piece] = []
+        rows = zip(layout.before, layout.offsets, plans, old, strict=True)
+        for before, offset, plan, member in rows:
+            pieces.append(Literal(offset - len(before), before))
+            if plan is None:
+                pieces.append(HostRange(offset, member.offset, member.size))
+            else:
+                pieces += (_moved(piece, offset, member.offset) for piece in plan.pieces)
+        pieces.append(Literal(layout.size - len(layout.end), layout.end))
+        return FilePlan(join(pieces), layout.size)
+
+    def _plan_sequence(self, source: InputFile, label: str) -> FilePlan | None:
+        """Plan a file of bundles or offload binaries, one after the other."""
+        pieces: list[Piece] = []
+        position = end = 0
+        changed = False
+        for found in containers_in(source, label):
+            if found.offset > end and found.size:
+                alignment = min(found.offset & -found.offset, 4096)
+                position += -position % alignment
+            end = found.offset + found.size
+            new = self._thin(source, found)
+            changed = changed or new is not None
+            if new is None:
+                pieces.append(HostRange(position, found.offset, found.size))
+                position += found.size
+            else:
+                pieces += (_moved(piece, position) for piece in new.pieces)
+                position += new.size
+        return FilePlan(join(pieces), position) if changed else None
+
+    def _plan_text(self, source: InputFile, label: str) -> FilePlan | None:
+        (found,) = containers_in(source, label)
+        kept = self._kept(found)
+        if kept is None:
+            return None
+        return _thin_content(source, {found.images[at].id for at in kept}, label)
+
+    def _plan_coff(self, source: InputFile, label: str) -> FilePlan | None:
+        plan = None
+        for found in containers_in(source, label):
+            kept = self._kept(found)
+            if kept is not None:
+                if found.section != _OBJECT_SECTIONS:
+                    message = f"images in section {found.section} of a COFF file cannot be removed"
+                    raise FormatError(message, path=label, offset=found.offset)
+                plan = _thin_content(source, {found.images[at].id for at in kept}, label)
+        return plan
+
+    def _plan_elf(self, source: InputFile, label: str) -> FilePlan | None:
+        tables = read_elf_tables(source.data, path=label)
+        changes: list[tuple[int, Replacement]] = []
+        binaries: dict[int, list[tuple[Found, _New | None]]] = {}
+        changed = False
+        plan = None
+        for found in containers_in(source, label):
+            if found.section == _OBJECT_SECTIONS:
+                kept = self._kept(found)
+                if kept is not None:
+                    plan = _thin_content(source, {found.images[at].id for at in kept}, label)
+                continue
+            if found.container == "cuda-fatbin":
+                self._kept(found)  # raises if something would have to go
+                continue
+            new = self._thin(source, found, limit=found.size)
+            changed = changed or new is not None
+            number = _section_of(tables, found)
+            if found.container == "offload-binary":
+                binaries.setdefault(number, []).append((found, new))
+            else:
+                changes.append((number, _replacement(found, new)))
+        if plan is not None and changed:
+            raise FormatError(
+                "cannot be thinned: it is an object bundle, and embeds bundles as well", path=label
+            )
+        if not changed:
+            return plan
+        from offload_tool.formats.elf_shrink import plan_shrunk_elf
+
+        for number, rows in binaries.items():
+            if any(new is not None for _, new in rows):
+                changes.append((number, _shorter_section(tables, number, rows)))
+        _check_only_bundles(tables, changes)
+        return plan_shrunk_elf(source.data, changes, path=label)
+
+
+def _replacement(found: Found, new: _New | None) -> Replacement:
+    from offload_tool.formats.elf_shrink import Replacement
+
+    if new is None:
+        new = _New((HostRange(0, found.offset, found.size),), found.size)
+    return Replacement(found.offset, found.size, new.pieces, new.size)
+
+
+def _shorter_section(
+    tables: ElfTables, number: int, rows: Sequence[tuple[Found, _New | None]]
+) -> Replacement:
+    """Replace all of a section of offload binaries: LLVM wants no bytes between them."""
+    from offload_tool.formats.elf_shrink import Replacement
+
+    if tables.header.e_type != _ET_REL:
+        message = f"a linked program has pointers to the images in {_OFFLOADING}"
+        raise FormatError(f"{message}; link it again for fewer targets", path=tables.path)
+    section = tables.sections[number]
+    pieces = []
+    position = 0
+    for found, new in rows:
+        if new is None:
+            pieces.append(HostRange(position, found.offset, found.size))
+            position += found.size
+    return Replacement(section.sh_offset, section.sh_size, tuple(pieces), position)
+
+
+def _section_of(tables: ElfTables, found: Found) -> int:
+    for number, row in enumerate(tables.sections):
+        inside = row.sh_offset <= found.offset < row.sh_offset + row.sh_size
+        name = tables.names[number].decode("utf-8", "backslashreplace")
+        if row.has_content and inside and name == found.section:
+            return number
+    raise FormatError(f"expected a section at offset {found.offset}", path=tables.path)
+
+
+def _check_only_bundles(tables: ElfTables, changes: Iterable[tuple[int, Replacement]]) -> None:
+    """Refuse sections that hold something else: nobody knows who needs it."""
+    ends: dict[int, int] = {}
+    for number, change in sorted(changes, key=lambda item: item[1].start):
+        _check_zeros(tables, number, ends.get(number), change.start)
+        ends[number] = change.start + change.size
+    for number, end in ends.items():
+        section = tables.sections[number]
+        _check_zeros(tables, number, end, section.sh_offset + section.sh_size)
+
+
+def _check_zeros(tables: ElfTables, number: int, start: int | None, end: int) -> None:
+    start = tables.sections[number].sh_offset if start is None else start
+    if found := _NOT_ZERO.search(tables.data, start, max(start, end)):
+        message = f"expected bundles and zeros in {tables.label(number)}, found something else"
+        raise FormatError(message, path=tables.path, offset=found.start())
+
+
+def _thin_bundle(source: InputFile, found: Found, kept: Sequence[int]) -> _New:
+    bundle = read_bundle(source.data, found.offset, path=found.label)
+    images = [found.images[at] for at in kept]
+    if not images:
+        return _New((Literal(0, MAGIC + bytes(8)),), len(MAGIC) + 8)
+    rows = [(image.id, image.content.size) for image in images]
+    layout = plan_bundle(rows, find_alignment([bundle]))
+    pieces: list[Piece] = [Literal(0, layout.header)]
+    for image, entry in zip(images, layout.entries, strict=True):
+        pieces.append(HostRange(entry.offset, image.content.offset, entry.size))
+    return _New(tuple(pieces), layout.size)
+
+
+def _thin_content(source: InputFile, kept: set[str], label: str) -> FilePlan:
+    """Plan a bundle that is a file of its own, of any layout, with the `kept` entries."""
+    kind = recognise(source.data, anywhere=True)
+    found = next(containers_in(source, label))
+    if kind == "bundle":
+        new = _thin_bundle(
+            source, found, [at for at, image in enumerate(found.images) if image.id in kept]
+        )
+        return FilePlan(new.pieces, new.size)
+    if kind == "text":
+        return _thin_text(source, found, kept)
+    names = {_SECTION_PREFIX + entry_id.encode("utf-8", "surrogateescape") for entry_id in kept}
+    if kind == "coff":
+        from offload_tool.formats.coff_edit import plan_coff as plan_sections
+    else:
+        from offload_tool.formats.elf_edit import plan_elf as plan_sections
+
+    def removed(name: bytes) -> bool:
+        return name.startswith(_SECTION_PREFIX) and name not in names
+
+    return plan_sections(source.data, removed=removed, path=label)
+
+
+def _thin_text(source: InputFile, found: Found, kept: set[str]) -> FilePlan:
+    """Take entries out with their markers; text between entries stays."""
+    pieces: list[HostRange] = []
+    position = start = 0
+    comment_size = len(text_comment(source.data))
+    for image in found.images:
+        if image.id in kept:
+            continue
+        first, size = image.content.offset, image.content.size
+        begin = first - len(start_marker("", image.id)) - comment_size
+        end = _END_OF_LINE.match(source.data, first + size)
+        pieces.append(HostRange(position, start, begin - start))
+        position += begin - start
+        start = end.end() if end else first + size
+    pieces.append(HostRange(position, start, len(source.data) - start))
+    position += len(source.data) - start
+    return FilePlan(join(pieces), position)
+
+
+def _moved(piece: Piece, position: int, host_offset: int = 0) -> Piece:
+    """Give a piece at a later position, of a host that begins at `host_offset` of another."""
+    if isinstance(piece, Literal):
+        return Literal(piece.position + position, piece.data)
+    if isinstance(piece, HostRange):
+        return HostRange(piece.position + position, piece.offset + host_offset, piece.size)
+    return Content(piece.position + position, piece.index, piece.size)
+
+
+def _memory(plan: FilePlan, host: memoryview) -> Iterator[bytes | memoryview]:
+    """Give the bytes of a plan without contents to insert, in order."""
+    position = 0
+    for piece in plan.pieces:
+        yield bytes(piece.position - position)
+        if isinstance(piece, Literal):
+            yield piece.data
+        elif isinstance(piece, HostRange):
+            yield host[piece.offset : piece.offset + piece.size]
+        position = piece.position + piece.size
+    yield bytes(plan.size - position)

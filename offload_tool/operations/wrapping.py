@@ -1,0 +1,216 @@
+"""Wrap device images into a module that registers them when the host program starts.
+
+LLVM makes the module around placeholders, in-process; the images' bytes go from file to
+file inside the kernel, so memory does not grow with their size.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import tempfile
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import FileError, FormatError, UsageError
+from offload_tool.files import InputFile, OutputFile, replace_file
+from offload_tool.formats import llvm_library
+from offload_tool.formats import triple as triples
+from offload_tool.formats.bitcode_splice import MAX_IMAGE_SIZE, plan_bitcode_with_images
+from offload_tool.formats.file_plan import write_plan
+from offload_tool.formats.offload_binary import is_offload_binary, iter_offload_binaries
+from offload_tool.formats.registration import (
+    KINDS,
+    RegisteredImage,
+    Registration,
+    bitcode_text,
+    object_text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from offload_tool.files import StrPath
+    from offload_tool.formats.file_plan import FilePlan
+    from offload_tool.formats.registration import Generation, Kind
+
+__all__ = ["ELF_HOSTS", "check_readable", "default_triple", "wrap_images"]
+
+_OBJECT_SUFFIXES = (".o", ".obj")
+_ELF_ARCHES = """
+aarch64 aarch64_be arm armeb i386 loongarch64 mips64 mips64el powerpc powerpc64 powerpc64le
+riscv32 riscv64 s390x sparc sparc64 thumb x86_64
+"""
+ELF_HOSTS = frozenset(_ELF_ARCHES.split())
+"""Architectures for which ELF objects are made."""
+_ELF_SYSTEMS = frozenset(("", "freebsd", "linux", "netbsd", "openbsd"))
+_COFF_HOSTS = frozenset(("aarch64", "i386", "x86_64"))
+_COFF_ENVIRONMENTS = frozenset(("", "cygnus", "gnu", "itanium", "msvc"))
+
+
+def default_triple() -> str:
+    """Give the triple of programs for this machine, as Debian's LLVM has it."""
+    machine = platform.machine()
+    return "x86_64-pc-linux-gnu" if machine == "x86_64" else f"{machine}-unknown-linux-gnu"
+
+
+def wrap_images(
+    output: StrPath,
+    images: Sequence[StrPath],
+    *,
+    kind: Kind,
+    triple: str | None = None,
+    target_ids: Sequence[str] | None = None,
+    generation: Generation = 22,
+    as_object: bool | None = None,
+    add_notes: bool = False,
+    warn: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Write the module that registers the files `images` in host programs for `triple`.
+
+    OpenMP takes any number of images; those that are offload binaries are registered as
+    what they hold. CUDA takes one fat binary, HIP one bundle. Without `triple`, the host is
+    this machine. The result is an object file, ready to link, or LLVM bitcode: `as_object`
+    tells, or (None) whether `output` is named ``.o`` or ``.obj``. `generation` is of the
+    interface to the OpenMP runtime: that of LLVM 22, or that of LLVM 15, for which
+    `target_ids`, one for each image, can be registered too. With `add_notes`, images that
+    are ELF files say in a section of notes that they are for OpenMP; `warn` is told of others.
+
+    :raises UsageError: no image or too many, an argument that does not fit the others, no
+        llvmlite, or no way to write such objects.
+    :raises FormatError: a broken offload binary, or an image too large for the format.
+    :raises FileError: a file cannot be read or written.
+    """
+    triple = default_triple() if triple is None else triple
+    if as_object is None:
+        as_object = os.fspath(output).endswith(_OBJECT_SUFFIXES)
+    with ExitStack() as stack:
+        files = [stack.enter_context(InputFile(image)) for image in images]
+        _check(images, kind, target_ids, generation)
+        if add_notes:
+            files = [stack.enter_context(_with_notes(file, warn)) for file in files]
+        ids: Sequence[str | None] = target_ids or [None] * len(files)
+        registration = Registration(
+            kind,
+            triple,
+            [
+                RegisteredImage(len(file), _ranges(file, kind, generation), target_id)
+                for file, target_id in zip(files, ids, strict=True)
+            ],
+            generation,
+        )
+        if not as_object:
+            _check_bitcode_sizes(files)
+        plan = (_plan_object if as_object else _plan_bitcode)(registration)
+        with replace_file(output) as out:
+            write_plan(out, plan, b"", files)
+
+
+def _check(
+    images: Sequence[StrPath],
+    kind: Kind,
+    target_ids: Sequence[str] | None,
+    generation: Generation,
+) -> None:
+    if kind not in KINDS:
+        raise UsageError(f"unknown offload kind '{kind}': expected one of {', '.join(KINDS)}")
+    if not images:
+        raise UsageError("expected at least one device image to wrap")
+    if kind != "openmp":
+        if len(images) > 1:
+            raise UsageError("CUDA / HIP offloading uses a single fatbinary or offload bundle")
+        if generation != 22:
+            raise UsageError(f"the interface of LLVM {generation} is for openmp, not for {kind}")
+    if target_ids:
+        if generation != 15:
+            raise UsageError(
+                "target IDs are registered with the interface of LLVM 15 only; with LLVM 22's, "
+                "give images that are offload binaries, which name their targets themselves"
+            )
+        if len(target_ids) != len(images):
+            raise UsageError(
+                f"expected one target ID for each of {len(images)} images, found {len(target_ids)}"
+            )
+        if wrong := [target_id for target_id in target_ids if not target_id or "\0" in target_id]:
+            raise UsageError(f"{wrong[0]!r} is no target ID: expected a name such as gfx90a:xnack+")
+
+
+def check_readable(images: Sequence[StrPath]) -> None:
+    """Open each image once.
+
+    :raises FileError: one cannot be opened.
+    """
+    for image in images:
+        InputFile(image).close()
+
+
+def _with_notes(file: InputFile, warn: Callable[[str], None]) -> InputFile:
+    """Give the ELF file with OpenMP's notes, in a temporary file without a name."""
+    from offload_tool.formats.elf_tables import is_elf_header
+    from offload_tool.formats.openmp_notes import plan_elf_with_notes
+
+    if not is_elf_header(file.data):
+        warn(f"{file.path} is not an ELF image, so notes cannot be added to it.")
+        return file
+    plan = plan_elf_with_notes(file.data, path=file.path)
+    try:
+        with tempfile.TemporaryFile() as temporary:
+            out = OutputFile(file.path, temporary.fileno(), seekable=True)
+            write_plan(out, plan, file)
+            out.finish()
+            return InputFile.from_descriptor(file.path, temporary.fileno())
+    except OSError as error:
+        raise FileError(file.path, error) from error
+
+
+def _ranges(file: InputFile, kind: Kind, generation: Generation) -> tuple[tuple[int, int], ...]:
+    """Give what of a file is registered: the file, or the images inside of it."""
+    if kind != "openmp" or generation != 22 or not is_offload_binary(file.data):
+        return ((0, len(file)),)
+    found = tuple(
+        (image.offset, image.offset + image.size)
+        for binary in iter_offload_binaries(file.data, path=file.path)
+        for image in binary.images
+    )
+    if not found:
+        raise FormatError("expected a device image in this offload binary", path=file.path)
+    return found
+
+
+def _check_bitcode_sizes(files: Sequence[InputFile]) -> None:
+    for file in files:
+        if len(file) > MAX_IMAGE_SIZE:
+            raise FormatError(
+                f"expected less than 4 GiB for an image in bitcode, found {len(file)} bytes; "
+                "write an object (.o) instead",
+                path=file.path,
+            )
+
+
+def _plan_bitcode(registration: Registration) -> FilePlan:
+    module = llvm_library.assemble(bitcode_text(registration))
+    return plan_bitcode_with_images(module, [image.size for image in registration.images])
+
+
+def _plan_object(registration: Registration) -> FilePlan:
+    from offload_tool.formats.object_splice import plan_object_with_images
+
+    meaning = triples.meaning(registration.triple)
+    if not _is_object_host(meaning):
+        raise UsageError(
+            f"cannot make an object for '{registration.triple}' "
+            f"({meaning.object_format}, {meaning.arch or 'no architecture'}, "
+            f"{meaning.system or 'no system'}): expected a host such as "
+            "x86_64-unknown-linux-gnu; write bitcode (.bc) and compile that"
+        )
+    module = llvm_library.compile_object(object_text(registration), registration.triple)
+    return plan_object_with_images(module, [image.size for image in registration.images])
+
+
+def _is_object_host(meaning: triples.Meaning) -> bool:
+    """Tell whether objects can be made; with others LLVM's code generator may end the process."""
+    if meaning.object_format == "coff":
+        known = meaning.system == "windows" and meaning.environment in _COFF_ENVIRONMENTS
+        return known and meaning.arch in _COFF_HOSTS
+    known = meaning.object_format == "elf" and meaning.system in _ELF_SYSTEMS
+    return known and meaning.arch in ELF_HOSTS

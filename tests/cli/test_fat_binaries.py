@@ -1,0 +1,142 @@
+"""``offload-tool extract``, ``match``, ``thin`` and ``merge`` as their users see them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from offload_tool import list_images
+from offload_tool.cli import main
+from tests.operations.fatbins import HOST, make_bundle
+
+ID = "hipv4-amdgcn-amd-amdhsa--"
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """Give a bundle of a host and two targets."""
+    images = {HOST: b"", "gfx906": b"one", "gfx90a:xnack+": b"three"}
+    return make_bundle(tmp_path / "b.hipfb", images)
+
+
+def test_extract(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Extract prints the files that it wrote, one on each line."""
+    out = tmp_path / "out"
+    assert main(["extract", str(bundle), "-o", str(out)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f"{out}/b.hipfb.0.{ID}gfx906", f"{out}/b.hipfb.0.{ID}gfx90a_xnack+"]
+    assert [Path(line).read_bytes() for line in lines] == [b"one", b"three"]
+
+
+def test_extract_targets(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--target takes what that device would load; --json says what was written."""
+    out = tmp_path / "out"
+    assert (
+        main(["extract", str(bundle), "--target", "gfx906:xnack-", "--json", "-o", str(out)]) == 0
+    )
+    assert json.loads(capsys.readouterr().out) == [
+        {
+            "path": f"{out}/b.hipfb.0.{ID}gfx906",
+            "file": str(bundle),
+            "member": None,
+            "index": 0,
+            "id": f"{ID}gfx906",
+            "size": 3,
+        }
+    ]
+
+
+def test_extract_missing(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A target without an image is one line on stderr, and nothing is written."""
+    out = tmp_path / "out"
+    assert main(["extract", str(bundle), "--target", "gfx1030", "-o", str(out)]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == (
+        f"offload-tool: error: '{bundle}': no image for gfx1030; images found: "
+        f"{ID}gfx906, {ID}gfx90a:xnack+\n"
+    )
+    assert not out.exists()
+
+
+def test_match(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Match prints what the device would load, with status 0."""
+    assert main(["match", str(bundle), "gfx90a:xnack+"]) == 0
+    assert capsys.readouterr().out == f"{bundle}, bundle 0: {ID}gfx90a:xnack+\n"
+
+
+def test_no_match(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without an image, match prints why each one does not serve, with status 1."""
+    assert main(["match", str(bundle), "gfx90a"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f"{bundle}, bundle 0: no image",
+        f"  {ID}gfx906: processor gfx906 is not gfx90a",
+        f"  {ID}gfx90a:xnack+: needs xnack+, which gfx90a leaves open",
+    ]
+
+
+def test_match_json(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--json has the same, for programs."""
+    assert main(["match", "--json", str(bundle), "gfx906"]) == 0
+    assert json.loads(capsys.readouterr().out) == [
+        {
+            "file": str(bundle),
+            "member": None,
+            "container": "bundle",
+            "index": 0,
+            "section": None,
+            "ids": [f"{ID}gfx906"],
+            "reasons": {},
+        }
+    ]
+
+
+@pytest.mark.parametrize("command", ["match", "extract", "thin"])
+def test_no_device(
+    command: str, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is no target ID is refused in one line, with advice."""
+    options = {
+        "match": [str(bundle), "gfx906:xnack"],
+        "extract": [str(bundle), "--target", "gfx906:xnack", "-o", str(tmp_path / "x")],
+        "thin": [str(bundle), "--keep", "gfx906:xnack", "-o", str(tmp_path / "x")],
+    }[command]
+    assert main([command, *options]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert "must be a name and one sign" in captured.err
+    assert not (tmp_path / "x").exists()
+
+
+def test_thin(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Thin prints sizes and numbers of images; --keep takes several IDs."""
+    out = tmp_path / "out"
+    before = bundle.stat().st_size
+    assert main(["thin", str(bundle), "--keep", "gfx906:xnack+", "-o", str(out)]) == 0
+    after = out.stat().st_size
+    assert capsys.readouterr().out == (
+        f"{out}: {before:,} -> {after:,} bytes ({100 * after / before:.1f} %), "
+        "1 of 2 device images kept\n"
+    )
+    assert [image.target_id for image in list_images(out)] == ["", "gfx906"]
+    keep = ["--keep", "gfx906", "gfx90a:xnack+"]
+    assert main(["thin", str(bundle), *keep, "-o", str(out)]) == 0
+    assert out.read_bytes() == bundle.read_bytes()
+
+
+def test_merge(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Merge writes one file; a target in two files is an error that names both."""
+    other = make_bundle(tmp_path / "other", {HOST: b"", "gfx1030": b"more"})
+    out = tmp_path / "out"
+    assert main(["merge", str(other), str(bundle), "-o", str(out)]) == 0
+    assert [image.target_id for image in list_images(out)] == [
+        *("", "gfx1030", "gfx906", "gfx90a:xnack+"),
+    ]
+    assert main(["merge", str(out), str(bundle), "-o", str(tmp_path / "never")]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert f"'{out}' and '{bundle}' both have an entry" in error
+    assert not (tmp_path / "never").exists()

@@ -1,0 +1,479 @@
+"""``offload-tool packager`` against llvm-offload-binary 22, and where it differs on purpose."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shlex
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from offload_tool.cli.packager_command import run_packager
+
+KINDS = ["openmp", "cuda", "hip", "sycl", "none"]
+TRIPLES = ["amdgcn-amd-amdhsa", "nvptx64-nvidia-cuda", "amdhsa", "x86_64-pc-linux-gnu", "", "a=b"]
+ARCHES = ["gfx90a", "gfx90a:xnack+", "90a", "sm_70", "generic", "", "ä", "gfx1100,gfx1101"]
+USUAL_KEYS = {
+    "triple": TRIPLES,
+    "arch": ARCHES,
+    "feature": ["", "+xnack", "-sramecc", "xnack"],
+    "linker-arg": ["", "-lm", "--whole-archive"],
+    "symbols": ["", "main", "n" * 3000, "feature"],
+    "kind": KINDS,
+}
+OUR_WARNINGS = re.compile(
+    r".*: warning: (unknown offload kind '.*|'.*': (none of its \d+ images|it holds no offload) .*)"
+)
+"""What DESIGN has us say where LLVM is silent."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run of either program did."""
+
+    status: int
+    output: bytes
+    errors: list[str]
+
+
+class Bench:
+    """The two programs, side by side, each in a folder of its own."""
+
+    def __init__(self, folder: Path, tool: str, capture) -> None:
+        self.folder = folder
+        self.tool = tool
+        self.capture = capture
+        for side in ("ours", "theirs"):
+            (folder / side / "out").mkdir(parents=True)
+
+    def write(self, name: str, content: bytes) -> None:
+        for side in ("ours", "theirs"):
+            (self.folder / side / name).write_bytes(content)
+
+    def ours(self, *arguments: str) -> Result:
+        self.capture.readouterr()
+        before = Path.cwd()
+        os.chdir(self.folder / "ours" / "out")
+        try:
+            status = run_packager(self.tool, arguments, {})
+        finally:
+            os.chdir(before)
+        captured = self.capture.readouterr()
+        return Result(status, captured.out, captured.err.decode().splitlines())
+
+    def theirs(self, *arguments: str) -> Result:
+        done = subprocess.run(
+            [self.tool, *arguments],
+            cwd=self.folder / "theirs" / "out",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+        return Result(done.returncode, done.stdout, done.stderr.decode().splitlines())
+
+    def files(self, side: str) -> dict[str, bytes]:
+        """Give the files that a run has made, and remove them."""
+        found = {}
+        for path in sorted((self.folder / side / "out").iterdir()):
+            found[path.name] = path.read_bytes()
+            path.unlink()
+        return found
+
+    def assert_same(self, *arguments: str) -> dict[str, bytes]:
+        """Run both: equal status, messages and, unless they failed, files; give these."""
+        ours, theirs = self.ours(*arguments), self.theirs(*arguments)
+        said = [line for line in ours.errors if not OUR_WARNINGS.fullmatch(line)]
+        assert (ours.status, ours.output) == (theirs.status, theirs.output), (arguments, ours)
+        assert len(said) == len(theirs.errors), (said, theirs.errors)
+        for line, expected in zip(said, theirs.errors, strict=True):
+            assert is_same_message(line, expected, self.tool), (arguments, line, expected)
+        files, expected_files = self.files("ours"), self.files("theirs")
+        if theirs.status == 0:
+            assert files == expected_files, arguments
+        else:
+            assert files == {}, arguments
+        return files
+
+
+def is_same_message(ours: str, theirs: str, tool: str) -> bool:
+    """Tell whether ours says the same, or names the file and the place in addition."""
+    prefix = f"{tool}: error: "
+    if ours == theirs or not theirs.startswith(prefix):
+        return ours == theirs
+    text = re.escape(theirs.removeprefix(prefix))
+    return bool(re.fullmatch(f"{re.escape(prefix)}'.*': {text}(: offset 0x.*)?", ours))
+
+
+@pytest.fixture
+def bench(tmp_path: Path, llvm: Callable[[str], str], capfdbinary) -> Bench:
+    """Give both programs, and files in the folder above the one that they run in."""
+    made = Bench(tmp_path, llvm("llvm-offload-binary"), capfdbinary)
+    for name, content in contents().items():
+        made.write(name, content)
+    return made
+
+
+def contents() -> dict[str, bytes]:
+    """Give files of each image kind, told by content or extension, of 0 bytes to 100 KB."""
+    source = random.Random(22)
+    sizes = [0, 1, 7, 8, 9, 63, 64, 1000, 4096, 100_000]
+    extensions = [".o", ".bc", ".cubin", ".fatbin", ".s", ".spv", ".x", "", ".o.", ".O"]
+    made = {
+        f"f{index}{extension}": source.randbytes(size)
+        for index, (size, extension) in enumerate(zip(sizes, extensions, strict=True))
+    }
+    made |= {".o": b"dot", "x.bitcode": b"BC\xc0\xde" + bytes(40), "y.o": b"BC\xc0\xde"}
+    return made | {"wrapped": b"\xde\xc0\x17\x0b" + bytes(30), "almost.o": b"BC\xc0"}
+
+
+def compiled(bench: Bench) -> list[str]:
+    """Make device images with symbols; give their names and those of files that are none."""
+    source = bench.folder / "s.c"
+    source.write_text("int variable = 1; static int hidden; int f(void) { return hidden; }\n")
+    clang = Path(bench.tool).with_name("clang")
+    for name, flags in {
+        "code.o": ["--target=amdgcn-amd-amdhsa", "-mcpu=gfx906", "-nogpulib"],
+        "code.bc": ["--target=nvptx64-nvidia-cuda", "-emit-llvm"],
+        "host": [],
+    }.items():
+        subprocess.run([clang, "-c", *flags, source, "-o", bench.folder / name], check=True)
+        bench.write(name, (bench.folder / name).read_bytes())
+    bitcode = (b"BC", b"\xde\xc0")  # LLVM's words about broken bitcode are its own
+    others = [name for name, content in contents().items() if content[:2] not in bitcode]
+    return ["code.o", "code.bc", "host", *others]
+
+
+def random_image(source: random.Random, files: Sequence[str]) -> str:
+    """Give the value of an ``--image`` with usual keys, in any order, some given twice."""
+    parts = [f"file=../{name}" for name in source.choices(files, k=source.choice([1, 1, 1, 2]))]
+    for key in source.choices(list(USUAL_KEYS), k=source.randint(0, 7)):
+        value = source.choice(USUAL_KEYS[key])
+        parts.append(source.choice([f"{key}={value}"] * 9 + [key]))
+    source.shuffle(parts)
+    return "--image=" + ",".join(parts)
+
+
+def differ_in_packaging(bench: Bench, seed: int, runs: int) -> int:
+    """Package random image lists with both programs; give the number of images."""
+    source = random.Random(seed)
+    files = sorted(contents())
+    count = 0
+    for _ in range(runs):
+        images = [random_image(source, files) for _ in range(source.randint(1, 12))]
+        made = bench.assert_same("-o", "made.bin", *images)
+        count += made["made.bin"].count(b"\x10\xff\x10\xad")
+    return count
+
+
+def differ_in_extraction(bench: Bench, seed: int, runs: int) -> int:
+    """Extract from random packages with random filters; give the number of files made."""
+    source = random.Random(seed)
+    files = compiled(bench)
+    count = 0
+    for run in range(runs):
+        if run % 5 == 0:
+            images = [random_image(source, files) for _ in range(source.randint(0, 9))]
+            images += [f"{images[0]},=x"] if images else []  # "" is a key like any other
+            assert bench.theirs("-o", "../package.x.bin", *images).status == 0
+            package = (bench.folder / "theirs/package.x.bin").read_bytes()
+            bench.write("package.x.bin", package)
+        filters = [random_filter(source) for _ in range(source.randint(0, 3))]
+        archive = ["--archive"] * source.choice([0, 0, 1])
+        count += len(bench.assert_same("../package.x.bin", *archive, *filters))
+    return count
+
+
+def random_filter(source: random.Random) -> str:
+    """Give a filter that often matches one or several images."""
+    parts = []
+    if source.random() < 0.7:
+        parts.append(f"file={source.choice(['one', 'two', 'ä', 'one.a'])}")
+    for key in source.choices([*USUAL_KEYS, "other"], k=source.choice([0, 0, 1, 1, 2])):
+        parts.append(f"{key}={source.choice([*USUAL_KEYS.get(key, ['']), 'zz'])}")
+    source.shuffle(parts)
+    return "--image=" + ",".join(parts)
+
+
+@pytest.mark.llvm
+def test_packages_are_llvms(bench: Bench) -> None:
+    """Any list of images with usual keys gives LLVM's bytes."""
+    assert differ_in_packaging(bench, 5, 150) > 900
+
+
+@pytest.mark.llvm
+def test_extraction_is_llvms(bench: Bench) -> None:
+    """Any filters select LLVM's images, into files of the same names, with its messages."""
+    assert differ_in_extraction(bench, 6, 150) > 150
+
+
+REFUSED = """
+-o made.bin --image=triple=x
+-o made.bin --image=
+-o made.bin --image=file=../f2.cubin --image=arch=x
+-o made.bin --image=file=none
+-o made.bin --image=file=
+-o made.bin --image=file=.,triple=x
+-o made.bin --image=file=../f2.cubin,file
+-o none/made.bin --image=file=../f2.cubin
+-o .. --image=file=../f2.cubin
+-o made.bin ../package
+-o made.bin ../package --image=
+none --image=
+none
+.. --image=
+../package --image=file=none/x
+../package --image=file=
+../package --image=file=..
+../package --archive --image=file=none/x
+../package --archive --image=
+../package --archive --image=file=x --image=arch=gfx90a
+../package --foo
+../package ../package
+../package -o
+-o made.bin --image
+--archive=x ../package
+../cut --image=
+../cut
+../junk --image=
+../padded --image=
+../unknown --image=
+../short --image=
+../endless --image=
+"""
+
+
+@pytest.fixture
+def package(bench: Bench) -> Bench:
+    """Give files to extract from: ``package`` and broken ones."""
+    images = [
+        "--image=file=../f7,triple=amdgcn-amd-amdhsa,arch=gfx90a,kind=hip",
+        "--image=file=../f3.fatbin,triple=nvptx64-nvidia-cuda,arch=sm_70,kind=cuda",
+        "--image=file=../f8.o.,triple=amdgcn-amd-amdhsa,arch=gfx1100,kind=openmp,feature=q",
+    ]
+    assert bench.theirs("-o", "../package", *images).status == 0
+    package = (bench.folder / "theirs/package").read_bytes()
+    size = struct.unpack_from("<Q", package, 8)[0]
+    bench.write("package", package)
+    bench.write("cut", package[:-1])
+    bench.write("junk", package[:size] + b"x" * 100)
+    bench.write("padded", package + bytes(64))
+    bench.write("unknown", package[:size] + package[size:].replace(b"\xad\1\0", b"\xad\7\0", 1))
+    bench.write("short", package[:71])
+    bench.write("endless", package[:8] + b"\xff" * 8 + package[16:])
+    return bench
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("line", REFUSED.strip().splitlines())
+def test_refusals_are_llvms(line: str, package: Bench) -> None:
+    """What LLVM refuses is refused in its words, with status 1, and nothing is written."""
+    arguments = shlex.split(line)
+    package.assert_same(*arguments)
+    assert package.ours(*arguments).status == 1
+
+
+ACCEPTED = """
+../package
+../package --image=
+../package --image=file=one
+../package --image=file=one --image=file=one,arch=gfx90a
+../package --image=file=one,triple=amdgcn-amd-amdhsa
+../package --image=file=-,arch=gfx90a
+../package --image=file=-
+../package --image=file=none/x,arch=zz
+../package --image=kind=hip
+../package --image=kind=HIP
+../package --image=arch= --image=kind=none
+../package --archive --image=file=x
+../package --archive --image=file=-
+../package --archive --image=file=x --image=file=y,kind=cuda
+../package --archive --image=file=x,arch=zz
+../package --archive --image=arch=zz
+../package --image=arch=gfx90a,arch=x
+../package --image=,
+../package --image=feature
+-o made.bin
+-o -
+-o - --image=file=../f7
+-o made.bin --archive --image=file=../f7,kind=,kind=openmp
+-o made.bin --image=file=../f7,kind=hipv4
+-o= ../package
+--image=file=../f7
+-o= --image=file=../f7
+../f7 --image=
+../f0.o --image=
+-h
+--help
+--help-hidden
+--archive
+
+""".removeprefix("\n")
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("line", ACCEPTED.splitlines())
+def test_other_uses_are_llvms(line: str, package: Bench) -> None:
+    """Uses of all kinds give LLVM's files, standard output and messages."""
+    package.assert_same(*shlex.split(line))
+    assert package.ours(*shlex.split(line)).status == 0
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("clang-offload-packager", "clang-offload-packager-22", "clang-offload-packager.exe"),
+        *("x-clang-offload-packager", "clang-offload-packagers", "llvm-offload-binary"),
+    ],
+)
+@pytest.mark.parametrize("arguments", [["-o", "made.bin"], [], ["-h"], ["--help"], ["--foo"]])
+def test_deprecated_name(name: str, arguments: list[str], bench: Bench) -> None:
+    """Called by its older name, the tool says so at the same places as LLVM's."""
+    link = bench.folder / name
+    link.symlink_to(bench.tool)
+    bench.tool = str(link)
+    bench.assert_same(*arguments)
+
+
+@pytest.mark.llvm
+def test_standard_input(package: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``-`` is standard input, for the package and for images."""
+    results = []
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    for side in ("theirs", "ours"):
+        out = package.folder / side / "out"
+        program = [package.tool]
+        if side == "ours":
+            program = [sys.executable, "-m", "offload_tool", "packager"]
+        for arguments in (
+            ["-", "--image=arch=gfx90a"],
+            ["-", "--archive", "--image=file=x.a,kind=cuda"],
+            ["-o", "made.bin", "--image=file=-,triple=t"],
+        ):
+            with (package.folder / side / "package").open("rb") as stdin:
+                command = [*program, *arguments]
+                subprocess.run(command, cwd=out, stdin=stdin, check=True, env=environ)
+        results.append(package.files(side))
+    assert results[0] == results[1]
+    assert set(results[0]) == {"--amdgcn-amd-amdhsa-gfx90a.0.", "x.a", "made.bin"}
+
+
+# -- where we differ on purpose ----------------------------------------------------------
+
+
+@pytest.fixture
+def alone(tmp_path: Path, capfdbinary) -> Bench:
+    """Give our program alone, with two files."""
+    made = Bench(tmp_path, "packager", capfdbinary)
+    made.write("a.o", b"first image")
+    made.write("b.o", b"second")
+    return made
+
+
+def test_unknown_kind_is_warned_of(alone: Bench) -> None:
+    """A kind that does not exist is stored as none, as LLVM does, but not silently."""
+    result = alone.ours("-o", "p", "--image=file=../a.o,triple=t,kind=hipv4")
+    assert (result.status, result.errors) == (
+        0,
+        [
+            "packager: warning: unknown offload kind 'hipv4', expected openmp, cuda, hip, sycl or "
+            "none; it counts as none"
+        ],
+    )
+    assert alone.files("ours")["p"][34:36] == b"\0\0"
+
+
+def test_no_match_is_warned_of(alone: Bench) -> None:
+    """A filter that nothing matches writes nothing, and a warning names it and the file."""
+    assert alone.ours("-o", "../p", "--image=file=../a.o,arch=x").errors == []
+    result = alone.ours("../p", "--image=file=q,arch=y")
+    assert result == Result(
+        0,
+        b"",
+        ["packager: warning: '../p': none of its 1 images matches 'file=q,arch=y'"],
+    )
+    assert alone.files("ours") == {}
+
+
+def test_errors_name_the_file(alone: Bench) -> None:
+    """An image that is not there is named."""
+    result = alone.ours("-o", "p", "--image=file=../a.o", "--image=file=../none,triple=t")
+    assert result.status == 1
+    assert result.errors == ["packager: error: '../none': No such file or directory"]
+    assert alone.files("ours") == {}
+
+
+def test_other_keys_are_sorted(alone: Bench) -> None:
+    """Keys that LLVM's own programs do not write come after the usual ones, sorted."""
+    alone.ours("-o", "../p", "--image=file=../a.o,zeta=1,,triple=t,beta=2,arch=a,symbols=s")
+    data = memoryview((alone.folder / "ours/p").read_bytes())
+    from offload_tool.formats.offload_binary import iter_offload_binaries
+
+    (binary,) = iter_offload_binaries(data, padding=False)
+    assert list(binary.images[0].strings) == ["arch", "triple", "symbols", "", "beta", "zeta"]
+
+
+def test_documented_numbering(alone: Bench) -> None:
+    """On request, hip is 3 as in the published document; by default it is LLVM 22's 4."""
+    image = "--image=file=../a.o,triple=t,kind=hip"
+    alone.ours("-o", "new", image)
+    alone.ours("-o", "old", "--kind-numbering=documented", image)
+    files = alone.files("ours")
+    assert (files["new"][34], files["old"][34]) == (4, 3)
+    alone.write("old", files["old"])
+    assert alone.ours("../old", "--image=kind=hip,file=x").errors == []
+    assert alone.files("ours") == {"x": b"first image"}
+    refused = alone.ours("-o", "x", "--kind-numbering=other", image)
+    assert refused.status == 1
+    assert refused.errors == [
+        "packager: for the --kind-numbering option: Cannot find option named 'other'!"
+    ]
+
+
+@pytest.mark.parametrize(
+    "strings", ["triple=../../x,arch=y", "triple=a,arch=/tmp/y", "triple=t,arch=a/b"]
+)
+def test_no_file_outside_of_the_folder(strings: str, alone: Bench) -> None:
+    """Strings that would lead to another folder are refused, and nothing is written."""
+    images = ["--image=file=../a.o,triple=good,arch=a", f"--image=file=../b.o,{strings}"]
+    assert alone.ours("-o", "../p", *images).status == 0
+    before = sorted(alone.folder.rglob("*"))
+    result = alone.ours("../p", "--image=")
+    assert result.status == 1
+    assert "which could lead out of the folder; name the output" in result.errors[0]
+    assert sorted(alone.folder.rglob("*")) == before
+    key = strings.partition(",")[0]
+    assert alone.ours("../p", f"--image=file=x,{key}").status == 0
+    assert alone.files("ours") == {"x": b"second"}
+
+
+@pytest.mark.parametrize("name", ["llvm-offload-binary", "clang-offload-packager"])
+def test_called_by_llvms_names(name: str, tmp_path: Path) -> None:
+    """Through a link, the program stands in for both names of LLVM's tool."""
+    program = tmp_path / name
+    program.write_text(
+        f"#!{sys.executable}\nimport sys\nfrom offload_tool.cli import main\nsys.exit(main())\n"
+    )
+    program.chmod(0o755)
+    (tmp_path / "a.o").write_bytes(b"image")
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [program, "-o", "p", "--image=file=a.o,triple=t,arch=x"]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, check=True)
+    assert (b"is deprecated" in done.stderr) == (name == "clang-offload-packager")
+    subprocess.run([program, "p", "--image="], cwd=tmp_path, env=environ, check=True)
+    assert (tmp_path / "p-t-x.0.o").read_bytes() == b"image"
+
+
+def test_version_is_our_own(alone: Bench) -> None:
+    """--version names this program, and which one it stands in for."""
+    result = alone.ours("--version")
+    assert result.output == (
+        b"offload-tool packager 0.1.0 (behaves as llvm-offload-binary 22.1.8)\n"
+    )

@@ -1,0 +1,369 @@
+"""``offload-tool wrapper`` against LLVM's two tools, and where it differs on purpose."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from offload_tool.cli.wrapper_command import run_wrapper
+from offload_tool.cli.wrapper_options import is_older
+from offload_tool.formats.llvm_library import compile_object
+from tests.conftest import missing
+from tests.formats.registration_modules import disassembled
+
+TRIPLES = [
+    "x86_64-pc-linux-gnu",
+    "x86_64-unknown-linux-gnu",
+    "aarch64-unknown-linux-gnu",
+    "i386-pc-linux-gnu",
+    "s390x-ibm-linux-gnu",
+    "x86_64-pc-windows-msvc",
+    "i686-w64-windows-gnu",
+    "x86_64-pc-windows-elf",
+    "arm64-apple-macosx14.0",
+    "x86_64-apple-darwin",
+    "nvptx64-nvidia-cuda",
+    "wasm32-unknown-unknown",
+    "powerpc64-ibm-aix",
+    "s390x-ibm-zos",
+    "spirv64-unknown-unknown",
+    "x86_64-unknown-uefi",
+    "thumbv7em-none-eabihf",
+    "amdgcn-amd-amdhsa",
+    'we"ird\\triple',
+    "garbage",
+    "m\N{LATIN SMALL LETTER U WITH DIAERESIS}ll",
+    "",
+]
+OLDER = "/usr/lib/llvm-15/bin/clang-offload-wrapper"
+
+
+class Bench:
+    """The two programs, run in one folder with the same input files."""
+
+    def __init__(self, folder: Path, tool: str, dis: str, capfdbinary) -> None:
+        self.folder = folder
+        self.tool = tool
+        self.dis = dis
+        self.capture = capfdbinary
+
+    def write(self, name: str, content: bytes) -> str:
+        (self.folder / name).write_bytes(content)
+        return name
+
+    def ours(self, *arguments: str) -> tuple[int, bytes, str]:
+        self.capture.readouterr()
+        before = Path.cwd()
+        os.chdir(self.folder)
+        try:
+            status = run_wrapper(self.tool, arguments, {})
+        finally:
+            os.chdir(before)
+        captured = self.capture.readouterr()
+        return status, captured.out, captured.err.decode()
+
+    def theirs(self, *arguments: str) -> tuple[int, bytes, str]:
+        command = [self.tool, *arguments]
+        done = subprocess.run(
+            command, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
+        return done.returncode, done.stdout, done.stderr.decode()
+
+    def assert_same_module(self, *arguments: str) -> str:
+        """Run both; their modules are the same text. Give it."""
+        assert self.ours(*arguments, "-o", "ours.bc") == (0, b"", "")
+        assert self.theirs(*arguments, "-o", "theirs.bc") == (0, b"", "")
+        text = disassembled(self.dis, self.folder / "ours.bc")
+        assert text == disassembled(self.dis, self.folder / "theirs.bc"), arguments
+        return text
+
+
+@pytest.fixture
+def bench(tmp_path: Path, llvm: Callable[[str], str], capfdbinary) -> Bench:
+    return Bench(tmp_path, llvm("llvm-offload-wrapper"), llvm("llvm-dis"), capfdbinary)
+
+
+@pytest.fixture
+def older(tmp_path: Path, llvm: Callable[[str], str], capfdbinary) -> Bench:
+    if not shutil.which(OLDER):
+        missing("LLVM 15's clang-offload-wrapper")
+    return Bench(tmp_path, OLDER, llvm("llvm-dis"), capfdbinary)
+
+
+def random_image(source: random.Random) -> bytes:
+    size = source.choice([0, 1, 2, 3, 7, 8, 16, 33, 100, 1000, source.randrange(5000)])
+    style = source.randrange(5)
+    if style == 0:
+        return bytes(size)
+    if style == 1:
+        return bytes(source.choice(b'abc_."\\\n\xff') for _ in range(size))
+    if style == 2:
+        return b"text" * (size // 4) + b"\0"
+    if style == 3:
+        return b"\x7fELF" + source.randbytes(size)
+    return source.randbytes(size)
+
+
+def packaged(bench: Bench, llvm: Callable[[str], str], name: str, content: bytes) -> str:
+    """Write an offload binary that holds `content`."""
+    bench.write("inner", content)
+    image = "--image=file=inner,triple=amdgcn-amd-amdhsa,arch=gfx90a,kind=openmp"
+    command = [llvm("llvm-offload-binary"), "-o", name, image]
+    subprocess.run(command, cwd=bench.folder, check=True)
+    return name
+
+
+# ---- the same modules ----------------------------------------------------------------
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("seed", range(int(os.environ.get("WRAPPER_CASES", "60"))))
+def test_random_modules(bench: Bench, llvm: Callable[[str], str], seed: int) -> None:
+    """The disassembly is LLVM's, for any kind, triple, number, sizes and bytes of images."""
+    source = random.Random(seed)
+    kind = ("openmp", "cuda", "hip")[seed % 3]
+    count = source.choice([1, 1, 2, 3, 9]) if kind == "openmp" else 1
+    names = []
+    for number in range(count):
+        content = random_image(source)
+        if source.random() < 0.3:
+            names.append(packaged(bench, llvm, f"image{number}", content))
+        else:
+            names.append(bench.write(f"image{number}", content))
+    if count > 1 and source.random() < 0.3:
+        names.append(names[0])  # the same file again
+    arguments = [f"--kind={kind}", *names]
+    if (triple := source.choice([None, *TRIPLES])) is not None:
+        arguments.insert(source.randrange(len(arguments)), f"--triple={triple}")
+    bench.assert_same_module(*arguments)
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("triple", TRIPLES)
+@pytest.mark.parametrize("kind", ["openmp", "cuda", "hip"])
+def test_every_triple(bench: Bench, kind: str, triple: str) -> None:
+    """Each object format's sections and linkage are LLVM's, for each kind."""
+    bench.assert_same_module(f"--kind={kind}", f"--triple={triple}", bench.write("x", b"an image"))
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("seed", range(int(os.environ.get("WRAPPER_CASES", "30"))))
+def test_random_modules_of_the_older_tool(older: Bench, seed: int) -> None:
+    """With -target, the disassembly is that of clang-offload-wrapper 15."""
+    source = random.Random(seed)
+    names = [
+        older.write(f"image{number}", random_image(source))
+        for number in range(source.choice([1, 2, 3, 9]))
+    ]
+    triple = source.choice([*TRIPLES[:-4], "x86_64"])  # the last ones are no triples
+    older.assert_same_module("-target", triple, *names)
+
+
+@pytest.mark.llvm
+def test_notes_of_the_older_tool(older: Bench) -> None:
+    """-add-omp-offload-notes puts the same notes into ELF images, and warns of the others."""
+    text = "define i32 @f() {\n ret i32 7\n}\n@x = global i32 5\n"
+    elf = compile_object(text, "x86_64-unknown-linux-gnu")
+    names = [older.write("a.o", elf), older.write("b", b"no ELF")]
+    arguments = ["-target=x86_64-pc-linux-gnu", "-add-omp-offload-notes", *names]
+    results = older.ours(*arguments, "-o", "ours.bc"), older.theirs(*arguments, "-o", "theirs.bc")
+    assert results[0] == results[1]
+    assert "warning: b is not an ELF image" in results[0][2]
+    ours, theirs = (disassembled(older.dis, older.folder / f"{n}.bc") for n in ("ours", "theirs"))
+    assert ours == theirs
+    assert "LLVMOMPOFFLOAD" in ours
+
+
+# ---- the same refusals ---------------------------------------------------------------
+
+REFUSED = [
+    "",
+    "image",
+    "--kind",
+    "--kind=sycl image -o x",
+    "--kind=HIP image",
+    "--kind=openmp",
+    "--kind=openmp -o x",
+    "--kind=openmp missing -o x",
+    "--kind=openmp image missing -o x",
+    "--kind=openmp . -o x",
+    "--kind=openmp image -o x --triple",
+    "--kind=openmp image -o",
+    "--kind=openmp image -o x --foo",
+    "--kind=openmp image -o x --trple=y",
+    "--kind=hip image image -o x",
+    "--kind=cuda image image -o missing/x",
+    "--kind=cuda image missing -o x",
+    "--kind=hip missing missing -o x",
+]
+REFUSED_OLDER = [
+    "",
+    "image",
+    "-o x",
+    "-o x image",
+    "-target x86_64 image",
+    "-target bogus -o x image",
+    "-target bogus -o x missing",
+    "-target= -o x image",
+    "-target x86_64 -o x missing",
+    "-target x86_64 -o x image missing",
+    "-target x86_64 -o x .",
+    "-target x86_64 -o missing/x image",
+    "-target x86_64 -o missing/x missing",
+    "-target x86_64 -o . image",
+    "-target x86_64 -o x -target",
+    "-target x86_64 -o x --foo image",
+]
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("words", REFUSED)
+def test_refusals(bench: Bench, words: str) -> None:
+    """A wrong command line, or missing input, gives LLVM's message and exit status, no output."""
+    bench.write("image", b"x")
+    ours = bench.ours(*words.split())
+    assert ours == bench.theirs(*words.split())
+    assert ours[0] == 1
+    assert not (bench.folder / "x").exists()
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("words", REFUSED_OLDER)
+def test_refusals_of_the_older_tool(older: Bench, words: str) -> None:
+    """So it is with clang-offload-wrapper's command lines."""
+    older.write("image", b"x")
+    ours = older.ours(*words.split())
+    assert ours == older.theirs(*words.split())
+    assert ours[0] == 1
+    assert not (older.folder / "x").exists()
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("option", ["--help", "--help-hidden", "--help-list"])
+def test_help(bench: Bench, option: str) -> None:
+    """The help text is LLVM's."""
+    assert bench.ours(option) == bench.theirs(option)
+
+
+# ---- where we differ -----------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "image").write_bytes(b"an image")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--kind=openmp image", "no output file; give one with -o FILE"),
+        ("--kind=openmp image -o none/x", "'none/x': No such file or directory"),
+        ("--kind=openmp image -o .", "'.': Is a directory"),
+        ("--kind=openmp missing", "'missing': No such file or directory"),
+    ],
+)
+def test_messages_about_outputs(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: str, message: str
+) -> None:
+    """A message about the output names it, which LLVM's do not."""
+    assert run_wrapper("bin/tool", words.split(), {}) == 1
+    assert capsys.readouterr().err == f"bin/tool: error: {message}\n"
+
+
+def test_broken_offload_binary(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An offload binary that is cut short is refused; LLVM points outside of it."""
+    (folder / "image").write_bytes(bytes.fromhex("10ff10ad01000000"))
+    assert run_wrapper("tool", ["--kind=openmp", "image", "-o", "x"], {}) == 1
+    assert "tool: error: 'image', offset 0x0, header: expected" in capsys.readouterr().err
+    assert not (folder / "x").exists()
+
+
+def test_output_on_standard_output(folder: Path) -> None:
+    """-o - is standard output, and - among the inputs standard input."""
+    command = [sys.executable, "-m", "offload_tool", "wrapper", "--kind=openmp", "-", "-o", "-"]
+    done = subprocess.run(command, input=b"by pipe", capture_output=True, check=True)
+    assert done.stdout.startswith(b"BC\xc0\xde")
+    assert b"by pipe" in done.stdout
+    assert not (folder / "-").exists()
+
+
+def test_objects_by_name(folder: Path) -> None:
+    """An output named .o is an object, with either tool's options."""
+    assert run_wrapper("tool", ["--kind=hip", "image", "-o", "a.o"], {}) == 0
+    assert run_wrapper("tool", ["-target", "x86_64-linux-gnu", "image", "-o", "b.o"], {}) == 0
+    assert {(folder / n).read_bytes()[:4] for n in ("a.o", "b.o")} == {b"\x7fELF"}
+
+
+@pytest.mark.llvm
+def test_offload_arch(folder: Path, llvm: Callable[[str], str]) -> None:
+    """--offload-arch before each image registers its target ID before the library."""
+    (folder / "other").write_bytes(b"another")
+    words = "-target x86_64-pc-linux-gnu -o x.bc --offload-arch=gfx906 image --offload-arch"
+    assert run_wrapper("tool", [*words.split(), "gfx90a:xnack+", "other"], {}) == 0
+    text = disassembled(llvm("llvm-dis"), folder / "x.bc")
+    for line in (
+        "%__tgt_image_info = type { i32, i32, i32, ptr, ptr }",
+        '@__offload_arch = internal constant [7 x i8] c"gfx906\\00", '
+        'section ".offload_arch_list", align 1',
+        '@__offload_arch.1 = internal constant [14 x i8] c"gfx90a:xnack+\\00", '
+        'section ".offload_arch_list", align 1',
+        "@.offload_image_info = internal constant %__tgt_image_info "
+        "{ i32 1, i32 0, i32 2, ptr @__offload_arch, ptr null }",
+        "@.offload_image_info.1 = internal constant %__tgt_image_info "
+        "{ i32 1, i32 1, i32 2, ptr @__offload_arch.1, ptr null }",
+    ):
+        assert line in text.splitlines()
+    assert (
+        "  call void @__tgt_register_image_info(ptr @.offload_image_info)\n"
+        "  call void @__tgt_register_image_info(ptr @.offload_image_info.1)\n"
+        "  call void @__tgt_register_lib(ptr @.omp_offloading.descriptor)\n"
+    ) in text
+
+
+def test_offload_arch_for_each_image(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Fewer target IDs than images are refused."""
+    words = "-target x86_64-pc-linux-gnu -o x.bc --offload-arch=gfx906 image image"
+    assert run_wrapper("tool", words.split(), {}) == 1
+    message = "expected one target ID for each of 2 images, found 1"
+    assert capsys.readouterr().err == f"tool: error: {message}\n"
+
+
+@pytest.mark.parametrize(
+    ("tool", "words", "older"),
+    [
+        ("llvm-offload-wrapper", "--kind=hip x", False),
+        ("llvm-offload-wrapper", "x", False),
+        ("/bin/clang-offload-wrapper-15", "x", True),
+        ("/bin/clang-offload-wrapper-15", "--kind openmp x", False),
+        ("offload-tool wrapper", "-target a -o x y", True),
+        ("offload-tool wrapper", "--target=a", True),
+        ("offload-tool wrapper", "--offload-arch=a x", True),
+        ("offload-tool wrapper", "-- -target", False),
+        ("offload-tool wrapper", "target", False),
+    ],
+)
+def test_which_tool_is_meant(tool: str, words: str, older: bool) -> None:
+    """The options tell which of the two tools a command line is for, else the name does."""
+    assert is_older(tool, words.split()) is older
+
+
+@pytest.mark.parametrize("name", ["llvm-offload-wrapper", "clang-offload-wrapper"])
+def test_called_by_name(folder: Path, name: str) -> None:
+    """A link with the name of LLVM's tool is that tool."""
+    program = shutil.which("offload-tool", path=str(Path(sys.executable).parent))
+    if program is None:
+        missing("the script offload-tool")
+    (folder / name).symlink_to(program)
+    older = ["-target", "x86_64-pc-linux-gnu"] * (name[0] == "c")
+    options: Sequence[str] = older or ["--kind=cuda"]
+    subprocess.run([folder / name, *options, "image", "-o", "x.bc"], check=True)
+    assert (folder / "x.bc").read_bytes()[:4] == b"BC\xc0\xde"

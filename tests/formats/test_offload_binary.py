@@ -1,0 +1,305 @@
+"""Offload binaries: the layout of all versions, and no trust in what a file claims."""
+
+from __future__ import annotations
+
+import struct
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offload_tool.errors import UsageError
+from offload_tool.formats.offload_binary import (
+    MAGIC,
+    ImageKind,
+    OffloadBinaryError,
+    guess_image_kind,
+    is_offload_binary,
+    iter_offload_binaries,
+    offload_kind_name,
+    offload_kind_number,
+    plan_offload_binary,
+)
+
+STRINGS = {"triple": "amdgcn-amd-amdhsa", "arch": "gfx906"}
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
+
+
+def binary(content: bytes = b"image", **options: object) -> bytes:
+    """Give a binary of version 1."""
+    fields = {"image_kind": 1, "offload_kind": 4, "strings": STRINGS, **options}
+    layout = plan_offload_binary(len(content), **fields)  # type: ignore[arg-type]
+    return (layout.head + content).ljust(layout.size, b"\0")
+
+
+Entry = tuple[int, dict[str, str], bytes]
+
+
+def newer(version: int, entries: list[Entry], inflated: int = 0) -> bytes:
+    """Give a binary of version 2 or 3 with (flags, strings, image) entries."""
+    head = 32 + 8 * (version == 3)
+    pairs_at = head + 40 * len(entries)
+    blob_at = pairs_at + 24 * sum(len(strings) for _, strings, _ in entries)
+    table = pairs = blob = b""
+    for flags, strings, image in entries:
+        first = pairs_at + len(pairs)
+        for key, value in strings.items():
+            key_at = blob_at + len(blob)
+            blob += key.encode() + b"\0" + value.encode()  # no NUL behind the value
+            pairs += struct.pack("<QQQ", key_at, key_at + len(key) + 1, len(value))
+        where = (0, 0) if flags else (blob_at + len(blob), len(image))
+        table += struct.pack("<HHIQQQQ", 2, 4, flags, first, len(strings), *where)
+        blob += image
+    size = -(-(blob_at + len(blob)) // 8) * 8
+    header = MAGIC + struct.pack("<IQQQ", version, size, head, len(entries))
+    header += struct.pack("<Q", inflated) if version == 3 else b""
+    return (header + table + pairs + blob).ljust(size, b"\0")
+
+
+def read(data: bytes, **options: object) -> list[dict[str, object]]:
+    """Give strings and content of all images."""
+    view = memoryview(data)
+    return [
+        {**image.strings, "content": bytes(image.content(view))}
+        for found in iter_offload_binaries(view, **options)  # type: ignore[arg-type]
+        for image in found.images
+    ]
+
+
+def test_layout() -> None:
+    """Every field is where the document says, with LLVM 22's values."""
+    data = binary(b"hello\n")
+    assert data[:32] == MAGIC + struct.pack("<IQQQ", 1, len(data), 32, 40)
+    strings = b"\0arch\0triple\0amdgcn-amd-amdhsa\0gfx906\0"
+    image_at = -(-(72 + 32 + len(strings)) // 8) * 8
+    assert data[32:72] == struct.pack("<HHIQQQQ", 1, 4, 0, 72, 2, image_at, 6)
+    offsets = [104 + strings.index(word) for word in (b"arch", b"gfx906", b"triple", b"amdgcn")]
+    assert data[72:104] == struct.pack("<QQQQ", *offsets)
+    assert data[104 : 104 + len(strings)] == strings
+    assert data[image_at:] == b"hello\n\0\0"
+    assert len(data) % 8 == 0
+
+
+def test_reading() -> None:
+    """A binary tells its place, its version, and of its image all that it stores."""
+    data = memoryview(binary(b"one", flags=7) + binary(b"", image_kind=99, offload_kind=5))
+    first, second = iter_offload_binaries(data, padding=False)
+    assert (first.offset, first.version, second.offset) == (0, 1, first.size)
+    (image,) = first.images
+    assert (image.image_kind, image.image_kind_name) == (1, "object")
+    assert (image.offload_kind, image.offload_kind_name, image.flags) == (4, "hip", 7)
+    assert (image.triple, image.arch, image.strings) == ("amdgcn-amd-amdhsa", "gfx906", STRINGS)
+    assert bytes(data[image.offset : image.offset + image.size]) == b"one"
+    (unknown,) = second.images
+    assert (unknown.image_kind, unknown.image_kind_name) == (99, "unknown")
+    assert (unknown.offload_kind, unknown.offload_kind_name) == (5, "unknown")
+
+
+def test_range_of_a_larger_file() -> None:
+    """Offsets count from the beginning of the data, wherever the binaries stand in it."""
+    data = memoryview(b"x" * 24 + binary(b"image") + b"junk")
+    (found,) = iter_offload_binaries(data, 24, len(data) - 4)
+    assert found.offset == 24
+    assert bytes(found.images[0].content(data)) == b"image"
+    assert is_offload_binary(data, 24)
+    assert not is_offload_binary(data)
+
+
+def test_padding() -> None:
+    """Zeros around binaries are accepted on request only; LLVM 22 refuses them."""
+    data = bytes(16) + binary(b"one") + bytes(8) + binary(b"two") + bytes(100)
+    assert [image["content"] for image in read(data)] == [b"one", b"two"]
+    for part in (data, data[16:], data[16:-100], data[-108 - len(binary(b"two")) :][:-50]):
+        with pytest.raises(OffloadBinaryError, match="expected an offload binary"):
+            read(part, padding=False)
+    assert read(bytes(64)) == []
+    assert read(b"") == []
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_several_images_in_one_binary(version: int) -> None:
+    """Versions 2 and 3 hold several images, values without a NUL, and entries without image."""
+    entries = [
+        (0, {"triple": "a", "arch": "x\0y"}, b"first"),
+        (1, {"note": "only strings"}, b""),
+        (0, {}, b"second image"),
+    ]
+    data = memoryview(newer(version, entries) + binary(b"old"))
+    new, old = iter_offload_binaries(data, padding=False)
+    assert (new.version, old.version, len(new.images)) == (version, 1, 3)
+    assert [dict(image.strings) for image in new.images] == [row[1] for row in entries]
+    assert [image.has_image for image in new.images] == [True, False, True]
+    assert [bytes(image.content(data)) for image in new.images] == [b"first", b"", b"second image"]
+
+
+def test_no_images() -> None:
+    """A binary of version 2 may have no entries."""
+    (found,) = iter_offload_binaries(memoryview(newer(2, [])))
+    assert (found.images, found.size) == ((), 32)
+
+
+def test_compressed_binaries_are_refused() -> None:
+    """A compressed binary is said to be one, and what to do."""
+    with pytest.raises(OffloadBinaryError, match=r"'f', offset 0x20, inflated size: .* compressed"):
+        read(newer(3, [(0, {}, b"x")], inflated=500), path="f")
+
+
+def broken(position: int, layout: str, value: int) -> bytes:
+    """Give a binary with one field replaced."""
+    data = bytearray(binary(b"image"))
+    struct.pack_into(layout, data, position, value)
+    return bytes(data)
+
+
+HUGE = 2**64 - 1
+
+
+@pytest.mark.parametrize(
+    ("data", "field"),
+    [
+        (broken(0, "<B", 0x11), "magic"),
+        *((broken(4, "<I", version), "version") for version in (0, 4, 2**32 - 1)),
+        *((broken(8, "<Q", size), "size") for size in (0, 8, 31, 1000, HUGE)),
+        *((broken(16, "<Q", offset), "entry offset") for offset in (1000, HUGE, HUGE - 39)),
+        *((broken(24, "<Q", size), "entry size") for size in (1000, HUGE)),
+        *((broken(40, "<Q", offset), "string offset") for offset in (1000, HUGE, HUGE - 31)),
+        *((broken(48, "<Q", count), "string offset") for count in (100, HUGE, 2**60)),
+        *((broken(56, "<Q", offset), "image offset") for offset in (1000, HUGE, HUGE - 4)),
+        *((broken(64, "<Q", size), "image offset") for size in (1000, HUGE)),
+        *((broken(72, "<Q", offset), "key offset") for offset in (1000, HUGE)),
+        *((broken(80, "<Q", offset), "value offset") for offset in (1000, HUGE)),
+        (binary()[:31], "header"),
+        (binary()[:32], "entry"),
+        (binary()[:71], "entry"),
+        (binary()[:72], "size"),
+        (binary()[:-1], "size"),
+    ],
+)
+def test_broken_fields(data: bytes, field: str) -> None:
+    """A number that contradicts the data is refused, and the message names field and file."""
+    with pytest.raises(OffloadBinaryError) as caught:
+        read(data, path="some.bin")
+    assert caught.value.field == field
+    assert str(caught.value).startswith("'some.bin', offset 0x")
+
+
+def test_overlapping_strings() -> None:
+    """Strings that overlap cannot make a small file ask for much memory."""
+    pairs, length = 4000, 1 << 20
+    table_at = 72 + 16 * pairs
+    size = table_at + length
+    data = MAGIC + struct.pack("<IQQQ", 1, size, 32, 40)
+    data += struct.pack("<HHIQQQQ", 1, 4, 0, 72, pairs, 0, 0)
+    data += b"".join(struct.pack("<QQ", table_at + index, table_at) for index in range(pairs))
+    data += b"a" * (length - 1) + b"\0"
+    with pytest.raises(OffloadBinaryError, match="far longer"):
+        read(data)
+
+
+@given(
+    images=st.lists(
+        st.tuples(
+            st.binary(max_size=40),
+            st.dictionaries(TEXT, TEXT, max_size=6),
+            st.integers(0, 2**16 - 1),
+            st.integers(0, 2**16 - 1),
+            st.integers(0, 2**32 - 1),
+        ),
+        max_size=4,
+    )
+)
+def test_what_is_written_is_read(images: list[tuple[bytes, dict[str, str], int, int, int]]) -> None:
+    """Whatever is packaged comes back: content, numbers and strings."""
+    data = memoryview(
+        b"".join(
+            binary(content, strings=strings, image_kind=kind, offload_kind=offload, flags=flags)
+            for content, strings, kind, offload, flags in images
+        )
+    )
+    found = [image for part in iter_offload_binaries(data, padding=False) for image in part.images]
+    assert [
+        (
+            bytes(image.content(data)),
+            dict(image.strings),
+            *(image.image_kind, image.offload_kind, image.flags),
+        )
+        for image in found
+    ] == images
+
+
+@given(data=st.data())
+def test_any_damage(data: st.DataObject) -> None:
+    """Changed bytes and cuts give images within the data, or our error."""
+    good = binary(b"first") + newer(2, [(0, STRINGS, b"a"), (1, {"k": "v"}, b"")]) + binary()
+    changed = bytearray(good)
+    for _ in range(data.draw(st.integers(1, 4))):
+        position = data.draw(st.integers(0, len(good) - 1))
+        changed[position] = data.draw(st.integers(0, 255))
+    view = memoryview(bytes(changed[: data.draw(st.integers(0, len(good)))]))
+    with suppress(OffloadBinaryError):
+        for found in iter_offload_binaries(view, padding=data.draw(st.booleans())):
+            assert found.offset + found.size <= len(view)
+            for image in found.images:
+                assert found.offset <= image.offset
+                assert image.offset + image.size <= found.offset + found.size
+
+
+@pytest.mark.parametrize(
+    ("name", "begin", "kind"),
+    [
+        ("a.o", b"\x7fELF", ImageKind.OBJECT),
+        ("a.bc", b"", ImageKind.BITCODE),
+        ("dir.o/a.cubin", b"", ImageKind.CUBIN),
+        ("a.o.fatbin", b"", ImageKind.FATBINARY),
+        ("a.s", b"", ImageKind.PTX),
+        (".o", b"", ImageKind.OBJECT),
+        ("a.spv", b"\x03\x02\x23\x07", ImageKind.NONE),
+        ("dir.o/a", b"", ImageKind.NONE),
+        ("o", b"", ImageKind.NONE),
+        ("a.o", b"BC\xc0\xdemore", ImageKind.BITCODE),
+        ("a", b"\xde\xc0\x17\x0b", ImageKind.BITCODE),
+    ],
+)
+def test_image_kinds(name: str, begin: bytes, kind: ImageKind) -> None:
+    """Bitcode is known by its first bytes, all else by the extension."""
+    assert guess_image_kind(name, begin) == kind
+    assert (kind.extension == "") == (kind == ImageKind.NONE)
+
+
+def test_numbers_of_offload_kinds() -> None:
+    """LLVM 22 and the published document agree on openmp and cuda only; 3 is the older hip."""
+    names = ["none", "openmp", "cuda", "hip", "sycl"]
+    assert [offload_kind_number(name) for name in names] == [0, 1, 2, 4, 8]
+    assert [offload_kind_number(name, "documented") for name in names] == [0, 1, 2, 3, 4]
+    assert offload_kind_number("HIP") is None
+    read_as = {0: "none", 1: "openmp", 2: "cuda", 3: "hip", 4: "hip", 8: "sycl"}
+    assert {number: offload_kind_name(number) for number in read_as} == read_as
+    assert offload_kind_name(3, "llvm22") == "unknown"
+    assert offload_kind_name(4, "documented") == "sycl"
+    assert offload_kind_name(16) == "unknown"
+
+
+def test_order_of_pairs() -> None:
+    """The usual keys stand in LLVM's order, all others behind them, sorted."""
+    usual = ["feature", "arch", "triple", "linker-arg", "symbols"]
+    others = ["", "Arch", "aaa", "zzz"]
+    strings = dict.fromkeys(sorted(others + usual, key=lambda key: key[::-1]), "x")
+    assert list(read(binary(strings=strings))[0]) == [*usual, *others, "content"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"strings": {"a\0b": "c"}},
+        {"strings": {"a": "\0"}},
+        {"strings": {"a": "\ud800"}},
+        {"image_kind": 2**16},
+        {"offload_kind": -1},
+        {"flags": 2**32},
+    ],
+)
+def test_what_cannot_be_written(options: dict[str, object]) -> None:
+    """What the format has no room for is refused."""
+    with pytest.raises(UsageError):
+        binary(**options)

@@ -1,0 +1,107 @@
+"""Files with device images, and a stand-in for the HIP runtime, for tests of this folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from offload_tool import BundleEntryID, Compression, bundle_files
+
+HOST = "host-x86_64-unknown-linux-gnu-"
+
+# What the runtime is given for registration, read through the wrapper struct's pointer: for
+# each entry its ID, size, and the sum of its bytes; of a compressed bundle the size and sum.
+RUNTIME = r"""
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+struct wrapper { uint32_t magic, version; const char *binary; void *unused; };
+static unsigned sum(const char *data, uint64_t size) {
+  unsigned total = 0;
+  for (uint64_t i = 0; i < size; i++) total += (unsigned char)data[i];
+  return total;
+}
+void **__hipRegisterFatBinary(const struct wrapper *w) {
+  static void *handle;
+  const char *b = w->binary, *row = b + 32;
+  uint64_t count, fields[3];
+  if (w->magic == 0x48495046 && !memcmp(b, "CCOB", 4)) {
+    memcpy(&count, b + 8, 8);
+    printf("CCOB %lu %u\n", (unsigned long)count, sum(b, count));
+  } else if (w->magic == 0x48495046 && !memcmp(b, "__CLANG_OFFLOAD_BUNDLE__", 24)) {
+    memcpy(&count, b + 24, 8);
+    for (; count; count--) {
+      memcpy(fields, row, 24);
+      printf("%.*s %lu %u;", (int)fields[2], row + 24, (unsigned long)fields[1],
+             sum(b + fields[0], fields[1]));
+      row += 24 + fields[2];
+    }
+    puts("");
+  } else {
+    puts("no bundle");
+  }
+  fflush(stdout);
+  return &handle;
+}
+void __hipUnregisterFatBinary(void **handle) {}
+int __hipRegisterFunction() { return 0; }
+int __hipRegisterVar() { return 0; }
+int hipLaunchKernel() { return 0; }
+int __hipPopCallConfiguration() { return 0; }
+int __hipPushCallConfiguration() { return 0; }
+"""
+RUNTIME_NAMES = frozenset(
+    {
+        *("__hipRegisterFatBinary", "__hipUnregisterFatBinary", "__hipRegisterFunction"),
+        *("__hipRegisterVar", "hipLaunchKernel"),
+        *("__hipPopCallConfiguration", "__hipPushCallConfiguration"),
+    }
+)
+_LOAD = "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], mode=os.RTLD_LAZY); print('loaded')"
+
+
+def entry_id(target: str) -> str:
+    """Give the bundle entry ID of a target ID, or a whole ID unchanged."""
+    return target if target.count("-") >= 4 else f"hipv4-amdgcn-amd-amdhsa--{target}"
+
+
+def make_bundle(
+    path: Path,
+    images: Mapping[str, bytes],
+    *,
+    alignment: int = 4096,
+    compression: Compression | None = None,
+    file_type: str = "bc",
+) -> Path:
+    """Write a bundle of {target ID or bundle entry ID: content} to `path`."""
+    items: list[tuple[BundleEntryID, Path | None]] = []
+    for number, (target, content) in enumerate(images.items()):
+        file = path.with_name(f"{path.name}.in{number}")
+        file.write_bytes(content)
+        items.append((BundleEntryID.parse(entry_id(target)), file))
+    bundle_files(path, items, alignment=alignment, compression=compression, file_type=file_type)
+    for number in range(len(images)):
+        path.with_name(f"{path.name}.in{number}").unlink()
+    return path
+
+
+def code(target: str, size: int = 5000) -> bytes:
+    """Give content that tells from what it is."""
+    return (f"<{target}>".encode() * size)[:size]
+
+
+def load(library: Path, **environment: str) -> list[str]:
+    """Load a library with dlopen in a process of its own; give the lines it printed."""
+    return run([sys.executable, "-c", _LOAD, str(library)], **environment)
+
+
+def run(command: list[str], **environment: str) -> list[str]:
+    """Run a program; give the lines it printed."""
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=os.environ | environment
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()

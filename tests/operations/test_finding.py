@@ -1,0 +1,305 @@
+"""Containers in all the files where they occur, each written by hand or by LLVM 22."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offload_tool import Compression, embed_bundle, list_images
+from offload_tool.errors import FormatError, OffloadError
+from offload_tool.operations.listing import iter_images
+from tests.formats.object_files import make_coff, make_elf
+from tests.formats.test_cuda_fatbin import cuda_fatbin
+from tests.operations.fatbins import HOST, code, entry_id, make_bundle
+
+IMAGES = {HOST: b"", "gfx906": code("gfx906"), "gfx90a:xnack+": code("gfx90a", 77)}
+TARGETS = ["", "gfx906", "gfx90a:xnack+"]
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    return make_bundle(tmp_path / "bundle", IMAGES)
+
+
+def targets(path: Path) -> list[str]:
+    return [image.target_id for image in list_images(path)]
+
+
+def archive(path: Path, *members: Path) -> Path:
+    data = b"!<arch>\n"
+    for member in members:
+        content = member.read_bytes()
+        data += b"%-16s%-12d%-6d%-6d%-8o%-10d`\n" % (
+            *(member.name.encode() + b"/", 0, 0, 0, 0o644),
+            len(content),
+        )
+        data += content + b"\n" * (len(content) & 1)
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("file_type", ["ii", "s", "ll"])
+def test_text(tmp_path: Path, file_type: str) -> None:
+    """A text bundle is known by its markers, whatever the comment, with text before it."""
+    path = make_bundle(tmp_path / "b", {HOST: b"h\n", "gfx906": b"d\n"}, file_type=file_type)
+    path.write_bytes(b"some text\n" + path.read_bytes())
+    images = list_images(path)
+    assert [(i.container, i.target_id, i.size) for i in images] == [
+        *(("bundle", "", 2), ("bundle", "gfx906", 2)),
+    ]
+    data = path.read_bytes()
+    assert [data[i.offset or 0 :][: i.size] for i in images] == [b"h\n", b"d\n"]
+
+
+def test_compressed(tmp_path: Path) -> None:
+    """Images of a compressed bundle have no offset; their parts add up to its size."""
+    path = make_bundle(tmp_path / "b", IMAGES, compression=Compression())
+    images = list_images(path)
+    assert [i.target_id for i in images] == TARGETS
+    assert {(i.container, i.offset, i.container_offset) for i in images} == {
+        ("compressed-bundle", None, 0)
+    }
+    assert [i.size for i in images] == [0, 5000, 77]
+    assert sum(i.stored_size for i in images) == path.stat().st_size == images[0].container_size
+
+
+def test_compressed_text(tmp_path: Path) -> None:
+    """What was compressed can be a text bundle."""
+    images = {HOST: b"h", "gfx906": b"dd"}
+    path = make_bundle(tmp_path / "b", images, file_type="s", compression=Compression())
+    assert [(i.target_id, i.size) for i in list_images(path)] == [("", 1), ("gfx906", 2)]
+
+
+@pytest.mark.parametrize("make_host", [make_elf, make_coff])
+def test_object_bundle(tmp_path: Path, make_host: Callable[[], bytes]) -> None:
+    """In an object bundle, the host entry stands for the object itself."""
+    host = make_host()
+    path = make_bundle(tmp_path / "b.o", {HOST: host, "gfx906": b"code"}, file_type="o")
+    first, second = list_images(path)
+    assert (first.kind, first.offset, first.size) == ("host", None, 0)
+    assert second.offset is not None
+    assert path.read_bytes()[second.offset :][:4] == b"code"
+    assert second.section == "__CLANG_OFFLOAD_BUNDLE__*"
+
+
+def test_archive(tmp_path: Path, bundle: Path) -> None:
+    """Members are named, offsets count from the archive's beginning, other members are skipped."""
+    text = tmp_path / "readme"
+    text.write_bytes(b"hello")
+    path = archive(tmp_path / "lib.a", bundle, text)
+    images = list_images(path)
+    assert {i.member for i in images} == {"bundle"}
+    assert images[1].offset is not None
+    assert path.read_bytes()[images[1].offset :][:8] == b"<gfx906>"
+
+
+def test_nested_archive(tmp_path: Path, bundle: Path) -> None:
+    """An archive in an archive is looked into."""
+    path = archive(tmp_path / "outer.a", archive(tmp_path / "inner.a", bundle))
+    assert {i.member for i in list_images(path)} == {"inner.a(bundle)"}
+    assert targets(path) == TARGETS
+
+
+def test_deep_nesting(tmp_path: Path, bundle: Path) -> None:
+    """Archives nested without end are refused."""
+    path = bundle
+    for level in range(10):
+        path = archive(tmp_path / f"{level}.a", path)
+    with pytest.raises(FormatError, match="expected at most 8 files one inside the other"):
+        list_images(path)
+
+
+def test_thin_archive(tmp_path: Path, bundle: Path) -> None:
+    """A thin archive's members are read from their files; their images are not in it."""
+    path = tmp_path / "thin.a"
+    size = bundle.stat().st_size
+    header = b"%-16s%-12d%-6d%-6d%-8o%-10d`\n" % (b"bundle/", 0, 0, 0, 0o644, size)
+    path.write_bytes(b"!<thin>\n" + header)
+    images = list_images(path)
+    assert [(i.member, i.offset) for i in images] == [("bundle", None)] * 3
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_wheel(tmp_path: Path, bundle: Path, method: int) -> None:
+    """Files in a zip file are read, stored (with their offset) or packed (without)."""
+    path = tmp_path / "x.whl"
+    with zipfile.ZipFile(path, "w", method) as wheel:
+        wheel.writestr("pkg/__init__.py", "x = 1\n" * 1000)
+        wheel.write(bundle, "pkg/lib")
+        wheel.write(archive(tmp_path / "lib.a", bundle), "pkg/lib.a")
+    images = list_images(path)
+    assert [i.member for i in images] == ["pkg/lib"] * 3 + ["pkg/lib.a(bundle)"] * 3
+    assert [i.index for i in images] == [0] * 3 + [1] * 3
+    for image in images[1::3]:
+        if method == zipfile.ZIP_STORED:
+            assert image.offset is not None
+            assert path.read_bytes()[image.offset :][:8] == b"<gfx906>"
+        else:
+            assert image.offset is None
+
+
+def test_packed_zip_in_zip(tmp_path: Path, bundle: Path) -> None:
+    """A zip file in a zip file is looked into."""
+    with zipfile.ZipFile(tmp_path / "inner.zip", "w", zipfile.ZIP_DEFLATED) as inner:
+        inner.write(bundle, "b")
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        with zipfile.ZipFile(tmp_path / "outer.zip", "w", method) as outer:
+            outer.write(tmp_path / "inner.zip", "inner.zip")
+        assert {i.member for i in list_images(tmp_path / "outer.zip")} == {"inner.zip(b)"}
+
+
+def test_folder(tmp_path: Path, bundle: Path) -> None:
+    """A folder's files come by their names; files without images and links are passed over."""
+    folder = tmp_path / "folder"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "b").write_bytes(bundle.read_bytes())
+    (folder / "sub" / "a").write_bytes(bundle.read_bytes())
+    (folder / "a.txt").write_text("text, with \n// __CLANG_OFFLOAD_BUNDLE____START__ in it")
+    (folder / "empty").write_bytes(b"")
+    (folder / "link").symlink_to(bundle)
+    (folder / "loop").symlink_to(folder)
+    images = list_images(folder)
+    assert list(dict.fromkeys(i.file for i in images)) == [
+        *(str(folder / "b"), str(folder / "sub" / "a")),
+    ]
+    assert {i.index for i in images} == {0}
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["folder", "zip"])
+def test_broken_among_others(tmp_path: Path, bundle: Path, packed: bool) -> None:
+    """A broken file is told of, and everything else is listed."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "a").write_bytes(bundle.read_bytes()[:-1])
+    (folder / "b").write_bytes(b"\x7fELF" + bytes(30))
+    (folder / "c").write_bytes(bundle.read_bytes())
+    where = folder
+    if packed:
+        where = tmp_path / "x.zip"
+        with zipfile.ZipFile(where, "w", zipfile.ZIP_DEFLATED) as archive:
+            for path in sorted(folder.iterdir()):
+                archive.write(path, path.name)
+    problems: list[OffloadError] = []
+    images = list(iter_images(where, skipped=problems.append))
+    assert [i.target_id for i in images] == TARGETS
+    assert len(problems) == 2
+    assert "(a)" in str(problems[0]) if packed else "folder/a" in str(problems[0])
+    with pytest.raises(FormatError):
+        list_images(where)
+
+
+@pytest.mark.parametrize("damage", ["content", "directory", "header", "size"])
+def test_broken_zip(tmp_path: Path, bundle: Path, damage: str) -> None:
+    """A damaged zip file is an error of ours, never a traceback of its reader."""
+    path = tmp_path / "x.zip"
+    method = zipfile.ZIP_STORED if damage == "header" else zipfile.ZIP_DEFLATED
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.write(bundle, "b")
+    data = bytearray(path.read_bytes())
+    if damage == "content":
+        data[60:64] = b"\xff\xff\xff\xff"
+    elif damage == "directory":
+        del data[-30:]
+    elif damage == "header":
+        data[26:28] = b"\xff\xff"  # the length of a name that is longer than the file
+    else:
+        at = data.index(b"PK\x01\x02") + 24
+        data[at : at + 4] = struct.pack("<I", 0xFFFFFFF0)
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match=r"x\.zip"):
+        list_images(path)
+
+
+def test_thin_archive_in_a_zip(tmp_path: Path) -> None:
+    """A thin archive in a zip file cannot name files outside of it."""
+    header = b"%-16s%-12d%-6d%-6d%-8o%-10d`\n" % (b"//", 0, 0, 0, 0, 16)
+    thin = b"!<thin>\n" + header + b"/etc/hostname/\n\n"
+    thin += b"%-16s%-12d%-6d%-6d%-8o%-10d`\n" % (b"/0", 0, 0, 0, 0o644, 5)
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr("thin.a", thin)
+    with pytest.raises(FormatError, match="found a thin one"):
+        list_images(tmp_path / "x.zip")
+
+
+def test_several_bundles_in_a_section(tmp_path: Path, bundle: Path) -> None:
+    """Compressed and other bundles in one section are all found, with zeros between."""
+    both = tmp_path / "both"
+    packed = make_bundle(tmp_path / "p", IMAGES, compression=Compression())
+    both.write_bytes(packed.read_bytes() + bytes(333) + bundle.read_bytes() + bytes(5))
+    embed_bundle(tmp_path / "x.o", both, cuid="x", host_triple="x86_64-linux-gnu")
+    images = list_images(tmp_path / "x.o")
+    assert [i.target_id for i in images] == TARGETS * 2
+    assert [i.container for i in images] == ["compressed-bundle"] * 3 + ["bundle"] * 3
+    assert {i.section for i in images} == {".hip_fatbin"}
+
+
+def test_weak_coff_magic(tmp_path: Path) -> None:
+    """In a folder, a file that only begins like a COFF object is passed over."""
+    (tmp_path / "icon.ico").write_bytes(bytes([0, 0, 1, 0, 1, 0]) + bytes(12) + b"\xff" * 300)
+    assert list_images(tmp_path) == []
+
+
+@pytest.mark.llvm
+def test_offload_binaries(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """Offload binaries of LLVM are listed, as a file and in an object's section."""
+    (tmp_path / "a.bc").write_bytes(b"BC\xc0\xde" + bytes(100))
+    (tmp_path / "b.o").write_bytes(code("b", 55))
+    package = tmp_path / "package"
+    subprocess.run(
+        [
+            llvm("llvm-offload-binary"),
+            *("-o", package),
+            f"--image=file={tmp_path}/a.bc,kind=openmp,triple=amdgcn-amd-amdhsa,arch=gfx90a:xnack+",
+            f"--image=file={tmp_path}/b.o,kind=cuda,triple=nvptx64-nvidia-cuda,arch=sm_80",
+        ],
+        check=True,
+    )
+    (tmp_path / "host.c").write_text("int host;\n")
+    embed = ["-Xclang", f"-fembed-offload-object={package}"]
+    command = [llvm("clang"), *embed, "-c", tmp_path / "host.c"]
+    subprocess.run([*map(str, command), "-o", str(tmp_path / "host.o")], check=True)
+    subprocess.run([*map(str, command), "-emit-llvm", "-o", str(tmp_path / "h.bc")], check=True)
+    assert [(i.id, i.offset) for i in list_images(tmp_path / "h.bc")] == [
+        ("openmp-amdgcn-amd-amdhsa--gfx90a:xnack+", None),
+        ("cuda-nvptx64-nvidia-cuda-unknown-sm_80", None),
+    ]
+    for path, section in ((package, None), (tmp_path / "host.o", ".llvm.offloading")):
+        images = list_images(path)
+        assert [(i.container, i.section, i.index) for i in images] == [
+            *(("offload-binary", section, 0), ("offload-binary", section, 1)),
+        ]
+        assert [i.id for i in images] == [
+            "openmp-amdgcn-amd-amdhsa--gfx90a:xnack+",
+            "cuda-nvptx64-nvidia-cuda-unknown-sm_80",
+        ]
+        assert [(i.image_kind, i.size) for i in images] == [("bitcode", 104), ("object", 55)]
+        data = path.read_bytes()
+        assert images[1].offset is not None
+        assert data[images[1].offset :][:55] == code("b", 55)
+
+
+def test_cuda_fat_binary(tmp_path: Path) -> None:
+    """Entries of CUDA fat binaries are named, also of several with zeros between."""
+    path = tmp_path / "x.fatbin"
+    path.write_bytes(cuda_fatbin() + bytes(40) + cuda_fatbin())
+    images = list_images(path)
+    assert [(i.index, i.target_id, i.image_kind, i.size, i.stored_size) for i in images] == [
+        (0, "compute_80", "ptx", 16, 16),
+        (0, "sm_90", "elf", 4000, 13),
+        (1, "compute_80", "ptx", 16, 16),
+        (1, "sm_90", "elf", 4000, 13),
+    ]
+    assert {(i.container, i.kind) for i in images} == {("cuda-fatbin", "cuda")}
+    assert images[0].offset is not None
+    assert path.read_bytes()[images[0].offset :][:8] == b".version"
+
+
+def test_ids_are_what_was_stored(tmp_path: Path) -> None:
+    """An ID is given as stored."""
+    path = make_bundle(tmp_path / "b", IMAGES)
+    assert [i.id for i in list_images(path)] == [entry_id(target) for target in IMAGES]

@@ -1,0 +1,323 @@
+"""Device libraries: what is written again after a change, and what takes the result."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offload_tool.compiler.toolchain import find_toolchain
+from offload_tool.formats.archive import iter_members
+from tests.scons.conftest import Project, passes
+
+BOTH = ("gfx906", "gfx90a:xnack+")
+DSAS = ("libparts.gfx906.a", "libparts.gfx90a_xnack+.a")
+RELOCATABLE = "env['OFFLOAD_RDC'] = True\n"
+LIBRARY = "library = env.OffloadArchive('parts', ['a.hip', 'b.hip'])\n"
+PROGRAM = "env.OffloadProgram('prog', ['k.hip', 'runtime.c', library])\n"
+
+KERNEL = """\
+struct dim3 { unsigned x, y, z; };
+extern "C" int hipLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
+__attribute__((device)) int a();
+__attribute__((device)) int b();
+__attribute__((global)) void kernel(int* p) { *p = a() + b(); }
+int host_b();
+int host_value() { return host_b(); }
+"""
+# The factor is a device's alone, so that the host pass does not see the change.
+PART = """\
+#ifndef FACTOR
+#define FACTOR 1
+#endif
+__attribute__((device)) int NAME() { return 7 * FACTOR; }
+int host_NAME() { return 1; }
+"""
+
+
+@pytest.fixture
+def library(project: Project) -> Project:
+    """Give a project with two sources for a library, and one that uses it."""
+    project.write("k.hip", KERNEL)
+    for name in "abc":
+        project.write(f"{name}.hip", PART.replace("NAME", name))
+    return project
+
+
+def stamps(project: Project, *names: str) -> list[tuple[int, int]]:
+    """Give what tells whether files were written: their inodes and times."""
+    found = [(project.folder / name).stat() for name in names]
+    return [(status.st_ino, status.st_mtime_ns) for status in found]
+
+
+def member_names(path: Path) -> list[str]:
+    return [member.name for member in iter_members(memoryview(path.read_bytes()), path=path)]
+
+
+def test_first_build(library: Project) -> None:
+    """A library is compiled once, archived, taken apart per target, and linked per target."""
+    library.sconstruct(RELOCATABLE + LIBRARY + PROGRAM)
+    run = library.run()
+    assert run.status == 0, run.errors
+    compiles = [passes(name, "host", *BOTH) for name in ("a.hip", "b.hip", "k.hip")]
+    assert run.compiles == [line for lines in compiles for line in lines]
+    order = [line for line in run.actions if not line.startswith("HIP")]
+    for earlier, later in (
+        ("BUNDLE a.o", "ARCHIVE libparts.a"),
+        ("ARCHIVE libparts.a", "ARCHIVE [gfx906] libparts.gfx906.a"),
+        ("ARCHIVE [gfx906] libparts.gfx906.a", "LINK [gfx906] prog.gfx906.co"),
+        ("LINK [gfx90a:xnack+] prog.gfx90a_xnack+.co", "BUNDLE prog.hipfb"),
+        ("BUNDLE prog.hipfb", "EMBED prog.fatbin.o"),
+        ("EMBED prog.fatbin.o", "-> prog"),
+    ):
+        assert order.index(earlier) < order.index(later)
+    assert len(order) == len(set(order))
+    assert member_names(library.folder / "libparts.a") == ["a.o", "b.o"]
+    library.assert_up_to_date()
+
+
+def test_host_code_of_a_library(library: Project) -> None:
+    """The host linker takes an archive of object bundles as any static library."""
+    library.sconstruct(RELOCATABLE + LIBRARY + PROGRAM)
+    library.build()
+    names = subprocess.run(
+        ["nm", library.folder / "prog"], capture_output=True, text=True, check=True
+    ).stdout
+    assert " T _Z6host_bv" in names  # k.hip asks for it
+    assert "_Z6host_av" not in names  # no one does: the member stays out
+    ran = subprocess.run([library.folder / "prog"], capture_output=True, text=True, check=True)
+    assert ran.stdout == "registered __CLANG_OFFLOAD_BUNDLE__\n_Z6kernelPi\n"
+
+
+def test_one_target_of_one_member(library: Project) -> None:
+    """One target's flags of one member reach that target's archive and link, and no others."""
+    body = (
+        "flags = {'gfx906': ['-DFACTOR=%d']}\n"
+        "a = env.OffloadObject('a.hip', OFFLOAD_ARCH_FLAGS=flags)\n"
+        "library = env.OffloadArchive('parts', [a, 'b.hip'])\n"
+    )
+    library.sconstruct(RELOCATABLE + body % 2 + PROGRAM)
+    library.build()
+    before = stamps(library, *DSAS, "prog.gfx90a_xnack+.co")
+    library.sconstruct(RELOCATABLE + body % 3 + PROGRAM)
+    run = library.run()
+    assert run.compiles == passes("a.hip", "gfx906")
+    assert [line for line in run.actions if "gfx90a" not in line] == [
+        "HIP [gfx906] a.hip",
+        "BUNDLE a.o",
+        "ARCHIVE libparts.a",
+        "ARCHIVE [gfx906] libparts.gfx906.a",
+        "LINK [gfx906] prog.gfx906.co",
+        "BUNDLE prog.hipfb",
+        "EMBED prog.fatbin.o",
+        "-> prog",
+    ]
+    # The archive of the other target was looked at; it came out the same and stayed.
+    others = [line for line in run.actions if "gfx90a" in line]
+    assert others == ["ARCHIVE [gfx90a:xnack+] libparts.gfx90a_xnack+.a"]
+    after = stamps(library, *DSAS, "prog.gfx90a_xnack+.co")
+    assert after[0] != before[0]
+    assert after[1:] == before[1:]
+    library.assert_up_to_date()
+
+
+def test_added_and_removed_members(library: Project) -> None:
+    """A member with code for one target reaches that target's archive only, in and out."""
+    body = "parts = ['a.hip', 'b.hip']%s\nlibrary = env.OffloadArchive('parts', parts)\n"
+    more = " + env.OffloadObject('c.hip', OFFLOAD_ARCH='gfx906')"
+    library.sconstruct(RELOCATABLE + body % "" + PROGRAM)
+    library.build()
+    first = stamps(library, *DSAS)
+    contents = [(library.folder / name).read_bytes() for name in DSAS]
+
+    library.sconstruct(RELOCATABLE + body % more + PROGRAM)
+    run = library.run()
+    assert run.compiles == passes("c.hip", "host", "gfx906")
+    assert "LINK [gfx906] prog.gfx906.co" in run.actions
+    assert not [line for line in run.actions if line.startswith("LINK [gfx90a")]
+    second = stamps(library, *DSAS)
+    assert [now == then for now, then in zip(second, first, strict=True)] == [False, True]
+    assert len(member_names(library.folder / DSAS[0])) == 3
+    library.assert_up_to_date()
+
+    library.sconstruct(RELOCATABLE + body % "" + PROGRAM)
+    run = library.run()
+    assert (run.status, run.compiles) == (0, [])
+    assert not [line for line in run.actions if line.startswith("LINK [gfx90a")]
+    assert [(library.folder / name).read_bytes() for name in DSAS] == contents
+    assert stamps(library, DSAS[1]) == [first[1]]
+    library.assert_up_to_date()
+
+
+def test_removed_target(library: Project) -> None:
+    """Without one target the other's archive and link stay; bundle and program follow."""
+    library.sconstruct(RELOCATABLE + LIBRARY + PROGRAM)
+    library.build()
+    before = stamps(library, DSAS[0], "prog.gfx906.co")
+    library.sconstruct(RELOCATABLE + "env['OFFLOAD_ARCH'] = 'gfx906'\n" + LIBRARY + PROGRAM)
+    run = library.run()
+    assert (run.status, run.compiles) == (0, [])
+    assert not [line for line in run.actions if line.startswith("LINK")]
+    assert run.actions[-3:] == ["BUNDLE prog.hipfb", "EMBED prog.fatbin.o", "-> prog"]
+    assert stamps(library, DSAS[0], "prog.gfx906.co") == before
+    library.assert_up_to_date()
+
+
+def test_comment_in_a_member(library: Project) -> None:
+    """After a comment in a member nothing behind its compiles runs."""
+    library.sconstruct(RELOCATABLE + LIBRARY + PROGRAM)
+    library.build()
+    library.write("b.hip", PART.replace("NAME", "b") + "// a comment\n")
+    run = library.run()
+    assert run.compiles == passes("b.hip", "host", *BOTH)
+    assert all(line.startswith("HIP") for line in run.actions), run.actions
+    library.assert_up_to_date()
+
+
+def test_two_programs_share_a_library(library: Project) -> None:
+    """Two programs of one library share its compiles and its archives per target."""
+    library.write("m.hip", KERNEL.replace("kernel", "other"))
+    library.sconstruct(
+        RELOCATABLE
+        + LIBRARY
+        + PROGRAM
+        + "env.OffloadProgram('second', ['m.hip', 'runtime.c', library])\n"
+    )
+    run = library.run("-j2")
+    assert run.status == 0, run.errors
+    assert len(run.compiles) == 12
+    assert sum(line.startswith("ARCHIVE [") for line in run.actions) == 2
+    assert sum(line.startswith("LINK") for line in run.actions) == 4
+    for program, kernel in (("prog", "_Z6kernelPi"), ("second", "_Z5otherPi")):
+        ran = subprocess.run([library.folder / program], capture_output=True, text=True, check=True)
+        assert ran.stdout.splitlines()[1:] == [kernel]
+    library.assert_up_to_date()
+
+
+def test_library_of_bundles_in_another_folder(library: Project) -> None:
+    """OffloadStaticLibrary in a variant folder, with its own SConscript, serves a program."""
+    for name in "ab":
+        (library.folder / "lib").mkdir(exist_ok=True)
+        (library.folder / f"{name}.hip").rename(library.folder / "lib" / f"{name}.hip")
+    library.write(
+        "lib/SConscript",
+        "Import('env')\nlibrary = env.OffloadStaticLibrary('parts', Glob('*.hip'))\n"
+        "Return('library')\n",
+    )
+    library.sconstruct(
+        RELOCATABLE + "library = SConscript('lib/SConscript', variant_dir='out',\n"
+        "                     duplicate=False, exports='env')\n" + PROGRAM
+    )
+    library.build()
+    assert (library.folder / "out" / DSAS[1]).exists()
+    library.assert_up_to_date()
+    library.write("lib/b.hip", PART.replace("NAME", "b").replace("7", "8"))
+    assert library.build() == passes("lib/b.hip", "host", *BOTH)
+    library.assert_up_to_date()
+
+
+def test_device_archives_as_link_inputs(library: Project) -> None:
+    """The nodes of OffloadDeviceArchive give a program the device code alone."""
+    library.write(
+        "k.hip",
+        KERNEL.replace("host_b();\nint host_value", "host_value").replace(
+            "return host_b()", "return 1"
+        ),
+    )
+    library.sconstruct(
+        RELOCATABLE + LIBRARY + "archives = env.OffloadDeviceArchive(library)\n"
+        "env.OffloadProgram('prog', ['k.hip', 'runtime.c', archives])\n"
+        "env.OffloadProgram('both', ['k.hip', 'runtime.c', library, archives])\n"
+    )
+    library.build()
+    ran = subprocess.run([library.folder / "prog"], capture_output=True, text=True, check=True)
+    assert ran.stdout == "registered __CLANG_OFFLOAD_BUNDLE__\n_Z6kernelPi\n"
+    for name in ("gfx906", "gfx90a_xnack+"):
+        code = [(library.folder / f"{stem}.{name}.co").read_bytes() for stem in ("prog", "both")]
+        assert code[0] == code[1]
+    library.assert_up_to_date()
+
+
+@pytest.mark.llvm
+def test_archive_is_what_llvm_reads(library: Project, llvm: Callable[[str], str]) -> None:
+    """clang-offload-bundler takes the same archives per target out of a library."""
+    library.sconstruct(RELOCATABLE + LIBRARY + "env.OffloadDeviceArchive(library)\n")
+    library.build()
+    command = [
+        *(llvm("clang-offload-bundler"), "-type=a", "-unbundle", "-input=libparts.a"),
+        f"-targets={','.join(f'hip-amdgcn-amd-amdhsa--{name}' for name in BOTH)}",
+        *("-output=theirs.0", "-output=theirs.1"),
+    ]
+    subprocess.run(command, check=True, cwd=library.folder)
+    for number, name in enumerate(DSAS):
+        theirs = (library.folder / f"theirs.{number}").read_bytes()
+        assert (library.folder / name).read_bytes() == theirs
+
+
+@pytest.mark.llvm
+def test_foreign_library(library: Project, llvm: Callable[[str], str]) -> None:
+    """A library that clang and llvm-ar made is linked through OFFLOAD_LIBS, and followed."""
+
+    def make(factor: int) -> None:
+        targets = [f"--offload-arch={name}" for name in BOTH]
+        flags = ["-x", "hip", "-fgpu-rdc", "-nogpuinc", "-nogpulib", "--no-offload-new-driver"]
+        for name in "ab":
+            command = [llvm("clang"), *flags, *targets, f"-DFACTOR={factor}", f"-cuid={name}"]
+            command += ["-c", f"{name}.hip", "-o", f"theirs-{name}.o"]
+            environment = library.environment | {"PATH": f"/usr/lib/llvm-22/bin:{search}"}
+            subprocess.run(command, check=True, cwd=library.folder, env=environment)
+        command = [llvm("llvm-ar"), "rcsD", "libforeign.a", "theirs-a.o", "theirs-b.o"]
+        subprocess.run(command, check=True, cwd=library.folder)
+
+    search = library.environment["PATH"]
+    if not find_toolchain().version.startswith("22."):
+        pytest.skip("the library's bitcode is of clang 22")
+    make(1)
+    library.sconstruct(
+        RELOCATABLE
+        + "env.OffloadProgram('prog', ['k.hip', 'runtime.c'], OFFLOAD_LIBS=['libforeign.a'])\n"
+    )
+    assert library.build() == passes("k.hip", "host", *BOTH)
+    ran = subprocess.run([library.folder / "prog"], capture_output=True, text=True, check=True)
+    assert ran.stdout == "registered __CLANG_OFFLOAD_BUNDLE__\n_Z6kernelPi\n"
+    library.assert_up_to_date()
+    code = (library.folder / "prog.gfx906.co").read_bytes()
+    make(2)
+    assert library.build() == []
+    assert (library.folder / "prog.gfx906.co").read_bytes() != code
+    library.assert_up_to_date()
+
+
+def test_library_without_a_target(library: Project) -> None:
+    """A library that lacks a target of the program fails the build by name."""
+    library.sconstruct(
+        RELOCATABLE + "library = env.OffloadArchive('parts', ['a.hip', 'b.hip'],\n"
+        "                             OFFLOAD_ARCH='gfx906')\n" + PROGRAM
+    )
+    run = library.run("-Q")
+    assert run.status == 2
+    assert "[libparts.gfx90a_xnack+.a]" in run.errors
+    assert "hip-amdgcn-amd-amdhsa--gfx90a:xnack+" in run.errors
+    assert "libparts.a" in run.errors
+    assert "Traceback" not in run.errors
+    assert not (library.folder / DSAS[1]).exists()
+
+
+def test_clean_and_aliases(library: Project) -> None:
+    """A target's alias builds its archive and link alone; -c leaves nothing; -n does nothing."""
+    before = {path.name for path in library.folder.iterdir()}
+    library.sconstruct(RELOCATABLE + LIBRARY + PROGRAM)
+    run = library.run("-n")
+    assert (run.status, run.compiles) == (0, [])
+    assert "LINK [gfx906] prog.gfx906.co" in run.actions
+    run = library.run("gfx906")
+    assert "LINK [gfx906] prog.gfx906.co" in run.actions
+    assert not [
+        line for line in run.actions if line.startswith(("LINK [gfx90a", "ARCHIVE [gfx90a"))
+    ]
+    library.build()
+    library.build("-c")
+    after = {path.name for path in library.folder.iterdir()}
+    assert after - before <= {"SConstruct", ".sconsign.dblite"}

@@ -1,0 +1,219 @@
+"""Relocatable device code: one device link per target ID over all sources of a program."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from offload_tool.formats.elf import read_elf
+from offload_tool.operations.listing import list_images
+from tests.scons.conftest import Project, passes
+
+BOTH = ("gfx906", "gfx90a:xnack+")
+RELOCATABLE = "env['OFFLOAD_RDC'] = True\n"
+PROGRAM = "env.OffloadProgram('prog', ['one.hip', 'two.hip', 'runtime.c'])\n"
+HEAD = """\
+struct dim3 { unsigned x, y, z; };
+extern "C" int hipLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
+#define __device__ __attribute__((device))
+#define __global__ __attribute__((global))
+#ifndef FACTOR
+#define FACTOR 1
+#endif
+"""
+ONE = (
+    HEAD
+    + """\
+extern __device__ int shared_by_all;
+__device__ int helper(int);
+__global__ void first(int* p) { *p = helper(shared_by_all); }
+"""
+)
+TWO = (
+    HEAD
+    + """\
+static __device__ int counter;
+void* address_of_counter() { return &counter; }
+__device__ int shared_by_all = 5;
+__device__ int helper(int value) { return value * FACTOR + ++counter; }
+__global__ void second(int* p) { *p = helper(2); }
+"""
+)
+
+
+@pytest.fixture
+def sources(project: Project) -> Project:
+    """Give a project with two sources that use each other's device code."""
+    project.write("one.hip", ONE)
+    project.write("two.hip", TWO)
+    return project
+
+
+def started(project: Project, program: str = "prog") -> list[str]:
+    done = subprocess.run(
+        [project.folder / program], capture_output=True, text=True, check=True, env=os.environ
+    )
+    return done.stdout.splitlines()
+
+
+def symbols(project: Project, name: str) -> set[str]:
+    path = project.folder / name
+    facts = read_elf(memoryview(path.read_bytes()), symbols=True, path=path)
+    return {symbol.name for symbol in facts.symbols if symbol.defined}
+
+
+def test_one_image_of_all_sources(sources: Project) -> None:
+    """Each target's image has all kernels; the program registers one fat binary, once."""
+    sources.sconstruct(RELOCATABLE + PROGRAM)
+    assert sources.build() == [
+        *passes("one.hip", "host", *BOTH),
+        *passes("two.hip", "host", *BOTH),
+    ]
+    sources.assert_up_to_date()
+    lines = started(sources)
+    assert lines.count("registered __CLANG_OFFLOAD_BUNDLE__") == 1
+    assert [line for line in lines if "first" in line or "second" in line] == [
+        "_Z5firstPi",
+        "_Z6secondPi",
+    ]
+    for name in ("prog.gfx906.co", "prog.gfx90a_xnack+.co"):
+        assert {"_Z5firstPi", "_Z6secondPi", "_Z5firstPi.kd"} <= symbols(sources, name)
+    listed = [image.target_id for image in list_images(sources.folder / "prog")]
+    assert listed == ["", *BOTH]
+
+
+def test_static_variable_has_one_name(sources: Project) -> None:
+    """A static device variable that host code uses is registered as the image calls it."""
+    sources.sconstruct(RELOCATABLE + PROGRAM)
+    sources.build()
+    registered = [line for line in started(sources) if "counter" in line]
+    assert len(registered) == 1
+    assert registered[0] != "counter"  # made unique with the source's CUID
+    assert registered[0] in symbols(sources, "prog.gfx906.co")
+    assert registered[0] in symbols(sources, "prog.gfx90a_xnack+.co")
+
+
+def test_flags_of_one_target(sources: Project) -> None:
+    """One target's flags of one source reach that target's bitcode and link, and no other."""
+    body = "two = env.OffloadObject('two.hip', OFFLOAD_ARCH_FLAGS={'gfx90a': ['-DFACTOR=%d']})\n"
+    program = "env.OffloadProgram('prog', ['one.hip', two, 'runtime.c'])\n"
+    sources.sconstruct(RELOCATABLE + body % 2 + program)
+    sources.build()
+    other = (sources.folder / "prog.gfx906.co").stat()
+    sources.sconstruct(RELOCATABLE + body % 3 + program)
+    run = sources.run()
+    assert run.actions == [
+        "HIP [gfx90a:xnack+] two.hip",
+        "BUNDLE two.o",
+        "LINK [gfx90a:xnack+] prog.gfx90a_xnack+.co",
+        "BUNDLE prog.hipfb",
+        "EMBED prog.fatbin.o",
+        "-> prog",
+    ]
+    assert (sources.folder / "prog.gfx906.co").stat().st_mtime_ns == other.st_mtime_ns
+    sources.assert_up_to_date()
+
+
+def test_flags_of_the_link(sources: Project) -> None:
+    """OFFLOAD_LINK_FLAGS reach the device links; nothing is compiled for them."""
+    sources.sconstruct(RELOCATABLE + PROGRAM)
+    sources.build()
+    sources.sconstruct(RELOCATABLE + "env['OFFLOAD_LINK_FLAGS'] = ['--build-id=0x12']\n" + PROGRAM)
+    run = sources.run()
+    assert run.compiles == []
+    assert run.actions[:2] == [
+        "LINK [gfx906] prog.gfx906.co",
+        "LINK [gfx90a:xnack+] prog.gfx90a_xnack+.co",
+    ]
+    sources.assert_up_to_date()
+
+
+def test_missing_device_function(sources: Project) -> None:
+    """A device function that no source defines fails the link by name, with no image left."""
+    sources.write("two.hip", TWO.replace("int helper(", "int other(").replace("helper(2)", "1"))
+    sources.sconstruct(RELOCATABLE + PROGRAM)
+    run = sources.run("-Q", "gfx906")
+    assert run.status == 2
+    assert re.search(r"undefined (hidden )?symbol: helper\(int\)", run.errors)
+    assert "[prog.gfx906.co]" in run.errors
+    assert not (sources.folder / "prog.gfx906.co").exists()
+
+
+def test_shared_library(sources: Project) -> None:
+    """A shared library registers its image when it is loaded; no C++ source sees another's."""
+    sources.write("runtime_only.c", (sources.folder / "runtime.c").read_text())
+    sources.sconstruct(
+        RELOCATABLE + "env.OffloadSharedLibrary('gpu', ['one.hip', 'two.hip', 'runtime_only.c'])\n"
+    )
+    sources.build()
+    load = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
+    done = subprocess.run(
+        [sys.executable, "-c", load, sources.folder / "libgpu.so"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.count("registered __CLANG_OFFLOAD_BUNDLE__") == 1
+    assert "_Z6secondPi" in done.stdout
+    sources.assert_up_to_date()
+
+
+@pytest.mark.llvm
+def test_image_is_what_clang_links(sources: Project, llvm: Callable[[str], str]) -> None:
+    """Clang's own -fgpu-rdc link of the same bitcode gives the same image."""
+    sources.sconstruct(RELOCATABLE + PROGRAM)
+    sources.build("gfx906")
+    command = [
+        *(llvm("clang"), "--target=amdgcn-amd-amdhsa", "-mcpu=gfx906", "-nogpulib", "-nostdlib"),
+        *("-fuse-ld=lld", "one.gfx906.bc", "two.gfx906.bc", "-o", "theirs.co"),
+        "-Wl,-plugin-opt=-amdgpu-internalize-symbols",
+    ]
+    subprocess.run(command, check=True, cwd=sources.folder)
+    ours = symbols(sources, "prog.gfx906.co")
+    assert ours == symbols(sources, "theirs.co")
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ('cp one.host.o "$out"', "expected bitcode"),
+        (': >"$out"', "found an empty file"),
+        ('exec $(echo "$@" | sed s/-cuid=[0-9a-f]*/-cuid=13/)', "expected the symbol __hip_cuid_"),
+    ],
+    ids=["host-object", "empty-file", "other-source"],
+)
+def test_misled_launcher(sources: Project, script: str, message: str) -> None:
+    """A launcher that gives something else for bitcode fails the build and leaves no output."""
+    sources.sconstruct(RELOCATABLE + "env.OffloadHostObject('one.hip')\n")
+    sources.build()
+    find = "for w; do case $prev in -o) out=$w;; esac; prev=$w; done\n"
+    launcher = sources.write("launcher", f"#!/bin/sh\n{find}{script}\n")
+    launcher.chmod(0o755)
+    sources.sconstruct(
+        RELOCATABLE + "env['OFFLOAD_LAUNCHER'] = File('#launcher').abspath\n"
+        "env.OffloadDeviceObject('one.hip', OFFLOAD_ARCH='gfx906')\n"
+    )
+    run = sources.run("-Q")
+    assert run.status == 2
+    assert "[one.gfx906.bc]" in run.errors
+    assert message in run.errors
+    assert "Traceback" not in run.errors
+    assert not (sources.folder / "one.gfx906.bc").exists()
+
+
+def test_generated_source(sources: Project) -> None:
+    """A source that the build makes is compiled, linked and followed like any."""
+    (sources.folder / "two.hip").rename(sources.folder / "two.in")
+    sources.sconstruct(
+        RELOCATABLE + "env.Command('two.hip', 'two.in', Copy('$TARGET', '$SOURCE'))\n" + PROGRAM
+    )
+    assert len(sources.build()) == 6
+    sources.assert_up_to_date()
+    sources.write("two.in", TWO.replace("= 5", "= 6"))
+    assert sources.build() == passes("two.hip", "host", *BOTH)
+    sources.assert_up_to_date()

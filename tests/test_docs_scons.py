@@ -1,0 +1,106 @@
+"""docs/scons.md: every example builds, every builder and variable is in it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from offload_tool.compiler.toolchain import find_toolchain
+from offload_tool.errors import CompilerError
+from offload_tool.scons import builders, settings
+from tests.conftest import ROOT, missing
+
+PAGE = (ROOT / "docs/scons.md").read_text()
+BLOCKS = re.findall(r"^```(\S+)(?: ([^\n]*))?\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def build(folder: Path, extra: str = "") -> subprocess.CompletedProcess[str]:
+    """Build the page's examples; those of a section of their own only if it is `extra`."""
+    try:
+        find_toolchain()
+    except CompilerError as error:
+        missing(f"a compiler ({error})")
+    script = ""
+    for language, name, text in BLOCKS:
+        if language in ("cpp", "text"):
+            (folder / name).write_text(text)
+        elif language == "python" and name in ("", extra):
+            script += text
+    (folder / "SConstruct").write_text(script)
+    return subprocess.run(
+        [sys.executable, "-m", "SCons", "-Q", "-j2"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def test_examples_build(tmp_path: Path) -> None:
+    """The page's examples, one after the other, are an SConstruct that builds, once."""
+    first = build(tmp_path)
+    assert first.returncode == 0, first.stdout + first.stderr
+    made = {path.name for path in tmp_path.iterdir()}
+    assert {"program", "libshared.so", "libcomplete.a", "single.o"} <= made
+    assert {"part.gfx90a_xnack+.co", "again.gfx906.co", "module.hipfb", "given.hipfb"} <= made
+    assert {"libdevice.a", "uses_library", "extracted.gfx90a_xnack+.a"} <= made
+    assert {"package.offload", "unpacked.gfx906.co", "registration.o"} <= made
+    assert "compile_commands.json" in made
+    assert re.search(r"^offload: gfx906 +\d", first.stdout, re.MULTILINE)
+    second = build(tmp_path)
+    assert "is up to date" in second.stdout, second.stdout
+
+
+def test_openmp_example_builds(tmp_path: Path) -> None:
+    """The OpenMP example builds where LLVM's OpenMP runtime is installed."""
+    if not list(Path("/usr/lib").glob("llvm-*/lib/libomptarget.so")):
+        missing("LLVM's offload runtime (liboffload-dev, libomp-dev)")
+    done = build(tmp_path, "openmp")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert subprocess.run([tmp_path / "regions"], check=False).returncode == 0
+
+
+def test_cuda_example_builds(tmp_path: Path) -> None:
+    """The CUDA example builds with no part of NVIDIA's toolkit."""
+    done = build(tmp_path, "cuda")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ".target sm_80" in (tmp_path / "kernel.sm_80.ptx").read_text()
+
+
+def test_every_builder_is_on_the_page() -> None:
+    """Every method that the tool adds to an environment is described."""
+    methods: list[str] = []
+
+    class Environment:
+        def AddMethod(self, method: object, name: str) -> None:  # noqa: N802
+            methods.append(name)
+
+    builders.add_builders(Environment())
+    assert methods
+    assert [name for name in methods if name not in PAGE] == []
+
+
+def test_variables_are_documented_with_their_defaults() -> None:
+    """Every OFFLOAD_* variable is in the table, with the default that it has."""
+    rows = dict(re.findall(r"^\| `(OFFLOAD_\w+)` \|.*\| ([^|]*) \|$", PAGE, re.MULTILINE))
+    own = {name: value for name, value in settings._DEFAULTS.items() if name.startswith("OFFLOAD_")}
+    assert own.keys() == rows.keys()
+    for name, shown in rows.items():
+        if shown.startswith("`"):
+            assert shown == f"`{own[name]!r}`", name
+        else:
+            assert own[name] in ("", [], None), name
+
+
+@pytest.mark.parametrize("name", ["OFFLOAD_ARCHS", "OFFLOAD_FLAG", "OFFLOAD_XYZ"])
+def test_unknown_variables_are_errors(tmp_path: Path, name: str) -> None:
+    """A misspelled variable is an error that says which one may be meant."""
+    with pytest.raises(settings.UsageError, match="unknown construction variable"):
+        settings.check_names(["OFFLOAD_ARCH", "CC", name])

@@ -1,0 +1,107 @@
+"""An OpenMP program that really offloads: registered by us, run by LLVM's own runtime.
+
+The device is the CPU: LLVM's runtime loads an x86_64 "device" image like a GPU's.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from offload_tool import wrap_images
+from offload_tool.formats.offload_binary import plan_offload_binary
+from tests.conftest import missing
+
+TRIPLE = "x86_64-pc-linux-gnu"
+SOURCE = """
+#include <omp.h>
+#include <stdio.h>
+int main(void) {
+  int on_device = 0;
+  long sum = 0;
+#pragma omp target map(from : on_device)
+  on_device = !omp_is_initial_device();
+#pragma omp target teams distribute parallel for reduction(+ : sum)
+  for (long i = 0; i < 1000; ++i)
+    sum += i;
+  printf("%s %ld\\n", on_device ? "on device" : "on host", sum);
+  return 0;
+}
+"""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A folder with host.o and device.so, to be linked and run."""
+
+    folder: Path
+    clang: str
+    libraries: Path
+
+    def compile(self, *arguments: str) -> None:
+        subprocess.run([self.clang, *arguments], cwd=self.folder, check=True)
+
+    def run(self, *objects: str) -> subprocess.CompletedProcess[str]:
+        """Link the objects with LLVM's runtime; run the program, which must offload."""
+        runtime = [f"-L{self.libraries}", f"-Wl,-rpath,{self.libraries}", "-lomptarget"]
+        self.compile(*objects, "-fopenmp=libomp", *runtime, "-o", "program")
+        return subprocess.run(
+            [self.folder / "program"],
+            env={**os.environ, "OMP_TARGET_OFFLOAD": "MANDATORY"},
+            capture_output=True,
+            check=False,
+            text=True,
+            timeout=120,
+        )
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory, llvm: Callable[[str], str]) -> Program:
+    clang = llvm("clang")
+    libraries = Path(clang).resolve().parent.parent / "lib"
+    if platform.machine() != "x86_64":
+        pytest.skip("the device of this test is an x86_64 CPU")
+    if not all((libraries / name).exists() for name in ("libomptarget.so", "libomp.so")):
+        missing("LLVM 22's OpenMP offload runtime (liboffload-22-dev, libomp-22-dev)")
+    made = Program(tmp_path_factory.mktemp("openmp"), clang, libraries)
+    (made.folder / "dot.c").write_text(SOURCE)
+    openmp = ["-fopenmp=libomp", f"-fopenmp-targets={TRIPLE}", "-O2", "-fPIC", "-c", "dot.c"]
+    made.compile(*openmp, "--offload-host-only", "-o", "host.o")
+    made.compile(*openmp, "--offload-device-only", "-o", "device.o")
+    # The device's OpenMP calls are found in the host process.
+    made.compile("-shared", "device.o", "-Wl,--unresolved-symbols=ignore-all", "-o", "device.so")
+    return made
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("form", ["object", "bitcode", "offload binary", "two images"])
+def test_runs_on_the_device(program: Program, form: str) -> None:
+    """With OMP_TARGET_OFFLOAD=MANDATORY the program runs its regions on the device."""
+    images = [program.folder / "device.so"]
+    output = program.folder / ("registration.bc" if form == "bitcode" else "registration.o")
+    if form == "offload binary":
+        data = images[0].read_bytes()
+        strings = {"triple": TRIPLE, "arch": "generic"}
+        layout = plan_offload_binary(len(data), image_kind=1, offload_kind=1, strings=strings)
+        images = [program.folder / "packaged"]
+        images[0].write_bytes((layout.head + data).ljust(layout.size, b"\0"))
+    elif form == "two images":  # the runtime passes over what is for other devices
+        images.insert(0, program.folder / "other")
+        images[0].write_bytes(b"\x7fELF" + bytes(200))
+    wrap_images(output, images, kind="openmp", triple=TRIPLE)
+    done = program.run("host.o", output.name)
+    assert (done.returncode, done.stdout) == (0, "on device 499500\n"), done.stderr
+
+
+@pytest.mark.llvm
+def test_without_registration_nothing_runs(program: Program) -> None:
+    """The same program without our object fails: the test above cannot pass on the host."""
+    done = program.run("host.o")
+    assert done.returncode != 0
+    assert "on device" not in done.stdout
