@@ -57,7 +57,15 @@ void __hipRegisterTexture(void) {}
 
 LANGUAGES = {
     "hip": ["-x", "hip", "-nogpuinc", "-nogpulib", "--offload-arch=gfx906"],
-    "cuda": ["-x", "cuda", "-nocudainc", "-nocudalib", "--offload-arch=sm_70"],
+    "cuda": [
+        "-x",
+        "cuda",
+        "-nocudainc",
+        "-nocudalib",
+        "--offload-arch=sm_70",
+        "-Xclang",
+        "-target-sdk-version=11.8",
+    ],
 }
 
 

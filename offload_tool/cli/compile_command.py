@@ -39,7 +39,7 @@ def run_compile(tool: str, words: Sequence[str], environ: Mapping[str, str]) -> 
     options = _parser(tool).parse_args(words[:split])
     import signal
 
-    signal.signal(signal.SIGTERM, _stop)  # what was begun is then removed
+    before = signal.signal(signal.SIGTERM, _stop)  # what was begun is then removed
     try:
         if options.link:
             return _link(options, words[split + 1 :], environ)
@@ -49,6 +49,8 @@ def run_compile(tool: str, words: Sequence[str], environ: Mapping[str, str]) -> 
         message = str(error)
     except KeyboardInterrupt:
         return _ENDED_BY_SIGNAL + signal.SIGINT
+    finally:
+        signal.signal(signal.SIGTERM, before)
     print(f"{tool}: error: {message}", file=sys.stderr)
     return status
 

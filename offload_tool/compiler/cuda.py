@@ -33,6 +33,10 @@ PLACEHOLDER_FILE = str(Path(__file__).with_name("placeholder.fatbin"))
 """What is embedded where a fat binary will be (`formats.nv_fatbin.PLACEHOLDER`)."""
 
 
+# Without a toolkit on the machine clang would assume one of 2012: another way to start
+# kernels, and a PTX that knows no newer processor.
+_SDK = ("-Xclang", "-target-sdk-version=11.8")
+_PTX_VERSIONS = ((75, 63), (80, 70), (86, 71), (88, 74), (89, 78), (90, 80), (101, 86), (999, 88))
 _NO_PTXAS = ("none", "no", "false", "0")
 _PROBE_SECONDS = 60
 
@@ -48,12 +52,21 @@ class Ptxas:
 
 def device_flags(target_id: TargetID, cuid: str) -> list[str]:
     """Give the flags for the PTX of `target_id`, which needs no program of NVIDIA's."""
-    return ["-x", "cuda", "--cuda-device-only", f"--offload-arch={target_id}", f"-cuid={cuid}"]
+    return [
+        *("-x", "cuda", "--cuda-device-only", f"--offload-arch={target_id}", f"-cuid={cuid}"),
+        *(f"--cuda-feature=+ptx{_ptx_version(target_id)}", *_SDK),
+    ]
 
 
 def host_flags(cuid: str) -> list[str]:
     """Give the flags for the host object with the placeholder; see `placeholder_flags`."""
-    return ["-x", "cuda", "--offload-host-only", f"-cuid={cuid}"]
+    return ["-x", "cuda", "--offload-host-only", f"-cuid={cuid}", *_SDK]
+
+
+def _ptx_version(target_id: TargetID) -> int:
+    """Give the first PTX version that knows a processor; clang takes it from a toolkit."""
+    number = int("".join(filter(str.isdigit, target_id.processor)) or "0")
+    return next(version for limit, version in _PTX_VERSIONS if number <= limit)
 
 
 def placeholder_flags() -> list[str]:

@@ -20,8 +20,9 @@ __all__ = ["depfile_text", "parse_depfile", "read_depfile"]
 
 _PREREQUISITE = re.compile(r"(?:\\[ #]|\$\$|\\(?!\n)|[^\s\\])+")
 _ESCAPED = re.compile(r"\\([ #])|\$(\$)")
+_RULE_END = re.compile(r"(?<!\\)\n")
 _SPECIAL = re.compile(r"(\\*) |[#:$]")
-_NOT_ALONE = ("=", ";")
+_NOT_ALONE = ("=", ";", "%")
 """Make takes a rule for a name that holds one of these for something else."""
 
 
@@ -38,7 +39,7 @@ def read_depfile(path: Path) -> list[str]:
 
 def parse_depfile(text: str) -> list[str]:
     """Give the prerequisites of the first rule in `text`, unescaped, in order."""
-    _, _, names = text.partition(": ")
+    _, _, names = _RULE_END.split(text, maxsplit=1)[0].partition(": ")
     return [
         _ESCAPED.sub(lambda match: match[1] or match[2], word)
         for word in _PREREQUISITE.findall(names)

@@ -62,7 +62,6 @@ def device_flags(device: Device, host_ir: str, host_triple: str) -> list[str]:
     if device.target_id is not None:
         option = "-mcpu" if device.arch == "amdgcn" else "-march"
         flags += [f"{option}={device.target_id}", "-nogpulib", "-emit-llvm"]
-        flags += ["-include", "__clang_openmp_device_functions.h"]
     else:
         flags += ["-fPIC"]
     words = ["-aux-triple", host_triple, "-fopenmp-is-target-device"]
@@ -74,12 +73,16 @@ def device_flags(device: Device, host_ir: str, host_triple: str) -> list[str]:
 def header_flags(toolchain: Toolchain, language: str, *, gpu: bool) -> tuple[str, ...]:
     """Give the flags that show a device pass the host's headers, through OpenMP's wrappers.
 
-    `language` is ``c`` or ``c++``. A device's own target has no system headers.
+    `language` is ``c`` or ``c++``. A device's own target has no system headers. The embedded
+    compiler has no such wrappers: a GPU's variants of mathematical functions are missing then.
 
     :raises CompilerError: the compiler does not tell its folders.
     """
     resources = _ask(toolchain, "-print-resource-dir").stdout.strip()
-    flags = ["-isystem", f"{resources}/include/openmp_wrappers"] if gpu else []
+    wrappers = f"{resources}/include/openmp_wrappers"
+    flags: list[str] = []
+    if gpu and Path(wrappers).is_dir():
+        flags = ["-isystem", wrappers, "-include", "__clang_openmp_device_functions.h"]
     report = _ask(toolchain, "-E", "-v", "-x", language, os.devnull).stderr
     _, _, rest = report.partition("#include <...> search starts here:\n")
     folders, end, _ = rest.partition("End of search list.")
@@ -91,7 +94,7 @@ def header_flags(toolchain: Toolchain, language: str, *, gpu: bool) -> tuple[str
 def link_flags(toolchain: Toolchain) -> tuple[list[str], list[str]]:
     """Give the flags of a host link, and those that say where the runtime is on this machine."""
     runtime = host_runtime(toolchain)
-    return ["-fopenmp"], [f"-L{Path(runtime).parent}"] if runtime else []
+    return ["-fopenmp"], [f"-L{Path(runtime).parent.resolve()}"] if runtime else []
 
 
 @functools.lru_cache(maxsize=16)

@@ -75,6 +75,8 @@ class CompilePass:
             raise UsageError(f"offload kind '{self.kind}': expected {', '.join(KINDS)}")
         if (self.device is None) == (self.stage == "device"):
             raise UsageError("a device pass needs a target ID, and only a device pass has one")
+        if self.stage == "host-ir" and self.kind != "openmp":
+            raise UsageError(f"only OpenMP sources are compiled to host IR, not {self.kind} ones")
         if self.rdc and self.kind == "cuda":
             raise UsageError("relocatable device code of CUDA sources cannot be built; use HIP")
 
@@ -124,10 +126,14 @@ class CompilePass:
         flags = list(toolchain.local_flags)
         if self.kind == "cuda" and self.stage == "host":
             flags += cuda.placeholder_flags()
-        if self.kind == "openmp" and self.device is not None:
-            language = "c" if PurePath(source).suffix in C_SUFFIXES else "c++"
+        if self.kind != "openmp":
+            return flags
+        language = "c" if PurePath(source).suffix in C_SUFFIXES else "c++"
+        if self.device is not None:
             gpu = self.device.target_id is not None
             flags += openmp.header_flags(toolchain, language, gpu=gpu)
+        if language == "c" and "-nostdinc++" in flags:  # of the embedded compiler; clang warns
+            flags.remove("-nostdinc++")
         return flags
 
     def check(self, output: StrPath, host_ir: StrPath | None = None) -> None:

@@ -162,9 +162,10 @@ def _check_names(inputs: Sequence[str], output: str, depfile: str | None) -> Non
             raise FileError(
                 name, f"cannot be written: no such folder, or not writable: '{path.parent}'"
             )
-        other = taken.setdefault(os.path.realpath(name), name)
-        if other is not name:
-            raise UsageError(f"'{name}' would replace '{other}'; give it another name")
+        real = os.path.realpath(name)
+        if real in taken:
+            raise UsageError(f"'{name}' would replace '{taken[real]}'; give it another name")
+        taken[real] = name
 
 
 def _produce(

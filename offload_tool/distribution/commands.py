@@ -13,7 +13,6 @@ import functools
 import itertools
 import os
 import shlex
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -97,19 +96,13 @@ def remote_form(command: Sequence[str], environment: Mapping[str, str]) -> Remot
         places,
         tuple((name, environment[name]) for name in _PLACE_VARIABLES if name in environment),
     )
-    # The engine knows the compiler by its path.
-    words = [_located(command[0], environment.get("PATH", os.defpath)), *command[1:]]
+    words = [command[0], *command[1:]]
     if found.headers:
         # First, as the driver has it: before what the user includes by option.
         words[1:1] = ["-include", _HIP_WRAPPER]
         words += ["-nogpuinc", *found.headers]
     added = ((_DEVICE_LIBRARIES, found.libraries),) if found.libraries else ()
     return RemoteForm(tuple(words), added)
-
-
-@functools.lru_cache(maxsize=64)
-def _located(program: str, path: str) -> str:
-    return os.path.abspath(shutil.which(program, path=path) or program)  # noqa: PTH100
 
 
 @dataclass(frozen=True, slots=True)

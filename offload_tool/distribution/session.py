@@ -12,7 +12,7 @@ from offload_tool.distribution.commands import remote_form, why_local
 from offload_tool.distribution.engine import Counters, Engine
 from offload_tool.distribution.running import Finished, run_here, run_once, was_stopped
 from offload_tool.distribution.scheduler import SchedulerError, ask_scheduler, check_token
-from offload_tool.errors import OffloadError, UsageError
+from offload_tool.errors import CompilerError, OffloadError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -108,10 +108,18 @@ class Session:
         compiler's, `folder` where it runs.
 
         :returns: how it ended, and a message to show (empty, or one line).
+        :raises CompilerError: it cannot be run, or its compiler is not the packed one.
         """
         if why_local(command, kind):
             return run_once(command, environment, folder), ""
-        remote = remote_form(command, environment)
+        path = environment.get("PATH", os.defpath)
+        compiler = self.distribution.packed_name(command[0], path)
+        if compiler is None:
+            raise CompilerError(
+                f"OFFLOAD_DIST: '{self.distribution.folder}' holds "
+                f"{self.distribution.compilers[0]}, but this compile runs '{command[0]}'"
+            )
+        remote = remote_form([compiler, *command[1:]], environment)
         variables = self._engine.environment(environment) | dict(remote.environment)
         finished = run_once([*self.distribution.launcher, *remote.command], variables, folder)
         if finished.status == 0 or was_stopped(finished.status):

@@ -113,22 +113,44 @@ class Distribution:
             raise UsageError(f"OFFLOAD_DIST: '{self.folder / CLIENT}' holds no token; {_AGAIN}")
         return str(json.loads(match["token"]))
 
+    def packed_name(self, program: str, path: str) -> str | None:
+        """Give the name by which the engine knows a compiler; None for one that is not packed.
+
+        `program` is looked for on `path`. One file has many names (``/bin/clang``), and the
+        engine would pack its own, incomplete, archive for a name that it does not know.
+        """
+        return _packed_name(self.compilers, program, path)
+
     def check_compiler(self, toolchain: Toolchain) -> None:
         """Check that a build's compiler is the one that was packed.
 
         :raises CompilerError: it is another one.
         """
         command = toolchain.clang
-        path = shutil.which(command[0])
-        if len(command) == 1 and path is not None and toolchain.identity == self.identity:
-            path = os.path.abspath(path)  # noqa: PTH100 - resolve() would follow links
-            if path in self.compilers:
-                return
+        if (
+            len(command) == 1
+            and toolchain.identity == self.identity
+            and self.packed_name(command[0], os.environ.get("PATH", os.defpath)) is not None
+        ):
+            return
         raise CompilerError(
             f"OFFLOAD_DIST: '{self.folder}' holds {self.compilers[0]} ({self.identity}), but this "
             f"build's compiler is {toolchain}; set OFFLOAD_CLANG to the former, or run "
             "'offload-tool dist init' with --clang again"
         )
+
+
+@functools.lru_cache(maxsize=64)
+def _packed_name(names: tuple[str, ...], program: str, path: str) -> str | None:
+    found = shutil.which(program, path=path)
+    if found is None or os.path.realpath(found) != os.path.realpath(names[0]):
+        return None
+    located = os.path.abspath(found)  # noqa: PTH100 - resolve() would follow links
+    if located in names:
+        return located
+    # A name with ++ makes the driver another one.
+    alike = [name for name in names if ("++" in Path(name).name) == ("++" in Path(found).name)]
+    return alike[0] if alike else None
 
 
 _AGAIN = "run 'offload-tool dist init' again"

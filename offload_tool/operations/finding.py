@@ -17,23 +17,17 @@
     CUDA fat binary             see `offload_tool.formats.cuda_fatbin`
 
 Containers come one at a time, and what one of them was decompressed to goes when the next
-one is asked for: memory does not grow with their number. Files in a zip file are mapped
-where they are stored as they are; others are unpacked one at a time, into a file without a
-name, if they begin like something in this list.
+one is asked for: memory does not grow with their number.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 import stat
-import tempfile
-import zipfile
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError, FormatError, OffloadError
 from offload_tool.files import InputFile
@@ -53,8 +47,11 @@ from offload_tool.formats.object_bundle import is_object_file, read_object_bundl
 from offload_tool.formats.offload_binary import is_offload_binary, iter_offload_binaries
 from offload_tool.formats.text_bundle import COMMENT_MARKS, read_text_bundle
 from offload_tool.operations.opening import StoredEntry
+from offload_tool.operations.spooling import open_spool
+from offload_tool.operations.unzipping import ZIP_MAGICS, open_zip, open_zip_member
 
 if TYPE_CHECKING:
+    import zipfile
     from collections.abc import Callable, Iterator
 
     from offload_tool.files import StrPath
@@ -62,7 +59,6 @@ if TYPE_CHECKING:
 __all__ = ["Found", "FoundImage", "containers_in", "find_containers", "recognise", "text_comment"]
 
 _ELF = b"\x7fELF"
-_ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _SHT_LLVM_OFFLOADING = 0x6FFF4C0B
 _OFFLOADING_SECTION = ".llvm.offloading"
 _COFF_HIP_SECTION = HIP_SECTION[:8]  # a linked image has no room for more
@@ -73,12 +69,7 @@ _TEXT_START = re.compile(
 )
 _NOT_ZERO = re.compile(rb"[^\0]")
 _CUDA_TRIPLE = "nvptx64-nvidia-cuda-unknown"
-_PEEK = 4096
-_CHUNK = 1 << 20
 _MAX_DEPTH = 8
-_LIMIT, _LIMIT_RATIO = 4 << 30, 1024
-"""A packed file may have so many bytes, or so many times its packed size, when unpacked."""
-_LOCAL_HEADER, _NAME_LENGTH_AT = 30, 26
 _KNOWN = (
     "a bundle (__CLANG_OFFLOAD_BUNDLE__ or CCOB), an offload binary, an archive, a zip file, or an "
     "ELF or COFF file that embeds one of these"
@@ -168,7 +159,7 @@ def _find(path: StrPath, finder: _Finder) -> Iterator[Found]:
         for found in finder.look(place, named=True):
             empty = False
             yield found
-        if empty and source.data[:4] not in _ZIP:
+        if empty and source.data[:4] not in ZIP_MAGICS:
             raise _no_images(source.data, path)
 
 
@@ -308,18 +299,29 @@ class _Finder:
             yield from self.look(place.inner(member.name, InputFile.from_data(name, content), base))
 
     def _in_zip(self, place: _Place) -> Iterator[Found]:
-        with _stream(place) as stream:
-            with _reading(place.label):
-                archive = zipfile.ZipFile(stream)
+        with open_zip(place.source, place.label) as archive:
             for row in archive.infolist():
                 if row.is_dir():
                     continue
                 try:
-                    with _unpacked(archive, row, place) as inner:
-                        if inner is not None:
-                            yield from self.look(inner)
+                    yield from self._in_zip_member(place, archive, row)
                 except OffloadError as error:
                     self._skip(error)
+
+    def _in_zip_member(
+        self, place: _Place, archive: zipfile.ZipFile, row: zipfile.ZipInfo
+    ) -> Iterator[Found]:
+        label = f"{place.label}({row.filename})"
+        with open_zip_member(archive, row, place.source, label, _is_known) as member:
+            if member is not None:
+                content, offset = member
+                known = place.base is not None and offset is not None
+                base = (place.base or 0) + (offset or 0) if known else None
+                yield from self.look(place.inner(row.filename, content, base))
+
+
+def _is_known(begin: memoryview) -> bool:
+    return recognise(begin) is not None
 
 
 def _files(folder: StrPath, skip: Callable[[OffloadError], None]) -> Iterator[str]:
@@ -350,7 +352,7 @@ def recognise(data: memoryview, *, anywhere: bool = False) -> str | None:
         return "bundle"
     if is_elf_header(data) or begin[:4] == _ELF:
         return "elf"
-    if begin[:4] in _ZIP:
+    if begin[:4] in ZIP_MAGICS:
         return "zip"
     tests = (
         ("archive", is_archive),
@@ -364,82 +366,6 @@ def recognise(data: memoryview, *, anywhere: bool = False) -> str | None:
             return kind
     marker = _TEXT_START.search(data) if anywhere else _TEXT_START.match(data)
     return "text" if marker else None
-
-
-# -- zip files -------------------------------------------------------------------------
-
-
-@contextmanager
-def _reading(label: str) -> Iterator[None]:
-    """Turn what Python's reader of zip files raises into this package's errors."""
-    try:
-        yield
-    except OffloadError:
-        raise
-    except Exception as error:
-        # Broken data, an unknown or encrypted method: zlib.error, struct.error, BadZipFile,
-        # NotImplementedError, RuntimeError, EOFError, ... All mean the same here.
-        raise FormatError(f"cannot be read from the zip file: {error}", path=label) from error
-
-
-def _stream(place: _Place) -> BinaryIO:
-    """Open the bytes of a zip file as a stream."""
-    descriptor = place.source.fileno()
-    if descriptor is not None:
-        return os.fdopen(os.dup(descriptor), "rb")
-    stream = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115 - the caller closes it
-    stream.write(place.source.data)
-    stream.seek(0)
-    return stream
-
-
-@contextmanager
-def _unpacked(
-    archive: zipfile.ZipFile, row: zipfile.ZipInfo, place: _Place
-) -> Iterator[_Place | None]:
-    """Give the place of a zip file's member; None where it holds nothing of interest."""
-    label = f"{place.label}({row.filename})"
-    if row.compress_type == zipfile.ZIP_STORED and not row.flag_bits & 1:
-        offset = _stored_offset(place, row, label)
-        data = place.source.data[offset : offset + row.file_size]
-        base = None if place.base is None else place.base + offset
-        yield place.inner(row.filename, InputFile.from_data(label, data), base)
-        return
-    with _reading(label), archive.open(row) as member:
-        begin = member.read(_PEEK)
-    if recognise(memoryview(begin)) is None:
-        yield None
-        return
-    with tempfile.TemporaryFile() as spool:
-        with _reading(label), archive.open(row) as member:
-            _spool(member, spool, row, label)
-        with InputFile.from_descriptor(label, spool.fileno()) as source:
-            yield place.inner(row.filename, source, None)
-
-
-def _stored_offset(place: _Place, row: zipfile.ZipInfo, label: str) -> int:
-    """Find the content of a member that is stored as it is."""
-    data = place.source.data
-    header = bytes(data[row.header_offset : row.header_offset + _LOCAL_HEADER])
-    lengths = header[_NAME_LENGTH_AT:]
-    offset = row.header_offset + _LOCAL_HEADER
-    offset += int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
-    if header[:4] != _ZIP[0] or offset + row.file_size > len(data):
-        message = f"expected a header and {row.file_size} bytes at offset {row.header_offset}"
-        raise FormatError(f"{message}; the zip file may be cut short", path=label)
-    return offset
-
-
-def _spool(member: BinaryIO | object, spool: BinaryIO, row: zipfile.ZipInfo, label: str) -> None:
-    limit = max(_LIMIT, row.compress_size * _LIMIT_RATIO)
-    free = shutil.disk_usage(tempfile.gettempdir()).free
-    if row.file_size > min(limit, free):
-        message = f"unpacking needs {row.file_size} bytes; expected at most {min(limit, free)}"
-        raise FormatError(message, path=label)
-    shutil.copyfileobj(cast("BinaryIO", member), spool, _CHUNK)  # never more than file_size
-    if spool.tell() != row.file_size:
-        raise FormatError(f"expected {row.file_size} bytes, found {spool.tell()}", path=label)
-    spool.flush()
 
 
 # -- one file --------------------------------------------------------------------------
@@ -464,11 +390,10 @@ def _in_bitcode(place: _Place) -> Iterator[Found]:
 
     data = place.source.data
     for embedded in find_embedded_objects(data, _OFFLOADING_SECTION, path=place.label):
-        with tempfile.TemporaryFile() as spool:  # it begins at any bit, so is no range
+        with open_spool() as spool:  # it begins at any bit, so is no range
             for chunk in embedded.chunks():
-                spool.write(chunk)
-            spool.flush()
-            with InputFile.from_descriptor(place.label, spool.fileno()) as source:
+                spool.out.write(chunk)
+            with spool.read(place.label) as source:
                 inner = replace(place, source=source, base=None)
                 yield from _offload_binaries(inner, 0, len(source), _OFFLOADING_SECTION)
 

@@ -13,18 +13,18 @@ Inputs are copied inside the kernel where they are not compressed.
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, OffloadError, UsageError
-from offload_tool.files import FileRange, InputFile, OutputFile, replace_file
+from offload_tool.files import FileRange, InputFile, replace_file
 from offload_tool.formats.archive import NewMember, iter_members, plan_archive
 from offload_tool.formats.bundle import plan_bundle, read_bundle
 from offload_tool.formats.bundle_alignment import find_alignment
 from offload_tool.formats.entry_id import OffloadKind, find_conflicts
 from offload_tool.operations.finding import containers_in, recognise, text_comment
+from offload_tool.operations.spooling import open_spool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from offload_tool.files import StrPath
     from offload_tool.formats.bundle import Bundle
     from offload_tool.operations.finding import Found, FoundImage
+    from offload_tool.operations.spooling import Spool
 
     _Part: TypeAlias = "bytes | FileRange"
 
@@ -85,10 +86,12 @@ class _Entry:
     image: FoundImage
 
     @property
-    def order(self) -> tuple[bool, str, str, str]:
-        """The host first, then as target IDs are sorted."""
-        image = self.image
-        return image.kind != OffloadKind.HOST, image.target_id, image.kind, image.triple
+    def order(self) -> tuple[int, str, str, str]:
+        """The host first, then as target IDs are sorted; in object bundles the host is last."""
+        image, rank = self.image, 1
+        if image.kind == OffloadKind.HOST:
+            rank = 2 if image.content.is_host_object else 0
+        return rank, image.target_id, image.kind, image.triple
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +112,8 @@ def merge_files(paths: Sequence[StrPath], output: StrPath) -> None:
     if len(paths) < 2:
         raise UsageError("expected two or more files to merge")
     with ExitStack() as stack:
-        spool = stack.enter_context(tempfile.TemporaryFile())
-        merger = _Merger(
-            OutputFile("temporary file", spool.fileno(), seekable=True),
-            stack.enter_context(InputFile.from_descriptor("temporary file", spool.fileno())),
-        )
+        spool = stack.enter_context(open_spool())
+        merger = _Merger(spool, stack.enter_context(spool.read()))
         files = [stack.enter_context(InputFile(path)) for path in paths]
         merged = merger.merge([_Input(str(file.path), file, file) for file in files])
         with replace_file(output) as out:
@@ -124,9 +124,10 @@ def merge_files(paths: Sequence[StrPath], output: StrPath) -> None:
 class _Merger:
     """One run; what has to be made of the inputs' bytes goes to the spool."""
 
-    def __init__(self, spool: OutputFile, spooled: InputFile) -> None:
+    def __init__(self, spool: Spool, spooled: InputFile) -> None:
         self.spool = spool
         self.spooled = spooled
+        """The spool, to copy ranges from; its size and `data` are not the spool's of now."""
 
     def merge(self, inputs: Sequence[_Input]) -> _Merged:
         """Merge files of one kind."""
@@ -179,14 +180,14 @@ class _Merger:
         from offload_tool.formats.compressed_bundle import compress_bundle, read_compressed_header
 
         headers = [read_compressed_header(item.source.data, path=item.label) for item in inputs]
-        start = self.spool.position
+        start = self.spool.out.position
         compress_bundle(
-            self.spool,
+            self.spool.out,
             [part if isinstance(part, bytes) else _memory(part) for part in parts],
             version=max(2, *(header.version for header in headers)),
             method=headers[0].method,
         )
-        return FileRange(self.spooled, start, self.spool.position - start)
+        return FileRange(self.spooled, start, self.spool.out.position - start)
 
     def _object_bundle(self, inputs: Sequence[_Input], entries: Sequence[_Entry]) -> _Merged:
         """Put all code objects into the first file's host object."""
@@ -195,14 +196,14 @@ class _Merger:
 
         hosts = []
         for item in inputs:
-            start = self.spool.position
+            start = self.spool.out.position
             plan = plan_host(item.source.data, path=item.label)
-            write_plan(self.spool, plan, item.file, host_offset=item.base)
-            hosts.append(FileRange(self.spooled, start, self.spool.position - start))
+            write_plan(self.spool.out, plan, item.file, host_offset=item.base)
+            hosts.append(FileRange(self.spooled, start, self.spool.out.position - start))
         for item, host in zip(inputs, hosts, strict=True):
             if not _equal(hosts[0], host):
                 raise _contradiction(inputs[0], "one host object", item, "another")
-        with InputFile.from_descriptor(self.spool.path, self._descriptor) as file:
+        with self.spool.read() as file:
             host = hosts[0]
             data = file.data[host.offset : host.offset + host.size]
             contents: list[bytes | memoryview] = [
@@ -213,17 +214,10 @@ class _Merger:
             ]
             rows = [(e.image.id, len(c)) for e, c in zip(entries, contents, strict=True)]
             plan = plan_object_bundle(data, rows, path=inputs[0].label)
-            start = self.spool.position
-            write_plan(self.spool, plan, data, contents)
-        size = self.spool.position - start
+            start = self.spool.out.position
+            write_plan(self.spool.out, plan, data, contents)
+        size = self.spool.out.position - start
         return _Merged((FileRange(self.spooled, start, size),), size)
-
-    @property
-    def _descriptor(self) -> int:
-        descriptor = self.spooled.fileno()
-        if descriptor is None:
-            raise AssertionError
-        return descriptor
 
     # -- archives --------------------------------------------------------------------
 

@@ -18,13 +18,12 @@ from __future__ import annotations
 
 import re
 import stat
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UsageError
-from offload_tool.files import InputFile, OutputFile, replace_file
+from offload_tool.files import InputFile, replace_file
 from offload_tool.formats.archive import NewMember, iter_members, plan_archive
 from offload_tool.formats.bundle import MAGIC, plan_bundle, read_bundle
 from offload_tool.formats.bundle_alignment import find_alignment
@@ -42,11 +41,12 @@ from offload_tool.formats.file_plan import (
 from offload_tool.formats.text_bundle import start_marker
 from offload_tool.operations.finding import containers_in, recognise, text_comment
 from offload_tool.operations.matching import NoImageError, served_by
+from offload_tool.operations.spooling import open_spool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from offload_tool.files import StrPath
+    from offload_tool.files import OutputFile, StrPath
     from offload_tool.formats.compressed_stream import Method
     from offload_tool.formats.elf_shrink import Replacement
     from offload_tool.formats.elf_tables import ElfTables
@@ -90,14 +90,11 @@ def thin_file(path: StrPath, output: StrPath, keep: Sequence[Device]) -> ThinRep
         raise UsageError("no devices to keep: give at least one target ID")
     if Path(path).is_dir():
         raise UsageError(f"'{path}' is a folder: thin its files one by one")
-    with InputFile(path) as source, tempfile.TemporaryFile() as spool:
-        thinner = _Thinner(keep, OutputFile("temporary file", spool.fileno(), seekable=True))
+    with InputFile(path) as source, open_spool() as spool:
+        thinner = _Thinner(keep, spool.out)
         plan = thinner.plan(source, str(path))
         thinner.check(path)
-        with (
-            InputFile.from_descriptor("temporary file", spool.fileno()) as packed,
-            replace_file(output) as out,
-        ):
+        with spool.read() as packed, replace_file(output) as out:
             contents = [packed.data[start : start + size] for start, size in thinner.contents]
             write_plan(out, plan or _whole(source), source, contents)
             if (mode := _mode(path)) is not None and out.seekable:

@@ -25,6 +25,8 @@ from tests.distribution.conftest import Rocm
 
 pytestmark = pytest.mark.llvm
 
+pytestmark = pytest.mark.cluster
+
 TARGETS = ["gfx906", "gfx908", "gfx90a:xnack+", "gfx942"]
 TARGETS += ["gfx1030", "gfx1100", "gfx1101", "gfx1201"]
 JOBS = 4  # the two servers take 6 at once on two cores

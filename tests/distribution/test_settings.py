@@ -71,16 +71,16 @@ def folder(
     program = tmp_path / "program"
     program.write_bytes(Path("/bin/true").read_bytes())
     monkeypatch.setattr(setup, "compiler_programs", lambda _: [str(program)])
-    monkeypatch.setattr(setup, "compiler_names", lambda _: [str(program), toolchain.clang[0]])
-    monkeypatch.setattr(setup, "pack_programs", _pack_first)
+    monkeypatch.setattr(setup, "compiler_names", lambda _: [toolchain.clang[0]])
+    monkeypatch.setattr(setup, "pack_programs", _pack_last)
     settings._load.cache_clear()
     setup.set_up(tmp_path / "dist", scheduler, "right", toolchain)
     return tmp_path / "dist"
 
 
-def _pack_first(programs: list[str], output: Path) -> list[Path]:
+def _pack_last(programs: list[str], output: Path) -> list[Path]:
     output.write_bytes(b"archive")
-    return [Path(programs[0])]
+    return [Path(programs[-1])]
 
 
 def test_ask_scheduler(scheduler: str) -> None:
@@ -209,6 +209,22 @@ def test_another_compiler(folder: Path, toolchain: Toolchain) -> None:
     for other in others:
         with pytest.raises(CompilerError, match="but this build's compiler is"):
             loaded.check_compiler(other)
+
+
+def test_one_compiler_by_many_names(folder: Path, tmp_path: Path) -> None:
+    """The packed compiler is known by any path that leads to it, and no other program is."""
+    packed = tmp_path / "program"
+    packed.chmod(0o755)
+    loaded = dataclasses.replace(load_distribution(folder), compilers=(str(packed),))
+    (tmp_path / "bin").symlink_to(tmp_path)
+    for program, path in ((str(packed), ""), ("program", str(tmp_path / "bin"))):
+        assert loaded.packed_name(program, path) == str(packed)
+    (tmp_path / "alias").symlink_to(packed)
+    (tmp_path / "alias++").symlink_to(packed)
+    assert loaded.packed_name("alias", str(tmp_path)) == str(packed)
+    assert loaded.packed_name("alias++", str(tmp_path)) is None
+    assert loaded.packed_name("sh", "/bin") is None
+    assert loaded.packed_name("nowhere", "/bin") is None
 
 
 def test_without_sccache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
