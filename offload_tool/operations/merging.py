@@ -86,12 +86,10 @@ class _Entry:
     image: FoundImage
 
     @property
-    def order(self) -> tuple[int, str, str, str]:
-        """The host first, then as target IDs are sorted; in object bundles the host is last."""
-        image, rank = self.image, 1
-        if image.kind == OffloadKind.HOST:
-            rank = 2 if image.content.is_host_object else 0
-        return rank, image.target_id, image.kind, image.triple
+    def order(self) -> tuple[bool, str, str, str]:
+        """The host first, then as target IDs are sorted."""
+        image = self.image
+        return image.kind != OffloadKind.HOST, image.target_id, image.kind, image.triple
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +309,9 @@ def _merged_entries(inputs: Sequence[Sequence[_Entry]]) -> list[_Entry]:
                 *(inputs[0][0].input, _named(hosts[0]), group[0].input, _named(ids))
             )
     merged = sorted(entries.values(), key=lambda entry: entry.order)
+    if len(inputs[0]) > 1 and inputs[0][-1].image.kind == OffloadKind.HOST:
+        # In bundles of relocatable device code the host is last: it stays there.
+        merged.sort(key=lambda entry: entry.image.kind == OffloadKind.HOST)
     spellings = [f"{entry.image.id} ({entry.input.label})" for entry in merged]
     problems = find_conflicts([entry.image.entry_id for entry in merged], spellings)
     if problems:
