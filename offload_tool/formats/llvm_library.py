@@ -16,6 +16,9 @@ from offload_tool.errors import UsageError
 __all__ = ["assemble", "compile_object"]
 
 _lock = threading.Lock()
+_JUMP_TABLES = "-min-jump-table-entries=4"
+"""LLVM's default. The code generators of some targets (PowerPC, say) put their own number into
+the global option, which the next module's, of another target, would find there."""
 _MISSING = (
     "making a registration module needs llvmlite (LLVM as a library), which is not installed; "
     "pip install llvmlite"
@@ -47,6 +50,7 @@ def compile_object(text: str, triple: str) -> bytes:
                 f"cannot make an object for '{triple}': llvmlite {_version(llvm)} has no code "
                 "generator for it; write bitcode (.bc) and compile that with a clang that has"
             ) from error
+        llvm.set_option("", _JUMP_TABLES)
         machine = target.create_target_machine(opt=0, reloc="pic", codemodel="default")
         with _parse(llvm, text) as module:
             return bytes(machine.emit_object(module))

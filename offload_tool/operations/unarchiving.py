@@ -42,7 +42,6 @@ from offload_tool.operations.opening import open_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import TypeAlias
 
     from offload_tool.files import StrPath
     from offload_tool.formats.archive import ArchiveMember
@@ -101,32 +100,36 @@ def unbundle_archive(
         if check:
             walk.check_composition()
         collected = walk.collect(opened)
-        for target, members in zip(outputs, collected, strict=True):
-            if not members and not allow_missing:
+        for target, archive in zip(outputs, collected, strict=True):
+            if not archive.members and not allow_missing:
                 raise MissingCodeObjectError(path, target)
         with replace_all(list(outputs.values()), keep_equal=keep_equal) as files:
             _write_all(files, collected)
 
 
-_Member: TypeAlias = "tuple[NewMember, FileRange]"
-"""A member of a DSA, and where its content is."""
+class _Archive:
+    """A DSA to be written: its members, and where the content of each is."""
+
+    def __init__(self) -> None:
+        self.members: list[NewMember] = []
+        self.contents: list[FileRange] = []
 
 
-def _write_all(files: Sequence[OutputFile], collected: Sequence[Sequence[_Member]]) -> None:
+def _write_all(files: Sequence[OutputFile], archives: Sequence[_Archive]) -> None:
     """Write the archives, large ones at the same time: the kernel's copying is all the work."""
-    size = sum(new.size for members in collected for new, _ in members)
+    size = sum(member.size for archive in archives for member in archive.members)
     # What is no regular file, standard output say, may be given twice.
     if size < _PARALLEL or not all(file.seekable for file in files):
         count = 1
     else:
         count = min(len(files), os.cpu_count() or 1, _THREADS)
-    waiting = iter(list(zip(files, collected, strict=True)))
+    waiting = iter(list(zip(files, archives, strict=True)))
     errors: list[BaseException] = []
 
     def work() -> None:
         try:
-            for file, members in waiting:
-                _write(file, members)
+            for file, archive in waiting:
+                _write(file, archive)
         except BaseException as error:  # whatever it is, the caller is to know
             errors.append(error)
             list(waiting)  # nobody needs to write the others
@@ -142,11 +145,10 @@ def _write_all(files: Sequence[OutputFile], collected: Sequence[Sequence[_Member
         raise errors[0]
 
 
-def _write(out: OutputFile, members: Sequence[_Member]) -> None:
-    layout = plan_archive([new for new, _ in members])
+def _write(out: OutputFile, archive: _Archive) -> None:
+    layout = plan_archive(archive.members)
     out.reserve(layout.size)
-    contents = (content for _, content in members)
-    out.append(chain.from_iterable(zip(layout.before, contents, strict=True)))
+    out.append(chain.from_iterable(zip(layout.before, archive.contents, strict=True)))
     out.write(layout.end)
 
 
@@ -230,9 +232,9 @@ class _Walk:
                     f"{self.source.path}"
                 )
 
-    def collect(self, opened: Callable[[OpenedBundle], None] | None) -> list[list[_Member]]:
-        """Give the members of each target's archive."""
-        collected: list[list[_Member]] = [[] for _ in self.targets]
+    def collect(self, opened: Callable[[OpenedBundle], None] | None) -> list[_Archive]:
+        """Give each target's archive."""
+        collected = [_Archive() for _ in self.targets]
         for member, bundle in self._bundles():
             if opened is not None:
                 opened(bundle)
@@ -243,9 +245,10 @@ class _Walk:
                     suffix = extension if service.extension is None else service.extension
                     # The stem stands there twice, as LLVM has it.
                     name = f"{stem}{service.infix}{stem}{suffix}".replace(":", "_")
-                    made = self._member(name, member, entry)
+                    made, content = self._member(name, member, entry)
                     for index in service.targets:
-                        collected[index].append(made)
+                        collected[index].members.append(made)
+                        collected[index].contents.append(content)
         return collected
 
     def _bundles(self) -> Iterator[tuple[ArchiveMember, OpenedBundle]]:
@@ -305,7 +308,9 @@ class _Walk:
         service = self.services[entry.id] = _Service(targets, f"-{entry.id}", extension)
         return service
 
-    def _member(self, name: str, member: ArchiveMember, entry: StoredEntry) -> _Member:
+    def _member(
+        self, name: str, member: ArchiveMember, entry: StoredEntry
+    ) -> tuple[NewMember, FileRange]:
         """Check a name for a DSA's member, and find its content and symbols."""
         if "/" in name or "\0" in name or "\n" in name:
             message = f"has an entry for which a member with the name {name!r} would be made"

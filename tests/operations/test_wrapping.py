@@ -18,7 +18,7 @@ from offload_tool.errors import FileError, FormatError, UsageError
 from offload_tool.formats import llvm_library
 from offload_tool.formats.offload_binary import plan_offload_binary
 from offload_tool.formats.registration import Kind
-from offload_tool.operations.wrapping import default_triple
+from offload_tool.operations.wrapping import ELF_HOSTS, default_triple
 from tests.formats.registration_modules import disassembled
 
 HOST = "x86_64-unknown-linux-gnu"
@@ -65,6 +65,16 @@ def test_same_bytes_again(tmp_path: Path, image: Path, name: str) -> None:
     code += f"[sys.argv[2]], kind='hip', triple='{HOST}')"
     subprocess.run([sys.executable, "-c", code, tmp_path / name, image], check=True)
     assert (tmp_path / name).read_bytes() == first
+
+
+def test_same_bytes_after_another_host(tmp_path: Path, image: Path) -> None:
+    """LLVM's code generators leave no trace in the next object of another host."""
+    wrap_images(tmp_path / "x.o", [image], kind="hip", triple=HOST)
+    first = (tmp_path / "x.o").read_bytes()
+    for arch in sorted(ELF_HOSTS):
+        wrap_images(tmp_path / "y.o", [image], kind="hip", triple=f"{arch}-unknown-linux-gnu")
+    wrap_images(tmp_path / "x.o", [image], kind="hip", triple=HOST)
+    assert (tmp_path / "x.o").read_bytes() == first
 
 
 def test_form_by_name_or_argument(tmp_path: Path, image: Path) -> None:
