@@ -27,6 +27,7 @@ __all__ = [
     "find_ptxas",
     "host_flags",
     "placeholder_flags",
+    "ptx_flag",
 ]
 
 PLACEHOLDER_FILE = str(Path(__file__).with_name("placeholder.fatbin"))
@@ -54,19 +55,23 @@ def device_flags(target_id: TargetID, cuid: str) -> list[str]:
     """Give the flags for the PTX of `target_id`, which needs no program of NVIDIA's."""
     return [
         *("-x", "cuda", "--cuda-device-only", f"--offload-arch={target_id}", f"-cuid={cuid}"),
-        *(f"--cuda-feature=+ptx{_ptx_version(target_id)}", *_SDK),
+        *(ptx_flag(target_id), *_SDK),
     ]
+
+
+def ptx_flag(target_id: TargetID) -> str:
+    """Give the flag for the first PTX version that knows a processor.
+
+    Clang takes it from a toolkit; without one, it assumes PTX 4.2.
+    """
+    number = int("".join(filter(str.isdigit, target_id.processor)) or "0")
+    version = next(version for limit, version in _PTX_VERSIONS if number <= limit)
+    return f"--cuda-feature=+ptx{version}"
 
 
 def host_flags(cuid: str) -> list[str]:
     """Give the flags for the host object with the placeholder; see `placeholder_flags`."""
     return ["-x", "cuda", "--offload-host-only", f"-cuid={cuid}", *_SDK]
-
-
-def _ptx_version(target_id: TargetID) -> int:
-    """Give the first PTX version that knows a processor; clang takes it from a toolkit."""
-    number = int("".join(filter(str.isdigit, target_id.processor)) or "0")
-    return next(version for limit, version in _PTX_VERSIONS if number <= limit)
 
 
 def placeholder_flags() -> list[str]:

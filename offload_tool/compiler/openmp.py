@@ -18,6 +18,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from offload_tool.compiler.cuda import ptx_flag
 from offload_tool.errors import CompilerError
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ def device_flags(device: Device, host_ir: str, host_triple: str) -> list[str]:
     if device.target_id is not None:
         option = "-mcpu" if device.arch == "amdgcn" else "-march"
         flags += [f"{option}={device.target_id}", "-nogpulib", "-emit-llvm"]
+        if device.arch != "amdgcn":
+            flags.append(ptx_flag(device.target_id))
     else:
         flags += ["-fPIC"]
     words = ["-aux-triple", host_triple, "-fopenmp-is-target-device"]
