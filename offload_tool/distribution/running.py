@@ -1,9 +1,10 @@
 """Run one compile; one that failed for the engine's reasons runs again here, once.
 
 A launcher's own failures look like the compiler's: sccache-dist turns every failure of a
-compiler on a server, an error in the source among them, into status 254; srun gives 233
-where a node died. So what a distributed compile says when it fails is put aside, and the
-compile runs again on this machine, whose compiler has the last word.
+compiler on a server, an error in the source among them, into status 254; srun gives 233 or
+245 where a node died, and 1 where the allocation is gone. Clang, where it fails, gives 1 and
+says "error:". So what fails in another way is put aside, and the compile runs again on this
+machine, whose compiler has the last word.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import CompilerError
@@ -31,11 +33,9 @@ __all__ = [
     "was_stopped",
 ]
 
-# 254: sccache's and clang's own for a compiler that was killed; 233: srun's for a dead node.
-_ENGINE_STATUSES = frozenset({254, 233})
+_FAILED = 1  # clang's status for an error in what it was given
 _SHELL_SIGNAL = 128  # a shell and srun add a signal's number to this
 _STOPPED_BY_USER = frozenset({signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
-_MOST_SIGNAL = 64
 _REASON_CHARACTERS = 300
 
 # What runs again must not crowd this machine: with -j64, 64 compiles may fail at once.
@@ -61,15 +61,18 @@ class Finished:
         return f"status {self.status}{said}"
 
 
-def is_engine_failure(status: int) -> bool:
-    """Tell whether a status says that the launcher, not the compiler, failed.
+def is_engine_failure(finished: Finished, launcher: str) -> bool:
+    """Tell whether the launcher, not the compiler behind it, failed.
 
-    Killed counts: on another machine, what killed it (its memory) need not be here. What
-    the user stops (Ctrl-C) does not.
+    `launcher` is the name with which its own messages begin. Killed counts: on another
+    machine, what killed it (its memory) need not be here. What the user stops (Ctrl-C) does
+    not.
     """
-    number = status - _SHELL_SIGNAL
-    killed = 0 < number <= _MOST_SIGNAL and not was_stopped(status)
-    return killed or status in _ENGINE_STATUSES
+    if finished.status == _FAILED:
+        own = f"{Path(launcher).name}: ".encode()
+        lines = finished.output.splitlines()
+        return not any(b"error" in line and not line.startswith(own) for line in lines)
+    return finished.status != 0 and not was_stopped(finished.status)
 
 
 def was_stopped(status: int) -> bool:
@@ -129,6 +132,6 @@ def run_with_launcher(
     :returns: how the compile ended, and why it ran again (empty where it did not).
     """
     finished = run_once([*launcher, *command], environment, folder)
-    if not launcher or not is_engine_failure(finished.status):
+    if not launcher or not is_engine_failure(finished, launcher[0]):
         return finished, ""
     return run_here(command, environment, folder), finished.reason

@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 from offload_tool.distribution.engine import Counters
-from offload_tool.distribution.running import is_engine_failure, run_once, run_with_launcher
+from offload_tool.distribution.running import (
+    Finished,
+    is_engine_failure,
+    run_once,
+    run_with_launcher,
+)
 from offload_tool.distribution.session import Report, Session
 from offload_tool.distribution.settings import Distribution
 from offload_tool.errors import CompilerError
@@ -27,7 +32,14 @@ def script(path: Path, text: str) -> str:
 
 @pytest.mark.parametrize(
     ("ending", "status"),
-    [("exit 254", 254), ("exit 233", 233), ("kill -9 $$", 137), ("kill $$", 143)],
+    [
+        ("exit 254", 254),
+        ("exit 233", 233),
+        ("exit 245", 245),
+        ("exit 1", 1),
+        ("kill -9 $$", 137),
+        ("kill $$", 143),
+    ],
 )
 def test_engine_failures_run_again(tmp_path: Path, ending: str, status: int) -> None:
     """A lost node or a killed compile runs again here, once, and its messages are put aside."""
@@ -39,9 +51,10 @@ def test_engine_failures_run_again(tmp_path: Path, ending: str, status: int) -> 
     assert (tmp_path / "runs").read_text() == "ran\n"
 
 
-@pytest.mark.parametrize(("ending", "status"), [("exit 0", 0), ("exit 1", 1), ("exit 2", 2)])
-def test_everything_else_is_the_compilers(tmp_path: Path, ending: str, status: int) -> None:
-    """Other statuses, and what the user stops, are passed on as they are."""
+@pytest.mark.parametrize("status", [0, 1])
+def test_everything_else_is_the_compilers(tmp_path: Path, status: int) -> None:
+    """Success, and status 1 with a compiler's error, are passed on as they are."""
+    ending = f"exit {status}"
     launcher = script(tmp_path / "launcher", f"echo error: wrong >&2; {ending}")
     compiler = script(tmp_path / "compiler", "echo ran >runs")
     finished, reason = run_with_launcher([launcher], [compiler], HERE, tmp_path)
@@ -58,11 +71,29 @@ def test_without_a_launcher(tmp_path: Path) -> None:
     assert (tmp_path / "runs").read_text() == "ran\n"
 
 
+SOURCE_ERROR = b"k.hip:1:1: error: unknown type\n1 error generated.\n"
+
+
+@pytest.mark.parametrize(
+    ("output", "failed"),
+    [
+        (SOURCE_ERROR, False),
+        (SOURCE_ERROR + b"srun: error: n1: task 0: Exited with exit code 1\n", False),
+        (b"clang: error: no such file or directory: 'k.hip'\n", False),
+        (b"srun: error: Unable to confirm allocation for job 6: Invalid job id\n", True),
+        (b"srun: Job step aborted\n", True),
+        (b"", True),
+    ],
+)
+def test_who_failed(output: bytes, failed: bool) -> None:
+    """With status 1, an error that is not the launcher's own is the compiler's."""
+    assert is_engine_failure(Finished(1, output), "/usr/bin/srun") is failed
+
+
 def test_statuses() -> None:
-    """Killed, 233 and 254 are the engine's failures; Ctrl-C and ordinary errors are not."""
-    failures = {status for status in range(256) if is_engine_failure(status)}
-    stopped = {128 + s for s in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)}
-    assert failures == {233, 254} | set(range(129, 193)) - stopped
+    """Success and what the user stops (Ctrl-C) are no failure of the engine; the rest is."""
+    others = {s for s in range(256) if not is_engine_failure(Finished(s, b"error:"), "srun")}
+    assert others == {0, 1} | {128 + s for s in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)}
 
 
 def test_missing_program() -> None:
