@@ -48,6 +48,7 @@ _GATHERED = 1 << 18  # bytes; stays in the processor's cache
 _SMALL = 1 << 16  # bytes; larger ranges are faster copied inside the kernel
 _RESERVED = 1 << 16  # bytes; nothing is gained for smaller files
 _DESCRIPTORS = "/proc/self/fd"
+_SHORTER = "became shorter while it was read; try again"
 _keeps_equal = ContextVar("keeps_equal", default=False)
 
 
@@ -125,8 +126,23 @@ class InputFile:
             except OSError as error:
                 raise FileError(self.path, error) from error
         if len(found) < size:
-            raise FileError(self.path, "became shorter while it was read; try again")
+            raise FileError(self.path, _SHORTER)
         return found
+
+    def read_into(self, room: memoryview, offset: int) -> None:
+        """Fill `room` with the bytes from `offset` on, as `read` reads them.
+
+        :raises FileError: the file became shorter since it was opened.
+        """
+        if self._descriptor is None:
+            room[:] = self.read(offset, len(room))
+            return
+        try:
+            count = os.preadv(self._descriptor, [room], offset)
+        except OSError as error:
+            raise FileError(self.path, error) from error
+        if count < len(room):
+            raise FileError(self.path, _SHORTER)
 
     def forget(self) -> None:
         """Give the memory of mapped pages back; they are read again when they are needed."""
@@ -202,8 +218,11 @@ class OutputFile:
                 else:
                     self.copy(*piece)
             else:
-                data = piece if isinstance(piece, bytes) else piece.source.read(*piece[1:])
-                room[used : used + size] = data
+                part = room[used : used + size]
+                if isinstance(piece, bytes):
+                    part[:] = piece
+                else:
+                    piece.source.read_into(part, piece.offset)
                 used += size
         self.write(room[:used])
 

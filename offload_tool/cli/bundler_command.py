@@ -211,7 +211,11 @@ class _Bundler:
             raise OffloadError(f"Can't find bundles for {_listed(error.missing)}") from error
 
     def _unbundle_archive(self, targets: list[BundleEntryID]) -> None:
-        from offload_tool.operations.unarchiving import MissingCodeObjectError, unbundle_archive
+        from offload_tool.operations.unarchiving import (
+            MissingCodeObjectError,
+            NotAnArchiveError,
+            unbundle_archive,
+        )
 
         file = _readable(self.inputs[0])
         files = [_writable(output) for output in self.outputs]
@@ -222,14 +226,21 @@ class _Bundler:
                 allow_missing=self.given.allow_missing_bundles,
                 hip_openmp=self.given.hip_openmp_compatible,
                 check=self.given.check_input_archive,
-                opened=self._report_opened,
+                opened=self._report_member,
                 warn=self.warn,
             )
+        except NotAnArchiveError as error:
+            raise OffloadError("file too small to be an archive") from error
         except MissingCodeObjectError as error:
             raise OffloadError(
                 f"no compatible code object found for the target '{error.target}' in "
                 f"heterogeneous archive library: {self.inputs[0]}"
             ) from error
+
+    def _report_member(self, opened: OpenedBundle) -> None:
+        if not opened.entries:
+            self.report([f"'{opened.content.path}': no bundle, skipped"])
+        self._report_opened(opened)
 
     def _report_opened(self, opened: OpenedBundle) -> None:
         reports: list[CompressionReport] = [c.report for c in opened.containers if c.report]

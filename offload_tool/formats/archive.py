@@ -312,10 +312,16 @@ class _Reader:
         self, offset: int, field: str | None, message: str, raw: bytes | None = None
     ) -> FormatError:
         if field is not None:
-            name = "" if raw is None else raw.strip(b" ").decode("utf-8", "backslashreplace")
-            label = f" ({name.removesuffix('/')!r})" if name else ""
-            field = f"{field} of member {self.count + 1}{label}"
+            name = b"" if raw is None else raw.strip(b" ")
+            field = f"{field} of {self._describe(name)}"
         return FormatError(message, path=self.path, offset=offset, field=field)
+
+    def _describe(self, name: bytes) -> str:
+        """Say what it is whose header has this name; empty, if it is not known."""
+        if self._is_special(name):
+            return "the long-name table" if name == _LONG_NAMES else "the symbol index"
+        text = name.decode("utf-8", "backslashreplace").removesuffix("/")
+        return f"member {self.count + 1}" + (f" ({text!r})" if text else "")
 
 
 def _behind(position: int, size: int) -> int:

@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from offload_tool.formats.archive import ArchiveMember
     from offload_tool.operations.opening import OpenedBundle, StoredEntry
 
-__all__ = ["MissingCodeObjectError", "unbundle_archive"]
+__all__ = ["MissingCodeObjectError", "NotAnArchiveError", "unbundle_archive"]
 
-_FORGET_AFTER = 32 << 20
+_FORGET_AFTER = 8 << 20
 """Bytes of the archive after which what was mapped of it is given back."""
 _COMPRESSED = b"CCOB"  # the magic of `compressed_bundle`, which is imported only for those
 _PADDING, _DARWIN_ALIGNMENT = b"\n", 8
@@ -57,6 +57,13 @@ _PARALLEL = 8 << 20
 """Bytes of all outputs from which on threads are worth their start."""
 _THREADS = 4
 """At most; copying is soon bounded by the memory, not by the processors."""
+
+
+class NotAnArchiveError(FormatError):
+    """The file at `path` does not begin as archives do."""
+
+    def __init__(self, path: StrPath, found: bytes) -> None:
+        super().__init__(f"expected an archive, found {found!r}", path=path, offset=0)
 
 
 class MissingCodeObjectError(OffloadError):
@@ -86,7 +93,8 @@ def unbundle_archive(
     is left untouched. `opened` is called with each bundle, `warn` with what could not be
     read of a code object's symbols.
 
-    :raises FormatError: not an archive, or it or one of its members is broken.
+    :raises NotAnArchiveError: the file has not the magic of an archive.
+    :raises FormatError: the archive or one of its members is broken, or is not there (thin).
     :raises MissingCodeObjectError: a target without code objects.
     :raises UsageError: no targets.
     :raises FileError: a file cannot be read or written.
@@ -95,7 +103,7 @@ def unbundle_archive(
         raise UsageError("no targets to unbundle: give at least one bundle entry ID")
     with InputFile(path) as source, ExitStack() as stack:
         if not is_archive(source.data):
-            raise OffloadError("file too small to be an archive")
+            raise NotAnArchiveError(path, bytes(source.data[:8]))
         walk = _Walk(source, stack, list(outputs), hip_openmp=hip_openmp, warn=warn)
         if check:
             walk.check_composition()
@@ -276,12 +284,18 @@ class _Walk:
             status = member.path.stat()
             own = Path(self.source.path).stat()
         except OSError as error:
-            raise FileError(member.path, error) from error
+            raise self._unreadable(member, FileError(member.path, error)) from error
         if os.path.samestat(status, own):
             raise self._error(member, "this thin archive has itself as a member; take it out")
         if not stat.S_ISREG(status.st_mode):
             raise self._error(member, f"'{member.path}' is no regular file, as members must be")
-        return InputFile(member.path)
+        try:
+            return InputFile(member.path)
+        except FileError as error:
+            raise self._unreadable(member, error) from error
+
+    def _unreadable(self, member: ArchiveMember, error: FileError) -> FormatError:
+        return self._error(member, f"{error}; a thin archive needs the files of its members")
 
     def _error(self, member: ArchiveMember, message: str) -> FormatError:
         return FormatError(

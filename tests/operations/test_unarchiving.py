@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import re
@@ -18,11 +19,16 @@ from hypothesis import strategies as st
 
 from offload_tool import BundleEntryID, bundle_files
 from offload_tool.cli.bundler_command import run_bundler
-from offload_tool.errors import FormatError, OffloadError
+from offload_tool.errors import FileError, FormatError, OffloadError
+from offload_tool.files import InputFile
 from offload_tool.formats.archive import NewMember, iter_members, plan_archive
 from offload_tool.formats.bundle import plan_bundle
 from offload_tool.operations import unarchiving
-from offload_tool.operations.unarchiving import MissingCodeObjectError, unbundle_archive
+from offload_tool.operations.unarchiving import (
+    MissingCodeObjectError,
+    NotAnArchiveError,
+    unbundle_archive,
+)
 from tests.conftest import missing
 from tests.formats.compressed import ZLIB, ZSTD, compressed
 from tests.formats.object_files import make_elf
@@ -453,6 +459,54 @@ CORRUPT = {
         r"offset 0x.*, member 'a/../../../evil.o': expected",
     ),
     "long-name-missing": (archive((b"/99", GOOD)), r"offset 0x8, name of member 1.*there is none"),
+    "long-name-behind-end": (
+        archive((b"//", b"a_long_member_name.o/\n"), (b"/99", GOOD)),
+        r"offset 0x5a, name of member 1 \('/99'\): expected an ended name at offset 99",
+    ),
+    "long-name-table-size": (
+        archive((b"//", b"a_long_member_name.o/\n"))[:-6],
+        r"offset 0x38, size of the long-name table: expected at most 16",
+    ),
+    "bsd-name-leads-out": (
+        archive((b"#1/12", b"../evil.o\0\0\0" + GOOD)),
+        r"offset 0x8, member '../evil.o': expected a name without '..'",
+    ),
+    "bsd-name-nul": (
+        archive((b"#1/8", b"a\0b.o\0\0\0" + GOOD)),
+        r"offset 0x8, member 'a\\x00b.o': expected a name without",
+    ),
+    "bsd-name-size": (
+        archive((b"#1/9999", GOOD)),
+        r"offset 0x8, name of member 1 \('#1/9999'\): expected a name of at most 899 bytes",
+    ),
+    "name-of-two-lines": (
+        archive((b"#1/8", b"a\nb.o\0\0\0" + GOOD)),
+        r"offset 0x8, member 'a\\nb.o': has an entry for which a member with the name 'a\\nb-",
+    ),
+    "index-size": (
+        archive() + header(b"/", 1 << 31) + bytes(4),
+        r"offset 0x38, size of the symbol index: expected at most 4.*, found 2147483648",
+    ),
+    "index-behind-members": (
+        archive(GOOD_MEMBER, (b"/", bytes(4))),
+        r"offset 0x{FIRST:x}, name of the symbol index: expected b'/' before the members",
+    ),
+    "compressed-bomb": (
+        archive((b"b.o/", compressed(GOOD, size=1 << 62))),
+        r"\(b.o\)', offset 0x10, uncompressed size: .*found 4611686018427387904",
+    ),
+    "compressed-bomb-zlib": (
+        archive((b"b.o/", compressed(GOOD, 3, ZLIB, size=1 << 62))),
+        r"\(b.o\)', offset 0x10, uncompressed size: .*found 4611686018427387904",
+    ),
+    "compressed-image-elf": (
+        archive((b"b.o/", compressed(binary((GPU + "gfx906", BAD_ELF))))),
+        r"\(b.o\)', offset 0x.*section header table: claims",
+    ),
+    "thin-missing": (
+        thin(b"gone.o"),
+        r"offset 0x4c, member 'gone.o': '.*gone.o': No such file.*needs the files",
+    ),
     "thin-itself": (thin(b"hda.a"), r"offset 0x.*, member 'hda.a': .*has itself as a member"),
     "thin-itself-by-a-link": (thin(b"link.a"), r"offset 0x.*member 'link.a': .*has itself"),
     "thin-device": (thin(b"/dev/zero"), r"member '/dev/zero': .*is no regular file"),
@@ -518,11 +572,43 @@ def test_thin_archives_in_a_circle(tmp_path: Path) -> None:
         unbundle_archive(tmp_path / "one.a", {ONE: tmp_path / "out.a"})
 
 
-def test_missing_thin_member(tmp_path: Path) -> None:
-    """A thin archive's member that is not there is named."""
-    (tmp_path / "hda.a").write_bytes(thin(b"gone.o"))
-    with pytest.raises(OffloadError, match=r"'.*/gone\.o': No such file"):
+@pytest.mark.parametrize("data", [b"", b"!<ar", b"text that is no archive"])
+def test_no_archive(tmp_path: Path, capfd, data: bytes) -> None:
+    """A file without an archive's magic is named; the drop-in says what LLVM says, and no more."""
+    hda, out = tmp_path / "hda.a", tmp_path / "out.a"
+    hda.write_bytes(data)
+    with pytest.raises(NotAnArchiveError, match=r"hda\.a', offset 0x0: expected an archive, found"):
+        unbundle_archive(hda, {ONE: out})
+    words = ["-type=a", "-unbundle", f"-targets={GPU}gfx906", f"-input={hda}", f"-output={out}"]
+    assert run_bundler("tool", words, {}) == 1
+    assert capfd.readouterr().err == "tool: error: file too small to be an archive\n"
+    assert not out.exists()
+
+
+def test_forbidden_thin_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thin archive's member that may not be read is refused with archive, member and offset."""
+    (tmp_path / "hda.a").write_bytes(thin(b"m.o"))
+    (tmp_path / "m.o").touch()
+
+    def open_file(path: Path) -> InputFile:  # root, for one, may read everything
+        if Path(path).name == "m.o":
+            raise FileError(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
+        return InputFile(path)
+
+    monkeypatch.setattr(unarchiving, "InputFile", open_file)
+    with pytest.raises(FormatError, match=r"hda\.a', offset 0x.*'m\.o'.*Permission denied"):
         unbundle_archive(tmp_path / "hda.a", {ONE: tmp_path / "out.a"})
+
+
+def test_members_without_entries_are_named(tmp_path: Path, capfd) -> None:
+    """With -verbose, members that are passed over are named; without it, nothing is printed."""
+    hda = archive_of(tmp_path / "hda.a", {"t.txt": b"text that is no bundle", "good.o": GOOD})
+    words = ["-type=a", "-unbundle", f"-targets={GPU}gfx906", f"-input={hda}"]
+    words.append(f"-output={tmp_path / 'out.a'}")
+    assert run_bundler("tool", words, {}) == 0
+    assert capfd.readouterr().err == ""
+    assert run_bundler("tool", [*words, "-verbose"], {}) == 0
+    assert capfd.readouterr().err.splitlines()[0] == f"'{hda}(t.txt)': no bundle, skipped"
 
 
 def test_corrupt_member_after_good_ones(tmp_path: Path) -> None:

@@ -98,6 +98,22 @@ def test_static_variable_has_one_name(sources: Project) -> None:
     assert registered[0] in symbols(sources, "prog.gfx90a_xnack+.co")
 
 
+def test_static_variable_that_device_code_uses_first(sources: Project) -> None:
+    """Where the compiler gives such a variable two names, no program comes out of it."""
+    use = "void* address_of_counter() { return &counter; }\n"
+    sources.write("two.hip", TWO.replace(use, "") + use)
+    sources.sconstruct(RELOCATABLE + PROGRAM)
+    run = sources.run("-Q")
+    if run.status:  # clang up to 22: it must know by then that host code asks for the variable
+        assert re.search(r"undefined (hidden )?symbol: (counter|_ZL7counter)", run.errors)
+        assert "[prog.gfx906.co]" in run.errors
+        assert not (sources.folder / "prog").exists()
+    else:
+        registered = [line for line in started(sources) if "counter" in line]
+        assert len(registered) == 1
+        assert registered[0] in symbols(sources, "prog.gfx906.co")
+
+
 def test_flags_of_one_target(sources: Project) -> None:
     """One target's flags of one source reach that target's bitcode and link, and no other."""
     body = "two = env.OffloadObject('two.hip', OFFLOAD_ARCH_FLAGS={'gfx90a': ['-DFACTOR=%d']})\n"
