@@ -26,6 +26,7 @@ _DROP_INS = {
 
 They can also be called by that name, through a link to ``offload-tool``.
 """
+_COMMANDS = ("list", "extract", "match", "thin", "merge", "report", "embed", "archive", "dist")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,7 +69,7 @@ def _drop_in(command: str, tool: str, words: list[str]) -> int:
 
 
 def _run(words: list[str]) -> int:
-    parser = _parser()
+    parser = _parser(words[0] if words else "")
     options = parser.parse_args(words)
     try:
         status: int = options.run(options)
@@ -88,20 +89,8 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _parser() -> argparse.ArgumentParser:
-    # A drop-in starts faster without these.
-    from offload_tool.cli import (
-        archive_command,
-        dist_command,
-        embed_command,
-        extract_command,
-        list_command,
-        match_command,
-        merge_command,
-        report_command,
-        thin_command,
-    )
-
+def _parser(command: str) -> argparse.ArgumentParser:
+    """Give the parser of all commands; of one alone, which starts faster, if `command` is one."""
     parser = argparse.ArgumentParser(
         prog="offload-tool",
         description="GPU offload bundles: make them, take them apart, see what is in a file.",
@@ -109,15 +98,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    list_command.add(commands)
-    extract_command.add(commands)
-    match_command.add(commands)
-    thin_command.add(commands)
-    merge_command.add(commands)
-    report_command.add(commands)
-    embed_command.add(commands)
-    archive_command.add(commands)
-    dist_command.add(commands)
+    for name in (command,) if command in _COMMANDS else _COMMANDS:
+        importlib.import_module(f"offload_tool.cli.{name}_command").add(commands)
+    if command in _COMMANDS:
+        return parser
     commands.add_parser(
         "compile", help="compile a source for one target ID, or for the host", add_help=False
     )

@@ -23,6 +23,15 @@ __all__ = ["run_compile"]
 
 _WRONG_USAGE = 2
 _ENDED_BY_SIGNAL = 128
+_WIDTH = 98
+"""Columns of the help."""
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Knows its width: argparse would load a quarter of the standard library to find it."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_WIDTH)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -69,9 +78,11 @@ def _parser(tool: str) -> argparse.ArgumentParser:
         "left untouched where its bytes are equal; after an error there is none.",
         epilog="Of OpenMP sources, --emit-host-ir comes first; its output is the --host-ir of "
         "all other passes. The compiler is found as in SCons builds (OFFLOAD_CLANG, ROCM_PATH, "
-        "PATH, the ziglang wheel); OFFLOAD_LAUNCHER is put before it. The exit status is the "
+        "PATH, the ziglang wheel); OFFLOAD_LAUNCHER is put before it, or HIP device code is "
+        "compiled on the cluster of the folder OFFLOAD_DIST. The exit status is the "
         "compiler's, 1 for a result that is not what was asked for, 2 for wrong usage.",
         allow_abbrev=False,
+        formatter_class=_Formatter,
     )
     parser.add_argument(
         "sources", nargs="+", metavar="SOURCE", help="the source; with --link, all inputs"
@@ -99,7 +110,9 @@ def _parser(tool: str) -> argparse.ArgumentParser:
         "--depfile", metavar="F", help="write a Makefile rule with the files that OUT depends on"
     )
     parser.add_argument(
-        "--depfile-target", metavar="NAME", help="what that rule is for (default: OUT)"
+        "--stamp",
+        metavar="F",
+        help="an empty file, written anew each time even where OUT stays; the rule is then for F",
     )
     parser.add_argument("--host-ir", metavar="F", help="the host IR of an OpenMP source")
     parser.add_argument(
@@ -115,8 +128,9 @@ def _parser(tool: str) -> argparse.ArgumentParser:
 
 
 def _compile(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[str, str]) -> int:
+    from offload_tool.cli.compile_runner import choose_runner
     from offload_tool.compiler.remembered import WantedPass
-    from offload_tool.compiler.running import run_pass
+    from offload_tool.compiler.running import Outputs, run_pass
 
     if len(options.sources) != 1:
         listed = ", ".join(options.sources)
@@ -124,23 +138,22 @@ def _compile(options: argparse.Namespace, flags: Sequence[str], environ: Mapping
     (source,) = options.sources
     stage: Stage = options.stage
     cuid = derive_cuid(source) if options.cuid is None else options.cuid
+    wanted = WantedPass(_kind(options), stage, cuid, options.target_id, options.rdc)
     return run_pass(
-        WantedPass(_kind(options), stage, cuid, options.target_id, options.rdc),
+        wanted,
         source,
-        options.output,
+        Outputs(options.output, options.depfile, options.stamp),
         environ=environ,
         flags=flags,
         host_ir=options.host_ir,
-        depfile=options.depfile,
-        depfile_target=options.depfile_target,
-        launcher=_launcher(environ),
+        runner=choose_runner(wanted, environ),
     )
 
 
 def _link(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[str, str]) -> int:
     from offload_tool.compiler.device import parse_devices
     from offload_tool.compiler.remembered import remembered_toolchain
-    from offload_tool.compiler.running import run_device_link
+    from offload_tool.compiler.running import Outputs, run_device_link
 
     if options.target_id is None:
         raise UsageError("--link links for one target ID: give --target-id ID")
@@ -156,10 +169,8 @@ def _link(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[st
         kind,
         remembered_toolchain(environ),
         options.sources,
-        options.output,
+        Outputs(options.output, options.depfile, options.stamp),
         flags=flags,
-        depfile=options.depfile,
-        depfile_target=options.depfile_target,
     )
 
 
@@ -173,15 +184,3 @@ def _kind(options: argparse.Namespace) -> str:
     if kind is None:
         raise UsageError(f"'{source}': its suffix tells no offload kind; give --kind")
     return kind
-
-
-def _launcher(environ: Mapping[str, str]) -> list[str]:
-    text = environ.get("OFFLOAD_LAUNCHER", "")
-    if not text:
-        return []
-    import shlex
-
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise UsageError(f"OFFLOAD_LAUNCHER={text!r} is no command: {error}") from error

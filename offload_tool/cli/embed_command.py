@@ -47,38 +47,52 @@ def run(options: argparse.Namespace) -> int:
     :raises UsageError: images of another kind, or too many host objects for them.
     """
     from offload_tool.errors import UsageError
-    from offload_tool.files import InputFile, keeping_equal
-    from offload_tool.formats.bundle import is_bundle
-    from offload_tool.formats.compressed_bundle import is_compressed_bundle
-    from offload_tool.formats.cuda_fatbin import is_cuda_fatbin
-    from offload_tool.formats.offload_binary import is_offload_binary
+    from offload_tool.files import keeping_equal
     from offload_tool.operations import embedding
 
     output, images, hosts = options.output, options.bundle, options.host_object
-    with InputFile(images) as source:
-        data = source.data
-        is_hip = is_bundle(data) or is_compressed_bundle(data)
-        is_cuda, is_package = is_cuda_fatbin(data), is_offload_binary(data)
-        found = bytes(data[:4])
-    if not (is_hip or is_cuda or is_package):
-        raise UsageError(
-            f"'{images}': expected a bundle, a CUDA fat binary or an offload binary, "
-            f"found {found!r}"
-        )
-    if not is_hip and len(hosts) != 1:
-        what = "a CUDA fat binary" if is_cuda else "an offload binary"
+    sort = _sort(images)
+    if sort != "HIP" and len(hosts) != 1:
+        what = "a CUDA fat binary" if sort == "CUDA" else "an offload binary"
         raise UsageError(f"'{images}' is {what}: give the one --host-object that it goes into")
     with keeping_equal():
-        if is_hip:
+        if sort == "HIP":
             triple = options.host_triple or _host_triple()
             embedding.embed_bundle(
                 output, images, host_triple=triple, cuid=options.cuid, host_files=hosts
             )
-        elif is_cuda:
+        elif sort == "CUDA":
             embedding.embed_cuda_fatbin(output, hosts[0], images)
         else:
             embedding.embed_offload_binary(output, hosts[0], images)
     return 0
+
+
+def _sort(images: str) -> str:
+    """Tell what a file is: ``HIP`` for its bundles, ``CUDA`` for a fat binary, ``package``."""
+    from offload_tool.errors import UsageError
+    from offload_tool.files import InputFile
+    from offload_tool.formats.bundle import is_bundle
+
+    with InputFile(images) as source:
+        data = source.data
+        if is_bundle(data):
+            return "HIP"
+        # Not before: this command runs once per source, and these take longer than it does.
+        from offload_tool.formats.compressed_bundle import is_compressed_bundle
+        from offload_tool.formats.cuda_fatbin import is_cuda_fatbin
+        from offload_tool.formats.offload_binary import is_offload_binary
+
+        if is_compressed_bundle(data):
+            return "HIP"
+        if is_cuda_fatbin(data):
+            return "CUDA"
+        if is_offload_binary(data):
+            return "package"
+        found = bytes(data[:4])
+    raise UsageError(
+        f"'{images}': expected a bundle, a CUDA fat binary or an offload binary, found {found!r}"
+    )
 
 
 def _host_triple() -> str:

@@ -9,7 +9,7 @@ output is aside under another name::
 
 so the compiler is told the output's true name, which some outputs contain (``--coverage``,
 ``-gsplit-dwarf``), and a file whose bytes come out equal is the very file that it was. After
-any error there is neither an output nor a depfile.
+any error there is neither an output, nor a depfile, nor a stamp.
 
 The depfile names, beside what the compiler has read, the compiler itself, so that another
 one makes everything anew, as far as a build tool that compares times can tell.
@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.compiler.remembered import pass_command
 from offload_tool.errors import CodeObjectError, CompilerError, FileError, UsageError
@@ -34,31 +34,43 @@ if TYPE_CHECKING:
     from offload_tool.compiler.remembered import WantedPass
     from offload_tool.compiler.toolchain import Toolchain
 
-__all__ = ["run_device_link", "run_pass"]
+    Runner = Callable[[Sequence[str], Mapping[str, str]], int]
+    """Runs a command in an environment; gives its exit status, 128 + N for signal N."""
+
+__all__ = ["Outputs", "run_command", "run_device_link", "run_pass"]
 
 _SIGNAL_BASE = 128
 """Added to a signal's number for the exit status, as shells do."""
 _JOBS = ("-c", "-S", "-emit-llvm")
 
 
+class Outputs(NamedTuple):
+    """The files that a job writes."""
+
+    file: str
+    """What it is for."""
+    depfile: str | None = None
+    """A Makefile rule: which files it depends on, as they are spelled."""
+    stamp: str | None = None
+    """An empty file, written each time, for build tools that compare times. The rule is then
+    for the stamp, whose time is never older than the files it depends on."""
+
+
 def run_pass(
     wanted: WantedPass,
     source: str,
-    output: str,
+    outputs: Outputs,
     *,
     environ: Mapping[str, str],
     flags: Sequence[str] = (),
     host_ir: str | None = None,
-    depfile: str | None = None,
-    depfile_target: str | None = None,
-    launcher: Sequence[str] = (),
+    runner: Runner | None = None,
 ) -> int:
-    """Compile `source` to `output`; give the compiler's exit status, 0 when all is well.
+    """Compile `source` to `outputs`; give the compiler's exit status, 0 when all is well.
 
-    The compiler is the one of the OS environment `environ`. What it says goes to standard
-    error. `flags` come after those of the pass. The host IR of an OpenMP source is an input
-    of all its other passes. The rule in the file `depfile` names `output`, or else
-    `depfile_target`, and the files it depends on as they are spelled.
+    The compiler is the one of the OS environment `environ`, run by `runner`: here, if there
+    is none. What it says goes to standard error. `flags` come after those of the pass. The
+    host IR of an OpenMP source is an input of all its other passes.
 
     :raises TargetIDError, UsageError: no such pass, an input too many or too few, or an
         output that would replace an input.
@@ -67,7 +79,8 @@ def run_pass(
     :raises CodeObjectError: the compiler made something else than it was asked for.
     """
     inputs = [source] if host_ir is None else [source, host_ir]
-    _check_names(inputs, output, depfile)
+    output, depfile = outputs.file, outputs.depfile
+    _check_names(inputs, outputs)
     found = pass_command(wanted, source, environ=environ, host_ir=host_ir, depfile=depfile)
     if found.needs_host_ir and host_ir is None:
         raise UsageError("this pass of an OpenMP source reads its host IR: give --host-ir F")
@@ -76,10 +89,10 @@ def run_pass(
     environment = {**environ, **found.environment}
     read = source if found.dependencies else inputs[-1]
     dependencies = found.dependencies if depfile is not None else []
-    command = [*launcher, *found.words, *flags, *dependencies, "-o", output, read]
+    command = [*found.words, *flags, *dependencies, "-o", output, read]
 
     def finish() -> None:
-        wanted.read().check(output, host_ir)
+        wanted.check(output, host_ir)
         if depfile is None:
             return
         names = [read]
@@ -90,12 +103,11 @@ def run_pass(
                 # A compiler cache that knew the output may have written that alone.
                 words = [word for word in [*found.words, *flags] if word not in _JOBS]
                 words += ["-E", "-Qunused-arguments", *dependencies, "-o", os.devnull, read]
-                _run(words, environment)
+                run_command(words, environment)
             names = read_depfile(Path(depfile))
-        names += inputs[1:]
-        _write_depfile(depfile, depfile_target or output, names, found.compiler)
+        _write_depfile(outputs, [*names, read, *inputs[1:]], found.compiler)
 
-    return _produce(command, environment, output, depfile, finish)
+    return _produce(command, environment, outputs, finish, runner)
 
 
 def run_device_link(
@@ -103,11 +115,9 @@ def run_device_link(
     kind: str,
     toolchain: Toolchain,
     inputs: Sequence[str],
-    output: str,
+    outputs: Outputs,
     *,
     flags: Sequence[str] = (),
-    depfile: str | None = None,
-    depfile_target: str | None = None,
 ) -> int:
     """Link relocatable device code and archives of it; give the linker's exit status.
 
@@ -115,9 +125,9 @@ def run_device_link(
     """
     from offload_tool.compiler.device_link import link_arguments, linker
 
-    _check_names(inputs, output, depfile)
+    _check_names(inputs, outputs)
     tool = linker(device, toolchain)
-    command = [*tool, *link_arguments(device, kind), *flags, "-o", output]
+    command = [*tool, *link_arguments(device, kind), *flags, "-o", outputs.file]
     command += _link_inputs(device, kind, toolchain, inputs)
     environment = {**os.environ, **dict(toolchain.environment)}
 
@@ -125,11 +135,10 @@ def run_device_link(
         if device.target_id is not None:
             from offload_tool.compiler.check import check_code_object
 
-            check_code_object(output, device.target_id, None)
-        if depfile is not None:
-            _write_depfile(depfile, depfile_target or output, inputs, tool)
+            check_code_object(outputs.file, device.target_id, None)
+        _write_depfile(outputs, inputs, tool)
 
-    return _produce(command, environment, output, depfile, finish)
+    return _produce(command, environment, outputs, finish)
 
 
 def _link_inputs(
@@ -144,7 +153,7 @@ def _link_inputs(
     return ["--whole-archive", *inputs, "--no-whole-archive", *runtimes]
 
 
-def _check_names(inputs: Sequence[str], output: str, depfile: str | None) -> None:
+def _check_names(inputs: Sequence[str], outputs: Outputs) -> None:
     """Find out before anything is run what could not be read or written."""
     for name in inputs:
         try:
@@ -154,7 +163,7 @@ def _check_names(inputs: Sequence[str], output: str, depfile: str | None) -> Non
         if Path(name).is_dir():
             raise FileError(name, "Is a directory, expected a file")
     taken = {os.path.realpath(name): name for name in inputs}
-    for name in (output,) if depfile is None else (output, depfile):
+    for name in filter(None, outputs):
         path = Path(name)
         if path.exists() and not path.is_file():
             raise UsageError(f"'{name}': expected the name of a regular file to write")
@@ -171,24 +180,28 @@ def _check_names(inputs: Sequence[str], output: str, depfile: str | None) -> Non
 def _produce(
     command: Sequence[str],
     environment: Mapping[str, str],
-    output: str,
-    depfile: str | None,
+    outputs: Outputs,
     finish: Callable[[], None],
+    runner: Runner | None = None,
 ) -> int:
-    """Run the command that writes `output`, then `finish`; undo all of it where one fails."""
-    new, done = Path(output), False
+    """Run the command that writes the output, then `finish`; undo all where one fails."""
+    new, done = Path(outputs.file), False
     old = new.with_name(f".{new.name[:200]}.{os.urandom(6).hex()}.old")
     try:
         _put_aside(new, old)
-        if depfile is not None:
-            Path(depfile).unlink(missing_ok=True)
-        status = _run(command, environment, meanwhile=_import_check)
+        _remove(*outputs[1:])
+        if runner is None:
+            status = run_command(command, environment, meanwhile=_import_check)
+        else:
+            status = runner(command, environment)
         if status == 0:
             if not new.is_file():
                 raise CodeObjectError(
-                    f"'{output}': '{command[0]}' reported success but wrote no such file"
+                    f"'{outputs.file}': '{command[0]}' reported success but wrote no such file"
                 )
             finish()
+            if outputs.stamp is not None:
+                _write_stamp(outputs.stamp)
             if _are_equal(old, new):
                 old.replace(new)
             done = True
@@ -196,9 +209,22 @@ def _produce(
     finally:
         old.unlink(missing_ok=True)
         if not done:
-            new.unlink(missing_ok=True)
-            if depfile is not None:
-                Path(depfile).unlink(missing_ok=True)
+            _remove(*outputs)
+
+
+def _remove(*names: str | None) -> None:
+    for name in filter(None, names):
+        try:
+            Path(name).unlink(missing_ok=True)
+        except OSError as error:  # of another user, say, in a folder like /tmp
+            raise FileError(name, error) from error
+
+
+def _write_stamp(name: str) -> None:
+    from offload_tool.files import replace_file
+
+    with replace_file(name):
+        pass
 
 
 def _put_aside(new: Path, old: Path) -> None:
@@ -211,15 +237,19 @@ def _put_aside(new: Path, old: Path) -> None:
 
 
 def _import_check() -> None:
-    from offload_tool.compiler import check, depfile, passes  # noqa: F401 - for `finish`
+    from offload_tool.compiler import check, depfile  # noqa: F401 - for `finish`
+    from offload_tool.formats import target_id  # noqa: F401
 
 
-def _run(
+def run_command(
     command: Sequence[str],
     environment: Mapping[str, str],
     meanwhile: Callable[[], None] = lambda: None,
 ) -> int:
-    """Run a command without input; its messages go where ours go. Give its exit status."""
+    """Run a command without input; its messages go where ours go. Give its exit status.
+
+    :raises CompilerError: it cannot be run.
+    """
     # Not by subprocess, which takes longer to load than a small file to compile.
     no_input = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
     sys.stdout.flush()
@@ -254,14 +284,15 @@ def _are_equal(old: Path, new: Path) -> bool:
     return filecmp.cmp(old, new, shallow=False)
 
 
-def _write_depfile(
-    depfile: str, target: str, names: Sequence[str], compiler: Sequence[str]
-) -> None:
+def _write_depfile(outputs: Outputs, names: Sequence[str], compiler: Sequence[str]) -> None:
+    if outputs.depfile is None:
+        return
     from offload_tool.compiler.depfile import depfile_text
     from offload_tool.files import replace_file
 
+    target = outputs.stamp or outputs.file
     text = depfile_text(target, dict.fromkeys([*names, *_programs(compiler)]))
-    with replace_file(depfile) as out:
+    with replace_file(outputs.depfile) as out:
         out.write(os.fsencode(text))
 
 

@@ -1,0 +1,194 @@
+"""``offload-tool compile``: what a call costs beside clang, and a first build beside SCons.
+
+Pairs of commands are run in turn; reported is the best run of each, wall time and processor
+time, since whatever else a machine does only makes a run slower.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.measure import Figures, run_process
+from offload_tool.compiler.remembered import WantedPass, pass_command
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["main"]
+
+TARGETS = ("gfx906", "gfx90a:xnack+", "gfx942", "gfx1100")
+SOURCES = 50
+CALLS = 40
+BUILDS = 3
+FLAGS = ["-O3", "-nogpuinc", "-nogpulib"]
+
+KERNEL = """\
+struct dim3 {{ unsigned x, y, z; }};
+extern "C" int hipLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
+__attribute__((global)) void k{number}(int* p, int n) {{
+    for (int i = 0; i < n; ++i) p[i] = p[i] * {number} + i;
+}}
+"""
+
+RUNTIME = """\
+void **__hipRegisterFatBinary(const void *data) { return 0; }
+void __hipRegisterFunction() {}
+void __hipUnregisterFatBinary(void **handle) {}
+int __hipPushCallConfiguration() { return 0; }
+int __hipPopCallConfiguration() { return 0; }
+int hipLaunchKernel() { return 100; }
+int main(void) { return 0; }
+"""
+
+MESON = """\
+project('many', 'c')
+offload = find_program('offload-tool')
+objects = []
+foreach number : range({sources})
+  name = 'k' + number.to_string()
+  compile = [offload, 'compile', '@INPUT@', '-o', '@OUTPUT@', '--cuid', name,
+    '--depfile', '@DEPFILE@']
+  images = []
+  entries = ['-targets=host-x86_64-unknown-linux-gnu-', '-input=/dev/null']
+  foreach target : {targets}
+    stem = name + '.' + target.replace(':', '_')
+    image = custom_target(input: name + '.hip', output: stem + '.co', depfile: stem + '.d',
+      command: compile + ['--target-id', target, '--', {flags}])
+    entries += ['-targets=hipv4-amdgcn-amd-amdhsa--' + target, '-input=' + image.full_path()]
+    images += image
+  endforeach
+  host = custom_target(input: name + '.hip', output: name + '.host.o', depfile: name + '.host.d',
+    command: compile + ['--host', '--', {flags}])
+  bundle = custom_target(output: name + '.hipfb', depends: images,
+    command: [offload, 'bundler', '--restat', '-type=o', '-bundle-align=4096', entries,
+      '-output=@OUTPUT@'])
+  embedded = custom_target(input: bundle, output: name + '.fatbin.o',
+    command: [offload, 'embed', '@INPUT@', '-o', '@OUTPUT@', '--cuid', name])
+  objects += [host, embedded]
+endforeach
+executable('many', 'runtime.c', objects)
+"""
+
+SCONSTRUCT = """\
+env = Environment(
+    tools=["default", "offload"],
+    toolpath=[PyPackageDir("offload_tool.scons")],
+    OFFLOAD_ARCH={targets},
+    OFFLOAD_FLAGS={flags},
+    OFFLOAD_HOST_FLAGS={flags},
+)
+env.OffloadProgram("many", ["runtime.c"] + [f"k{{number}}.hip" for number in range({sources})])
+"""
+
+
+def _best(runs: Sequence[Figures]) -> Figures:
+    walls, cpus = (min(getattr(run, name) for run in runs) for name in ("wall", "cpu"))
+    return Figures(walls, cpus, max(run.memory for run in runs))
+
+
+def _call(folder: Path) -> None:
+    (folder / "k.hip").write_text(KERNEL.format(number=1))
+    wanted = WantedPass("hip", "device", "13", "gfx906")
+    direct = pass_command(wanted, "k.hip", environ=os.environ, depfile="direct.d")
+    options = [*direct.words, *FLAGS, *direct.dependencies]
+    own = [*_tool(), "compile", "k.hip", "-o", "own.co", "--target-id", "gfx906"]
+    commands = {
+        "clang": [*options, "-o", "direct.co", "k.hip"],
+        "offload-tool compile": [*own, "--cuid", "13", "--depfile", "own.d", "--", *FLAGS],
+        "python -c pass": [sys.executable, "-c", "pass"],
+    }
+    for command in commands.values():
+        run_process(command, folder)
+    assert (folder / "direct.co").read_bytes() == (folder / "own.co").read_bytes()
+    runs: dict[str, list[Figures]] = {name: [] for name in commands}
+    for _ in range(CALLS):
+        for name, command in commands.items():
+            runs[name].append(run_process(command, folder))
+    print(f"\none device compile of a small source, with depfile and check; best of {CALLS}")
+    for name in commands:
+        print(f"  {name:22} {_best(runs[name])}")
+    clang, ours = _best(runs["clang"]), _best(runs["offload-tool compile"])
+    print(
+        f"  overhead a call        {(ours.wall - clang.wall) * 1000:8.1f} ms wall "
+        f"{(ours.cpu - clang.cpu) * 1000:8.1f} ms cpu   (aim: at most 60 ms wall)"
+    )
+
+
+def _tool() -> list[str]:
+    script = Path(sys.executable).parent / "offload-tool"
+    return [str(script)] if script.exists() else [sys.executable, "-m", "offload_tool"]
+
+
+def _builds(folder: Path, sources: int) -> None:
+    bin_folder = str(Path(sys.executable).parent)
+    environment = os.environ | {
+        "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.getcwd(),  # noqa: PTH109
+    }
+    meson, ninja = (shutil.which(name, path=environment["PATH"]) for name in ("meson", "ninja"))
+    if meson is None or ninja is None:
+        print("\nMeson beside SCons: not measured, meson or ninja is not installed")
+        return
+    _write_sources(folder, sources)
+    jobs = f"-j{os.cpu_count() or 1}"
+    commands = {
+        "Meson and Ninja": [ninja, "-C", "build", jobs],
+        "SCons": [sys.executable, "-m", "SCons", "-Q", jobs],
+    }
+    first: dict[str, list[Figures]] = {name: [] for name in [*commands, "meson setup"]}
+    null: dict[str, list[Figures]] = {name: [] for name in commands}
+    for _ in range(BUILDS):
+        _remove_outputs(folder)
+        first["meson setup"].append(_timed([meson, "setup", "build"], folder, environment))
+        for name, command in commands.items():
+            first[name].append(_timed(command, folder, environment))
+        for name, command in commands.items():
+            null[name].append(_timed(command, folder, environment))
+    print(f"\nfirst build of {sources} sources x {len(TARGETS)} targets, {jobs}; best of {BUILDS}")
+    for name, runs in first.items():
+        print(f"  {name:16} {_best(runs)}")
+    print("a build with nothing to do")
+    for name, runs in null.items():
+        print(f"  {name:16} {_best(runs)}")
+
+
+def _write_sources(folder: Path, sources: int) -> None:
+    text = {"targets": list(TARGETS), "sources": sources}
+    (folder / "meson.build").write_text(MESON.format(flags=str(FLAGS)[1:-1], **text))
+    (folder / "SConstruct").write_text(SCONSTRUCT.format(flags=FLAGS, **text))
+    (folder / "runtime.c").write_text(RUNTIME)
+    for number in range(sources):
+        (folder / f"k{number}.hip").write_text(KERNEL.format(number=number))
+
+
+def _remove_outputs(folder: Path) -> None:
+    shutil.rmtree(folder / "build", ignore_errors=True)
+    for pattern in ("*.co", "*.o", "*.hipfb", "many", ".sconsign.dblite"):
+        for file in folder.glob(pattern):
+            file.unlink()
+
+
+def _timed(command: Sequence[str], folder: Path, environment: dict[str, str]) -> Figures:
+    """Run a command; the processor time is that of all processes under it."""
+    start = time.perf_counter()
+    process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    assert status == 0, command
+    wall = time.perf_counter() - start
+    return Figures(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+
+
+def main(folder: Path, _llvm: str, sources: int = SOURCES) -> None:
+    """Measure and print."""
+    folder = folder / "compile_overhead"
+    folder.mkdir()
+    # An installed package has its modules compiled; without this, each call might compile them.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    _call(folder)
+    _builds(folder, sources)

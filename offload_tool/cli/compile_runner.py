@@ -1,0 +1,94 @@
+"""Where ``offload-tool compile`` runs the compiler: as OFFLOAD_LAUNCHER and OFFLOAD_DIST say.
+
+As in SCons builds, what fails for the engine's reasons is compiled again on this machine,
+once, and said; passes that must stay on this machine stay.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from offload_tool.compiler.remembered import WantedPass
+    from offload_tool.compiler.running import Runner
+    from offload_tool.distribution.running import Finished
+
+__all__ = ["choose_runner"]
+
+
+def choose_runner(wanted: WantedPass, environ: Mapping[str, str]) -> Runner | None:
+    """Give what runs the compiler of a pass in the OS environment `environ`.
+
+    :returns: None where the compiler is run as it is.
+    :raises UsageError: OFFLOAD_DIST names no usable folder, or stands beside a launcher.
+    :raises CompilerError: the folder is of another compiler, or its engine cannot be started.
+    """
+    folder, launcher = environ.get("OFFLOAD_DIST", ""), _launcher(environ)
+    if folder and launcher:
+        raise UsageError("OFFLOAD_DIST brings its own launcher; unset OFFLOAD_LAUNCHER")
+    if launcher:
+        return _with_launcher(launcher, is_device=wanted.stage == "device")
+    if folder and wanted.stage == "device" and wanted.kind == "hip":
+        return _distributed(folder, environ)
+    return None
+
+
+def _with_launcher(launcher: Sequence[str], *, is_device: bool) -> Runner:
+    def run_host(command: Sequence[str], environment: Mapping[str, str]) -> int:
+        from offload_tool.compiler.running import run_command
+
+        return run_command([*launcher, *command], environment)
+
+    def run_device(command: Sequence[str], environment: Mapping[str, str]) -> int:
+        from offload_tool.distribution.running import run_with_launcher
+
+        finished, reason = run_with_launcher(launcher, command, environment)
+        message = ""
+        if reason and finished.status == 0:
+            message = f"offload: {launcher[0]} failed ({reason}); compiled again on this machine"
+        return _finish(finished, message)
+
+    return run_device if is_device else run_host
+
+
+def _distributed(folder: str, environ: Mapping[str, str]) -> Runner:
+    from offload_tool.compiler.remembered import remembered_toolchain
+    from offload_tool.distribution.session import Session
+    from offload_tool.distribution.settings import load_distribution
+
+    distribution = load_distribution(folder)
+    distribution.check_compiler(remembered_toolchain(environ))
+    session = Session(distribution)
+
+    def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
+        for line in session.begin_quickly():
+            print(line, file=sys.stderr)
+        return _finish(*session.run(command, environment))
+
+    return run
+
+
+def _finish(finished: Finished, message: str) -> int:
+    sys.stderr.flush()
+    sys.stderr.buffer.write(finished.output)
+    sys.stderr.flush()
+    if message:
+        print(message, file=sys.stderr)
+    return finished.status
+
+
+def _launcher(environ: Mapping[str, str]) -> list[str]:
+    text = environ.get("OFFLOAD_LAUNCHER", "")
+    if not text:
+        return []
+    import shlex
+
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"OFFLOAD_LAUNCHER={text!r} is no command: {error}") from error

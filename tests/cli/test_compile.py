@@ -1,0 +1,768 @@
+"""``offload-tool compile``: one output, checked, or none; what it says and what it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from offload_tool.cli import main
+from offload_tool.compiler import caching
+from offload_tool.compiler.depfile import read_depfile
+from offload_tool.compiler.sources import derive_cuid
+from offload_tool.compiler.toolchain import Toolchain, find_toolchain
+from offload_tool.distribution import engine, settings
+from offload_tool.errors import CompilerError
+from offload_tool.formats.hip_fatbin import cuid_hash
+from offload_tool.operations.embedding import find_wanted_hashes
+from tests.conftest import missing
+
+KERNEL = """\
+struct dim3 { unsigned x, y, z; };
+extern "C" int hipLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
+__attribute__((global)) void kernel(int* p) { *p = VALUE; }
+"""
+REGION = "int f(void) { int v = 0;\n#pragma omp target map(from : v)\nv = 1;\nreturn v; }\n"
+CUDA = """\
+struct dim3 { unsigned x, y, z; };
+extern "C" int cudaLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
+__attribute__((global)) void fill(int* p) { *p = 1; }
+"""
+FLAGS = ["--", "-nogpuinc", "-nogpulib", "-DVALUE=1"]
+GFX906 = ["compile", "k.hip", "-o", "k.co", "--target-id", "gfx906"]
+HOST = ["compile", "k.hip", "-o", "k.o", "--host"]
+CPU = "x86_64-pc-linux-gnu"
+# A compiler that is given another CUID.
+OTHER_CUID = (
+    'for w; do shift; [ "$w" != -cuid=13 ] || w=-cuid=14; set -- "$@" "$w"; done; exec "$real" "$@"'
+)
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Toolchain:
+    """Give the compiler of this machine."""
+    try:
+        return find_toolchain()
+    except CompilerError as error:
+        missing(f"a compiler ({error})")
+        raise
+
+
+@pytest.fixture
+def folder(tmp_path: Path, compiler: Toolchain, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the current folder, with a source in it."""
+    made = tmp_path / "build"
+    made.mkdir()
+    (made / "k.hip").write_text(KERNEL)
+    monkeypatch.chdir(made)
+    for name in ("OFFLOAD_LAUNCHER", "OFFLOAD_DIST"):
+        monkeypatch.delenv(name, raising=False)
+    return made
+
+
+def run(*words: str) -> int:
+    """Run ``offload-tool``; give its exit status."""
+    try:
+        return main(words)
+    except SystemExit as end:
+        return int(str(end.code))
+
+
+def state(path: str) -> tuple[int, int]:
+    found = Path(path).stat()
+    return found.st_ino, found.st_mtime_ns
+
+
+def names() -> set[str]:
+    return {path.name for path in Path().iterdir()}
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture
+def stand_in(
+    tmp_path: Path, compiler: Toolchain, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], None]:
+    """Give a function that makes `text` what the compiler does, but for questions to it."""
+    if compiler.origin.startswith("embedded"):
+        pytest.skip("a script around the embedded compiler lacks what that one is given")
+
+    def make(text: str) -> None:
+        real = shlex.join(compiler.clang)
+        path = script(
+            tmp_path / "clang-99",
+            f'case " $* " in *" -o "*) ;; *) exec {real} "$@" ;; esac\nreal={real}\n{text}',
+        )
+        monkeypatch.setenv("OFFLOAD_CLANG", path)
+
+    return make
+
+
+def processor(path: str) -> int:
+    """Give EF_AMDGPU_MACH of a code object."""
+    return Path(path).read_bytes()[48]
+
+
+@pytest.mark.parametrize(("target", "number"), [("gfx906", 0x2F), ("gfx90a:xnack+", 0x3F)])
+def test_device_pass(folder: Path, target: str, number: int) -> None:
+    """A device pass gives the code object for that target ID, and no other file."""
+    assert run("compile", "k.hip", "-o", "k.co", "--target-id", target, *FLAGS) == 0
+    assert processor("k.co") == number
+    assert names() == {"k.hip", "k.co"}
+
+
+def test_host_pass(folder: Path) -> None:
+    """The host object asks for the bundle of the source's CUID: as given, or of its name."""
+    assert run(*HOST, *FLAGS) == 0
+    assert find_wanted_hashes(["k.o"]) == [cuid_hash(derive_cuid("k.hip"))]
+    assert run(*HOST, "--cuid", "13", *FLAGS) == 0
+    assert find_wanted_hashes(["k.o"]) == ["ea124c110e41cc5"]
+
+
+def test_flags_come_last(folder: Path) -> None:
+    """All words after the first ``--`` reach the compiler in their order, another ``--`` too."""
+    assert run(*GFX906, *FLAGS, "-UVALUE", "-DVALUE=2") == 0
+    first = Path("k.co").read_bytes()
+    assert run(*GFX906, *FLAGS, "-DVALUE=3", "-UVALUE", "-DVALUE=2") == 0
+    assert Path("k.co").read_bytes() == first
+    assert run(*GFX906, *FLAGS, "--") != 0
+
+
+def test_equal_output_is_untouched(folder: Path) -> None:
+    """OUT keeps its inode and time where its bytes come out equal, and is replaced where not."""
+    words = [*GFX906, "--depfile", "k.d", "--stamp", "k.stamp", *FLAGS]
+    assert run(*words) == 0
+    before, stamp = state("k.co"), state("k.stamp")
+    Path("k.hip").write_text(KERNEL + "// a comment\n")
+    assert run(*words) == 0
+    assert state("k.co") == before
+    assert state("k.stamp")[1] > stamp[1]
+    assert run(*words, "-UVALUE", "-DVALUE=2") == 0
+    assert state("k.co") != before
+    assert names() == {"k.hip", "k.co", "k.d", "k.stamp"}
+
+
+def test_depfile(folder: Path) -> None:
+    """The rule for OUT names the source, the headers that this pass reads, and the compiler."""
+    Path("host.h").touch()
+    Path("device.h").touch()
+    Path("k.hip").write_text(
+        "#ifdef __HIP_DEVICE_COMPILE__\n"
+        '#include "device.h"\n#else\n#include "host.h"\n#endif\n' + KERNEL
+    )
+    for words, header in ((GFX906, "device.h"), (HOST, "host.h")):
+        assert run(*words, "--depfile", "k.d", *FLAGS) == 0
+        assert Path("k.d").read_text().startswith(f"{words[3]}:")
+        source, own, *compiler = read_depfile(Path("k.d"))
+        assert (source, own) == ("k.hip", header)
+        assert all(Path(path).is_absolute() for path in compiler)
+        assert compiler
+
+
+def test_stamp_is_what_the_rule_is_for(folder: Path) -> None:
+    """With --stamp, the depfile's rule is for the stamp, which is empty."""
+    assert run(*GFX906, "--depfile", "k.d", "--stamp", "k.stamp", *FLAGS) == 0
+    assert Path("k.d").read_text().startswith("k.stamp:")
+    assert Path("k.stamp").read_bytes() == b""
+    assert run(*GFX906, "--stamp", "alone.stamp", *FLAGS) == 0
+    assert Path("alone.stamp").exists()
+
+
+ODD = ["with blank.h", "two  b.h", "cash$.h", "hash#.h", "x:y.h", "#.h", "$$(x).h"]
+
+
+@pytest.fixture
+def odd_names(folder: Path) -> str:
+    """Give the name of the output of a compile whose files all have odd names."""
+    Path("a $b").mkdir()
+    for name in ODD:
+        Path(name).touch()
+    source = Path("a $b/k #1.hip")
+    source.write_text("".join(f'#include "../{name}"\n' for name in ODD) + KERNEL)
+    output = "o #1 $x.co"
+    words = ["compile", str(source), "-o", output, "--target-id", "gfx906", "--depfile", "k.d"]
+    assert run(*words, *FLAGS) == 0
+    return output
+
+
+def test_odd_names_for_make(odd_names: str) -> None:
+    """Make reads the odd names of a depfile as they are: a change of each is one of OUT."""
+    make = program_path("make")
+    Path("Makefile").write_text("include k.d\n%.co:\n\ttouch '$@'\n")
+
+    def is_up_to_date() -> bool:
+        done = subprocess.run([make, "-q", odd_names], capture_output=True, text=True, check=False)
+        assert done.returncode in (0, 1), done.stderr
+        return done.returncode == 0
+
+    _assert_followed(odd_names, is_up_to_date)
+
+
+def test_odd_names_for_ninja(odd_names: str) -> None:
+    """Ninja reads the odd names of a depfile as they are: a change of each is one of OUT."""
+    ninja = program_path("ninja")
+    goal = odd_names.replace("$", "$$").replace(" ", "$ ")
+    Path("build.ninja").write_text(
+        f"rule touch\n  command = touch '{odd_names.replace('$', '$$')}'\n  depfile = k.d\n"
+        f"build {goal}: touch\n"
+    )
+    subprocess.run([ninja], check=True, capture_output=True)
+
+    def is_up_to_date() -> bool:
+        done = subprocess.run([ninja, "-n"], capture_output=True, text=True, check=True)
+        return "no work to do" in done.stdout
+
+    _assert_followed(odd_names, is_up_to_date)
+
+
+def _assert_followed(output: str, is_up_to_date: Callable[[], bool]) -> None:
+    made = Path(output).stat().st_mtime
+    for name in ("a $b/k #1.hip", *ODD):
+        os.utime(name, (made - 10, made - 10))
+    assert is_up_to_date()
+    for name in ("a $b/k #1.hip", *ODD):
+        os.utime(name, (made + 10, made + 10))
+        assert not is_up_to_date(), name
+        os.utime(name, (made - 10, made - 10))
+
+
+def program_path(program: str) -> str:
+    found = shutil.which(program) or shutil.which(program, path=str(Path(sys.executable).parent))
+    if found is None:
+        missing(program)
+    assert found is not None
+    return found
+
+
+def test_line_break_in_a_name(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A name that no depfile can hold is an error, and there is no output."""
+    Path("a\nb.hip").write_text(KERNEL)
+    before = names()
+    words = ["compile", "a\nb.hip", "-o", "k.co", "--target-id", "gfx906", "--depfile", "k.d"]
+    assert run(*words, *FLAGS) == 2
+    assert "holds a line break" in capfd.readouterr().err
+    assert names() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        ([*GFX906, "--host"], 2, "argument --host: not allowed with argument --target-id"),
+        ([*GFX906, "--emit-host-ir"], 2, "not allowed with"),
+        (["compile", "k.hip", "-o", "k.co"], 2, "one of the arguments --target-id --host"),
+        (["compile", "k.hip", "--host"], 2, "required: -o"),
+        (["compile"], 2, "required: SOURCE, -o"),
+        ([*HOST, "--bogus"], 2, "unrecognized arguments: --bogus"),
+        ([*HOST, "--dep", "k.d"], 2, "unrecognized arguments: --dep"),
+        ([*HOST, "--kind", "sycl"], 2, "invalid choice: 'sycl'"),
+        (["compile", "other.hip", *HOST[1:]], 2, "expected one source, found other.hip, k.hip"),
+        (["compile", "none.hip", "-o", "k.o", "--host"], 1, "'none.hip': No such file"),
+        (["compile", ".", "-o", "k.o", "--host", "--kind", "hip"], 1, "Is a directory"),
+        (["compile", "k.txt", "-o", "k.o", "--host"], 2, "no offload kind; give --kind"),
+        ([*GFX906[:-1], "gfx9999"], 1, "unknown processor 'gfx9999'"),
+        ([*GFX906[:-1], "gfx906:foo+"], 1, "not 'foo'"),
+        ([*GFX906[:-1], ""], 2, "expected one target ID"),
+        ([*GFX906[:-1], "gfx906,gfx908"], 2, "expected one target ID for one output"),
+        ([*GFX906[:-1], CPU], 1, CPU),
+        ([*GFX906, "--depfile", "none/k.d"], 1, "'none/k.d': cannot be written"),
+        ([*GFX906, "--stamp", "none/k"], 1, "'none/k': cannot be written"),
+        (["compile", "k.hip", "-o", "none/k.o", "--host"], 1, "'none/k.o': cannot be written"),
+        ([*GFX906, "--depfile", "."], 2, "'.': expected the name of a regular file"),
+        (["compile", "k.hip", "-o", "/dev/null", "--host"], 2, "'/dev/null': expected the name"),
+        (["compile", "k.hip", "-o", "./k.hip", "--host"], 2, "'./k.hip' would replace 'k.hip'"),
+        ([*GFX906, "--depfile", "k.co"], 2, "'k.co' would replace 'k.co'"),
+        ([*GFX906, "--depfile", "k.d", "--stamp", "k.d"], 2, "'k.d' would replace 'k.d'"),
+        ([*GFX906, "--host-ir", "k.hip"], 2, "only host and device passes of OpenMP"),
+        ([*GFX906, "--kind", "openmp"], 2, "reads its host IR: give --host-ir"),
+        ([*GFX906, "--kind", "openmp", "--host-ir", "none.bc"], 1, "'none.bc': No such file"),
+        ([*HOST[:-1], "--emit-host-ir"], 2, "only OpenMP sources are compiled to host IR"),
+        ([*GFX906, "--kind", "cuda"], 1, "gfx906 cannot be compiled from CUDA sources"),
+        ([*GFX906[:-1], "sm_80", "--kind", "cuda", "--rdc"], 2, "of CUDA sources cannot be"),
+        ([*HOST, "--link"], 2, "--link links for one target ID"),
+        ([*GFX906, "--link", "--cuid", "x"], 2, "--cuid is of no use with --link"),
+        ([*GFX906, "--link", "--host-ir", "x"], 2, "--host-ir is of no use with --link"),
+        (["compile", "none.bc", *GFX906[1:], "--link"], 1, "'none.bc': No such file"),
+        ([*GFX906[:-1], "gfx906,gfx908", "--link"], 2, "expected one target ID"),
+    ],
+)
+def test_wrong_usage(
+    folder: Path, capfd: pytest.CaptureFixture[str], words: list[str], status: int, message: str
+) -> None:
+    """Whatever is wrong is said in one line, and nothing is written."""
+    Path("k.txt").touch()
+    before = names()
+    assert run(*words, *FLAGS) == status
+    said = capfd.readouterr()
+    assert said.out == ""
+    (line,) = said.err.splitlines()
+    assert line.startswith("offload-tool compile: error: ")
+    assert message in line
+    assert names() == before
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "status", "message"),
+    [
+        ("OFFLOAD_CLANG", "/nowhere/clang", 1, "OFFLOAD_CLANG names '/nowhere/clang'"),
+        ("OFFLOAD_CLANG", "/bin/false", 1, "/bin/false --version failed"),
+        ("OFFLOAD_LAUNCHER", "/nowhere/ccache", 1, "'/nowhere/ccache' cannot be run"),
+        ("OFFLOAD_LAUNCHER", "'", 2, "is no command: No closing quotation"),
+        ("OFFLOAD_DIST", "/nowhere/d", 2, "OFFLOAD_DIST: '/nowhere/d' has no setup.json"),
+    ],
+)
+def test_wrong_environment(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    variable: str,
+    value: str,
+    status: int,
+    message: str,
+) -> None:
+    """A variable that names nothing usable is an error in one line, and nothing is written."""
+    monkeypatch.setenv(variable, value)
+    assert run(*GFX906, *FLAGS) == status
+    (line,) = capfd.readouterr().err.splitlines()
+    assert message in line
+    assert names() == {"k.hip"}
+
+
+def test_compiler_error(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The compiler's message and status are passed on; what was made before is gone."""
+    words = [*GFX906, "--depfile", "k.d", "--stamp", "k.stamp", *FLAGS]
+    assert run(*words) == 0
+    Path("k.hip").write_text(KERNEL + "this is no C++\n")
+    assert run(*words) == 1
+    said = capfd.readouterr().err
+    assert "k.hip:4:1: error:" in said
+    assert "offload-tool" not in said
+    assert names() == {"k.hip"}
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "message"),
+    [
+        ("echo odd >&2; exit 7", 7, "odd\n"),
+        ("kill -9 $$", 137, "was ended by signal 9\n"),
+    ],
+)
+def test_exit_status(
+    folder: Path,
+    stand_in: Callable[[str], None],
+    capfd: pytest.CaptureFixture[str],
+    ending: str,
+    status: int,
+    message: str,
+) -> None:
+    """The compiler's exit status is that of the command, and its output is removed."""
+    stand_in(f'"$real" "$@"; {ending}')
+    assert run(*GFX906, "--depfile", "k.d", *FLAGS) == status
+    assert capfd.readouterr().err.endswith(message)
+    assert names() == {"k.hip"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("exit 0", "reported success but wrote no such file"),
+        ('exec "$real" "$@" --no-offload-arch=gfx906 --offload-arch=gfx908', "found 0x30"),
+        (OTHER_CUID, "symbol __hip_cuid_ea124c110e41cc5 of -cuid=13"),
+        ("echo text >k.co", "k.co"),
+    ],
+    ids=["nothing", "target", "cuid", "text"],
+)
+def test_wrong_result(
+    folder: Path,
+    stand_in: Callable[[str], None],
+    capfd: pytest.CaptureFixture[str],
+    text: str,
+    message: str,
+) -> None:
+    """What is not the code object that was asked for is an error, and is removed."""
+    stand_in(text)
+    assert run(*GFX906, "--cuid", "13", *FLAGS) == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert message in line
+    assert names() == {"k.hip"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            OTHER_CUID,
+            "expected the undefined symbol __hip_fatbin_ea124c110e41cc5",
+        ),
+        ("echo text >k.o", "expected a host object (ELF), found b'text"),
+        ('exec "$real" "$@" --offload-device-only --no-gpu-bundle-output', "found AMDGPU code"),
+    ],
+    ids=["cuid", "text", "device"],
+)
+def test_wrong_host_object(
+    folder: Path,
+    stand_in: Callable[[str], None],
+    capfd: pytest.CaptureFixture[str],
+    text: str,
+    message: str,
+) -> None:
+    """What is not the host object that was asked for is an error, and is removed."""
+    stand_in(text)
+    assert run(*HOST, "--cuid", "13", *FLAGS) == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert message in line
+    assert names() == {"k.hip"}
+
+
+def test_blanks_around_a_target_id(folder: Path) -> None:
+    """Blanks and commas around the one target ID mean nothing, as in OFFLOAD_ARCH."""
+    assert run(*GFX906[:-1], " gfx906,", *FLAGS) == 0
+    assert processor("k.co") == 0x2F
+
+
+def test_stopped(folder: Path) -> None:
+    """A build tool that ends the command (SIGTERM) finds nothing half done."""
+    launcher = script(folder.parent / "slow", "touch begun; sleep 60")
+    environment = {**os.environ, "OFFLOAD_LAUNCHER": launcher}
+    Path("k.co").write_text("old")
+    with subprocess.Popen(
+        [sys.executable, "-m", "offload_tool", *GFX906, *FLAGS], env=environment
+    ) as process:
+        for _ in range(1000):
+            if Path("begun").exists():
+                break
+            time.sleep(0.01)
+        process.terminate()
+        assert process.wait(timeout=20) == 128 + signal.SIGTERM
+    assert names() == {"k.hip", "begun"}
+
+
+def test_rdc(folder: Path) -> None:
+    """With --rdc a source becomes bitcode, and --link makes the code object of several."""
+    Path("twice.hip").write_text("__attribute__((device)) int twice(int x) { return 2 * x; }\n")
+    Path("k.hip").write_text(
+        "__attribute__((device)) int twice(int);\n" + KERNEL.replace("VALUE", "twice(VALUE)")
+    )
+    for name in ("k", "twice"):
+        words = ["compile", f"{name}.hip", "-o", f"{name}.bc", "--target-id", "gfx906", "--rdc"]
+        assert run(*words, *FLAGS) == 0
+        assert Path(f"{name}.bc").read_bytes()[:2] == b"BC"
+    link = ["compile", "--link", "k.bc", "twice.bc", "-o", "all.co", "--target-id", "gfx906"]
+    assert run(*link, "--depfile", "all.d") == 0
+    assert processor("all.co") == 0x2F
+    assert read_depfile(Path("all.d"))[:2] == ["k.bc", "twice.bc"]
+    before = state("all.co")
+    assert run(*link) == 0
+    assert state("all.co") == before
+
+
+def test_rdc_link_error(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """What the linker says is passed on, and there is no output."""
+    Path("k.hip").write_text("__attribute__((device)) int twice(int);\n" + KERNEL)
+    assert run("compile", "k.hip", "-o", "k.bc", "--target-id", "gfx906", "--rdc", *FLAGS) == 0
+    link = ["compile", "--link", "k.bc", "-o", "all.co", "--target-id", "gfx906"]
+    assert run(*link, "--depfile", "all.d", "--", "--no-such-option") == 1
+    assert "unknown argument '--no-such-option'" in capfd.readouterr().err
+    assert names() == {"k.hip", "k.bc"}
+
+
+def test_openmp(folder: Path) -> None:
+    """Host IR, then host object and devices from it; the IR is in their depfiles."""
+    Path("r.c").write_text(REGION)
+    assert run("compile", "r.c", "-o", "r.bc", "--emit-host-ir", "--depfile", "r.d") == 0
+    assert read_depfile(Path("r.d"))[0] == "r.c"
+    given = ["--host-ir", "r.bc", "--depfile", "r.d"]
+    assert run("compile", "r.c", "-o", "r.o", "--host", *given) == 0
+    assert read_depfile(Path("r.d"))[0] == "r.bc"
+    assert run("compile", "r.c", "-o", "r.dev.o", "--target-id", CPU, *given) == 0
+    assert read_depfile(Path("r.d"))[:2] == ["r.c", "r.bc"]
+    words = ["compile", "r.c", "-o", "r.gpu.bc", "--target-id", "gfx90a", *given, "--", "-nogpulib"]
+    assert run(*words) == 0
+    assert Path("r.gpu.bc").read_bytes()[:2] == b"BC"
+
+
+def test_openmp_entry_names(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A source that was replaced after its host IR was made gives an error, no empty image."""
+    Path("r.c").write_text(REGION)
+    assert run("compile", "r.c", "-o", "r.bc", "--emit-host-ir") == 0
+    Path("copy.c").write_text(REGION)
+    Path("copy.c").replace("r.c")
+    words = ["compile", "r.c", "-o", "r.o", "--target-id", CPU, "--host-ir", "r.bc"]
+    assert run(*words, "--depfile", "r.d") == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "the source was replaced between the two compiles" in line
+    assert {"r.o", "r.d"}.isdisjoint(names())
+
+
+def test_cuda(folder: Path) -> None:
+    """A CUDA source becomes PTX of the processor, and a host object with a placeholder."""
+    Path("c.cu").write_text(CUDA)
+    flags = ["--", "-nocudainc", "-nocudalib"]
+    assert run("compile", "c.cu", "-o", "c.ptx", "--target-id", "sm_80", *flags) == 0
+    assert ".target sm_80" in Path("c.ptx").read_text()
+    assert run("compile", "c.cu", "-o", "c.o", "--host", *flags) == 0
+    assert b".nv_fatbin" in Path("c.o").read_bytes()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"question": 1}', "null"])
+def test_broken_memory(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """What is remembered of the compiler may be broken, or gone: it is then asked again."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    caching.cache_folder.cache_clear()
+    try:
+        assert run(*GFX906, *FLAGS) == 0
+        answers = list((tmp_path / "cache").rglob("*.json"))
+        assert answers
+        before = {path: path.read_bytes() for path in answers}
+        for path in answers:
+            path.write_text(text)
+        assert run(*GFX906, *FLAGS) == 0
+        assert {path: path.read_bytes() for path in answers} == before
+    finally:
+        caching.cache_folder.cache_clear()
+
+
+def test_another_compiler_is_noticed(folder: Path, stand_in: Callable[[str], None]) -> None:
+    """A compiler that is replaced under the same name is asked anew."""
+    stand_in('exec "$real" "$@"')
+    assert run(*GFX906, *FLAGS) == 0
+    stand_in("echo new >&2; exit 9")
+    assert run(*GFX906, *FLAGS) == 9
+
+
+def test_what_is_loaded(folder: Path) -> None:
+    """A HIP pass whose compiler is known loads no module that only other commands need."""
+    words = [*GFX906, "--depfile", "k.d", *FLAGS]
+    assert run(*words) == 0
+    program = (
+        "import sys; from offload_tool.cli import main; status = main(sys.argv[1:]); "
+        "print(*sys.modules); sys.exit(status)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.split())
+    assert "offload_tool.compiler.check" in loaded
+    heavy = {"subprocess", "shutil", "tempfile", "zstandard", "elftools", "rich", "SCons"}
+    heavy |= {"concurrent.futures", "offload_tool.operations", "offload_tool.distribution"}
+    heavy |= {"offload_tool.compiler.passes", "offload_tool.compiler.toolchain"}
+    assert loaded & heavy == set()
+
+
+# Elsewhere: launchers and clusters.
+
+
+@pytest.fixture
+def launcher(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Give a function that sets OFFLOAD_LAUNCHER to a script, and gives its log."""
+
+    def make(text: str) -> Path:
+        path = script(folder.parent / "my launcher", f'echo "$*" >>"{folder.parent}/log"\n{text}')
+        monkeypatch.setenv("OFFLOAD_LAUNCHER", shlex.join([path, "its option"]))
+        return folder.parent / "log"
+
+    return make
+
+
+@pytest.mark.parametrize("words", [GFX906, HOST])
+def test_launcher(launcher: Callable[[str], Path], words: list[str], compiler: Toolchain) -> None:
+    """The command of OFFLOAD_LAUNCHER runs each compile, and is in no depfile."""
+    log = launcher('shift; exec "$@"')
+    assert run(*words, "--depfile", "k.d", *FLAGS) == 0
+    (line,) = log.read_text().splitlines()
+    assert line.startswith(f"its option {shlex.join(compiler.clang)} ")
+    assert not any("launcher" in name for name in read_depfile(Path("k.d")))
+
+
+def test_launcher_fails(launcher: Callable[[str], Path], capfd: pytest.CaptureFixture[str]) -> None:
+    """A device compile that the launcher failed runs again here, once, and that is said."""
+    log = launcher("echo node lost >&2; exit 254")
+    assert run(*GFX906, *FLAGS) == 0
+    assert processor("k.co") == 0x2F
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.endswith("failed (status 254: node lost); compiled again on this machine")
+    assert len(log.read_text().splitlines()) == 1
+
+
+def test_launcher_that_caches(launcher: Callable[[str], Path]) -> None:
+    """A launcher that fetches the output alone, without the depfile, costs no dependency."""
+    Path("h.h").touch()
+    Path("k.hip").write_text('#include "h.h"\n' + KERNEL)
+    launcher('shift; "$@" && cp k.co ../cached')
+    assert run(*GFX906, "--depfile", "k.d", *FLAGS) == 0
+    expected = Path("k.d").read_text()
+    launcher("cp ../cached k.co")
+    Path("k.d").write_text("k.co: stale.h\n")
+    assert run(*GFX906, "--depfile", "k.d", *FLAGS) == 0
+    assert Path("k.d").read_text() == expected
+    assert "h.h" in expected
+
+
+@pytest.fixture
+def cluster(
+    tmp_path: Path,
+    folder: Path,
+    compiler: Toolchain,
+    llvm: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Callable[[str], Path]]:
+    """Give a function that sets OFFLOAD_DIST, with a script as sccache, and gives its log."""
+    clang = llvm("clang")
+    monkeypatch.setenv("OFFLOAD_CLANG", clang)
+    dist = tmp_path / "dist"
+    dist.mkdir()
+    setup = {
+        "version": 1,
+        "folder": str(dist),
+        "scheduler": "http://127.0.0.1:1",
+        "files": [],
+        "identity": find_toolchain().identity,
+        "compilers": [clang],
+    }
+    (dist / "setup.json").write_text(json.dumps(setup))
+    (dist / "client.toml").write_text('token = "secret"\n')
+    (dist / "toolchain.tar.gz").touch()
+    path = tmp_path / "socket"
+    (dist / "env").write_text(f"SCCACHE_CONF={dist}/client.toml\nSCCACHE_SERVER_UDS={path}\n")
+    sccache, log = tmp_path / "sccache", tmp_path / "log"
+    monkeypatch.setattr(settings, "find_sccache", lambda: str(sccache))
+    monkeypatch.setenv("OFFLOAD_DIST", str(dist))
+
+    def make(text: str) -> Path:
+        shown = "$SCCACHE_SERVER_UDS $HIP_DEVICE_LIB_PATH $*"
+        script(sccache, f'echo "{shown}" >>"{log}"\n{text}')
+        return log
+
+    with socket.socket(socket.AF_UNIX) as listening:  # an engine that runs already
+        listening.bind(str(path))
+        listening.listen()
+        yield make
+
+
+def test_cluster(cluster: Callable[[str], Path], tmp_path: Path) -> None:
+    """With OFFLOAD_DIST, a HIP device compile is sccache's, with the folder's settings."""
+    log = cluster('exec "$@"')
+    assert run(*GFX906, "--depfile", "k.d", *FLAGS) == 0
+    (line,) = log.read_text().splitlines()
+    assert line.startswith(f"{tmp_path / 'socket'}  /")
+    assert " --cuda-device-only --offload-arch=gfx906 " in line
+    assert processor("k.co") == 0x2F
+    assert read_depfile(Path("k.d"))[0] == "k.hip"
+
+
+def test_device_libraries_are_named(
+    cluster: Callable[[str], Path], tmp_path: Path, llvm: Callable[[str], str]
+) -> None:
+    """The folder of the device libraries is named for sccache, which ships and hashes them."""
+    from tests.distribution.conftest import Rocm
+
+    rocm = Rocm(tmp_path / "rocm", llvm("clang"))
+    rocm.make()
+    log = cluster('exec "$@"')
+    assert run(*GFX906, "--", "-DVALUE=1", f"--rocm-path={rocm.folder}") == 0
+    assert f" {rocm.libraries} " in log.read_text()
+
+
+def test_cluster_fails(cluster: Callable[[str], Path], capfd: pytest.CaptureFixture[str]) -> None:
+    """A compile that the cluster failed runs here, once, and that is said in one line."""
+    log = cluster("echo dead >&2; exit 254")
+    assert run(*GFX906, *FLAGS) == 0
+    assert processor("k.co") == 0x2F
+    assert capfd.readouterr().err == (
+        "offload: k.co: the distributed compile failed (status 254: dead); "
+        "compiled again on this machine\n"
+    )
+    assert len(log.read_text().splitlines()) == 1
+
+
+def test_error_in_the_source_on_a_cluster(
+    cluster: Callable[[str], Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """An error in the source is said once, by the compiler here; no output is left."""
+    cluster('"$@"; exit 254')
+    Path("k.hip").write_text(KERNEL + "this is no C++\n")
+    assert run(*GFX906, *FLAGS) == 1
+    said = capfd.readouterr().err
+    assert said.count("k.hip:4:1: error:") == 1
+    assert "offload" not in said
+    assert names() == {"k.hip"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [*HOST, *FLAGS],
+        [*GFX906, *FLAGS, "-save-temps=obj"],
+        ["compile", "c.cu", "-o", "c.ptx", "--target-id", "sm_80", "--", "-nocudainc"]
+        + ["-nocudalib"],
+        ["compile", "r.c", "-o", "r.bc", "--emit-host-ir"],
+    ],
+    ids=["host", "temporaries", "cuda", "openmp"],
+)
+def test_what_stays_here(cluster: Callable[[str], Path], words: list[str]) -> None:
+    """Host passes, CUDA, OpenMP, and compiles with other outputs never reach sccache."""
+    log = cluster("exit 254")
+    Path("c.cu").write_text(CUDA)
+    Path("r.c").write_text(REGION)
+    assert run(*words) == 0
+    assert not log.exists()
+
+
+def test_launcher_beside_a_cluster(
+    cluster: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """OFFLOAD_LAUNCHER and OFFLOAD_DIST together are an error."""
+    cluster("")
+    monkeypatch.setenv("OFFLOAD_LAUNCHER", "ccache")
+    assert run(*GFX906, *FLAGS) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "unset OFFLOAD_LAUNCHER" in line
+    assert names() == {"k.hip"}
+
+
+def test_another_compiler_on_a_cluster(
+    cluster: Callable[[str], Path],
+    stand_in: Callable[[str], None],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Another compiler than the packed one is an error that names both."""
+    cluster("")
+    stand_in('exec "$real" "$@"')
+    assert run(*GFX906, *FLAGS) == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "set OFFLOAD_CLANG to the former" in line
+    assert names() == {"k.hip"}
+
+
+def test_engine_that_does_not_start(
+    cluster: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Where sccache cannot be started, that is an error in one line, and nothing is written."""
+    cluster("echo no room >&2; exit 2")
+    (tmp_path / "socket").unlink()
+    tmp_path.chmod(0o700)
+    monkeypatch.setattr(engine, "_WAIT_SECONDS", 0.1)
+    assert run(*GFX906, *FLAGS) == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "the local sccache server does not start: no room" in line
+    assert names() == {"k.hip"}

@@ -1,0 +1,179 @@
+"""``offload-tool embed``: the object that completes a host object."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from offload_tool import list_images
+from offload_tool.cli import main
+from offload_tool.compiler.toolchain import find_toolchain
+from offload_tool.errors import CompilerError
+from offload_tool.formats.hip_fatbin import cuid_hash
+from offload_tool.operations.embedding import find_wanted_hashes, write_cuda_fatbin
+from tests.conftest import missing
+
+HIP = """\
+struct dim3 { unsigned x, y, z; };
+extern "C" int hipLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
+__attribute__((global)) void kernel(int* p) { *p = 1; }
+"""
+CUDA = """\
+struct dim3 { unsigned x, y, z; };
+extern "C" int cudaLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
+__attribute__((global)) void fill(int* p) { *p = 1; }
+"""
+HOST_ENTRY = ["-targets=host-x86_64-unknown-linux-gnu-", "-input=/dev/null"]
+GFX906 = "hipv4-amdgcn-amd-amdhsa--gfx906"
+NO_HEADERS = ["--", "-nogpuinc", "-nogpulib"]
+
+
+def run(*words: str) -> int:
+    """Run ``offload-tool``; give its exit status."""
+    try:
+        return main(words)
+    except SystemExit as end:
+        return int(str(end.code))
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the current folder, which holds a bundle of one image."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OFFLOAD_LAUNCHER", raising=False)
+    Path("image").write_bytes(b"code for gfx906")
+    made = ["bundler", "-type=o", *HOST_ENTRY, f"-targets={GFX906}", "-input=image"]
+    assert run(*made, "-output=k.hipfb") == 0
+    return tmp_path
+
+
+def compile_host(source: str, text: str, *options: str) -> None:
+    try:
+        find_toolchain()
+    except CompilerError as error:
+        missing(f"a compiler ({error})")
+    Path(source).write_text(text)
+    assert run("compile", source, "-o", "host.o", "--host", *options) == 0
+
+
+def names() -> set[str]:
+    return {path.name for path in Path().iterdir()}
+
+
+def defined_symbols(path: str, llvm_nm: str) -> str:
+    return subprocess.run([llvm_nm, path], capture_output=True, text=True, check=True).stdout
+
+
+def test_cuid_and_host_object_agree() -> None:
+    """The object for a CUID and the one for the host object of that CUID are the same."""
+    compile_host("k.hip", HIP, "--cuid", "13", *NO_HEADERS)
+    assert run("embed", "k.hipfb", "-o", "a.o", "--cuid", "13") == 0
+    assert run("embed", "k.hipfb", "-o", "b.o", "--host-object", "host.o") == 0
+    assert Path("a.o").read_bytes() == Path("b.o").read_bytes()
+    assert [image.target_id for image in list_images("a.o")] == ["", "gfx906"]
+
+
+@pytest.mark.llvm
+def test_it_defines_what_the_host_object_wants(llvm) -> None:
+    """The host object's undefined symbol is defined in the object, and a linker joins them."""
+    compile_host("k.hip", HIP, "--cuid", "13", *NO_HEADERS)
+    assert find_wanted_hashes(["host.o"]) == [cuid_hash("13")]
+    assert run("embed", "k.hipfb", "-o", "a.o", "--cuid", "13") == 0
+    assert f" __hip_fatbin_{cuid_hash('13')}\n" in defined_symbols("a.o", llvm("llvm-nm"))
+    subprocess.run([llvm("ld.lld"), "-r", "host.o", "a.o", "-o", "all.o"], check=True)
+    assert find_wanted_hashes(["all.o"]) == []
+
+
+def test_equal_output_is_untouched() -> None:
+    """OUT keeps its inode and time where its bytes are equal, and is replaced where not."""
+    words = ["embed", "k.hipfb", "-o", "a.o", "--cuid"]
+    assert run(*words, "13") == 0
+    os.utime("a.o", (1, 1))
+    assert run(*words, "13") == 0
+    assert Path("a.o").stat().st_mtime == 1
+    assert run(*words, "14") == 0
+    assert Path("a.o").stat().st_mtime > 1
+
+
+def test_several_host_objects() -> None:
+    """One bundle of relocatable device code serves all host objects that ask for it."""
+    compile_host("k.hip", HIP, "--cuid", "13", *NO_HEADERS)
+    shutil.move("host.o", "first.o")
+    compile_host("k.hip", HIP, "--cuid", "14", *NO_HEADERS)
+    hosts = ["--host-object", "first.o", "--host-object", "host.o"]
+    assert run("embed", "k.hipfb", "-o", "a.o", *hosts) == 0
+    symbols = Path("a.o").read_bytes()
+    assert all(cuid_hash(cuid).encode() in symbols for cuid in ("13", "14"))
+
+
+def test_compressed_bundle() -> None:
+    """A compressed bundle is embedded as it is."""
+    made = ["bundler", "-type=o", "-compress", *HOST_ENTRY, f"-targets={GFX906}", "-input=image"]
+    assert run(*made, "-output=k.ccob") == 0
+    assert run("embed", "k.ccob", "-o", "a.o", "--cuid", "13") == 0
+    assert Path("k.ccob").read_bytes() in Path("a.o").read_bytes()
+
+
+def test_host_triple() -> None:
+    """--host-triple decides the architecture of the object."""
+    words = ["embed", "k.hipfb", "-o", "a.o", "--cuid", "13", "--host-triple"]
+    machines = {"x86_64-unknown-linux-gnu": 62, "aarch64-unknown-linux-gnu": 183}
+    for triple, machine in machines.items():
+        assert run(*words, triple) == 0
+        assert Path("a.o").read_bytes()[18] == machine
+
+
+def test_cuda() -> None:
+    """A CUDA fat binary takes the placeholder's place in a copy of the host object."""
+    compile_host("c.cu", CUDA, "--", "-nocudainc", "-nocudalib")
+    Path("c.ptx").write_text(".version 7.0\n.target sm_80\n.address_size 64\n")
+    write_cuda_fatbin("c.fatbin", [("sm_80", "c.ptx")])
+    before = Path("host.o").read_bytes()
+    assert run("embed", "c.fatbin", "-o", "c.o", "--host-object", "host.o") == 0
+    assert Path("host.o").read_bytes() == before
+    assert [image.target_id for image in list_images("c.o")] == ["compute_80"]
+
+
+def test_offload_binary() -> None:
+    """An offload binary becomes a section of a copy of the host object."""
+    compile_host("k.hip", HIP, *NO_HEADERS)
+    image = "file=image,triple=amdgcn-amd-amdhsa,arch=gfx906,kind=openmp"
+    assert run("packager", "-o", "k.offload", f"--image={image}") == 0
+    assert run("embed", "k.offload", "-o", "a.o", "--host-object", "host.o") == 0
+    assert [found.target_id for found in list_images("a.o")] == ["gfx906"]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (["k.hipfb", "-o", "a.o"], 2, "--cuid --host-object is required"),
+        (["k.hipfb", "-o", "a.o", "--cuid", "1", "--host-object", "x"], 2, "not allowed with"),
+        (["k.hipfb", "--cuid", "1"], 2, "required: -o"),
+        (["none", "-o", "a.o", "--cuid", "1"], 1, "'none': No such file"),
+        (["k.hipfb", "-o", "none/a.o", "--cuid", "1"], 1, "'none/a.o'"),
+        (["k.hipfb", "-o", "a.o", "--host-object", "none"], 1, "'none': No such file"),
+        (["k.hipfb", "-o", "a.o", "--host-object", "image"], 1, "no host object asks for"),
+        (["image", "-o", "a.o", "--cuid", "1"], 1, "expected a bundle, a CUDA fat binary"),
+        (["c.fatbin", "-o", "a.o", "--cuid", "1"], 1, "'c.fatbin' is a CUDA fat binary: give"),
+        (["c.fatbin", "-o", "a.o", "--host-object", "image"], 1, "'image'"),
+        (["k.hipfb", "-o", "a.o", "--cuid", "1", "--host-triple", "mars-linux"], 1, "mars"),
+    ],
+)
+def test_wrong_usage(
+    capfd: pytest.CaptureFixture[str], words: list[str], status: int, message: str
+) -> None:
+    """Whatever is wrong is said in the last line, and nothing is written."""
+    Path("c.ptx").write_text(".version 7.0\n.target sm_80\n.address_size 64\n")
+    write_cuda_fatbin("c.fatbin", [("sm_80", "c.ptx")])
+    before = names()
+    assert run("embed", *words) == status
+    said = capfd.readouterr()
+    assert said.out == ""
+    lines = said.err.splitlines()
+    assert message in lines[-1]
+    assert status == 2 or len(lines) == 1
+    assert names() == before

@@ -1,0 +1,145 @@
+"""``--restat`` and ``archive``: outputs whose bytes stay the same are left untouched."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offload_tool.cli import main
+
+HOST = "host-x86_64-unknown-linux-gnu-"
+GFX906, GFX908 = (f"hipv4-amdgcn-amd-amdhsa--{name}" for name in ("gfx906", "gfx908"))
+TARGETS = f"-targets={HOST},{GFX906},{GFX908}"
+
+
+def run(*words: str) -> int:
+    """Run ``offload-tool``; give its exit status."""
+    try:
+        return main(words)
+    except SystemExit as end:
+        return int(str(end.code))
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the current folder, with some inputs in it."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b", "c"):
+        Path(name).write_text(f"the contents of {name}")
+    return tmp_path
+
+
+def is_kept(output: str, *words: str) -> bool:
+    """Run a command, which must succeed; tell whether it left `output` untouched."""
+    os.utime(output, (1, 1))
+    before = Path(output).stat().st_ino
+    assert run(*words) == 0
+    after = Path(output).stat()
+    kept = after.st_mtime == 1
+    assert kept == (after.st_ino == before)
+    return kept
+
+
+IMAGE = "--image=file=a,triple=amdgcn-amd-amdhsa,arch=gfx906,kind=openmp"
+COMMANDS = {
+    "bundler": ["-type=o", f"-targets={HOST},{GFX906}", "-input=b", "-input=a", "-output=out"],
+    "packager": ["-o", "out", IMAGE],
+    "archive": ["-o", "out", "a", "b"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_outputs_stay(command: str) -> None:
+    """With --restat, a file with the same bytes keeps its inode and time; others do not."""
+    words = COMMANDS[command]
+    assert run(command, "--restat", *words) == 0
+    assert is_kept("out", command, "--restat", *words)
+    Path("a").write_text("another content")
+    assert not is_kept("out", command, "--restat", *words)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_without_it_outputs_are_written(command: str) -> None:
+    """Without --restat, the drop-ins and `archive` write their outputs as LLVM's tools do."""
+    words = COMMANDS[command]
+    assert run(command, *words) == 0
+    assert not is_kept("out", command, *words)
+
+
+@pytest.mark.llvm
+def test_wrapper(llvm: Callable[[str], str]) -> None:
+    """The same holds for modules that register device images."""
+    pytest.importorskip("llvmlite")
+    words = ["-o", "out.bc", "--kind=openmp", "--triple=x86_64-unknown-linux-gnu", "a"]
+    assert run("wrapper", "--restat", *words) == 0
+    assert is_kept("out.bc", "wrapper", "--restat", *words)
+    assert not is_kept("out.bc", "wrapper", *words)
+    Path("a").write_text("another content")
+    assert not is_kept("out.bc", "wrapper", "--restat", *words)
+    subprocess.run([llvm("llvm-dis"), "out.bc", "-o", os.devnull], check=True)
+
+
+def test_unbundling() -> None:
+    """Each output of an unbundling is kept or replaced by its own bytes."""
+    bundle = [TARGETS, "-type=o", *(f"-input={name}" for name in "abc"), "-output=all"]
+    apart = ["-unbundle", TARGETS, "-type=o", "-input=all"]
+    apart += [f"-output=out.{name}" for name in "abc"]
+    assert run("bundler", *bundle) == 0
+    assert run("bundler", "--restat", *apart) == 0
+    Path("c").write_text("another content")
+    assert run("bundler", *bundle) == 0
+    for name in "abc":
+        os.utime(f"out.{name}", (1, 1))
+    assert run("bundler", "--restat", *apart) == 0
+    assert [Path(f"out.{name}").stat().st_mtime == 1 for name in "abc"] == [True, True, False]
+
+
+def test_it_is_no_option_of_the_drop_in(capfd: pytest.CaptureFixture[str]) -> None:
+    """--restat is known before the drop-in's own options only, which stay as LLVM has them."""
+    assert run("bundler", *COMMANDS["bundler"], "--restat") != 0
+    assert "Unknown command line argument '--restat'" in capfd.readouterr().err
+    assert not Path("out").exists()
+
+
+def test_errors_leave_the_output(capfd: pytest.CaptureFixture[str]) -> None:
+    """A failed run with --restat leaves the old output as it was."""
+    Path("out").write_text("old")
+    os.utime("out", (1, 1))
+    words = ["-type=o", f"-targets={HOST},{GFX906}", "-input=b", "-input=none", "-output=out"]
+    assert run("bundler", "--restat", *words) == 1
+    assert "'none'" in capfd.readouterr().err
+    assert run("archive", "--restat", "-o", "out", "none") == 1
+    assert Path("out").stat().st_mtime == 1
+
+
+def test_archive_is_that_of_llvm_ar(llvm: Callable[[str], str]) -> None:
+    """`archive` writes what llvm-ar writes for the same files, named without their folders."""
+    Path("sub").mkdir()
+    Path("sub/d").write_text("x" * 33)
+    assert run("archive", "-o", "ours.a", "a", "sub/d") == 0
+    subprocess.run([llvm("llvm-ar"), "rcsD", "--format=gnu", "theirs.a", "a", "sub/d"], check=True)
+    assert Path("ours.a").read_bytes() == Path("theirs.a").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (["-o", "out"], 2, "required: NAME"),
+        (["a"], 2, "required: -o"),
+        (["-o", "out", "none"], 1, "'none': No such file"),
+        (["-o", "none/out", "a"], 1, "'none/out'"),
+        (["-o", "out", "a", "./a"], 1, "two archive members would have the name 'a'"),
+        (["-o", "out", "."], 1, "'.'"),
+    ],
+)
+def test_wrong_usage_of_archive(
+    capfd: pytest.CaptureFixture[str], words: list[str], status: int, message: str
+) -> None:
+    """Whatever is wrong is said, and nothing is written."""
+    assert run("archive", *words) == status
+    assert message in capfd.readouterr().err.splitlines()[-1]
+    assert not Path("out").exists()

@@ -1,0 +1,341 @@
+"""examples/meson_saxpy: what Meson and Ninja compile again after a change, and what they say."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from offload_tool import list_images
+from offload_tool.compiler.toolchain import find_toolchain
+from offload_tool.errors import CompilerError
+from tests.conftest import ROOT, missing
+
+TARGETS = ["gfx906", "gfx90a:xnack+", "gfx942"]
+SOURCES = ["saxpy", "scale"]
+HEADERS = """\
+#if defined(__gfx90a__)
+#include "special.h"
+#endif
+#ifndef __HIP_DEVICE_COMPILE__
+#include "host.h"
+#endif
+"""
+PAGE = (ROOT / "docs/meson.md").read_text()
+SIZES = {"0": 0, "1": 1, "N": len(SOURCES), "M": len(TARGETS)}
+SIZES["N x M"] = SIZES["N"] * SIZES["M"]
+BIN = str(Path(sys.executable).parent)
+
+
+def program(name: str) -> str:
+    found = shutil.which(name, path=BIN) or shutil.which(name)
+    if found is None:
+        missing(name)
+        raise AssertionError
+    return found
+
+
+def counting_environment(folder: Path) -> dict[str, str]:
+    """Give the OS environment of a build whose compiles are logged in `folder`."""
+    try:
+        find_toolchain()
+    except CompilerError as error:
+        missing(f"a compiler ({error})")
+    cxx = next(filter(None, map(shutil.which, ("c++", "clang++-22", "clang++"))), None)
+    if cxx is None:
+        missing("a C++ compiler")
+        raise AssertionError
+    count = folder / "count"
+    count.write_text(f'#!/bin/sh\necho "$*" >>"{folder}/compiles.log"\nexec "$@"\n')
+    count.chmod(0o755)
+    environment = os.environ | {"OFFLOAD_LAUNCHER": str(count), "CXX": cxx}
+    environment["PATH"] = f"{BIN}{os.pathsep}{environment['PATH']}"
+    environment.pop("OFFLOAD_DIST", None)
+    return environment
+
+
+def compiles_since(folder: Path) -> list[str]:
+    """Give ``<source> <target ID or host>`` of each compile in the log, sorted, and empty it."""
+    log = folder / "compiles.log"
+    lines = log.read_text().splitlines() if log.exists() else []
+    log.unlink(missing_ok=True)
+    return sorted(_described(line) for line in lines)
+
+
+def _described(command: str) -> str:
+    target = re.search(r" --offload-arch=(\S+)", command)
+    assert target or " --offload-host-only " in command, command
+    return f"{Path(command.split()[-1]).stem} {target[1] if target else 'host'}"
+
+
+def passes(*names: str) -> list[str]:
+    """Name the passes over all sources."""
+    return sorted(f"{source} {name}" for source in SOURCES for name in names)
+
+
+@dataclass
+class Project:
+    """The example, copied, with headers that single passes reach."""
+
+    folder: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def source(self) -> Path:
+        return self.folder / "source"
+
+    @property
+    def build_folder(self) -> Path:
+        return self.folder / "build"
+
+    def write(self, name: str, text: str) -> None:
+        (self.source / name).write_text(text)
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        text = (self.source / name).read_text()
+        assert old in text, old
+        self.write(name, text.replace(old, new, 1))
+
+    def call(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command in the build folder, whatever becomes of it."""
+        return subprocess.run(
+            [program(command[0]) if "/" not in command[0] else command[0], *command[1:]],
+            cwd=self.build_folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+
+    def setup(self, folder: str = "build", targets: list[str] = TARGETS) -> None:
+        (self.folder / folder).mkdir()
+        listed = ",".join(targets)
+        done = self.call("meson", "setup", f"-Dtargets={listed}", str(self.folder / folder),
+                         str(self.source))  # fmt: skip
+        assert done.returncode == 0, done.stdout
+
+    def set_targets(self, *targets: str) -> None:
+        done = self.call("meson", "configure", f"-Dtargets={','.join(targets)}")
+        assert done.returncode == 0, done.stdout
+
+    def build(self) -> tuple[list[str], str]:
+        """Build, which must work; give what was compiled, and what was said."""
+        done = self.call("ninja")
+        assert done.returncode == 0, done.stdout
+        return compiles_since(self.folder), done.stdout
+
+    def assert_up_to_date(self) -> None:
+        compiles, said = self.build()
+        assert compiles == []
+        assert "no work to do" in said, said
+
+
+def make_project(folder: Path) -> Project:
+    made = Project(folder, counting_environment(folder))
+    shutil.copytree(ROOT / "examples/meson_saxpy", made.source)
+    made.write("special.h", "")
+    made.write("host.h", "")
+    made.write("saxpy.hip", HEADERS + (made.source / "saxpy.hip").read_text())
+    return made
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """Give the example, not configured yet."""
+    return make_project(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Give the example, built once for all tests: each leaves it up to date."""
+    made = make_project(tmp_path_factory.mktemp("meson"))
+    toolchain = find_toolchain()
+    if not toolchain.origin.startswith("embedded"):  # which needs more than a script around it
+        clang = made.folder / "clang-99"
+        clang.write_text(f'#!/bin/sh\nexec {shlex.join(toolchain.clang)} "$@"\n')
+        clang.chmod(0o755)
+        made.environment["OFFLOAD_CLANG"] = str(clang)
+    made.setup()
+    compiles, _ = made.build()
+    assert compiles == passes("host", *TARGETS)
+    made.assert_up_to_date()
+    return made
+
+
+def _newer_compiler(project: Project) -> None:
+    clang = project.folder / "clang-99"
+    if not clang.exists():
+        pytest.skip("the embedded compiler is in the environment that runs the tests")
+    clang.write_text(clang.read_text() + "# another version\n")
+
+
+# Meson forgets after each new configuration that an output came out equal and kept its time
+# (see test_configured_anew), so changes that configure come first.
+Change = Callable[[Project], None]
+ROWS: dict[str, tuple[Change, list[str]]] = {
+    "nothing": (lambda _: None, []),
+    "flags of one target (`flags_of`)": (
+        lambda project: project.edit("meson.build", "['-mllvm',", "['-O2', '-mllvm',"),
+        passes("gfx942"),
+    ),
+    "compression or bundle alignment": (
+        lambda project: project.edit("meson.build", "align=4096'", "align=256', '-compress'"),
+        [],
+    ),
+    "the order of the list": (lambda project: project.set_targets(*reversed(TARGETS)), []),
+    "a target added to the list": (
+        lambda project: project.set_targets(*TARGETS, "gfx1100"),
+        passes("gfx1100"),
+    ),
+    "a target removed": (lambda project: project.set_targets(*TARGETS), []),
+    "a header of one source that only one target's preprocessing reaches": (
+        lambda project: project.write("special.h", "constexpr int kNew = 1;\n"),
+        ["saxpy gfx90a:xnack+"],
+    ),
+    "a header of one source that only the host pass reaches": (
+        lambda project: project.write("host.h", "constexpr int kNew = 1;\n"),
+        ["saxpy host"],
+    ),
+    "a comment in a source": (
+        lambda project: project.edit("scale.hip", "// y = a * y", "// y = a times y"),
+        sorted(f"scale {name}" for name in ("host", *TARGETS)),
+    ),
+    "the compiler's file": (_newer_compiler, passes("host", *TARGETS)),
+}
+
+
+@pytest.mark.parametrize("change", ROWS)
+def test_rebuilds(built: Project, change: str) -> None:
+    """After each change of the page's table, Ninja compiles what is said there, once."""
+    apply, expected = ROWS[change]
+    built.assert_up_to_date()
+    apply(built)
+    compiles, _ = built.build()
+    assert compiles == expected
+    built.assert_up_to_date()
+    (row,) = [line for line in PAGE.splitlines() if line.startswith(f"| {change} |")]
+    hosts = sum(name.endswith(" host") for name in expected)
+    cells = [cell.strip() for cell in row.split("|")[2:4]]
+    assert [SIZES[cell] for cell in cells] == [len(expected) - hosts, hosts]
+
+
+def test_cutoff(built: Project) -> None:
+    """After a comment no bundle is made and nothing is linked: no object came out different."""
+    text = (built.source / "scale.hip").read_text()
+    built.write("scale.hip", text + "// a comment\n")
+    compiles, said = built.build()
+    assert len(compiles) == len(TARGETS) + 1
+    assert not any(word in said for word in (".hipfb", ".fatbin.o", "Linking")), said
+    built.write("scale.hip", text.replace("y[i] *= a", "y[i] += a"))
+    _, said = built.build()
+    assert "scale.hipfb" in said
+    assert "saxpy.hipfb" not in said
+    assert "Linking" in said
+    built.write("scale.hip", text)
+    built.build()
+
+
+def test_program(built: Project) -> None:
+    """The program registers the images of all its targets; `images` lists them, tests pass."""
+    found = [image.target_id for image in list_images(built.build_folder / "saxpy")]
+    assert sorted(found) == sorted(["", *TARGETS] * len(SOURCES))
+    said = built.call("./saxpy").stdout
+    assert said.count("fat binary registered") == len(SOURCES) or "no HIP device" in said
+    listed = built.call("ninja", "images")
+    assert listed.returncode == 0
+    assert all(target in listed.stdout for target in TARGETS)
+    tested = built.call("meson", "test")
+    assert tested.returncode == 0, tested.stdout
+    assert re.search(rf"^Ok: +{len(TARGETS)}\s*$", tested.stdout, re.MULTILINE), tested.stdout
+
+
+def test_generated_header(project: Project) -> None:
+    """A header that another target makes is there in the first build, and is followed."""
+    project.write("value.txt", "constexpr int kMade = 1;\n")
+    project.edit(
+        "meson.build",
+        "objects = []\n",
+        "made = custom_target(input: 'value.txt', output: 'made.h',\n"
+        "  command: ['cp', '@INPUT@', '@OUTPUT@'])\n"
+        "flags += '-I' + meson.current_build_dir()\n"
+        "objects = []\n",
+    )
+    for output in ("output: stem", "output: name + '.host.o'"):
+        depends = "depends: name == 'scale' ? made : []"
+        project.edit("meson.build", output, f"{depends}, {output}")
+    project.write("scale.hip", '#include "made.h"\n' + (project.source / "scale.hip").read_text())
+    project.setup()
+    compiles, _ = project.build()
+    assert compiles == passes("host", *TARGETS)
+    project.assert_up_to_date()
+    project.write("value.txt", "constexpr int kMade = 2;\n")
+    compiles, _ = project.build()
+    assert compiles == sorted(f"scale {name}" for name in ("host", *TARGETS))
+    project.assert_up_to_date()
+
+
+def test_error_in_a_source(built: Project) -> None:
+    """The build stops with the compiler's message, leaves no output, and goes on when mended."""
+    text = (built.source / "scale.hip").read_text()
+    built.write("scale.hip", text + "this is no C++\n")
+    done = built.call("ninja", "-k", "0")
+    assert done.returncode != 0
+    assert "scale.hip:14:1: error:" in done.stdout, done.stdout
+    assert "Traceback" not in done.stdout
+    left = {path.name for path in built.build_folder.iterdir()}
+    stems = ["scale.host.o", *(f"scale.{name.replace(':', '_')}.co" for name in TARGETS)]
+    assert left.isdisjoint(stems)
+    assert not any(name.endswith(".d") for name in left)
+    assert "saxpy.gfx906.co" in left
+    compiles_since(built.folder)
+    built.write("scale.hip", text)
+    compiles, _ = built.build()
+    assert compiles == sorted(f"scale {name}" for name in ("host", *TARGETS))
+    built.assert_up_to_date()
+
+
+def test_two_builds_at_once(project: Project) -> None:
+    """Two build folders of one source tree can be built at the same time, with equal results."""
+    folders = ("build", "other")
+    for folder in folders:
+        project.setup(folder, TARGETS[:2])
+    builds = [
+        subprocess.Popen(
+            [program("ninja")],
+            cwd=project.folder / folder,
+            env=project.environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for folder in folders
+    ]
+    said = [build.communicate(timeout=300)[0] for build in builds]
+    assert [build.returncode for build in builds] == [0, 0], said
+    assert compiles_since(project.folder) == sorted(2 * passes("host", *TARGETS[:2]))
+    images = [sorted((project.folder / folder).glob("*.co")) for folder in folders]
+    assert len(images[0]) == 2 * len(SOURCES)
+    for one, other in zip(*images, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+    project.assert_up_to_date()
+
+
+def test_configured_anew(built: Project) -> None:
+    """What Meson compiles again because it configured comes out equal; nothing is linked."""
+    text = (built.source / "scale.hip").read_text()
+    built.write("scale.hip", text + "// a comment\n")
+    built.build()
+    built.assert_up_to_date()
+    built.write("meson.build", (built.source / "meson.build").read_text() + "# a comment\n")
+    _, said = built.build()
+    assert "Linking" not in said, said
+    built.assert_up_to_date()
