@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from offload_tool.distribution.settings import CLIENT
+from offload_tool.distribution.settings import CLIENT, SETUP
 from offload_tool.errors import CompilerError, FileError
 
 if TYPE_CHECKING:
@@ -75,6 +75,10 @@ class Engine:
                 return False
         return True
 
+    def is_current(self) -> bool:
+        """Tell whether a server runs that was started with what the folder holds now."""
+        return self.is_running() and self._started_with() == self._configuration()
+
     def start(self, *, connect: bool = False) -> bool:
         """See to it that one server runs with the folder's configuration; tell if it was started.
 
@@ -85,11 +89,9 @@ class Engine:
         :raises FileError: the folder of its socket cannot be made, or is another user's.
         """
         with self._lock():
+            if self.is_current() and (not connect or self.is_connected()):
+                return False
             if self.is_running():
-                if self._started_with() == self._configuration() and (
-                    not connect or self.is_connected()
-                ):
-                    return False
                 self._stop()
             answer = self._sccache("--start-server")
             if not self._wait(running=True):
@@ -151,11 +153,15 @@ class Engine:
             return ""
 
     def _configuration(self) -> str:
-        try:
-            data = (self._distribution.folder / CLIENT).read_bytes()
-        except OSError as error:
-            raise FileError(self._distribution.folder / CLIENT, error) from error
-        return hashlib.sha256(data).hexdigest()
+        # The setup has the packed compiler's hash: sccache remembers what a path's compiler is.
+        digest = hashlib.sha256()
+        for name in (CLIENT, SETUP):
+            path = self._distribution.folder / name
+            try:
+                digest.update(hashlib.sha256(path.read_bytes()).digest())
+            except OSError as error:
+                raise FileError(path, error) from error
+        return digest.hexdigest()
 
     def _sccache(self, *options: str) -> subprocess.CompletedProcess[str]:
         try:

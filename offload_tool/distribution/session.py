@@ -90,8 +90,8 @@ class Session:
         return [self._warning(self._problem)] if self._problem else []
 
     def begin_quickly(self) -> list[str]:
-        """Do what `begin` does, but only if no local engine runs yet; for one compile alone."""
-        if self._engine.is_running():
+        """Do what `begin` does, but only if no local engine runs for the folder as it is now."""
+        if self._engine.is_current():
             return []
         return self.begin()
 

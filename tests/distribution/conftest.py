@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -59,6 +60,7 @@ def fresh(distribution: Distribution, tmp_path: Path) -> Iterator[Distribution]:
     text = (distribution.folder / "client.toml").read_text()
     text = text.replace(f'dir = "{distribution.folder}/cache"', f'dir = "{folder}/cache"')
     (folder / "client.toml").write_text(text)
+    shutil.copy(distribution.folder / "setup.json", folder)
     variables = dict(distribution.environment) | {
         "SCCACHE_CONF": str(folder / "client.toml"),
         "SCCACHE_SERVER_UDS": str(distribution.socket.with_name(f"test-{os.urandom(6).hex()}")),

@@ -275,12 +275,14 @@ def test_one_local_server(fresh: Distribution) -> None:
     assert Engine(fresh).start(connect=True) is False
 
 
-def test_new_configuration(fresh: Distribution) -> None:
-    """A local server that runs with an older configuration is started anew."""
+@pytest.mark.parametrize("name", ["client.toml", "setup.json"])
+def test_new_configuration(fresh: Distribution, name: str) -> None:
+    """A local server of an older configuration, or for another compiler, is started anew."""
     engine = Engine(fresh)
     assert engine.start()
-    client = fresh.folder / "client.toml"
-    client.write_text(client.read_text() + "\n# changed\n")
+    assert engine.is_current()
+    (fresh.folder / name).write_text((fresh.folder / name).read_text() + "\n")
+    assert not engine.is_current()
     assert engine.start()
     assert engine.is_connected()
 
