@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool import list_images
+from offload_tool.formats.elf import read_elf
 from tests.conftest import ROOT, missing
 
 TARGETS = ["", "gfx1100", "gfx906", "gfx90a:xnack+", "gfx942"]
@@ -53,3 +55,141 @@ def test_saxpy(tmp_path: Path, compiler: str) -> None:
     ran = subprocess.run([program], capture_output=True, text=True, check=True)
     assert ran.stdout.count("stand-in HIP runtime: fat binary registered") == 1
     assert "kernel registered: _Z5saxpyifPKfPf" in ran.stdout
+
+
+@pytest.mark.parametrize("compiler", ["embedded", "clang-22", "clang-19"])
+def test_rdc_library(tmp_path: Path, compiler: str) -> None:
+    """examples/rdc_library links device code once per target; a target's flag, its link only."""
+    for name in ("saxpy", "rdc_library"):  # it uses the declarations and stand-in of saxpy
+        shutil.copytree(ROOT / "examples" / name, tmp_path / name)
+    folder = tmp_path / "rdc_library"
+    environment = os.environ | {"OFFLOAD_CLANG": named_compiler(compiler), "PYTHONPATH": str(ROOT)}
+    environment.pop("ROCM_PATH", None)
+
+    def scons() -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "SCons", "-Q"],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.splitlines()
+
+    def links(lines: list[str]) -> list[str]:
+        return [line for line in lines if line.startswith("LINK")]
+
+    first = scons()
+    gpus = TARGETS[1:]
+    for source in ("app/app.hip", "geometry/length.hip", "geometry/scale.hip"):
+        assert sorted(line for line in first if line.endswith(source)) == sorted(
+            f"HIP [{target or 'host'}] {source}" for target in TARGETS
+        )
+    files = {target: target.replace(":", "_") for target in gpus}
+    assert sorted(links(first)) == [f"LINK [{t}] app/app.{files[t]}.co" for t in gpus]
+    assert "is up to date" in scons()[-1]
+
+    program = folder / "app" / "app"
+    assert [image.target_id for image in list_images(program)] == TARGETS
+    ran = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    assert ran.count("fat binary registered") == 1
+    assert "kernel registered: _Z7measurePKfPf" in ran
+    # The host asks for the library's static variable by the name that it has in every image.
+    found = re.search(r"variable registered: (_ZL13scaled_values\S+)", ran)
+    assert found is not None, ran
+    images = {t: folder / "app" / f"app.{files[t]}.co" for t in gpus}
+    for path in images.values():
+        facts = read_elf(memoryview(path.read_bytes()), symbols=True, path=path)
+        assert found[1] in {symbol.name for symbol in facts.symbols if symbol.defined}
+
+    before = {target: path.read_bytes() for target, path in images.items()}
+    script = folder / "geometry" / "SConscript"
+    flagged = "env.OffloadObject('scale.hip', OFFLOAD_ARCH_FLAGS={'gfx90a': ['-U__gfx90a__']})"
+    script.write_text(script.read_text().replace('Glob("*.hip")', f"['length.hip', {flagged}]"))
+    changed = scons()
+    assert [line for line in changed if line.startswith("HIP")] == [
+        "HIP [gfx90a:xnack+] geometry/scale.hip"
+    ]
+    assert links(changed) == ["LINK [gfx90a:xnack+] app/app.gfx90a_xnack+.co"]
+    assert [t for t in gpus if images[t].read_bytes() != before[t]] == ["gfx90a:xnack+"]
+    assert "is up to date" in scons()[-1]
+
+
+@pytest.mark.parametrize("compiler", ["embedded", "clang-22", "clang-19"])
+def test_cuda_add(tmp_path: Path, compiler: str) -> None:
+    """examples/cuda_add builds with no part of CUDA's toolkit, once, and registers its code."""
+    folder = tmp_path / "cuda_add"
+    shutil.copytree(ROOT / "examples/cuda_add", folder)
+    environment = os.environ | {
+        "OFFLOAD_CLANG": named_compiler(compiler),
+        "PYTHONPATH": str(ROOT),
+        "CUDA_PATH": str(tmp_path / "none"),
+    }
+
+    def scons() -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "SCons", "-Q"],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    first = scons()
+    for target in ("host", "sm_75", "sm_80"):
+        assert f"CUDA [{target}] add.cu" in first
+    assert "is up to date" in scons()
+    processors = [image.target_id for image in list_images(folder / "add")]
+    assert [name for name in processors if name.startswith("compute")] == [
+        "compute_75",
+        "compute_80",
+    ]
+    ran = subprocess.run([folder / "add"], capture_output=True, text=True, check=True).stdout
+    assert ran.count("stand-in CUDA runtime: fat binary registered") == 1
+    assert ran.count("  PTX for sm_") == 2
+    assert ran.count("  cubin for sm_") == len(processors) - 2  # where ptxas is found
+    assert "kernel registered: _Z3addiPKfS0_Pf" in ran
+    assert "add: no CUDA device" in ran
+
+
+def test_cuda_add_with_its_runtime(tmp_path: Path) -> None:
+    """With NVIDIA's runtime the example links with it, starts, and computes where a GPU is."""
+    toolkit = Path(os.environ.get("CUDA_PATH", "/usr/local/cuda"))
+    if not (toolkit / "lib64/libcudart.so").exists():
+        pytest.skip("no CUDA toolkit; the example is built with a stand-in for its runtime")
+    folder = tmp_path / "cuda_add"
+    shutil.copytree(ROOT / "examples/cuda_add", folder)
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_PATH": str(toolkit)}
+    subprocess.run([sys.executable, "-m", "SCons", "-Q"], cwd=folder, env=environment, check=True)
+    ran = subprocess.run([folder / "add"], capture_output=True, text=True, check=True).stdout
+    assert "stand-in" not in ran
+    assert "add: no CUDA device" in ran or "add: 0 of 100000 values wrong, no error" in ran
+
+
+def test_all_examples_without_runtimes(tmp_path: Path) -> None:
+    """With the embedded compiler alone, scons builds every example as far as it can be built."""
+    for name in ("SConstruct", "site_scons", "examples", "offload_tool"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    environment = os.environ | {
+        "OFFLOAD_CLANG": named_compiler("embedded"),
+        "ROCM_PATH": str(tmp_path / "none"),
+        "CUDA_PATH": str(tmp_path / "none"),
+    }
+    command = [sys.executable, "-m", "SCons", "-Q"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    built = tmp_path / "build"
+    for program in ("saxpy/saxpy", "rdc_library/app/app", "cuda_add/add"):
+        assert subprocess.run([built / program], capture_output=True, check=False).returncode == 0
+    said = "openmp_dot: the compiler comes without OpenMP's offload runtime"
+    assert done.stdout.count(said) == 1
+    images = list_images(built / "openmp_dot/dot.o")
+    assert [image.target_id for image in images][:2] == ["gfx906", "gfx90a"]
+    assert not (built / "openmp_dot/dot").exists()

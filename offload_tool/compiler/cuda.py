@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 PLACEHOLDER_FILE = str(Path(__file__).with_name("placeholder.fatbin"))
-"""What is embedded where a fat binary will be (`formats.nv_fatbin.PLACEHOLDER`)."""
+"""What is embedded where a fat binary will be (`formats.cuda_embedding.PLACEHOLDER`)."""
 
 
 # Without a toolkit on the machine clang would assume one of 2012: another way to start

@@ -39,7 +39,8 @@ __all__ = [
 
 _ANY_TARGET = "gfx906"
 """The driver must be told some target for the host pass; the IR is the same for all."""
-_HOST_RUNTIME = "libomptarget.so"
+_HOST_RUNTIMES = ("libomptarget.so", "libomp.so")
+"""What host programs are linked with; packages may have the first without the other."""
 _PROBE_SECONDS = 60
 
 
@@ -97,17 +98,20 @@ def header_flags(toolchain: Toolchain, language: str, *, gpu: bool) -> tuple[str
 def link_flags(toolchain: Toolchain) -> tuple[list[str], list[str]]:
     """Give the flags of a host link, and those that say where the runtime is on this machine."""
     runtime = host_runtime(toolchain)
-    return ["-fopenmp"], [f"-L{Path(runtime).parent.resolve()}"] if runtime else []
+    return ["-fopenmp"], [f"-L{Path(runtime).parent}"] if runtime else []
 
 
 @functools.lru_cache(maxsize=16)
 def host_runtime(toolchain: Toolchain) -> str | None:
     """Find the library that host programs are linked with, where the compiler looks for it.
 
-    Not every compiler comes with one.
+    Not every compiler comes with one, and with the OpenMP library that it needs.
     """
-    found = Path(_ask(toolchain, f"-print-file-name={_HOST_RUNTIME}").stdout.strip())
-    return str(found) if found.is_absolute() else None
+    answers = [_ask(toolchain, f"-print-file-name={name}").stdout for name in _HOST_RUNTIMES]
+    found = [Path(answer.strip()) for answer in answers]
+    if not all(path.is_absolute() for path in found):
+        return None
+    return str(found[0].parent.resolve() / found[0].name)
 
 
 def _library_folder(toolchain: Toolchain) -> Path:

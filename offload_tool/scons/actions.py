@@ -18,7 +18,7 @@ from offload_tool.compiler.check import check_code_object, check_cubin
 from offload_tool.compiler.passes import CompilePass
 from offload_tool.errors import OffloadError
 from offload_tool.formats.entry_id import BundleEntryID
-from offload_tool.scons.dependencies import record_dependencies
+from offload_tool.scons.dependencies import record_dependencies, remove_depfile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +42,10 @@ __all__ = [
     "UNBUNDLE",
     "WRAP",
 ]
+
+
+def offload_begin(target: Any, source: Any, env: Any) -> int:
+    return _run(_begin_compile, target, source, env)
 
 
 def offload_check(target: Any, source: Any, env: Any) -> int:
@@ -100,20 +104,22 @@ def offload_wrap(target: Any, source: Any, env: Any) -> int:
     return _run(_wrap, target, source, env)
 
 
-def _command(name: str, check: Any = None) -> Any:
-    """Give the action of a command line, and of the check of what it wrote."""
+def _command(name: str, check: Any = None, begin: Any = None) -> Any:
+    """Give the action of a command line, of the check of what it wrote, and of what is before."""
     command = SCons.Action.Action(f"$OFFLOAD{name}COM", f"$OFFLOAD{name}COMSTR")
-    if check is None:
-        return command
-    return SCons.Action.Action([command, SCons.Action.Action(check, cmdstr=None)])
+    before, after = (
+        [SCons.Action.Action(function, cmdstr=None)] if function else []
+        for function in (begin, check)
+    )
+    return SCons.Action.Action([*before, command, *after])
 
 
 def _function(function: Any, name: str) -> Any:
     return SCons.Action.Action(function, f"$OFFLOAD{name}COMSTR", varlist=["_OFFLOAD_SPEC"])
 
 
-DEVICE = _command("DEVICE", offload_check)
-HOST = _command("HOST", offload_check)
+DEVICE = _command("DEVICE", offload_check, offload_begin)
+HOST = _command("HOST", offload_check, offload_begin)
 HOST_FROM_IR = _command("HOSTIR")
 LINK = _command("LINK", offload_check_link)
 MERGE = _command("MERGE")
@@ -148,10 +154,17 @@ def _spec(env: Any) -> Any:
 # The operations are imported where they are used: a build of one language needs few of them.
 
 
+def _begin_compile(target: Any, source: Any, env: Any) -> None:  # noqa: ARG001
+    remove_depfile(target[0])
+
+
 def _finish_compile(target: Any, source: Any, env: Any) -> None:
     job = CompilePass.from_text(env["_OFFLOAD_PASS"])
-    job.check(str(target[0]), str(source[1]) if job.needs_host_ir else None)
-    record_dependencies(target[0], source[0], env)
+    try:
+        job.check(str(target[0]), str(source[1]) if job.needs_host_ir else None)
+        record_dependencies(target[0], source[0], env)
+    finally:
+        remove_depfile(target[0])
 
 
 def _finish_link(target: Any, source: Any, env: Any) -> None:  # noqa: ARG001 - one form for all

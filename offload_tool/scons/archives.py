@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import SCons.Builder
 import SCons.Util
 
 from offload_tool.formats.entry_id import BundleEntryID
 from offload_tool.scons import actions, settings
+from offload_tool.scons.declaring import NodeBuilder
 from offload_tool.scons.nodes import add_aliases, label
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["archive_node", "device_archive_node", "device_archive_nodes"]
 
-_ARCHIVE = SCons.Builder.Builder(action=actions.ARCHIVE)
-_DEVICE_ARCHIVE = SCons.Builder.Builder(action=actions.DEVICE_ARCHIVE)
+_ARCHIVE = NodeBuilder(actions.ARCHIVE)
+_DEVICE_ARCHIVE = NodeBuilder(actions.DEVICE_ARCHIVE)
 
 
 def archive_node(env: Any, archive: Any, members: list[Any]) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-import SCons.Builder
 import SCons.Errors
 import SCons.Node
 import SCons.Util
@@ -23,6 +22,7 @@ from offload_tool.scons import actions, settings
 from offload_tool.scons.archives import archive_node, device_archive_nodes
 from offload_tool.scons.compile_commands import database_node
 from offload_tool.scons.compiling import device_nodes, host_node
+from offload_tool.scons.declaring import NodeBuilder
 from offload_tool.scons.images import (
     GivenCode,
     bundle_node,
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 __all__ = ["add_builders"]
 
-_EXTRACT = SCons.Builder.Builder(action=actions.EXTRACT)
-_UNBUNDLE = SCons.Builder.Builder(action=actions.UNBUNDLE)
+_EXTRACT = NodeBuilder(actions.EXTRACT)
+_UNBUNDLE = NodeBuilder(actions.UNBUNDLE)
 
 
 def add_builders(env: Any) -> None:
@@ -100,7 +100,7 @@ def _as_users_see_it(method: Any) -> Any:
     def call(*arguments: Any, **overrides: Any) -> Any:
         try:
             return method(*arguments, **overrides)
-        except OffloadError as error:
+        except (OffloadError, SCons.Errors.UserError) as error:
             raise SCons.Errors.UserError(str(error)) from None
 
     # SCons shows the deepest line that is not in its own files as the user's mistake.
@@ -167,6 +167,9 @@ def offload_unbundle(env: Any, target: str | None, source: Any) -> list[Any]:
         name = entry.target_id.replace(":", "_") or entry.kind
         file = stem.dir.File(f"{stem.name}.{name}{env.subst('$OFFLOADDEVICESUFFIX')}")
         nodes += _UNBUNDLE(env, file, bundle, _OFFLOAD_SPEC=settings.spec(entry=str(entry)))
+        if entry.kind != "host":
+            file.attributes.offload_kind = _image_kind(entry)
+            file.attributes.offload_device = _device_of(entry)
         file.attributes.offload_entry_id = entry
     return nodes
 
@@ -214,9 +217,11 @@ def offload_package(env: Any, target: str | None, source: Any) -> list[Any]:
             images += device_nodes(env, units(env, None, node)[0])
         else:
             images.append(node)
-    _label_given(env, [node for node in images if not hasattr(node.attributes, "offload_device")])
+    given = _given_devices(
+        env, [node for node in images if not hasattr(node.attributes, "offload_device")]
+    )
     name = target or str(nodes[0].dir.File(SCons.Util.splitext(nodes[0].name)[0]))
-    return [package_node(env, named(env, name, "$OFFLOADPACKAGESUFFIX"), images)]
+    return [package_node(env, named(env, name, "$OFFLOADPACKAGESUFFIX"), images, given)]
 
 
 def offload_extract(env: Any, target: str | None, source: Any) -> list[Any]:
@@ -227,15 +232,20 @@ def offload_extract(env: Any, target: str | None, source: Any) -> list[Any]:
     """
     package = _one_source(env, source, "OffloadExtract takes one file")
     kind = env.subst("$OFFLOAD_KIND").lower() or "hip"
-    wanted = [(entry.kind, _device_of(entry)) for entry in given_ids(env)]
-    wanted = wanted or [(kind, device) for device in settings.devices(env, kind)]
+    wanted = [(_image_kind(entry), _device_of(entry), entry) for entry in given_ids(env)]
+    if not wanted:
+        devices = settings.devices(env, kind)
+        wanted = [(kind, device, device.entry_id(kind)) for device in devices]
     stem = _stem(env, target, package)
     nodes = []
-    for kind, device in wanted:
+    for kind, device, entry in wanted:
         file = stem.dir.File(f"{stem.name}.{device.filename}{env.subst('$OFFLOADDEVICESUFFIX')}")
         strings = {"triple": device.triple.rstrip("-"), "arch": str(device.target_id or "")}
         spec = settings.spec(kind=kind, strings=strings)
         nodes += _EXTRACT(env, file, package, _OFFLOAD_SPEC=spec)
+        file.attributes.offload_kind, file.attributes.offload_device = kind, device
+        if kind != "cuda":  # bundles have no such kind
+            file.attributes.offload_entry_id = entry
     return nodes
 
 
@@ -270,7 +280,8 @@ def offload_object(env: Any, target: str | None, source: Any) -> list[Any]:
 def offload_static_library(env: Any, target: str | None, source: Any) -> list[Any]:
     """Give a static library of offload sources, C and C++ sources, and objects.
 
-    With ``OFFLOAD_RDC`` it is a heterogeneous device archive: see OffloadArchive.
+    With ``OFFLOAD_RDC`` it is a heterogeneous device archive: see OffloadArchive. OpenMP
+    regions in it are linked into the images of the programs that take the library.
     """
     if target is None:
         raise UsageError("OffloadStaticLibrary needs a target name")
@@ -282,7 +293,15 @@ def offload_static_library(env: Any, target: str | None, source: Any) -> list[An
         else:
             members += _plain_objects(env, node, shared=False)
     archive = archive_node(env, _library_file(env, target), members)
-    archive.attributes.offload_archive = bool(env["OFFLOAD_RDC"])
+    modules = [
+        module
+        for member in members
+        for module in getattr(member.attributes, "offload_device_nodes", ())
+        if module.attributes.offload_kind == "openmp"
+    ]
+    if modules:  # the link of a program takes them from there
+        archive.attributes.offload_device_nodes = modules
+    archive.attributes.offload_archive = bool(env["OFFLOAD_RDC"] or modules)
     return [archive]
 
 
@@ -324,7 +343,8 @@ def _link(env: Any, target: str | None, source: Any, *, shared: bool) -> list[An
         )
     nodes = source_nodes(env, source)
     stem = _stem(env, target, nodes[0])
-    libraries = [*filter(_is_device_archive, nodes), *_given_libraries(env)]
+    given_libraries = [*filter(_is_device_archive, nodes), *_given_libraries(env)]
+    libraries = list(dict.fromkeys(given_libraries))
     offload: list[Unit] = []
     relocatable: list[Any] = []
     device_code: list[Any] = []
@@ -332,7 +352,7 @@ def _link(env: Any, target: str | None, source: Any, *, shared: bool) -> list[An
     for node in nodes:
         if kind_of(env, node):
             offload += units(env, None, node)
-        elif hasattr(node.attributes, "offload_device_nodes"):
+        elif hasattr(node.attributes, "offload_device_nodes") and node not in libraries:
             relocatable.append(node)
         elif hasattr(node.attributes, "offload_device"):
             device_code.append(_linkable(node))
@@ -388,12 +408,14 @@ def _linkable(node: Any) -> Any:
 
 
 def _is_device_archive(node: Any) -> bool:
-    return bool(getattr(node.attributes, "offload_archive", False))
+    return bool(getattr(getattr(node, "attributes", None), "offload_archive", False))
 
 
 def _given_libraries(env: Any) -> list[Any]:
-    """Give the archives of ``OFFLOAD_LIBS``."""
-    return source_nodes(env, env["OFFLOAD_LIBS"]) if env["OFFLOAD_LIBS"] else []
+    """Give the archives of ``OFFLOAD_LIBS``, and those that ``LIBS`` has as nodes."""
+    given = source_nodes(env, env["OFFLOAD_LIBS"]) if env["OFFLOAD_LIBS"] else []
+    others = SCons.Util.flatten([env.get("LIBS", [])])
+    return given + [node for node in others if _is_device_archive(node)]
 
 
 def _library_file(env: Any, target: str) -> Any:
@@ -405,8 +427,8 @@ def _library_file(env: Any, target: str) -> Any:
     return env.File(str(path.with_name(name if name.startswith(prefix) else prefix + name)))
 
 
-def _label_given(env: Any, nodes: list[Any]) -> None:
-    """Write on plain files what ``OFFLOAD_TARGETS`` says of them."""
+def _given_devices(env: Any, nodes: list[Any]) -> dict[Any, tuple[str, Device]]:
+    """Give the offload kinds and devices of plain files, which ``OFFLOAD_TARGETS`` tells."""
     given = given_ids(env)
     if len(nodes) != len(given):
         raise UsageError(
@@ -414,9 +436,13 @@ def _label_given(env: Any, nodes: list[Any]) -> None:
             f"carry no target ID ({', '.join(map(str, nodes)) or 'no file'}); "
             "expected one for each, in order"
         )
-    for node, entry in zip(nodes, given, strict=True):
-        node.attributes.offload_kind = entry.kind
-        node.attributes.offload_device = _device_of(entry)
+    pairs = zip(nodes, given, strict=True)
+    return {node: (_image_kind(entry), _device_of(entry)) for node, entry in pairs}
+
+
+def _image_kind(entry: BundleEntryID) -> str:
+    """Give the offload kind that images of an entry have outside of bundles."""
+    return "hip" if entry.kind == "hipv4" else entry.kind
 
 
 def _device_of(entry: BundleEntryID) -> Device:

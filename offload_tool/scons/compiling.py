@@ -8,14 +8,17 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
-import SCons.Builder
+import SCons.Script
 
+from offload_tool.compiler.device_libraries import device_libraries
 from offload_tool.compiler.passes import CompilePass, dependency_flags
 from offload_tool.formats.entry_id import BundleEntryID
 from offload_tool.scons import actions, settings
-from offload_tool.scons.dependencies import DEPENDENCY_SCANNER, depfile_of, identity_of
+from offload_tool.scons.declaring import NodeBuilder
+from offload_tool.scons.dependencies import DEPENDENCY_SCANNER, NO_SCANNER, depfile_of, identity_of
 from offload_tool.scons.nodes import add_aliases, identified, label
 from offload_tool.scons.records import record_pass
 from offload_tool.scons.spawning import device_spawn
@@ -27,9 +30,10 @@ if TYPE_CHECKING:
 
 __all__ = ["device_nodes", "host_node"]
 
-_DEVICE = SCons.Builder.Builder(action=actions.DEVICE, target_scanner=DEPENDENCY_SCANNER)
-_HOST = SCons.Builder.Builder(action=actions.HOST, target_scanner=DEPENDENCY_SCANNER)
-_HOST_FROM_IR = SCons.Builder.Builder(action=actions.HOST_FROM_IR)
+_SCANNERS = {"source_scanner": NO_SCANNER, "target_scanner": DEPENDENCY_SCANNER}
+_DEVICE = NodeBuilder(actions.DEVICE, **_SCANNERS)
+_HOST = NodeBuilder(actions.HOST, **_SCANNERS)
+_HOST_FROM_IR = NodeBuilder(actions.HOST_FROM_IR)
 _HOST_IR_SUFFIX = ".host.bc"
 
 
@@ -71,7 +75,8 @@ def _host_ir_node(env: Any, unit: Unit) -> Any:
     node = unit.file(env, _HOST_IR_SUFFIX)
     if not node.has_builder():
         _compile(env, _HOST, node, unit, _pass(env, unit, "host-ir"))
-        env.Depends(node, identity_of(unit.source, node))
+        identity = node.attributes.offload_identity = identity_of(unit.source, node, env)
+        env.Depends(node, identity)
     return node
 
 
@@ -101,13 +106,17 @@ def _compile(
 ) -> None:
     """Declare a node that the compiler makes of a source, with exact dependencies."""
     depfile = depfile_of(node)
-    env.Clean(node, node.dir.File(f"{node.name}.d"))  # there only after a compile that failed
+    if SCons.Script.GetOption("clean"):  # it is there only after a compile that failed
+        env.Clean(node, node.dir.File(f"{node.name}.d"))
     toolchain = settings.toolchain(env)
     sources = [unit.source]
     if job.needs_host_ir:
         sources.append(_host_ir_node(env, unit))
     variables = {**settings.toolchain_variables(env), **variables}
     variables["_OFFLOAD_LOCAL_FLAGS"] = job.local_flags(toolchain, unit.source.name)
+    if job.kind == "openmp" and env["OFFLOAD_LAUNCHER"]:
+        variables["_OFFLOAD_CACHE_KEY"] = _cache_key
+        variables["_OFFLOAD_LOCAL_FLAGS"].append("$_OFFLOAD_CACHE_KEY")
     command = "$OFFLOADDEVICECOM" if job.device is not None else "$OFFLOADHOSTCOM"
     declared = record_pass(node, unit.source, command, job.device.name if job.device else "host")
     spawn = device_spawn(env, unit.kind) if job.device is not None else None
@@ -116,6 +125,8 @@ def _compile(
         spawn = timed(spawn or env["SPAWN"], declared)
     if spawn is not None:
         variables["SPAWN"] = spawn
+    libraries = _device_libraries(env, unit, job)
+    _show_to_ccache(env, libraries, variables["ENV"])
     made = builder(
         env,
         node,
@@ -128,4 +139,39 @@ def _compile(
         _OFFLOAD_LANGUAGE_FLAGS=unit.language_flags,
     )
     settings.add_environment(env, made)
+    env.Depends(node, libraries)
     identified(env, made)
+
+
+def _cache_key(target: Any, source: Any, env: Any, for_signature: bool) -> list[str]:
+    """Give an option without an effect, by which a cache tells compiles of OpenMP apart.
+
+    Their result depends on inode numbers: of the files read, or of those in the host IR.
+    """
+    if for_signature or not env["OFFLOAD_LAUNCHER"]:  # the compilation database has none
+        return []
+    identity = getattr(target[0].attributes, "offload_identity", None) or source[1]
+    return ["-Xclang", f"-cuid={identity.get_csig()}"]
+
+
+def _show_to_ccache(env: Any, files: list[Any], variables: dict[str, str]) -> None:
+    """Tell ccache of inputs that it does not see."""
+    if files and env["OFFLOAD_LAUNCHER"]:
+        name = "CCACHE_EXTRAFILES"
+        given = [variables[name]] if variables.get(name) else []
+        variables[name] = os.pathsep.join([*given, *map(str, files)])
+
+
+def _device_libraries(env: Any, unit: Unit, job: CompilePass) -> list[Any]:
+    """Give the libraries that the compiler links into device code by itself."""
+    if job.device is None or job.kind == "openmp" or "-nogpulib" in env["OFFLOAD_FLAGS"]:
+        return []
+    toolchain = settings.toolchain(env)
+    given = env.subst_list(f"{unit.language_flags} $CCFLAGS $OFFLOAD_FLAGS", source=unit.source)
+    words = [*job.flags(toolchain), *map(str, given[0])]
+    words += map(str, settings.arch_flags(env, job.device))
+    # What differs from source to source without a meaning here would be asked for each.
+    flags = [word for word in words if not word.startswith(("-cuid=", "-D", "-I"))]
+    command = [*toolchain.clang, *toolchain.local_flags, *flags]
+    environment = {**env["ENV"], **dict(toolchain.environment)}
+    return [env.File(name) for name in device_libraries(command, environment)]

@@ -24,8 +24,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import SCons.Builder
-
 from offload_tool.compiler import device_link
 from offload_tool.compiler.cuda import cubin_arguments, find_ptxas
 from offload_tool.errors import UsageError
@@ -33,6 +31,7 @@ from offload_tool.formats.entry_id import BundleEntryID, check_composition
 from offload_tool.scons import actions, settings
 from offload_tool.scons.archives import device_archive_nodes
 from offload_tool.scons.compiling import device_nodes, host_node
+from offload_tool.scons.declaring import NodeBuilder
 from offload_tool.scons.nodes import (
     add_aliases,
     entry_id,
@@ -58,16 +57,16 @@ __all__ = [
 # The fat binary's host entry is empty and always has this name, as the driver writes it.
 _EMPTY_HOST_ENTRY = BundleEntryID.parse("host-x86_64-unknown-linux-gnu-")
 
-_BUNDLE = SCons.Builder.Builder(action=actions.BUNDLE)
-_EMBED = SCons.Builder.Builder(action=actions.EMBED)
-_EMBED_CUDA = SCons.Builder.Builder(action=actions.EMBED_CUDA)
-_EMBED_PACKAGE = SCons.Builder.Builder(action=actions.EMBED_PACKAGE)
-_FATBIN = SCons.Builder.Builder(action=actions.FATBIN)
-_LINK = SCons.Builder.Builder(action=actions.LINK)
-_MERGE = SCons.Builder.Builder(action=actions.MERGE)
-_PACKAGE = SCons.Builder.Builder(action=actions.PACKAGE)
-_PTXAS = SCons.Builder.Builder(action=actions.PTXAS)
-_WRAP = SCons.Builder.Builder(action=actions.WRAP)
+_BUNDLE = NodeBuilder(actions.BUNDLE)
+_EMBED = NodeBuilder(actions.EMBED)
+_EMBED_CUDA = NodeBuilder(actions.EMBED_CUDA)
+_EMBED_PACKAGE = NodeBuilder(actions.EMBED_PACKAGE)
+_FATBIN = NodeBuilder(actions.FATBIN)
+_LINK = NodeBuilder(actions.LINK)
+_MERGE = NodeBuilder(actions.MERGE)
+_PACKAGE = NodeBuilder(actions.PACKAGE)
+_PTXAS = NodeBuilder(actions.PTXAS)
+_WRAP = NodeBuilder(actions.WRAP)
 
 
 @dataclass
@@ -83,14 +82,17 @@ class _Parts:
     """What is linked together: host files, and what each has for each device."""
 
     hosts: list[Any] = field(default_factory=list)
-    modules: list[dict[Device, Any]] = field(default_factory=list)
+    modules: list[dict[Device, list[Any]]] = field(default_factory=list)
     device_code: dict[Device, list[Any]] = field(default_factory=dict)
     """What has no host part."""
 
     def add(self, host: Any, nodes: list[Any]) -> None:
         """Add a host file and its device code."""
         self.hosts.append(host)
-        self.modules.append({node.attributes.offload_device: node for node in nodes})
+        found: dict[Device, list[Any]] = {}
+        for node in nodes:
+            found.setdefault(node.attributes.offload_device, []).append(node)
+        self.modules.append(found)
 
     def of(self, device: Device) -> list[Any]:
         """Give the inputs of the link for one device.
@@ -104,7 +106,7 @@ class _Parts:
         if self.device_code and device not in self.device_code:
             given = ", ".join(str(node) for nodes in self.device_code.values() for node in nodes)
             raise UsageError(f"of the device code given ({given}), none is for {device.name}")
-        own = [modules[device] for modules in self.modules]
+        own = [node for modules in self.modules for node in modules[device]]
         return list(dict.fromkeys([*own, *self.device_code.get(device, ())]))
 
 
@@ -118,7 +120,7 @@ class GivenCode:
     device_code: list[Any]
     """Bitcode, and device-specific archives, of one target each."""
     libraries: list[Any]
-    """Heterogeneous device archives."""
+    """Heterogeneous device archives, and static libraries of OpenMP objects."""
 
 
 def linkable_nodes(env: Any, stem: Any, given: GivenCode, *, shared: bool = False) -> Linked:
@@ -141,8 +143,9 @@ def linkable_nodes(env: Any, stem: Any, given: GivenCode, *, shared: bool = Fals
         kind = modules[0].attributes.offload_kind
         parts.setdefault(kind, _Parts()).add(node, modules)
     for library in given.libraries:
-        archives = device_archive_nodes(env, library)
-        parts.setdefault("hip", _Parts()).add(library, archives)
+        nodes = _library_code(env, library)
+        kind = nodes[0].attributes.offload_kind
+        parts.setdefault(kind, _Parts()).add(library, nodes)
     for node in given.device_code:
         found = parts.setdefault(node.attributes.offload_kind, _Parts()).device_code
         found.setdefault(node.attributes.offload_device, []).append(node)
@@ -161,6 +164,12 @@ def linkable_nodes(env: Any, stem: Any, given: GivenCode, *, shared: bool = Fals
     for node in linked.objects if shared else ():
         node.attributes.shared = True  # SCons links no other objects into a shared library
     return linked
+
+
+def _library_code(env: Any, library: Any) -> list[Any]:
+    """Give a library's device code: modules of OpenMP, or one archive per target ID of HIP."""
+    modules: list[Any] = getattr(library.attributes, "offload_device_nodes", [])
+    return modules or device_archive_nodes(env, library)
 
 
 def object_node(env: Any, unit: Unit, node: Any) -> Any:
@@ -212,17 +221,15 @@ def bundle_node(env: Any, bundle: Any, nodes: list[Any]) -> Any:
     return _BUNDLE(env, bundle, nodes, _OFFLOAD_SPEC=spec)[0]
 
 
-def package_node(env: Any, package: Any, nodes: list[Any]) -> Any:
-    """Declare the offload binary of nodes that know their device."""
+def package_node(
+    env: Any, package: Any, nodes: list[Any], given: dict[Any, tuple[str, Device]] | None = None
+) -> Any:
+    """Declare the offload binary of nodes that know their kind and device, or are `given` them."""
     images = []
     for node in nodes:
-        device = getattr(node.attributes, "offload_device", None)
-        if device is None:
-            raise UsageError(
-                f"'{node}' carries no target ID; make it with a builder of this tool, or give "
-                "OFFLOAD_TARGETS one bundle entry ID for each file"
-            )
-        images.append(_described(node.attributes.offload_kind, device))
+        told = (given or {}).get(node)
+        known = told or (node.attributes.offload_kind, node.attributes.offload_device)
+        images.append(_described(*known))
     return _PACKAGE(env, package, nodes, _OFFLOAD_SPEC=settings.spec(images=images))[0]
 
 
@@ -296,6 +303,7 @@ def _link_node(env: Any, stem: Any, kind: str, device: Device, inputs: list[Any]
         _OFFLOAD_TARGET_ID=device.name,
         **({} if gpu else {"OFFLOAD_LINK_FLAGS": []}),
     )
+    env.Depends(made, [env.File(name) for name in runtimes])
     identified(env, made)
     label(node, kind, device)
     add_aliases(env, node, device)

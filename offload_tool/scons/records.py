@@ -18,8 +18,8 @@ class DeclaredPass:
     """The variable with its command line, such as ``$OFFLOADDEVICECOM``."""
     target: str
     """The target ID, or ``host``."""
-    seconds: float = 0.0
-    """What its command has taken."""
+    seconds: float | None = None
+    """What its command has taken; None where that is not measured."""
 
 
 PASSES: list[DeclaredPass] = []

@@ -231,7 +231,7 @@ def compression(env: Any) -> tuple[str | None, int | None]:
         raise UsageError(f"OFFLOAD_COMPRESS_LEVEL: expected an integer, found {level!r}") from None
 
 
-_announced: set[str] = set()
+_announced: set[Toolchain] = set()
 
 
 def toolchain(env: Any) -> Toolchain:
@@ -239,9 +239,10 @@ def toolchain(env: Any) -> Toolchain:
 
     :raises CompilerError: no usable compiler.
     """
-    found = find_toolchain(clang=env.subst("$OFFLOAD_CLANG"))
-    if str(found) not in _announced:
-        _announced.add(str(found))
+    named = env["OFFLOAD_CLANG"]
+    found = find_toolchain(clang=env.subst(named) if named else "")
+    if found not in _announced:
+        _announced.add(found)
         if not SCons.Script.GetOption("clean"):
             SCons.Util.display(f"offload: using {found}")
     return found
@@ -261,8 +262,8 @@ def toolchain_variables(env: Any) -> dict[str, Any]:
 
 
 _RESULT_VARIABLES = (
-    *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "CUDA_PATH", "HIP_DEVICE_LIB_PATH"),
-    *("HIP_PATH", "ROCM_PATH", "SOURCE_DATE_EPOCH"),
+    *("CCC_OVERRIDE_OPTIONS", "COMPILER_PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"),
+    *("CUDA_PATH", "HIP_DEVICE_LIB_PATH", "HIP_PATH", "ROCM_PATH", "SOURCE_DATE_EPOCH"),
 )
 """Variables of the commands' environment that change what clang makes of a source."""
 

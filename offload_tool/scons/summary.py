@@ -34,13 +34,14 @@ class _Row:
 
 def timed(spawn: Callable[..., Any], declared: DeclaredPass) -> Callable[..., Any]:
     """Give a SPAWN function that also notes how long the command of a pass takes."""
+    declared.seconds = 0.0
 
     def run(*arguments: Any) -> Any:
         start = time.perf_counter()
         try:
             return spawn(*arguments)
         finally:
-            declared.seconds += time.perf_counter() - start
+            declared.seconds = (declared.seconds or 0.0) + time.perf_counter() - start
 
     return run
 
@@ -75,12 +76,14 @@ def _rows() -> dict[str, _Row]:
     """Give what became of the passes that this run looked at: the host's first."""
     rows: dict[str, _Row] = defaultdict(_Row)
     for declared in PASSES:
+        if declared.seconds is None:
+            continue
         row = rows[declared.target]
         state = declared.node.get_state()
         if state == SCons.Node.up_to_date:
             row.kept += 1
-        elif declared.node.cached:
-            row.cached += 1
+        elif state == SCons.Node.executed and not declared.seconds:
+            row.cached += 1  # it is there, and no command has run
         elif state == SCons.Node.executed:
             row.compiled += 1
         row.seconds += declared.seconds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -158,20 +159,25 @@ def passes(source: str, *names: str) -> list[str]:
     return sorted(f"{source} {name}" for name in names)
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    """Give an empty project whose compiles are counted."""
-    try:
-        find_toolchain()
-    except CompilerError as error:
-        missing(f"a compiler ({error})")
-    folder = tmp_path / "project"
+def empty_project(folder: Path) -> Project:
+    """Give a project in a new folder; its launcher ``count`` counts compiles."""
     folder.mkdir()
     count = folder / "count"
     count.write_text(f'#!/bin/sh\necho "$*" >>{folder}/compiles.log\nexec "$@"\n')
     count.chmod(0o755)
     made = Project(folder)
     made.environment["PYTHONPATH"] = str(ROOT)
+    return made
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """Give a project of one kernel whose compiles are counted."""
+    try:
+        find_toolchain()
+    except CompilerError as error:
+        missing(f"a compiler ({error})")
+    made = empty_project(tmp_path / "project")
     made.write("k.hip", KERNEL)
     made.write("runtime.c", RUNTIME)
     return made
@@ -179,3 +185,20 @@ def project(tmp_path: Path) -> Project:
 
 def contents(folder: Path, names: Sequence[str]) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in names}
+
+
+def device_library_folder(project: Project) -> Path:
+    """Make a folder that clang takes for ROCm's device libraries."""
+    folder = project.folder / "rocm/amdgcn/bitcode"
+    folder.mkdir(parents=True)
+    empty = folder / "ocml.bc"
+    module = project.write("library.c", "")
+    words = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-emit-llvm", "-c", module, "-o", empty]
+    subprocess.run([*find_toolchain().clang, *words], check=True)
+    options = ("daz_opt", "unsafe_math", "finite_only", "correctly_rounded_sqrt", "wavefrontsize64")
+    names = [f"oclc_{option}_{state}" for option in options for state in ("on", "off")]
+    names += ["ockl", "opencl", "hip", "oclc_isa_version_906", "oclc_isa_version_90a"]
+    names += [f"oclc_abi_version_{version}" for version in (400, 500, 600)]
+    for name in names:
+        shutil.copy(empty, folder / f"{name}.bc")
+    return folder

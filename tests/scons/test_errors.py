@@ -109,6 +109,30 @@ WRONG = {
         "env['OFFLOAD_CLANG'] = '/no/clang'\n" + BUNDLE,
         ["'/no/clang', which is not an executable file"],
     ),
+    "unknown-variable": (
+        "env.OffloadBundle('k.hip', OFFLOAD_ARCHS='gfx906')\n",
+        ["unknown construction variable OFFLOAD_ARCHS", "OFFLOAD_ARCH?"],
+    ),
+    "flags-of-a-target-that-is-not-built": (
+        "env['OFFLOAD_ARCH_FLAGS'] = {'gfx1100': '-O1'}\n" + BUNDLE,
+        ["OFFLOAD_ARCH_FLAGS has flags for gfx1100", "builds gfx906, gfx90a:xnack+ only"],
+    ),
+    "two-sources-of-one-object": (
+        "env.OffloadDeviceObject('o', 'k.hip')\nenv.OffloadDeviceObject('o', 'other.hip')\n",
+        ["'o.gfx906.co' is made twice, of k.hip and of other.hip", "another name"],
+    ),
+    "two-sets-of-flags-of-one-object": (
+        "env.OffloadHostObject('k.hip')\nenv.OffloadHostObject('k.hip', CCFLAGS='-O1')\n",
+        ["'k.host.o' is made twice, of k.hip with different variables", "another name"],
+    ),
+    "two-bundles-of-one-name": (
+        BUNDLE + "env.OffloadBundle('k.hip', OFFLOAD_COMPRESS='zstd')\n",
+        ["'k.hipfb' is made twice", "with different variables"],
+    ),
+    "two-programs-of-one-name": (
+        "for name in ('k', 'other'):\n    env.OffloadProgram('p', [name + '.hip', 'runtime.c'])\n",
+        ["Multiple ways to build the same target were specified for: p"],
+    ),
     "one-name-for-two": (
         "env.OffloadObject('o', ['k.hip', 'other.hip'])\n",
         ["one target name ('o') cannot serve 2 sources"],

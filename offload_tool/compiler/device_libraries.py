@@ -1,0 +1,55 @@
+"""The device libraries that clang links into device code by itself: ROCm's, and CUDA's libdevice.
+
+No depfile lists them. Which ones they are depends on flags, variables and the processor, so
+clang is asked. Source: clang 22.1.8, observed: ``-###`` prints each front end's command, with
+``-mlink-builtin-bitcode FILE`` for each library.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["device_libraries"]
+
+_WITHOUT = {"-nogpulib", "-nocudalib"}
+_PROBE_SECONDS = 60
+_OPTION = "-mlink-builtin-bitcode"
+
+
+def device_libraries(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Give the paths of the libraries; none where the flags leave them out, or none are found.
+
+    `command` is a device compile up to its input, `environment` the variables that it has.
+    """
+    if not _WITHOUT.isdisjoint(command):
+        return ()
+    return _ask(tuple(command), tuple(sorted(environment.items())))
+
+
+@functools.lru_cache(maxsize=256)
+def _ask(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    import shlex
+    import subprocess
+
+    try:
+        answer = subprocess.run(
+            [*command, "-###", os.devnull],
+            env=dict(environment) | {"LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PROBE_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ()  # the compile itself will say what is wrong
+    jobs = [shlex.split(line) for line in answer.stderr.splitlines() if '"-cc1"' in line]
+    pairs = itertools.chain.from_iterable(itertools.pairwise(job) for job in jobs)
+    return tuple(dict.fromkeys(value for option, value in pairs if option == _OPTION))

@@ -1,0 +1,378 @@
+"""CUDA: PTX for each processor, cubins where ptxas is found, and registration of both.
+
+No part of NVIDIA's toolkit is needed. Where there is none, a stand-in takes the place of
+ptxas, which writes an ELF file of the right machine.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from offload_tool.compiler.cuda import find_ptxas
+from offload_tool.formats.cuda_fatbin import read_cuda_fatbin
+from offload_tool.operations.listing import list_images
+from tests.scons.conftest import SCONSTRUCT, Project, passes
+
+KERNEL = """\
+struct dim3 { unsigned x, y, z; };
+extern "C" int cudaLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
+__attribute__((global)) void kernel(int* p) { *p = VALUE; }
+int host_value() { return 1; }
+"""
+# A stand-in for the CUDA runtime: says what is registered. Its main starts no kernel.
+RUNTIME = """\
+#include <stdio.h>
+#include <stdlib.h>
+void **__cudaRegisterFatBinary(const void *data) {
+    static void *handle;
+    const unsigned *wrapper = data, *binary = *(const unsigned *const *)(wrapper + 2);
+    if (wrapper[0] != 0x466243b1 || binary[0] != 0xba55ed50) abort();
+    printf("registered %u bytes\\n", binary[2] + 16);
+    return &handle;
+}
+void __cudaRegisterFatBinaryEnd(void **handle) { puts("end"); }
+void __cudaRegisterFunction(void **h, const void *f, char *d, const char *name) { puts(name); }
+void __cudaUnregisterFatBinary(void **handle) {}
+void __cudaRegisterVar(void) {}
+void __cudaRegisterManagedVar(void) {}
+void __cudaRegisterSurface(void) {}
+void __cudaRegisterTexture(void) {}
+int __cudaPushCallConfiguration(void) { return 0; }
+int __cudaPopCallConfiguration(void) { return 0; }
+int cudaLaunchKernel(void) { return 100; }
+"""
+MAIN = "int main(void) { return 0; }\n"
+BOTH = ("sm_80", "sm_90a")
+HEAD = SCONSTRUCT.replace('"gfx906", "gfx90a:xnack+"', '"sm_80", "sm_90a"').replace(
+    '["-nogpuinc", "-nogpulib"]', '["-nocudainc", "-nocudalib", "-Wno-unknown-cuda-version"]'
+)
+PTX_ONLY = "env['OFFLOAD_PTXAS'] = 'none'\n"
+PROGRAM = "env.OffloadProgram('prog', ['k.cu', 'runtime.c', 'main.c'])\n"
+OBJECT = "env.OffloadObject('k.cu')\n"
+# Writes an empty ELF file for machine 190 (EM_CUDA), with the PTX behind it.
+PTXAS = f"""\
+#!{sys.executable}
+import pathlib, struct, sys
+if "--version" in sys.argv:
+    print("stand-in ptxas\\nversion 1")
+    sys.exit(0)
+pathlib.Path("ptxas.log").open("a").write(" ".join(sys.argv[1:]) + "\\n")
+output, source = sys.argv[sys.argv.index("-o") + 1 :]
+head = struct.pack("<4s5B7x2HIQQQI6H", b"\\x7fELF", 2, 1, 1, 0, 8, 2, 190, 1, 0, 0, 0, 0,
+                   64, 0, 0, 0, 0, 0)
+pathlib.Path(output).write_bytes(head + pathlib.Path(source).read_bytes())
+"""
+
+
+@pytest.fixture
+def kernels(project: Project) -> Project:
+    """Give a project with a CUDA source, built without ptxas."""
+    project.write("k.cu", KERNEL)
+    project.write("runtime.c", RUNTIME)
+    project.write("main.c", MAIN)
+    project.sconstruct(PTX_ONLY + PROGRAM, HEAD)
+    return project
+
+
+@pytest.fixture
+def assembled(kernels: Project) -> Project:
+    """Give that project with a stand-in for ptxas on PATH, before any real one."""
+    ptxas = kernels.write("bin/ptxas", PTXAS)
+    ptxas.chmod(0o755)
+    path = kernels.environment["PATH"]
+    kernels.environment["PATH"] = f"{ptxas.parent}:{path}"
+    kernels.sconstruct(PROGRAM, HEAD)
+    return kernels
+
+
+def entries(path: Path) -> list[tuple[str, str]]:
+    """Give what a fat binary's entries are, and for which processors."""
+    data = memoryview(path.read_bytes())
+    return [(entry.kind, entry.processor) for entry in read_cuda_fatbin(data).entries]
+
+
+def registered(project: Project) -> list[str]:
+    done = subprocess.run(
+        [project.folder / "prog"], capture_output=True, text=True, check=True, cwd=project.folder
+    )
+    return done.stdout.splitlines()
+
+
+def test_program_of_ptx(kernels: Project) -> None:
+    """Without ptxas: PTX for each processor in one fat binary, which the program registers."""
+    run = kernels.run()
+    assert run.status == 0, run.output + run.errors
+    assert run.compiles == passes("k.cu", "host", *BOTH)
+    assert "PTXAS" not in run.output
+    fatbin = kernels.folder / "k.fatbin"
+    assert entries(fatbin) == [("ptx", "compute_80"), ("ptx", "compute_90")]
+    size = fatbin.stat().st_size
+    assert registered(kernels) == [f"registered {size} bytes", "_Z6kernelPi", "end"]
+    listed = [image.target_id for image in list_images(kernels.folder / "prog")]
+    assert listed == ["compute_80", "compute_90"]
+    for target in BOTH:
+        text = (kernels.folder / f"k.{target}.ptx").read_text()
+        assert f".target {target}\n" in text
+        assert ".visible .entry _Z6kernelPi(" in text
+    kernels.assert_up_to_date()
+
+
+def test_program_with_cubins(assembled: Project) -> None:
+    """With ptxas on PATH: a cubin of each PTX, before it in the fat binary."""
+    run = assembled.run()
+    assert run.status == 0, run.output + run.errors
+    assert run.compiles == passes("k.cu", "host", *BOTH)
+    assert entries(assembled.folder / "k.fatbin") == [
+        ("elf", "sm_80"),
+        ("ptx", "compute_80"),
+        ("elf", "sm_90"),
+        ("ptx", "compute_90"),
+    ]
+    log = (assembled.folder / "ptxas.log").read_text().splitlines()
+    assert sorted(log) == [
+        f"-m64 --gpu-name={target} -o k.{target}.cubin k.{target}.ptx" for target in BOTH
+    ]
+    assert registered(assembled)[1:] == ["_Z6kernelPi", "end"]
+    assembled.assert_up_to_date()
+
+
+def test_real_ptxas(kernels: Project) -> None:
+    """NVIDIA's own ptxas takes the PTX and its cubins have the kernel."""
+    ptxas = find_ptxas()
+    if ptxas is None:
+        pytest.skip("no ptxas: no CUDA toolkit, nor NVIDIA's wheel nvidia-cuda-nvcc")
+    kernels.sconstruct(PROGRAM, HEAD)
+    kernels.build()
+    for target in BOTH:
+        cubin = (kernels.folder / f"k.{target}.cubin").read_bytes()
+        assert cubin[18:20] == bytes([190, 0])
+        assert b".text._Z6kernelPi\0" in cubin
+    assert len(entries(kernels.folder / "k.fatbin")) == 4
+    assert registered(kernels)[1:] == ["_Z6kernelPi", "end"]
+    kernels.assert_up_to_date()
+
+
+def test_with_and_without_ptxas(assembled: Project) -> None:
+    """A ptxas that appears, goes, or is another version assembles; nothing is compiled."""
+    assembled.build()
+    assembled.sconstruct(PTX_ONLY + PROGRAM, HEAD)
+    run = assembled.run()
+    assert (run.status, run.compiles) == (0, [])
+    assert entries(assembled.folder / "k.fatbin") == [("ptx", "compute_80"), ("ptx", "compute_90")]
+    assembled.sconstruct(PROGRAM, HEAD)
+    ptxas = assembled.folder / "bin/ptxas"
+    ptxas.write_text(PTXAS.replace("version 1", "version 2"))
+    run = assembled.run()
+    assert run.compiles == []
+    assert run.actions[:2] == [f"PTXAS [{target}] k.{target}.cubin" for target in BOTH]
+    assembled.assert_up_to_date()
+
+
+def test_named_ptxas(assembled: Project) -> None:
+    """OFFLOAD_PTXAS names another one, whose place is in no signature; its flags are."""
+    assembled.build()
+    other = shutil.copy(assembled.folder / "bin/ptxas", assembled.folder / "other")
+    head = HEAD + f"env['OFFLOAD_PTXAS'] = {shlex.quote(str(other))!r}\n"
+    assembled.sconstruct(PROGRAM, head)
+    assembled.assert_up_to_date()
+    assembled.sconstruct("env['OFFLOAD_PTXAS_FLAGS'] = ['-O1']\n" + PROGRAM, head)
+    run = assembled.run()
+    assert (run.status, run.compiles) == (0, [])
+    assert "-O1" in (assembled.folder / "ptxas.log").read_text().splitlines()[-1]
+    assembled.assert_up_to_date()
+    assembled.sconstruct("env['OFFLOAD_PTXAS'] = '/no/such/ptxas'\n" + PROGRAM, HEAD)
+    run = assembled.run("-Q")
+    assert run.status == 2
+    assert "OFFLOAD_PTXAS='/no/such/ptxas' cannot be run" in run.errors
+    assert "Traceback" not in run.errors
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ("sys.exit('ptxas fatal: no')", "ptxas fatal: no"),
+        ("pathlib.Path(sys.argv[sys.argv.index('-o') + 1]).touch()", "expected a cubin"),
+        (
+            "import shutil; shutil.copy('k.host.o', sys.argv[sys.argv.index('-o') + 1])",
+            "expected a cubin (ELF machine 190), found ELF machine",
+        ),
+    ],
+    ids=["fails", "empty", "host-object"],
+)
+def test_ptxas_that_fails(assembled: Project, broken: str, message: str) -> None:
+    """A ptxas that fails, or writes no cubin, fails the build and leaves no output."""
+    lines = PTXAS.splitlines()
+    at = next(i for i, line in enumerate(lines) if "ptxas.log" in line)
+    (assembled.folder / "bin/ptxas").write_text("\n".join([*lines[:at], broken, "sys.exit(0)"]))
+    assembled.build("k.host.o")
+    run = assembled.run("-Q", "k.sm_80.cubin")
+    assert run.status == 2
+    assert "[k.sm_80.cubin]" in run.errors
+    assert message in run.errors + run.output
+    assert "Traceback" not in run.errors
+    assert not (assembled.folder / "k.sm_80.cubin").exists()
+
+
+def test_flags_of_one_target(assembled: Project) -> None:
+    """OFFLOAD_ARCH_FLAGS of one processor compile and assemble that one's code alone."""
+    assembled.build()
+    flags = "env['OFFLOAD_ARCH_FLAGS'] = {'sm_80': '-UVALUE -DVALUE=7'}\n"
+    assembled.sconstruct(flags + PROGRAM, HEAD)
+    run = assembled.run()
+    assert run.compiles == passes("k.cu", "sm_80")
+    assert run.actions == [
+        "CUDA [sm_80] k.cu",
+        "PTXAS [sm_80] k.sm_80.cubin",
+        "FATBIN k.fatbin",
+        "EMBED k.o",
+        "-> prog",
+    ]
+    assembled.assert_up_to_date()
+
+
+def test_added_and_removed_targets(kernels: Project) -> None:
+    """A new processor compiles itself, a removed one nothing; the host never knows of them."""
+    kernels.build()
+    kernels.sconstruct("env['OFFLOAD_ARCH'] += ['sm_75']\n" + PTX_ONLY + PROGRAM, HEAD)
+    assert kernels.build() == passes("k.cu", "sm_75")
+    kernels.sconstruct("env['OFFLOAD_ARCH'] = ['sm_80']\n" + PTX_ONLY + PROGRAM, HEAD)
+    assert kernels.build() == []
+    assert entries(kernels.folder / "k.fatbin") == [("ptx", "compute_80")]
+    kernels.assert_up_to_date()
+
+
+def test_what_is_compiled_after_a_change(assembled: Project) -> None:
+    """A comment compiles all passes, and nothing follows; device code compiles its own only."""
+    assembled.write(
+        "k.cu",
+        '#ifdef __CUDA_ARCH__\n#include "d.h"\n#else\n#define D 0\n#endif\n'
+        + KERNEL.replace("VALUE", "D"),
+    )
+    header = assembled.write("d.h", "#define D 1\n")
+    assembled.build()
+    assembled.assert_up_to_date()
+    header.write_text("#define D 2\n")
+    assert assembled.build() == passes("k.cu", *BOTH)
+    assembled.assert_up_to_date()
+    source = assembled.folder / "k.cu"
+    source.write_text(source.read_text() + "// a comment\n")
+    run = assembled.run()
+    assert run.compiles == passes("k.cu", "host", *BOTH)
+    assert not any(word in run.output for word in ("PTXAS", "FATBIN", "EMBED", " -o prog"))
+    assembled.assert_up_to_date()
+
+
+def test_atomic_save(kernels: Project) -> None:
+    """A source of equal content and another inode compiles nothing: no name depends on it."""
+    kernels.build()
+    kernels.write("new", KERNEL).replace(kernels.folder / "k.cu")
+    kernels.assert_up_to_date()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "env.OffloadProgram('prog', env.OffloadObject('k.cu') + ['runtime.c', 'main.c'])\n",
+        "library = env.OffloadStaticLibrary('gpu', ['k.cu', 'runtime.c'])\n"
+        "env.OffloadProgram('prog', [env.Object('calls.c')], LIBS=library)\n",
+        "library = env.OffloadSharedLibrary('gpu', ['k.cu', 'runtime.c'])\n"
+        "env.OffloadProgram('prog', ['main.c', 'k2.cu'], LIBS=library, RPATH=['.'])\n",
+        "env.OffloadProgram('prog', ['k.cu', 'k2.cu', 'runtime.c', 'main.c'])\n",
+    ],
+    ids=["object", "static-library", "shared-library", "two-sources"],
+)
+def test_forms_of_programs(kernels: Project, program: str) -> None:
+    """Kernels in objects, static and shared libraries register when the program starts."""
+    kernels.write(
+        "calls.c", "int _Z10host_valuev(void);\n" + MAIN.replace("0", "!_Z10host_valuev()")
+    )
+    kernels.write("k2.cu", KERNEL.replace("host_value", "other").replace("kernel(", "kernel2("))
+    kernels.sconstruct(PTX_ONLY + program, HEAD)
+    kernels.build()
+    lines = registered(kernels)
+    assert any(line.startswith("_Z") and "kernel" in line for line in lines)
+    assert lines.count("end") == sum(line.startswith("registered ") for line in lines) >= 1
+    kernels.assert_up_to_date()
+
+
+def test_cuda_in_other_suffixes(kernels: Project) -> None:
+    """OFFLOAD_KIND='cuda' makes a .cpp file a CUDA source."""
+    kernels.write("k.cpp", KERNEL)
+    kernels.sconstruct(PTX_ONLY + "env.OffloadObject('k.cpp', OFFLOAD_KIND='cuda')\n", HEAD)
+    assert kernels.build() == passes("k.cpp", "host", *BOTH)
+    assert [i.kind for i in list_images(kernels.folder / "k.o")] == ["cuda", "cuda"]
+
+
+def test_source_without_kernels(kernels: Project) -> None:
+    """A source with host code alone builds and links like any."""
+    kernels.write("plain.cu", "int answer() { return 42; }\n")
+    kernels.sconstruct(
+        PTX_ONLY + "env.OffloadProgram('prog', ['plain.cu', 'k.cu', 'runtime.c', 'main.c'])\n", HEAD
+    )
+    kernels.build()
+    assert "_Z6kernelPi" in registered(kernels)
+    kernels.assert_up_to_date()
+
+
+def test_package_and_registration(kernels: Project) -> None:
+    """OffloadPackage holds each PTX; OffloadWrapper registers a fat binary by itself."""
+    pytest.importorskip("llvmlite")
+    kernels.sconstruct(
+        PTX_ONLY + "env.OffloadPackage('k.cu')\n"
+        "env.OffloadObject('k.cu')\n"
+        "registration = env.OffloadWrapper('r.o', 'k.fatbin', OFFLOAD_KIND='cuda')\n"
+        "env.OffloadProgram('prog', [registration, 'runtime.c', 'main.c'])\n",
+        HEAD,
+    )
+    assert kernels.build() == passes("k.cu", "host", *BOTH)
+    packaged = list_images(kernels.folder / "k.offload")
+    assert [(i.kind, i.target_id) for i in packaged] == [("cuda", target) for target in BOTH]
+    size = (kernels.folder / "k.fatbin").stat().st_size
+    assert registered(kernels) == [f"registered {size} bytes", "end"]
+    kernels.assert_up_to_date()
+
+
+@pytest.mark.parametrize(
+    ("option", "output", "script", "message"),
+    [
+        ("--offload-arch=sm_80", "k.sm_80.ptx", ': >"$out"', "expected PTX"),
+        (
+            "--offload-arch=sm_80",
+            "k.sm_80.ptx",
+            'exec $(echo "$@" | sed "s/sm_80/sm_75/")',
+            "expected PTX with the line '.target sm_80', found",
+        ),
+        (
+            "--offload-host-only",
+            "k.host.o",
+            'exec $(echo "$@" | sed "s/-Xclang -fcuda-include-gpubinary -Xclang [^ ]*//")',
+            "expected a section .nv_fatbin for the fat binary of",
+        ),
+    ],
+    ids=["empty", "other-target", "no-placeholder"],
+)
+def test_misled_launcher(
+    kernels: Project, option: str, output: str, script: str, message: str
+) -> None:
+    """A launcher that gives something else fails the build and leaves no output."""
+    find = "for w; do case $prev in -o) out=$w;; esac; prev=$w; done\n"
+    launcher = kernels.write(
+        "launcher",
+        f'#!/bin/sh\ncase "$*" in *{option}*) {find}{script}; exit;; esac\nexec "$@"\n',
+    )
+    launcher.chmod(0o755)
+    kernels.sconstruct(
+        "env['OFFLOAD_LAUNCHER'] = File('#launcher').abspath\n" + PTX_ONLY + OBJECT, HEAD
+    )
+    run = kernels.run("-Q")
+    assert run.status == 2
+    assert f"[{output}]" in run.errors
+    assert message in run.errors
+    assert "Traceback" not in run.errors
+    assert not (kernels.folder / output).exists()

@@ -1,0 +1,542 @@
+"""OpenMP target regions: host IR first, then host object and devices of that IR."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from offload_tool.compiler import openmp
+from offload_tool.compiler.toolchain import find_toolchain
+from offload_tool.formats.bitcode import bitcode_symbols
+from offload_tool.formats.elf import read_elf
+from offload_tool.operations.listing import list_images
+from tests.conftest import missing
+from tests.scons.conftest import SCONSTRUCT, Project, passes
+
+CPU = "x86_64-pc-linux-gnu"
+TARGETS = ("gfx906", CPU)
+HEAD = SCONSTRUCT.replace('["gfx906", "gfx90a:xnack+"]', f"{list(TARGETS)}").replace(
+    '["-nogpuinc", "-nogpulib"]', "[]"
+) + (
+    "env.Replace(OFFLOAD_KIND='openmp')\n"
+    # LLVM's device runtime for AMD GPUs does not come with every clang.
+    "env.Append(OFFLOAD_LINK_FLAGS=['--unresolved-symbols=ignore-all'])\n"
+)
+OBJECT = "env.OffloadObject('work.c')\n"
+REGION = """\
+#if __has_include(<omp.h>)
+#include <omp.h>
+#else
+int omp_is_initial_device(void);
+#endif
+int region(void) {
+    int answer = 0;
+#pragma omp target map(from : answer)
+    answer = omp_is_initial_device() ? 0 : VALUE;
+    return answer;
+}
+"""
+MAIN = """\
+#include <stdio.h>
+int region(void);
+int main(void) {
+    printf("answer %d\\n", region());
+    return 0;
+}
+"""
+PROGRAM = "env.OffloadProgram('prog', ['work.c', 'main.c'])\n"
+# A variable and a function that host and device code of two sources share.
+SHARED = """\
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma omp begin declare target
+extern int counter;
+int bump(int by);
+#pragma omp end declare target
+double of_cpp(void);
+#ifdef __cplusplus
+}
+#endif
+"""
+OF_C = """\
+#include <math.h>
+#include <stdio.h>
+#include "shared.h"
+#pragma omp declare target
+static int hidden = 7;
+#pragma omp end declare target
+int main(void) {
+    int result = 0, seen = 0;
+    double root = 0;
+    counter = 11;
+#pragma omp target update to(counter)
+#pragma omp target map(from : result, seen, root)
+    { result = bump(5); seen = hidden; root = sqrt((double)result); }
+    int before = counter;
+#pragma omp target update from(counter)
+    printf("%d %d %d %d %g %g\\n", result, before, counter, seen, root, of_cpp());
+    return 0;
+}
+"""
+OF_CPP = """\
+#include <cmath>
+#include <vector>
+#include "shared.h"
+int counter = 1;
+int bump(int by) { return counter += by; }
+template <class T> static T twice(T x) {
+    T y;
+#pragma omp target map(from : y)
+    y = x * 2;
+    return y;
+}
+double of_cpp() {
+    std::vector<double> values(3, -1.5);
+    double *p = values.data(), sum = 0;
+#pragma omp target teams distribute parallel for map(to : p[0 : 3]) reduction(+ : sum)
+    for (int i = 0; i < 3; ++i) sum += std::fabs(p[i]);
+    return twice(sum) + twice(1);
+}
+"""
+# What is compiled of work.c in a build from nothing: `Run.compiles`.
+ALL = sorted([*passes("work.c", "host-ir", *TARGETS), *passes("work.host.bc", "host")])
+
+
+@pytest.fixture
+def regions(project: Project) -> Project:
+    """Give a project with an OpenMP source, whose devices are a GPU and the CPU."""
+    if platform.machine() != "x86_64":
+        pytest.skip("a device of these tests is an x86_64 CPU")
+    project.write("work.c", REGION)
+    project.write("main.c", MAIN)
+    project.sconstruct(OBJECT, HEAD)
+    return project
+
+
+@pytest.fixture
+def runnable(regions: Project) -> Project:
+    """Give that project where programs can be linked and run on the CPU as a device."""
+    if openmp.host_runtime(find_toolchain()) is None:
+        missing("LLVM's OpenMP offload runtime (liboffload-22-dev, libomp-22-dev)")
+    pytest.importorskip("llvmlite")
+    regions.sconstruct(PROGRAM, HEAD)
+    return regions
+
+
+def replace(path: Path, text: str | None = None) -> None:
+    """Save a file as editors do: write another one, and rename it. It has a new inode."""
+    before = path.stat().st_ino
+    other = path.with_name(f"{path.name}.new")
+    other.write_text(path.read_text() if text is None else text)
+    other.replace(path)
+    assert path.stat().st_ino != before
+
+
+def kernels(path: Path) -> set[str]:
+    """Give the kernels that a device module or image of any kind defines."""
+    data = memoryview(path.read_bytes())
+    if bytes(data[:4]) == b"\x7fELF":
+        names = {s.name for s in read_elf(data, symbols=True, path=path).symbols if s.defined}
+    else:
+        names = set(bitcode_symbols(data).decode().split("\0"))
+    return {name for name in names if re.fullmatch(r"__omp_offloading_.*_l\d+", name)}
+
+
+def modules(project: Project) -> list[Path]:
+    return [project.folder / name for name in ("work.gfx906.bc", f"work.{CPU}.o")]
+
+
+def answer(project: Project, program: str = "prog") -> str:
+    """Run a program, which must run its target regions on a device."""
+    done = subprocess.run(
+        [project.folder / program],
+        cwd=project.folder,
+        env={**os.environ, "OMP_TARGET_OFFLOAD": "MANDATORY"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_nodes_of_a_source(regions: Project) -> None:
+    """The host IR is compiled once; host object and each device are made of it, once."""
+    run = regions.run("-j1")
+    assert run.status == 0, run.output + run.errors
+    assert run.compiles == ALL
+    lines = [line for line in run.output.splitlines() if re.match("[A-Z]{5}", line)]
+    assert lines[0] == "OPENMP [host] work.c"
+    assert lines[-2:] == ["PACKAGE work.offload", "EMBED work.o"]
+    others = ["OPENMP [host code] work.host.bc", *(f"OPENMP [{t}] work.c" for t in TARGETS)]
+    assert sorted(lines[1:-2]) == sorted(others)
+    regions.assert_up_to_date()
+
+
+def test_kernels_are_named_alike(regions: Project) -> None:
+    """Each device module has the kernel, whose name tells the source's inode, and no other."""
+    regions.build()
+    inode = (regions.folder / "work.c").stat().st_ino
+    for path in modules(regions):
+        (name,) = kernels(path)
+        assert f"_{inode:x}_region_" in name
+
+
+def test_object_holds_every_device(regions: Project) -> None:
+    """The object has one image for each device, in a section that clang's linker reads."""
+    regions.build()
+    found = [(image.kind, image.target_id) for image in list_images(regions.folder / "work.o")]
+    assert found == [("openmp", "gfx906"), ("openmp", "")]
+
+
+def test_atomic_save_of_a_source(regions: Project) -> None:
+    """A source of equal content and another inode compiles host IR, host and devices together."""
+    regions.build()
+    before = [kernels(path) for path in modules(regions)]
+    replace(regions.folder / "work.c")
+    assert regions.build() == ALL
+    after = [kernels(path) for path in modules(regions)]
+    assert len(after[0]) == 1
+    assert after[0] == after[1] != before[0]
+    regions.assert_up_to_date()
+
+
+def test_rewritten_in_place(regions: Project) -> None:
+    """A source that is written again in place, with equal content, compiles nothing."""
+    regions.build()
+    regions.write("work.c", REGION)
+    regions.assert_up_to_date()
+
+
+@pytest.mark.parametrize("folder", ["", "include/"])
+def test_atomic_save_of_a_header(regions: Project, folder: str) -> None:
+    """The same holds for a header with a target region: its inode is in the kernel's name."""
+    header = regions.write(f"{folder}region.h", REGION)
+    regions.write("work.c", '#include "region.h"\n')
+    regions.sconstruct("env.Append(CPPPATH=['include'])\n" + OBJECT, HEAD)
+    assert regions.build() == ALL
+    regions.assert_up_to_date()
+    before = kernels(modules(regions)[0])
+    replace(header)
+    assert regions.build() == ALL
+    names = [kernels(path) for path in modules(regions)]
+    assert names[0] == names[1] != before
+    assert f"_{header.stat().st_ino:x}_" in next(iter(names[0]))
+    regions.assert_up_to_date()
+
+
+def test_source_replaced_during_the_build(regions: Project) -> None:
+    """A source saved after its host IR was made fails the device, and the next build is whole."""
+    count = regions.folder / "count"
+    counting = count.read_text()
+    save = "cp -p work.c saved.c && mv saved.c work.c"
+    count.write_text(
+        counting.replace(
+            "exec", f'case "$*" in *-mcpu=gfx906*) [ -e twice ] || {{ {save}; }}; esac\nexec'
+        )
+    )
+    run = regions.run("-Q", "-j1")
+    assert run.status == 2
+    assert "[work.gfx906.bc]" in run.errors
+    assert "expected the kernels that 'work.host.bc' starts, but __omp_offloading_" in run.errors
+    assert "the source was replaced between the two compiles" in run.errors
+    assert "Traceback" not in run.errors
+    assert not (regions.folder / "work.gfx906.bc").exists()
+    count.write_text(counting)
+    assert regions.build() == ALL
+    regions.assert_up_to_date()
+
+
+def test_stale_host_ir(regions: Project) -> None:
+    """Devices are never made of the host IR of another state of the source.
+
+    A restored folder of build outputs has it: the old IR under the new source.
+    """
+    regions.build()
+    old = (regions.folder / "work.host.bc").read_bytes()
+    replace(regions.folder / "work.c")
+    regions.build()
+    (regions.folder / "work.host.bc").write_bytes(old)
+    (regions.folder / "work.gfx906.bc").unlink()
+    run = regions.run("-Q", "work.gfx906.bc")
+    # SCons does not look at an output that it takes for its own. The check does.
+    assert run.status == 2
+    assert "expected the kernels that 'work.host.bc' starts" in run.errors
+    assert not (regions.folder / "work.gfx906.bc").exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "output", "script", "message"),
+    [
+        ("-mcpu=gfx906", "work.gfx906.bc", ': >"$out"', "found an empty file"),
+        # What clang gives without the host IR, and with a source from a pipe.
+        (
+            "-mcpu=gfx906",
+            "work.gfx906.bc",
+            'cp /dev/null empty.c; set -- "$@" -x c empty.c; exec $(echo "$@" | sed "s/ work.c//")',
+            "is missing (found no kernel)",
+        ),
+        (
+            f"--target={CPU}",
+            f"work.{CPU}.o",
+            'cp /dev/null empty.c; set -- "$@" -x c empty.c; exec $(echo "$@" | sed "s/ work.c//")',
+            "is missing (found no kernel)",
+        ),
+        (
+            "-mcpu=gfx906",
+            "work.gfx906.bc",
+            'exec $(echo "$@" | sed s/gfx906/gfx90a/ | sed s/amdgcn-amd-amdhsa/nvptx64/)',
+            "",
+        ),
+        (
+            f"--target={CPU}",
+            f"work.{CPU}.o",
+            'exec $(echo "$@" | sed "s/ -Xclang -fopenmp-is-target-device/'
+            f' -fopenmp-targets={CPU} --offload-host-only/")',
+            "found a host object",
+        ),
+        ("-disable-llvm-passes", "work.host.bc", ': >"$out"', "expected host IR, found an empty"),
+    ],
+    ids=["empty-file", "empty-gpu", "empty-cpu", "other-target", "host-object", "empty-ir"],
+)
+def test_misled_launcher(
+    regions: Project, target: str, output: str, script: str, message: str
+) -> None:
+    """A launcher that gives another module, with exit status 0 or not, fails the build."""
+    find = "for w; do case $prev in -o) out=$w;; esac; prev=$w; done\n"
+    launcher = regions.write(
+        "launcher",
+        f'#!/bin/sh\ncase "$*" in *{target}*) {find}{script}; exit;; esac\nexec "$@"\n',
+    )
+    launcher.chmod(0o755)
+    regions.sconstruct("env['OFFLOAD_LAUNCHER'] = File('#launcher').abspath\n" + OBJECT, HEAD)
+    run = regions.run("-Q")
+    assert run.status == 2
+    assert f"[{output}]" in run.errors
+    assert message in run.errors
+    assert "Traceback" not in run.errors
+    assert not (regions.folder / output).exists()
+
+
+def test_flags_of_one_target(regions: Project) -> None:
+    """OFFLOAD_ARCH_FLAGS of one target compile that target's module alone."""
+    regions.build()
+    for target in ("gfx906", CPU):
+        regions.sconstruct(f"env['OFFLOAD_ARCH_FLAGS'] = {{'{target}': ['-g1']}}\n" + OBJECT, HEAD)
+        expected = {target, *(["gfx906"] if target == CPU else [])}  # whose flags go again
+        assert regions.build() == passes("work.c", *expected)
+        regions.assert_up_to_date()
+
+
+def test_added_and_removed_targets(regions: Project) -> None:
+    """A new target compiles itself; removing some compiles nothing."""
+    regions.build()
+    regions.sconstruct("env['OFFLOAD_ARCH'] += ['gfx1100']\n" + OBJECT, HEAD)
+    assert regions.build() == passes("work.c", "gfx1100")
+    regions.assert_up_to_date()
+    regions.sconstruct("env['OFFLOAD_ARCH'] = ['gfx1100']\n" + OBJECT, HEAD)
+    assert regions.build() == []
+    assert [i.target_id for i in list_images(regions.folder / "work.o")] == ["gfx1100"]
+    regions.assert_up_to_date()
+
+
+def test_comment(regions: Project) -> None:
+    """After a comment everything that reads the source compiles; nothing that follows runs."""
+    regions.build()
+    regions.write("work.c", REGION + "// a comment\n")
+    run = regions.run()
+    assert run.status == 0
+    assert run.compiles == passes("work.c", "host-ir", *TARGETS)
+    assert not any(word in run.output for word in ("PACKAGE", "EMBED"))
+    regions.assert_up_to_date()
+
+
+def test_header_of_one_target(regions: Project) -> None:
+    """A header that one device alone reaches compiles that device alone."""
+    header = regions.write("special.h", "#define EXTRA 1\n")
+    regions.write(
+        "work.c",
+        '#ifdef __gfx906__\n#include "special.h"\n#else\n#define EXTRA 0\n#endif\n'
+        + REGION.replace(": VALUE", ": VALUE + EXTRA"),
+    )
+    assert regions.build() == ALL
+    regions.assert_up_to_date()
+    header.write_text("#define EXTRA 2\n")
+    assert regions.build() == passes("work.c", "gfx906")
+    replace(header)
+    regions.assert_up_to_date()
+
+
+def test_generated_source(regions: Project) -> None:
+    """A source that the build makes compiles at once; made anew, everything goes together."""
+    (regions.folder / "work.c").rename(regions.folder / "work.in")
+    regions.sconstruct(
+        "env.Command('work.c', 'work.in', Copy('$TARGET', '$SOURCE'))\n" + OBJECT, HEAD
+    )
+    assert regions.build() == ALL
+    regions.assert_up_to_date()
+    regions.write("work.in", REGION.replace("VALUE", "VALUE + 1"))
+    assert regions.build() == ALL
+    regions.assert_up_to_date()
+
+
+def test_cache_dir_with_another_checkout(regions: Project, tmp_path: Path) -> None:
+    """From a CacheDir, no checkout gets modules whose kernels are called as in another one."""
+    regions.sconstruct(f"env.CacheDir({str(tmp_path / 'cache')!r})\n" + OBJECT, HEAD)
+    assert regions.build() == ALL
+    first = kernels(modules(regions)[0])
+    other = Project(tmp_path / "other", regions.environment)
+    outputs = shutil.ignore_patterns(".sconsign*", "*.o", "*.bc", "*.offload")
+    shutil.copytree(regions.folder, other.folder, ignore=outputs)
+    count = other.folder / "count"
+    count.write_text(count.read_text().replace(str(regions.folder), str(other.folder)))
+    assert other.build() == ALL
+    second = [kernels(path) for path in modules(other)]
+    assert second[0] == second[1] != first
+    # The first one's are still in the cache, for the first one.
+    regions.build("-c")
+    assert regions.build() == []
+    assert kernels(modules(regions)[0]) == first
+
+
+def test_alias_of_a_target(regions: Project) -> None:
+    """A target on the command line builds that device's module, and the host IR that it needs."""
+    assert regions.build("gfx906") == passes("work.c", "host-ir", "gfx906")
+    assert regions.build(CPU) == passes("work.c", CPU)
+    assert regions.build() == passes("work.host.bc", "host")
+
+
+def test_gpus_that_cannot_be_linked(regions: Project) -> None:
+    """A program for an NVIDIA GPU is an error with the SConstruct's line, before any compile."""
+    regions.sconstruct(PROGRAM, HEAD.replace("'gfx906'", "'sm_80'"))
+    run = regions.run("-Q")
+    assert (run.status, run.compiles) == (2, [])
+    assert "device code for sm_80 cannot be linked; expected AMD GPUs or a CPU" in run.errors
+    assert 'SConstruct", line ' in run.errors
+    assert "Traceback" not in run.errors
+
+
+def test_compiler_cache(regions: Project, tmp_path: Path) -> None:
+    """A compiler cache gives no module with the names of another inode: its key has the inode.
+
+    The text alone would be found there, also where only some of the devices were compiled of it.
+    """
+    ccache = shutil.which("ccache")
+    if ccache is None:
+        missing("ccache")
+    body = (
+        f"env['OFFLOAD_LAUNCHER'] = {ccache!r}\n"
+        f"env['ENV']['CCACHE_DIR'] = {str(tmp_path / 'ccache')!r}\n"
+    )
+    regions.sconstruct(body + "env['OFFLOAD_ARCH'] = ['gfx906']\n" + OBJECT, HEAD)
+    regions.build()
+    before = kernels(modules(regions)[0])
+    regions.build("-c")
+    replace(regions.folder / "work.c")
+    regions.sconstruct(body + OBJECT, HEAD)
+    regions.build()
+    after = [kernels(path) for path in modules(regions)]
+    assert after[0] == after[1] != before
+    # The same files again are found there.
+    regions.build("-c")
+    regions.build()
+    environment = {**os.environ, "CCACHE_DIR": str(tmp_path / "ccache")}
+    shown = subprocess.run(
+        [str(ccache), "--print-stats"], env=environment, capture_output=True, text=True, check=True
+    )
+    counts = dict(line.split("\t") for line in shown.stdout.splitlines())
+    hits = int(counts["direct_cache_hit"]) + int(counts["preprocessed_cache_hit"])
+    assert hits == len(TARGETS) + 1
+
+
+def test_by_flags(regions: Project) -> None:
+    """C with -fopenmp, and targets, is an OpenMP offload source; C++ sources are too."""
+    regions.write("work.cpp", REGION.replace("int omp", 'extern "C" int omp'))
+    head = HEAD.replace("env.Replace(OFFLOAD_KIND='openmp')\n", "")
+    regions.sconstruct("env.Append(CCFLAGS=['-fopenmp'])\nenv.OffloadObject('work.cpp')\n", head)
+    assert regions.build() == sorted(
+        [*passes("work.cpp", "host-ir", *TARGETS), *passes("work.host.bc", "host")]
+    )
+    assert len(kernels(modules(regions)[0])) == 1
+
+
+def test_program(runnable: Project) -> None:
+    """The program runs on the device, after an atomic save too, and sees what changes."""
+    runnable.build()
+    assert answer(runnable) == "answer 1\n"
+    runnable.assert_up_to_date()
+    replace(runnable.folder / "work.c")
+    assert runnable.build() == ALL
+    assert answer(runnable) == "answer 1\n"
+    replace(runnable.folder / "work.c", REGION.replace("VALUE", "VALUE + 41"))
+    assert runnable.build() == ALL
+    assert answer(runnable) == "answer 42\n"
+    runnable.assert_up_to_date()
+
+
+@pytest.mark.parametrize("duplicate", [True, False])
+def test_program_of_c_and_cpp(runnable: Project, duplicate: bool) -> None:
+    """Variables, functions and templates on the device, of two sources in a variant folder."""
+    for name, text in (("shared.h", SHARED), ("one.c", OF_C), ("two.cpp", OF_CPP)):
+        runnable.write(f"src/{name}", text)
+    body = f"env['OFFLOAD_ARCH'] = ['{CPU}']\nenv['LIBS'] = ['m']\n"
+    body += f"SConscript('src/SConscript', 'env', variant_dir='out', duplicate={duplicate})\n"
+    runnable.write("src/SConscript", "Import('env')\nenv.OffloadProgram('prog', Glob('*.c*'))\n")
+    runnable.sconstruct(body, HEAD)
+    runnable.build()
+    expected = "16 11 16 7 4 11\n"
+    assert answer(runnable, "out/prog") == expected
+    runnable.assert_up_to_date()
+    replace(runnable.folder / "src/shared.h")
+    replace(runnable.folder / "src/one.c")
+    runnable.build()
+    assert answer(runnable, "out/prog") == expected
+    runnable.assert_up_to_date()
+
+
+def test_link_of_one_target(runnable: Project) -> None:
+    """Flags of one target link that one's image and register again; no other is linked."""
+    runnable.build()
+    flags = "env['OFFLOAD_ARCH_FLAGS'] = {'gfx906': '-UVALUE -DVALUE=2'}\n"
+    runnable.sconstruct(flags + PROGRAM, HEAD)
+    run = runnable.run()
+    assert run.compiles == [f"{name}.c gfx906" for name in ("main", "work")]
+    assert [action for action in run.actions if not action.startswith("OPENMP")] == [
+        "LINK [gfx906] prog.gfx906.co",
+        "PACKAGE prog.gfx906.co.offload",
+        "WRAP prog.registration.o",
+        "-> prog",
+    ]
+    runnable.assert_up_to_date()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "env.OffloadProgram('prog', ['main.c', env.OffloadObject('work.c')])\n",
+        "env.OffloadProgram('prog', ['main.c', env.OffloadStaticLibrary('regions', 'work.c')])\n",
+        "env.OffloadProgram('prog', 'main.c',\n"
+        "                   OFFLOAD_LIBS=env.OffloadStaticLibrary('regions', 'work.c'))\n",
+        "env.OffloadProgram('prog', [env.Object('main.c')] + env.OffloadObject('work.c'))\n",
+        "library = env.OffloadSharedLibrary('regions', 'work.c')\n"
+        "env.Program('prog', 'main.c', LIBS=library, RPATH=['.'])\n",
+        "library = env.OffloadStaticLibrary('regions', ['work.c'])\n"
+        "env.OffloadProgram('prog', 'main.c', LIBS=[library, 'm'])\n",
+    ],
+    ids=["object", "library", "library-variable", "plain-main", "shared-library", "LIBS"],
+)
+def test_forms_of_programs(runnable: Project, program: str) -> None:
+    """Regions run on the device from objects, static and shared libraries."""
+    runnable.sconstruct(program, HEAD)
+    run = runnable.run()
+    assert run.status == 0, run.output + run.errors
+    assert answer(runnable) == "answer 1\n"
+    runnable.assert_up_to_date()

@@ -1,0 +1,328 @@
+"""OffloadPackage, OffloadExtract and OffloadWrapper: offload binaries and registration."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offload_tool.formats.offload_binary import iter_offload_binaries
+from offload_tool.operations.listing import list_images
+from tests.formats.registration_modules import disassembled
+from tests.scons.conftest import RUNTIME, Project, passes
+
+BOTH = ("gfx906", "gfx90a:xnack+")
+FILES = ("k.gfx906.co", "k.gfx90a_xnack+.co")
+PACKAGE = "package = env.OffloadPackage('k.hip')\n"
+EXTRACT = PACKAGE + "env.OffloadExtract('part', package)\n"
+WRAPPER = "bundle = env.OffloadBundle('k.hip')\n"
+OPENMP = "env.Replace(OFFLOAD_KIND='openmp', OFFLOAD_FLAGS=[], OFFLOAD_HOST_FLAGS=[])\n"
+REGION = """\
+int region(void) {
+    int value = 0;
+#pragma omp target map(from : value)
+    value = VALUE;
+    return value;
+}
+"""
+
+
+def images(path: Path) -> list[tuple[str, str]]:
+    return [(image.kind, image.target_id) for image in list_images(path)]
+
+
+def image_bytes(path: Path) -> list[bytes]:
+    """Give the images of a package, as they are in it."""
+    data = memoryview(path.read_bytes())
+    found = [image for binary in iter_offload_binaries(data, path=path) for image in binary.images]
+    return [bytes(data[image.offset : image.offset + image.size]) for image in found]
+
+
+def test_package_of_a_source(project: Project) -> None:
+    """OffloadPackage of a source holds its code object for each target ID, and no host code."""
+    project.sconstruct(PACKAGE)
+    run = project.run()
+    assert run.compiles == passes("k.hip", *BOTH)
+    assert run.actions[-1] == "PACKAGE k.offload"
+    assert images(project.folder / "k.offload") == [("hip", target) for target in BOTH]
+    assert image_bytes(project.folder / "k.offload") == [
+        (project.folder / name).read_bytes() for name in FILES
+    ]
+    project.assert_up_to_date()
+
+
+@pytest.mark.llvm
+def test_package_is_what_llvm_makes(project: Project, llvm: Callable[[str], str]) -> None:
+    """llvm-offload-binary makes the same bytes of the same code objects, and reads ours."""
+    project.sconstruct(PACKAGE)
+    project.build()
+    described = [
+        f"--image=file={name},triple=amdgcn-amd-amdhsa,arch={target},kind=hip"
+        for name, target in zip(FILES, BOTH, strict=True)
+    ]
+    tool = llvm("llvm-offload-binary")
+    subprocess.run([tool, "-o", "theirs", *described], cwd=project.folder, check=True)
+    ours = (project.folder / "k.offload").read_bytes()
+    assert (project.folder / "theirs").read_bytes() == ours
+    wanted = "--image=file=out.co,triple=amdgcn-amd-amdhsa,arch=gfx906,kind=hip"
+    subprocess.run([tool, "k.offload", wanted], cwd=project.folder, check=True)
+    assert (project.folder / "out.co").read_bytes().rstrip(b"\0") == (
+        (project.folder / FILES[0]).read_bytes().rstrip(b"\0")
+    )
+
+
+def test_package_of_nodes_and_files(project: Project) -> None:
+    """Nodes know their device; files are given theirs, which another package may tell anew."""
+    project.write("x.co", "any image")
+    project.sconstruct(
+        "nodes = env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx906')\n"
+        "env.OffloadPackage('mixed', [nodes, 'x.co'],\n"
+        "                   OFFLOAD_TARGETS=['hipv4-amdgcn-amd-amdhsa--gfx1030'])\n"
+        "env.OffloadPackage('other.bin', 'x.co',\n"
+        "                   OFFLOAD_TARGETS=['openmp-x86_64-pc-linux-gnu-'])\n"
+    )
+    project.build()
+    assert images(project.folder / "mixed.offload") == [("hip", "gfx906"), ("hip", "gfx1030")]
+    assert image_bytes(project.folder / "mixed.offload")[1] == b"any image"
+    assert images(project.folder / "other.bin") == [("openmp", "")]
+    project.assert_up_to_date()
+
+
+def test_file_without_a_target(project: Project) -> None:
+    """A file of which nothing tells the target is an error with the SConstruct's line."""
+    project.write("x.co", "any image")
+    project.sconstruct("env.OffloadPackage('p', 'x.co')\n")
+    run = project.run("-Q")
+    assert run.status == 2
+    assert "gives 0 bundle entry IDs for 1 files that carry no target ID (x.co)" in run.errors
+    assert 'SConstruct", line ' in run.errors
+    assert "Traceback" not in run.errors
+
+
+def test_extract(project: Project) -> None:
+    """OffloadExtract gives back each code object; packaged again, it is the same package."""
+    project.sconstruct(
+        EXTRACT + "env.OffloadPackage('again', env.OffloadExtract('part', package))\n"
+    )
+    project.build()
+    for name in FILES:
+        part = (project.folder / name.replace("k.", "part.")).read_bytes()
+        assert part == (project.folder / name).read_bytes()
+    again = (project.folder / "again.offload").read_bytes()
+    assert again == (project.folder / "k.offload").read_bytes()
+    project.assert_up_to_date()
+
+
+def test_bundled_packaged_and_back(project: Project) -> None:
+    """Unbundled nodes can be packaged, and extracted ones bundled, with no more to be told."""
+    project.sconstruct(
+        "bundle = env.OffloadBundle('k.hip')\n"
+        "package = env.OffloadPackage('p', env.OffloadUnbundle('u', bundle))\n"
+        "env.OffloadBundle('again', env.OffloadExtract('e', package))\n"
+    )
+    project.build()
+    assert images(project.folder / "p.offload") == [("hip", target) for target in BOTH]
+    again = (project.folder / "again.hipfb").read_bytes()
+    assert again == (project.folder / "k.hipfb").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("container", "make"),
+    [
+        ("r.o", "env.OffloadObject('r.c')\n"),
+        ("libr.a", "env.OffloadStaticLibrary('r', 'r.c')\n"),
+    ],
+    ids=["object", "library"],
+)
+def test_extract_from_other_files(project: Project, container: str, make: str) -> None:
+    """Images come out of objects and archives that hold packages, byte for byte."""
+    project.write("r.c", REGION)
+    body = make + f"env.OffloadExtract('part', {container!r}, OFFLOAD_ARCH='gfx906')\n"
+    project.sconstruct(OPENMP + body)
+    project.build()
+    part = (project.folder / "part.gfx906.co").read_bytes()
+    assert part == (project.folder / "r.gfx906.bc").read_bytes()
+    project.assert_up_to_date()
+
+
+def test_extract_what_is_not_there(project: Project) -> None:
+    """An image that a package does not have fails the build by name, with no file left."""
+    project.sconstruct(PACKAGE + "env.OffloadExtract('part', package, OFFLOAD_ARCH='gfx942')\n")
+    run = project.run("-Q")
+    assert run.status == 2
+    assert "[part.gfx942.co] 'k.offload': no image of hip with" in run.errors
+    assert "gfx942" in run.errors
+    assert "Traceback" not in run.errors
+    assert not (project.folder / "part.gfx942.co").exists()
+
+
+def test_broken_package(project: Project) -> None:
+    """A file cut short is an error that tells the place in it."""
+    project.sconstruct(PACKAGE)
+    project.build()
+    whole = (project.folder / "k.offload").read_bytes()
+    (project.folder / "cut.bin").write_bytes(whole[: len(whole) // 2])
+    project.sconstruct("env.OffloadExtract('part', 'cut.bin')\n")
+    run = project.run("-Q")
+    assert run.status == 2
+    assert "cut.bin" in run.errors
+    assert "Traceback" not in run.errors
+    assert not list(project.folder.glob("part.*"))
+
+
+def test_change_of_one_target(project: Project) -> None:
+    """Flags of one target compile and package again; what is extracted equal goes no further."""
+    body = EXTRACT + "env.Command('copy', 'part.gfx906.co', Copy('$TARGET', '$SOURCE'))\n"
+    project.sconstruct(body)
+    project.build()
+    flags = "env['OFFLOAD_ARCH_FLAGS'] = {'gfx90a': '-UVALUE -DVALUE=2'}\n"
+    project.sconstruct(flags + body)
+    run = project.run()
+    assert run.compiles == passes("k.hip", "gfx90a:xnack+")
+    assert "PACKAGE k.offload" in run.actions
+    assert "EXTRACT part.gfx906.co" in run.actions
+    assert "Copy" not in run.output
+    project.assert_up_to_date()
+
+
+def test_comment(project: Project) -> None:
+    """After a comment all targets compile; nothing is packaged, extracted or wrapped."""
+    project.sconstruct(EXTRACT)
+    project.build()
+    source = project.folder / "k.hip"
+    source.write_text(source.read_text() + "// a comment\n")
+    run = project.run()
+    assert run.compiles == passes("k.hip", *BOTH)
+    assert not any(word in run.output for word in ("PACKAGE", "EXTRACT"))
+    project.assert_up_to_date()
+
+
+def test_added_and_removed_targets(project: Project) -> None:
+    """A new target compiles itself alone, a removed one nothing; the package has what is asked."""
+    project.sconstruct(PACKAGE)
+    project.build()
+    project.sconstruct("env['OFFLOAD_ARCH'] += ['gfx1100']\n" + PACKAGE)
+    assert project.build() == passes("k.hip", "gfx1100")
+    project.sconstruct("env['OFFLOAD_ARCH'] = ['gfx90a:xnack+']\n" + PACKAGE)
+    assert project.build() == []
+    assert images(project.folder / "k.offload") == [("hip", "gfx90a:xnack+")]
+    project.assert_up_to_date()
+
+
+def test_deleted_outputs(project: Project) -> None:
+    """A deleted package or image is made again, of what is there."""
+    project.sconstruct(EXTRACT)
+    project.build()
+    package = project.folder / "k.offload"
+    before = package.read_bytes()
+    package.unlink()
+    (project.folder / "part.gfx906.co").unlink()
+    run = project.run()
+    assert run.compiles == []
+    assert run.actions == ["PACKAGE k.offload", "EXTRACT part.gfx906.co"]
+    assert package.read_bytes() == before
+
+
+def test_clean_and_dry_run(project: Project) -> None:
+    """Scons -n names what would be done; -c removes what was, and nothing else."""
+    before = {path.name for path in project.folder.iterdir()}
+    project.sconstruct(EXTRACT)
+    run = project.run("-n")
+    assert run.actions[-3:] == [
+        "PACKAGE k.offload",
+        *(f"EXTRACT {name.replace('k.', 'part.')}" for name in FILES),
+    ]
+    assert not (project.folder / "k.offload").exists()
+    project.build()
+    project.build("-c")
+    after = {path.name for path in project.folder.iterdir()}
+    assert after - before <= {"SConstruct", ".sconsign.dblite"}
+
+
+@pytest.mark.llvm
+def test_wrapper_is_what_llvm_makes(project: Project, llvm: Callable[[str], str]) -> None:
+    """OffloadWrapper's bitcode reads as the module of llvm-offload-wrapper for the same bundle."""
+    pytest.importorskip("llvmlite")
+    project.environment["OFFLOAD_CLANG"] = llvm("clang")
+    project.sconstruct(WRAPPER + "env.OffloadWrapper('w.bc', bundle)\n")
+    project.build()
+    ours = disassembled(llvm("llvm-dis"), project.folder / "w.bc")
+    triple = next(
+        line.split('"')[1] for line in ours.splitlines() if line.startswith("target triple")
+    )
+    tool = llvm("llvm-offload-wrapper")
+    command = [tool, "--kind=hip", f"--triple={triple}", "k.hipfb", "-o", "theirs.bc"]
+    subprocess.run(command, cwd=project.folder, check=True)
+    assert ours == disassembled(llvm("llvm-dis"), project.folder / "theirs.bc")
+    project.assert_up_to_date()
+
+
+def test_wrapped_bundle_registers(project: Project) -> None:
+    """A program with OffloadWrapper's object registers the bundle when it starts."""
+    pytest.importorskip("llvmlite")
+    more = "".join(
+        f"void __hipRegister{name}(void) {{}}\n" for name in ("ManagedVar", "Surface", "Texture")
+    )
+    project.write("runtime.c", RUNTIME + more)
+    project.sconstruct(
+        WRAPPER + "env.Program('prog', [env.OffloadWrapper('w', bundle), 'runtime.c'])\n"
+    )
+    project.build()
+    ran = subprocess.run([project.folder / "prog"], capture_output=True, text=True, check=True)
+    assert ran.stdout == "registered __CLANG_OFFLOAD_BUNDLE__\n"
+    assert images(project.folder / "prog")[1:] == [("hipv4", target) for target in BOTH]
+    project.assert_up_to_date()
+
+
+def test_wrapper_follows_its_images(project: Project) -> None:
+    """Another code object is wrapped again; equal ones, and a comment, wrap nothing."""
+    pytest.importorskip("llvmlite")
+    body = WRAPPER + "env.OffloadWrapper('w.o', bundle)\n"
+    project.sconstruct(body)
+    project.build()
+    source = project.folder / "k.hip"
+    source.write_text(source.read_text() + "// a comment\n")
+    assert "WRAP" not in project.run().output
+    project.sconstruct("env['OFFLOAD_ARCH_FLAGS'] = {'gfx906': '-UVALUE -DVALUE=2'}\n" + body)
+    run = project.run()
+    assert run.compiles == passes("k.hip", "gfx906")
+    assert run.actions[1:] == ["BUNDLE k.hipfb", "WRAP w.o"]
+    project.assert_up_to_date()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("env.OffloadWrapper(bundle)", "needs a target name"),
+        ("env.OffloadWrapper('w.o', [bundle, package])", "uses a single fatbinary"),
+        ("env.OffloadExtract('part', [bundle, package])", "takes one file, not 2"),
+        ("env.OffloadPackage('p', ['k.co', 'runtime.c'])", "carry no target ID"),
+    ],
+    ids=["no-name", "two-bundles", "two-packages", "no-targets"],
+)
+def test_mistakes(project: Project, call: str, message: str) -> None:
+    """What makes no sense is an error in words, in the SConstruct or when it is built."""
+    pytest.importorskip("llvmlite")
+    project.sconstruct(WRAPPER + PACKAGE + call + "\n")
+    run = project.run("-Q")
+    assert run.status == 2
+    assert message in run.errors
+    assert "Traceback" not in run.errors
+    assert not (project.folder / "w.o").exists()
+
+
+def test_without_llvmlite(project: Project) -> None:
+    """Without llvmlite a wrapper fails with what to install; a package needs none."""
+    project.write("hidden/llvmlite/__init__.py", "raise ImportError('hidden')\n")
+    root = project.environment["PYTHONPATH"]
+    project.environment["PYTHONPATH"] = f"{project.folder / 'hidden'}:{root}"
+    project.sconstruct(PACKAGE + WRAPPER + "env.OffloadWrapper('w.o', bundle)\n")
+    run = project.run("-Q", "-k")
+    assert run.status == 2
+    assert "needs llvmlite" in run.errors
+    assert "pip install" in run.errors
+    assert "Traceback" not in run.errors
+    assert (project.folder / "k.offload").exists()
+    assert not (project.folder / "w.o").exists()
