@@ -170,8 +170,17 @@ def devices(env: Any, kind: str) -> tuple[Device, ...]:
 
 
 def is_relocatable(env: Any, unit: Unit) -> bool:
-    """Tell whether ``OFFLOAD_RDC`` asks for relocatable device code of a source."""
-    return bool(env["OFFLOAD_RDC"]) and unit.kind == "hip"
+    """Tell whether ``OFFLOAD_RDC`` asks for relocatable device code of a source.
+
+    :raises UsageError: it does, of a CUDA source. OpenMP's device code always is.
+    """
+    wanted = bool(env["OFFLOAD_RDC"])
+    if wanted and unit.kind == "cuda":
+        raise UsageError(
+            f"OFFLOAD_RDC: relocatable device code of CUDA cannot be built ('{unit.source}'); "
+            "give this source an environment with OFFLOAD_RDC=False"
+        )
+    return wanted and unit.kind == "hip"
 
 
 def arch_flags(env: Any, device: Device) -> list[Any]:

@@ -64,6 +64,10 @@ WRONG = {
         "env.OffloadObject('k.cu')\n",
         ["gfx906 cannot be compiled from CUDA", "gfx90a:xnack+ cannot be"],
     ),
+    "relocatable-cuda": (
+        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', OFFLOAD_RDC=True)\n",
+        ["OFFLOAD_RDC", "of CUDA cannot be built ('k.cu')", "OFFLOAD_RDC=False"],
+    ),
     "cpu-target-of-hip": (
         "env['OFFLOAD_ARCH'] = 'x86_64-pc-linux-gnu'\n" + BUNDLE,
         ["x86_64-pc-linux-gnu cannot be compiled from HIP"],
