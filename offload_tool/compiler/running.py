@@ -89,7 +89,8 @@ def run_pass(
     environment = {**environ, **found.environment}
     read = source if found.dependencies else inputs[-1]
     dependencies = found.dependencies if depfile is not None else []
-    command = [*found.words, *flags, *dependencies, "-o", output, read]
+    key = [] if runner is None else _cache_key(wanted, host_ir)
+    command = [*found.words, *flags, *key, *dependencies, "-o", output, read]
 
     def finish() -> None:
         wanted.check(output, host_ir)
@@ -108,6 +109,23 @@ def run_pass(
         _write_depfile(outputs, [*names, read, *inputs[1:]], found.compiler)
 
     return _produce(command, environment, outputs, finish, runner)
+
+
+def _cache_key(wanted: WantedPass, host_ir: str | None) -> list[str]:
+    """Give an option without an effect, by which a cache tells compiles of OpenMP apart.
+
+    Their results depend on inode numbers: of all files that the host IR is made of, which
+    nobody knows beforehand, or of those in the host IR.
+    """
+    if host_ir is not None:
+        import hashlib
+
+        key = hashlib.sha256(Path(host_ir).read_bytes()).hexdigest()
+    elif wanted.stage == "host-ir":
+        key = os.urandom(16).hex()
+    else:
+        return []
+    return ["-Xclang", f"-cuid={key}"]
 
 
 def run_device_link(

@@ -507,6 +507,39 @@ def test_openmp_entry_names(folder: Path, capfd: pytest.CaptureFixture[str]) -> 
     assert {"r.o", "r.d"}.isdisjoint(names())
 
 
+def test_openmp_with_ccache(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cache gives no result with the names of an older inode; without a change, it answers."""
+    ccache = shutil.which("ccache")
+    if ccache is None:
+        missing("ccache")
+    monkeypatch.setenv("OFFLOAD_LAUNCHER", str(ccache))
+    monkeypatch.setenv("CCACHE_DIR", str(tmp_path / "ccache"))
+    monkeypatch.delenv("CCACHE_DISABLE", raising=False)
+    Path("r.h").write_text(REGION)
+    Path("r.c").write_text('#include "r.h"\n')
+
+    def compile_all() -> None:
+        assert run("compile", "r.c", "-o", "r.bc", "--emit-host-ir") == 0
+        for words in (["-o", "r.o", "--host"], ["-o", "r.dev.o", "--target-id", CPU]):
+            assert run("compile", "r.c", *words, "--host-ir", "r.bc") == 0
+
+    def hits() -> int:
+        command = [str(ccache), "--print-stats"]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        counted = dict(line.split("\t") for line in said.splitlines())
+        return int(counted["direct_cache_hit"]) + int(counted["preprocessed_cache_hit"])
+
+    compile_all()
+    assert hits() == 0
+    compile_all()
+    assert hits() >= 1  # the device pass; ccache leaves IR alone
+    Path("copy.h").write_text(REGION)
+    Path("copy.h").replace("r.h")
+    compile_all()
+
+
 def test_cuda(folder: Path) -> None:
     """A CUDA source becomes PTX of the processor, and a host object with a placeholder."""
     Path("c.cu").write_text(CUDA)
