@@ -239,7 +239,8 @@ def _cpu_symbols(path: StrPath, device: Device) -> set[str]:
             f"'{path}': expected a device module for {device.name}, found "
             f"{_OTHER_CODE.get(facts.machine, 'a host object')}; {_LAUNCHER_HINT}"
         )
-    return names
+    # In host code that was not optimised, functions that no other file sees have the same names.
+    return {symbol.name for symbol in facts.symbols if symbol.defined and not symbol.local}
 
 
 def _check_spirv(path: StrPath, target_id: TargetID) -> None:

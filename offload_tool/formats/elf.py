@@ -28,6 +28,7 @@ MAGIC = b"\x7fELF"
 EM_CUDA = 190
 EM_AMDGPU = 224
 _TYPES = ("ET_NONE", "ET_REL", "ET_EXEC", "ET_DYN", "ET_CORE")
+_STB_LOCAL = 0
 _SYMBOL_TABLES = (2, 11)
 """``sh_type`` of symbol tables: SHT_SYMTAB and SHT_DYNSYM."""
 
@@ -44,10 +45,11 @@ class ElfSection:
 
 @dataclass(frozen=True, slots=True)
 class ElfSymbol:
-    """A symbol: its name and whether this file defines it."""
+    """A symbol: its name, whether this file defines it, and whether it is for this file only."""
 
     name: str
     defined: bool
+    local: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ def read_elf(data: memoryview, *, symbols: bool = False, path: StrPath | None = 
 
 def _symbols(tables: ElfTables) -> Iterator[ElfSymbol]:
     layout, home = tables.elf_class.symbol, tables.elf_class.symbol_index
+    info = tables.elf_class.symbol_info
     for index, section in enumerate(tables.sections):
         if section.sh_type not in _SYMBOL_TABLES or not section.has_content:
             continue
@@ -121,4 +124,5 @@ def _symbols(tables: ElfTables) -> Iterator[ElfSymbol]:
         for row in layout.iter_unpack(content):
             name = names[row[0]]
             if name:
-                yield ElfSymbol(name.decode("utf-8", "surrogateescape"), row[home] != 0)
+                spelled = name.decode("utf-8", "surrogateescape")
+                yield ElfSymbol(spelled, row[home] != 0, row[info] >> 4 == _STB_LOCAL)

@@ -303,9 +303,24 @@ def test_stale_host_ir(regions: Project) -> None:
             f' -fopenmp-targets={CPU} --offload-host-only/")',
             "found a host object",
         ),
+        (
+            f"--target={CPU}",
+            f"work.{CPU}.o",
+            'exec $(echo "$@" | sed "s/ -Xclang -fopenmp-is-target-device/ -O0/;'
+            ' s/ -Xclang -fopenmp-host-ir-file-path -Xclang [^ ]*//")',
+            "is missing (found no kernel)",
+        ),
         ("-disable-llvm-passes", "work.host.bc", ': >"$out"', "expected host IR, found an empty"),
     ],
-    ids=["empty-file", "empty-gpu", "empty-cpu", "other-target", "host-object", "empty-ir"],
+    ids=[
+        "empty-file",
+        "empty-gpu",
+        "empty-cpu",
+        "other-target",
+        "host-object",
+        "cpu-object",
+        "empty-ir",
+    ],
 )
 def test_misled_launcher(
     regions: Project, target: str, output: str, script: str, message: str
