@@ -1,5 +1,6 @@
-"""``python -m benchmarks``: every row of the table of aims, against LLVM 22 in the same run.
+"""``python -m benchmarks [NAME...]``: rows of the table of aims, against LLVM 22 in the same run.
 
+Names are those of the modules here (``archive``, say); without one, all of them run.
 Needs LLVM 22's clang-offload-bundler and libraries, and 4 GB in the temporary folder. On a
 machine that does nothing else it takes some minutes.
 """
@@ -11,23 +12,33 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import archive, bundle, compress, scheduling
+from benchmarks import archive, bundle, compile_overhead, compress, null_build, scheduling
+
+BENCHMARKS = {
+    "bundle": bundle.main,
+    "archive": archive.main,
+    "compress": compress.main,
+    "scheduling": scheduling.main,
+    "null_build": null_build.main,
+    "compile_overhead": compile_overhead.main,
+}
 
 
-def main() -> int:
-    """Run all benchmarks."""
+def main(names: list[str]) -> int:
+    """Run the benchmarks of these names; all, if there are none."""
+    if unknown := [name for name in names if name not in BENCHMARKS]:
+        print(f"benchmarks: {unknown[0]!r} is none of {', '.join(BENCHMARKS)}", file=sys.stderr)
+        return 1
     llvm = shutil.which("/usr/lib/llvm-22/bin/clang-offload-bundler")
     llvm = llvm or shutil.which("clang-offload-bundler-22")
     if llvm is None:
         print("benchmarks: clang-offload-bundler 22 is not installed", file=sys.stderr)
         return 1
     with tempfile.TemporaryDirectory() as folder:
-        bundle.main(Path(folder), llvm)
-        archive.main(Path(folder), llvm)
-        compress.main(Path(folder), llvm)
-        scheduling.main(Path(folder), llvm)
+        for name in names or BENCHMARKS:
+            BENCHMARKS[name](Path(folder), llvm)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

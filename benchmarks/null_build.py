@@ -1,0 +1,162 @@
+"""A build with nothing to do, and a first build, of many sources for many targets.
+
+The null build looks at each node and finds that it is up to date: beside it stands plain
+SCons with the same number of ``Object`` nodes, each of one source and one header as here.
+The tree is made by a stand-in for the compiler, so that it takes seconds; its depfiles are
+true. The first build, of fewer sources, has a real compiler, and beside it the driver with all
+targets at once, one process per source, with the same number of jobs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import sys
+from pathlib import Path
+
+from benchmarks.measure import Figures, run_process
+from benchmarks.scheduling import LAUNCHER, TARGETS
+from offload_tool.compiler.sources import derive_cuid
+from offload_tool.compiler.toolchain import find_toolchain
+from offload_tool.formats.hip_fatbin import cuid_symbol
+
+__all__ = ["main"]
+
+SOURCES = 300
+FIRST_BUILD_SOURCES = 12
+RUNS = 7
+
+HEAD = """\
+SConsignFile({name!r})
+env = Environment(
+    tools=["default", "offload"],
+    toolpath=[PyPackageDir("offload_tool.scons")],
+    OFFLOAD_ARCH={targets!r},
+    OFFLOAD_FLAGS=["-nogpuinc", "-nogpulib"],
+    OFFLOAD_LAUNCHER=ARGUMENTS.get("launcher", ""),
+    CPPPATH=["."],
+)
+env["ENV"].update(PREPARED="prepared", WAIT_SECONDS="0")
+sources = [f"k{{number}}.hip" for number in range({sources})]
+"""
+DEVICE = HEAD + "env.OffloadDeviceObject(sources)\n"
+PLAIN = """\
+SConsignFile({name!r})
+env = Environment(CC=ARGUMENTS["launcher"], CPPPATH=["."])
+env["ENV"].update(PREPARED="prepared", WAIT_SECONDS="0")
+for number in range({sources}):
+    for target in {targets!r}:
+        flags = ["-DTARGET=" + target, "-nogpuinc", "-nogpulib"]
+        env.Object(f"k{{number}}.{{target}}.o", f"plain{{number}}.c", CCFLAGS=flags)
+"""
+DRIVER = """\
+env = Environment(CPPPATH=["."])
+flags = "{flags} -c --offload-device-only -nogpuinc -nogpulib -I."
+for number in range({sources}):
+    env.Command(f"k{{number}}.hipfb", f"k{{number}}.hip", f"{clang} {{flags}} -o $TARGET $SOURCE")
+"""
+KERNEL = """\
+__attribute__((global)) void k{number}(float* p, int n) {{
+    for (int i = 0; i < n; ++i)
+        for (int j = 0; j < COMMON; ++j) p[i] = p[i] * p[j] + {number} / (p[i] + j);
+}}
+"""
+FIRST_BUILD_KERNELS = 40
+"""In each source: a compile for one target takes about half a second."""
+
+
+def main(folder: Path, _llvm: str, sources: int = SOURCES) -> None:
+    """Measure and print: a null build beside plain SCons, a first one beside the driver."""
+    folder = folder / "null_build"
+    folder.mkdir()
+    _null_build(folder, sources)
+    for file in folder.iterdir():
+        if file.is_file():
+            file.unlink()
+    _first_build(folder, FIRST_BUILD_SOURCES)
+
+
+def _null_build(folder: Path, sources: int) -> None:
+    _write_sources(folder, sources)
+    _write_stand_in(folder, sources)
+    kinds = {"offload": DEVICE, "Object": PLAIN}
+    for name, text in kinds.items():
+        (folder / name).write_text(
+            text.format(name=f".{name}", targets=list(TARGETS), sources=sources)
+        )
+        _run(folder, name)
+    taken: dict[str, list[Figures]] = {name: [] for name in kinds}
+    for _ in range(RUNS):  # in turn
+        for name in kinds:
+            taken[name].append(_run(folder, name))
+    print(f"\nnull build of {sources} sources x {len(TARGETS)} targets")
+    cpu = {}
+    for name, figures in taken.items():
+        cpu[name] = statistics.median(f.cpu for f in figures)
+        wall = statistics.median(f.wall for f in figures)
+        memory = statistics.median(f.memory for f in figures)
+        print(f"  {name:8} cpu {cpu[name]:6.2f} s   wall {wall:6.2f} s   {memory:4.0f} MiB")
+    pairs = [a.cpu / b.cpu for a, b in zip(taken["offload"], taken["Object"], strict=True)]
+    print(f"  ratio of processor time {statistics.median(pairs):4.2f} (aim: at most 1.2)")
+
+
+def _first_build(folder: Path, sources: int) -> None:
+    _write_sources(folder, sources, FIRST_BUILD_KERNELS)
+    jobs = os.cpu_count() or 1
+    clang = find_toolchain()
+    flags = " ".join(f"--offload-arch={target}" for target in TARGETS)
+    (folder / "offload").write_text(
+        HEAD.format(name=".first", targets=list(TARGETS), sources=sources)
+        + "for source in sources: env.OffloadBundle(source)\n"
+    )
+    (folder / "driver").write_text(
+        DRIVER.format(clang=" ".join(clang.clang), flags=flags, sources=sources)
+    )
+    for wanted in (sources, 1):
+        print(f"\nfirst build of {wanted} sources x {len(TARGETS)} targets, -j{jobs}")
+        outputs = [f"k{number}.hipfb" for number in range(wanted)]
+        for name in ("offload", "driver"):
+            figures = run_process(_scons(name, f"-j{jobs}", *outputs), folder)
+            print(f"  {name:8} wall {figures.wall:6.2f} s   cpu {figures.cpu:6.2f} s")
+            for pattern in ("*.co", "*.hipfb"):
+                for file in folder.glob(pattern):
+                    file.unlink()
+
+
+def _write_sources(folder: Path, sources: int, kernels: int = 1) -> None:
+    (folder / "common.h").write_text("#define COMMON 7\n")
+    for number in range(sources):
+        names = [number * kernels + index for index in range(kernels)]
+        text = "".join(KERNEL.format(number=name) for name in names)
+        (folder / f"k{number}.hip").write_text('#include "common.h"\n' + text)
+        (folder / f"plain{number}.c").write_text('#include "common.h"\n')
+
+
+def _write_stand_in(folder: Path, sources: int) -> None:
+    """Compile one source for real, and make the others' objects of it: their CUID differs."""
+    prepared = folder / "prepared"
+    prepared.mkdir()
+    (folder / "wait.c").write_text(LAUNCHER)
+    compiler = shutil.which("clang-22") or shutil.which("cc") or "clang"
+    run_process([compiler, "-O2", "wait.c", "-o", "wait"], folder)
+    (folder / "one").write_text(DEVICE.format(name=".one", targets=list(TARGETS), sources=1))
+    run_process(_scons("one"), folder)
+    known = cuid_symbol(derive_cuid("k0.hip")).encode()
+    for target in TARGETS:
+        made = (folder / f"k0.{target}.co").read_bytes()
+        for number in range(sources):
+            own = cuid_symbol(derive_cuid(f"k{number}.hip")).encode().ljust(len(known), b"\0")
+            (prepared / f"k{number}.hip.{target}").write_bytes(made.replace(known, own))
+    for number in range(sources):
+        (prepared / f"plain{number}.c.host").write_bytes(bytes(3000))
+
+
+def _scons(script: str, *arguments: str) -> list[str]:
+    # Each script has its own record of what was built.
+    command = [sys.executable, "-m", "SCons", "-Q", "-f", script, *arguments]
+    return ["env", f"PYTHONPATH={Path.cwd()}", *command]
+
+
+def _run(folder: Path, script: str) -> Figures:
+    return run_process(_scons(script, f"launcher={folder / 'wait'}"), folder)

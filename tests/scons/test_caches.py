@@ -1,0 +1,301 @@
+"""Signatures say what matters to a result and nothing else, so that caches are shared fully."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from offload_tool.compiler.openmp import host_runtime
+from offload_tool.compiler.toolchain import find_toolchain
+from offload_tool.scons import actions
+from tests.conftest import missing
+from tests.scons.conftest import (
+    KERNEL,
+    Project,
+    contents,
+    device_library_folder,
+    empty_project,
+    passes,
+)
+
+BOTH = ("gfx906", "gfx90a:xnack+")
+ALL = passes("k.hip", "host", *BOTH)
+NODES = "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
+PROGRAM = "env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n"
+
+
+def checkout(project: Project, place: Path) -> Project:
+    """Give another checkout of a project's sources, in a folder of another depth."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    other = empty_project(place)
+    for file in project.folder.iterdir():
+        if file.suffix in (".hip", ".c", ".cu", ".h") or file.name == "SConstruct":
+            shutil.copy(file, other.folder)
+    return other
+
+
+def cached(project: Project, body: str) -> None:
+    project.sconstruct(f"env.CacheDir({str(project.folder.parent / 'cache')!r})\n" + body)
+
+
+CUDA = (
+    "env.Replace(OFFLOAD_ARCH=['sm_70', 'sm_80'], OFFLOAD_PTXAS='none')\n"
+    "for name in ('OFFLOAD_FLAGS', 'OFFLOAD_HOST_FLAGS'):\n"
+    "    env[name] = ['-nocudainc', '-nocudalib']\n"
+    "env.OffloadObject('k.cu')\n"
+)
+SHARED = {
+    "hip": (PROGRAM, ["k.hipfb", "prog"]),
+    "hip-rdc": ("env['OFFLOAD_RDC'] = True\n" + PROGRAM, ["prog.hipfb", "prog"]),
+    "cuda": (CUDA, ["k.sm_80.ptx", "k.o"]),
+    "include-path": (
+        "env['CPPPATH'] = ['#', '.']\nenv['CCFLAGS'] = ['-O2']\n" + NODES,
+        ["k.host.o"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "outputs"), SHARED.values(), ids=SHARED.keys())
+def test_checkouts_share_a_cache(
+    project: Project, tmp_path: Path, body: str, outputs: list[str]
+) -> None:
+    """A checkout elsewhere takes all from the CacheDir, the same bytes, and is up to date."""
+    project.write(
+        "k.cu",
+        KERNEL.replace("hipLaunchKernel", "cudaLaunchKernel").replace("VALUE", "1"),
+    )
+    cached(project, body)
+    assert len(project.build()) == 3
+    other = checkout(project, tmp_path / "some" / "where" / "else")
+    assert other.build() == []
+    assert contents(other.folder, outputs) == contents(project.folder, outputs)
+    other.assert_up_to_date()
+
+
+def test_openmp_checkouts_do_not_share_names(project: Project, tmp_path: Path) -> None:
+    """OpenMP's names hold inodes: another checkout compiles for itself, a cleaned one does not."""
+    if host_runtime(find_toolchain()) is None:
+        missing("LLVM's offload runtime (liboffload-dev, libomp-dev)")
+    project.write("k.c", "int main(void) {\n#pragma omp target\n  {}\n  return 0;\n}\n")
+    cached(project, "env.OffloadDeviceObject('k.c', OFFLOAD_KIND='openmp')\n")
+    expected = passes("k.c", "host-ir", *BOTH)
+    assert project.build() == expected
+    other = checkout(project, tmp_path / "other")
+    assert other.build() == expected
+    project.build("-c")
+    assert project.build() == []
+    project.assert_up_to_date()
+
+
+def test_order_jobs_and_launcher_are_in_no_key(project: Project, tmp_path: Path) -> None:
+    """Another order of targets, number of jobs or launcher has the same key in the CacheDir."""
+    cached(project, PROGRAM)
+    assert project.build("-j1") == ALL
+    other = checkout(project, tmp_path / "other")
+    cached(
+        other,
+        "env['OFFLOAD_ARCH'] = 'gfx90a:xnack+ gfx906'\n"
+        "env['OFFLOAD_LAUNCHER'] = 'env'\n"
+        "env['OFFLOAD_SUMMARY'] = True\n" + PROGRAM,
+    )
+    assert other.build("-j8") == []
+    other.assert_up_to_date("-j1")
+
+
+def test_what_a_flag_includes_is_in_the_key(project: Project, tmp_path: Path) -> None:
+    """A header that ``-include`` brings, or ``__has_include`` asks for, makes another key."""
+    project.write(
+        "k.hip",
+        '#if __has_include("optional.h")\n#define MORE 1\n#else\n#define MORE 0\n#endif\n'
+        + KERNEL.replace("VALUE", "FORCED + MORE"),
+    )
+    project.write("forced.h", "#define FORCED 1\n")
+    flags = "env.Append(CCFLAGS=['-include', 'forced.h'])\n"
+    cached(project, flags + NODES)
+    assert project.build() == ALL
+    same = checkout(project, tmp_path / "same")
+    assert same.build() == []
+    other = checkout(project, tmp_path / "other")
+    other.write("forced.h", "#define FORCED 2\n")
+    assert other.build() == ALL
+    third = checkout(project, tmp_path / "third")
+    third.write("optional.h", "")
+    assert third.build() == ALL
+
+
+def test_changed_checkouts_share_a_cache(project: Project, tmp_path: Path) -> None:
+    """What one checkout compiles after a change, another one takes after the same change."""
+    project.write("new.h", "#define NEW 1\n")
+    cached(project, NODES)
+    project.build()
+    other = checkout(project, tmp_path / "other")
+    assert other.build() == []
+    for each in (project, other):
+        each.write("k.hip", '#include "new.h"\n' + KERNEL.replace("VALUE", "NEW"))
+    assert project.build() == ALL
+    assert other.build() == []
+    other.write("new.h", "#define NEW 2\n")
+    assert other.build() == ALL
+    other.assert_up_to_date()
+
+
+def test_two_builds_at_once(project: Project, tmp_path: Path) -> None:
+    """Two scons processes that fill one CacheDir at the same time do no harm."""
+    for number in range(4):
+        project.write(f"k{number}.hip", KERNEL)
+    cached(project, "".join(f"env.OffloadBundle('k{number}.hip')\n" for number in range(4)))
+    other = checkout(project, tmp_path / "other")
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-m", "SCons", "-Q", "-j2"],
+            cwd=each.folder,
+            env=each.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for each in (project, other)
+    ]
+    for process in running:
+        output, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, output
+        assert "warning" not in output
+    bundles = [f"k{number}.hipfb" for number in range(4)]
+    assert contents(project.folder, bundles) == contents(other.folder, bundles)
+    project.assert_up_to_date()
+    other.assert_up_to_date()
+    third = checkout(project, tmp_path / "third")
+    assert third.build() == []
+    assert contents(third.folder, bundles) == contents(project.folder, bundles)
+
+
+def test_targets_of_one_source_run_in_parallel(project: Project) -> None:
+    """With -j8, all eight compiles of one source run at the same time."""
+    gate = project.write(
+        "gate",
+        "#!/bin/sh\n"
+        f'touch "$(mktemp {project.folder}/here.XXXXXX)"\n'
+        f"for wait in $(seq 300); do\n"
+        f'  [ "$(ls {project.folder}/here.* | wc -l)" -ge 8 ] && exec "$@"\n'
+        "  sleep 0.1\n"
+        "done\n"
+        "exit 1\n",
+    )
+    gate.chmod(0o755)
+    targets = "gfx906 gfx908 gfx90a gfx942 gfx1030 gfx1100 gfx1101 gfx1200"
+    project.sconstruct(
+        f"env.Replace(OFFLOAD_ARCH='{targets}', OFFLOAD_LAUNCHER=File('#gate').abspath)\n"
+        "env.OffloadDeviceObject('k.hip')\n"
+    )
+    project.build("-j8")
+    assert len(list(project.folder.glob("*.co"))) == 8
+
+
+PLACES = {
+    "flag": "env['OFFLOAD_FLAGS'] = ['-nogpuinc', '--rocm-path=rocm']\n",
+    "ROCM_PATH": "env['OFFLOAD_FLAGS'] = ['-nogpuinc']\n"
+    "env['ENV']['ROCM_PATH'] = Dir('rocm').abspath\n",
+    "HIP_DEVICE_LIB_PATH": "env['OFFLOAD_FLAGS'] = ['-nogpuinc']\n"
+    "env['ENV']['HIP_DEVICE_LIB_PATH'] = Dir('rocm/amdgcn/bitcode').abspath\n",
+}
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
+def test_device_libraries(project: Project, place: str) -> None:
+    """Another content of a device library compiles again the targets that it is linked into."""
+    folder = device_library_folder(project)
+    project.sconstruct(place + NODES)
+    assert project.build() == ALL
+    project.assert_up_to_date()
+    other = project.write(
+        "other.c", '__attribute__((visibility("hidden"))) int changed(void) { return 1; }\n'
+    )
+    words = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-emit-llvm", "-c", other]
+    command = [*find_toolchain().clang, *words, "-o", folder / "oclc_isa_version_906.bc"]
+    subprocess.run(command, check=True)
+    run = project.run("--debug=explain")
+    assert run.compiles == passes("k.hip", "gfx906")
+    assert "oclc_isa_version_906.bc' changed" in run.output
+    shutil.copy(folder / "oclc_isa_version_906.bc", folder / "ockl.bc")
+    assert project.build() == passes("k.hip", *BOTH)
+    project.assert_up_to_date()
+
+
+@pytest.mark.parametrize("name", ["ROCM_PATH", "HIP_DEVICE_LIB_PATH", "CPATH", "SOURCE_DATE_EPOCH"])
+def test_variables_that_change_results(project: Project, name: str) -> None:
+    """A variable of the commands' environment that clang heeds compiles everything again."""
+    project.sconstruct(NODES)
+    project.build()
+    project.sconstruct(f"env['ENV']['{name}'] = '12345'\n" + NODES)
+    assert project.build() == ALL
+    project.assert_up_to_date()
+
+
+def test_variables_that_change_nothing(project: Project) -> None:
+    """Other variables of the commands' environment compile nothing."""
+    project.sconstruct(NODES)
+    project.build()
+    project.sconstruct(
+        "env['ENV'].update(CCACHE_DIR='/nowhere', HOME='/', LANG='de_DE', OTHER='1')\n" + NODES
+    )
+    project.assert_up_to_date()
+
+
+def test_compiler_version_is_in_the_key(project: Project, tmp_path: Path) -> None:
+    """A CacheDir that another version of the compiler filled is of no use to this one."""
+    clang = find_toolchain()
+    if clang.origin.startswith("embedded"):
+        pytest.skip("a script around the embedded compiler lacks what that one is given")
+    cached(project, NODES)
+    assert project.build() == ALL
+    fake = project.write(
+        "clang-next",
+        '#!/bin/sh\n[ "$*" != --version ] || exec echo "clang version 99.0.0"\n'
+        f'exec {clang.clang[0]} "$@"\n',
+    )
+    fake.chmod(0o755)
+    other = checkout(project, tmp_path / "other")
+    other.environment = {**other.environment, "OFFLOAD_CLANG": str(fake)}
+    assert other.build() == ALL
+
+
+def test_openmp_device_runtime(project: Project) -> None:
+    """Another content of OFFLOAD_DEVICE_RUNTIME links the images again, and compiles nothing."""
+    if host_runtime(find_toolchain()) is None:
+        missing("LLVM's offload runtime (liboffload-dev, libomp-dev)")
+    project.write("k.c", "int main(void) {\n#pragma omp target\n  {}\n  return 0;\n}\n")
+    words = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-emit-llvm", "-c", "-x", "c"]
+    for name, text in (("a", ""), ("b", "int some(void) { return 1; }\n")):
+        source = project.write(f"{name}.c", text)
+        command = [*find_toolchain().clang, *words, source, "-o", project.folder / f"{name}.bc"]
+        subprocess.run(command, check=True)
+    shutil.copy(project.folder / "a.bc", project.folder / "runtime.bc")
+    project.sconstruct(
+        "env.Replace(OFFLOAD_KIND='openmp', OFFLOAD_ARCH='gfx906',\n"
+        "            OFFLOAD_DEVICE_RUNTIME=['runtime.bc'],\n"
+        "            OFFLOAD_FLAGS=[], OFFLOAD_HOST_FLAGS=[],\n"
+        "            OFFLOAD_LINK_FLAGS=['--unresolved-symbols=ignore-all'])\n"
+        "env.OffloadProgram('prog', 'k.c')\n"
+    )
+    project.build()
+    project.assert_up_to_date()
+    shutil.copy(project.folder / "b.bc", project.folder / "runtime.bc")
+    run = project.run()
+    assert (run.status, run.compiles) == (0, [])
+    assert "LINK [gfx906] prog.gfx906.co" in run.actions
+
+
+def test_actions_are_thin() -> None:
+    """Of this package's code, signatures hold the names of two functions and nothing else."""
+    functions = [value for name, value in vars(actions).items() if name.startswith("offload_")]
+    assert len(functions) > 10
+    for function in functions:
+        first, second = function.__code__.co_names
+        assert (first, second[0]) == ("_run", "_"), function
+        assert function.__code__.co_consts == (None,), function
+        assert function.__defaults__ is None
+        assert function.__closure__ is None

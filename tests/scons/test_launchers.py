@@ -1,0 +1,265 @@
+"""Compiler launchers: caches give what they should, and what others do wrong is caught."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from offload_tool.compiler.toolchain import find_toolchain
+from tests.conftest import missing
+from tests.scons.conftest import KERNEL, Project, contents, device_library_folder, empty_project
+
+BOTH = ("gfx906", "gfx90a:xnack+")
+HEADER = '#include "value.h"\n'
+NODES = "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
+DEVICES = ["k.gfx906.co", "k.gfx90a_xnack+.co"]
+REGION = """\
+int main(void) {
+  int value = 0;
+#pragma omp target map(from : value)
+  value = VALUE;
+  return value;
+}
+"""
+HIDDEN = '__attribute__((visibility("hidden")))'
+OPENMP = "env.OffloadDeviceObject('k.c', OFFLOAD_KIND='openmp')\n"
+
+
+def program(name: str) -> str:
+    """Give the path of a program of the test's environment."""
+    found = shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
+    if found is None:
+        missing(name)
+        raise AssertionError  # missing() does not return
+    return found
+
+
+class Cache:
+    """A compiler cache of its own for one test."""
+
+    def __init__(self, launcher: str, variables: dict[str, str], hits: Callable[[], int]) -> None:
+        self.launcher = launcher
+        self.variables = variables
+        self.hits = hits
+
+    def settings(self) -> str:
+        return (
+            f"env['OFFLOAD_LAUNCHER'] = {self.launcher!r}\nenv['ENV'].update({self.variables!r})\n"
+        )
+
+
+def ccache(folder: Path) -> Iterator[Cache]:
+    command = program("ccache")
+    variables = {"CCACHE_DIR": str(folder), "HOME": str(folder)}
+
+    def hits() -> int:
+        statistics = run(command, "--print-stats", **variables)
+        found = re.findall(r"^(?:direct|preprocessed)_cache_hit\t(\d+)$", statistics, re.MULTILINE)
+        return sum(map(int, found))
+
+    yield Cache(command, variables, hits)
+
+
+def sccache(folder: Path) -> Iterator[Cache]:
+    command = program("sccache")
+    folder.mkdir()
+    variables = {
+        "SCCACHE_DIR": str(folder / "cache"),
+        "SCCACHE_SERVER_UDS": str(folder / "socket"),
+        "SCCACHE_CONF": str(folder / "none"),
+        "SCCACHE_IDLE_TIMEOUT": "120",
+        "HOME": str(folder),
+        "PATH": "/usr/bin:/bin",
+    }
+
+    def hits() -> int:
+        found = re.findall(r"^Cache hits +(\d+)$", run(command, "-s", **variables), re.MULTILINE)
+        return sum(map(int, found))
+
+    run(command, "--start-server", **variables)
+    yield Cache(command, variables, hits)
+    run(command, "--stop-server", **variables)
+
+
+def run(*command: str, **variables: str) -> str:
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+@pytest.fixture(params=[ccache, sccache], ids=["ccache", "sccache"])
+def cache(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cache]:
+    yield from request.param(tmp_path / "compiler-cache")
+
+
+def checkout(project: Project, place: Path) -> Project:
+    other = empty_project(place)
+    for file in project.folder.iterdir():
+        if file.suffix in (".hip", ".c", ".h") or file.name == "SConstruct":
+            shutil.copy(file, other.folder)
+    return other
+
+
+def test_second_checkout_hits(project: Project, tmp_path: Path, cache: Cache) -> None:
+    """Another checkout takes its device objects from the compiler cache, with dependencies."""
+    project.write("k.hip", HEADER + KERNEL.replace("VALUE", "HERE"))
+    project.write("value.h", "#define HERE 1\n")
+    project.sconstruct(cache.settings() + NODES)
+    project.build()
+    project.assert_up_to_date()
+    assert cache.hits() == 0
+    other = checkout(project, tmp_path / "elsewhere")
+    other.build()
+    assert cache.hits() >= len(DEVICES)
+    assert contents(other.folder, DEVICES) == contents(project.folder, DEVICES)
+    assert not list(other.folder.glob("*.d"))
+    other.assert_up_to_date()
+    before = cache.hits()
+    other.write("value.h", "#define HERE 2\n")
+    run = other.run()
+    assert run.status == 0, run.errors
+    assert {f"HIP [{name}] k.hip" for name in ("host", *BOTH)} == set(run.actions)
+    assert cache.hits() == before
+    assert contents(other.folder, DEVICES) != contents(project.folder, DEVICES)
+    other.assert_up_to_date()
+
+
+def test_two_objects_of_one_source(project: Project, cache: Cache) -> None:
+    """One source compiled for two objects has two CUIDs, also with a compiler cache."""
+    project.sconstruct(
+        cache.settings() + "env.OffloadObject('one', 'k.hip')\nenv.OffloadObject('two', 'k.hip')\n"
+    )
+    project.build()
+    one, two = (contents(project.folder, [f"{name}.gfx906.co"]) for name in ("one", "two"))
+    assert list(one.values()) != list(two.values())
+    project.assert_up_to_date()
+
+
+def test_openmp_checkouts_are_right(project: Project, tmp_path: Path, cache: Cache) -> None:
+    """Device images of OpenMP are made for their own host IR, whatever the cache knows."""
+    project.write("k.c", REGION)
+    project.sconstruct(cache.settings() + OPENMP)
+    project.build()
+    other = checkout(project, tmp_path / "elsewhere")
+    other.build()  # the names of all entries are checked
+    other.assert_up_to_date()
+    other.write("k.c", "\n" + REGION)
+    other.build()
+    other.assert_up_to_date()
+
+
+def test_other_device_libraries(project: Project, tmp_path: Path) -> None:
+    """The compiler cache is shown the device libraries, which are in no source."""
+    cache = next(ccache(tmp_path / "compiler-cache"))
+    folder = device_library_folder(project)
+    words = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-emit-llvm", "-c"]
+    for name, value in (("a", 1), ("b", 2)):
+        text = f"{HIDDEN} int of_library(void) {{ return {value}; }}\n"
+        source = project.write(f"{name}.c", text)
+        command = [*find_toolchain().clang, *words, source, "-o", project.folder / f"{name}.bc"]
+        subprocess.run(command, check=True)
+    shutil.copy(project.folder / "a.bc", folder / "ocml.bc")
+    declared = 'extern "C" __attribute__((device)) int of_library(void);\n'
+    project.write("k.hip", declared + KERNEL.replace("VALUE", "of_library()"))
+    project.sconstruct(
+        cache.settings() + "env['OFFLOAD_FLAGS'] = ['-nogpuinc', '--rocm-path=rocm']\n"
+        "env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx906')\n"
+    )
+    project.build()
+    first = contents(project.folder, ["k.gfx906.co"])
+    shutil.copy(project.folder / "b.bc", folder / "ocml.bc")
+    project.build()
+    assert cache.hits() == 0
+    assert contents(project.folder, ["k.gfx906.co"]) != first
+
+
+# What launchers do that send preprocessed text to other machines, or read it from a pipe.
+# Seen with distcc 3.4 and icecc 1.4: both end with status 0.
+FAKES = {
+    # A host compiler is given the text: a host object comes back.
+    "distcc": """
+out=; prev=; for word; do [ "$prev" = -o ] && out=$word; prev=$word; done
+exec CLANG -x c -c /dev/null -o "$out"
+""",
+    # The host pass of the driver eats the text on standard input: the device module is empty.
+    "icecc": """
+out=; prev=; for word; do [ "$prev" = -o ] && out=$word; prev=$word; done
+exec CLANG --target=amdgcn-amd-amdhsa -mcpu=gfx906 -nogpulib -emit-llvm -x c -c /dev/null -o "$out"
+""",
+    # The text is compiled as HIP's preprocessed text, which clang unbundles: nothing is in it.
+    "sccache-dist": """
+out=; prev=; for word; do [ "$prev" = -o ] && out=$word; prev=$word; done
+exec CLANG -x hip --cuda-device-only --offload-arch=gfx906 --no-gpu-bundle-output -cuid=other \\
+  -nogpuinc -nogpulib -c /dev/null -o "$out"
+""",
+    # The output of another compile: one target for another.
+    "confused": """
+exec $(echo "$@" | sed 's/=gfx906/=gfx908/')
+""",
+}
+WRONG = [
+    ("distcc", "hip", "found ELF machine 62"),
+    ("distcc", "openmp", "expected bitcode for gfx906, found b'\\x7fELF"),
+    ("icecc", "openmp", "expected the kernels that 'k.host.bc' starts"),
+    ("icecc", "hip", "expected"),
+    ("sccache-dist", "hip", "expected the symbol __hip_cuid_"),
+    ("confused", "hip", "expected processor gfx906"),
+]
+
+
+@pytest.mark.parametrize(("engine", "kind", "message"), WRONG)
+def test_wrong_outputs_are_caught(project: Project, engine: str, kind: str, message: str) -> None:
+    """A launcher that ends well with a wrong device object fails the build, which keeps nothing."""
+    clang = find_toolchain()
+    if clang.origin.startswith("embedded"):
+        pytest.skip("the embedded compiler is no single program")
+    # Only device passes are sent: what it does to them is what is tested.
+    device = (
+        "*offload-arch=gfx906*device-only*|*device-only*offload-arch=gfx906*|*is-target-device*"
+    )
+    script = f'#!/bin/sh\ncase "$*" in {device}) ;; *) exec "$@";; esac\n' + FAKES[engine].replace(
+        "CLANG", clang.clang[0]
+    )
+    project.write("fake", script).chmod(0o755)
+    project.write("k.c", REGION.replace("VALUE", "1"))
+    source = {"hip": "'k.hip'", "openmp": "'k.c', OFFLOAD_KIND='openmp'"}[kind]
+    project.sconstruct(
+        "env['OFFLOAD_LAUNCHER'] = File('#fake').abspath\n"
+        f"env.OffloadDeviceObject({source}, OFFLOAD_ARCH='gfx906')\n"
+    )
+    run = project.run("-Q")
+    assert run.status == 2, run.output
+    errors = [line for line in run.errors.splitlines() if line.startswith("scons: ***")]
+    assert len(errors) == 1
+    assert message in errors[0]
+    assert not list(project.folder.glob("k.gfx906.*"))
+
+
+def test_stale_depfile(project: Project) -> None:
+    """The depfile of a compile that failed is not taken for one that a compiler cache left out."""
+    project.write("old.h", "#define HERE 1\n")
+    project.write("k.hip", '#include "old.h"\n' + KERNEL + "this is no C++\n")
+    project.sconstruct("env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx906')\n")
+    assert project.run().status != 0
+    project.write("new.h", "#define HERE 1\n")
+    project.write("k.hip", '#include "new.h"\n' + KERNEL)
+    launcher = project.write(
+        "launcher",
+        '#!/bin/sh\nsaved=; set -- $(echo "$@" | sed "s/-Xclang -dependency-file -Xclang '
+        '[^ ]*//; s/-Xclang -MT -Xclang object//")\nexec "$@"\n',
+    )
+    launcher.chmod(0o755)
+    project.sconstruct(
+        "env['OFFLOAD_LAUNCHER'] = File('#launcher').abspath\n"
+        "env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx906')\n"
+    )
+    project.build()
+    project.write("old.h", "#define HERE 2\n")
+    project.assert_up_to_date()
+    project.write("new.h", "#define HERE 2\n")
+    assert "HIP [gfx906] k.hip" in project.run().actions

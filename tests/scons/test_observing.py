@@ -1,0 +1,197 @@
+"""What a user sees of a build: messages, reasons, commands, the summary and progress."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+
+from tests.scons.conftest import KERNEL, Project
+
+BOTH = ("gfx906", "gfx90a:xnack+")
+NODES = "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
+SPECIAL = '#ifdef __gfx90a__\n#include "special.h"\n#endif\n' + KERNEL
+
+
+def reasons(output: str) -> dict[str, str]:
+    """Read what ``--debug=explain`` says: {node: reason}."""
+    text = re.sub(r"\n +", " ", output)
+    return dict(re.findall(r"^scons: rebuilding `(.*)' because:? (.*)$", text, re.MULTILINE))
+
+
+def test_explain_names_the_changed_header(project: Project) -> None:
+    """``--debug=explain`` gives the changed input of each target's node, and no other."""
+    project.write("k.hip", SPECIAL)
+    project.write("special.h", "")
+    project.sconstruct(NODES)
+    project.build()
+    project.write("special.h", "// changed\n")
+    run = project.run("--debug=explain")
+    assert reasons(run.output) == {"k.gfx90a_xnack+.co": "`special.h' changed"}
+    project.write("k.hip", SPECIAL + "// changed\n")
+    run = project.run("--debug=explain")
+    names = ("k.gfx906.co", "k.gfx90a_xnack+.co", "k.host.o")
+    assert reasons(run.output) == dict.fromkeys(names, "`k.hip' changed")
+
+
+def test_explain_names_the_changed_flags(project: Project) -> None:
+    """``--debug=explain`` shows a target's changed command."""
+    project.sconstruct(NODES)
+    project.build()
+    project.sconstruct("env['OFFLOAD_ARCH_FLAGS'] = {'gfx906': '-O1'}\n" + NODES)
+    run = project.run("--debug=explain")
+    assert list(reasons(run.output)) == ["k.gfx906.co"]
+    assert "the contents of the build action changed" in run.output
+
+
+def test_explain_names_what_appeared(project: Project) -> None:
+    """``--debug=explain`` says which name of an include now stands for which file."""
+    project.write("k.hip", "#include <value.h>\n" + KERNEL)
+    project.write("second/value.h", "")
+    project.sconstruct("env['CPPPATH'] = ['first', 'second']\n" + NODES)
+    project.build()
+    project.write("first/value.h", "")
+    run = project.run("--debug=explain")
+    reason = "`value.h is first/value.h' is a new dependency"
+    assert reasons(run.output)["k.gfx906.co"] == reason
+
+
+def test_explain_names_the_compiler(project: Project) -> None:
+    """``--debug=explain`` names the compiler that was replaced, and the new one."""
+    project.sconstruct(NODES)
+    project.build()
+    fake = project.write("clang-next", '#!/bin/sh\nexec clang-22 "$@"\n')
+    real = project.run("-Q", "--version").output  # scons's own version: a run that builds nothing
+    assert "SCons" in real
+    fake.write_text(
+        '#!/bin/sh\ncase "$*" in --version) echo "clang version 99.0.0";; '
+        '-print-targets) echo "  amdgcn  - AMD";; -print-prog-name=lld) echo /bin/true;; '
+        "*) exit 1;; esac\n"
+    )
+    fake.chmod(0o755)
+    project.environment["OFFLOAD_CLANG"] = str(fake)
+    run = project.run("--debug=explain", "-k")
+    assert "`clang version 99.0.0' is a new dependency" in run.output
+    assert re.search(r"`.*clang version .*' is no longer a dependency", run.output)
+
+
+def test_commands_are_shown_on_request(project: Project) -> None:
+    """An empty OFFLOAD*COMSTR shows the command; by default, one short line per target."""
+    project.sconstruct(NODES)
+    assert project.run("-Q").actions == [f"HIP [{name}] k.hip" for name in (*BOTH, "host")]
+    project.build("-c")
+    project.sconstruct("env['OFFLOADDEVICECOMSTR'] = ''\n" + NODES)
+    lines = project.run("-Q").output.splitlines()
+    commands = [line for line in lines if "--offload-arch=gfx906" in line]
+    assert len(commands) == 1
+    assert commands[0].startswith(str(project.folder / "count"))
+    assert commands[0].endswith("-o k.gfx906.co k.hip")
+    assert "HIP [host] k.hip" in lines
+
+
+def test_compile_commands(project: Project) -> None:
+    """compile_commands.json has an entry per source and target, the host's first, that runs."""
+    project.write("two.hip", KERNEL)
+    project.sconstruct(
+        "env.OffloadCompilationDatabase()\n"
+        "env.OffloadProgram('prog', ['two.hip', 'k.hip', 'runtime.c'])\n"
+    )
+    project.build("compile_commands.json")
+    entries = json.loads((project.folder / "compile_commands.json").read_text())
+    found = [(entry["file"], entry["output"]) for entry in entries]
+    suffixes = ("host.o", "gfx906.co", "gfx90a_xnack+.co")
+    expected = [(f"{name}.hip", f"{name}.{end}") for name in ("two", "k") for end in suffixes]
+    assert [pair for pair in found if pair[0] != "runtime.c"] == expected
+    assert ("runtime.c", "runtime.o") in found
+    for entry in entries[:3]:
+        assert entry["directory"] == str(project.folder)
+        assert "count" not in entry["arguments"][0]
+        subprocess.run(entry["arguments"], cwd=entry["directory"], check=True)
+        assert (project.folder / entry["output"]).exists()
+    project.assert_up_to_date("compile_commands.json")
+    project.sconstruct(
+        "env.OffloadCompilationDatabase()\nenv['CPPDEFINES']['VALUE'] = 2\n"
+        "env.OffloadDeviceObject('k.hip')\n"
+    )
+    project.build("compile_commands.json")
+    entries = json.loads((project.folder / "compile_commands.json").read_text())
+    assert len(entries) == 2
+    assert all("-DVALUE=2" in entry["arguments"] for entry in entries)
+
+
+def summary(output: str) -> dict[str, list[float]]:
+    """Read the summary: {target ID: [compiled, from cache, up to date, seconds]}."""
+    rows = re.findall(r"^offload: (\S+) +(\d+) +(\d+) +(\d+) +([\d.]+)$", output, re.MULTILINE)
+    return {name: [float(number) for number in numbers] for name, *numbers in rows}
+
+
+def test_summary(project: Project) -> None:
+    """OFFLOAD_SUMMARY tells per target ID what was compiled, fetched or up to date."""
+    cache = str(project.folder.parent / "cache")
+    slow = project.write("slow", '#!/bin/sh\nsleep 0.1\nexec "$@"\n')
+    slow.chmod(0o755)
+    body = (
+        f"env.Replace(OFFLOAD_SUMMARY=True, OFFLOAD_LAUNCHER={str(slow)!r})\n"
+        f"env.CacheDir({cache!r})\n" + NODES
+    )
+    project.sconstruct(body)
+    rows = summary(project.run().output)
+    assert list(rows) == ["host", *BOTH]
+    assert all(row[:3] == [1, 0, 0] for row in rows.values())
+    assert all(row[3] > 0 for row in rows.values())
+    rows = summary(project.run().output)
+    assert all(row == [0, 0, 1, 0] for row in rows.values())
+    project.build("-c")
+    rows = summary(project.run().output)
+    assert all(row == [0, 1, 0, 0] for row in rows.values())
+    project.sconstruct("env['OFFLOAD_ARCH_FLAGS'] = {'gfx906': '-O1'}\n" + body)
+    rows = summary(project.run().output)
+    assert [row[:3] for row in rows.values()] == [[0, 0, 1], [1, 0, 0], [0, 0, 1]]
+    project.sconstruct(NODES)
+    assert summary(project.run().output) == {}
+
+
+def test_summary_of_a_failed_build(project: Project) -> None:
+    """The summary counts no compile that failed."""
+    project.write("k.hip", '#ifdef __gfx90a__\n#error "not for this"\n#endif\n' + KERNEL)
+    project.sconstruct("env['OFFLOAD_SUMMARY'] = True\n" + NODES)
+    rows = summary(project.run("-k").output)
+    assert rows["gfx906"][0] == 1
+    assert rows["gfx90a:xnack+"][0] == 0
+
+
+def on_terminal(project: Project, *arguments: str) -> str:
+    """Run scons with its output on a terminal, 80 columns wide."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "SCons", "-Q", *arguments],
+        cwd=project.folder,
+        env=project.environment,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    text = b""
+    while True:
+        try:
+            read = os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not read:
+            break
+        text += read
+    assert process.wait(timeout=60) == 0
+    os.close(ours)
+    return text.decode()
+
+
+def test_progress(project: Project) -> None:
+    """On a terminal, OffloadProgress shows the position and target ID of each pass."""
+    project.sconstruct("Progress(env.OffloadProgress)\n" + NODES)
+    shown = on_terminal(project)
+    for number, name in enumerate(("gfx906", "gfx90a:xnack+", "host"), start=1):
+        assert f"[{number}/3] [{name}] k." in shown
+    assert "/3]" not in project.run().output

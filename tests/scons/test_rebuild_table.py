@@ -1,0 +1,351 @@
+"""The table of docs/rebuilds.md: each cell is what a real build did after that change."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from offload_tool.compiler.openmp import host_runtime
+from offload_tool.compiler.toolchain import find_toolchain
+from offload_tool.errors import CompilerError
+from tests.conftest import ROOT, missing
+from tests.scons.conftest import Run, empty_project
+
+PAGE = (ROOT / "docs/rebuilds.md").read_text()
+SOURCES, TARGETS = 2, 3
+
+COMMON = """\
+#define __global__ __attribute__((global))
+struct dim3 { unsigned x, y, z; };
+extern "C" int RUNTIMELaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
+"""
+KERNEL = """\
+__global__ void NAME(int* p) { *p = SHARED + SPECIAL; }
+int host_NAME() { return HOST; }
+"""
+REGION = """\
+int NAME(void) {
+  int value = 0;
+#pragma omp target map(from : value)
+  value = SHARED + SPECIAL;
+  return value + HOST;
+}
+"""
+# The first source has a header for one target alone, and one for the host alone.
+ONE = """\
+#include "common.h"
+#include "shared.h"
+#if ONE_TARGET
+#include "special.h"
+#else
+#define SPECIAL 0
+#endif
+#if ANY_DEVICE
+#define HOST 0
+#else
+#include "host.h"
+#endif
+"""
+TWO = """\
+#include "common.h"
+#include "shared.h"
+#define SPECIAL 0
+#define HOST 0
+"""
+RUNTIME = """\
+void **__RUNTIMERegisterFatBinary(const void *data) { static void *handle; return &handle; }
+void __RUNTIMERegisterFatBinaryEnd(void **h) {}
+void __RUNTIMERegisterFunction() {}
+void __RUNTIMEUnregisterFatBinary(void **h) {}
+int __RUNTIMEPushCallConfiguration() { return 0; }
+int __RUNTIMEPopCallConfiguration() { return 0; }
+int RUNTIMELaunchKernel() { return 100; }
+int main(void) { return 0; }
+"""
+SCONSTRUCT = """\
+env = Environment(
+    tools=["default", "offload"],
+    toolpath=[PyPackageDir("offload_tool.scons")],
+    OFFLOAD_PTXAS="none",
+)
+env.Replace(**{variables!r})
+env.OffloadProgram("prog", {sources!r})
+"""
+
+
+@dataclass(frozen=True)
+class Language:
+    """How the same project is written in one language."""
+
+    suffix: str
+    targets: tuple[str, ...]
+    added: str
+    one_target: str
+    any_device: str
+    runtime: str = ""
+    flags: tuple[str, ...] = ()
+    variables: Mapping[str, object] = field(default_factory=dict)
+
+
+GPUS = {"targets": ("gfx906", "gfx90a:xnack+", "gfx1100"), "added": "gfx1030"}
+HIP = functools.partial(
+    Language,
+    *(".hip", GPUS["targets"], GPUS["added"]),
+    one_target="defined(__gfx90a__)",
+    any_device="defined(__HIP_DEVICE_COMPILE__)",
+    runtime="hip",
+    flags=("-nogpuinc", "-nogpulib"),
+)
+LANGUAGES = {
+    "HIP": HIP(),
+    "HIP, relocatable": HIP(variables={"OFFLOAD_RDC": True}),
+    "OpenMP": Language(
+        *(".c", GPUS["targets"], GPUS["added"]),
+        one_target="defined(__gfx90a__)",
+        any_device="defined(__AMDGCN__)",
+        variables={
+            "OFFLOAD_KIND": "openmp",
+            # Not every compiler brings the device runtime, and no one runs this program.
+            "OFFLOAD_DEVICE_RUNTIME": [],
+            "OFFLOAD_LINK_FLAGS": ["--unresolved-symbols=ignore-all"],
+        },
+    ),
+    "CUDA": Language(
+        *(".cu", ("sm_70", "sm_80", "sm_90"), "sm_86"),
+        one_target="__CUDA_ARCH__ == 800",
+        any_device="defined(__CUDA_ARCH__)",
+        runtime="cuda",
+        flags=("-nocudainc", "-nocudalib"),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What one run of scons did."""
+
+    device: int
+    host: int
+    later: int
+    """Bundles, packages, device links, registration, and the link of the program."""
+
+    def __str__(self) -> str:
+        return f"{self.device} / {self.host} / {self.later}"
+
+
+class Tree:
+    """A project that is changed again and again."""
+
+    def __init__(self, folder: Path, language: Language) -> None:
+        self.language = language
+        self.project = empty_project(folder)
+        self.variables: dict[str, object] = {
+            "OFFLOAD_ARCH": list(language.targets),
+            "OFFLOAD_FLAGS": list(language.flags),
+            "OFFLOAD_HOST_FLAGS": list(language.flags),
+            "OFFLOAD_LAUNCHER": str(self.project.folder / "count"),
+            **language.variables,
+        }
+        self.sources = [f"{name}{language.suffix}" for name in ("one", "two")]
+        body, common, main = REGION, "", "int main(void) { return 0; }\n"
+        if language.runtime:  # a stand-in, which has the main function
+            self.project.write("runtime.c", RUNTIME.replace("RUNTIME", language.runtime))
+            self.sources.append("runtime.c")
+            body, common, main = KERNEL, COMMON.replace("RUNTIME", language.runtime), ""
+        self.project.write("common.h", common)
+        self.project.write("shared.h", "#define SHARED 1\n")
+        self.project.write("special.h", "#define SPECIAL 1\n")
+        self.project.write("host.h", "#define HOST 1\n")
+        head = ONE.replace("ONE_TARGET", language.one_target)
+        head = head.replace("ANY_DEVICE", language.any_device)
+        self.one = self.project.write(self.sources[0], head + body.replace("NAME", "one"))
+        self.project.write(self.sources[1], TWO + body.replace("NAME", "two") + main)
+
+    def build(self) -> Counts:
+        """Build, then build again, which must do nothing."""
+        script = SCONSTRUCT.format(variables=self.variables, sources=self.sources)
+        self.project.write("SConstruct", script)
+        run = self.project.run("-Q")
+        assert run.status == 0, run.output + run.errors
+        again = self.project.run("--debug=explain", "-Q")
+        assert (again.status, again.compiles, again.up_to_date) == (0, [], True), again.output
+        return counts(run)
+
+    def set(self, **variables: object) -> None:
+        self.variables.update(variables)
+
+
+def counts(run: Run) -> Counts:
+    hosts = [name for name in run.compiles if name.endswith((" host", " host-ir"))]
+    # C and C++ sources are compiled as everywhere in SCons: the one of the stand-in runtime.
+    later = [
+        action
+        for action in run.actions
+        if not re.match(r"(HIP|OPENMP|CUDA) \[", action) and action != "-> runtime.o"
+    ]
+    return Counts(len(run.compiles) - len(hosts), len(hosts), len(later))
+
+
+def next_compiler(tree: Tree) -> None:
+    """Let a script that reports another version stand before the compiler."""
+    clang = find_toolchain()
+    if clang.origin.startswith("embedded"):
+        pytest.skip("a script around the embedded compiler lacks what that one is given")
+    fake = tree.project.folder / "clang-next"
+    fake.write_text(
+        "#!/bin/sh\n"
+        f'[ "$*" != --version ] || {{ {shlex.join(clang.clang)} --version | '
+        f"sed s/{re.escape(clang.version)}/{clang.major}.99.0/; exit; }}\n"
+        f'exec {shlex.join(clang.clang)} "$@"\n'
+    )
+    fake.chmod(0o755)
+    tree.project.environment["OFFLOAD_CLANG"] = str(fake)
+
+
+def replaced(path: Path) -> None:
+    """Save a file as editors do: an equal one, under another name first."""
+    new = path.with_suffix(".new")
+    shutil.copyfile(path, new)
+    new.replace(path)
+
+
+def launcher(tree: Tree) -> None:
+    other = tree.project.folder / "other"
+    shutil.copy(tree.project.folder / "count", other)
+    tree.set(OFFLOAD_LAUNCHER=str(other))
+
+
+def write(name: str, text: str) -> Callable[[Tree], object]:
+    return lambda tree: tree.project.write(name, text)
+
+
+# In this order, in one tree: the builds before are part of what a change meets.
+CHANGES: dict[str, Callable[[Tree], object]] = {
+    "the first build": lambda tree: None,
+    "nothing": lambda tree: None,
+    "`OFFLOAD_ARCH_FLAGS` of one target": lambda tree: tree.set(
+        OFFLOAD_ARCH_FLAGS={tree.language.targets[0]: ["-O1"]}
+    ),
+    "a target added to `OFFLOAD_ARCH`": lambda tree: tree.set(
+        OFFLOAD_ARCH=[*tree.language.targets, tree.language.added]
+    ),
+    "the order of `OFFLOAD_ARCH`": lambda tree: tree.set(
+        OFFLOAD_ARCH=[tree.language.added, *reversed(tree.language.targets)]
+    ),
+    "a target removed": lambda tree: tree.set(OFFLOAD_ARCH=list(tree.language.targets)),
+    "`OFFLOAD_FLAGS`": lambda tree: tree.set(OFFLOAD_FLAGS=[*tree.language.flags, "-DX=1"]),
+    "`OFFLOAD_HOST_FLAGS`": lambda tree: tree.set(
+        OFFLOAD_HOST_FLAGS=[*tree.language.flags, "-DX=1"]
+    ),
+    "a header that every pass reads": write("shared.h", "#define SHARED 2\n"),
+    "a header that one target reads, of one source": write("special.h", "#define SPECIAL 2\n"),
+    "a header that the host reads, of one source": write("host.h", "#define HOST 2\n"),
+    "a comment at the end of a source": lambda tree: tree.one.write_text(
+        tree.one.read_text() + "// a comment\n"
+    ),
+    "a comment that moves a source's lines": lambda tree: tree.one.write_text(
+        "// a comment\n" + tree.one.read_text()
+    ),
+    "a source saved anew with the same content": lambda tree: replaced(tree.one),
+    "`OFFLOAD_BUNDLE_ALIGN`": lambda tree: tree.set(OFFLOAD_BUNDLE_ALIGN=256),
+    "`OFFLOAD_COMPRESS`": lambda tree: tree.set(OFFLOAD_COMPRESS="zstd"),
+    "`OFFLOAD_LAUNCHER`": launcher,
+    "the compiler's version": next_compiler,
+}
+
+# What DESIGN promises: (device, host) compiles; None where it promises nothing.
+N, M = SOURCES, TARGETS
+PROMISES = {
+    "the first build": (N * M, N),
+    "nothing": (0, 0),
+    "`OFFLOAD_ARCH_FLAGS` of one target": (N, 0),
+    "a target added to `OFFLOAD_ARCH`": (N, 0),
+    "the order of `OFFLOAD_ARCH`": (0, 0),
+    "a target removed": (0, 0),
+    "`OFFLOAD_FLAGS`": (N * M, 0),
+    "`OFFLOAD_HOST_FLAGS`": (0, N),
+    "a header that every pass reads": (N * M, N),
+    "a header that one target reads, of one source": (1, 0),
+    "a header that the host reads, of one source": (0, 1),
+    "a comment at the end of a source": (M, 1),
+    "a comment that moves a source's lines": (M, 1),
+    "a source saved anew with the same content": (0, 0),
+    "`OFFLOAD_BUNDLE_ALIGN`": (0, 0),
+    "`OFFLOAD_COMPRESS`": (0, 0),
+    "`OFFLOAD_LAUNCHER`": (0, 0),
+    "the compiler's version": (N * M, N),
+}
+
+
+def page_table() -> dict[str, dict[str, str]]:
+    """Read the page's table: {change: {language: cell}}."""
+    lines = [line for line in PAGE.splitlines() if line.startswith("| ")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    header = rows[0]
+    return {row[0]: dict(zip(header[1:], row[1:], strict=True)) for row in rows[1:]}
+
+
+TABLE = page_table()
+CELL = re.compile(r"(?P<counts>(?P<device>\d+) / (?P<host>\d+) / \d+)(?: \((?P<note>[a-z])\))?")
+
+
+@pytest.fixture(scope="module")
+def measure(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[str], dict[str, Counts]]]:
+    """Make all changes, once per language; give a function that tells what was done."""
+
+    def make_all(name: str) -> dict[str, Counts]:
+        try:
+            toolchain = find_toolchain()
+        except CompilerError as error:
+            missing(f"a compiler ({error})")
+        if name == "OpenMP" and host_runtime(toolchain) is None:
+            missing("LLVM's offload runtime (liboffload-dev, libomp-dev)")
+        tree = Tree(tmp_path_factory.mktemp("tree") / "project", LANGUAGES[name])
+        found = {}
+        for change, make in CHANGES.items():
+            make(tree)
+            found[change] = tree.build()
+        return found
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        running = {name: pool.submit(make_all, name) for name in LANGUAGES}
+        yield lambda name: running[name].result()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("change", CHANGES)
+def test_page_says_what_a_build_does(
+    change: str, language: str, measure: Callable[[str], dict[str, Counts]]
+) -> None:
+    """After each change, the build does what the page's cell says, and then nothing more."""
+    match = CELL.fullmatch(TABLE[change][language])
+    assert match is not None, TABLE[change][language]
+    assert str(measure(language)[change]) == match["counts"]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("change", CHANGES)
+def test_promises_hold_or_the_page_says_why(change: str, language: str) -> None:
+    """A cell that differs from the promise points to a reason on the page; no other does."""
+    match = CELL.fullmatch(TABLE[change][language])
+    assert match is not None, TABLE[change][language]
+    kept = (int(match["device"]), int(match["host"])) == PROMISES[change]
+    assert kept == (match["note"] is None)
+    if match["note"]:
+        assert re.search(rf"^\({match['note']}\) \S", PAGE, re.MULTILINE)
+
+
+def test_table_is_complete() -> None:
+    """The page has every change that is tried, for every language, and no others."""
+    assert list(TABLE) == list(CHANGES) == list(PROMISES)
+    assert all(list(row) == list(LANGUAGES) for row in TABLE.values())
