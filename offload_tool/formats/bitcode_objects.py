@@ -36,33 +36,45 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError
+from offload_tool.formats.bitstream import (
+    ARRAY,
+    BLOB,
+    BLOCKINFO,
+    CHAR6,
+    CHARS,
+    DEFINE,
+    END,
+    ENTER,
+    FIRST,
+    FIXED,
+    LITERAL,
+    MAGIC,
+    MAX_WIDTH,
+    SETBID,
+    TOP_WIDTH,
+    UNABBREVIATED,
+    VBR,
+    Bits,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import TypeAlias
 
     from offload_tool.files import StrPath
+    from offload_tool.formats.bitstream import Abbreviation, Operand
 
 __all__ = ["EmbeddedObject", "find_embedded_objects"]
 
-_MAGIC = b"BC\xc0\xde"
 _WRAPPER_MAGIC = b"\xde\xc0\x17\x0b"
 _WRAPPER = struct.Struct("<8xII")
 _LIST = b"llvm.embedded.objects"
 
-_FIXED, _VBR, _ARRAY, _CHAR6, _BLOB = range(1, 6)
-_LITERAL = 0
-_END, _ENTER, _DEFINE, _UNABBREVIATED, _FIRST = range(5)
-_TOP_WIDTH = 2
-_MAX_WIDTH = 64
 _MAX_OPERANDS = 1 << 12
 """Of an abbreviation, and of abbreviations in a block; LLVM uses a dozen."""
 _MAX_NUMBERS = 1 << 20
 """In a record; an offload binary stands there in 8 bits each, and lists are shorter."""
-_CHARS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._"
 
-_BLOCKINFO, _MODULE, _CONSTANTS, _METADATA = 0, 8, 11, 15
-_SETBID = 1
+_MODULE, _CONSTANTS, _METADATA = 8, 11, 15
 _VERSION, _GLOBALVAR = 1, 7
 _VALUES = frozenset({_GLOBALVAR, 8, 9, 14, 15})
 _SETTYPE, _STRING, _CSTRING = 1, 8, 9
@@ -71,9 +83,6 @@ _NOT_NUMBERED = frozenset({_NAME, 6, _NAMED_NODE, 36, 38, 39})
 """Records of METADATA that are no metadata: names, kinds, attachments, indexes."""
 _CHUNK = 1 << 20
 _SEARCHED = 32 << 20
-
-Operand: TypeAlias = "tuple[int, int]"
-"""Encoding, and its value or width."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +128,11 @@ def find_embedded_objects(
     try:
         data = _unwrap(data)
         found: list[EmbeddedObject] = []
-        bits = _Bits(data, 8 * len(_MAGIC), 8 * len(data))
+        bits = Bits(data, 8 * len(MAGIC), 8 * len(data))
         while bits.end - bits.position >= 32:
-            if bits.fixed(_TOP_WIDTH) != _ENTER:
+            if bits.fixed(TOP_WIDTH) != ENTER:
                 break  # padding
-            block = bits.block()
+            block = _block(bits)
             if block.number == _MODULE:
                 found += _Module(data, block, name).find()
     except FormatError as error:
@@ -147,7 +156,7 @@ def _unwrap(data: memoryview) -> memoryview:
     if len(data) < _WRAPPER.size:
         raise FormatError("the wrapper is cut short")
     offset, size = _WRAPPER.unpack_from(data)
-    if offset + size > len(data) or data[offset : offset + 4] != _MAGIC:
+    if offset + size > len(data) or data[offset : offset + 4] != MAGIC:
         raise FormatError(f"the wrapper points to {size} bytes at {offset}: no bitcode")
     return data[offset : offset + size]
 
@@ -174,61 +183,15 @@ class _Record:
     blob: memoryview = field(default_factory=lambda: memoryview(b""))
 
 
-class _Bits:
-    """Reads numbers between two positions, lowest bit first; positions are in bits."""
-
-    def __init__(self, data: memoryview, position: int, end: int) -> None:
-        self.data = data
-        self.position = position
-        self.end = end
-
-    def fixed(self, width: int) -> int:
-        first, shift = divmod(self._skip(width), 8)
-        word = int.from_bytes(self.data[first : (self.position + 7) // 8], "little")
-        return word >> shift & ((1 << width) - 1)
-
-    def vbr(self, width: int) -> int:
-        more = 1 << (width - 1)
-        result = shift = 0
-        while True:
-            chunk = self.fixed(width)
-            result |= (chunk & (more - 1)) << shift
-            if not chunk & more:
-                return result
-            shift += width - 1
-            if shift > _MAX_WIDTH:
-                raise FormatError("a number has more than 64 bits")
-
-    def align(self) -> None:
-        self.position += -self.position % 32
-
-    def skip_numbers(self, count: int, width: int) -> int:
-        """Pass over numbers; give where they begin."""
-        return self._skip(count * width)
-
-    def block(self) -> _Block:
-        """Read a block's header, and pass over its content."""
-        number, width = self.vbr(8), self.vbr(4)
-        self.align()
-        size = 32 * self.fixed(32)
-        if not _TOP_WIDTH <= width <= 32:
-            raise FormatError(f"abbreviation IDs of {width} bits")
-        start = self._skip(size)
-        return _Block(number, width, start, start + size)
-
-    def blob(self) -> memoryview:
-        size = self.vbr(6)
-        self.align()
-        start = self._skip(8 * size) // 8
-        self.align()
-        return self.data[start : start + size]
-
-    def _skip(self, size: int) -> int:
-        start = self.position
-        if start + size > self.end:
-            raise FormatError(f"{size} bits expected at byte {start // 8}, it may be cut short")
-        self.position = start + size
-        return start
+def _block(bits: Bits) -> _Block:
+    """Read a block's header, and pass over its content."""
+    number, width = bits.vbr(8), bits.vbr(4)
+    bits.align()
+    size = 32 * bits.fixed(32)
+    if not TOP_WIDTH <= width <= 32:
+        raise FormatError(f"abbreviation IDs of {width} bits")
+    start = bits.skip(size)
+    return _Block(number, width, start, start + size)
 
 
 class _Reader:
@@ -236,65 +199,63 @@ class _Reader:
 
     def __init__(self, data: memoryview) -> None:
         self.data = data
-        self.known: dict[int, list[tuple[Operand, ...]]] = {}
+        self.known: dict[int, list[Abbreviation]] = {}
         """What BLOCKINFO gives to the blocks of each number."""
 
     def items(self, block: _Block) -> Iterator[_Block | _Record]:
         """Give the blocks and records of a block; what is in inner blocks is passed over."""
-        bits = _Bits(self.data, block.start, block.end)
+        bits = Bits(self.data, block.start, block.end)
         abbreviations = list(self.known.get(block.number, ()))
         described = abbreviations
-        while (number := bits.fixed(block.width)) != _END:
-            if number == _ENTER:
-                inner = bits.block()
-                if inner.number == _BLOCKINFO:
+        while (number := bits.fixed(block.width)) != END:
+            if number == ENTER:
+                inner = _block(bits)
+                if inner.number == BLOCKINFO:
                     for _ in self.items(inner):
                         pass
                 yield inner
-            elif number == _DEFINE:
+            elif number == DEFINE:
                 if len(described) >= _MAX_OPERANDS:
                     raise FormatError("too many abbreviations")
                 described.append(self._definition(bits))
             else:
                 record = self._record(bits, number, abbreviations)
-                if block.number == _BLOCKINFO and record.code == _SETBID and record.operands:
+                if block.number == BLOCKINFO and record.code == SETBID and record.operands:
                     described = self.known.setdefault(record.operands[0], [])
                 yield record
 
     @staticmethod
-    def _definition(bits: _Bits) -> tuple[Operand, ...]:
+    def _definition(bits: Bits) -> Abbreviation:
         count = bits.vbr(5)
         if count > _MAX_OPERANDS:
             raise FormatError(f"an abbreviation of {count} operands")
         operands: list[Operand] = []
         for _ in range(count):
             if bits.fixed(1):
-                operands.append((_LITERAL, bits.vbr(8)))
+                operands.append((LITERAL, bits.vbr(8)))
                 continue
             encoding = bits.fixed(3)
-            width = bits.vbr(5) if encoding in (_FIXED, _VBR) else 0
-            if not _FIXED <= encoding <= _BLOB or width > _MAX_WIDTH or (encoding, width) == (2, 1):
+            width = bits.vbr(5) if encoding in (FIXED, VBR) else 0
+            if not FIXED <= encoding <= BLOB or width > MAX_WIDTH or (encoding, width) == (2, 1):
                 raise FormatError(f"unknown encoding {encoding} of {width} bits")
-            if encoding in (_FIXED, _VBR) and not width:
-                encoding = _LITERAL  # no bits at all: zero
+            if encoding in (FIXED, VBR) and not width:
+                encoding = LITERAL  # no bits at all: zero
             operands.append((encoding, width))
         return tuple(operands)
 
-    def _record(
-        self, bits: _Bits, number: int, abbreviations: list[tuple[Operand, ...]]
-    ) -> _Record:
-        if number == _UNABBREVIATED:
+    def _record(self, bits: Bits, number: int, abbreviations: list[Abbreviation]) -> _Record:
+        if number == UNABBREVIATED:
             code, count = bits.vbr(6), bits.vbr(6)
-            return _Record(code, _numbers(bits, (_VBR, 6), count))
-        if number - _FIRST >= len(abbreviations):
+            return _Record(code, _numbers(bits, (VBR, 6), count))
+        if number - FIRST >= len(abbreviations):
             raise FormatError(f"undefined abbreviation {number}")
         values: list[int] = []
         record = _Record(0, values)
-        operands = iter(abbreviations[number - _FIRST])
+        operands = iter(abbreviations[number - FIRST])
         for operand in operands:
-            if operand[0] == _ARRAY:
-                self._array(bits, next(operands, (_LITERAL, 0)), record)
-            elif operand[0] == _BLOB:
+            if operand[0] == ARRAY:
+                self._array(bits, next(operands, (LITERAL, 0)), record)
+            elif operand[0] == BLOB:
                 record.blob = bits.blob()
             else:
                 values.append(_number(bits, operand))
@@ -304,17 +265,17 @@ class _Reader:
         return record
 
     @staticmethod
-    def _array(bits: _Bits, element: Operand, record: _Record) -> None:
+    def _array(bits: Bits, element: Operand, record: _Record) -> None:
         count = bits.vbr(6)
-        if element == (_FIXED, 8):
-            record.bit, record.count = bits.skip_numbers(count, 8), count
-        elif element[0] in (_LITERAL, _ARRAY, _BLOB):
+        if element == (FIXED, 8):
+            record.bit, record.count = bits.skip(8 * count), count
+        elif element[0] in (LITERAL, ARRAY, BLOB):
             raise FormatError("an array of nothing")
         else:
             record.operands += _numbers(bits, element, count)
 
 
-def _numbers(bits: _Bits, operand: Operand, count: int) -> list[int]:
+def _numbers(bits: Bits, operand: Operand, count: int) -> list[int]:
     """Read numbers; very many are only passed over."""
     numbers = (_number(bits, operand) for _ in range(count))
     if count <= _MAX_NUMBERS:
@@ -324,13 +285,13 @@ def _numbers(bits: _Bits, operand: Operand, count: int) -> list[int]:
     return []
 
 
-def _number(bits: _Bits, operand: Operand) -> int:
+def _number(bits: Bits, operand: Operand) -> int:
     encoding, width = operand
-    if encoding == _LITERAL:
+    if encoding == LITERAL:
         return width
-    if encoding == _CHAR6:
-        return _CHARS[bits.fixed(6)]
-    return bits.fixed(width) if encoding == _FIXED else bits.vbr(width)
+    if encoding == CHAR6:
+        return CHARS[bits.fixed(6)]
+    return bits.fixed(width) if encoding == FIXED else bits.vbr(width)
 
 
 class _Module:
@@ -422,7 +383,7 @@ class _Module:
         """Read strings: their lengths (vbr6), and from `offset` on their characters."""
         if offset > len(blob):
             raise FormatError("the strings of metadata are cut short")
-        lengths = _Bits(blob, 0, 8 * offset)
+        lengths = Bits(blob, 0, 8 * offset)
         for index in range(count):
             size = lengths.vbr(6)
             if offset + size > len(blob):

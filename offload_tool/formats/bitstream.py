@@ -43,27 +43,45 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ARRAY",
+    "BLOB",
+    "BLOCKINFO",
+    "CHAR6",
+    "CHARS",
+    "DEFINE",
+    "END",
+    "ENTER",
+    "FIRST",
     "FIXED",
     "LITERAL",
+    "MAGIC",
+    "MAX_WIDTH",
+    "SETBID",
+    "TOP_WIDTH",
+    "UNABBREVIATED",
     "VBR",
     "Abbreviation",
+    "Bits",
     "Block",
     "Definition",
     "Elements",
     "Item",
+    "Operand",
     "Record",
     "read_bitstream",
     "write_bitstream",
 ]
 
-_MAGIC = b"BC\xc0\xde"
-LITERAL, FIXED, VBR, ARRAY, _CHAR6, _BLOB = range(6)
+MAGIC = b"BC\xc0\xde"
+LITERAL, FIXED, VBR, ARRAY, CHAR6, BLOB = range(6)
 """Encodings of an operand; `LITERAL` has no number of its own in the stream."""
-_END, _ENTER, _DEFINE, _UNABBREVIATED, _FIRST = range(5)
-_BLOCKINFO = 0
-_SETBID = 1
-_TOP_WIDTH = 2
-_CHARS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._"
+END, ENTER, DEFINE, UNABBREVIATED, FIRST = range(5)
+"""Abbreviation IDs; those of a block's own abbreviations begin with `FIRST`."""
+MAX_WIDTH = 64
+"""Bits of a number."""
+BLOCKINFO = 0
+SETBID = 1
+TOP_WIDTH = 2
+CHARS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._"
 _MAX_COUNT = (1 << 32) - 1
 _MAX_DEPTH = 16
 
@@ -133,40 +151,36 @@ def read_bitstream(data: bytes) -> list[Block]:
 
     :raises FormatError: it is none, or is cut short.
     """
-    if data[: len(_MAGIC)] != _MAGIC:
+    if data[: len(MAGIC)] != MAGIC:
         raise FormatError(f"expected bitcode, found {data[:4]!r}", offset=0)
     reader = _Reader(data)
     blocks = []
     while reader.position < 8 * len(data):
-        if reader.fixed(_TOP_WIDTH) != _ENTER:
+        if reader.fixed(TOP_WIDTH) != ENTER:
             raise reader.error("expected a block")
         blocks.append(reader.block())
     return blocks
 
 
-class _Reader:
-    def __init__(self, data: bytes) -> None:
+class Bits:
+    """Reads numbers between two positions, lowest bit first; positions are in bits."""
+
+    def __init__(self, data: memoryview, position: int, end: int) -> None:
         self.data = data
-        self.position = 8 * len(_MAGIC)
-        self.known: dict[int, list[Abbreviation]] = {}
-        """The abbreviations that BLOCKINFO gives to each block number."""
-        self.depth = 0
-
-    def error(self, message: str) -> FormatError:
-        return FormatError(f"{message} in bitcode", offset=self.position // 8)
-
-    # -- numbers ---------------------------------------------------------------------
+        self.position = position
+        self.end = end
 
     def fixed(self, width: int) -> int:
-        first, skipped = divmod(self.position, 8)
-        end = self.position + width
-        if end > 8 * len(self.data):
-            raise self.error("data is cut short")
-        self.position = end
-        word = int.from_bytes(self.data[first : -(-end // 8)], "little")
-        return word >> skipped & ((1 << width) - 1)
+        """Read a number of `width` bits.
+
+        :raises FormatError: the data is cut short; so do the others.
+        """
+        first, shift = divmod(self.skip(width), 8)
+        word = int.from_bytes(self.data[first : (self.position + 7) // 8], "little")
+        return word >> shift & ((1 << width) - 1)
 
     def vbr(self, width: int) -> int:
+        """Read a number in groups of `width` bits; the highest of each tells of another one."""
         more = 1 << (width - 1)
         result = shift = 0
         while True:
@@ -175,9 +189,39 @@ class _Reader:
             if not chunk & more:
                 return result
             shift += width - 1
+            if shift > MAX_WIDTH:
+                raise FormatError("a number has more than 64 bits")
 
     def align(self) -> None:
-        self.fixed(-self.position % 32)
+        """Pass over what is left of 4 bytes."""
+        self.skip(-self.position % 32)
+
+    def blob(self) -> memoryview:
+        """Read bytes that stand between multiples of 4 bytes, behind their number."""
+        size = self.vbr(6)
+        self.align()
+        start = self.skip(8 * size) // 8
+        self.align()
+        return self.data[start : start + size]
+
+    def skip(self, size: int) -> int:
+        """Pass over `size` bits; give where they begin."""
+        start = self.position
+        if start + size > self.end:
+            raise FormatError(f"{size} bits expected at byte {start // 8}, it may be cut short")
+        self.position = start + size
+        return start
+
+
+class _Reader(Bits):
+    def __init__(self, data: bytes) -> None:
+        super().__init__(memoryview(data), 8 * len(MAGIC), 8 * len(data))
+        self.known: dict[int, list[Abbreviation]] = {}
+        """The abbreviations that BLOCKINFO gives to each block number."""
+        self.depth = 0
+
+    def error(self, message: str) -> FormatError:
+        return FormatError(f"{message} in bitcode", offset=self.position // 8)
 
     # -- items -----------------------------------------------------------------------
 
@@ -190,7 +234,7 @@ class _Reader:
         size = self.fixed(32)
         block.content_at = self.position // 32
         self.depth += 1
-        if block.width < _TOP_WIDTH or self.depth > _MAX_DEPTH:
+        if block.width < TOP_WIDTH or self.depth > _MAX_DEPTH:
             raise self.error("block header is wrong")
         self._read_items(block)
         self.depth -= 1
@@ -202,20 +246,20 @@ class _Reader:
     def _read_items(self, block: Block) -> None:
         abbreviations = list(self.known.get(block.number, ()))
         described = -1  # the block number whose abbreviations BLOCKINFO tells
-        while (number := self.fixed(block.width)) != _END:
-            if number == _ENTER:
+        while (number := self.fixed(block.width)) != END:
+            if number == ENTER:
                 block.items.append(self.block())
-            elif number == _DEFINE:
+            elif number == DEFINE:
                 definition = self._definition()
                 block.items.append(Definition(definition))
-                if block.number == _BLOCKINFO:
+                if block.number == BLOCKINFO:
                     self.known.setdefault(described, []).append(definition)
                 else:
                     abbreviations.append(definition)
             else:
                 record = self._record(number, abbreviations)
                 block.items.append(record)
-                if block.number == _BLOCKINFO and record.code == _SETBID and record.operands:
+                if block.number == BLOCKINFO and record.code == SETBID and record.operands:
                     described = record.operands[0]
 
     def _definition(self) -> Abbreviation:
@@ -225,7 +269,7 @@ class _Reader:
                 operands.append((LITERAL, self.vbr(8)))
                 continue
             encoding = self.fixed(3)
-            if not FIXED <= encoding <= _BLOB:
+            if not FIXED <= encoding <= BLOB:
                 raise self.error("unknown encoding")
             operands.append((encoding, self.vbr(5) if encoding <= VBR else 0))
         arrays = [at for at, operand in enumerate(operands) if operand[0] == ARRAY]
@@ -234,20 +278,20 @@ class _Reader:
         return tuple(operands)
 
     def _record(self, number: int, abbreviations: Sequence[Abbreviation]) -> Record:
-        if number == _UNABBREVIATED:
+        if number == UNABBREVIATED:
             code, count = self.vbr(6), self._count()
             return Record(number, code, [self.vbr(6) for _ in range(count)])
-        if number - _FIRST >= len(abbreviations):
+        if number - FIRST >= len(abbreviations):
             raise self.error("undefined abbreviation")
         values: list[int] = []
         blob = None
-        operands = iter(abbreviations[number - _FIRST])
+        operands = iter(abbreviations[number - FIRST])
         for operand in operands:
             if operand[0] == ARRAY:
                 count, element = self._count(), next(operands)
                 values += (self._value(element) for _ in range(count))
-            elif operand[0] == _BLOB:
-                blob = self._blob()
+            elif operand[0] == BLOB:
+                blob = bytes(self.blob())
             else:
                 values.append(self._value(operand))
         if not values:
@@ -264,21 +308,11 @@ class _Reader:
         encoding, number = operand
         if encoding == LITERAL:
             return number
-        if encoding == _CHAR6:
-            return _CHARS[self.fixed(6)]
+        if encoding == CHAR6:
+            return CHARS[self.fixed(6)]
         if number == 0:  # no bits at all: a literal zero
             return 0
         return self.fixed(number) if encoding == FIXED else self.vbr(number)
-
-    def _blob(self) -> bytes:
-        size = self.vbr(6)
-        self.align()
-        start = self.position // 8
-        self.position += 8 * size
-        self.align()
-        if self.position > 8 * len(self.data):
-            raise self.error("data is cut short")
-        return self.data[start : start + size]
 
 
 def write_bitstream(blocks: Sequence[Block]) -> FilePlan:
@@ -288,7 +322,7 @@ def write_bitstream(blocks: Sequence[Block]) -> FilePlan:
     """
     writer = _Writer()
     for block in blocks:
-        writer.fixed(_ENTER, _TOP_WIDTH)
+        writer.fixed(ENTER, TOP_WIDTH)
         writer.block(block)
     return writer.finish()
 
@@ -300,7 +334,7 @@ class _Writer:
         self.pieces: list[Piece] = []
         self.start = 0
         """Where `data` goes, in bytes."""
-        self.data = bytearray(_MAGIC)
+        self.data = bytearray(MAGIC)
         self.pending = 0
         """Bits behind `data`, fewer than 8."""
         self.count = 0
@@ -346,7 +380,7 @@ class _Writer:
         self.fixed(0, 32)  # the size is known later
         block.content_at = self.position // 32
         self._write_items(block)
-        self.fixed(_END, block.width)
+        self.fixed(END, block.width)
         self.align()
         size = self.position // 32 - block.content_at
         if size >> 32:
@@ -358,12 +392,12 @@ class _Writer:
         described = -1
         for item in block.items:
             if isinstance(item, Block):
-                self.fixed(_ENTER, block.width)
+                self.fixed(ENTER, block.width)
                 self.block(item)
             elif isinstance(item, Definition):
-                self.fixed(_DEFINE, block.width)
+                self.fixed(DEFINE, block.width)
                 self._definition(item.operands)
-                if block.number == _BLOCKINFO:
+                if block.number == BLOCKINFO:
                     self.known.setdefault(described, []).append(item.operands)
                 else:
                     abbreviations.append(item.operands)
@@ -372,7 +406,7 @@ class _Writer:
             else:
                 self.fixed(item.abbreviation, block.width)
                 self._record(item, abbreviations)
-                if block.number == _BLOCKINFO and item.code == _SETBID and item.operands:
+                if block.number == BLOCKINFO and item.code == SETBID and item.operands:
                     described = item.operands[0]
 
     def _definition(self, operands: Abbreviation) -> None:
@@ -387,13 +421,13 @@ class _Writer:
                 self.vbr(number, 5)
 
     def _record(self, record: Record, abbreviations: Sequence[Abbreviation]) -> None:
-        if record.abbreviation == _UNABBREVIATED:
+        if record.abbreviation == UNABBREVIATED:
             for number in (record.code, len(record.operands), *record.operands):
                 self.vbr(number, 6)
             return
         values = [record.code, *record.operands]
         at = 0
-        operands = iter(abbreviations[record.abbreviation - _FIRST])
+        operands = iter(abbreviations[record.abbreviation - FIRST])
         for operand in operands:
             if operand[0] == ARRAY:
                 element = next(operands)
@@ -401,7 +435,7 @@ class _Writer:
                 for value in values[at:]:
                     self._value(value, element)
                 at = len(values)
-            elif operand[0] == _BLOB:
+            elif operand[0] == BLOB:
                 self._blob(record.blob or b"")
             else:
                 self._value(values[at], operand)
@@ -409,8 +443,8 @@ class _Writer:
 
     def _value(self, value: int, operand: Operand) -> None:
         encoding, number = operand
-        if encoding == _CHAR6:
-            self.fixed(_CHARS.index(value), 6)
+        if encoding == CHAR6:
+            self.fixed(CHARS.index(value), 6)
         elif encoding == FIXED:
             self.fixed(value, number)
         elif encoding == VBR and number:
@@ -429,7 +463,7 @@ class _Writer:
         ahead = 6 + width + 6 * chunks  # the count of bits, then up to the content
         self.fixed(item.filler.abbreviation, width)
         values = (item.filler.code, *item.filler.operands)
-        operands = abbreviations[item.filler.abbreviation - _FIRST]
+        operands = abbreviations[item.filler.abbreviation - FIRST]
         for value, operand in zip(values, operands[: len(values)], strict=True):
             self._value(value, operand)
         bits = -(self.position + ahead) % 8
