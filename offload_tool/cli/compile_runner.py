@@ -47,11 +47,7 @@ def _with_launcher(launcher: Sequence[str], *, is_device: bool) -> Runner:
     def run_device(command: Sequence[str], environment: Mapping[str, str]) -> int:
         from offload_tool.distribution.running import run_with_launcher
 
-        finished, reason = run_with_launcher(launcher, command, environment)
-        message = ""
-        if reason and finished.status == 0:
-            message = f"offload: {launcher[0]} failed ({reason}); compiled again on this machine"
-        return _finish(finished, message)
+        return _finish(*run_with_launcher(launcher, command, environment))
 
     return run_device if is_device else run_host
 

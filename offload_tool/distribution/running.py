@@ -129,9 +129,14 @@ def run_with_launcher(
 ) -> tuple[Finished, str]:
     """Run ``LAUNCHER COMMAND``; without the launcher once more where that failed by itself.
 
-    :returns: how the compile ended, and why it ran again (empty where it did not).
+    :returns: how the compile ended, and a message to show: empty, or one line that says why
+        it ran again.
     """
     finished = run_once([*launcher, *command], environment, folder)
     if not launcher or not is_engine_failure(finished, launcher[0]):
         return finished, ""
-    return run_here(command, environment, folder), finished.reason
+    again = run_here(command, environment, folder)
+    if again.status != 0:
+        return again, ""
+    failed = f"offload: {launcher[0]} failed ({finished.reason})"
+    return again, f"{failed}; compiled again on this machine"

@@ -53,12 +53,9 @@ def _with_launcher(launcher: tuple[str, ...]) -> Callable[..., int]:
         command = shlex.split(" ".join(words))
         used = launcher if tuple(command[: len(launcher)]) == launcher else ()
         try:
-            finished, reason = run_with_launcher(used, command[len(used) :], env)
+            finished, message = run_with_launcher(used, command[len(used) :], env)
         except OffloadError as error:
             raise SCons.Errors.BuildError(errstr=str(error)) from error
-        message = ""
-        if reason and finished.status == 0:
-            message = f"offload: {launcher[0]} failed ({reason}); compiled again on this machine"
         return _finish(finished, message)
 
     return run

@@ -507,9 +507,7 @@ def test_openmp_entry_names(folder: Path, capfd: pytest.CaptureFixture[str]) -> 
     assert {"r.o", "r.d"}.isdisjoint(names())
 
 
-def test_openmp_with_ccache(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_openmp_with_ccache(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache gives no result with the names of an older inode; without a change, it answers."""
     ccache = shutil.which("ccache")
     if ccache is None:

@@ -44,11 +44,20 @@ def script(path: Path, text: str) -> str:
 def test_engine_failures_run_again(tmp_path: Path, ending: str, status: int) -> None:
     """A lost node or a killed compile runs again here, once, and its messages are put aside."""
     launcher = script(tmp_path / "launcher", f"echo node lost >&2; {ending}")
-    compiler = script(tmp_path / "compiler", "echo ran >>runs; echo compiled >&2; exit 3")
-    finished, reason = run_with_launcher([launcher], [compiler], HERE, tmp_path)
-    assert (finished.status, finished.output) == (3, b"compiled\n")
-    assert reason == f"status {status}: node lost"
+    compiler = script(tmp_path / "compiler", "echo ran >>runs; echo compiled >&2")
+    finished, message = run_with_launcher([launcher], [compiler], HERE, tmp_path)
+    assert (finished.status, finished.output) == (0, b"compiled\n")
+    failed = f"offload: {launcher} failed (status {status}: node lost)"
+    assert message == f"{failed}; compiled again on this machine"
     assert (tmp_path / "runs").read_text() == "ran\n"
+
+
+def test_compiler_has_the_last_word(tmp_path: Path) -> None:
+    """What fails here too is the compiler's error, shown once and alone."""
+    launcher = script(tmp_path / "launcher", "echo node lost >&2; exit 254")
+    compiler = script(tmp_path / "compiler", "echo wrong >&2; exit 3")
+    finished, message = run_with_launcher([launcher], [compiler], HERE, tmp_path)
+    assert (finished.status, finished.output, message) == (3, b"wrong\n", "")
 
 
 @pytest.mark.parametrize("status", [0, 1])
@@ -57,17 +66,17 @@ def test_everything_else_is_the_compilers(tmp_path: Path, status: int) -> None:
     ending = f"exit {status}"
     launcher = script(tmp_path / "launcher", f"echo error: wrong >&2; {ending}")
     compiler = script(tmp_path / "compiler", "echo ran >runs")
-    finished, reason = run_with_launcher([launcher], [compiler], HERE, tmp_path)
+    finished, message = run_with_launcher([launcher], [compiler], HERE, tmp_path)
     assert (finished.status, finished.output) == (status, b"error: wrong\n")
-    assert reason == ""
+    assert message == ""
     assert not (tmp_path / "runs").exists()
 
 
 def test_without_a_launcher(tmp_path: Path) -> None:
     """A compiler that is killed with no launcher before it does not run again."""
     compiler = script(tmp_path / "compiler", "echo ran >>runs; kill -9 $$")
-    finished, reason = run_with_launcher([], [compiler], HERE, tmp_path)
-    assert (finished.status, reason) == (137, "")
+    finished, message = run_with_launcher([], [compiler], HERE, tmp_path)
+    assert (finished.status, message) == (137, "")
     assert (tmp_path / "runs").read_text() == "ran\n"
 
 
@@ -107,8 +116,8 @@ def test_reason_is_one_printable_line(tmp_path: Path) -> None:
     launcher = script(
         tmp_path / "launcher", r"printf 'first\nbad\033[31m\001end\n\n' >&2; exit 254"
     )
-    _, reason = run_with_launcher([launcher], ["/bin/true"], HERE)
-    assert reason == "status 254: bad [31m end"
+    _, message = run_with_launcher([launcher], ["/bin/true"], HERE)
+    assert "failed (status 254: bad [31m end);" in message
 
 
 def fake(tmp_path: Path, sccache: str) -> Distribution:
@@ -234,5 +243,5 @@ def test_another_compiler_is_not_sent(tmp_path: Path) -> None:
 def test_reason_prefers_the_error(tmp_path: Path) -> None:
     """Of what a failed compile says, the first error is the reason, not the last line."""
     launcher = script(tmp_path / "launcher", "echo a; echo clang: error: b; echo c; exit 254")
-    _, reason = run_with_launcher([launcher], ["/bin/true"], HERE)
-    assert reason == "status 254: clang: error: b"
+    _, message = run_with_launcher([launcher], ["/bin/true"], HERE)
+    assert "failed (status 254: clang: error: b);" in message
