@@ -280,7 +280,7 @@ def test_atomic_save(kernels: Project) -> None:
     [
         "env.OffloadProgram('prog', env.OffloadObject('k.cu') + ['runtime.c', 'main.c'])\n",
         "library = env.OffloadStaticLibrary('gpu', ['k.cu', 'runtime.c'])\n"
-        "env.OffloadProgram('prog', [env.Object('calls.c')], LIBS=library)\n",
+        "env.OffloadProgram('prog', ['calls.c'], LIBS=library)\n",
         "library = env.OffloadSharedLibrary('gpu', ['k.cu', 'runtime.c'])\n"
         "env.OffloadProgram('prog', ['main.c', 'k2.cu'], LIBS=library, RPATH=['.'])\n",
         "env.OffloadProgram('prog', ['k.cu', 'k2.cu', 'runtime.c', 'main.c'])\n",

@@ -267,7 +267,7 @@ def test_wrapped_bundle_registers(project: Project) -> None:
     )
     project.write("runtime.c", RUNTIME + more)
     project.sconstruct(
-        WRAPPER + "env.Program('prog', [env.OffloadWrapper('w', bundle), 'runtime.c'])\n"
+        WRAPPER + "env.OffloadProgram('prog', [env.OffloadWrapper('w', bundle), 'runtime.c'])\n"
     )
     project.build()
     ran = subprocess.run([project.folder / "prog"], capture_output=True, text=True, check=True)
