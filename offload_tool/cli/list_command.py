@@ -66,7 +66,8 @@ def _print_tables(listed: Sequence[tuple[str, list[DeviceImage]]]) -> None:
         _print(console, _image_table(file, found))
         print(f"  {_summary(found)}")
     images = [image for _, found in listed for image in found]
-    if len(_device(images)) > 1:
+    if len({image.target_id for image in _device(images)}) < len(_device(images)):
+        print()
         _print(console, _totals_table(images))
 
 
