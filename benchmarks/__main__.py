@@ -7,6 +7,7 @@ machine that does nothing else it takes some minutes.
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -34,6 +35,8 @@ def main(names: list[str]) -> int:
     if llvm is None:
         print("benchmarks: clang-offload-bundler 22 is not installed", file=sys.stderr)
         return 1
+    # An installed package has its modules compiled; without this, each call might compile them.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory() as folder:
         for name in names or BENCHMARKS:
             BENCHMARKS[name](Path(folder), llvm)

@@ -188,7 +188,5 @@ def main(folder: Path, _llvm: str, sources: int = SOURCES) -> None:
     """Measure and print."""
     folder = folder / "compile_overhead"
     folder.mkdir()
-    # An installed package has its modules compiled; without this, each call might compile them.
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     _call(folder)
     _builds(folder, sources)
