@@ -25,7 +25,8 @@ import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_START_SECONDS = 60  # servers tell a scheduler of themselves each 30 s; a new one learns of them then
+# Servers tell a scheduler of themselves every 30 s; a new one learns of them then.
+_START_SECONDS = 60
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a tmpfs; only folders with random names are made there
 
 _SCHEDULER = """\
