@@ -19,6 +19,7 @@ from offload_tool.cli.bundler_compression import (
 )
 from offload_tool.cli.bundler_options import BundlerArguments, parse_bundler_arguments
 from offload_tool.cli.llvm_options import Information, LlvmUsageError
+from offload_tool.cli.terminal import print_lines
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.files import STDIN, STDOUT, InputFile
 from offload_tool.formats.bundle import MAGIC
@@ -47,23 +48,17 @@ def run_bundler(tool: str, arguments: Sequence[str], environ: Mapping[str, str])
     try:
         parsed = parse_bundler_arguments(tool, arguments)
         if isinstance(parsed, Information):
-            _print(sys.stderr.buffer, parsed.warnings)
+            print_lines(parsed.warnings)
             sys.stdout.buffer.write(os.fsencode(parsed.text))
         else:
             _Bundler(tool, parsed, environ).run()
     except LlvmUsageError as error:
-        _print(sys.stderr.buffer, error.lines)
+        print_lines(error.lines)
         return error.exit_status
     except OffloadError as error:
-        _print(sys.stderr.buffer, [f"{tool}: error: {error}"])
+        print_lines([f"{tool}: error: {error}"])
         return 1
     return 0
-
-
-def _print(stream: object, lines: Iterable[str]) -> None:
-    for line in lines:
-        stream.write(os.fsencode(line + "\n"))  # type: ignore[attr-defined]
-    stream.flush()  # type: ignore[attr-defined]
 
 
 class _Bundler:
@@ -82,7 +77,7 @@ class _Bundler:
         self.outputs = given.output or given.outputs
 
     def run(self) -> None:
-        _print(sys.stderr.buffer, self.warnings)
+        print_lines(self.warnings)
         self._check_spellings()
         if self.given.list:
             self._list()
@@ -97,11 +92,11 @@ class _Bundler:
             self._unbundle(targets)
 
     def warn(self, text: str) -> None:
-        _print(sys.stderr.buffer, [f"{self.tool}: warning: {text}"])
+        print_lines([f"{self.tool}: warning: {text}"])
 
     def report(self, lines: Iterable[str]) -> None:
         if self.verbose:
-            _print(sys.stderr.buffer, lines)
+            print_lines(lines)
 
     # ---- the checks, in LLVM's order ------------------------------------------------
 
@@ -172,7 +167,7 @@ class _Bundler:
             InputFile(file).close()
             return
         ids = list_entry_ids(file, file_type=self.given.type, opened=self._report_opened)
-        _print(sys.stdout.buffer, ids)
+        print_lines(ids, sys.stdout)
 
     def _bundle(self, targets: list[BundleEntryID]) -> None:
         items = [(t, _readable(f)) for t, f in zip(targets, self.inputs, strict=True)]
@@ -269,13 +264,13 @@ class _Bundler:
             words.append(f"--add-section={name}={file}")
             words.append(f"--set-section-flags={name}=readonly,exclude")
         words += ["--", host, self.outputs[0]]
-        _print(sys.stderr.buffer, [" ".join(f'"{word}"' for word in words)])
+        print_lines([" ".join(f'"{word}"' for word in words)])
 
     def _print_removing(self, targets: list[BundleEntryID]) -> None:
         if any(target.kind == OffloadKind.HOST for target in targets):
             words = ["llvm-objcopy", "--regex", f"--remove-section={_SECTION}.*", "--"]
             words += [self.inputs[0], _temporary()]
-            _print(sys.stderr.buffer, [" ".join(f'"{word}"' for word in words)])
+            print_lines([" ".join(f'"{word}"' for word in words)])
 
 
 def _refuse(*checks: tuple[bool, str]) -> None:

@@ -20,11 +20,12 @@ from offload_tool.cli.llvm_options import (
     help_text,
     parse,
 )
+from offload_tool.cli.terminal import print_lines
 from offload_tool.errors import FormatError, OffloadError, UsageError
 from offload_tool.files import STDIN, STDOUT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from offload_tool.formats.offload_binary import Dialect
 
@@ -72,11 +73,11 @@ def run_packager(tool: str, arguments: Sequence[str], _: Mapping[str, str]) -> i
     try:
         values = parse(tool, PACKAGER_COMMAND_LINE, arguments)
         if isinstance(values, Information):
-            _print(values.warnings)
+            print_lines(values.warnings)
             _give(values.text)
             return 0
         if _stem(tool).endswith(_OLD_NAME):
-            _print([_DEPRECATED])
+            print_lines([_DEPRECATED])
         inputs = values.positionals
         given = _Given(
             tool,
@@ -92,10 +93,10 @@ def run_packager(tool: str, arguments: Sequence[str], _: Mapping[str, str]) -> i
         else:
             given.run()
     except LlvmUsageError as error:
-        _print(error.lines)
+        print_lines(error.lines)
         return error.exit_status
     except OffloadError as error:
-        _print([f"{tool}: error: {_described(error)}"])
+        print_lines([f"{tool}: error: {_described(error)}"])
         return 1
     return 0
 
@@ -110,12 +111,6 @@ def _described(error: OffloadError) -> str:
         return str(error)
     general = _CUT_SHORT if error.cut_short else _INVALID
     return f"'{error.path}': {general}: offset {error.offset:#x}, {error.field}: {error.message}"
-
-
-def _print(lines: Iterable[str]) -> None:
-    for line in lines:
-        sys.stderr.buffer.write(os.fsencode(line + "\n"))
-    sys.stderr.buffer.flush()
 
 
 def _give(text: str) -> None:
@@ -213,4 +208,4 @@ class _Given:
         )
 
     def _warn(self, text: str) -> None:
-        _print([f"{self.tool}: warning: {text}"])
+        print_lines([f"{self.tool}: warning: {text}"])

@@ -12,12 +12,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from offload_tool.cli.llvm_options import Information, LlvmUsageError
+from offload_tool.cli.terminal import print_lines
 from offload_tool.cli.wrapper_options import WrapperArguments, parse_wrapper_arguments
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.files import STDIN, STDOUT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["run_wrapper"]
 
@@ -27,23 +28,17 @@ def run_wrapper(tool: str, arguments: Sequence[str], environ: Mapping[str, str])
     try:
         parsed = parse_wrapper_arguments(tool, arguments)
         if isinstance(parsed, Information):
-            _print(sys.stderr.buffer, parsed.warnings)
+            print_lines(parsed.warnings)
             sys.stdout.buffer.write(os.fsencode(parsed.text))
         else:
             _wrap(tool, parsed)
     except LlvmUsageError as error:
-        _print(sys.stderr.buffer, error.lines)
+        print_lines(error.lines)
         return error.exit_status
     except OffloadError as error:
-        _print(sys.stderr.buffer, [f"{tool}: error: {error}"])
+        print_lines([f"{tool}: error: {error}"])
         return 1
     return 0
-
-
-def _print(stream: object, lines: Iterable[str]) -> None:
-    for line in lines:
-        stream.write(os.fsencode(line + "\n"))  # type: ignore[attr-defined]
-    stream.flush()  # type: ignore[attr-defined]
 
 
 def _wrap(tool: str, given: WrapperArguments) -> None:
@@ -64,5 +59,5 @@ def _wrap(tool: str, given: WrapperArguments) -> None:
         target_ids=given.target_ids or None,
         generation=given.generation,
         add_notes=given.add_notes,
-        warn=lambda text: _print(sys.stderr.buffer, [f"{tool}: warning: {text}"]),
+        warn=lambda text: print_lines([f"{tool}: warning: {text}"]),
     )

@@ -376,52 +376,29 @@ def test_exit_status(
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("words", "text", "message"),
     [
-        ("exit 0", "reported success but wrote no such file"),
-        ('exec "$real" "$@" --no-offload-arch=gfx906 --offload-arch=gfx908', "found 0x30"),
-        (OTHER_CUID, "symbol __hip_cuid_ea124c110e41cc5 of -cuid=13"),
-        ("echo text >k.co", "k.co"),
+        (GFX906, "exit 0", "reported success but wrote no such file"),
+        (GFX906, 'exec "$real" "$@" --no-offload-arch=gfx906 --offload-arch=gfx908', "found 0x30"),
+        (GFX906, OTHER_CUID, "symbol __hip_cuid_ea124c110e41cc5 of -cuid=13"),
+        (GFX906, "echo text >k.co", "k.co"),
+        (HOST, OTHER_CUID, "expected the undefined symbol __hip_fatbin_ea124c110e41cc5"),
+        (HOST, "echo text >k.o", "expected a host object (ELF), found b'text"),
+        (HOST, 'exec "$real" "$@" --offload-device-only --no-gpu-bundle-output', "found AMDGPU"),
     ],
-    ids=["nothing", "target", "cuid", "text"],
+    ids=["nothing", "target", "cuid", "text", "host-cuid", "host-text", "device"],
 )
 def test_wrong_result(
     folder: Path,
     stand_in: Callable[[str], None],
     capfd: pytest.CaptureFixture[str],
+    words: list[str],
     text: str,
     message: str,
 ) -> None:
-    """What is not the code object that was asked for is an error, and is removed."""
+    """What is not the code or host object that was asked for is an error, and is removed."""
     stand_in(text)
-    assert run(*GFX906, "--cuid", "13", *FLAGS) == 1
-    (line,) = capfd.readouterr().err.splitlines()
-    assert message in line
-    assert names() == {"k.hip"}
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            OTHER_CUID,
-            "expected the undefined symbol __hip_fatbin_ea124c110e41cc5",
-        ),
-        ("echo text >k.o", "expected a host object (ELF), found b'text"),
-        ('exec "$real" "$@" --offload-device-only --no-gpu-bundle-output', "found AMDGPU code"),
-    ],
-    ids=["cuid", "text", "device"],
-)
-def test_wrong_host_object(
-    folder: Path,
-    stand_in: Callable[[str], None],
-    capfd: pytest.CaptureFixture[str],
-    text: str,
-    message: str,
-) -> None:
-    """What is not the host object that was asked for is an error, and is removed."""
-    stand_in(text)
-    assert run(*HOST, "--cuid", "13", *FLAGS) == 1
+    assert run(*words, "--cuid", "13", *FLAGS) == 1
     (line,) = capfd.readouterr().err.splitlines()
     assert message in line
     assert names() == {"k.hip"}
