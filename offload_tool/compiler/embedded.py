@@ -119,7 +119,9 @@ def _header_flags(zig: str, zig_target: str) -> tuple[str, ...]:
     folders, end, _ = rest.partition("End of search list.")
     if not end:
         raise CompilerError("the embedded compiler did not tell its header folders")
-    includes = [word for line in folders.splitlines() for word in ("-isystem", line.strip())]
+    # zig shortens what is below the current folder.
+    paths = [os.path.abspath(line.strip()) for line in folders.splitlines()]  # noqa: PTH100
+    includes = [word for path in paths for word in ("-isystem", path)]
     return ("-nostdinc", "-nostdinc++", *defines, *includes)
 
 

@@ -30,6 +30,7 @@ __all__ = ["Toolchain", "find_toolchain", "is_clang_name"]
 
 _OLDEST_CLANG = 17
 _PROBE_SECONDS = 60
+_EMBEDDED = "embedded: "
 _VERSION = re.compile(r"^(?P<line>.*?clang version (?P<version>(\d+)\.\d+\.\d+).*)$", re.MULTILINE)
 _CLANG_NAME = re.compile(r"clang(-(?P<major>\d+))?")
 _TARGET = re.compile(r"^Target: (?P<triple>\S+)$", re.MULTILINE)
@@ -59,6 +60,11 @@ class Toolchain:
     """The triple of host objects, as this compiler spells it."""
     environment: tuple[tuple[str, str], ...] = ()
     """Variables that its programs need."""
+
+    @property
+    def is_embedded(self) -> bool:
+        """Tell whether this is the compiler of the ``ziglang`` wheel."""
+        return self.origin.startswith(_EMBEDDED)
 
     @property
     def major(self) -> int:
@@ -237,7 +243,7 @@ def _embedded() -> Toolchain:
         local_flags=found.local_flags,
         version=version["version"],
         identity=f"{version['line'].strip()} (ziglang {found.release})",
-        origin=f"embedded: ziglang {found.release}",
+        origin=f"{_EMBEDDED}ziglang {found.release}",
         host_triple=found.host_triple,
         environment=tuple(embedded.environment().items()),
     )

@@ -377,9 +377,10 @@ def _plain_objects(env: Any, node: Any, *, shared: bool) -> list[Any]:
     if not is_plain_source(node):
         return [node]
     found = settings.toolchain(env)
-    commands = {"CC": placed(found.cc), "CXX": placed(found.cxx)}
+    commands: dict[str, Any] = {"CC": placed(found.cc), "CXX": placed(found.cxx)}
     if shared:
         commands = {f"SH{name}": command for name, command in commands.items()}
+        commands["SHOBJSUFFIX"] = settings.shared_suffix(env)
     language = "CC" if node.get_suffix() in C_SUFFIXES else "CXX"
     command = f"${'SH' if shared else ''}{language}COM"
     # Several programs may share a source; SCons warns of objects that are declared twice.

@@ -326,7 +326,7 @@ def _cuda_object(env: Any, unit: Unit, node: Any = None, *, shared: bool = False
     spec = settings.spec(processors=processors)
     fatbin = _FATBIN(env, unit.file(env, ".fatbin"), images, _OFFLOAD_SPEC=spec)
     host = host_node(env, unit, shared=shared)
-    node = node or unit.file(env, "$SHOBJSUFFIX" if shared else "$OBJSUFFIX")
+    node = node or unit.file(env, settings.shared_suffix(env) if shared else "$OBJSUFFIX")
     return _EMBED_CUDA(env, node, [host, *fatbin], _OFFLOAD_SPEC=settings.spec())[0]
 
 

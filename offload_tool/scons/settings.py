@@ -34,6 +34,7 @@ __all__ = [
     "devices",
     "is_relocatable",
     "set_defaults",
+    "shared_suffix",
     "spec",
     "toolchain",
     "toolchain_variables",
@@ -107,7 +108,7 @@ _DEFAULTS: dict[str, Any] = {
     # File names: <stem>.<target ID><suffix>
     "OFFLOADDEVICESUFFIX": ".co",
     "OFFLOADHOSTSUFFIX": ".host.o",
-    "OFFLOADSHHOSTSUFFIX": ".host.os",
+    "OFFLOADSHHOSTSUFFIX": ".host.pic.o",
     "OFFLOADBUNDLESUFFIX": ".hipfb",
     "OFFLOADEMBEDSUFFIX": ".fatbin.o",
     "OFFLOADPACKAGESUFFIX": ".offload",
@@ -167,6 +168,15 @@ def devices(env: Any, kind: str) -> tuple[Device, ...]:
             f"{', '.join(device.name for device in found)} only"
         )
     return found
+
+
+def shared_suffix(env: Any) -> str:
+    """Give the suffix of objects for shared libraries.
+
+    The embedded compiler's link takes a file for an object by ``.o``, so not SCons's ``.os``.
+    """
+    given = str(env.subst("$SHOBJSUFFIX"))
+    return ".pic.o" if given == ".os" and toolchain(env).is_embedded else given
 
 
 def is_relocatable(env: Any, unit: Unit) -> bool:

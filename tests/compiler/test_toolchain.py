@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -169,3 +170,12 @@ class TestEmbedded:
         subprocess.run(link, check=True, env=bare, capture_output=True)
         ran = subprocess.run([tmp_path / "a"], check=True, capture_output=True, text=True)
         assert ran.stdout == "ran\n"
+
+    def test_header_folders_are_absolute(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """They hold from everywhere, also where zig was asked from above them."""
+        ziglang = pytest.importorskip("ziglang")
+        monkeypatch.chdir(Path(ziglang.__file__).parents[1])
+        flags = embedded.locate.__wrapped__().local_flags
+        folders = [folder for option, folder in pairwise(flags) if option == "-isystem"]
+        assert folders
+        assert all(Path(folder).is_absolute() for folder in folders)
