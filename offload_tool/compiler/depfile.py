@@ -7,16 +7,19 @@ Make 4.3 both read these escapes, and ``\:`` for a colon, which clang leaves as 
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-__all__ = ["depfile_text", "parse_depfile", "read_depfile"]
+__all__ = ["depfile_command", "depfile_text", "parse_depfile", "read_depfile"]
+
+_JOBS = ("-c", "-S", "-emit-llvm")
 
 _PREREQUISITE = re.compile(r"(?:\\[ #]|\$\$|\\(?!\n)|[^\s\\])+")
 _ESCAPED = re.compile(r"\\([ #])|\$(\$)")
@@ -24,6 +27,17 @@ _RULE_END = re.compile(r"(?<!\\)\n")
 _SPECIAL = re.compile(r"(\\*) |[#:$]")
 _NOT_ALONE = ("=", ";", "%")
 """Make takes a rule for a name that holds one of these for something else."""
+
+
+def depfile_command(compile_command: Sequence[str]) -> list[str]:
+    """Give the command that writes the depfile of a compile, and nothing else.
+
+    It is for a compiler cache that knew the output and wrote that alone. The last word of
+    `compile_command` is its source.
+    """
+    words = [word for word in compile_command if word not in _JOBS]
+    words[words.index("-o") + 1] = os.devnull
+    return [*words[:-1], "-E", "-Qunused-arguments", words[-1]]
 
 
 def read_depfile(path: Path) -> list[str]:

@@ -41,7 +41,6 @@ __all__ = ["Outputs", "run_command", "run_device_link", "run_pass"]
 
 _SIGNAL_BASE = 128
 """Added to a signal's number for the exit status, as shells do."""
-_JOBS = ("-c", "-S", "-emit-llvm")
 
 
 class Outputs(NamedTuple):
@@ -98,13 +97,10 @@ def run_pass(
             return
         names = [read]
         if dependencies:
-            from offload_tool.compiler.depfile import read_depfile
+            from offload_tool.compiler.depfile import depfile_command, read_depfile
 
             if not Path(depfile).exists():
-                # A compiler cache that knew the output may have written that alone.
-                words = [word for word in [*found.words, *flags] if word not in _JOBS]
-                words += ["-E", "-Qunused-arguments", *dependencies, "-o", os.devnull, read]
-                run_command(words, environment)
+                run_command(depfile_command(command), environment)
             names = read_depfile(Path(depfile))
         _write_depfile(outputs, [*names, read, *inputs[1:]], found.compiler)
 

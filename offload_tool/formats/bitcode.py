@@ -43,7 +43,7 @@ from offload_tool.formats.bitcode_worker import rewrite
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["bitcode_symbols", "bitcode_triple", "is_bitcode"]
+__all__ = ["bitcode_symbols", "bitcode_triple", "is_bitcode", "unwrap_bitcode"]
 
 _MAGIC = b"BC\xc0\xde"
 _WRAPPER_MAGIC = b"\xde\xc0\x17\x0b"
@@ -77,7 +77,7 @@ def bitcode_symbols(data: memoryview) -> bytes:
     :raises FormatError: the module is broken, or has no symbol table and llvmlite is not
         there or cannot read it.
     """
-    module = _unwrap(data)
+    module = unwrap_bitcode(data)
     tables = _find_tables(module)
     if tables is None:
         module = memoryview(rewrite(bytes(module)))
@@ -95,7 +95,7 @@ def bitcode_triple(data: memoryview) -> str:
 
     :raises FormatError: the module is broken.
     """
-    tables = _find_tables(_unwrap(data))
+    tables = _find_tables(unwrap_bitcode(data))
     if tables is None or len(tables[0]) < _TRIPLE.size:
         return ""
     offset, size = _TRIPLE.unpack_from(tables[0])
@@ -104,7 +104,11 @@ def bitcode_triple(data: memoryview) -> str:
     return bytes(tables[1][offset : offset + size]).decode("utf-8", "replace")
 
 
-def _unwrap(data: memoryview) -> memoryview:
+def unwrap_bitcode(data: memoryview) -> memoryview:
+    """Give the module in `data` without the wrapper that Apple's targets have before it.
+
+    :raises FormatError: the wrapper is broken.
+    """
     if data[:4] != _WRAPPER_MAGIC:
         return data
     if len(data) < _WRAPPER.size:

@@ -31,11 +31,11 @@ document; numbers as clang 22.1.8 and 15.0.6 write them, observed with llvm-bcan
 from __future__ import annotations
 
 import re
-import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError
+from offload_tool.formats.bitcode import unwrap_bitcode
 from offload_tool.formats.bitstream import (
     ARRAY,
     BLOB,
@@ -65,8 +65,6 @@ if TYPE_CHECKING:
 
 __all__ = ["EmbeddedObject", "find_embedded_objects"]
 
-_WRAPPER_MAGIC = b"\xde\xc0\x17\x0b"
-_WRAPPER = struct.Struct("<8xII")
 _LIST = b"llvm.embedded.objects"
 
 _MAX_OPERANDS = 1 << 12
@@ -126,7 +124,7 @@ def find_embedded_objects(
     if not _contains(data, name, forget):  # what is embedded is rare
         return []
     try:
-        data = _unwrap(data)
+        data = unwrap_bitcode(data)
         found: list[EmbeddedObject] = []
         bits = Bits(data, 8 * len(MAGIC), 8 * len(data))
         while bits.end - bits.position >= 32:
@@ -148,17 +146,6 @@ def _contains(data: memoryview, name: bytes, forget: Callable[[], object]) -> bo
             return True
         forget()
     return False
-
-
-def _unwrap(data: memoryview) -> memoryview:
-    if data[:4] != _WRAPPER_MAGIC:
-        return data
-    if len(data) < _WRAPPER.size:
-        raise FormatError("the wrapper is cut short")
-    offset, size = _WRAPPER.unpack_from(data)
-    if offset + size > len(data) or data[offset : offset + 4] != MAGIC:
-        raise FormatError(f"the wrapper points to {size} bytes at {offset}: no bitcode")
-    return data[offset : offset + size]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ to another output than the one that is there (one fetched from a CacheDir, say).
 from __future__ import annotations
 
 import itertools
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ import SCons.Scanner.C
 import SCons.Util
 from SCons.Node.FS import Base, find_file
 
-from offload_tool.compiler.depfile import read_depfile
+from offload_tool.compiler.depfile import depfile_command, read_depfile
 from offload_tool.compiler.passes import CompilePass
 from offload_tool.scons.lookups import look_up
 
@@ -43,7 +42,6 @@ __all__ = [
 
 _C_SCANNER = SCons.Scanner.C.CScanner()
 _INCLUDE_FLAGS = ("-include", "-imacros")
-_JOBS = ("-c", "-S", "-emit-llvm")
 _DONE = (SCons.Node.up_to_date, SCons.Node.executed)
 
 
@@ -64,7 +62,6 @@ def record_dependencies(target: Any, source: Any, env: Any) -> None:
     """
     depfile = Path(depfile_of(target))
     if not depfile.exists():
-        # A compiler cache that knew the output may have written that alone.
         _ask_for_depfile(target, env)
     names = read_depfile(depfile)
     known = {source, source.srcnode(), *target.sources, *target.depends}
@@ -89,10 +86,8 @@ def _ask_for_depfile(target: Any, env: Any) -> None:
     command = "$OFFLOADHOSTCOM" if job.device is None else "$OFFLOADDEVICECOM"
     local = env.Override({"OFFLOAD_LAUNCHER": ""})
     lines = local.subst_list(command, target=[target], source=target.sources)
-    words = [str(word) for word in lines[0] if str(word) not in _JOBS]
-    words[words.index("-o") + 1] = os.devnull
     subprocess.run(
-        [*words[:-1], "-E", "-Qunused-arguments", words[-1]],
+        depfile_command([str(word) for word in lines[0]]),
         env={name: str(value) for name, value in env["ENV"].items()},
         stdin=subprocess.DEVNULL,
         check=False,  # the caller sees what came of it
