@@ -43,7 +43,7 @@ from offload_tool.formats.bitcode_worker import rewrite
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["bitcode_symbols", "bitcode_triple", "is_bitcode", "unwrap_bitcode"]
+__all__ = ["bitcode_symbols", "bitcode_triple", "bitcode_undefined", "is_bitcode", "unwrap_bitcode"]
 
 _MAGIC = b"BC\xc0\xde"
 _WRAPPER_MAGIC = b"\xde\xc0\x17\x0b"
@@ -77,6 +77,18 @@ def bitcode_symbols(data: memoryview) -> bytes:
     :raises FormatError: the module is broken, or has no symbol table and llvmlite is not
         there or cannot read it.
     """
+    return _symbols(data, 0)
+
+
+def bitcode_undefined(data: memoryview) -> bytes:
+    """Give the names of the symbols that a module wants of others, as `bitcode_symbols` does.
+
+    :raises FormatError: as `bitcode_symbols`.
+    """
+    return _symbols(data, _UNDEFINED)
+
+
+def _symbols(data: memoryview, undefined: int) -> bytes:
     module = unwrap_bitcode(data)
     tables = _find_tables(module)
     if tables is None:
@@ -87,7 +99,7 @@ def bitcode_symbols(data: memoryview) -> bytes:
             "bitcode without a symbol table, of which llvmlite made none (it knows assembler "
             "code of this machine's processor only); use clang or opt, not llvm-as or llvm-link"
         )
-    return _read_symbols(*tables, _NAMES_BUDGET * len(module))
+    return _read_symbols(*tables, _NAMES_BUDGET * len(module), undefined | _GLOBAL)
 
 
 def bitcode_triple(data: memoryview) -> str:
@@ -191,7 +203,7 @@ class _Bits:
         return result
 
 
-def _read_symbols(table: memoryview, strings: memoryview, budget: int) -> bytes:
+def _read_symbols(table: memoryview, strings: memoryview, budget: int, wanted: int) -> bytes:
     _, _, start, count = _TABLE.unpack_from(table)
     end = start + _SYMBOL.size * count
     if end > len(table):
@@ -199,7 +211,7 @@ def _read_symbols(table: memoryview, strings: memoryview, budget: int) -> bytes:
     names = bytes(strings)
     out = bytearray()
     for offset, size, flags in _SYMBOL.iter_unpack(table[start:end]):
-        if flags & (_UNDEFINED | _GLOBAL | _FORMAT_SPECIFIC) != _GLOBAL:
+        if flags & (_UNDEFINED | _GLOBAL | _FORMAT_SPECIFIC) != wanted:
             continue
         name = names[offset : offset + size]
         if len(name) != size or b"\0" in name or len(out) > budget:

@@ -16,14 +16,16 @@ images before it.
 Decompressing. A zstd frame is a header, then blocks of at most 128 KiB that each begin
 with their size. Walking over them gives the frame's end and how much it can hold at most
 before anything is decompressed, so a size that cannot be true is refused at no cost.
+Skippable frames are walked over the same way; nothing comes out of them.
 
-Source: RFC 8878 ("Zstandard Compression"), section 3.1.1; RFC 1950 for zlib.
+Source: RFC 8878 ("Zstandard Compression"), sections 3.1.1 and 3.1.2; RFC 1950 for zlib.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import struct
 import zlib
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -67,6 +69,8 @@ _WORKER_MEMORY = 2 << 30  # for all threads together; a thread at level 22 takes
 
 _RLE_BLOCK, _COMPRESSED_BLOCK = 1, 2
 _MAX_FRAME_HEADER = 18
+_SKIPPABLE_MAGIC, _SKIPPABLE_MASK = 0x184D2A50, 0xFFFFFFF0
+_SKIPPABLE_HEADER = struct.Struct("<II")
 _ZLIB_MAX_RATIO = 1032
 _ZLIB_INPUT = 1 << 16
 
@@ -192,6 +196,7 @@ def _worker_count(level: int, size: int, job_size: int, threads: int | None) -> 
 class ZstdStream:
     """zstd frames in `data` from `start`: up to `end`, or just one frame without it.
 
+    Skippable frames may be before, between and behind them; LLVM reads past those too.
     Iterating decompresses in chunks. `end` is where the last frame ends, `most` how many
     bytes can come out, and `exact` how many must, if the frames say that.
 
@@ -204,9 +209,13 @@ class ZstdStream:
         self._data = data if end is None else data[:end]
         self.most = 0
         self.exact: int | None = 0
-        self.end = self._skip_frame(start)
+        self.end = self._skip_frame(self._skip_skippable(start))
+        if end is None:
+            self.end = self._skip_skippable(self.end)
         while end is not None and self.end < end:
-            self.end = self._skip_frame(self.end)
+            self.end = self._skip_skippable(self.end)
+            if self.end < end:
+                self.end = self._skip_frame(self.end)
 
     def __iter__(self) -> Iterator[bytes]:
         """Decompress.
@@ -221,6 +230,17 @@ class ZstdStream:
                 yield chunk
         except zstandard.ZstdError as error:
             raise self._error(self._start, f"expected zstd data, found damage: {error}") from error
+
+    def _skip_skippable(self, position: int) -> int:
+        """Walk over the skippable frames at `position`; give where the last one ends."""
+        while position + _SKIPPABLE_HEADER.size <= len(self._data):
+            magic, size = _SKIPPABLE_HEADER.unpack_from(self._data, position)
+            if magic & _SKIPPABLE_MASK != _SKIPPABLE_MAGIC:
+                break
+            position += _SKIPPABLE_HEADER.size + size
+            if position > len(self._data):
+                raise self._cut_short()
+        return position
 
     def _skip_frame(self, start: int) -> int:
         """Read the frame header at `start` and all block headers; give the frame's end."""

@@ -16,7 +16,7 @@ import shutil
 import tempfile
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from offload_tool.errors import FileError, FormatError
 from offload_tool.files import OutputFile
@@ -24,10 +24,13 @@ from offload_tool.formats.compressed_bundle import CompressionReport, truncate_d
 from offload_tool.formats.compressed_stream import BackgroundHash, ZlibStream, ZstdStream
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from offload_tool.files import StrPath
     from offload_tool.formats.compressed_bundle import CompressedHeader
+    from offload_tool.formats.compressed_stream import Method
 
-__all__ = ["Decompressed", "decompress", "decompress_to"]
+__all__ = ["Decompressed", "decompress", "decompress_range", "decompress_to"]
 
 _IN_MEMORY = 16 << 20
 _WAITING_CHUNKS = 4
@@ -35,6 +38,7 @@ _WAITING_CHUNKS = 4
 # Beyond that a payload may grow a thousand times; device code grows 3 to 50 times.
 _LIMIT = 4 << 30
 _LIMIT_RATIO = 1024
+_Result = TypeVar("_Result")
 
 
 class _Writer(Protocol):
@@ -66,23 +70,78 @@ def decompress(
     :raises FileError: `directory` cannot take it.
     """
     stream = _checked_stream(data, header, path, limit)
-    if header.uncompressed_size <= _IN_MEMORY:
+
+    def write(output: _Writer) -> CompressionReport:
+        return _verify(stream, output, header, path)
+
+    return Decompressed(*_kept(header.uncompressed_size, directory, write))
+
+
+def decompress_range(
+    data: memoryview,
+    start: int,
+    end: int,
+    size: int,
+    *,
+    head: bytes = b"",
+    method: Method,
+    refused: Callable[[str], FormatError],
+    path: StrPath | None = None,
+) -> memoryview:
+    """Decompress what is from `start` to `end` of `data`, which must give `size` bytes.
+
+    They come behind `head`. Nothing is believed, and memory is bounded, as for bundles.
+    `refused` makes the error for a size that cannot be or is not true; it is given what
+    was expected instead.
+
+    :raises FormatError: that, or damage.
+    :raises FileError: there is no room for temporary files.
+    """
+    stream = (ZstdStream if method == "zstd" else ZlibStream)(data, start, end, path)
+    limit = max(_LIMIT, (end - start) * _LIMIT_RATIO)
+    for expected, is_true in (
+        (f"{stream.exact} (the size in the zstd frame)", stream.exact in (None, size)),
+        (f"at most {stream.most} (what the payload can hold)", size <= stream.most),
+        (f"at most {limit} (the limit)", size <= limit),
+    ):
+        if not is_true:
+            raise refused(expected)
+
+    def write(output: _Writer) -> None:
+        output.write(head)
+        written = 0
+        for chunk in stream:
+            written += len(chunk)
+            if written > size:
+                raise refused(f"at least {written} (what the payload holds)")
+            output.write(chunk)
+        if written < size:
+            raise refused(f"{written} (what the payload holds)")
+
+    content, _ = _kept(len(head) + size, None, write)
+    return content
+
+
+def _kept(
+    size: int, directory: StrPath | None, write: Callable[[_Writer], _Result]
+) -> tuple[memoryview, _Result]:
+    """Give the `size` bytes that `write` writes, in memory or mapped, and what it returns."""
+    if size <= _IN_MEMORY:
         buffer = io.BytesIO()
-        report = _verify(stream, buffer, header, path)
-        return Decompressed(buffer.getbuffer().toreadonly(), report)
+        result = write(buffer)
+        return buffer.getbuffer().toreadonly(), result
     folder = tempfile.gettempdir() if directory is None else directory
     try:
         free = shutil.disk_usage(folder).free
-        if header.uncompressed_size > free:
-            message = f"decompressing needs {header.uncompressed_size} bytes, only {free} are free"
+        if size > free:
+            message = f"decompressing needs {size} bytes, only {free} are free"
             raise FileError(folder, message)
         with tempfile.TemporaryFile(dir=folder) as spool:
-            output = OutputFile(folder, spool.fileno(), seekable=True)
-            report = _verify(stream, output, header, path)
+            result = write(OutputFile(folder, spool.fileno(), seekable=True))
             mapped = mmap.mmap(spool.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
         raise FileError(folder, error) from error
-    return Decompressed(memoryview(mapped), report)
+    return memoryview(mapped), result
 
 
 def decompress_to(

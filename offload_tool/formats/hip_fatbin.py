@@ -16,7 +16,9 @@ two symbols, which the object that embeds the bundle defines::
 
 With relocatable device code, all translation units of a program share one bundle: the
 embedding object then defines the two symbols of each, over the same bytes, so that the
-first to start registers it.
+first to start registers it. It also defines both without a hash, ``__hip_fatbin`` and
+``__hip_gpubin_handle``: for the object that registers the entries of host objects of the new
+offload driver (``compiler/hip_registration.c``), and for host objects of clang 18 and older.
 
 H is the first 8 bytes of MD5(X), read little-endian, in lower-case hex without leading
 zeros: X = ``13`` gives ``ea124c110e41cc5``. Source: clang 22.1.8 and 19.1.7, observed.
@@ -40,7 +42,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALIGNMENT",
-    "FATBIN_PREFIX",
+    "CUID_PREFIX",
+    "FATBIN",
     "SECTION",
     "EmbeddingLayout",
     "cuid_hash",
@@ -51,8 +54,9 @@ __all__ = [
 ]
 
 SECTION = ".hip_fatbin"
-FATBIN_PREFIX = "__hip_fatbin_"
-HANDLE_PREFIX = "__hip_gpubin_handle_"
+FATBIN = "__hip_fatbin"
+HANDLE = "__hip_gpubin_handle"
+CUID_PREFIX = "__hip_cuid_"
 ALIGNMENT = 4096
 
 # Host architecture (first field of the triple) -> ELF e_machine, e_flags. The flags of
@@ -86,17 +90,17 @@ def cuid_hash(cuid: str) -> str:
 
 def fatbin_symbol(cuid: str) -> str:
     """Name the symbol at which the host object expects the bundle."""
-    return FATBIN_PREFIX + cuid_hash(cuid)
+    return f"{FATBIN}_{cuid_hash(cuid)}"
 
 
 def gpubin_handle_symbol(cuid: str) -> str:
     """Name the variable in which older clangs' host objects keep the runtime's handle."""
-    return HANDLE_PREFIX + cuid_hash(cuid)
+    return f"{HANDLE}_{cuid_hash(cuid)}"
 
 
 def cuid_symbol(cuid: str) -> str:
     """Name the symbol that every object compiled with this CUID defines."""
-    return f"__hip_cuid_{cuid_hash(cuid)}"
+    return CUID_PREFIX + cuid_hash(cuid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +113,13 @@ class EmbeddingLayout:
     tail: bytes
 
 
-def plan_embedding(hashes: Sequence[str], size: int, host_triple: str) -> EmbeddingLayout:
+def plan_embedding(
+    hashes: Sequence[str], size: int, host_triple: str, *, for_all: bool = False
+) -> EmbeddingLayout:
     """Lay out the object that embeds a bundle of `size` bytes for host objects.
 
-    `hashes` are those of their CUIDs (see `cuid_hash`).
+    `hashes` are those of their CUIDs (see `cuid_hash`). If it is the one bundle `for_all` of a
+    program, it has the symbols without a hash, too.
 
     :raises UsageError: the host architecture is not one that this package can write.
     """
@@ -124,9 +131,10 @@ def plan_embedding(hashes: Sequence[str], size: int, host_triple: str) -> Embedd
 
     strings = _Strings()
     symbols = _SYM.pack(0, 0, 0, 0, 0, 0)
-    for name in hashes:
-        symbols += _symbol(strings.add(FATBIN_PREFIX + name), _STB_GLOBAL, 1, size)
-        symbols += _symbol(strings.add(HANDLE_PREFIX + name), _STB_WEAK, 2, _HANDLE_SIZE)
+    suffixes = [f"_{name}" for name in hashes]
+    for suffix in [*suffixes, ""] if for_all else suffixes:
+        symbols += _symbol(strings.add(FATBIN + suffix), _STB_GLOBAL, 1, size)
+        symbols += _symbol(strings.add(HANDLE + suffix), _STB_WEAK, 2, _HANDLE_SIZE)
 
     symbols_at = _align(ALIGNMENT + size, 8)
     names = [strings.add(name) for name in (SECTION, ".bss", ".note.GNU-stack", ".symtab")]

@@ -24,11 +24,16 @@
     a pair of version 1: key offset (8), value offset (8); both strings end with NUL
     from version 2:      key offset (8), value offset (8), value size (8)
 
-What is written is version 1: one image, so that several images are several binaries, one
-directly behind the other::
+Two versions are written. In version 1 there is one image, so that several images are
+several binaries, one directly behind the other; version 2 is one binary of all images,
+which share the strings::
 
-    header | entry | pairs | string table | zeros to 8 | image | zeros to 8
-    0      32      72      72 + 16 n
+    header | entry   | pairs | string table | zeros to 8 | image  | zeros to 8
+    header | entries | pairs | string table | zeros to 8 | images | zeros to 8
+
+In version 3 everything behind the header can be one zstd frame or zlib stream: the header
+then has an inflated size, which is what `size` would be without compression, and zeros
+follow up to a multiple of 8. `inflated` gives the binary as it is without compression.
 
 Integers are little-endian and unsigned; offsets count from the beginning of the binary.
 
@@ -37,8 +42,8 @@ The numbers of offload kinds changed while the version stayed 1. LLVM 22 has a b
 3 can only be the older hip; a 4 is taken for LLVM 22's unless the reader knows better.
 
 Source: the ClangOffloadPackager document ("Binary Format"); llvm-offload-binary 22.1.8 and
-clang-offload-packager 15.0.6, observed; versions 2 and 3 as LLVM's pull requests 169425
-and 222774 describe them (no released program was at hand to observe).
+23.1.4 (which writes version 2) and clang-offload-packager 15.0.6, observed; version 3 as in
+LLVM's pull request 222774, which no released program has yet.
 """
 
 from __future__ import annotations
@@ -53,10 +58,11 @@ from offload_tool.errors import FormatError, UsageError
 from offload_tool.formats.string_table import build_string_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
-    from offload_tool.files import StrPath
+    from offload_tool.files import OutputFile, StrPath
+    from offload_tool.formats.compressed_stream import Method
 
 Dialect: TypeAlias = 'Literal["llvm22", "documented"]'
 
@@ -68,21 +74,28 @@ __all__ = [
     "OffloadBinaryError",
     "OffloadBinaryLayout",
     "OffloadImage",
+    "PlannedImage",
     "guess_image_kind",
+    "inflated",
     "is_offload_binary",
     "iter_offload_binaries",
     "offload_kind_name",
     "offload_kind_number",
     "plan_offload_binary",
+    "plan_shared_offload_binary",
+    "planned_image",
+    "read_offload_binary",
+    "write_compressed_offload_binary",
 ]
 
 MAGIC = b"\x10\xff\x10\xad"
 _HEADER = struct.Struct("<4sIQQQ")
-_INFLATED_SIZE = struct.Struct("<Q")
+_SIZE = struct.Struct("<Q")
 _ENTRY = struct.Struct("<HHIQQQQ")
 _PAIR = struct.Struct("<QQ")
 _SIZED_PAIR = struct.Struct("<QQQ")
 _ONE_ENTRY, _COMPRESSIBLE = 1, 3
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ALIGNMENT = 8
 _NO_IMAGE = 1
 _NOT_ZERO = re.compile(rb"[^\0]")
@@ -103,6 +116,7 @@ _KIND_NAMES = {
 _OLD_HIP = 3
 _USUAL_KEYS = ("feature", "arch", "triple", "linker-arg", "symbols")
 """In the order in which LLVM 22's hash table gives them."""
+_USUAL_KEYS_OF_23 = ("arch", "triple", "linker-arg", "symbols", "feature")
 
 
 class ImageKind(IntEnum):
@@ -195,12 +209,37 @@ class OffloadBinary:
     """Bytes, with the padding at its end."""
     version: int
     images: tuple[OffloadImage, ...]
-    """One in version 1; any number from version 2 on."""
+    """One in version 1; any number from version 2 on; none in a compressed one."""
+    packed: PackedBody | None = None
+    """In a compressed one, what `inflated` needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackedBody:
+    """What is compressed of a binary: everything behind its header."""
+
+    offset: int
+    """Where it begins in the data that the binary was read from, in bytes."""
+    size: int
+    """Bytes, compressed."""
+    inflated_size: int
+    """Bytes that come out of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedImage:
+    """An image for `plan_shared_offload_binary`, by its size in bytes."""
+
+    size: int
+    image_kind: int
+    offload_kind: int
+    strings: Mapping[str, str]
+    flags: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class OffloadBinaryLayout:
-    """What a binary of one image will look like: `head`, the image, zeros up to `size`."""
+    """What a binary will look like: `head`, the images as they are, zeros up to `size`."""
 
     head: bytes
     size: int
@@ -250,7 +289,9 @@ def iter_offload_binaries(
     22 has it. `path` is for messages only. The binaries before a broken one are given
     before the error; every number is compared with the data before it is used.
 
-    :raises OffloadBinaryError: something else is there, or a binary is broken or compressed.
+    A compressed binary comes without images: `inflated` gives them.
+
+    :raises OffloadBinaryError: something else is there, or a binary is broken.
     """
     end = len(data) if end is None else min(end, len(data))
     position = start
@@ -263,6 +304,67 @@ def iter_offload_binaries(
         binary = _Reader(data, position, end, path).read()
         yield binary
         position += binary.size
+        if binary.packed is not None:  # its size is exact, but the next one is aligned
+            position = start + _align(position - start)
+
+
+def inflated(data: memoryview, binary: OffloadBinary, *, path: StrPath | None = None) -> memoryview:
+    """Give a compressed binary of `data` as it is without compression, in a memory of its own.
+
+    Above 16 MiB that is a file without a name. `path` is for messages only.
+
+    :raises OffloadBinaryError: its inflated size is not true; nothing much was decompressed.
+    :raises FormatError: the compressed data are damaged.
+    :raises FileError: there is no room for temporary files.
+    """
+    from offload_tool.formats.decompression import decompress_range
+
+    packed = binary.packed
+    if packed is None:
+        return data[binary.offset : binary.offset + binary.size]
+    head_size = packed.offset - binary.offset
+    size = head_size + packed.inflated_size
+    head = bytearray(data[binary.offset : packed.offset])
+    _SIZE.pack_into(head, 8, size)
+    _SIZE.pack_into(head, _HEADER.size, 0)
+
+    def refused(expected: str) -> OffloadBinaryError:
+        message = f"expected {expected}, found {packed.inflated_size} behind the header"
+        at = binary.offset + _HEADER.size
+        return OffloadBinaryError(message, path=path, offset=at, field="inflated size")
+
+    end = packed.offset + packed.size
+    return decompress_range(
+        data,
+        packed.offset,
+        end,
+        packed.inflated_size,
+        head=bytes(head),
+        method="zstd" if _is_zstd(data, packed) else "zlib",
+        refused=refused,
+        path=path,
+    )
+
+
+def read_offload_binary(
+    data: memoryview, offset: int, *, path: StrPath | None = None
+) -> tuple[memoryview, OffloadBinary, Method | None]:
+    """Read the binary at `offset` of `data`; give also what its images are in.
+
+    That is `data`, or what it was inflated to; the method is how it was compressed.
+
+    :raises: as `iter_offload_binaries` and `inflated`.
+    """
+    binary = next(iter_offload_binaries(data, offset, path=path))
+    if binary.packed is None:
+        return data, binary, None
+    content = inflated(data, binary, path=path)
+    is_zstd = _is_zstd(data, binary.packed)
+    return content, next(iter_offload_binaries(content, path=path)), "zstd" if is_zstd else "zlib"
+
+
+def _is_zstd(data: memoryview, packed: PackedBody) -> bool:
+    return data[packed.offset : packed.offset + len(_ZSTD_MAGIC)] == _ZSTD_MAGIC
 
 
 class _Reader:
@@ -286,7 +388,7 @@ class _Reader:
             raise self._error(4, "version", message)
         header_size = _HEADER.size
         if version >= _COMPRESSIBLE:
-            header_size += _INFLATED_SIZE.size
+            header_size += _SIZE.size
         if version == _ONE_ENTRY:
             self._check_room(_HEADER.size + _ENTRY.size, "entry")
         if not header_size <= size <= self.size:
@@ -298,7 +400,9 @@ class _Reader:
             count = 1
         self.budget = _BUDGET[0] * size + _BUDGET[1]
         if version >= _COMPRESSIBLE:
-            self._check_not_compressed()
+            (whole,) = _SIZE.unpack_from(self.data, self.start + _HEADER.size)
+            if whole:
+                return self._packed(version, header_size, entries_at, whole)
         self._check(16, "entry offset", entries_at, count, _ENTRY.size)
         images = (
             self._read_entry(entries_at + index * _ENTRY.size, version) for index in range(count)
@@ -310,15 +414,15 @@ class _Reader:
             message = f"expected {needed} bytes or more, found {self.size}"
             raise self._error(0, field, f"{message}; the file may be cut short")
 
-    def _check_not_compressed(self) -> None:
-        (inflated,) = _INFLATED_SIZE.unpack_from(self.data, self.start + _HEADER.size)
-        if inflated:
-            raise self._error(
-                _HEADER.size,
-                "inflated size",
-                f"this offload binary is compressed ({self.size} bytes for {inflated}), which "
-                "is not supported; package the images again without compression",
-            )
+    def _packed(self, version: int, header_size: int, body_at: int, whole: int) -> OffloadBinary:
+        if not header_size <= body_at <= self.size:
+            message = f"expected {header_size} to {self.size}, found {body_at}"
+            raise self._error(16, "entry offset", message, cut_short=True)
+        if whole < body_at:
+            message = f"expected {body_at} bytes or more, found {whole}"
+            raise self._error(_HEADER.size, "inflated size", message)
+        body = PackedBody(self.start + body_at, self.size - body_at, whole - body_at)
+        return OffloadBinary(self.start, self.size, version, (), body)
 
     def _read_entry(self, at: int, version: int) -> OffloadImage:
         kind, offload_kind, flags, strings_at, pairs, image_at, image_size = _ENTRY.unpack_from(
@@ -395,26 +499,110 @@ def plan_offload_binary(
 
     :raises UsageError: a string has a NUL in it, or a number does not fit.
     """
-    raw = {_encoded(key): _encoded(value) for key, value in strings.items()}
-    usual = [key for key in map(str.encode, _USUAL_KEYS) if key in raw]
-    order = usual + sorted(raw.keys() - set(usual))
-    table, offsets = build_string_table({*raw, *raw.values()})
-    table_at = _HEADER.size + _ENTRY.size + len(order) * _PAIR.size
+    row = _ordered(strings, _USUAL_KEYS)
+    table, offsets = build_string_table({*row, *row.values()})
+    pairs_at = _HEADER.size + _ENTRY.size
+    table_at = pairs_at + len(row) * _PAIR.size
     pairs = b"".join(
-        _PAIR.pack(table_at + offsets[key], table_at + offsets[raw[key]]) for key in order
+        _PAIR.pack(table_at + offsets[key], table_at + offsets[value]) for key, value in row.items()
     )
     image_at = _align(table_at + len(table))
     total = _align(image_at + size)
-    entry_at = _HEADER.size
+    entry = _entry(image_kind, offload_kind, flags, pairs_at, len(row), image_at, size)
+    head = _HEADER.pack(MAGIC, _ONE_ENTRY, total, _HEADER.size, _ENTRY.size) + entry + pairs + table
+    return OffloadBinaryLayout(head.ljust(image_at, b"\0"), total)
+
+
+def planned_image(image: OffloadImage) -> PlannedImage:
+    """Give an image as it was read, for another binary."""
+    return PlannedImage(
+        image.size, image.image_kind, image.offload_kind, image.strings, image.flags
+    )
+
+
+def plan_shared_offload_binary(
+    images: Sequence[PlannedImage], *, version: Literal[2, 3] = 2
+) -> OffloadBinaryLayout:
+    """Lay out one binary with all images, which follow `head` without gaps.
+
+    The usual keys stand in the order of LLVM 23, which is not 22's. LLVM 23 writes version 2;
+    version 3 is for `write_compressed_offload_binary`.
+
+    :raises UsageError: a string has a NUL in it, or a number does not fit.
+    """
+    rows = [_ordered(image.strings, _USUAL_KEYS_OF_23) for image in images]
+    strings = {text for row in rows for pair in row.items() for text in pair}
+    table, offsets = build_string_table(strings)
+    header_size = _HEADER.size + (_SIZE.size if version == _COMPRESSIBLE else 0)
+    pairs_at = header_size + len(images) * _ENTRY.size
+    table_at = pairs_at + sum(map(len, rows)) * _SIZED_PAIR.size
+    image_at = _align(table_at + len(table))
+    entries = pairs = b""
+    position = image_at
+    for image, row in zip(images, rows, strict=True):
+        place = pairs_at + len(pairs), len(row), position, image.size
+        entries += _entry(image.image_kind, image.offload_kind, image.flags, *place)
+        for key, value in row.items():
+            key_at, value_at = table_at + offsets[key], table_at + offsets[value]
+            pairs += _SIZED_PAIR.pack(key_at, value_at, len(value))
+        position += image.size
+    total = _align(position)
+    head = _HEADER.pack(MAGIC, version, total, header_size, len(images))
+    head = head.ljust(header_size, b"\0") + entries + pairs + table
+    return OffloadBinaryLayout(head.ljust(image_at, b"\0"), total)
+
+
+def write_compressed_offload_binary(
+    output: OutputFile,
+    layout: OffloadBinaryLayout,
+    images: Iterable[bytes | memoryview],
+    *,
+    method: Method = "zstd",
+    level: int | None = None,
+) -> int:
+    """Append a binary that was laid out in version 3 to `output`, compressed; give its size.
+
+    `output` is seekable. The size, in bytes, is with the zeros at the end. Nothing is
+    copied into memory as a whole.
+    """
+    from offload_tool.formats.compressed_stream import compress, split
+
+    start = output.position
+    header_size = _HEADER.size + _SIZE.size
+    header = bytearray(layout.head[:header_size])
+    output.write(bytes(header))  # its place; its size comes last
+
+    def body() -> Iterator[bytes | memoryview]:
+        position = len(layout.head)
+        yield layout.head[header_size:]
+        for image in images:
+            position += memoryview(image).nbytes
+            yield image
+        yield bytes(layout.size - position)
+
+    for chunk in compress(split(body()), layout.size - header_size, method=method, level=level):
+        output.write(chunk)
+    size = output.position - start
+    _SIZE.pack_into(header, 8, size)
+    _SIZE.pack_into(header, _HEADER.size, layout.size)
+    output.patch(start, bytes(header))
+    output.write(bytes(_align(size) - size))
+    return _align(size)
+
+
+def _ordered(strings: Mapping[str, str], usual_keys: Sequence[str]) -> dict[bytes, bytes]:
+    """Give the pairs in LLVM's order: the usual keys as its hash table has them, then sorted."""
+    raw = {_encoded(key): _encoded(value) for key, value in strings.items()}
+    usual = [key for key in map(str.encode, usual_keys) if key in raw]
+    return {key: raw[key] for key in usual + sorted(raw.keys() - set(usual))}
+
+
+def _entry(image_kind: int, offload_kind: int, flags: int, *place: int) -> bytes:
     try:
-        entry = _ENTRY.pack(
-            *(image_kind, offload_kind, flags, entry_at + _ENTRY.size, len(order), image_at, size)
-        )
+        return _ENTRY.pack(image_kind, offload_kind, flags, *place)
     except struct.error as error:
         message = f"image kind {image_kind}, offload kind {offload_kind} or flags {flags:#x}"
         raise UsageError(f"{message} do not fit into an offload binary") from error
-    head = _HEADER.pack(MAGIC, _ONE_ENTRY, total, entry_at, _ENTRY.size) + entry + pairs + table
-    return OffloadBinaryLayout(head.ljust(image_at, b"\0"), total)
 
 
 def _encoded(text: str) -> bytes:

@@ -32,11 +32,12 @@ Two generations are in use, which differ in that struct and in how the end is ar
     (openmp)                                (priority 1)          i64 size, i32 flags,
                                                                   i32 reserved
 
-With target IDs, generation 15 also makes, for each image, a string ``__offload_arch[.N]``
-in section ``.offload_arch_list`` (a program's list of what it was built for) and
+With target IDs there is also, for each image, a string ``__offload_arch[.N]`` in section
+``.offload_arch_list`` (a program's list of what it was built for) and
 ``.offload_image_info[.N]``, {i32 version, i32 image number, i32 number of images, ptr
 offload arch, ptr compile options}; the constructor calls ``__tgt_register_image_info`` for
-each before anything else.
+each before anything else. LLVM's runtimes have no such function, AMD's had: in generation
+22 it is called where the runtime has it.
 
 The images are not in the text: `ModuleText` has a placeholder for each, which
 `bitcode_splice` or `object_splice` replaces by the bytes.
@@ -53,7 +54,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from offload_tool.formats import triple as triples
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 Kind: TypeAlias = Literal["openmp", "cuda", "hip"]
 Generation: TypeAlias = Literal[22, 15]
@@ -260,14 +261,18 @@ class _Module:
     def _openmp(self) -> None:
         begin, end = "ptr @__start_llvm_offload_entries", "ptr @__stop_llvm_offload_entries"
         self._descriptor(begin, end)
+        infos = self._image_infos()
         descriptor = "@.omp_offloading.descriptor"
         self._constructor("llvm.global_ctors", 101, f"{descriptor}_reg")
         self._function(
             f"void {descriptor}_reg()",
+            *(_image_info_calls(infos) if infos else ()),
             f"call void @__tgt_register_lib(ptr {descriptor})",
             f"%0 = call i32 @atexit(ptr {descriptor}_unreg)",
             "ret void",
         )
+        if infos:
+            self._add("declare extern_weak void @__tgt_register_image_info(ptr)")
         self.lines += ["declare void @__tgt_register_lib(ptr)", "declare i32 @atexit(ptr)"]
         self._function(
             f"void {descriptor}_unreg()",
@@ -433,6 +438,16 @@ class _Module:
     def _function(self, head: str, *body: str) -> None:
         self._add(f'define internal {head} section ".text.startup" {{')
         self.lines += ["entry:", *(f"  {line}" for line in body), "}"]
+
+
+def _image_info_calls(infos: Sequence[str]) -> Iterator[str]:
+    """Give the calls that are made where the runtime has the function."""
+    yield "%known = icmp ne ptr @__tgt_register_image_info, null"
+    yield "br i1 %known, label %infos, label %images"
+    yield "infos:"
+    yield from (f"call void @__tgt_register_image_info(ptr {info})" for info in infos)
+    yield "br label %images"
+    yield "images:"
 
 
 _INFO = "@.offload_image_info"

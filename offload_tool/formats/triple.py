@@ -10,10 +10,16 @@ and compares triples not by their text but by what each field means: ``amd64`` i
 ``x86_64``, ``linux5.4`` is ``linux``, and every vendor that it does not know is the same
 vendor. The tables below are those names; the functions are those two rules.
 
+From LLVM 23 on, an AMD GPU's architecture may name the GPU: ``amdgpu9.06`` is gfx906,
+``amdgpu9`` the family that gfx9-generic is for, ``amdgpu`` and ``amdgcn`` leave it open.
+Two of them are compatible when they are the same, or one leaves it open, or one is the
+other's family.
+
 A triple here is a string of four fields with dashes; missing fields count as empty.
 
 Sources: the ClangOffloadBundler documentation (Bundle Entry ID) for the grammar,
-clang-offload-bundler 22.1.8, observed, for names, normalisation and comparison.
+clang-offload-bundler 22.1.8, observed, for names, normalisation and comparison; 23.1.4 for
+``amdgpu``, which 22 does not know. AMDGPUUsage (Target Triples, Subarchitectures).
 """
 
 from __future__ import annotations
@@ -21,6 +27,8 @@ from __future__ import annotations
 import functools
 import re
 from typing import NamedTuple
+
+from offload_tool.formats.processors import AMDGPU_ARCHES
 
 __all__ = [
     "Meaning",
@@ -31,6 +39,7 @@ __all__ = [
     "is_known_arch",
     "meaning",
     "normalized",
+    "without_gpu",
 ]
 
 # Each row: spellings that mean the same, then, unless it is the first spelling, what they
@@ -40,7 +49,7 @@ aarch64 arm64 -> aarch64/v8
 aarch64_32 arm64_32
 aarch64_be arm64eb
 aarch64_lfi -> aarch64/lfi
-amdgcn
+amdgcn amdgpu
 amdil
 amdil64
 arc
@@ -221,10 +230,15 @@ def _arm(name: str) -> tuple[str, str] | None:
     return arch, sub
 
 
+_AMDGPU = "amdgpu"
+
+
 @functools.lru_cache(maxsize=1024)
 def _arch(name: str) -> tuple[str, str] | None:
     if name.startswith("kalimba"):
         return ("kalimba", "")
+    if name.startswith(_AMDGPU) and name != _AMDGPU:
+        return ("amdgcn", name.removeprefix(_AMDGPU))  # whatever it is, as in LLVM 23
     return _ARCHES.get(name) or _arm(name)
 
 
@@ -243,7 +257,7 @@ def _object_format(name: str) -> str:
 
 
 def is_known_arch(name: str) -> bool:
-    """Say whether LLVM 22 knows the architecture; no other field is ever refused."""
+    """Say whether LLVM 22 or 23 knows the architecture; no other field is ever refused."""
     return _arch(name) is not None
 
 
@@ -412,6 +426,7 @@ def incompatibility(code_object: str, target: str) -> str | None:
 
     Sub-architectures and object formats count, versions of an OS do not. Apple's
     environments and object formats are not compared, nor the vendors of GNU on Windows.
+    The GPU that an AMD architecture names is compared as the module's documentation says.
     """
     ours, theirs = meaning(code_object), meaning(target)
     ignored = set()
@@ -419,10 +434,30 @@ def incompatibility(code_object: str, target: str) -> str | None:
         ignored = {"environment", "object_format"}
     elif all(m.system == "windows" and m.environment == "gnu" for m in (ours, theirs)):
         ignored = {"vendor"}
+    if ours.arch == theirs.arch == "amdgcn" and _is_same_family(ours.sub_arch, theirs.sub_arch):
+        ignored.add("sub_arch")
     for name, our, their in zip(Meaning._fields, ours, theirs, strict=True):
         if our != their and name not in ignored:
             return f"{_WORDS[name]} {our or 'unknown'} is not {their or 'unknown'}"
     return None
+
+
+def without_gpu(triple: str) -> str:
+    """Give a triple that leaves open which AMD GPU is meant: ``amdgpu9.06-...`` is for one."""
+    arch, dash, rest = triple.partition("-")
+    return f"amdgcn{dash}{rest}" if arch.startswith(_AMDGPU) else triple
+
+
+def _is_same_family(first: str, second: str) -> bool:
+    """Compare what two AMD architectures say of the GPU: ``9.06``, ``9``, nothing.
+
+    A GPU that no table has is only itself. (LLVM 23 takes code for it to serve nothing,
+    not even itself, but hands it code that leaves the GPU open.)
+    """
+    if not (first and second) or first == second:
+        return True
+    families = [AMDGPU_ARCHES.get(_AMDGPU + sub_arch) for sub_arch in (first, second)]
+    return families[0] == families[1] and families[0] in (_AMDGPU + first, _AMDGPU + second)
 
 
 def is_compatible(code_object: str, target: str) -> bool:

@@ -42,6 +42,35 @@ def compressed(
     return header(version, method, len(payload), size, digest or md5_half(data)) + payload
 
 
+def skippable(data: bytes, kind: int = 0) -> bytes:
+    """Give a zstd frame that holds nothing: a reader skips `data`."""
+    return struct.pack("<II", 0x184D2A50 + kind, len(data)) + data
+
+
+def compressed_offload_binary(data: bytes, method: int = ZSTD, *, inflated: int = 0) -> bytes:
+    """Compress an offload binary of version 2 into version 3, whose header is 8 bytes longer.
+
+    `inflated` replaces the size that would be right.
+    """
+    made = bytearray(data[:32] + bytes(8) + data[32:])
+    count, entries_at = struct.unpack_from("<Q", made, 24)[0], 40
+    struct.pack_into("<Q", made, 16, entries_at)
+    struct.pack_into("<I", made, 4, 3)
+    fields = []
+    for at in range(entries_at, entries_at + 40 * count, 40):
+        pairs_at, pairs = struct.unpack_from("<QQ", made, at + 8)
+        fields += [at + 8, at + 24]
+        fields += [pairs_at + 8 + 24 * n + f for n in range(pairs) for f in (0, 8)]
+    for at in fields:
+        struct.pack_into("<Q", made, at, struct.unpack_from("<Q", made, at)[0] + 8)
+    body = bytes(made[40:])
+    payload = zlib.compress(body) if method == ZLIB else zstandard.compress(body)
+    struct.pack_into("<Q", made, 8, 40 + len(payload))
+    struct.pack_into("<Q", made, 32, inflated or len(made))
+    packed = bytes(made[:40]) + payload
+    return packed + bytes(-len(packed) % 8)
+
+
 def repeated(byte: bytes, blocks: int, *, window: int = 7) -> bytes:
     """Give a zstd frame, without a content size, of `blocks` times 128 KiB of `byte`."""
     full = (1 << 17) << 3 | 1 << 1

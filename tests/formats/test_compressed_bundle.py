@@ -26,7 +26,7 @@ from offload_tool.formats.compressed_bundle import (
 )
 from offload_tool.formats.compressed_stream import compress, split
 from offload_tool.formats.decompression import decompress
-from tests.formats.compressed import ZLIB, ZSTD, header, md5_half
+from tests.formats.compressed import ZLIB, ZSTD, compressed, header, md5_half, skippable
 
 MIB = 1 << 20
 
@@ -322,6 +322,21 @@ def test_llvm_reads_every_method(bundler: Bundler, tmp_path: Path) -> None:
     assert sorted(said.stdout.split()) == sorted([HOST, GFX906])
     assert "Decompression method: zlib\n" in said.stderr
     assert "Hashes match: Yes\n" in said.stderr
+
+
+@pytest.mark.llvm
+def test_llvm_skips_frames_too(bundler: Bundler, tmp_path: Path) -> None:
+    """A payload with skippable frames is a bundle to LLVM as it is to us."""
+    bundler(*images(tmp_path), "-output=plain")
+    plain = (tmp_path / "plain").read_bytes()
+    payload = skippable(b"CCOB\3\0\1\0" * 9) + zstandard.compress(plain) + skippable(b"x")
+    data = compressed(plain, payload=payload)
+    (tmp_path / "ours").write_bytes(data)
+    said = bundler("-list", "-input=ours", "-verbose")
+    assert sorted(said.stdout.split()) == sorted([HOST, GFX906])
+    assert "Hashes match: Yes\n" in said.stderr
+    view = memoryview(data)
+    assert decompress(view, read_compressed_header(view)).data == plain
 
 
 @pytest.mark.llvm

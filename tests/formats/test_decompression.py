@@ -20,7 +20,15 @@ from offload_tool.formats.decompression import (
     decompress,
     decompress_to,
 )
-from tests.formats.compressed import ZLIB, ZSTD, ZSTD_MAGIC, compressed, md5_half, repeated
+from tests.formats.compressed import (
+    ZLIB,
+    ZSTD,
+    ZSTD_MAGIC,
+    compressed,
+    md5_half,
+    repeated,
+    skippable,
+)
 
 TEXT = b"device code " * 500
 EVERY = [(version, method) for version in (1, 2, 3) for method in (ZLIB, ZSTD)]
@@ -52,6 +60,18 @@ def test_bundles_one_after_the_other(version: int, method: int) -> None:
     second = read_compressed_header(data, len(stored) + 100)
     assert decompress(data, second).data == TEXT
     assert decompress(data, second).report.end == len(data) - 4
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_skippable_frames_are_passed_over(version: int) -> None:
+    """Before, between and behind zstd frames anything may be skipped, a magic as well."""
+    halves = [zstandard.compress(half) for half in (TEXT[:99], TEXT[99:])]
+    one, other = skippable(b"CCOB\3\0\1\0" + bytes(range(256))), skippable(b"", 15)
+    payload = one + other + (zstandard.compress(TEXT) if version == 1 else other.join(halves))
+    data = compressed(TEXT, version, payload=payload + one)
+    assert unpack(data) == TEXT
+    header = read_compressed_header(memoryview(data + data))
+    assert decompress(memoryview(data + data), header).report.end == len(data)
 
 
 def stored_payload(data: bytes, method: int) -> bytes:
@@ -116,9 +136,21 @@ FORMAT_MESSAGES = {
     "zlib-huge": (compressed(TEXT, 3, ZLIB, size=2**63), "what the payload can hold"),
     "no-frame": (compressed(TEXT, payload=b"CCOB1234"), r"payload: expected .* found b'CCOB'"),
     "empty-payload": (compressed(TEXT, payload=b""), "offset 0x20, payload: expected .* found b''"),
-    "skippable-frame": (
-        compressed(TEXT, payload=b"\x50\x2a\x4d\x18\4\0\0\0abcd" + ZSTD_TEXT),
-        "found b'P",
+    "only-skippable": (
+        compressed(TEXT, payload=skippable(b"abcd")),
+        r"payload: expected .* found b''",
+    ),
+    "skippable-cut": (
+        compressed(TEXT, payload=ZSTD_TEXT + skippable(b"abcd")[:-1]),
+        "payload: expected .* the end; the file may be cut short",
+    ),
+    "skippable-huge": (
+        compressed(TEXT, payload=b"\x5f\x2a\x4d\x18\xff\xff\xff\xff" + ZSTD_TEXT),
+        "payload: expected .* the end; the file may be cut short",
+    ),
+    "skippable-hides-nothing": (
+        compressed(TEXT, payload=skippable(bytes(1 << 20)) + ZSTD_TEXT, size=1 << 40),
+        "expected 6000 .the size in the zstd frame.",
     ),
     "frame-header-cut": (
         compressed(TEXT, payload=ZSTD_MAGIC + b"\xff\xff"),

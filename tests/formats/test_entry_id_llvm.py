@@ -186,6 +186,7 @@ def random_triples(rng: random.Random, count: int) -> list[str]:
     return list(found)
 
 
+@pytest.mark.llvm22
 def test_triples_are_written_as_llvm_writes_them(written_ids):
     """3000 random triples of known and unknown names come out the same, none different."""
     typed = [f"hip-{triple}-" for triple in random_triples(random.Random(22), 3000)]
@@ -206,6 +207,7 @@ def test_kept_target_ids_are_written_as_llvm_writes_them(written_ids):
     assert [str(BundleEntryID.parse(text)) for text in typed] == written_ids(typed)
 
 
+@pytest.mark.llvm22
 def test_every_name_in_the_table_is_kept_or_lost_as_the_table_says(written_ids):
     """LLVM keeps the 91 names of BUNDLER_NAMES, and loses every other name we know."""
     names = [n for row in PROCESSORS.values() for n in (row.name, *row.alternative_names)]
@@ -214,6 +216,7 @@ def test_every_name_in_the_table_is_kept_or_lost_as_the_table_says(written_ids):
     assert kept - {""} == BUNDLER_NAMES
 
 
+@pytest.mark.llvm22
 @pytest.mark.parametrize("seed", range(3))
 def test_triples_serve_each_other_as_in_llvm(served, seed):
     """Of 200 000 random pairs of triples over 1000 match, and LLVM agrees on every one."""
@@ -254,6 +257,7 @@ def test_architectures_serve_each_other_as_in_llvm(served):
     assert serving > 2 * len(ids)
 
 
+@pytest.mark.llvm22
 @pytest.mark.parametrize("options", [(), ("-hip-openmp-compatible",)], ids=["strict", "hip-openmp"])
 def test_kinds_and_target_ids_serve_each_other_as_in_llvm(served, options):
     """Kinds, architectures and target IDs LLVM keeps: LLVM agrees on every one of the pairs."""
@@ -294,6 +298,7 @@ DELIBERATE = [
 ]
 
 
+@pytest.mark.llvm22
 @pytest.mark.parametrize(("entry", "target", "theirs", "ours"), DELIBERATE)
 def test_deliberate_differences_are_as_documented(served, entry, target, theirs, ours):
     """Where LLVM 22 loses target IDs, it matches wrongly or not at all, and we do not."""

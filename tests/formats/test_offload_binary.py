@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import struct
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offload_tool.errors import UsageError
+from offload_tool.errors import FormatError, UsageError
+from offload_tool.files import replace_file
+from offload_tool.formats.compressed_stream import Method
 from offload_tool.formats.offload_binary import (
     MAGIC,
     ImageKind,
     OffloadBinaryError,
+    PlannedImage,
     guess_image_kind,
+    inflated,
     is_offload_binary,
     iter_offload_binaries,
     offload_kind_name,
     offload_kind_number,
     plan_offload_binary,
+    plan_shared_offload_binary,
+    read_offload_binary,
+    write_compressed_offload_binary,
 )
+from tests.formats.compressed import ZLIB, ZSTD, compressed_offload_binary
 
 STRINGS = {"triple": "amdgcn-amd-amdhsa", "arch": "gfx906"}
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
@@ -139,10 +149,64 @@ def test_no_images() -> None:
     assert (found.images, found.size) == ((), 32)
 
 
-def test_compressed_binaries_are_refused() -> None:
-    """A compressed binary is said to be one, and what to do."""
-    with pytest.raises(OffloadBinaryError, match=r"'f', offset 0x20, inflated size: .* compressed"):
-        read(newer(3, [(0, {}, b"x")], inflated=500), path="f")
+ENTRIES: list[Entry] = [
+    (0, {"triple": "a", "arch": "x\0y"}, b"first" * 1000),
+    (0, {}, b"second image"),
+]
+
+
+@pytest.mark.parametrize("method", [ZLIB, ZSTD])
+def test_compressed_binaries_give_what_they_were(method: int) -> None:
+    """A compressed binary comes without images, and those are in what it is inflated to."""
+    packed = compressed_offload_binary(newer(2, ENTRIES), method)
+    data = memoryview(packed + packed + binary(b"old"))
+    first, second, old = iter_offload_binaries(data, padding=False)
+    assert (first.version, first.images, old.packed) == (3, (), None)
+    assert second.offset == len(packed)
+    for found in (first, second):
+        content = inflated(data, found)
+        (whole,) = iter_offload_binaries(content, padding=False)
+        assert (whole.version, whole.size, whole.packed) == (3, len(content), None)
+        assert [dict(image.strings) for image in whole.images] == [row[1] for row in ENTRIES]
+        assert [bytes(i.content(content)) for i in whole.images] == [row[2] for row in ENTRIES]
+
+
+@pytest.mark.parametrize("method", ["zlib", "zstd"])
+def test_compressed_binaries_that_we_write(tmp_path: Path, method: Method) -> None:
+    """What is written compressed is read again, whatever stands before it."""
+    rows = [PlannedImage(len(image), 2, 4, strings, flags) for flags, strings, image in ENTRIES]
+    rows[0] = replace(rows[0], strings={"triple": "a", "arch": "y"})
+    layout = plan_shared_offload_binary(rows, version=3)
+    images = [image for _, _, image in ENTRIES]
+    path = tmp_path / "x"
+    with replace_file(path) as out:
+        out.write(binary(b"old"))
+        size = write_compressed_offload_binary(out, layout, images, method=method)
+    data = memoryview(path.read_bytes())
+    assert len(data) == len(binary(b"old")) + size
+    _, found = iter_offload_binaries(data, padding=False)
+    content = inflated(data, found)
+    assert len(content) == layout.size
+    (whole,) = iter_offload_binaries(content, padding=False)
+    assert [bytes(image.content(content)) for image in whole.images] == images
+    assert [dict(image.strings) for image in whole.images] == [dict(row.strings) for row in rows]
+
+
+@pytest.mark.parametrize("size", [39, 41, 500, 2**40, 2**63])
+def test_inflated_sizes_that_are_not_true(size: int) -> None:
+    """A wrong inflated size is refused by name, at little cost, however great it is."""
+    packed = compressed_offload_binary(newer(2, ENTRIES), inflated=size)
+    with pytest.raises(OffloadBinaryError, match=r"'f', offset 0x20, inflated size: expected"):
+        read_offload_binary(memoryview(packed), 0, path="f")
+
+
+def test_damaged_compressed_binaries() -> None:
+    """Damage in what is compressed is an error with the file and the place."""
+    packed = bytearray(compressed_offload_binary(newer(2, ENTRIES)))
+    packed[40:44] = b"junk"
+    (found,) = iter_offload_binaries(memoryview(packed), path="f")
+    with pytest.raises(FormatError, match="'f', offset 0x28, payload"):
+        inflated(memoryview(packed), found, path="f")
 
 
 def broken(position: int, layout: str, value: int) -> bytes:

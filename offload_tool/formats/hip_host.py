@@ -1,0 +1,136 @@
+"""What HIP host code says of its device code: whose bundle it wants, and who registers it.
+
+Clang writes it in one of two ways. Nothing else makes a kernel known to the runtime::
+
+    old offload driver                       new offload driver (HIP's default since clang 23)
+    --------------------------------------   ---------------------------------------------------
+    a constructor registers the bundle at    section llvm_offload_entries: one entry per kernel
+    the undefined symbol __hip_fatbin_H      and variable, which an object that the link adds
+    (clang 18 and older: __hip_fatbin)       registers (clang 19: hip_offloading_entries)
+
+A kernel is a function in host code, too, whose name has ``__device_stub__`` in it. A source of
+functions for device code alone has neither, and nothing to register. Source: objects of clang
+17.0.6 to 23.1.4, observed; ``llvm/Frontend/Offloading/Utility.h`` of LLVM 22 for the entries.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from offload_tool.formats.elf import read_elf
+from offload_tool.formats.hip_fatbin import CUID_PREFIX, FATBIN
+
+if TYPE_CHECKING:
+    from offload_tool.files import StrPath
+    from offload_tool.formats.elf import ElfFacts
+
+__all__ = [
+    "ENTRY_SECTIONS",
+    "HipHostCode",
+    "bitcode_host_code",
+    "hip_host_code",
+    "read_hip_host_code",
+]
+
+ENTRY_SECTIONS = ("llvm_offload_entries", "hip_offloading_entries")
+"""Of all offload kinds, since LLVM 21; of HIP alone, before."""
+_ENTRY = struct.Struct("<8xHH44x")  # reserved, version, kind, flags and five words
+_HIP = 4  # as kind
+_STUB = "__device_stub__"
+_REGISTERS = {"__hipRegisterFatBinary", "__cudaRegisterFatBinary"}  # CUDA has the same stubs
+
+
+@dataclass(frozen=True, slots=True)
+class HipHostCode:
+    """Host code of one object, or of several together."""
+
+    hashes: frozenset[str] = frozenset()
+    """Hashes of the CUIDs whose bundle is asked for (see `hip_fatbin.cuid_hash`)."""
+    asks_without_cuid: bool = False
+    """Whether it asks for the one bundle of a program, as clang 18 and older have it."""
+    has_entries: bool = False
+    """Whether it has entries of HIP, which the link must register."""
+    cuids: frozenset[str] = frozenset()
+    """Hashes of the CUIDs with which it was compiled; not known of the older clangs."""
+    lost_kernels: tuple[str, ...] = ()
+    """Kernels that neither this code registers, nor an entry names."""
+
+    @property
+    def asks(self) -> bool:
+        """Tell whether any bundle is asked for by name."""
+        return bool(self.hashes) or self.asks_without_cuid
+
+    def __or__(self, other: HipHostCode) -> HipHostCode:
+        """Give both together."""
+        return HipHostCode(
+            self.hashes | other.hashes,
+            self.asks_without_cuid or other.asks_without_cuid,
+            self.has_entries or other.has_entries,
+            self.cuids | other.cuids,
+            self.lost_kernels + other.lost_kernels,
+        )
+
+
+def read_hip_host_code(data: memoryview, *, path: StrPath | None = None) -> HipHostCode:
+    """Read what an ELF object says of its HIP code.
+
+    :raises FormatError: it is no ELF file, or a broken one.
+    """
+    return hip_host_code(read_elf(data, symbols=True, path=path), data)
+
+
+def hip_host_code(facts: ElfFacts, data: memoryview) -> HipHostCode:
+    """Give the same of an ELF object that was read, with its symbols, from `data`."""
+    undefined = {symbol.name for symbol in facts.symbols if not symbol.defined}
+    defined = {symbol.name for symbol in facts.symbols if symbol.defined}
+    has_entries = _has_entries(facts, data)
+    lost: list[str] = []
+    if not has_entries and _REGISTERS.isdisjoint(undefined):
+        lost = sorted(name for name in defined if _STUB in name)
+    return HipHostCode(
+        _without_prefix(undefined, f"{FATBIN}_"),
+        FATBIN in undefined,
+        has_entries,
+        _without_prefix(defined, CUID_PREFIX),
+        tuple(lost),
+    )
+
+
+def bitcode_host_code(data: memoryview) -> HipHostCode:
+    """Give the same of a host object of ``-flto``, whose entries its symbols do not tell.
+
+    :raises FormatError: as `bitcode_symbols`.
+    """
+    # Few host objects are bitcode, and it takes many modules to read.
+    from offload_tool.formats.bitcode import bitcode_symbols, bitcode_undefined
+
+    undefined, defined = (
+        set(names.decode("utf-8", "surrogateescape").split("\0"))
+        for names in (bitcode_undefined(data), bitcode_symbols(data))
+    )
+    return HipHostCode(
+        _without_prefix(undefined, f"{FATBIN}_"),
+        FATBIN in undefined,
+        cuids=_without_prefix(defined, CUID_PREFIX),
+    )
+
+
+def _has_entries(facts: ElfFacts, data: memoryview) -> bool:
+    general, old = ENTRY_SECTIONS
+    for section in facts.sections:
+        if not section.has_content:
+            continue
+        if section.name == old:
+            return True
+        if section.name == general:
+            rows = section.size // _ENTRY.size * _ENTRY.size
+            content = data[section.offset : section.offset + rows]
+            if any(kind == _HIP for _, kind in _ENTRY.iter_unpack(content)):
+                return True
+    return False
+
+
+def _without_prefix(names: set[str], prefix: str) -> frozenset[str]:
+    return frozenset(name.removeprefix(prefix) for name in names if name.startswith(prefix))
