@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from offload_tool.errors import CodeObjectError, FormatError
 from offload_tool.files import InputFile
 from offload_tool.formats.elf import EM_AMDGPU, EM_CUDA, ElfFacts, is_elf, read_elf
-from offload_tool.formats.hip_fatbin import cuid_symbol, fatbin_symbol
+from offload_tool.formats.hip_fatbin import FATBIN, cuid_hash, cuid_symbol, fatbin_symbol
+from offload_tool.formats.hip_host import HipHostCode, bitcode_host_code, hip_host_code
 from offload_tool.formats.processors import find_processor
 
 if TYPE_CHECKING:
@@ -23,11 +24,14 @@ if TYPE_CHECKING:
     from offload_tool.formats.target_id import TargetID
 
 __all__ = [
+    "OtherOutputError",
+    "blame_launcher",
     "check_bitcode",
     "check_code_object",
     "check_cubin",
     "check_cuda_host_object",
     "check_entries",
+    "check_holds_code",
     "check_host_ir",
     "check_host_object",
     "check_ptx",
@@ -50,7 +54,19 @@ _HOST_MARK = re.compile(r"\.__omp_offloading_.*\.region_id")
 _OTHER_CODE = {EM_AMDGPU: "AMDGPU code", EM_CUDA: "CUDA code"}
 _KERNEL_STUB = "__device_stub__"
 """In the name of each kernel's function in host code."""
-_LAUNCHER_HINT = "a compiler launcher may have run another job; build without it to see"
+_LAUNCHER_HINT = "the compiler launcher may have run another job; build without it to see"
+_IR_TEXT = b"; ModuleID"
+
+
+class OtherOutputError(CodeObjectError):
+    """The output is of another job than the one that was asked for."""
+
+
+def blame_launcher(error: CodeObjectError) -> CodeObjectError:
+    """Give the error of a check after a job that a compiler launcher has run."""
+    if isinstance(error, OtherOutputError):
+        return CodeObjectError(f"{error}; {_LAUNCHER_HINT}")
+    return error
 
 
 def check_code_object(path: StrPath, target_id: TargetID, cuid: str | None) -> None:
@@ -66,42 +82,89 @@ def check_code_object(path: StrPath, target_id: TargetID, cuid: str | None) -> N
         return
     facts = _read(path, f"a code object for {target_id}")
     if facts.machine != EM_AMDGPU:
-        raise CodeObjectError(
+        raise OtherOutputError(
             f"'{path}': expected a code object for {target_id} (ELF machine {EM_AMDGPU}), "
-            f"found ELF machine {facts.machine}; {_LAUNCHER_HINT}"
+            f"found ELF machine {facts.machine}"
         )
     if processor is not None and processor.mach is not None:
         mach = facts.flags & _MACH_MASK
         if mach != processor.mach:
-            raise CodeObjectError(
+            raise OtherOutputError(
                 f"'{path}': expected processor {target_id.processor} (EF_AMDGPU_MACH "
-                f"{processor.mach:#x}), found {mach:#x}; {_LAUNCHER_HINT}"
+                f"{processor.mach:#x}), found {mach:#x}"
             )
         _check_features(path, target_id, facts.flags, processor.features)
     if cuid is not None:
-        _check_cuid(path, facts, cuid)
+        _check_cuid(path, {s.name for s in facts.symbols if s.defined}, cuid)
 
 
-def check_host_object(path: StrPath, cuid: str) -> None:
-    """Check a host object: it has this CUID, and asks for its bundle under no other name.
+def check_host_object(path: StrPath, cuid: str, *, rdc: bool = False) -> None:
+    """Check a HIP host object: it has this CUID, and a way to have its kernels registered.
+
+    That is the one bundle of this CUID, asked for by its symbol; or, with relocatable device
+    code (`rdc`), entries of the new offload driver. A source of functions for device code
+    alone has neither.
+
+    With ``-flto`` it is bitcode, which the linker compiles.
 
     :raises CodeObjectError: it is something else; the message says what was found.
     """
-    facts = _read(path, "a host object")
-    if facts.machine == EM_AMDGPU:
-        raise CodeObjectError(f"'{path}': expected a host object, found AMDGPU code")
-    wanted = fatbin_symbol(cuid)
-    others = [
-        symbol.name
-        for symbol in facts.symbols
-        if symbol.name.startswith("__hip_fatbin") and not symbol.defined and symbol.name != wanted
-    ]
-    if others:
+    if _is_bitcode_file(path):
+        _check_host_bitcode(path, cuid)
+        return
+    with InputFile(path) as source:
+        facts = _read(path, "a host object")
+        if facts.machine == EM_AMDGPU:
+            raise CodeObjectError(f"'{path}': expected a host object, found AMDGPU code")
+        code = hip_host_code(facts, source.data)
+    _check_registration(path, code, cuid, rdc=rdc)
+    _check_cuid(path, {s.name for s in facts.symbols if s.defined}, cuid)
+
+
+def check_holds_code(path: StrPath) -> None:
+    """Check that device code can be put into a host object: it is no bitcode of ``-flto``.
+
+    :raises CodeObjectError: it is.
+    """
+    if _is_bitcode_file(path):
         raise CodeObjectError(
-            f"'{path}': expected the undefined symbol {wanted}, found {', '.join(others)}; "
+            f"'{path}': device code cannot be put into an object of -flto; give the source to "
+            "the program itself, or compile with -ffat-lto-objects"
+        )
+
+
+def _check_host_bitcode(path: StrPath, cuid: str) -> None:
+    from offload_tool.formats.bitcode import bitcode_triple
+
+    defined = _bitcode_symbols(path, "a host object")
+    with InputFile(path) as source:
+        triple = bitcode_triple(source.data)
+        code = bitcode_host_code(source.data)
+    if triple.startswith(("amdgcn", "amdgpu", "nvptx", "spirv")):
+        raise OtherOutputError(f"'{path}': expected a host object, found bitcode for {triple}")
+    _check_registration(path, code, cuid, rdc=True)
+    _check_cuid(path, defined, cuid)
+
+
+def _check_registration(path: StrPath, code: HipHostCode, cuid: str, *, rdc: bool) -> None:
+    wanted, others = fatbin_symbol(cuid), sorted(code.hashes - {cuid_hash(cuid)})
+    if code.asks_without_cuid or others:
+        found = FATBIN if code.asks_without_cuid else f"{FATBIN}_{others[0]}"
+        raise CodeObjectError(
+            f"'{path}': expected the undefined symbol {wanted}, found {found}; "
             "this clang does not name device code by its CUID: use clang 19 or later"
         )
-    _check_cuid(path, facts, cuid)
+    if code.lost_kernels:
+        raise OtherOutputError(
+            f"'{path}': expected the undefined symbol {wanted}, found none, and nothing else that "
+            f"registers the kernel {code.lost_kernels[0]}"
+        )
+    if code.has_entries and not (rdc and code.cuids):
+        what = "and no CUID; its clang is too old for that driver" if rdc else "of one source"
+        raise CodeObjectError(
+            f"'{path}': expected the undefined symbol {wanted}, found entries of the new offload "
+            f"driver {what}; compile without --offload-new-driver"
+        )
 
 
 def check_bitcode(path: StrPath, device: Device, cuid: str) -> None:
@@ -111,9 +174,9 @@ def check_bitcode(path: StrPath, device: Device, cuid: str) -> None:
     """
     wanted = cuid_symbol(cuid)
     if wanted not in _bitcode_symbols(path, f"bitcode for {device.name}", device.arch):
-        raise CodeObjectError(
+        raise OtherOutputError(
             f"'{path}': expected the symbol {wanted} of -cuid={cuid}, found none; "
-            f"it was compiled from something else, or from nothing; {_LAUNCHER_HINT}"
+            f"it was compiled from something else, or from nothing"
         )
 
 
@@ -126,10 +189,9 @@ def check_ptx(path: StrPath, target_id: TargetID) -> None:
         head = bytes(source.data[:_PTX_HEAD])
     found = _PTX_TARGET.search(head)
     if found is None or found[1].decode("ascii", "replace") != target_id.processor:
-        what = repr(found[0].decode("ascii", "replace")) if found else repr(head[:8])
-        raise CodeObjectError(
-            f"'{path}': expected PTX with the line '.target {target_id}', found {what}; "
-            f"{_LAUNCHER_HINT}"
+        what = repr(found[0].decode("ascii", "replace")) if found else _described(memoryview(head))
+        raise OtherOutputError(
+            f"'{path}': expected PTX with the line '.target {target_id}', found {what}"
         )
 
 
@@ -160,9 +222,8 @@ def check_cuda_host_object(path: StrPath) -> None:
             return
     kernels = [s.name for s in facts.symbols if s.defined and _KERNEL_STUB in s.name]
     if kernels:
-        raise CodeObjectError(
-            f"'{path}': expected a section {SECTION} for the fat binary of {kernels[0]}, found "
-            f"none; {_LAUNCHER_HINT}"
+        raise OtherOutputError(
+            f"'{path}': expected a section {SECTION} for the fat binary of {kernels[0]}, found none"
         )
 
 
@@ -192,10 +253,9 @@ def check_entries(path: StrPath, device: Device, host_ir: StrPath) -> None:
     missing = sorted(kernels - defined)
     if missing:
         found = sorted(name for name in defined if name.startswith(_KERNEL)) or ["no kernel"]
-        raise CodeObjectError(
+        raise OtherOutputError(
             f"'{path}': expected the kernels that '{host_ir}' starts, but {missing[0]} is "
-            f"missing (found {found[0]}); the source was replaced between the two compiles, "
-            f"or {_LAUNCHER_HINT}"
+            f"missing (found {found[0]}); the source was replaced between the two compiles"
         )
 
 
@@ -216,18 +276,43 @@ def _bitcode_symbols(path: StrPath, expected: str, arch: str = "") -> set[str]:
 
     with InputFile(path) as source:
         if not is_bitcode(source.data):
-            found = repr(bytes(source.data[:8])) if len(source) else "an empty file"
-            raise CodeObjectError(f"'{path}': expected {expected}, found {found}; {_LAUNCHER_HINT}")
+            found = _described(source.data)
+            raise OtherOutputError(f"'{path}': expected {expected}, found {found}")
         try:
             names = bitcode_symbols(source.data)
             triple = bitcode_triple(source.data)
         except FormatError as error:
             raise CodeObjectError(f"'{path}': {error}; expected {expected}") from error
     if arch and triple.split("-", 1)[0] not in ("", arch):
-        raise CodeObjectError(
-            f"'{path}': expected {expected}, found bitcode for {triple}; {_LAUNCHER_HINT}"
-        )
+        raise OtherOutputError(f"'{path}': expected {expected}, found bitcode for {triple}")
+    return _names(names)
+
+
+def _names(names: bytes) -> set[str]:
     return set(names.decode("utf-8", "surrogateescape").split("\0"))
+
+
+def _is_bitcode_file(path: StrPath) -> bool:
+    from offload_tool.formats.bitcode import is_bitcode
+
+    with InputFile(path) as source:
+        return is_bitcode(source.data)
+
+
+def _described(data: memoryview) -> str:
+    """Say in a few words what a file is that should be something else."""
+    from offload_tool.formats.bitcode import is_bitcode
+    from offload_tool.formats.bundle import is_bundle
+
+    if not len(data):
+        return "an empty file"
+    if is_bundle(data):
+        return "an offload bundle"
+    if is_bitcode(data):
+        return "LLVM bitcode; flags such as -flto and -emit-llvm do not belong here"
+    if bytes(data[: len(_IR_TEXT)]) == _IR_TEXT:
+        return "LLVM IR as text; flags such as -flto and -emit-llvm do not belong here"
+    return repr(bytes(data[:8]))
 
 
 def _cpu_symbols(path: StrPath, device: Device) -> set[str]:
@@ -235,9 +320,9 @@ def _cpu_symbols(path: StrPath, device: Device) -> set[str]:
     facts = _read(path, f"a device module for {device.name}")
     names = {symbol.name for symbol in facts.symbols if symbol.defined}
     if facts.machine in (EM_AMDGPU, EM_CUDA) or any(map(_HOST_MARK.fullmatch, names)):
-        raise CodeObjectError(
+        raise OtherOutputError(
             f"'{path}': expected a device module for {device.name}, found "
-            f"{_OTHER_CODE.get(facts.machine, 'a host object')}; {_LAUNCHER_HINT}"
+            f"{_OTHER_CODE.get(facts.machine, 'a host object')}"
         )
     # In host code that was not optimised, functions that no other file sees have the same names.
     return {symbol.name for symbol in facts.symbols if symbol.defined and not symbol.local}
@@ -248,23 +333,16 @@ def _check_spirv(path: StrPath, target_id: TargetID) -> None:
     with InputFile(path) as source:
         found = bytes(source.data[: len(_SPIRV_MAGIC)])
         if found != _SPIRV_MAGIC:
-            raise CodeObjectError(
-                f"'{path}': expected a SPIR-V module for {target_id}, found {found!r}; "
-                f"{_LAUNCHER_HINT}"
+            raise OtherOutputError(
+                f"'{path}': expected a SPIR-V module for {target_id}, found {found!r}"
             )
 
 
 def _read(path: StrPath, expected: str) -> ElfFacts:
     with InputFile(path) as source:
         if not is_elf(source.data):
-            found = "an empty file" if not len(source) else repr(bytes(source.data[:8]))
-            from offload_tool.formats.bundle import is_bundle
-
-            if is_bundle(source.data):
-                found = "an offload bundle"
-            raise CodeObjectError(
-                f"'{path}': expected {expected} (ELF), found {found}; {_LAUNCHER_HINT}"
-            )
+            found = _described(source.data)
+            raise OtherOutputError(f"'{path}': expected {expected} (ELF), found {found}")
         try:
             return read_elf(source.data, symbols=True, path=path)
         except FormatError as error:
@@ -284,11 +362,11 @@ def _check_features(
             )
 
 
-def _check_cuid(path: StrPath, facts: ElfFacts, cuid: str) -> None:
+def _check_cuid(path: StrPath, defined: set[str], cuid: str) -> None:
     wanted = cuid_symbol(cuid)
-    if not any(symbol.defined and symbol.name == wanted for symbol in facts.symbols):
-        found = [s.name for s in facts.symbols if s.name.startswith("__hip_cuid_")] or ["none"]
-        raise CodeObjectError(
+    if wanted not in defined:
+        found = sorted(n for n in defined if n.startswith("__hip_cuid_")) or ["none"]
+        raise OtherOutputError(
             f"'{path}': expected the symbol {wanted} of -cuid={cuid}, found {found[0]}; "
-            f"it was compiled from something else, or from nothing; {_LAUNCHER_HINT}"
+            "it was compiled from something else, or from nothing"
         )

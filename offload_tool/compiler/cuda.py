@@ -51,12 +51,13 @@ class Ptxas:
     """What it says of its version; goes into signatures."""
 
 
-def device_flags(target_id: TargetID, cuid: str) -> list[str]:
-    """Give the flags for the PTX of `target_id`, which needs no program of NVIDIA's."""
-    return [
-        *("-x", "cuda", "--cuda-device-only", f"--offload-arch={target_id}", f"-cuid={cuid}"),
-        *(ptx_flag(target_id), *_SDK),
-    ]
+def device_flags(target_id: TargetID, cuid: str, *, toolkit: bool = False) -> list[str]:
+    """Give the flags for the PTX of `target_id`, which needs no program of NVIDIA's.
+
+    With a `toolkit`, clang takes PTX and SDK version from that.
+    """
+    flags = ["-x", "cuda", "--cuda-device-only", f"--offload-arch={target_id}", f"-cuid={cuid}"]
+    return flags if toolkit else [*flags, ptx_flag(target_id), *_SDK]
 
 
 def ptx_flag(target_id: TargetID) -> str:
@@ -69,9 +70,10 @@ def ptx_flag(target_id: TargetID) -> str:
     return f"--cuda-feature=+ptx{version}"
 
 
-def host_flags(cuid: str) -> list[str]:
+def host_flags(cuid: str, *, toolkit: bool = False) -> list[str]:
     """Give the flags for the host object with the placeholder; see `placeholder_flags`."""
-    return ["-x", "cuda", "--offload-host-only", f"-cuid={cuid}", *_SDK]
+    flags = ["-x", "cuda", "--offload-host-only", f"-cuid={cuid}"]
+    return flags if toolkit else [*flags, *_SDK]
 
 
 def placeholder_flags() -> list[str]:
@@ -85,8 +87,8 @@ def cubin_arguments(target_id: TargetID) -> list[str]:
 
 
 @functools.lru_cache(maxsize=8)
-def find_ptxas(named: str = "") -> Ptxas | None:
-    """Find ``ptxas``: the command `named`, else on PATH, in a CUDA toolkit, in NVIDIA's wheel.
+def find_ptxas(named: str = "", toolkit: str = "") -> Ptxas | None:
+    """Find ``ptxas``: the command `named`, else in the folder `toolkit`, on PATH, in a wheel.
 
     None if there is none, or `named` is ``none``: PTX alone is then embedded, which the CUDA
     driver compiles when the program starts.
@@ -98,7 +100,7 @@ def find_ptxas(named: str = "") -> Ptxas | None:
     import shlex
     import subprocess
 
-    for command in [tuple(shlex.split(named))] if named else _ptxas_candidates():
+    for command in [tuple(shlex.split(named))] if named else _ptxas_candidates(toolkit):
         try:
             answer = subprocess.run(
                 [*command, "--version"],
@@ -116,12 +118,14 @@ def find_ptxas(named: str = "") -> Ptxas | None:
     return None
 
 
-def _ptxas_candidates() -> list[tuple[str, ...]]:
+def _ptxas_candidates(toolkit: str) -> list[tuple[str, ...]]:
     import importlib.util
     import shutil
 
     folders = [os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
-    found = [shutil.which("ptxas"), *(f"{folder}/bin/ptxas" for folder in folders if folder)]
+    # Another version's may not know the PTX that clang writes for the toolkit.
+    found = [f"{toolkit}/bin/ptxas" if toolkit else None, shutil.which("ptxas")]
+    found += (f"{folder}/bin/ptxas" for folder in folders if folder)
     spec = importlib.util.find_spec("nvidia")
     for place in spec.submodule_search_locations or () if spec else ():
         found += sorted(map(str, Path(place).glob("cu*/bin/ptxas")))

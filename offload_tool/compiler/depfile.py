@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["depfile_command", "depfile_text", "parse_depfile", "read_depfile"]
 
 _JOBS = ("-c", "-S", "-emit-llvm")
+_KEEPING = ("-save-temps", "--save-temps")
+"""With these, each job of a compile writes a depfile: the last of them names no source."""
 
 _PREREQUISITE = re.compile(r"(?:\\[ #]|\$\$|\\(?!\n)|[^\s\\])+")
 _ESCAPED = re.compile(r"\\([ #])|\$(\$)")
@@ -35,7 +37,9 @@ def depfile_command(compile_command: Sequence[str]) -> list[str]:
     It is for a compiler cache that knew the output and wrote that alone. The last word of
     `compile_command` is its source.
     """
-    words = [word for word in compile_command if word not in _JOBS]
+    words = [
+        word for word in compile_command if word not in _JOBS and not word.startswith(_KEEPING)
+    ]
     words[words.index("-o") + 1] = os.devnull
     return [*words[:-1], "-E", "-Qunused-arguments", words[-1]]
 

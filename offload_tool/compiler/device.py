@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from offload_tool.errors import TargetIDError
 from offload_tool.formats.entry_id import BundleEntryID
 from offload_tool.formats.target_id import TargetID, parse_target_ids
-from offload_tool.formats.triple import is_known_arch
+from offload_tool.formats.triple import is_known_arch, meaning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,6 +22,7 @@ __all__ = ["Device", "parse_device", "parse_devices"]
 _TRIPLE_DASHES = 2
 """At least; target IDs such as ``gfx9-4-generic`` begin with no architecture."""
 _KINDS = {"hip": ("amdgcn", "spirv64"), "cuda": ("nvptx64",), "openmp": ("amdgcn", "nvptx64")}
+_GPUS = frozenset(arch for arches in _KINDS.values() for arch in arches)
 _NAMES = {"hip": "HIP", "cuda": "CUDA", "openmp": "OpenMP"}
 _BUNDLE_KINDS = {"amdgcn": "hipv4", "spirv64": "hip"}
 
@@ -63,6 +64,9 @@ def parse_device(text: str, *, allow_unknown: bool = False) -> Device:
     """
     if _is_triple(text):
         triple = BundleEntryID.parse(f"openmp-{text}-").triple
+        if meaning(triple).arch in _GPUS:
+            message = f"'{text}' is a GPU's triple: give its target ID, such as gfx90a or sm_90"
+            raise TargetIDError([message])
         return Device(triple.removesuffix("-"), triple)
     target_id = TargetID.parse(text, allow_unknown=allow_unknown)
     return Device(str(target_id), target_id.triple, target_id)

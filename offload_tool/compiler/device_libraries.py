@@ -10,7 +10,11 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from offload_tool.compiler.caching import remembered
+from offload_tool.compiler.identity import is_script
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,6 +24,10 @@ __all__ = ["device_libraries"]
 _WITHOUT = {"-nogpulib", "-nocudalib"}
 _PROBE_SECONDS = 60
 _OPTION = "-mlink-builtin-bitcode"
+_VARIABLES = (
+    *("PATH", "HOME", "ROCM_PATH", "HIP_PATH", "HIP_DEVICE_LIB_PATH", "CUDA_PATH"),
+    *("CCC_OVERRIDE_OPTIONS", "COMPILER_PATH"),
+)
 
 
 def device_libraries(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -29,10 +37,33 @@ def device_libraries(command: Sequence[str], environment: Mapping[str, str]) -> 
     """
     if not _WITHOUT.isdisjoint(command):
         return ()
-    return _ask(tuple(command), tuple(sorted(environment.items())))
+    return _known(tuple(command), tuple(sorted(environment.items())))
 
 
 @functools.lru_cache(maxsize=256)
+def _known(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    """Give the answer, remembered while the compiler and the libraries are the same files."""
+    import shutil
+
+    variables = dict(environment)
+    given = [f"{name}={variables[name]}" for name in _VARIABLES if name in variables]
+    program = shutil.which(command[0], path=variables.get("PATH")) or command[0]
+    if is_script(program) or not Path(program).is_absolute():  # nobody knows what a script calls
+        return _ask(command, environment)
+
+    def find() -> list[str]:
+        return list(_ask(command, environment))
+
+    def witnesses(answer: list[str]) -> list[str]:
+        folders = {os.path.dirname(file) for file in answer}  # noqa: PTH120
+        return [__file__, program, *sorted(folders), *answer]
+
+    question = ["device libraries", os.getcwd(), *command, "", *given]  # noqa: PTH109
+    answer = remembered(question, find, witnesses)
+    # None of them may be somewhere tomorrow.
+    return tuple(map(str, answer)) if answer else _ask(command, environment)
+
+
 def _ask(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     import shlex
     import subprocess

@@ -2,16 +2,37 @@
 
 Each pass is one job of the compiler with one output, so that each can be a node of a
 build graph: nothing of one target is an input of another.
+
+Clang has two offload drivers (see `offload_tool.formats.hip_host`). With relocatable device
+code, the user's flags and the compiler's default decide which one compiles, and what is made
+of it serves that driver's links. Without, the host code of both is the same, and the old one
+is asked for where the new one gives something else, observed with
+
+    clang 19, 20   the CUID reaches host code alone, with relocatable device code, too
+    clang 21       host code has entries, as with relocatable device code
+    clang 22       a device pass gives a bundle, whatever --no-gpu-bundle-output says
 """
 
 from __future__ import annotations
 
+import functools
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from offload_tool.files import StrPath
     from offload_tool.formats.target_id import TargetID
 
-__all__ = ["device_flags", "host_flags"]
+__all__ = ["device_flags", "driver_flags", "host_flags", "unwrap_code_object", "uses_new_driver"]
+
+_NEW_DRIVER = "--offload-new-driver"
+_OLD_DRIVER = "--no-offload-new-driver"
+_NEW_DRIVER_SINCE = 23
+"""The first clang with a new driver that does all that is asked of it here."""
+_NEW_DRIVER_RELOCATABLE_SINCE = 21
+_PROBE_SECONDS = 60
 
 
 def device_flags(target_id: TargetID, cuid: str, *, rdc: bool = False) -> list[str]:
@@ -34,6 +55,68 @@ def host_flags(cuid: str, *, rdc: bool = False) -> list[str]:
     """
     flags = ["-x", "hip", "--offload-host-only", f"-cuid={cuid}", "-Xclang", f"-cuid={cuid}"]
     return [*flags, *_relocatable(rdc)]
+
+
+def driver_flags(major: int, *, rdc: bool = False, archive_format: str = "") -> list[str]:
+    """Give the flags that choose the offload driver; they come after the user's.
+
+    `major` is clang's version. `archive_format` is that of libraries, of relocatable device
+    code: ``object-bundle`` or ``offload-binary``, or the driver's own.
+    """
+    if major < (_NEW_DRIVER_RELOCATABLE_SINCE if rdc else _NEW_DRIVER_SINCE):
+        return [_OLD_DRIVER]
+    if rdc and archive_format:
+        return [_NEW_DRIVER if archive_format == "offload-binary" else _OLD_DRIVER]
+    return []
+
+
+def uses_new_driver(command: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Tell which offload driver a host pass takes: `command` without its input, in `environment`.
+
+    Clang is asked (``-###``): its default and the user's flags decide.
+    """
+    return _asks_for_entries(tuple(command), tuple(sorted(environment.items())))
+
+
+@functools.lru_cache(maxsize=256)
+def _asks_for_entries(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> bool:
+    import subprocess
+
+    try:
+        answer = subprocess.run(
+            [*command, "-###", os.devnull],
+            env=dict(environment) | {"LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PROBE_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False  # the compile itself will say what is wrong
+    return any(
+        '"-cc1"' in line and f'"{_NEW_DRIVER}"' in line for line in answer.stderr.splitlines()
+    )
+
+
+def unwrap_code_object(path: StrPath, target_id: TargetID) -> None:
+    """Take the code object out of the bundle that a device pass may have put it in.
+
+    Clang 22 does so under ``--offload-new-driver``, if a script around it adds that flag
+    behind all others. What is no bundle, or has no such entry, is left as it is.
+    """
+    from offload_tool.files import InputFile, replace_file
+    from offload_tool.formats.bundle import is_bundle, read_bundle
+
+    with InputFile(path) as source:
+        if not is_bundle(source.data):
+            return
+        for entry in read_bundle(source.data, path=path).entries:
+            if entry.id.endswith(f"--{target_id}"):
+                with replace_file(path) as out:
+                    out.copy(source, entry.offset, entry.size)
+                return
 
 
 def _relocatable(rdc: bool) -> list[str]:

@@ -35,6 +35,7 @@ __all__ = [
     "host_ir_flags",
     "host_runtime",
     "link_flags",
+    "no_device_runtime",
 ]
 
 _ANY_TARGET = "gfx906"
@@ -130,6 +131,17 @@ def device_runtimes(toolchain: Toolchain, device: Device) -> tuple[str, ...]:
         if (libraries / name).is_file():
             return (str(libraries / name),)
     return ()
+
+
+def no_device_runtime(toolchain: Toolchain, device: Device) -> str:
+    """Say that there is no device runtime for a GPU, and what has one."""
+    name = f"{device.triple.rstrip('-')}/libompdevice.a"
+    return (
+        f"OpenMP code for {device.name} cannot be linked: clang {toolchain.version} comes without "
+        f"OpenMP's device runtime ('{_library_folder(toolchain) / name}' is not there); install "
+        f"one built for {device.arch} (of ROCm, or LLVM's libompdevice of the same version), or "
+        "name it with OFFLOAD_DEVICE_RUNTIME"
+    )
 
 
 def _ask(toolchain: Toolchain, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -54,7 +54,8 @@ def dependency_flags(depfile: str) -> list[str]:
     The driver ignores ``-MD -MF`` in device-only HIP jobs, so the front end is told.
     """
     words = ["-dependency-file", depfile, "-MT", "object"]
-    return [flag for word in words for flag in ("-Xclang", word)]
+    # In one word: sccache caches nothing with an option after -Xclang that it does not know.
+    return [*(flag for word in words for flag in ("-Xclang", word)), "-Xclang=-sys-header-deps"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +115,33 @@ class CompilePass:
         if self.kind == "openmp":
             return [*self._openmp_flags(toolchain, host_ir), "-c"]
         if self.device is None:
-            made = cuda.host_flags(self.cuid) if self.kind == "cuda" else None
+            toolkit = bool(toolchain.cuda)
+            made = cuda.host_flags(self.cuid, toolkit=toolkit) if self.kind == "cuda" else None
             return [*(made or hip.host_flags(self.cuid, rdc=self.rdc)), "-c"]
         assert self.device.target_id is not None  # noqa: S101 - parse_devices checks it
         if self.kind == "cuda":
-            return [*cuda.device_flags(self.device.target_id, self.cuid), "-S"]
+            flags = cuda.device_flags(
+                self.device.target_id, self.cuid, toolkit=bool(toolchain.cuda)
+            )
+            return [*flags, "-S"]
         return [*hip.device_flags(self.device.target_id, self.cuid, rdc=self.rdc), "-c"]
+
+    def last_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
+        """Give those flags of the pass that must come after the user's.
+
+        `archive_format` is as of `hip.driver_flags`.
+        """
+        if self.kind != "hip":
+            return []
+        return hip.driver_flags(toolchain.major, rdc=self.rdc, archive_format=archive_format)
 
     def local_flags(self, toolchain: Toolchain, source: str) -> list[str]:
         """Give the flags that say where things are on this machine; not for signatures."""
         flags = list(toolchain.local_flags)
+        if self.kind == "hip":
+            flags += toolchain.rocm_flags
+        elif self.kind == "cuda":
+            flags += toolchain.cuda_flags
         if self.kind == "cuda" and self.stage == "host":
             flags += cuda.placeholder_flags()
         if self.kind != "openmp":
@@ -137,7 +155,7 @@ class CompilePass:
         return flags
 
     def check(self, output: StrPath, host_ir: StrPath | None = None) -> None:
-        """Check what the pass has written.
+        """Check what the pass has written; a code object is taken out of a bundle of its own.
 
         :raises CodeObjectError: it is something else; the message says what was found.
         """
@@ -146,7 +164,7 @@ class CompilePass:
         if self.device is not None:
             self._check_device(output, host_ir)
         elif self.kind == "hip":
-            check.check_host_object(output, self.cuid)
+            check.check_host_object(output, self.cuid, rdc=self.rdc)
         elif self.kind == "cuda":
             check.check_cuda_host_object(output)
         elif self.stage == "host-ir":
@@ -175,4 +193,5 @@ class CompilePass:
         elif self.rdc:
             check.check_bitcode(output, self.device, self.cuid)
         else:
+            hip.unwrap_code_object(output, target_id)
             check.check_code_object(output, target_id, self.cuid)

@@ -13,22 +13,39 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from offload_tool.compiler.caching import remembered
+from offload_tool.compiler.relevant import relevant_flags
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from offload_tool.compiler.passes import CompilePass, Stage
     from offload_tool.compiler.toolchain import Toolchain
+    from offload_tool.compiler.trials import Job
 
-__all__ = ["PassCommand", "WantedPass", "pass_command", "remembered_toolchain"]
+__all__ = [
+    "PassCommand",
+    "Surroundings",
+    "WantedPass",
+    "compiler_version",
+    "pass_command",
+    "remembered_toolchain",
+    "surroundings_of",
+]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
 _MODULES = (
-    *(f"compiler/{name}.py" for name in ("cuda", "device", "embedded", "hip", "openmp", "passes")),
-    *("compiler/remembered.py", "compiler/toolchain.py"),
+    *(f"compiler/{name}.py" for name in ("cuda", "device", "device_libraries", "embedded", "hip")),
+    *(f"compiler/{name}.py" for name in ("identity", "installations", "lookups")),
+    *(f"compiler/{name}.py" for name in ("newer_processors", "openmp", "passes", "probing")),
+    *(f"compiler/{name}.py" for name in ("reading", "relevant", "remembered", "toolchain")),
+    "compiler/trials.py",
     *("formats/entry_id.py", "formats/processors.py", "formats/target_id.py", "formats/triple.py"),
 )
-_VARIABLES = ("OFFLOAD_CLANG", "ROCM_PATH", "PATH", "HOME", "XDG_CACHE_HOME", "TMPDIR")
+_VARIABLES = (
+    *("OFFLOAD_CLANG", "PATH", "HOME", "XDG_CACHE_HOME", "TMPDIR"),
+    *("OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH", "OFFLOAD_CUDA_PATH"),
+    *("ROCM_PATH", "HIP_PATH", "HIP_DEVICE_LIB_PATH", "CUDA_PATH", "CUDA_HOME"),
+)
 _HEADER_VARIABLES = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "GCC_EXEC_PREFIX")
 # Stand in the words for what differs from source to source; no argument can hold a NUL.
 _CUID, _HOST_IR, _DEPFILE = "\0cuid", "\0host-ir", "\0depfile"
@@ -43,19 +60,23 @@ class WantedPass(NamedTuple):
     target: str | None = None
     rdc: bool = False
 
-    def read(self) -> CompilePass:
-        """Give the pass.
+    def read(self, compiler: Callable[[], Toolchain] | None = None) -> CompilePass:
+        """Give the pass; without a compiler to ask, its target was read before.
 
-        :raises TargetIDError: the target is none, or none of this kind.
+        :raises TargetIDError: the target is none, or none of this kind or compiler.
         :raises UsageError: there is no such pass.
         """
         from offload_tool.compiler.device import parse_devices
+        from offload_tool.compiler.newer_processors import devices_of_compiler
         from offload_tool.compiler.passes import KINDS, CompilePass
         from offload_tool.errors import UsageError
 
         device = None
         if self.target is not None and self.kind in KINDS:
-            devices = parse_devices([self.target], self.kind)
+            if compiler is None:
+                devices = parse_devices([self.target], self.kind, allow_unknown=True)
+            else:
+                devices = devices_of_compiler([self.target], self.kind, compiler)
             if len(devices) != 1:
                 raise UsageError(f"'{self.target}': expected one target ID for one output")
             device = devices[0]
@@ -71,13 +92,15 @@ class WantedPass(NamedTuple):
             return
         # Most passes are these. To check them takes half as many modules as to read them.
         from offload_tool.compiler.check import check_code_object, check_host_object
+        from offload_tool.compiler.hip import unwrap_code_object
 
         if self.target is None:
             check_host_object(output, self.cuid)
             return
         from offload_tool.formats.target_id import parse_target_ids
 
-        (target_id,) = parse_target_ids([self.target])
+        (target_id,) = parse_target_ids([self.target], allow_unknown=True)
+        unwrap_code_object(output, target_id)
         check_code_object(output, target_id, self.cuid)
 
 
@@ -86,6 +109,8 @@ class PassCommand(NamedTuple):
 
     words: list[str]
     """The compiler, flags that say where things are, and the flags of the pass."""
+    last: list[str]
+    """Flags of the pass that come after the user's."""
     dependencies: list[str]
     """The flags that write the depfile; none where only host IR is read."""
     environment: dict[str, str]
@@ -93,6 +118,23 @@ class PassCommand(NamedTuple):
     compiler: list[str]
     """Those words that name the compiler."""
     needs_host_ir: bool
+    installed: list[str]
+    """Files that the compiler uses beside what the depfile names."""
+    identity: str
+    """What tells the compiler from another one."""
+    is_script: bool
+    """It may run what nobody knows."""
+    toolchain: dict[str, Any]
+    """Of its `Toolchain`: what the answers depend on."""
+
+
+class Surroundings(NamedTuple):
+    """What the compiler takes from the machine by itself."""
+
+    folders: tuple[str, ...] = ()
+    """Where it looks for headers; none where nobody knows."""
+    libraries: tuple[str, ...] = ()
+    """Device libraries that it links in."""
 
 
 def pass_command(
@@ -100,10 +142,11 @@ def pass_command(
     source: str,
     *,
     environ: Mapping[str, str],
+    flags: Sequence[str] = (),
     host_ir: str | None = None,
     depfile: str | None = None,
 ) -> PassCommand:
-    """Give the command of a pass over `source`, up to the user's flags.
+    """Give the command of a pass over `source`, up to the user's `flags`.
 
     :raises CompilerError: no compiler is usable.
     :raises TargetIDError, UsageError: see `WantedPass.read`.
@@ -112,21 +155,36 @@ def pass_command(
     question = ["pass", *_toolchain_question(environ)]
     question += (environ.get(name, "") for name in _HEADER_VARIABLES)
     question += (wanted.kind, wanted.stage, str(wanted.target), str(wanted.rdc), suffix)
+    deciding = relevant_flags(flags)
+    question += deciding
 
     def find() -> dict[str, Any]:
         from offload_tool.compiler.passes import dependency_flags
+        from offload_tool.compiler.trials import Job
 
-        job = wanted._replace(cuid=_CUID).read()
-        toolchain = remembered_toolchain(environ)
+        job = wanted._replace(cuid=_CUID).read(lambda: remembered_toolchain(environ))
+        known = job.device is not None and job.device.target_id is not None
+        targets = (job.device.name,) if job.device is not None and known else ()
+        needed = Job(job.kind, targets, deciding)
+        toolchain = remembered_toolchain(environ, needed)
         dependencies = dependency_flags(_DEPFILE) if job.compiles_source else []
-        own, flags = job.local_flags(toolchain, f"source{suffix}"), job.flags(toolchain, _HOST_IR)
+        own, made = job.local_flags(toolchain, f"source{suffix}"), job.flags(toolchain, _HOST_IR)
         return {
-            "words": [*toolchain.clang, *own, *flags],
+            "words": [*toolchain.clang, *own, *made],
+            "last": job.last_flags(toolchain),
             "dependencies": dependencies,
             "environment": dict(toolchain.environment),
             "compiler": list(toolchain.clang),
             "needs_host_ir": job.needs_host_ir,
-            "toolchain": {"clang": toolchain.clang, "lld": toolchain.lld, "local_flags": own},
+            "installed": list(toolchain.installed) if job.device is not None else [],
+            "identity": toolchain.identity,
+            "is_script": _is_script(toolchain.clang, environ),
+            "toolchain": {
+                "clang": [*toolchain.clang],
+                "lld": [*toolchain.lld],
+                "local_flags": own,
+                "configuration": [*toolchain.configuration],
+            },
         }
 
     def witnesses(answer: Any) -> Iterator[str]:
@@ -142,27 +200,91 @@ def pass_command(
     return PassCommand(*(answer[name] for name in PassCommand._fields))
 
 
-def remembered_toolchain(environ: Mapping[str, str]) -> Toolchain:
-    """Give what `toolchain.find_toolchain` finds for this OS environment.
+def surroundings_of(
+    found: PassCommand, flags: Sequence[str], environ: Mapping[str, str]
+) -> Surroundings:
+    """Give what the compiler of a pass takes from the machine by itself, as it says.
+
+    `flags` are the words of the pass and the user's, without inputs and output.
+    """
+    from offload_tool.compiler.heeded import HEEDED_VARIABLES
+    from offload_tool.compiler.reading import general_words
+
+    words = general_words(flags, ())
+    question = ["surroundings", *_toolchain_question(environ), os.getcwd()]  # noqa: PTH109
+    question += (environ.get(name, "") for name in HEEDED_VARIABLES)
+    question += words
+
+    def find() -> dict[str, Any]:
+        from offload_tool.compiler.device_libraries import device_libraries
+        from offload_tool.compiler.lookups import search_folders
+
+        environment = {**environ, **found.environment}
+        libraries = device_libraries(words, environment)
+        return {"folders": [*search_folders(words, environment)], "libraries": [*libraries]}
+
+    def witnesses(answer: Any) -> Iterator[str]:
+        yield from _toolchain_witnesses(found.toolchain, environ)
+        named = "\0".join(words)
+        for folder in answer["folders"]:  # another version of what is in it may appear beside it
+            if folder not in named:
+                yield os.path.dirname(folder)  # noqa: PTH120
+        for library in answer["libraries"]:
+            yield from (library, os.path.dirname(library))  # noqa: PTH120
+
+    answer = remembered(question, find, witnesses)
+    try:
+        return Surroundings(*(_text_or_texts(answer[name]) for name in Surroundings._fields))
+    except (KeyError, TypeError):  # a file that was changed by hand
+        return Surroundings(**{name: tuple(texts) for name, texts in find().items()})
+
+
+def compiler_version(found: PassCommand) -> str:
+    """Give what a compiler says of itself that nobody else tells: a script may run any."""
+    if not found.is_script:
+        return ""
+    from offload_tool.compiler.probing import ask
+    from offload_tool.errors import CompilerError
+
+    try:
+        return ask((*found.compiler,), "--version")
+    except CompilerError as error:
+        return str(error)
+
+
+def _is_script(command: Sequence[str], environ: Mapping[str, str]) -> bool:
+    import shutil
+
+    from offload_tool.compiler.identity import is_script
+
+    programs = (shutil.which(word, path=environ.get("PATH")) for word in command)
+    return any(is_script(program) for program in programs if program)
+
+
+def remembered_toolchain(environ: Mapping[str, str], job: Job | None = None) -> Toolchain:
+    """Give what `toolchain.find_toolchain` finds for this OS environment and job.
 
     :raises CompilerError: no compiler is usable.
     """
+    jobs = (job,) if job is not None else ()
     from dataclasses import asdict
 
     from offload_tool.compiler.toolchain import Toolchain, find_toolchain
 
     def find() -> dict[str, Any]:
-        return asdict(find_toolchain(environ))
+        return asdict(find_toolchain(environ, jobs=jobs))
 
     def witnesses(answer: Any) -> Iterator[str]:
         yield from _toolchain_witnesses(answer, environ)
 
-    answer = remembered(["toolchain", *_toolchain_question(environ)], find, witnesses)
+    question = ["toolchain", *_toolchain_question(environ)]
+    question += (word for job in jobs for word in (job.kind, *job.targets, "", *job.flags))
+    answer = remembered(question, find, witnesses)
     try:
         texts = {name: _text_or_texts(value) for name, value in answer.items()}
         made = Toolchain(**{**texts, "environment": tuple(map(tuple, answer["environment"]))})
     except (AttributeError, KeyError, TypeError):  # a file that was changed by hand
-        return find_toolchain(environ)
+        return find_toolchain(environ, jobs=jobs)
     return made
 
 
@@ -176,8 +298,10 @@ def _toolchain_question(environ: Mapping[str, str]) -> list[str]:
 
 
 def _toolchain_witnesses(found: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[str]:
-    from offload_tool.compiler.toolchain import is_clang_name
+    from offload_tool.compiler.installations import searched_places
+    from offload_tool.compiler.probing import is_clang_name
 
+    yield from searched_places(environ)
     yield from (f"{_PACKAGE}/{module}" for module in _MODULES)
     for folder in _folders(environ):
         yield folder
@@ -188,6 +312,11 @@ def _toolchain_witnesses(found: Mapping[str, Any], environ: Mapping[str, str]) -
     words = environ.get("OFFLOAD_CLANG", "").split()
     for word in (*words, *found["clang"], *found["lld"]):
         yield from (os.path.join(folder, word) for folder in ("", *_folders(environ)))  # noqa: PTH118
+    from offload_tool.compiler.probing import CONFIGURATION_FOLDERS
+
+    yield from map(os.path.expanduser, CONFIGURATION_FOLDERS)
+    for file in found["configuration"]:
+        yield from (file, os.path.dirname(file))  # noqa: PTH120
     for before, flag in zip(("", *found["local_flags"]), found["local_flags"], strict=False):
         if flag.startswith("-B"):
             yield f"{flag[2:]}/lld"
@@ -207,9 +336,15 @@ def _is_command(answer: Any) -> bool:
         isinstance(answer, dict)
         and answer.keys() >= set(PassCommand._fields)
         and are_texts(answer["words"])
+        and are_texts(answer["last"])
         and are_texts(answer["dependencies"])
         and are_texts(answer["compiler"])
+        and are_texts(answer["installed"])
         and bool(answer["words"] and answer["compiler"])
+        and isinstance(answer["identity"], str)
+        and isinstance(answer["toolchain"], dict)
+        and answer["toolchain"].keys() >= {"clang", "lld", "local_flags", "configuration"}
+        and all(are_texts(value) for value in answer["toolchain"].values())
         and isinstance(answer["environment"], dict)
         and are_texts([*answer["environment"].values()])
     )

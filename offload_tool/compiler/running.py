@@ -1,29 +1,31 @@
 """Run one compiler pass, or one device link: one output, checked, or none.
 
-For every build tool that runs one command per output. While the compiler works, the old
-output is aside under another name::
+For every build tool that runs one command per output::
 
-    OUT --> .OUT.<random>.old        compiler --> OUT --> check
-                    |                                       |
-                    +--------- equal bytes: back to OUT <---+
+    manifest: is OUT what would be made now? -- yes --> OUT stays, nothing is run
+                     | no
+    the compiler makes OUT --> check --> equal bytes: OUT stays the file that it was
+                                 |
+                        depfile, manifest, stamp
 
-so the compiler is told the output's true name, which some outputs contain (``--coverage``,
-``-gsplit-dwarf``), and a file whose bytes come out equal is the very file that it was. After
-any error there is neither an output, nor a depfile, nor a stamp.
+After any error there is neither an output, nor a depfile, nor a stamp. A run that is stopped
+by a signal leaves all of them as they were: see `aside`, and `recorded` for the manifest.
 
 The depfile names, beside what the compiler has read, the compiler itself, so that another
 one makes everything anew, as far as a build tool that compares times can tell.
 
-What is needed only for the check is imported while the compiler works.
+What is needed only after the compiler has run is imported while it works.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from offload_tool.compiler.aside import MANIFEST, Aside, beside
 from offload_tool.compiler.remembered import pass_command
 from offload_tool.errors import CodeObjectError, CompilerError, FileError, UsageError
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from offload_tool.compiler.device import Device
+    from offload_tool.compiler.fingerprints import Look
+    from offload_tool.compiler.recorded import Recorded, Work
     from offload_tool.compiler.remembered import WantedPass
     from offload_tool.compiler.toolchain import Toolchain
 
@@ -78,33 +82,62 @@ def run_pass(
     :raises CodeObjectError: the compiler made something else than it was asked for.
     """
     inputs = [source] if host_ir is None else [source, host_ir]
-    output, depfile = outputs.file, outputs.depfile
+    output, depfile = outputs.file, _depfile_beside(outputs.file)
     _check_names(inputs, outputs)
-    found = pass_command(wanted, source, environ=environ, host_ir=host_ir, depfile=depfile)
+    found = pass_command(
+        wanted, source, environ=environ, flags=flags, host_ir=host_ir, depfile=depfile
+    )
     if found.needs_host_ir and host_ir is None:
         raise UsageError("this pass of an OpenMP source reads its host IR: give --host-ir F")
     if host_ir is not None and not found.needs_host_ir:
         raise UsageError("--host-ir: only host and device passes of OpenMP sources read host IR")
     environment = {**environ, **found.environment}
     read = source if found.dependencies else inputs[-1]
-    dependencies = found.dependencies if depfile is not None else []
+    words, end = [*found.words, *flags, *found.last], ["-o", output, read]
     key = [] if runner is None else _cache_key(wanted, host_ir)
-    command = [*found.words, *flags, *key, *dependencies, "-o", output, read]
+    whole = [*words, *key, *found.dependencies, *end]
+    given = tuple(dict.fromkeys([read, *inputs[1:]]))
 
-    def finish() -> None:
-        wanted.check(output, host_ir)
-        if depfile is None:
-            return
-        names = [read]
-        if dependencies:
-            from offload_tool.compiler.depfile import depfile_command, read_depfile
+    def describe() -> Work:
+        from offload_tool.compiler.recorded import Work
+        from offload_tool.compiler.remembered import compiler_version, surroundings_of
 
-            if not Path(depfile).exists():
-                run_command(depfile_command(command), environment)
-            names = read_depfile(Path(depfile))
-        _write_depfile(outputs, [*names, read, *inputs[1:]], found.compiler)
+        def listed() -> list[str]:
+            from offload_tool.compiler.reading import files_read
 
-    return _produce(command, environment, outputs, finish, runner)
+            return files_read(depfile, source, whole, environment)
+
+        def read_again() -> list[str] | None:
+            from offload_tool.compiler.reading import preprocess
+
+            return preprocess(depfile, source, whole, environment)
+
+        return Work(
+            output,
+            [*words, *end],
+            environment,
+            found.identity,
+            len(found.compiler),
+            given,
+            functools.cache(lambda: surroundings_of(found, words, environ)),
+            listed if found.dependencies else lambda: [read],
+            read_again if found.dependencies else None,
+            by_inode=wanted.kind == "openmp" and read == source,
+            version=lambda: compiler_version(found),
+        )
+
+    def check() -> None:
+        try:
+            wanted.check(output, host_ir)
+        except CodeObjectError as error:
+            if runner is None:
+                raise
+            from offload_tool.compiler.check import blame_launcher
+
+            raise blame_launcher(error) from None
+
+    job = _Job(whole, environment, outputs, found.compiler, check, given, describe, found.installed)
+    return _produce(job, runner)
 
 
 def _cache_key(wanted: WantedPass, host_ir: str | None) -> list[str]:
@@ -141,18 +174,43 @@ def run_device_link(
 
     _check_names(inputs, outputs)
     tool = linker(device, toolchain)
-    command = [*tool, *link_arguments(device, kind), *flags, "-o", outputs.file]
-    command += _link_inputs(device, kind, toolchain, inputs)
+    depfile = _depfile_beside(outputs.file)
+    words, end = [*tool, *link_arguments(device, kind), *flags], ["-o", outputs.file]
+    end += _link_inputs(device, kind, toolchain, inputs)
+    is_lld = device.target_id is not None
+    dependencies = [f"--dependency-file={depfile}"] if is_lld else []
     environment = {**os.environ, **dict(toolchain.environment)}
+    given = tuple(inputs)
 
-    def finish() -> None:
+    def describe() -> Work:
+        from offload_tool.compiler.recorded import Work
+        from offload_tool.compiler.remembered import Surroundings
+
+        def listed() -> list[str]:
+            from offload_tool.compiler.depfile import read_depfile
+
+            return read_depfile(Path(depfile)) if is_lld else []
+
+        return Work(
+            outputs.file,
+            [*words, *end],
+            environment,
+            toolchain.identity,
+            len(tool),
+            given,
+            Surroundings,
+            listed,
+            tells_all=is_lld,
+        )
+
+    def check() -> None:
         if device.target_id is not None:
             from offload_tool.compiler.check import check_code_object
 
             check_code_object(outputs.file, device.target_id, None)
-        _write_depfile(outputs, inputs, tool)
 
-    return _produce(command, environment, outputs, finish)
+    command = [*words, *dependencies, *end]
+    return _produce(_Job(command, environment, outputs, tool, check, given, describe))
 
 
 def _link_inputs(
@@ -169,6 +227,9 @@ def _link_inputs(
 
 def _check_names(inputs: Sequence[str], outputs: Outputs) -> None:
     """Find out before anything is run what could not be read or written."""
+    for name in (*inputs, *filter(None, outputs)):
+        if "\n" in name or "\r" in name:
+            raise UsageError(f"{name!r} holds a line break, which a depfile cannot; rename it")
     for name in inputs:
         try:
             os.close(os.open(name, os.O_RDONLY | os.O_CLOEXEC))
@@ -191,39 +252,129 @@ def _check_names(inputs: Sequence[str], outputs: Outputs) -> None:
         taken[real] = name
 
 
-def _produce(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    outputs: Outputs,
-    finish: Callable[[], None],
-    runner: Runner | None = None,
-) -> int:
-    """Run the command that writes the output, then `finish`; undo all where one fails."""
-    new, done = Path(outputs.file), False
-    old = new.with_name(f".{new.name[:200]}.{os.urandom(6).hex()}.old")
+class _Job(NamedTuple):
+    """What is run for an output, and how it is checked."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    outputs: Outputs
+    tool: Sequence[str]
+    """Those words that name the compiler."""
+    check: Callable[[], None]
+    given: tuple[str, ...]
+    """Files that it reads for sure."""
+    describe: Callable[[], Work]
+    """Gives what the manifest is about."""
+    installed: Sequence[str] = ()
+    """Files that the compiler uses beside what it tells, and that tell it from another one."""
+
+
+def _depfile_beside(output: str) -> str:
+    """Name the depfile that the compiler writes; the one that is asked for is made of it."""
+    return beside(output, ".d")
+
+
+def _produce(job: _Job, runner: Runner | None = None) -> int:
+    """Run the command that writes the output, if that is not current; undo all if it fails."""
+    outputs = job.outputs
+    aside = Aside(outputs.file)
+    aside.recover()
+    run = _Run(job)
+    if run.is_current():
+        return 0
+    status, ended = 1, False
     try:
-        _put_aside(new, old)
-        _remove(*outputs[1:])
+        run.begin()
+        # Others than the compiler may write into the old file.
+        aside.put(keep=runner is None)
         if runner is None:
-            status = run_command(command, environment, meanwhile=_import_check)
+            status = run_command(job.command, job.environment, run.meanwhile)
         else:
-            status = runner(command, environment)
+            status = runner(job.command, job.environment)
         if status == 0:
-            if not new.is_file():
-                raise CodeObjectError(
-                    f"'{outputs.file}': '{command[0]}' reported success but wrote no such file"
-                )
-            finish()
-            if outputs.stamp is not None:
-                _write_stamp(outputs.stamp)
-            if _are_equal(old, new):
-                old.replace(new)
-            done = True
-        return status
+            run.complete(aside)
+        ended = status == 0
+    except (KeyboardInterrupt, SystemExit):  # stopped: as if it had never run
+        aside.take_back()
+        ended = True
+        raise
     finally:
-        old.unlink(missing_ok=True)
-        if not done:
-            _remove(*outputs)
+        if not ended:
+            _remove(*outputs, beside(outputs.file, MANIFEST))
+        aside.drop()
+        _remove(_depfile_beside(outputs.file))
+    return status
+
+
+class _Run:
+    """One run of a job, and the manifest of its output."""
+
+    def __init__(self, job: _Job) -> None:
+        self._job = job
+        self._recorded: Recorded | None = None
+        self._moment = 0
+        self._looks: dict[str, Look] = {}
+
+    def is_current(self) -> bool:
+        """Tell whether nothing must be run; depfile and stamp are written then."""
+        outputs = self._job.outputs
+        if not Path(beside(outputs.file, MANIFEST)).exists():
+            return False
+        read = self._manifest().files_if_current()
+        if read is None:
+            return False
+        _remove(_depfile_beside(outputs.file))  # of a run that was killed
+        _write_depfile(outputs, [*read, *self._job.installed], self._job.tool)
+        _write_stamp(outputs.stamp)
+        return True
+
+    def _manifest(self) -> Recorded:
+        if self._recorded is None:
+            from offload_tool.compiler.recorded import Recorded
+
+            self._recorded = Recorded(self._job.describe())
+        return self._recorded
+
+    def begin(self) -> None:
+        """Note when the run begins, and what its inputs look like.
+
+        :raises FileError: the compiler's depfile cannot be written.
+        """
+        from offload_tool.compiler.fingerprints import look_at, make_marker
+
+        files = self._job.given if self._recorded is None else self._recorded.inputs_before()
+        looks = ((name, look_at(name)) for name in files)
+        self._looks = {name: look for name, look in looks if look is not None}
+        marker = _depfile_beside(self._job.outputs.file)
+        try:
+            self._moment = make_marker(marker)
+        except OSError as error:
+            raise FileError(marker, error) from error
+
+    def meanwhile(self) -> None:
+        """Do what is needed in the end and can be done while the command runs."""
+        from offload_tool.compiler import check, depfile, reading  # noqa: F401
+        from offload_tool.formats import target_id  # noqa: F401
+
+        self._manifest().prepare()
+
+    def complete(self, aside: Aside) -> None:
+        """Check the output, keep the old one if it is equal, and write all that goes with it."""
+        outputs = self._job.outputs
+        if not Path(outputs.file).is_file():
+            program = self._job.command[0]
+            raise CodeObjectError(
+                f"'{outputs.file}': '{program}' reported success but wrote no such file"
+            )
+        self._job.check()
+        read = self._manifest().files_read()
+        aside.take_back_if_equal()
+        _write_depfile(outputs, [*read, *self._job.installed], self._job.tool)
+        from offload_tool.compiler.manifest import Start
+
+        self._manifest().finish(read, Start(self._moment, self._looks))
+        aside.drop()  # from here on the new output stays, whatever comes
+        _write_stamp(outputs.stamp)
 
 
 def _remove(*names: str | None) -> None:
@@ -234,25 +385,13 @@ def _remove(*names: str | None) -> None:
             raise FileError(name, error) from error
 
 
-def _write_stamp(name: str) -> None:
+def _write_stamp(name: str | None) -> None:
+    if name is None:
+        return
     from offload_tool.files import replace_file
 
     with replace_file(name):
         pass
-
-
-def _put_aside(new: Path, old: Path) -> None:
-    try:
-        new.rename(old)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise FileError(new, error) from error
-
-
-def _import_check() -> None:
-    from offload_tool.compiler import check, depfile  # noqa: F401 - for `finish`
-    from offload_tool.formats import target_id  # noqa: F401
 
 
 def run_command(
@@ -276,26 +415,17 @@ def run_command(
         _, status = os.waitpid(process, 0)
     except BaseException:
         import signal
+        from contextlib import suppress
 
-        os.kill(process, signal.SIGTERM)
-        os.waitpid(process, 0)
+        with suppress(ProcessLookupError, ChildProcessError):  # it has just ended
+            os.kill(process, signal.SIGTERM)
+            os.waitpid(process, 0)
         raise
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         sys.stderr.write(f"'{command[0]}' was ended by signal {-code}\n")
         return _SIGNAL_BASE - code
     return code
-
-
-def _are_equal(old: Path, new: Path) -> bool:
-    try:
-        if old.stat().st_size != new.stat().st_size:
-            return False
-    except FileNotFoundError:
-        return False
-    import filecmp
-
-    return filecmp.cmp(old, new, shallow=False)
 
 
 def _write_depfile(outputs: Outputs, names: Sequence[str], compiler: Sequence[str]) -> None:

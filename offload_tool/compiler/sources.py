@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["C_SUFFIXES", "KINDS", "derive_cuid", "source_kind"]
+__all__ = ["C_SUFFIXES", "KINDS", "KIND_OF_SUFFIX", "derive_cuid", "source_kind"]
 
 KINDS = ("hip", "openmp", "cuda")
 C_SUFFIXES = (".c",)
-_KIND_OF_SUFFIX = {".hip": "hip", ".cu": "cuda"}
+KIND_OF_SUFFIX = {".hip": "hip", ".cu": "cuda"}
 
 
 def source_kind(name: str) -> str | None:
     """Give the offload kind that a source's suffix tells, if it does."""
-    return _KIND_OF_SUFFIX.get(os.path.splitext(name)[1])  # noqa: PTH122 - a fast start
+    return KIND_OF_SUFFIX.get(os.path.splitext(name)[1])  # noqa: PTH122 - a fast start
 
 
 def derive_cuid(source: str, output_stem: str = "") -> str:

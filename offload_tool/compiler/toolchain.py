@@ -1,249 +1,227 @@
-"""Find the compiler: clang >= 17 that can generate AMDGPU code and link it.
+"""Choose the compiler: a clang that can do the job, and what else of the machine it uses.
 
-Searched in this order, the first usable one is taken:
+Searched in this order, the first that can do the job is taken:
 
 1. ``OFFLOAD_CLANG``: a command; the word ``embedded`` means the ``ziglang`` wheel
-2. ``$ROCM_PATH/llvm/bin/clang``
-3. ``/opt/rocm/llvm/bin/clang``
-4. the newest ``clang-NN`` or ``clang`` on PATH
-5. the ``ziglang`` wheel
+2. the clang of a ROCm installation: ``$ROCM_PATH``, TheRock's wheels, ``/opt/rocm``
+3. the newest ``clang-NN`` or ``clang`` on PATH
+4. the ``ziglang`` wheel
 
-One that was named (1) and cannot be used is an error; the others are passed over, and
-their reasons are told when nothing usable is left.
+Each is asked (`compiler.trials`) with the ROCm and CUDA installations of the machine
+(`compiler.installations`), as far as the flags do not leave those out. One that was named (1)
+and cannot do the job is an error. The others are passed over, and their reasons are told:
+beside the one that was chosen, or where none is left.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-import re
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from offload_tool.compiler.installations import VARIABLES, rocm_compilers
+from offload_tool.compiler.probing import (
+    CLANG_NAME,
+    OLDEST_CLANG,
+    Toolchain,
+    ask,
+    is_clang_name,
+    probe,
+    probe_embedded,
+    version_of,
+)
+from offload_tool.compiler.trials import Job, Places, find_for
 from offload_tool.errors import CompilerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["Toolchain", "find_toolchain", "is_clang_name"]
+__all__ = ["Job", "Places", "Toolchain", "find_toolchain", "is_clang_name"]
 
-_OLDEST_CLANG = 17
-_PROBE_SECONDS = 60
-_EMBEDDED = "embedded: "
-_VERSION = re.compile(r"^(?P<line>.*?clang version (?P<version>(\d+)\.\d+\.\d+).*)$", re.MULTILINE)
-_CLANG_NAME = re.compile(r"clang(-(?P<major>\d+))?")
-_TARGET = re.compile(r"^Target: (?P<triple>\S+)$", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class Toolchain:
-    """A compiler and the linkers that go with it; each command is the words before its options."""
-
-    clang: tuple[str, ...]
-    """Compiles one pass, for host or device."""
-    cxx: tuple[str, ...]
-    """Compiles plain C++ and links host programs."""
-    cc: tuple[str, ...]
-    """Compiles plain C."""
-    lld: tuple[str, ...]
-    """lld with its GNU command line."""
-    local_flags: tuple[str, ...]
-    """Flags of every pass that only say where things are on this machine."""
-    version: str
-    """``22.1.8``."""
-    identity: str
-    """What tells this compiler from another one, without paths; goes into signatures."""
-    origin: str
-    """Where it was found, for people."""
-    host_triple: str
-    """The triple of host objects, as this compiler spells it."""
-    environment: tuple[tuple[str, str], ...] = ()
-    """Variables that its programs need."""
-
-    @property
-    def is_embedded(self) -> bool:
-        """Tell whether this is the compiler of the ``ziglang`` wheel."""
-        return self.origin.startswith(_EMBEDDED)
-
-    @property
-    def major(self) -> int:
-        """The first number of the version."""
-        return int(self.version.split(".", 1)[0])
-
-    def __str__(self) -> str:
-        return f"clang {self.version} ({self.origin})"
+_ask = ask
+_ADVICE = {
+    "hip": "for HIP's headers and device libraries, install ROCm, TheRock's wheels, or Debian's "
+    "libamdhip64-dev and rocm-device-libs-NN with the clang-NN of that version, and set "
+    "OFFLOAD_ROCM_PATH and OFFLOAD_DEVICE_LIB_PATH where they are in no usual place; sources "
+    "that use neither are compiled with -nogpuinc and -nogpulib",
+    "cuda": "for CUDA's headers and libdevice, install a CUDA toolkit, or the wheels "
+    "nvidia-cuda-nvcc, nvidia-cuda-runtime, nvidia-cuda-cccl and nvidia-curand of CUDA 13, and "
+    "set OFFLOAD_CUDA_PATH where it is in no usual place; sources that use neither are compiled "
+    "with -nocudainc and -nocudalib",
+    "openmp": "for OpenMP, install a clang with these targets",
+}
 
 
-def find_toolchain(environ: Mapping[str, str] | None = None, clang: str | None = None) -> Toolchain:
+def find_toolchain(
+    environ: Mapping[str, str] | None = None,
+    clang: str | None = None,
+    jobs: tuple[Job, ...] = (),
+    places: Places | None = None,
+) -> Toolchain:
     """Find the compiler as the module's documentation says.
 
     `environ` is the OS environment (default: this process's); `clang` is a command that
-    goes before everything else. The answer is remembered for this process.
+    goes before everything else, and `places` what the user names besides. It can do all
+    `jobs`; without any, it is a clang with lld and the AMDGPU target. The answer is
+    remembered for this process.
 
     :raises CompilerError: none is usable; the message gives each candidate's reason.
     """
     environ = os.environ if environ is None else environ
-    return _find(
-        clang or environ.get("OFFLOAD_CLANG", ""),
-        environ.get("ROCM_PATH", ""),
-        environ.get("PATH", os.defpath),
-    )
+    searched = tuple((name, environ[name]) for name in ("PATH", *VARIABLES) if name in environ)
+    named = clang or environ.get("OFFLOAD_CLANG", "")
+    return _find(named, searched, tuple(dict.fromkeys(jobs)), places or Places())
 
 
-@functools.lru_cache(maxsize=32)
-def _find(named: str, rocm_path: str, path: str) -> Toolchain:
+@functools.lru_cache(maxsize=64)
+def _find(
+    named: str, searched: tuple[tuple[str, str], ...], jobs: tuple[Job, ...], places: Places
+) -> Toolchain:
+    environ = dict(searched)
+    path = environ.setdefault("PATH", os.defpath)
     if named:
-        return _named(named, path)
-    reasons = []
-    for command, origin in _candidates(rocm_path, path):
+        return _named(named, jobs, places, environ)
+    reasons: list[str] = []
+    for command, origin in _candidates(environ, places):
         try:
-            return _probe(command, origin, path)
+            found = probe(command, origin, path, amdgpu=not jobs)
+            return replace(_equipped(found, jobs, places, environ), passed_over=tuple(reasons))
         except CompilerError as error:
             reasons.append(str(error))
     try:
-        return _embedded()
+        found = _equipped(probe_embedded(), jobs, places, environ)
     except CompilerError as error:
         reasons.append(str(error))
-    raise CompilerError(
-        "no usable compiler: " + "; ".join(reasons) + ". Install a clang >= 17 with lld and put "
-        "it on PATH, set OFFLOAD_CLANG to one, or: pip install 'offload-tool[embedded]'"
+    else:
+        return replace(found, passed_over=tuple(reasons) if jobs else ())
+    raise CompilerError(f"no usable compiler{_wanted(jobs)}: {'; '.join(reasons)}. {_advice(jobs)}")
+
+
+def _wanted(jobs: tuple[Job, ...]) -> str:
+    return f" for {' and '.join(map(str, jobs))}" if jobs else ""
+
+
+def _advice(jobs: tuple[Job, ...]) -> str:
+    """Say what to install or to set."""
+    needed = dict.fromkeys(
+        _ADVICE[job.kind]
+        for job in jobs
+        if job.needs_headers or job.needs_libraries or job.kind == "openmp"
+    )
+    if needed:
+        text = "; ".join(needed)
+        return text[0].upper() + text[1:]
+    return (
+        f"Install a clang >= {OLDEST_CLANG} with lld and put it on PATH, set OFFLOAD_CLANG to one, "
+        "or: pip install 'offload-tool[embedded]'"
     )
 
 
-def _named(named: str, path: str) -> Toolchain:
+def _equipped(
+    toolchain: Toolchain, jobs: tuple[Job, ...], places: Places, environ: Mapping[str, str]
+) -> Toolchain:
+    """Give a compiler with what it uses for the jobs.
+
+    :raises CompilerError: it cannot do one of them; the message says what is lacking.
+    """
+    command = [*toolchain.clang, *toolchain.local_flags]
+    variables = {**os.environ, **environ, **dict(toolchain.environment)}
+    rocm_flags: tuple[str, ...] = ()
+    cuda_flags: tuple[str, ...] = ()
+    cuda, descriptions, identities = "", [], [toolchain.identity]
+    installed: list[str] = []
+    for job in jobs:
+        if toolchain.is_embedded and job.needs_headers:
+            raise CompilerError(
+                f"{toolchain.origin}: has none of clang's wrapper headers, without which those of "
+                f"{job.kind.upper()} do not compile"
+            )
+        try:
+            found = find_for(command, toolchain.identity, job, places, variables)
+        except CompilerError as error:
+            raise CompilerError(
+                f"clang {toolchain.version} ({toolchain.origin}): {error}"
+            ) from None
+        if job.kind == "hip":
+            rocm_flags = found.flags
+        elif job.kind == "cuda":
+            cuda_flags, cuda = found.flags, found.used[0] if found.used else ""
+        descriptions.append(found.description)
+        installed += found.files(job.targets)
+        identities.append(f"{job.kind} {found.identity}" if found.identity else "")
+    return replace(
+        toolchain,
+        rocm_flags=rocm_flags,
+        cuda_flags=cuda_flags,
+        cuda=cuda,
+        installed=tuple(dict.fromkeys(installed)),
+        own_identity=toolchain.identity,
+        installations=", ".join(dict.fromkeys(filter(None, descriptions))),
+        identity="; ".join(filter(None, identities)),
+    )
+
+
+def _named(
+    named: str, jobs: tuple[Job, ...], places: Places, environ: Mapping[str, str]
+) -> Toolchain:
     # Imported here and below: where the answer is remembered, nothing of this is needed.
     import shlex
     import shutil
 
+    path = environ["PATH"]
     try:
         command = tuple(shlex.split(named))
     except ValueError as error:
         raise CompilerError(f"OFFLOAD_CLANG={named!r} is no command: {error}") from error
-    if command == ("embedded",) or command[-2:] == ("ziglang", "clang"):
-        return _embedded()
-    hint = f"set OFFLOAD_CLANG to a clang >= {_OLDEST_CLANG}, or unset it to let one be found"
-    if not command or shutil.which(command[0], path=path) is None:
+    hint = f"set OFFLOAD_CLANG to a clang >= {OLDEST_CLANG}, or unset it to let one be found"
+    embedded = command == ("embedded",) or command[-2:] == ("ziglang", "clang")
+    if not embedded and (not command or shutil.which(command[0], path=path) is None):
         raise CompilerError(
             f"OFFLOAD_CLANG names '{named}', which is not an executable file or on PATH; {hint}"
         )
     try:
-        return _probe(command, named, path)
+        found = probe_embedded() if embedded else probe(command, named, path, amdgpu=not jobs)
     except CompilerError as error:
-        raise CompilerError(f"{error}; {hint}") from error
+        raise CompilerError(str(error) if embedded else f"{error}; {hint}") from error
+    try:
+        return _equipped(found, jobs, places, environ)
+    except CompilerError as error:
+        advice = _advice(jobs)
+        raise CompilerError(f"{error}. {advice}; or {hint}") from error
 
 
-def is_clang_name(name: str) -> bool:
-    """Tell whether a program on PATH with this name may be chosen: ``clang``, ``clang-22``."""
-    return _CLANG_NAME.fullmatch(name) is not None
+def _candidates(
+    environ: Mapping[str, str], places: Places
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Give the (command, origin) pairs to try, best first, and no program twice."""
+    tried: set[str] = set()
+    for file, origin in (*rocm_compilers(environ, places.rocm), *_on_path(environ["PATH"])):
+        real = os.path.realpath(file)
+        program = real if is_clang_name(Path(real).name) else file  # ccache has many names
+        if program not in tried:
+            tried.add(program)
+            yield (file,), origin
 
 
-def _candidates(rocm_path: str, path: str) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Give the (command, origin) pairs to try, best first."""
-    for folder, name in ((rocm_path, "$ROCM_PATH"), ("/opt/rocm", "/opt/rocm")):
-        clang = Path(folder, "llvm/bin/clang")
-        if folder and os.access(clang, os.X_OK):
-            yield (str(clang),), f"{name}: {clang}"
+def _on_path(path: str) -> Iterator[tuple[str, str]]:
     found = [
         (int(match["major"] or 0), file)
         for folder in path.split(os.pathsep)
         if folder and Path(folder).is_dir()
-        for file in sorted(Path(folder).iterdir())
-        if (match := _CLANG_NAME.fullmatch(file.name)) and os.access(file, os.X_OK)
+        for name in sorted(filter(CLANG_NAME.fullmatch, os.listdir(folder)))  # noqa: PTH208
+        if (match := CLANG_NAME.fullmatch(name)) and os.access(file := Path(folder, name), os.X_OK)
     ]
     plain = [(_plain_major(file), file) for major, file in found if not major]
     numbered = [(major, file) for major, file in found if major]
     for _, file in sorted(plain + numbered, key=lambda item: -item[0]):
-        yield (str(file),), str(file)
+        yield str(file), str(file)
 
 
 def _plain_major(file: Path) -> int:
     """Give the major version of a program called plain ``clang``; 0 where it has none."""
     try:
-        return int(_version((str(file),))["version"].split(".")[0])
+        return int(version_of((str(file),))["version"].split(".")[0])
     except CompilerError:
         return 0
-
-
-def _probe(command: tuple[str, ...], origin: str, path: str) -> Toolchain:
-    """Ask a clang what it is.
-
-    :raises CompilerError: it is too old, or lacks the AMDGPU target or lld.
-    """
-    import shutil
-
-    match = _version(command)
-    version = match["version"]
-    if int(version.split(".")[0]) < _OLDEST_CLANG:
-        raise CompilerError(f"{command[0]} is clang {version}, but >= {_OLDEST_CLANG} is needed")
-    if not re.search(r"^\s*amdgcn\s", _ask(command, "-print-targets"), re.MULTILINE):
-        raise CompilerError(f"{command[0]} (clang {version}) was built without the AMDGPU target")
-    lld = shutil.which(_ask(command, "-print-prog-name=lld").strip(), path=path)
-    if lld is None:
-        raise CompilerError(
-            f"{command[0]} (clang {version}) finds no lld, which links device code; "
-            "install the lld of the same version"
-        )
-    # clang looks for lld beside itself; where it is elsewhere on PATH, it must be told.
-    beside = Path(_ask(command, "-print-prog-name=lld").strip()).is_absolute()
-    target = _TARGET.search(match.string)
-    cxx = (*command, "--driver-mode=g++")
-    return Toolchain(
-        clang=command,
-        cxx=cxx,
-        cc=command,
-        lld=(lld, "-flavor", "gnu"),
-        local_flags=() if beside else (f"-B{Path(lld).parent}",),
-        version=version,
-        identity=match["line"].strip(),
-        origin=origin,
-        host_triple=target["triple"] if target else "x86_64-unknown-linux-gnu",
-    )
-
-
-def _version(command: tuple[str, ...]) -> re.Match[str]:
-    match = _VERSION.search(_ask(command, "--version"))
-    if match is None:
-        raise CompilerError(f"{command[0]} --version does not name a clang version")
-    return match
-
-
-@functools.lru_cache(maxsize=64)
-def _ask(command: tuple[str, ...], question: str) -> str:
-    import subprocess
-
-    try:
-        answer = subprocess.run(
-            [*command, question],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_PROBE_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CompilerError(f"{command[0]} cannot be run: {error}") from error
-    if answer.returncode != 0:
-        message = (answer.stderr or answer.stdout).strip().splitlines() or ["no message"]
-        raise CompilerError(f"{command[0]} {question} failed: {message[-1]}")
-    return answer.stdout
-
-
-def _embedded() -> Toolchain:
-    from offload_tool.compiler import embedded
-
-    found = embedded.locate()
-    version = _version((*found.zig, "clang"))
-    return Toolchain(
-        clang=(*found.zig, "clang"),
-        cxx=(*found.zig, "c++", "-target", found.zig_target, "-fno-sanitize=undefined"),
-        cc=(*found.zig, "cc", "-target", found.zig_target, "-fno-sanitize=undefined"),
-        lld=(*found.zig, "ld.lld"),
-        local_flags=found.local_flags,
-        version=version["version"],
-        identity=f"{version['line'].strip()} (ziglang {found.release})",
-        origin=f"{_EMBEDDED}ziglang {found.release}",
-        host_triple=found.host_triple,
-        environment=tuple(embedded.environment().items()),
-    )

@@ -80,7 +80,7 @@ def test_code_for_another_target(compiled, made: str, asked: str, cuid: str, mes
 def test_host_object_instead(compiled) -> None:
     """A launcher that compiled for the host (distcc does) is found out."""
     output = compiled([*host_flags("13"), *PLAIN])
-    with pytest.raises(CodeObjectError, match="found ELF machine 62; a compiler launcher"):
+    with pytest.raises(CodeObjectError, match="found ELF machine 62"):
         check_code_object(output, TargetID.parse("gfx906"), "13")
 
 

@@ -1,0 +1,108 @@
+"""The output that was there before, kept while another one is made under its name.
+
+::
+
+    OUT --> .OUT.old     compiler --> OUT --> check --> equal bytes: .OUT.old back to OUT
+                                       |
+                                       +--> stopped by a signal: .OUT.old back to OUT
+
+The compiler is told the output's true name, which some outputs contain (``--coverage``,
+``-gsplit-dwarf``). Clang and lld write a file of another name and rename it, so the old one can
+keep its name meanwhile: ``.OUT.old`` is a second one (a hard link). Whatever else writes the
+output may write into the old file, so the file is moved away before.
+
+What a killed run has left is given its name back by the next one.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from offload_tool.errors import FileError
+
+__all__ = ["MANIFEST", "Aside", "beside"]
+
+MANIFEST = ".manifest"
+"""Suffix of the file that tells what an output was made of."""
+_LONGEST = 200
+"""Bytes of a name that is taken over; file systems have names of 255."""
+
+
+def beside(output: str, suffix: str) -> str:
+    """Name a hidden file beside an output."""
+    folder, name = os.path.split(output)
+    encoded = os.fsencode(name)
+    if len(encoded) > _LONGEST:
+        import binascii
+
+        start = os.fsdecode(encoded[:_LONGEST])
+        name = f"{start}.{binascii.crc32(encoded):08x}"
+    return os.path.join(folder, f".{name}{suffix}")  # noqa: PTH118 - called for each output
+
+
+class Aside:
+    """The old output under its second name."""
+
+    def __init__(self, output: str) -> None:
+        self._new = Path(output)
+        self._old = Path(beside(output, ".old"))
+
+    def recover(self) -> None:
+        """Give the output that an earlier run was killed over its name back."""
+        if os.path.lexists(self._old):
+            self._give_back()
+
+    def put(self, *, keep: bool) -> None:
+        """Give the output, if there is one, the second name; with `keep` it has both then.
+
+        :raises FileError: it cannot be renamed.
+        """
+        try:
+            if not (keep and self._link()):
+                self._new.rename(self._old)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise FileError(self._new, error) from error
+
+    def _link(self) -> bool:
+        try:
+            os.link(self._new, self._old, follow_symlinks=False)
+        except FileNotFoundError:
+            raise
+        except OSError:  # a file system without hard links
+            return False
+        return True
+
+    def take_back_if_equal(self) -> None:
+        """Let the old output be the output again where the new one has the same bytes."""
+        if self._is_equal():
+            self._give_back()
+
+    def take_back(self) -> None:
+        """Let the old output be the output again, if there was one."""
+        if os.path.lexists(self._old):
+            self._give_back()
+
+    def drop(self) -> None:
+        """Remove the second name."""
+        self._old.unlink(missing_ok=True)
+
+    def _give_back(self) -> None:
+        try:
+            self._old.replace(self._new)
+            self._old.unlink(missing_ok=True)  # where both names were one file's, both stay
+        except OSError as error:
+            raise FileError(self._new, error) from error
+
+    def _is_equal(self) -> bool:
+        try:
+            old, new = self._old.stat(), self._new.stat()
+        except FileNotFoundError:
+            return False
+        if old.st_size != new.st_size or os.path.samestat(old, new):
+            return False
+        import filecmp
+
+        return filecmp.cmp(self._old, self._new, shallow=False)

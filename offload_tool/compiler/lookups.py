@@ -1,0 +1,225 @@
+"""Where a preprocessor looks for files, and what it would find there today.
+
+What a compile has read, its depfile lists. What it has *not* read counts as well: a file that
+appears where an ``#include`` is looked up earlier, and one for which ``__has_include`` or
+``__has_embed`` asks. Which lookups there were is known from both ends, without a second reading
+of directives:
+
+- Each file that was read was found in some folder under some name; that name can be found in
+  any other folder of the search path, or beside a file that was read.
+- Names that were asked for in vain stand in the text of the files that were read.
+
+Both give more names than were looked up: of an ``#include <x.h>`` in a comment, say. So a file
+that appears under such a name is only a reason to ask: the preprocessor then reads the source
+again, and where it reads the same files as before, nothing has changed. (Clang lists in a
+depfile what ``__has_include`` and ``__has_embed`` find: 19.1 and 22.1, observed.)
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import posixpath
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from offload_tool.compiler.fingerprints import Fingerprints
+
+__all__ = ["Lookups", "appeared", "expected_lookups", "search_folders"]
+
+_FOLDER_OPTIONS = frozenset(
+    {
+        *("-I", "-isystem", "-iquote", "-idirafter", "-c-isystem", "-cxx-isystem"),
+        *("-internal-isystem", "-internal-externc-isystem", "-internal-iframework"),
+        *("-iwithprefix", "-iwithprefixbefore"),
+    }
+)
+"""As clang's driver hands them to the front end: the folder is the next word."""
+_ATTACHED = ("-I", "--embed-dir=")
+"""Those of ``CPATH`` come with their option in one word."""
+_PROBE_SECONDS = 60
+_SYSTEM = "/usr/"
+"""Headers there are found by the search path; what appears beside one of them is not looked at."""
+
+# Compiled when they are needed: to find that all is current, none is.
+_ASKING = rb"__has_(?:include(?:_next)?|embed)\s*\(\s*(?:\"([^\"\n]+)\"|<([^>\n]+)>|(\w+))"
+_COMMENT = rb"(?s)/\*.*?\*/|//[^\n]*"
+_CONTINUATION = rb"\\\r?\n"
+_DIRECTIVE = rb"(?m)^[ \t]*(?:#|%:|\?\?=)[^\n]*"
+_QUOTED = rb"\"([^\"\n]+)\"|<([^<>\n]+)>"
+
+
+class Lookups(NamedTuple):
+    """The names that one pass may have looked up."""
+
+    folders: tuple[str, ...] = ()
+    """The search path, and the folders of the files read; as they are spelled."""
+    names: tuple[str, ...] = ()
+    """What is looked for in them."""
+    present: tuple[str, ...] = ()
+    """What there was under such names, and was not read."""
+    unknown: bool = False
+    """There is a name that nobody knows: ``__has_include`` of what no directive spells."""
+
+    def found_in(self, place: str, prints: Fingerprints) -> Iterator[str]:
+        """Give those of the names that are there in a folder."""
+        for folder, names in _by_folder(self.names).items():
+            path = "/".join(part for part in (place.rstrip("/") or place, folder) if part)
+            for name in names & prints.names(path):
+                yield f"{folder}/{name}" if folder else name
+
+
+@functools.lru_cache(maxsize=4096)
+def _by_folder(names: tuple[str, ...]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for name in names:
+        folder, _, last = name.rpartition("/")
+        found.setdefault(folder, set()).add(last)
+    return found
+
+
+def search_folders(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Give the folders in which a compile looks for headers, whether they are there or not.
+
+    `command` is the compile up to its input, without options for outputs. The driver is asked;
+    where it does not answer, there are none. Source: clang 22.1.8, observed: ``-###`` prints each
+    front end's command, with every folder as an option, those of ``CPATH`` (in one word with
+    ``-I``) and of configuration files included. Without a language, an empty file is no source;
+    C++ has all folders of C.
+    """
+    return _ask(tuple(command), tuple(sorted(environment.items())))
+
+
+@functools.lru_cache(maxsize=256)
+def _ask(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    import shlex
+    import subprocess
+
+    try:
+        answer = subprocess.run(
+            [*command, *(() if "-x" in command else ("-x", "c++")), "-###", os.devnull],
+            env=dict(environment) | {"LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PROBE_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    found: dict[str, None] = {}
+    for line in answer.stderr.splitlines():
+        if '"-cc1"' in line:
+            words = shlex.split(line)
+            for option, value in itertools.pairwise(words):
+                if option in _FOLDER_OPTIONS:
+                    found[value] = None
+                for attached in _ATTACHED:
+                    if option.startswith(attached) and option != attached:
+                        found[option.removeprefix(attached)] = None
+    return tuple(found)
+
+
+def expected_lookups(
+    read: Sequence[str],
+    folders: Iterable[str],
+    words: Iterable[str],
+    prints: Fingerprints,
+) -> Lookups:
+    """Give what a pass may have looked up that has read the files `read`, as spelled by clang.
+
+    `folders` is its search path, `words` are those of its command: macros that they define may
+    name files.
+    """
+    beside = (posixpath.dirname(name) for name in read if not name.startswith(_SYSTEM))
+    places = tuple(dict.fromkeys([*folders, *beside]))
+    asked, unknown = _asked_names(read, words)
+    names = dict.fromkeys(asked)
+    for place in places:
+        begin = f"{place.rstrip('/')}/" if place else ""
+        names.update((name[len(begin) :], None) for name in read if name.startswith(begin))
+    # Absolute names are looked up nowhere else.
+    relative = tuple(sorted(name for name in names if not name.startswith("/")))
+    made = Lookups(places, relative, (), unknown)
+    return made._replace(present=tuple(appeared(made, frozenset(read), prints)))
+
+
+def appeared(lookups: Lookups, read: frozenset[str], prints: Fingerprints) -> list[str]:
+    """Give the files that are there now, under names that are looked up, and were not before."""
+    known = {*read, *lookups.present}
+    found = []
+    for place in lookups.folders:
+        begin = f"{place.rstrip('/')}/" if place else ""
+        for name in lookups.found_in(place, prints):
+            if begin + name not in known:
+                found.append(begin + name)
+    return sorted(found)
+
+
+def _asked_names(read: Iterable[str], words: Iterable[str]) -> tuple[list[str], bool]:
+    """Give the names for which ``__has_include`` and ``__has_embed`` ask; True: one is unknown."""
+    names: list[str] = []
+    computed = False
+    for path in read:
+        asked, by_macro = _asked_in(path, _stamp(path))
+        names += asked
+        computed = computed or by_macro
+    if not computed:
+        return names, False
+    # The name is a macro's: any that some directive, or the command, spells.
+    spelled = [name for path in read for name in _spelled_in(path, _stamp(path))]
+    for word in words:
+        spelled += _quoted(word.encode(errors="surrogateescape"))
+    return [*names, *spelled], not spelled
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    try:
+        found = os.stat(path)  # noqa: PTH116 - called for each file of each pass
+    except OSError:
+        return (0, 0)
+    return (found.st_ctime_ns, found.st_size)
+
+
+@functools.lru_cache(maxsize=65536)
+def _asked_in(path: str, stamp: tuple[int, int]) -> tuple[tuple[str, ...], bool]:  # noqa: ARG001
+    text = _text(path)
+    if b"__has_" not in text:
+        return (), False
+    found: dict[str, None] = {}
+    by_macro = False
+    for version in (text, re.sub(_COMMENT, b" ", text)):
+        for match in re.finditer(_ASKING, version):
+            if match[3]:
+                by_macro = True
+            else:
+                found[_decoded(match[1] or match[2])] = None
+    return tuple(found), by_macro
+
+
+@functools.lru_cache(maxsize=65536)
+def _spelled_in(path: str, stamp: tuple[int, int]) -> tuple[str, ...]:  # noqa: ARG001
+    directives = b"\n".join(match[0] for match in re.finditer(_DIRECTIVE, _text(path)))
+    return tuple(dict.fromkeys(_quoted(directives)))
+
+
+def _quoted(text: bytes) -> list[str]:
+    return [_decoded(match[1] or match[2]) for match in re.finditer(_QUOTED, text)]
+
+
+def _text(path: str) -> bytes:
+    """Give a file's text with continued lines joined; nothing where it cannot be read."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - called for each file of each pass
+            return re.sub(_CONTINUATION, b"", file.read())
+    except OSError:
+        return b""
+
+
+def _decoded(name: bytes) -> str:
+    return name.decode(errors="surrogateescape").strip()

@@ -1,0 +1,306 @@
+"""The manifest of a pass: what its output was made of, and of which bytes the output is.
+
+One record answers whether an output is current, whether a result in a shared cache is the one
+that a compile would give now, and whether the file on disk is still what was made::
+
+    key      everything that is known before the compile: command, compiler, named files, ...
+    inputs   the files that were read, each with its digest as it was when it was read
+    lookups  where else files were looked for: what appears there may be read the next time
+    output   the digest of what was made
+
+On disk it is a text of two lines beside the output, ``.<name>.manifest``: JSON of the record,
+and JSON of the looks of all files, by which digests are believed without reading (see
+`fingerprints`). A record that is damaged, or of another version, is as good as none: the pass
+runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from enum import Enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from offload_tool.compiler.aside import MANIFEST, beside
+from offload_tool.compiler.fingerprints import (
+    CHANGED,
+    Fingerprints,
+    Look,
+    digest_of,
+    look_at,
+    make_marker,
+)
+from offload_tool.compiler.lookups import Lookups, appeared
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = [
+    "Judgement",
+    "Record",
+    "Start",
+    "State",
+    "confirmed",
+    "digest_of_parts",
+    "identity",
+    "judge",
+    "manifest_path",
+    "read_record",
+    "record_pass_result",
+    "write_record",
+]
+
+_VERSION = 1
+_IDENTITY = "@"
+"""Between an input's digest and its identity."""
+_LARGEST = 64 << 20
+"""Bytes; a pass that reads 10,000 headers has a record of 2 MB."""
+
+
+class Record(NamedTuple):
+    """What one run of a pass was made of, and what it made."""
+
+    key: Mapping[str, str]
+    """Digests of what was known before, by what it is: ``command``, ``compiler``, ..."""
+    inputs: Mapping[str, str]
+    """The digest of each file that was read, by its name as the compiler spells it."""
+    lookups: Lookups
+    output: str
+    """The digest of the output; "" where it is not to be believed."""
+
+    @property
+    def result(self) -> str:
+        """A digest of all of it: equal for equal results of equal work."""
+        return digest_of_parts([self.key, self.inputs, self.output])
+
+    @property
+    def is_sure(self) -> bool:
+        """Tell whether no input was written to while it was read."""
+        return CHANGED not in self.inputs.values()
+
+
+class State(Enum):
+    """What is to be done about an output."""
+
+    CURRENT = "current"
+    OUTDATED = "outdated"
+    UNSURE = "unsure"
+    """A file appeared where one is looked for: the preprocessor must be asked."""
+
+
+class Judgement(NamedTuple):
+    """Whether an output is current, and why not."""
+
+    state: State
+    reason: str = ""
+    appeared: tuple[str, ...] = ()
+
+
+def digest_of_parts(parts: Any) -> str:
+    """Give a digest of a value that is made of JSON's types."""
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=True)
+    return digest_of(text.encode())
+
+
+def manifest_path(output: str) -> str:
+    """Give the name of the record that belongs to an output."""
+    return beside(output, MANIFEST)
+
+
+def judge(
+    record: Record | None,
+    key: Mapping[str, str],
+    prints: Fingerprints,
+    output: str | None = None,
+    *,
+    identified: bool = False,
+) -> Judgement:
+    """Tell whether a record is of what a pass with this key would read and give now.
+
+    With `output`, the file of that name must also be the one that was made. `identified` as
+    for `record_pass_result`.
+    """
+    if record is None:
+        return Judgement(State.OUTDATED, "nothing is known of how it was made")
+    for part in sorted({*key, *record.key}):
+        if key.get(part) != record.key.get(part):
+            return Judgement(State.OUTDATED, f"{part} changed")
+    if output is not None:
+        found = prints.digest(output)
+        if not found:
+            return Judgement(State.OUTDATED, "it does not exist")
+        if found != record.output:
+            return Judgement(State.OUTDATED, "it is not the file that was made")
+    for name, digest in record.inputs.items():
+        if _identified(name, prints.digest(name), identified) != digest:
+            how = "was written to while it was read" if digest == CHANGED else "changed"
+            return Judgement(State.OUTDATED, f"'{name}' {how}")
+    found_now = appeared(record.lookups, frozenset(record.inputs), prints)
+    if found_now or record.lookups.unknown:
+        names = ", ".join(f"'{name}'" for name in found_now) or "a computed name"
+        return Judgement(State.UNSURE, f"{names} may be read now", tuple(found_now))
+    return Judgement(State.CURRENT)
+
+
+def confirmed(record: Record, read: Iterable[str], found: Iterable[str]) -> Record | None:
+    """Give the record with what appeared noted as not read; None where the pass reads it.
+
+    `read` is what the preprocessor has read when it was asked.
+    """
+    if set(read) != set(record.inputs):
+        return None
+    present = tuple(sorted({*record.lookups.present, *found}))
+    return record._replace(lookups=record.lookups._replace(present=present))
+
+
+class Start(NamedTuple):
+    """The moment when a pass begins, by the clock of the files, and what it finds."""
+
+    moment: int
+    """Nanoseconds: the time of change of a file that was made just then."""
+    looks: Mapping[str, Look]
+    """Of files that were made so shortly before that their times alone do not tell."""
+    digests: Mapping[str, str] = MappingProxyType({})
+    """Of files that may be read: a link to a file changes its times, and not what it holds."""
+
+    @classmethod
+    def now(cls, marker: str, files: Iterable[str]) -> Start:
+        """Make the file `marker`, which tells the time; look at `files`."""
+        looks = {name: look for name in files if (look := look_at(name)) is not None}
+        return cls(make_marker(marker), looks)
+
+
+def digest_as_read(name: str, start: Start, prints: Fingerprints) -> str:
+    """Give the digest of a file as a pass has read it; `CHANGED` where nobody can know."""
+    look = look_at(name)
+    if look is None:
+        return CHANGED
+    found = prints.digest(name, look)
+    if look_at(name) != look or not found:
+        return CHANGED
+    is_old = look.changed < start.moment or start.looks.get(name) == look
+    return found if is_old or start.digests.get(name) == found else CHANGED
+
+
+def record_pass_result(
+    key: Mapping[str, str],
+    read: Iterable[str],
+    lookups: Lookups,
+    output: str,
+    start: Start,
+    prints: Fingerprints,
+    *,
+    identified: bool = False,
+) -> Record:
+    """Give the record of a pass that has read the files `read` and written `output`.
+
+    `identified`: the result also depends on which files these are, not on their content alone.
+    OpenMP puts the device and inode numbers of files into the names of target regions; a source
+    that an editor saves atomically has new ones, with the same content.
+    """
+    inputs = {
+        name: _identified(name, digest_as_read(name, start, prints), identified) for name in read
+    }
+    made, look = prints.digest(output), look_at(output)
+    if look is not None:
+        prints.note(output, look, made)
+    return Record(dict(key), inputs, lookups, made)
+
+
+def identity(name: str) -> str:
+    """Give what tells a file from another one of the same content."""
+    try:
+        found = os.stat(name)  # noqa: PTH116
+    except OSError:
+        return "none"
+    return f"{found.st_dev:x}:{found.st_ino:x}"
+
+
+def _identified(name: str, digest: str, identified: bool) -> str:
+    return f"{digest}{_IDENTITY}{identity(name)}" if identified and digest != CHANGED else digest
+
+
+def write_record(path: str, record: Record, prints: Fingerprints, output: str | None) -> None:
+    """Write a record; with the looks of the files, and of `output`, where these are known.
+
+    :raises FileError: it cannot be written.
+    """
+    from offload_tool.files import replace_file  # not needed to find that all is current
+
+    value = {
+        "version": _VERSION,
+        "key": dict(record.key),
+        "inputs": dict(record.inputs),
+        "lookups": record.lookups._asdict(),
+        "output": record.output,
+    }
+    looks: dict[str, Look] = {}
+    digests = {**_named(record.key), **record.inputs}
+    if output is not None:
+        digests[output] = record.output
+    for name, digest in digests.items():
+        known = prints.known(name)
+        if known is not None and known[1] == digest.partition(_IDENTITY)[0]:
+            looks["" if name == output else name] = known[0]
+    with replace_file(path) as out:
+        out.write(f"{json.dumps(value)}\n{json.dumps(looks)}\n".encode())
+
+
+def read_record(path: str, prints: Fingerprints, output: str | None = None) -> Record | None:
+    """Read a record; None where there is none that can be used.
+
+    The looks that stand in it are told to `prints`, that of the output as the look of `output`.
+    """
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - called for each pass
+            text = file.read(_LARGEST)
+        first, _, second = text.partition(b"\n")
+        value = json.loads(first)
+        record = _record_of(value)
+        if output is not None:
+            _believe(record, json.loads(second or b"{}"), prints, output)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    return record
+
+
+def _record_of(value: Any) -> Record:
+    if value["version"] != _VERSION:
+        raise ValueError("of another version")
+    lookups = value["lookups"]
+    texts = {name: _texts(lookups[name]) for name in ("folders", "names", "present")}
+    output = value["output"]
+    if not isinstance(output, str):
+        raise TypeError("no digest")
+    return Record(
+        _text_by_text(value["key"]),
+        _text_by_text(value["inputs"]),
+        Lookups(**texts, unknown=bool(lookups["unknown"])),
+        output,
+    )
+
+
+def _believe(record: Record, looks: Any, prints: Fingerprints, output: str) -> None:
+    digests = {**_named(record.key), **record.inputs, "": record.output}
+    for name, numbers in looks.items():
+        if digests.get(name):
+            digest = digests[name].partition(_IDENTITY)[0]
+            prints.believe(name or output, Look(*map(int, numbers)), digest)
+
+
+def _named(key: Mapping[str, str]) -> dict[str, str]:
+    """Give the digests of the files that a key names, in quotes."""
+    return {part[1:-1]: digest for part, digest in key.items() if part.startswith("'")}
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise TypeError("no list of texts")
+    return tuple(value)
+
+
+def _text_by_text(value: Any) -> dict[str, str]:
+    _texts(list(value.keys()))
+    _texts(list(value.values()))
+    return dict(value)

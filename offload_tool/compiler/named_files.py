@@ -1,0 +1,97 @@
+"""The files that a command's words name: ``@file``, ``--config F``, ``-fprofile-use=F``, ...
+
+Their content is part of what a command does. Clang has hundreds of options with files, and
+plugins have their own, so none is listed here: whatever names a file that is there counts.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["all_words", "possible_files", "programs_in"]
+
+_PARTS = re.compile(r"[=,]")
+_ATTACHED = re.compile(r"-(?:include|imacros|T|B)(?=[^-=])")
+_TO_OTHERS = ("-Wl,", "-Wa,", "-Wp,")
+"""Words for linker, assembler and preprocessor."""
+_NO_FILES = ("-D", "-U", "-I", "-W", "-O", "-std=", "-cuid=", "--offload-arch=")
+"""Macros may be called like files; folders are looked through by the preprocessor."""
+_DEPTH = 10
+"""Response files within response files; clang stops at a depth of its own."""
+_LARGEST = 1 << 20
+"""Bytes of a response file that is read for names."""
+_LINKERS = ("lld", "ld.lld")
+_PRECOMPILED = (".pch", ".gch")
+"""What ``-include F`` takes in place of F, without a word. Source: clang's user manual."""
+_PROFILE = "default.profdata"
+"""What ``-fprofile-use=`` takes of a folder. Source: clang's user manual."""
+
+
+def possible_files(words: Iterable[str]) -> tuple[str, ...]:
+    """Give all parts of words that may name a file, those in response files included."""
+    return tuple(dict.fromkeys(_parts(all_words(words))))
+
+
+def all_words(words: Iterable[str]) -> tuple[str, ...]:
+    """Give words, each response file being followed by those in it."""
+    return tuple(_all_words(words, _DEPTH))
+
+
+def _all_words(words: Iterable[str], depth: int) -> Iterator[str]:
+    for word in words:
+        yield word
+        if depth and word.startswith("@"):
+            yield from _all_words(_response(word[1:]), depth - 1)
+
+
+def _parts(words: Iterable[str]) -> Iterator[str]:
+    for before, word in itertools.pairwise(("", *words)):
+        if word.startswith("@"):
+            yield word[1:]
+        elif not word.startswith("-"):
+            yield from _with_precompiled(word)
+            if before == "-B":
+                yield from programs_in(word)
+        elif word.startswith(_TO_OTHERS) or not word.startswith(_NO_FILES):
+            yield from _parts_of_option(word)
+
+
+def _parts_of_option(word: str) -> Iterator[str]:
+    yield from (part for part in _PARTS.split(word)[1:] if part)
+    attached = _ATTACHED.match(word)
+    if attached is not None:
+        yield from _with_precompiled(word[attached.end() :])
+    if word.startswith("-B"):
+        yield from programs_in(word[2:])
+    if word.startswith("-fprofile"):
+        folder = word.partition("=")[2]
+        if folder:
+            yield f"{folder}/{_PROFILE}"
+
+
+def programs_in(prefix: str) -> tuple[str, ...]:
+    """Give the names of the linkers that a compiler finds by ``-B`` or ``COMPILER_PATH``."""
+    return tuple(f"{begin}{name}" for name in _LINKERS for begin in (prefix, f"{prefix}/"))
+
+
+def _with_precompiled(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name}{suffix}" for suffix in _PRECOMPILED)
+
+
+def _response(path: str) -> list[str]:
+    try:
+        if os.stat(path).st_size > _LARGEST:  # noqa: PTH116
+            return []
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
+            import shlex
+
+            return shlex.split(file.read())
+    except (OSError, ValueError):
+        return []

@@ -1,0 +1,294 @@
+"""Ask a compiler what it is: version, host, lld, and what tells it from others."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from offload_tool.compiler.caching import remembered
+from offload_tool.compiler.identity import (
+    all_configuration_files,
+    command_identity,
+    configuration_files,
+    configuration_identity,
+    identity_text,
+    is_script,
+    program_identity,
+)
+from offload_tool.errors import CompilerError
+
+__all__ = [
+    "CLANG_NAME",
+    "CONFIGURATION_FOLDERS",
+    "OLDEST_CLANG",
+    "Toolchain",
+    "ask",
+    "is_clang_name",
+    "probe",
+    "probe_embedded",
+    "version_of",
+]
+
+OLDEST_CLANG = 19
+"""The first that can compile offload sources for one target at a time."""
+_PROBE_SECONDS = 60
+_EMBEDDED = "embedded: "
+_VERSION = re.compile(r"^(?P<line>.*?clang version (?P<version>(\d+)\.\d+\.\d+).*)$", re.MULTILINE)
+CLANG_NAME = re.compile(r"clang(-(?P<major>\d+))?")
+_TARGET = re.compile(r"^Target: (?P<triple>\S+)$", re.MULTILINE)
+_FOLDER = re.compile(r"^InstalledDir: (?P<path>.+)$", re.MULTILINE)
+_OTHER_JOBS = (
+    ("--driver-mode=g++",),
+    ("--target=amdgcn-amd-amdhsa",),
+    ("--target=nvptx64-nvidia-cuda",),
+)
+"""Beside plain compiles; each may read configuration files of its own."""
+CONFIGURATION_FOLDERS = ("/etc/clang", "~/.config/clang")
+"""Where clang looks for them, beside its own folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """A compiler and the linkers that go with it; each command is the words before its options."""
+
+    clang: tuple[str, ...]
+    """Compiles one pass, for host or device."""
+    cxx: tuple[str, ...]
+    """Compiles plain C++ and links host programs."""
+    cc: tuple[str, ...]
+    """Compiles plain C."""
+    lld: tuple[str, ...]
+    """lld with its GNU command line."""
+    local_flags: tuple[str, ...]
+    """Flags of every pass that only say where things are on this machine."""
+    version: str
+    """``22.1.8``."""
+    identity: str
+    """What tells this compiler from another one, without paths; goes into signatures.
+
+    It holds what it says of itself, the words that were given after it, the lld that it
+    runs, and the configuration files that it reads by itself: see `compiler.identity`."""
+    origin: str
+    """Where it was found, for people."""
+    host_triple: str
+    """The triple of host objects, as this compiler spells it."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Variables that its programs need."""
+    rocm_flags: tuple[str, ...] = ()
+    """Flags of HIP passes that say where ROCm is on this machine."""
+    cuda_flags: tuple[str, ...] = ()
+    """Flags of CUDA passes that say where the toolkit is."""
+    cuda: str = ""
+    """The CUDA toolkit's folder; empty where none is used."""
+    installations: str = ""
+    """What else of the machine is used, for people."""
+    installed: tuple[str, ...] = ()
+    """Files of that which no depfile names."""
+    own_identity: str = ""
+    """`identity` without the installations."""
+    configuration: tuple[str, ...] = ()
+    """The configuration files that it reads by itself."""
+    passed_over: tuple[str, ...] = ()
+    """Compilers that would have been taken first, and what each lacks."""
+
+    @property
+    def is_embedded(self) -> bool:
+        """Tell whether this is the compiler of the ``ziglang`` wheel."""
+        return self.origin.startswith(_EMBEDDED)
+
+    @property
+    def major(self) -> int:
+        """The first number of the version."""
+        return int(self.version.split(".", 1)[0])
+
+    def __str__(self) -> str:
+        used = f", {self.installations}" if self.installations else ""
+        others = f"; passed over: {'; '.join(self.passed_over)}" if self.passed_over else ""
+        return f"clang {self.version} ({self.origin}){used}{others}"
+
+
+def probe(command: tuple[str, ...], origin: str, path: str, *, amdgpu: bool = True) -> Toolchain:
+    """Ask a clang what it is; without `amdgpu`, it need not have that target.
+
+    :raises CompilerError: it is too old, or lacks the AMDGPU target or lld.
+    """
+    import shutil
+
+    match = version_of(command, path)
+    version = match["version"]
+    if int(version.split(".")[0]) < OLDEST_CLANG:
+        raise CompilerError(f"{command[0]} is clang {version}, but >= {OLDEST_CLANG} is needed")
+    facts = _facts(command, match, path)
+    if amdgpu and not facts.amdgpu:
+        raise CompilerError(f"{command[0]} (clang {version}) was built without the AMDGPU target")
+    # clang looks for lld beside itself; where it is elsewhere on PATH, it must be told.
+    lld = shutil.which(facts.lld, path=path)
+    if lld is None:
+        raise CompilerError(
+            f"{command[0]} (clang {version}) finds no lld, which links device code; "
+            "install the lld of the same version"
+        )
+    target = _TARGET.search(match.string)
+    cxx = (*command, "--driver-mode=g++")
+    parts = [match["line"].strip(), target[0] if target else "", *command_identity(command, path)]
+    parts += (f"lld: {part}" for part in (facts.lld_version, program_identity(lld)))
+    parts += (f"configuration {digest}" for digest in configuration_identity(facts.configuration))
+    return Toolchain(
+        clang=command,
+        cxx=cxx,
+        cc=command,
+        lld=(lld, "-flavor", "gnu"),
+        local_flags=() if Path(facts.lld).is_absolute() else (f"-B{Path(lld).parent}",),
+        version=version,
+        identity=identity_text(parts),
+        origin=origin,
+        host_triple=target["triple"] if target else "x86_64-unknown-linux-gnu",
+        configuration=tuple(all_configuration_files(facts.configuration)),
+    )
+
+
+class _Facts(NamedTuple):
+    """What a compiler was asked, besides its version."""
+
+    amdgpu: bool
+    lld: str
+    """As the compiler would run it: a path, or the bare name where it is not beside it."""
+    lld_version: str
+    configuration: list[str]
+    """The files that it reads by itself for some job."""
+
+
+def _facts(command: tuple[str, ...], version: re.Match[str], path: str) -> _Facts:
+    """Ask a compiler that gave this version; the answers are remembered between runs.
+
+    They hold while it says the same of itself, which it is asked in each run.
+
+    :raises CompilerError: it cannot be run.
+    """
+    import shutil
+
+    folder = _FOLDER.search(version.string)
+    folders = [*CONFIGURATION_FOLDERS, *filter(None, [folder and folder["path"]])]
+
+    def find() -> list[Any]:
+        targets = ask(command, "-print-targets")
+        lld = ask(command, "-print-prog-name=lld").strip()
+        found = shutil.which(lld, path=path)
+        said = [version.string, *(ask(command, *job, "--version") for job in _OTHER_JOBS)]
+        return [
+            re.search(r"^\s*amdgcn\s", targets, re.MULTILINE) is not None,
+            lld,
+            _lld_version(found) if found else "",
+            list(dict.fromkeys(file for text in said for file in configuration_files(text))),
+        ]
+
+    def witnesses(answer: list[Any]) -> list[str]:
+        programs = [shutil.which(word, path=path) or word for word in (*command, answer[1])]
+        searched = [place for place in path.split(os.pathsep) if place]
+        given = [os.path.expanduser(place) for place in folders]  # noqa: PTH111
+        given += [word.partition("=")[2] for word in command if word.startswith("--config-")]
+        given += map(os.path.dirname, answer[3])  # where others may appear
+        return [*programs, *searched, *given, *answer[3], __file__]
+
+    question = ["facts", *command, version.string, path, os.environ.get("HOME", "")]
+    if not all(map(os.path.isabs, [command[0], *path.split(os.pathsep)])):
+        question.append(os.getcwd())  # noqa: PTH109
+    answer = remembered(question, find, witnesses)
+    try:
+        amdgpu, lld, lld_version, configuration = answer
+        return _Facts(
+            bool(amdgpu), str(lld), str(lld_version), [str(file) for file in configuration]
+        )
+    except (TypeError, ValueError):  # a file that was changed by hand
+        return _Facts(*find())
+
+
+def _lld_version(lld: str) -> str:
+    try:
+        return ask((lld, "-flavor", "gnu"), "--version").strip()
+    except CompilerError:
+        return ""  # the link will say what is wrong
+
+
+def version_of(command: tuple[str, ...], path: str = "") -> re.Match[str]:
+    """Ask a clang for its version; the match has the groups ``line`` and ``version``.
+
+    A program is asked once, and again when it is another one; anything else in each run,
+    since nobody knows what a script calls.
+
+    :raises CompilerError: it cannot be run, or is no clang.
+    """
+    import shutil
+
+    program = os.path.realpath(shutil.which(command[0], path=path or None) or "")
+    if len(command) == 1 and is_clang_name(Path(program).name) and not is_script(program):
+        folder = Path(program).parent
+        witnesses = [__file__, program, str(folder), str(folder.parent / "lib")]
+        question = ["version", program, *command, os.environ.get("HOME", "")]
+        answer = str(remembered(question, lambda: ask(command, "--version"), lambda _: witnesses))
+    else:
+        answer = ask(command, "--version")
+    match = _VERSION.search(answer)
+    if match is None:
+        raise CompilerError(f"{command[0]} --version does not name a clang version")
+    return match
+
+
+def is_clang_name(name: str) -> bool:
+    """Tell whether a program on PATH with this name may be chosen: ``clang``, ``clang-22``."""
+    return CLANG_NAME.fullmatch(name) is not None
+
+
+@functools.lru_cache(maxsize=64)
+def ask(command: tuple[str, ...], *question: str) -> str:
+    """Give what a program writes when it is asked; once for each question.
+
+    :raises CompilerError: it cannot be run, or fails.
+    """
+    import subprocess
+
+    try:
+        answer = subprocess.run(
+            [*command, *question],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PROBE_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CompilerError(f"{command[0]} cannot be run: {error}") from error
+    if answer.returncode != 0:
+        message = (answer.stderr or answer.stdout).strip().splitlines() or ["no message"]
+        raise CompilerError(f"{command[0]} {' '.join(question)} failed: {message[-1]}")
+    return answer.stdout
+
+
+def probe_embedded() -> Toolchain:
+    """Give the compiler of the ``ziglang`` wheel.
+
+    :raises CompilerError: it is not installed, or cannot be used on this machine.
+    """
+    from offload_tool.compiler import embedded
+
+    found = embedded.locate()
+    version = version_of((*found.zig, "clang"))
+    return Toolchain(
+        clang=(*found.zig, "clang"),
+        cxx=(*found.zig, "c++", "-target", found.zig_target, "-fno-sanitize=undefined"),
+        cc=(*found.zig, "cc", "-target", found.zig_target, "-fno-sanitize=undefined"),
+        lld=(*found.zig, "ld.lld"),
+        local_flags=found.local_flags,
+        version=version["version"],
+        identity=identity_text(
+            [version["line"].strip(), found.host_triple, f"ziglang {found.release}"]
+        ),
+        origin=f"{_EMBEDDED}ziglang {found.release}",
+        host_triple=found.host_triple,
+        environment=tuple(embedded.environment().items()),
+    )

@@ -1,0 +1,70 @@
+"""The object that registers a program's HIP code where its host objects do not.
+
+`SOURCE` is compiled for the host once per program; it knows nothing of device or host code.
+It is linked beside the object with the program's bundle (`operations.embedding`)::
+
+    one.host.o (entries) --+
+    two.host.o (a symbol) -+-- program
+    prog.fatbin.o ---------+      the bundle, under the symbols that any of them asks for
+    prog.registration.o ---+      SOURCE: registers all entries
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import CompilerError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from offload_tool.compiler.toolchain import Toolchain
+    from offload_tool.files import StrPath
+
+__all__ = ["SOURCE", "compile_flags", "write_registration"]
+
+SOURCE = str(Path(__file__).with_name("hip_registration.c"))
+_SECONDS = 300
+
+
+def compile_flags() -> list[str]:
+    """Give the flags with which `SOURCE` is compiled, behind ``Toolchain.cc``."""
+    return ["-O2", "-fPIC", "-c"]
+
+
+def write_registration(
+    output: StrPath, toolchain: Toolchain, beside: Sequence[StrPath] = ()
+) -> None:
+    """Write the object, joined with the objects `beside` it.
+
+    :raises CompilerError: the compiler, or its linker, failed.
+    """
+    made = f"{os.fspath(output)}.registration"
+    try:
+        _run(toolchain, [*toolchain.cc, *compile_flags(), SOURCE, "-o", made])
+        _run(toolchain, [*toolchain.lld, "-r", *map(str, beside), made, "-o", str(output)])
+    finally:
+        Path(made).unlink(missing_ok=True)
+
+
+def _run(toolchain: Toolchain, command: Sequence[str]) -> None:
+    import subprocess
+
+    try:
+        subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=os.environ | dict(toolchain.environment),
+            timeout=_SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        detail = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1]
+        raise CompilerError(
+            f"'{command[0]}' cannot make the object that registers HIP code: {detail}"
+        ) from error

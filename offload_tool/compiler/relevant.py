@@ -1,0 +1,24 @@
+"""Which of a compile's flags decide what must be installed, and where it is looked for."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["relevant_flags"]
+
+_RELEVANT = re.compile(
+    r"-nogpu(lib|inc)|-nocuda(lib|inc)|--(no-)?offloadlib|--no-gpu-.*|-nostdinc(\+\+)?|-nostdlibinc"
+    r"|--?(rocm|hip|cuda)-.*=.*|-isysroot.*|--sysroot=.*|--gcc-(toolchain|install-dir|triple)=.*"
+    r"|-mcode-object-version=.*|-fsanitize=.*|-f(no-)?gpu-sanitize|-stdlib=.*"
+    r"|-resource-dir=.*|-m(no-)?wavefrontsize64"
+)
+"""Flags that decide what must be installed, or where it is."""
+
+
+def relevant_flags(words: Iterable[str]) -> tuple[str, ...]:
+    """Give those of a compile's flags that decide what must be installed."""
+    return tuple(word for word in words if _RELEVANT.fullmatch(word))

@@ -1,0 +1,44 @@
+"""Installations that look real to clang, made for tests: HIP's headers, and device libraries."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+ISA = ("906", "90a", "942", "1100")
+STATES = ("daz_opt", "unsafe_math", "finite_only", "correctly_rounded_sqrt", "wavefrontsize64")
+
+HEADER = """\
+#pragma once
+#define __device__ __attribute__((device))
+#define __global__ __attribute__((global))
+"""
+
+
+def write_rocm(root: Path, *, version: str = "6.4.1", header: str = HEADER) -> Path:
+    """Write HIP's headers, as clang and its wrapper headers want them."""
+    major, minor, patch = version.split(".")
+    include = root / "include/hip"
+    include.mkdir(parents=True)
+    (include / "hip_runtime.h").write_text(header)
+    (include / "hip_version.h").write_text(f"#define HIP_VERSION_MAJOR {major}\n")
+    (root / "share/hip").mkdir(parents=True)
+    (root / "share/hip/version").write_text(
+        f"HIP_VERSION_MAJOR={major}\nHIP_VERSION_MINOR={minor}\nHIP_VERSION_PATCH={patch}\n"
+    )
+    return root
+
+
+def write_device_libraries(folder: Path, clang: str, isa: tuple[str, ...] = ISA) -> Path:
+    """Write device libraries: modules of the compiler's own, with nothing in them."""
+    folder.mkdir(parents=True)
+    empty = folder / "ockl.bc"
+    words = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-Xclang", "-mcode-object-version=none"]
+    words += ["-x", "c", "-emit-llvm", "-c", "/dev/null"]
+    subprocess.run([clang, *words, "-o", empty], check=True)
+    names = [f"oclc_{option}_{state}" for option in STATES for state in ("on", "off")]
+    names += [f"oclc_isa_version_{number}" for number in isa]
+    names += [f"oclc_abi_version_{number}" for number in (400, 500, 600)]
+    for name in ("ocml", "hip", "opencl", "asanrtl", *names):
+        (folder / f"{name}.bc").write_bytes(empty.read_bytes())
+    return folder
