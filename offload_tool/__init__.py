@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from offload_tool.operations.embedding import embed_bundle
     from offload_tool.operations.extracting import extract_device_images
     from offload_tool.operations.listing import DeviceImage, iter_images, list_images
-    from offload_tool.operations.matching import Device, Match, match_images
+    from offload_tool.operations.matching import Device, Load, Match, match_images
     from offload_tool.operations.merging import merge_files
     from offload_tool.operations.packaging import (
         ImageFilter,
@@ -41,6 +41,7 @@ _HOMES = {
     "Device": "operations.matching",
     "DeviceImage": "operations.listing",
     "ImageFilter": "operations.packaging",
+    "Load": "operations.matching",
     "Match": "operations.matching",
     "OffloadError": "errors",
     "PackagedImage": "operations.packaging",
@@ -72,6 +73,7 @@ __all__ = [
     "Device",
     "DeviceImage",
     "ImageFilter",
+    "Load",
     "Match",
     "OffloadError",
     "PackagedImage",

@@ -7,6 +7,7 @@ read without those of the other commands, and the compiler runs before most is i
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
@@ -48,7 +49,11 @@ def run_compile(tool: str, words: Sequence[str], environ: Mapping[str, str]) -> 
     options = _parser(tool).parse_args(words[:split])
     import signal
 
-    before = signal.signal(signal.SIGTERM, _stop)  # what was begun is then removed
+    before = {
+        number: signal.signal(number, _stop)  # the output is then what it was
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
         if options.link:
             return _link(options, words[split + 1 :], environ)
@@ -56,15 +61,17 @@ def run_compile(tool: str, words: Sequence[str], environ: Mapping[str, str]) -> 
     except OffloadError as error:
         status = _WRONG_USAGE if isinstance(error, UsageError) else 1
         message = str(error)
-    except KeyboardInterrupt:
-        return _ENDED_BY_SIGNAL + signal.SIGINT
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     print(f"{tool}: error: {message}", file=sys.stderr)
     return status
 
 
 def _stop(number: int, _: FrameType | None) -> NoReturn:
+    import signal
+
+    signal.signal(number, signal.SIG_IGN)  # what is being put right is not to be stopped
     raise SystemExit(_ENDED_BY_SIGNAL + number)
 
 
@@ -75,11 +82,13 @@ def _parser(tool: str) -> argparse.ArgumentParser:
         "[-- FLAGS...]",
         description="Run one pass of the compiler over a HIP, CUDA or OpenMP source: device code "
         "for one target ID, or the host object without device code. Check what came out. OUT is "
-        "left untouched where its bytes are equal; after an error there is none.",
+        "left untouched where its bytes are equal, and nothing is compiled where .OUT.manifest "
+        "says that they would be; after an error there is none.",
         epilog="Of OpenMP sources, --emit-host-ir comes first; its output is the --host-ir of "
         "all other passes. The compiler is found as in SCons builds (OFFLOAD_CLANG, ROCM_PATH, "
-        "PATH, the ziglang wheel); OFFLOAD_LAUNCHER is put before it, or HIP device code is "
-        "compiled on the cluster of the folder OFFLOAD_DIST. The exit status is the "
+        "PATH, the ziglang wheel), and so are ROCm and CUDA (OFFLOAD_ROCM_PATH, "
+        "OFFLOAD_DEVICE_LIB_PATH, OFFLOAD_CUDA_PATH); OFFLOAD_LAUNCHER is put before it, or HIP "
+        "device code is compiled on the cluster of the folder OFFLOAD_DIST. The exit status is the "
         "compiler's, 1 for a result that is not what was asked for, 2 for wrong usage.",
         allow_abbrev=False,
         formatter_class=_Formatter,
@@ -151,9 +160,11 @@ def _compile(options: argparse.Namespace, flags: Sequence[str], environ: Mapping
 
 
 def _link(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[str, str]) -> int:
-    from offload_tool.compiler.device import parse_devices
+    from offload_tool.compiler.newer_processors import devices_of_compiler
     from offload_tool.compiler.remembered import remembered_toolchain
     from offload_tool.compiler.running import Outputs, run_device_link
+    from offload_tool.compiler.trials import Job
+    from offload_tool.errors import CompilerError
 
     if options.target_id is None:
         raise UsageError("--link links for one target ID: give --target-id ID")
@@ -161,13 +172,20 @@ def _link(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[st
         if getattr(options, option) is not None:
             raise UsageError(f"--{option.replace('_', '-')} is of no use with --link")
     kind = options.kind or "hip"
-    devices = parse_devices([options.target_id], kind)
+    devices = devices_of_compiler(
+        [options.target_id], kind, functools.cache(lambda: remembered_toolchain(environ))
+    )
     if len(devices) != 1:
         raise UsageError(f"'{options.target_id}': expected one target ID for one output")
+    try:  # what compiles sources with all that such ones may need, links them
+        names = (devices[0].name,) if devices[0].target_id is not None else ()
+        toolchain = remembered_toolchain(environ, Job(kind, names))
+    except CompilerError:
+        toolchain = remembered_toolchain(environ)
     return run_device_link(
         devices[0],
         kind,
-        remembered_toolchain(environ),
+        toolchain,
         options.sources,
         Outputs(options.output, options.depfile, options.stamp),
         flags=flags,

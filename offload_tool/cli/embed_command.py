@@ -16,7 +16,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "embed",
         help="put device images where a host object looks for them",
         description="Write the object that completes a HIP host object: it holds a bundle under "
-        "the name that the host object asks for. OUT is left untouched where its bytes are equal. "
+        "the name that the host object asks for, and registers it for host objects of the new "
+        "offload driver, which do not (a compiler is found as for `compile`). OUT is left "
+        "untouched where its bytes are equal. "
         "A fat binary of CUDA or an offload binary goes into a copy of the host object instead.",
         allow_abbrev=False,
     )
@@ -58,6 +60,9 @@ def run(options: argparse.Namespace) -> int:
     with keeping_equal():
         if sort == "HIP":
             triple = options.host_triple or _host_triple()
+            if hosts and embedding.read_host_files(hosts).has_entries:
+                _embed_with_registration(output, images, triple, hosts)
+                return 0
             embedding.embed_bundle(
                 output, images, host_triple=triple, cuid=options.cuid, host_files=hosts
             )
@@ -66,6 +71,28 @@ def run(options: argparse.Namespace) -> int:
         else:
             embedding.embed_offload_binary(output, hosts[0], images)
     return 0
+
+
+def _embed_with_registration(output: str, bundle: str, triple: str, hosts: list[str]) -> None:
+    """Write the object for host code of the new offload driver, which does not register itself.
+
+    :raises CompilerError: no compiler, which makes that part.
+    """
+    import os
+    import tempfile
+
+    from offload_tool.compiler.registration import write_registration
+    from offload_tool.compiler.remembered import remembered_toolchain
+    from offload_tool.files import InputFile, replace_file
+    from offload_tool.operations.embedding import embed_bundle
+
+    toolchain = remembered_toolchain(os.environ)
+    with tempfile.TemporaryDirectory() as folder:
+        embedded, joined = f"{folder}/bundle.o", f"{folder}/joined.o"
+        embed_bundle(embedded, bundle, host_triple=triple, host_files=hosts, registers_entries=True)
+        write_registration(joined, toolchain, [embedded])
+        with InputFile(joined) as source, replace_file(output) as out:
+            out.copy(source)
 
 
 def _sort(images: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from offload_tool.cli.terminal import print_problems, printable
+from offload_tool.cli.terminal import print_lines, print_problems, printable
 
 if TYPE_CHECKING:
     import argparse
@@ -23,7 +23,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         description="Write the device images of any file that 'list' reads into a folder, and "
         "print what was written. With --target, of each bundle or offload binary in the file "
         "only what such a device would load: the image of that very ID, else the compatible one "
-        "that sets the most features.",
+        "that sets the most features, else generic code that covers an AMD GPU, else for HIP "
+        "SPIR-V; which is told.",
         allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", help="a file, folder or zip file")
@@ -56,6 +57,10 @@ def run(options: argparse.Namespace) -> int:
                 "index": image.index,
                 "id": image.id,
                 "size": image.size,
+                "loads": [
+                    {"device": device, "rule": load.rule, "reason": load.reason}
+                    for device, load in image.loads
+                ],
             }
             for image in images
         ]
@@ -63,4 +68,9 @@ def run(options: argparse.Namespace) -> int:
     else:
         for image in images:
             print(printable(str(image.path)))
+        print_lines(
+            printable(f"offload-tool: note: {device} loads {load}")
+            for device, load in dict.fromkeys(pair for image in images for pair in image.loads)
+            if not load.is_native
+        )
     return print_problems(problems)

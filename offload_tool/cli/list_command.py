@@ -39,6 +39,14 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="a file, folder or zip file")
+    parser.add_argument(
+        "--target",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="list only what a device with this target ID (gfx90a:xnack+) or bundle entry ID "
+        "would load, and why; may be given several times",
+    )
     parser.add_argument("--json", action="store_true", help="print a JSON list, for programs")
     parser.set_defaults(run=run)
 
@@ -46,15 +54,26 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the images of all files, or an error and nothing."""
     from offload_tool.operations.listing import iter_images
+    from offload_tool.operations.matching import Device
 
     problems: list[OffloadError] = []
-    listed = [(file, list(iter_images(file, skipped=problems.append))) for file in options.files]
+    devices = [Device.parse(text) for text in options.target]
+    listed = [
+        (file, list(iter_images(file, devices, skipped=problems.append))) for file in options.files
+    ]
     images = [image for _, found in listed for image in found]
     if options.json:
-        print(json.dumps([dataclasses.asdict(image) for image in images], indent=2))
+        print(json.dumps([_row(image) for image in images], indent=2))
     else:
         _print_tables(listed)
     return print_problems(problems)
+
+
+def _row(image: DeviceImage) -> dict[str, object]:
+    loads = [
+        {"device": device, "rule": load.rule, "reason": load.reason} for device, load in image.loads
+    ]
+    return {**dataclasses.asdict(image), "loads": loads}
 
 
 def _print_tables(listed: Sequence[tuple[str, list[DeviceImage]]]) -> None:
@@ -88,6 +107,7 @@ def _image_table(file: str, images: Sequence[DeviceImage]) -> Table:
         "in": any(places),
         "#": several,
         "target ID": True,
+        "covers": any(image.covers for image in images),
         "kind": True,
         "image": described,
         "triple": True,
@@ -95,6 +115,7 @@ def _image_table(file: str, images: Sequence[DeviceImage]) -> Table:
         "size (bytes)": True,
         "compressed": packed,
         "share": True,
+        "loaded by": any(image.loads for image in images),
     }
     right = {"#", "offset", "size (bytes)", "compressed", "share"}
     for name, shown in columns.items():
@@ -109,6 +130,7 @@ def _image_table(file: str, images: Sequence[DeviceImage]) -> Table:
             place,
             str(image.index),
             image.target_id or "-",
+            " ".join(image.covers),
             image.kind,
             image.image_kind or "-",
             image.triple,
@@ -116,6 +138,7 @@ def _image_table(file: str, images: Sequence[DeviceImage]) -> Table:
             f"{image.size:,}",
             f"{image.stored_size:,}",
             "" if image.kind == "host" else _share(image.stored_size, total),
+            "; ".join(f"{device}: {load.rule}, {load.reason}" for device, load in image.loads),
         )
         row = zip(cells, columns.values(), strict=True)
         table.add_row(*(_text(cell) for cell, shown in row if shown))

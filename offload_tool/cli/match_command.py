@@ -23,8 +23,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "match",
         help="tell which images of a file a device would load",
         description="Tell for each bundle and offload binary in a file which image a device "
-        "would load: the one of its very ID, else the compatible one that sets the most "
-        "features; or why there is none.",
+        "would load, and why: the one of its very ID, else the compatible one that sets the "
+        "most features, else generic code that covers an AMD GPU, else for HIP SPIR-V; or why "
+        "there is none.",
         epilog="The exit status is 0 if there is an image in each of them, else 1.",
         allow_abbrev=False,
     )
@@ -59,7 +60,7 @@ def _row(match: Match) -> dict[str, object]:
 def _lines(match: Match) -> list[str]:
     where = match.file if match.member is None else f"{match.file}({match.member})"
     if match.ids:
-        text = ", ".join(match.ids)
+        text = ", ".join(map(str, match.loads))
         return [printable(f"{where}, {match.container} {match.index}: {text}")]
     lines = [f"{where}, {match.container} {match.index}: no image"]
     lines += (f"  {entry_id}: {reason}" for entry_id, reason in match.reasons)

@@ -1,12 +1,14 @@
-"""``offload-tool packager``: a drop-in for llvm-offload-binary 22.1.8.
+"""``offload-tool packager``: a drop-in for llvm-offload-binary 22.1.8, on request for 23.1.4.
 
-That program is also called clang-offload-packager, its older name. The checks stand in the
+That program is also called clang-offload-packager, its older name. It is 23's if the name
+by which it is called ends in ``-23``, or with ``--llvm=23``. The checks stand in the
 order in which it does them, with its messages; where these do not name the file, ours do.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from offload_tool.formats.offload_binary import Dialect
+    from offload_tool.operations.packaging import Generation
 
 __all__ = ["PACKAGER_COMMAND_LINE", "run_packager"]
 
@@ -55,10 +58,19 @@ PACKAGER_COMMAND_LINE = CommandLine(
             visibility="never",
             choices=(("llvm22", "HIP is 4"), ("documented", "HIP is 3, as in LLVM 15")),
         ),
+        Option(  # ours too
+            "llvm",
+            "enum",
+            "Whose llvm-offload-binary to be",
+            visibility="never",
+            choices=(("22", "LLVM 22's"), ("23", "LLVM 23's")),
+        ),
     ),
     positionals=Positionals(0, 1, "Extract from <file>."),
 )
 
+_FIRST_OF_23 = 23
+_NUMBERED = re.compile(r"-([0-9]+)")
 _OLD_NAME = "clang-offload-packager"
 _DEPRECATED = "warning: 'clang-offload-packager' is deprecated. Use 'llvm-offload-binary' instead."
 _INVALID = "Invalid data was encountered while parsing the file"
@@ -87,6 +99,7 @@ def run_packager(tool: str, arguments: Sequence[str], _: Mapping[str, str]) -> i
             archive=bool(values.flag("archive")),
             # The parser has compared it with the choices.
             dialect=cast("Dialect | None", values.text("kind-numbering")),
+            generation=_generation(tool, values.text("llvm")),
         )
         if values.flag("h") or not (given.output or given.input):
             _give(help_text(tool, PACKAGER_COMMAND_LINE, listed=True))
@@ -99,6 +112,13 @@ def run_packager(tool: str, arguments: Sequence[str], _: Mapping[str, str]) -> i
         print_lines([f"{tool}: error: {_described(error)}"])
         return 1
     return 0
+
+
+def _generation(tool: str, wanted: str | None) -> Generation:
+    if wanted is not None:
+        return 23 if wanted == "23" else 22
+    number = _NUMBERED.search(_stem(tool))
+    return 23 if number is not None and int(number[1]) >= _FIRST_OF_23 else 22
 
 
 def _described(error: OffloadError) -> str:
@@ -116,6 +136,10 @@ def _described(error: OffloadError) -> str:
 def _give(text: str) -> None:
     sys.stdout.buffer.write(os.fsencode(text))
     sys.stdout.buffer.flush()
+
+
+def _say_extracted(name: str) -> None:
+    _give(f"Extracted: {name}\n")
 
 
 def _stem(tool: str) -> str:
@@ -158,6 +182,7 @@ class _Given:
     images: list[_Image]
     archive: bool
     dialect: Dialect | None
+    generation: Generation
 
     def run(self) -> None:
         if self.output and self.input:
@@ -182,20 +207,23 @@ class _Given:
                 kind = "none" if image.kind is None else image.kind
                 packaged.append(PackagedImage(path, image.strings, kind))
         output = STDOUT if self.output == "-" else self.output
-        package_images(output, packaged, dialect=self.dialect or "llvm22", warn=self._warn)
+        package_images(
+            output,
+            packaged,
+            dialect=self.dialect or "llvm22",
+            generation=self.generation,
+            warn=self._warn,
+        )
 
     def _extract(self) -> None:
         from offload_tool.operations.packaging import ImageFilter, extract_images
 
-        filters = [
-            ImageFilter(
-                image.strings,
-                image.kind,
-                STDOUT if image.file == "-" and not self.archive else image.file,
-                image.text,
-            )
-            for image in self.images
-        ]
+        filters = []
+        for image in self.images:
+            strings = dict(image.strings)
+            member = strings.pop("member", None) if self.generation == 23 else None
+            output = STDOUT if image.file == "-" and not self.archive else image.file
+            filters.append(ImageFilter(strings, image.kind, output, image.text, member))
         is_stdin = self.input == "-"
         extract_images(
             STDIN if is_stdin else self.input,
@@ -204,7 +232,9 @@ class _Given:
             archive=self.archive,
             padding=False,
             dialect=self.dialect,
+            generation=self.generation,
             warn=self._warn,
+            extracted=_say_extracted if self.generation == 23 else None,
         )
 
     def _warn(self, text: str) -> None:

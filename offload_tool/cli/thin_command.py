@@ -17,7 +17,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="take the images of other targets out of a file",
         description="Write a bundle, offload binary, archive, or ELF or COFF file that embeds one "
         "of these with only the images that the devices to keep would load: in each bundle the "
-        "image of a device's very ID, else the compatible one that sets the most features. Host "
+        "image of a device's very ID, else the compatible one that sets the most features, else "
+        "generic code that covers an AMD GPU, else for HIP SPIR-V. What a device may load that has "
+        "the features set which its ID leaves open stays beside these. Host "
         "entries stay. A program or library stays as it is in memory and becomes smaller on disk.",
         allow_abbrev=False,
     )
@@ -48,4 +50,7 @@ def run(options: argparse.Namespace) -> int:
         f"{printable(options.output)}: {before:,} -> {after:,} bytes{part}, "
         f"{report.kept} of {report.kept + report.removed} device images kept"
     )
+    for device, load in report.loads:
+        if not load.is_native:
+            print(printable(f"  {device} loads {load}"))
     return 0

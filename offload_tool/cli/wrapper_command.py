@@ -1,8 +1,8 @@
 """``offload-tool wrapper``: a drop-in for llvm-offload-wrapper 22.1.8 and its predecessor.
 
 The checks stand in the order in which those programs do them, with their messages. Unlike
-there, an output named ``.o`` is an object, ``-`` is standard output, and a message about
-the output names it.
+there, an output named ``.o`` is an object, ``-`` is standard output, a message about the
+output names it, and the older one's modules are for objects of a current clang.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _wrap(tool: str, given: WrapperArguments) -> None:
     from offload_tool.formats.triple import fields, is_known_arch
     from offload_tool.operations.wrapping import check_readable, wrap_images
 
-    if given.generation == 15 and not is_known_arch(fields(given.triple or "")[0]):
+    if given.is_older and not is_known_arch(fields(given.triple or "")[0]):
         raise UsageError(f"'{given.triple}': unsupported target triple")
     images = [STDIN if name == "-" else name for name in given.inputs]
     if not given.output:

@@ -1,10 +1,13 @@
 """The options of ``offload-tool wrapper``: two generations of LLVM's tool.
 
-Which of them a command line is for, its options tell (`is_older`).
+Which of them a command line is for, its options tell (`is_older`). What the older one's
+makes is for objects of a current clang all the same; ``--llvm=15``, or a name of the tool
+that ends in ``-15``, asks for the layout of its time, which clang used up to version 19.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -36,6 +39,9 @@ __all__ = [
 
 _OLDER_TOOL = "clang-offload-wrapper"
 _OLDER_OPTIONS = frozenset({"target", "offload-arch", "add-omp-offload-notes", "save-temps"})
+_NUMBERED = re.compile(r"-([0-9]+)(\.|$)")
+_FIRST_OF_22 = 20
+"""The first clang whose objects have ``llvm_offload_entries``."""
 
 WRAPPER_COMMAND_LINE = CommandLine(
     overview="Generate runtime registration code for a device binary image",
@@ -83,6 +89,13 @@ OLDER_WRAPPER_COMMAND_LINE = CommandLine(
             value_name="target ID",
         ),
         Option("save-temps", "flag", "Accepted: there are no temporaries", visibility="never"),
+        Option(  # ours
+            "llvm",
+            "enum",
+            "Whose objects the module is for",
+            visibility="never",
+            choices=(("15", "clang 15's to 19's"), ("22", "those of clang 20 and later")),
+        ),
         Option(
             "target",
             "string",
@@ -100,7 +113,10 @@ class WrapperArguments:
     """A wrapper command line as given; nothing beyond its syntax is checked."""
 
     kind: Kind
+    is_older: bool
+    """Whether it is clang-offload-wrapper's."""
     generation: Generation
+    """Of the module."""
     triple: str | None
     output: str | None
     inputs: tuple[str, ...]
@@ -119,6 +135,13 @@ def is_older(tool: str, words: Sequence[str]) -> bool:
     if "kind" in names:
         return False
     return bool(names & _OLDER_OPTIONS) or PurePath(tool).name.startswith(_OLDER_TOOL)
+
+
+def _generation(tool: str, wanted: str | None) -> Generation:
+    if wanted is None:
+        number = _NUMBERED.search(PurePath(tool).name)
+        return 15 if number is not None and int(number[1]) < _FIRST_OF_22 else 22
+    return 15 if wanted == "15" else 22
 
 
 def parse_wrapper_arguments(tool: str, arguments: Sequence[str]) -> WrapperArguments | Information:
@@ -142,7 +165,8 @@ def parse_wrapper_arguments(tool: str, arguments: Sequence[str]) -> WrapperArgum
     kind = values.text("kind")
     return WrapperArguments(
         kind="hip" if kind == "hip" else "cuda" if kind == "cuda" else "openmp",
-        generation=15 if older else 22,
+        is_older=older,
+        generation=_generation(tool, values.text("llvm")) if older else 22,
         triple=values.text("target" if older else "triple"),
         output=values.text("o"),
         inputs=tuple(values.positionals),

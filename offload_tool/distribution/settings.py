@@ -86,7 +86,7 @@ class Distribution:
     compilers: tuple[str, ...]
     """Absolute paths under which the packed compiler may be called."""
     identity: str
-    """`Toolchain.identity` of the packed compiler."""
+    """`Toolchain.own_identity` of the packed compiler."""
     sccache: str
     """The program."""
     environment: tuple[tuple[str, str], ...]
@@ -129,7 +129,7 @@ class Distribution:
         command = toolchain.clang
         if (
             len(command) == 1
-            and toolchain.identity == self.identity
+            and toolchain.own_identity == self.identity
             and self.packed_name(command[0], os.environ.get("PATH", os.defpath)) is not None
         ):
             return

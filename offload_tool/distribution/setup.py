@@ -128,7 +128,7 @@ def set_up(folder: StrPath, scheduler: str, token: str, toolchain: Toolchain) ->
         "folder": str(made),
         "scheduler": url,
         "compilers": names,
-        "identity": toolchain.identity,
+        "identity": toolchain.own_identity,
         "files": [astuple(settings.PackedFile.of(path)) for path in packed],
     }
     _write(made / settings.SETUP, json.dumps(setup, indent=1) + "\n")

@@ -1,24 +1,32 @@
 """Embed device images in host objects, where the host code of each language expects them.
 
 HIP: an object of its own, whose section ``.hip_fatbin`` holds the bundle under the symbols
-that the host objects ask for. CUDA: a copy of the host object, with the fat binary in place
-of the placeholder that it was compiled with. OpenMP: a copy of the host object with a
-section ``.llvm.offloading``, in which clang's link looks for device code.
+that the host objects ask for, or that the registration of their entries asks for. CUDA: a
+copy of the host object, with the fat binary in place of the placeholder that it was compiled
+with. OpenMP, and HIP with the new offload driver: a copy of the host object with a section
+``.llvm.offloading``, in which clang's link looks for device code.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from offload_tool.errors import UsageError
+from offload_tool.errors import CodeObjectError, UsageError
 from offload_tool.files import InputFile, replace_file
 from offload_tool.formats import cuda_embedding
 from offload_tool.formats.archive import is_archive, iter_members
+from offload_tool.formats.bitcode import is_bitcode
 from offload_tool.formats.cuda_fatbin import NewCudaEntry, plan_cuda_fatbin
-from offload_tool.formats.elf import is_elf, read_elf
+from offload_tool.formats.elf import is_elf
 from offload_tool.formats.elf_edit import plan_elf
 from offload_tool.formats.file_plan import write_plan
-from offload_tool.formats.hip_fatbin import FATBIN_PREFIX, cuid_hash, plan_embedding
+from offload_tool.formats.hip_fatbin import FATBIN, cuid_hash, plan_embedding
+from offload_tool.formats.hip_host import (
+    ENTRY_SECTIONS,
+    HipHostCode,
+    bitcode_host_code,
+    read_hip_host_code,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -30,6 +38,7 @@ __all__ = [
     "embed_cuda_fatbin",
     "embed_offload_binary",
     "find_wanted_hashes",
+    "read_host_files",
     "write_cuda_fatbin",
 ]
 
@@ -45,37 +54,69 @@ def embed_bundle(
     host_triple: str,
     cuid: str | None = None,
     host_files: Iterable[StrPath] = (),
-    must_be_wanted: bool = True,
+    registers_entries: bool = False,
     keep_equal: bool = False,
 ) -> None:
     """Write the object whose section ``.hip_fatbin`` holds the file `bundle`.
 
     It completes the host object that was compiled with ``-cuid=<cuid>`` and depends on
     nothing else of it; or all `host_files` (objects and archives of them), whose symbols say
-    what they ask for: nothing at all is an error if it `must_be_wanted`. The
-    bundle's bytes are copied inside the kernel. With `keep_equal`, a
-    file that has the same bytes already is left untouched.
+    what they ask for. Host code of the new offload driver asks for nothing, but has entries:
+    `registers_entries` says that an object which registers them is linked beside this one (see
+    `offload_tool.compiler.registration`). The bundle's bytes are copied inside the kernel.
+    With `keep_equal`, a file that has the same bytes already is left untouched.
 
-    :raises UsageError: the host architecture is not one that this package can write, or no
-        host file asks for a bundle.
+    :raises UsageError: the host architecture is not one that this package can write, no host
+        file is HIP host code, or has entries without `registers_entries`.
+    :raises CodeObjectError: a host file has kernels that nothing would register.
     :raises FormatError: a broken host file.
     :raises FileError: a file cannot be read or written.
     """
+    for_all = False
     if cuid is not None:
         hashes = [cuid_hash(cuid)]
     else:
-        files = list(host_files)
-        hashes = find_wanted_hashes(files)
-        if must_be_wanted and not hashes:
-            listed = ", ".join(f"'{name}'" for name in files) or "no file"
-            raise UsageError(f"no host object asks for a bundle (looked in {listed})")
+        code = read_host_files(list(host_files))
+        if code.has_entries and not registers_entries:
+            raise UsageError(
+                "the host objects have entries of the new offload driver, which no symbol "
+                "registers: link an object that does, or compile with --no-offload-new-driver"
+            )
+        for_all = registers_entries or code.asks_without_cuid
+        hashes = sorted(code.hashes)
     with InputFile(bundle) as source:
-        layout = plan_embedding(hashes, len(source), host_triple)
+        layout = plan_embedding(hashes, len(source), host_triple, for_all=for_all)
         with replace_file(output, keep_equal=keep_equal) as out:
             out.write(layout.head)
             out.pad_to(layout.offset)
             out.copy(source)
             out.write(layout.tail)
+
+
+def read_host_files(paths: Sequence[StrPath]) -> HipHostCode:
+    """Read what objects and archives of them, whose code one bundle completes, say of it.
+
+    Of functions for device code alone there is nothing to say: they are valid.
+
+    :raises UsageError: none of them is HIP host code.
+    :raises CodeObjectError: one has kernels and no way to register them.
+    :raises FormatError: a broken file.
+    :raises FileError: a file cannot be read.
+    """
+    found = HipHostCode()
+    for path in paths:
+        for name, code in _host_code_in(path):
+            if code.lost_kernels:
+                raise CodeObjectError(
+                    f"'{name}': nobody registers the kernel {code.lost_kernels[0]}: expected an "
+                    f"undefined symbol {FATBIN}_<hash>, or a section {ENTRY_SECTIONS[0]} with an "
+                    "entry for it, found neither; was it compiled as HIP, by clang alone?"
+                )
+            found |= code
+    if not (found.asks or found.has_entries or found.cuids):
+        listed = ", ".join(f"'{name}'" for name in paths) or "no file"
+        raise UsageError(f"no host object asks for a bundle (looked in {listed})")
+    return found
 
 
 def find_wanted_hashes(paths: Iterable[StrPath]) -> list[str]:
@@ -84,32 +125,31 @@ def find_wanted_hashes(paths: Iterable[StrPath]) -> list[str]:
     :raises FormatError: a broken file.
     :raises FileError: a file cannot be read.
     """
-    return sorted({name for path in paths for name in _wanted_in(path)})
+    return sorted(
+        {name for path in paths for _, code in _host_code_in(path) for name in code.hashes}
+    )
 
 
-def _wanted_in(path: StrPath) -> Iterator[str]:
+def _host_code_in(path: StrPath) -> Iterator[tuple[str, HipHostCode]]:
+    """Give the ELF objects of a file: what they are called in messages, and what they say."""
     with InputFile(path) as source:
         if not is_archive(source.data):
-            yield from _undefined(source.data, path)
+            yield from _host_code(source.data, str(path))
             return
         for member in iter_members(source.data, path=path):
             name = f"{path}({member.name})"
             if member.path is None:
-                yield from _undefined(member.content(source.data), name)
+                yield from _host_code(member.content(source.data), name)
             else:
                 with InputFile(member.path) as content:
-                    yield from _undefined(content.data, name)
+                    yield from _host_code(content.data, name)
 
 
-def _undefined(data: memoryview, path: StrPath) -> list[str]:
-    if not is_elf(data):
-        return []
-    symbols = read_elf(data, symbols=True, path=path).symbols
-    return [
-        symbol.name.removeprefix(FATBIN_PREFIX)
-        for symbol in symbols
-        if not symbol.defined and symbol.name.startswith(FATBIN_PREFIX)
-    ]
+def _host_code(data: memoryview, name: str) -> Iterator[tuple[str, HipHostCode]]:
+    if is_bitcode(data):  # a host object of -flto
+        yield name, bitcode_host_code(data)
+    elif is_elf(data):
+        yield name, read_hip_host_code(data, path=name)
 
 
 def write_cuda_fatbin(output: StrPath, images: Sequence[tuple[str, StrPath]]) -> None:

@@ -16,7 +16,7 @@ import os
 import re
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ from offload_tool.formats.elf import EM_AMDGPU, EM_CUDA
 from offload_tool.formats.elf_tables import is_elf_header
 from offload_tool.formats.entry_id import OffloadKind
 from offload_tool.operations.finding import find_containers
-from offload_tool.operations.matching import NoImageError, served_by
+from offload_tool.operations.matching import NoImageError, explained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from offload_tool.errors import OffloadError
     from offload_tool.files import StrPath
     from offload_tool.operations.finding import Found, FoundImage
-    from offload_tool.operations.matching import Device
+    from offload_tool.operations.matching import Device, Load
 
 __all__ = ["ExtractedImage", "extract_device_images"]
 
@@ -62,6 +62,8 @@ class ExtractedImage:
     id: str
     size: int
     """Bytes."""
+    loads: tuple[tuple[str, Load], ...] = ()
+    """The devices asked for that would load it, each as it was given, and why."""
 
 
 def extract_device_images(
@@ -111,9 +113,7 @@ def _refuse_folders(folder: Path, images: Sequence[ExtractedImage]) -> None:
 
 
 def _moved(image: ExtractedImage, folder: Path) -> ExtractedImage:
-    return ExtractedImage(
-        folder / image.path.name, image.file, image.member, image.index, image.id, image.size
-    )
+    return replace(image, path=folder / image.path.name)
 
 
 class _Extraction:
@@ -137,19 +137,22 @@ class _Extraction:
         for found in find_containers(self.path, skipped=self.skipped):
             device_images = [i for i in found.images if i.kind != OffloadKind.HOST]
             self.present.update(dict.fromkeys(image.id for image in device_images))
-            chosen = set() if self.devices else {image.id for image in device_images}
+            loads: dict[str, list[tuple[str, Load]]] = {}
+            if not self.devices:
+                loads = {image.id: [] for image in device_images}
             for device in self.devices:
-                served = served_by(found.images, device)
-                chosen |= {found.images[at].id for at in served}
+                served = explained(found.images, device)
+                for load in served.values():
+                    loads.setdefault(load.id, []).append((device.text, load))
                 unserved = [other for other in unserved if other is not device or not served]
             for image in found.images:
-                if image.id in chosen:
-                    self._write(found, image)
+                if image.id in loads:
+                    self._write(found, image, loads[image.id])
         if unserved:
             raise NoImageError(self.path, unserved, self.present)
         return self.written
 
-    def _write(self, found: Found, image: FoundImage) -> None:
+    def _write(self, found: Found, image: FoundImage, loads: Sequence[tuple[str, Load]]) -> None:
         if image.unpacked_size is not None:
             message = f"{image.id} is compressed in NVIDIA's own way; cuobjdump can extract it"
             error = FormatError(message, path=found.label, offset=image.content.offset)
@@ -163,7 +166,9 @@ class _Extraction:
             image.content.write_to(out)
             size = out.position
         self.written.append(
-            ExtractedImage(path, found.path, found.member, found.index, image.id, size)
+            ExtractedImage(
+                path, found.path, found.member, found.index, image.id, size, tuple(loads)
+            )
         )
 
     def _name(self, found: Found, image: FoundImage) -> str:

@@ -7,7 +7,7 @@
     archive (thin too)          every member, in nested archives as well
     bundle                      binary, text or object layout, compressed or not; several in a
                                 file, with zeros between
-    offload binary              several in a file
+    offload binary              compressed or not; several in a file
     ELF, COFF object            .hip_fatbin            bundles
     ELF program, library          (COFF: .hip_fat)
                                 .llvm.offloading       offload binaries
@@ -44,7 +44,11 @@ from offload_tool.formats.elf_tables import is_elf_header, read_elf_tables
 from offload_tool.formats.entry_id import BundleEntryID
 from offload_tool.formats.hip_fatbin import SECTION as HIP_SECTION
 from offload_tool.formats.object_bundle import is_object_file, read_object_bundle
-from offload_tool.formats.offload_binary import is_offload_binary, iter_offload_binaries
+from offload_tool.formats.offload_binary import (
+    inflated,
+    is_offload_binary,
+    iter_offload_binaries,
+)
 from offload_tool.formats.text_bundle import COMMENT_MARKS, read_text_bundle
 from offload_tool.operations.opening import StoredEntry
 from offload_tool.operations.spooling import open_spool
@@ -56,11 +60,19 @@ if TYPE_CHECKING:
 
     from offload_tool.files import StrPath
 
-__all__ = ["Found", "FoundImage", "containers_in", "find_containers", "recognise", "text_comment"]
+__all__ = [
+    "OFFLOADING_SECTION",
+    "Found",
+    "FoundImage",
+    "containers_in",
+    "find_containers",
+    "recognise",
+    "text_comment",
+]
 
 _ELF = b"\x7fELF"
 _SHT_LLVM_OFFLOADING = 0x6FFF4C0B
-_OFFLOADING_SECTION = ".llvm.offloading"
+OFFLOADING_SECTION = ".llvm.offloading"
 _COFF_HIP_SECTION = HIP_SECTION[:8]  # a linked image has no room for more
 _TEXT_START = re.compile(
     b"\n("
@@ -175,7 +187,7 @@ def containers_in(source: InputFile, label: str) -> Iterator[Found]:
 
 def _no_images(data: memoryview, path: StrPath) -> FormatError:
     if is_elf_header(data):
-        sections = f"{HIP_SECTION}, {_OFFLOADING_SECTION} or {', '.join(CUDA_SECTIONS)}"
+        sections = f"{HIP_SECTION}, {OFFLOADING_SECTION} or {', '.join(CUDA_SECTIONS)}"
         message = f"expected device images, found an ELF file without a {HIP_SECTION} section "
         message += f"(nor {sections.partition(', ')[2]})"
         return FormatError(message, path=path)
@@ -389,19 +401,19 @@ def _in_bitcode(place: _Place) -> Iterator[Found]:
     from offload_tool.formats.bitcode_objects import find_embedded_objects
 
     data = place.source.data
-    for embedded in find_embedded_objects(data, _OFFLOADING_SECTION, path=place.label):
+    for embedded in find_embedded_objects(data, OFFLOADING_SECTION, path=place.label):
         with open_spool() as spool:  # it begins at any bit, so is no range
             for chunk in embedded.chunks():
                 spool.out.write(chunk)
             with spool.read(place.label) as source:
                 inner = replace(place, source=source, base=None)
-                yield from _offload_binaries(inner, 0, len(source), _OFFLOADING_SECTION)
+                yield from _offload_binaries(inner, 0, len(source), OFFLOADING_SECTION)
 
 
 def _in_section(place: _Place, section: str, start: int, end: int) -> Iterator[Found]:
     if section in (HIP_SECTION, _COFF_HIP_SECTION):
         yield from _bundles(place, start, end, section)
-    elif section.startswith(_OFFLOADING_SECTION):
+    elif section.startswith(OFFLOADING_SECTION):
         # In a linked program it is of an ordinary type, and may hold bare images.
         if is_offload_binary(place.source.data, start):
             yield from _offload_binaries(place, start, end, section)
@@ -505,10 +517,15 @@ def _offload_binaries(
 ) -> Iterator[Found]:
     for binary in iter_offload_binaries(place.source.data, start, end, path=place.label):
         images = []
-        for row in binary.images:
+        source, rows, is_packed = place.source, binary.images, binary.packed is not None
+        if is_packed:
+            content = inflated(source.data, binary, path=place.label)
+            source = InputFile.from_data(f"{place.label} (decompressed)", content)
+            rows = next(iter_offload_binaries(content, path=source.path)).images
+        for row in rows:
             kind = row.offload_kind_name
             parts = BundleEntryID.read(f"{kind}-{_four_fields(row.triple)}-{row.arch}")
-            entry = StoredEntry(str(parts), place.source, row.offset, row.size)
+            entry = StoredEntry(str(parts), source, row.offset, row.size, is_decompressed=is_packed)
             image = FoundImage(entry.id, kind, parts.triple, parts.target_id, entry)
             images.append(replace(image, image_kind=row.image_kind_name))
         yield place.found("offload-binary", binary.offset, binary.size, tuple(images), section)

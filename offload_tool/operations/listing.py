@@ -1,11 +1,17 @@
-"""List the device images in a file, whatever kind of file it is."""
+"""List the device images in a file, whatever kind of file it is.
+
+All of them, or with devices those that these would load (see `matching`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from offload_tool.formats.entry_id import OffloadKind
+from offload_tool.formats.processors import find_processor
 from offload_tool.operations.finding import find_containers
+from offload_tool.operations.matching import NoImageError, explained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +19,7 @@ if TYPE_CHECKING:
     from offload_tool.errors import OffloadError
     from offload_tool.files import StrPath
     from offload_tool.operations.finding import Found, FoundImage
+    from offload_tool.operations.matching import Device, Load
 
 __all__ = ["DeviceImage", "iter_images", "list_images"]
 
@@ -51,6 +58,10 @@ class DeviceImage:
     image_kind: str | None
     """What an offload binary (``object``, ``bitcode``, ``cubin``, ...) or CUDA's fat binary
     (``ptx``, ``elf``) says of the content; None for bundles, which say nothing."""
+    covers: tuple[str, ...] = ()
+    """Of generic code for AMD GPUs: the processors that it runs on."""
+    loads: tuple[tuple[str, Load], ...] = ()
+    """The devices asked for that would load it, each as it was given, and why."""
 
 
 def list_images(path: StrPath) -> list[DeviceImage]:
@@ -66,23 +77,42 @@ def list_images(path: StrPath) -> list[DeviceImage]:
 
 
 def iter_images(
-    path: StrPath, *, skipped: Callable[[OffloadError], None] | None = None
+    path: StrPath,
+    devices: Sequence[Device] = (),
+    *,
+    skipped: Callable[[OffloadError], None] | None = None,
 ) -> Iterator[DeviceImage]:
     """List the images in a file, folder or zip file, one after the other.
 
-    `skipped` is called for each file in a folder or zip file that cannot be read; without
-    it, the first one ends the listing.
+    With `devices`, only what these would load. `skipped` is called for each file in a folder
+    or zip file that cannot be read; without it, the first one ends the listing.
 
+    :raises NoImageError: at the end, there was no image for one of `devices`.
     :raises FormatError: see `list_images`.
     :raises FileError: it cannot be read.
     """
+    unserved = dict.fromkeys(devices)
+    present: dict[str, None] = {}
     for found in find_containers(path, skipped=skipped):
-        yield from _listed(found)
+        loads: dict[int, list[tuple[str, Load]]] = {}
+        for device in devices:
+            for index, load in explained(found.images, device).items():
+                loads.setdefault(index, []).append((device.text, load))
+                unserved.pop(device, None)
+        present.update({i.id: None for i in found.images if i.kind != OffloadKind.HOST})
+        for index, image in enumerate(_listed(found)):
+            if not devices:
+                yield image
+            elif index in loads:
+                yield replace(image, loads=tuple(loads[index]))
+    if unserved:
+        raise NoImageError(path, unserved, present)
 
 
 def _listed(found: Found) -> Iterator[DeviceImage]:
     stored = _stored_sizes(found)
     for image, stored_size in zip(found.images, stored, strict=True):
+        processor = find_processor(image.target_id.partition(":")[0])
         yield DeviceImage(
             file=found.path,
             member=found.member,
@@ -99,6 +129,7 @@ def _listed(found: Found) -> Iterator[DeviceImage]:
             container_size=found.size,
             section=found.section,
             image_kind=image.image_kind,
+            covers=processor.covers if processor else (),
         )
 
 

@@ -2,22 +2,32 @@
 
 A device is named by a target ID (``gfx90a:xnack+``) or by a bundle entry ID, which also
 says the offload kind and triple. In one container it loads, for each offload kind (hip and
-hipv4 are one) and triple, the image with its very ID, else the compatible one that sets
-the most features, else the first in the file. Source: `entry_id.best_match`.
+hipv4 are one) and triple, one image: the one with its very ID, else the compatible one
+that sets the most features, else for AMD GPUs generic code, else SPIR-V; of equals the
+first in the file. Source: `offload_tool.formats.loading`.
 """
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from offload_tool.errors import OffloadError
+from offload_tool.errors import OffloadError, TargetIDError
 from offload_tool.formats import triple as triples
-from offload_tool.formats.entry_id import (
-    BundleEntryID,
-    OffloadKind,
-    best_match,
-    incompatibility,
+from offload_tool.formats.entry_id import BundleEntryID, OffloadKind
+from offload_tool.formats.loading import (
+    COMPATIBLE,
+    EXACT,
+    GENERIC,
+    RULES,
+    SPIRV,
+    Fit,
+    completions,
+    find_fit,
+    generic_version,
+    is_amd,
+    why_not,
 )
 from offload_tool.formats.target_id import TargetID
 from offload_tool.operations.finding import find_containers
@@ -28,7 +38,20 @@ if TYPE_CHECKING:
     from offload_tool.files import StrPath
     from offload_tool.operations.finding import FoundImage
 
-__all__ = ["Device", "Match", "NoImageError", "match_images", "served_by"]
+__all__ = [
+    "Device",
+    "Load",
+    "Match",
+    "NoImageError",
+    "explained",
+    "match_images",
+    "may_load",
+    "served_by",
+]
+
+_ELF_HEADER = 64
+"""Bytes."""
+_EMPTY = "is empty, which HIP's runtime takes for missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +77,21 @@ class Device:
         if isinstance(self.target, BundleEntryID):
             return self.target
         kind = OffloadKind.HIPV4 if image.kind in OffloadKind.ANY_HIP else image.kind
-        return BundleEntryID(kind, image.triple, str(self.target))
+        return BundleEntryID(kind, triples.without_gpu(image.triple), str(self.target))
+
+    def completed(self) -> Iterator[Device]:
+        """Give the devices that this one stands for: with every feature set, on or off."""
+        if isinstance(self.target, TargetID):
+            for target in completions(self.target):
+                yield Device(str(target), target)
+            return
+        try:
+            named = TargetID.parse(self.target.target_id, allow_unknown=True)
+        except TargetIDError:
+            return
+        for target in completions(named):
+            entry = BundleEntryID(self.target.kind, self.target.triple, str(target))
+            yield Device(str(entry), entry)
 
 
 class NoImageError(OffloadError):
@@ -64,6 +101,25 @@ class NoImageError(OffloadError):
         names = ", ".join(device.text for device in devices)
         found = ", ".join(present) or "none"
         super().__init__(f"'{path}': no image for {names}; images found: {found}")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """An image that a device would load, and why this one."""
+
+    id: str
+    """As stored."""
+    rule: str
+    """``exact``, ``compatible``, ``generic`` or ``spirv``."""
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.id} ({self.rule}: {self.reason})"
+
+    @property
+    def is_native(self) -> bool:
+        """Whether it is code for the device's own processor."""
+        return self.rule in (EXACT, COMPATIBLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,28 +134,108 @@ class Match:
     section: str | None
     ids: tuple[str, ...]
     """Of the images that it would load: one for each offload kind; none if it is empty."""
+    loads: tuple[Load, ...]
+    """The same images, and why these."""
     reasons: tuple[tuple[str, str], ...]
     """If `ids` is empty: each device image's ID, and why it does not serve."""
 
 
-def served_by(images: Sequence[FoundImage], device: Device) -> list[int]:
-    """Give the indexes of the images that `device` would load, in their order.
+def served_by(
+    images: Sequence[FoundImage], device: Device, *, surely: bool = False
+) -> dict[int, Fit]:
+    """Give the images that `device` would load, by their indexes, in their order.
 
-    A host entry is given only to who asks for it by its entry ID.
+    With `surely`, by all runtimes that are known. A host entry is given only to who asks
+    for it by its entry ID. An empty image of HIP is the last choice.
     """
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for index, image in enumerate(images):
-        if image.kind == OffloadKind.HOST and not isinstance(device.target, BundleEntryID):
+    return dict(_served_by(_summarised(images), device, surely))
+
+
+# A library has thousands of bundles with the same few IDs.
+_Candidates = tuple[tuple[BundleEntryID, bool], ...]
+
+
+def _summarised(images: Sequence[FoundImage]) -> _Candidates:
+    """Give what decides which images a device loads: their IDs, and whether they are missing."""
+    return tuple((image.entry_id, _is_missing(image)) for image in images)
+
+
+@functools.lru_cache(maxsize=256)
+def _served_by(candidates: _Candidates, device: Device, surely: bool) -> dict[int, Fit]:
+    best: dict[object, tuple[tuple[int, ...], int, Fit]] = {}
+    for index, (entry, is_missing) in enumerate(candidates):
+        if entry.kind == OffloadKind.HOST and not isinstance(device.target, BundleEntryID):
             continue
-        asked = device.asks(image.entry_id)
-        groups.setdefault((asked.kind, triples.meaning(asked.triple)), []).append(index)
-    chosen = []
-    for group in groups.values():
-        candidates = [images[index].entry_id for index in group]
-        best = best_match(candidates, device.asks(candidates[0]))
-        if best is not None:
-            chosen.append(group[best])
-    return sorted(chosen)
+        asked = device.asks(entry)
+        fit = find_fit(entry, asked)
+        if fit is None or (surely and not fit.is_sure):
+            continue
+        rank = (is_missing, *_rank(entry, asked, fit), index)
+        runtime = _runtime(entry, asked)
+        if runtime not in best or rank < best[runtime][0]:
+            best[runtime] = (rank, index, fit)
+    chosen = {index: fit for _, index, fit in best.values()}
+    return {index: chosen[index] for index in sorted(chosen)}
+
+
+def _runtime(image: BundleEntryID, asked: BundleEntryID) -> object:
+    """Give what images have in common of which a device loads one."""
+    if asked.kind in OffloadKind.ANY_HIP and is_amd(image):
+        return OffloadKind.HIP  # code for the ISA and SPIR-V have different triples
+    return asked.kind, triples.meaning(asked.triple)
+
+
+def _rank(entry: BundleEntryID, asked: BundleEntryID, fit: Fit) -> tuple[int, ...]:
+    return (
+        RULES.index(fit.rule),
+        entry != asked,
+        (entry.kind, entry.target_id) != (asked.kind, asked.target_id),
+        -entry.target_id.count(":"),
+    )
+
+
+def _is_missing(image: FoundImage) -> bool:
+    is_hip = image.kind in OffloadKind.ANY_HIP
+    return is_hip and image.content.size == 0 and not image.content.is_host_object
+
+
+def may_load(images: Sequence[FoundImage], device: Device) -> set[int]:
+    """Give the indexes of all images that a device of that name may load.
+
+    Besides those of `served_by`, what a device loads that has the features set which the
+    name leaves open, and what runtimes load that pass over some generic code. Nothing
+    where `served_by` gives nothing.
+    """
+    return set(_may_load(_summarised(images), device))
+
+
+@functools.lru_cache(maxsize=256)
+def _may_load(candidates: _Candidates, device: Device) -> frozenset[int]:
+    found = set(_served_by(candidates, device, surely=False))
+    for completed in device.completed() if found else ():
+        found.update(_served_by(candidates, completed, surely=False))
+        found.update(_served_by(candidates, completed, surely=True))
+    return frozenset(found)
+
+
+def explained(images: Sequence[FoundImage], device: Device) -> dict[int, Load]:
+    """Give what `served_by` gives, with the reasons for people, and what to know besides."""
+    served = served_by(images, device)
+    is_native = all(fit.rule in (EXACT, COMPATIBLE) for fit in served.values())
+    others = set() if is_native else may_load(images, device) - set(served)
+    loads = {}
+    for index, fit in served.items():
+        notes = [fit.reason]
+        if fit.rule == GENERIC and _generic_version(images[index]) == 0:
+            notes.append("its ELF header has no generic version, so that the loader refuses it")
+        if fit.rule in (GENERIC, SPIRV):
+            notes += (
+                f"{images[other].id} where {_settings(images[other], device)}"
+                for other in sorted(others)
+                if _is_native(images[other], device)
+            )
+        loads[index] = Load(images[index].id, fit.rule, "; ".join(notes))
+    return loads
 
 
 def match_images(
@@ -116,20 +252,41 @@ def match_images(
         images = [image for image in found.images if image.kind != OffloadKind.HOST]
         if not images:
             continue
-        chosen = served_by(images, device)
-        reasons = () if chosen else tuple(_reasons(images, device))
+        served = explained(images, device)
+        loads = tuple(load for at, load in served.items() if not _is_missing(images[at]))
         yield Match(
             file=found.path,
             member=found.member,
             container=found.container,
             index=found.index,
             section=found.section,
-            ids=tuple(images[at].id for at in chosen),
-            reasons=reasons,
+            ids=tuple(load.id for load in loads),
+            loads=loads,
+            reasons=() if loads else tuple(_reasons(images, device)),
         )
 
 
 def _reasons(images: Sequence[FoundImage], device: Device) -> Iterator[tuple[str, str]]:
     for image in images:
-        reason = incompatibility(image.entry_id, device.asks(image.entry_id))
-        yield image.id, reason or ""
+        asked = device.asks(image.entry_id)
+        fits = find_fit(image.entry_id, asked) is not None
+        yield image.id, _EMPTY if fits else why_not(image.entry_id, asked)
+
+
+def _generic_version(image: FoundImage) -> int | None:
+    content = image.content
+    size = min(content.size, _ELF_HEADER)
+    return generic_version(content.source.data[content.offset : content.offset + size])
+
+
+def _is_native(image: FoundImage, device: Device) -> bool:
+    asked = device.asks(image.entry_id)
+    processors = {entry.target_id.partition(":")[0] for entry in (image.entry_id, asked)}
+    return len(processors) == 1
+
+
+def _settings(image: FoundImage, device: Device) -> str:
+    """Name the features that an image sets and the device leaves open."""
+    known = set(device.asks(image.entry_id).target_id.split(":"))
+    wanted = [part for part in image.target_id.split(":")[1:] if part not in known]
+    return f"the device has {' and '.join(wanted)}"

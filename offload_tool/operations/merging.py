@@ -4,7 +4,7 @@
 
     bundle (any layout),      one of all entries: the host's first, then by target ID, which is
     compressed or not         the order in which the SCons tool bundles a build of all targets
-    offload binaries          all of them, in that order
+    offload binaries          all of them, in that order; one of all images, if one has several
     archives                  member by member, in the order of the first archive
 
 Each target may come from one file only, and host entries must be the same in all of them.
@@ -138,7 +138,7 @@ class _Merger:
         if kinds[0] == "archive":
             return self._merge_archives(inputs)
         if kinds[0] == "offload-binary":
-            return _merge_offload_binaries(inputs)
+            return self._merge_offload_binaries(inputs)
         if kinds[0] in ("bundle", "text", "elf", "coff"):
             return self._merge_bundles(inputs)
         raise UsageError(
@@ -215,6 +215,59 @@ class _Merger:
             start = self.spool.out.position
             write_plan(self.spool.out, plan, data, contents)
         size = self.spool.out.position - start
+        return _Merged((FileRange(self.spooled, start, size),), size)
+
+    # -- offload binaries ------------------------------------------------------------
+
+    def _merge_offload_binaries(self, inputs: Sequence[_Input]) -> _Merged:
+        """Put binaries of one image side by side; with one of several, all into one."""
+        binaries = [
+            _Binary(item, found)
+            for item in inputs
+            for found in containers_in(item.source, item.label)
+        ]
+        _check_distinct([entry for binary in binaries for entry in binary.entries])
+        if any(len(binary.found.images) != 1 for binary in binaries):
+            return self._shared_offload_binary(binaries)
+        binaries.sort(key=lambda binary: binary.entries[0].order)
+        parts = tuple(
+            binary.input.range(binary.found.offset, binary.found.size) for binary in binaries
+        )
+        return _Merged(parts, sum(part.size for part in parts))
+
+    def _shared_offload_binary(self, binaries: Sequence[_Binary]) -> _Merged:
+        """Lay out all images in one binary; it is compressed if all were."""
+        from offload_tool.formats.offload_binary import (
+            plan_shared_offload_binary,
+            planned_image,
+            read_offload_binary,
+            write_compressed_offload_binary,
+        )
+
+        rows = []
+        methods = []
+        for binary in binaries:
+            source, at = binary.input.source, binary.found.offset
+            content, stored, method = read_offload_binary(source.data, at, path=binary.input.label)
+            methods.append(method)
+            for entry, image in zip(binary.entries, stored.images, strict=True):
+                rows.append((entry, planned_image(image), image.content(content)))
+        rows.sort(key=lambda row: row[0].order)
+        planned = [row[1] for row in rows]
+        if methods[0] is None or None in methods:
+            layout = plan_shared_offload_binary(planned)
+            contents: list[_Part] = [
+                bytes(content)
+                if entry.image.content.is_decompressed
+                else entry.input.content(entry.image)
+                for entry, _, content in rows
+            ]
+            padding = layout.size - len(layout.head) - sum(row.size for row in planned)
+            return _Merged((layout.head, *contents, bytes(padding)), layout.size)
+        layout = plan_shared_offload_binary(planned, version=3)
+        start = self.spool.out.position
+        images = [content for _, _, content in rows]
+        size = write_compressed_offload_binary(self.spool.out, layout, images, method=methods[0])
         return _Merged((FileRange(self.spooled, start, size),), size)
 
     # -- archives --------------------------------------------------------------------
@@ -329,22 +382,25 @@ def _same_host(first: _Entry, second: _Entry) -> bool:
     return _equal(first.input.content(first.image), second.input.content(second.image))
 
 
-def _merge_offload_binaries(inputs: Sequence[_Input]) -> _Merged:
-    binaries: list[tuple[_Entry, Found]] = []
-    for item in inputs:
-        for found in containers_in(item.source, item.label):
-            if len(found.images) != 1:
-                message = f"expected one image in an offload binary, found {len(found.images)}"
-                raise FormatError(message, path=item.label, offset=found.offset)
-            binaries.append((_Entry(item, found.images[0]), found))
-    for at, (entry, _) in enumerate(binaries):
-        for other, _ in binaries[:at]:
-            if other.image.entry_id == entry.image.entry_id and other.input is not entry.input:
-                both = f"'{other.input.label}' and '{entry.input.label}'"
-                raise MergeError(f"{both} both have an image for '{entry.image.id}'")
-    binaries.sort(key=lambda row: row[0].order)
-    parts = tuple(entry.input.range(found.offset, found.size) for entry, found in binaries)
-    return _Merged(parts, sum(part.size for part in parts))
+@dataclass(frozen=True, slots=True)
+class _Binary:
+    """An offload binary of an input."""
+
+    input: _Input
+    found: Found
+
+    @property
+    def entries(self) -> list[_Entry]:
+        return [_Entry(self.input, image) for image in self.found.images]
+
+
+def _check_distinct(entries: Sequence[_Entry]) -> None:
+    first: dict[str, _Entry] = {}
+    for entry in entries:
+        other = first.setdefault(str(entry.image.entry_id), entry)
+        if other.input is not entry.input:
+            both = f"'{other.input.label}' and '{entry.input.label}'"
+            raise MergeError(f"{both} both have an image for '{entry.image.id}'")
 
 
 def _binary_parts(entries: Sequence[_Entry], bundles: Sequence[Bundle]) -> Iterator[_Part]:

@@ -11,6 +11,21 @@ LLVM bitcode            in constants that its metadata lists for ``.llvm.offload
 archive (thin too)      in its members, also those of archives in it
 anything else           none
 ======================  ===============================================================
+
+What is written, and which files are extracted, is as in LLVM 22, or on request as in 23:
+
+======================  ============================  ===============================
+of                      22                            23
+======================  ============================  ===============================
+what is written         one binary for each image     one of all images (version 2)
+no filters              nothing is extracted          every image is
+names that are made     a dash before an empty arch   none
+an offload binary as    is written as it is           what it holds is, if the output
+an image                                              is not named
+``member`` in a filter  a string like others          name of the archive member or
+                                                      file
+SPIR-V                  image kind 0, no extension    image kind 6, ``.spv``
+======================  ============================  ===============================
 """
 
 from __future__ import annotations
@@ -21,19 +36,22 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from offload_tool.errors import FormatError, UsageError
 from offload_tool.files import STDOUT, InputFile, OutputFile, replace_all, replace_file
 from offload_tool.formats.bitcode import is_bitcode
 from offload_tool.formats.offload_binary import (
     ImageKind,
+    PlannedImage,
     guess_image_kind,
+    inflated,
     is_offload_binary,
     iter_offload_binaries,
     offload_kind_name,
     offload_kind_number,
     plan_offload_binary,
+    plan_shared_offload_binary,
 )
 
 if TYPE_CHECKING:
@@ -44,8 +62,11 @@ if TYPE_CHECKING:
     from offload_tool.formats.bitcode_objects import EmbeddedObject
     from offload_tool.formats.offload_binary import Dialect, OffloadBinary, OffloadImage
 
+Generation: TypeAlias = Literal[22, 23]
+
 __all__ = [
     "FoundBinary",
+    "Generation",
     "ImageFilter",
     "PackagedImage",
     "extract_images",
@@ -88,11 +109,13 @@ def package_images(
     images: Iterable[PackagedImage],
     *,
     dialect: Dialect = "llvm22",
+    generation: Generation = 22,
     keep_equal: bool = False,
     warn: Callable[[str], None] | None = None,
 ) -> None:
     """Write one offload binary per image to `output`, one directly behind the other.
 
+    With `generation` 23, one of all of them, which nothing older than LLVM 23 can read.
     `dialect` is whose numbers the offload kinds get. An unknown kind becomes 0, as in LLVM,
     if there is a `warn` to be told so. With `keep_equal`, a file that already has the very
     bytes is left untouched. Files are opened one at a time and copied in the kernel; equal
@@ -102,15 +125,50 @@ def package_images(
     :raises FileError: a file cannot be read or written.
     """
     with replace_file(output, keep_equal=keep_equal) as out:
+        if generation == 23:
+            _append_shared(out, [(row, _kind_number(row.kind, dialect, warn)) for row in images])
+            return
         for image in images:
             _append(out, image, _kind_number(image.kind, dialect, warn))
 
 
+def _append_shared(out: OutputFile, images: Sequence[tuple[PackagedImage, int]]) -> None:
+    with ExitStack() as stack:
+        few = len(images) <= _AT_ONCE  # else they are opened a second time
+        rows, files = [], []
+        for image, offload_kind in images:
+            source = InputFile(image.path)
+            stack.callback(source.close)
+            kind = _image_kind(image, source, 23)
+            rows.append(PlannedImage(len(source), kind, offload_kind, image.strings))
+            files.append(source)
+            if not few:
+                source.close()
+        layout = plan_shared_offload_binary(rows)
+        out.reserve(layout.size)
+        start = out.position
+        out.write(layout.head)
+        for source, row in zip(files, rows, strict=True):
+            with source if few else InputFile(source.path) as again:
+                if len(again) != row.size:
+                    message = f"expected {row.size} bytes as before, found {len(again)}"
+                    raise FormatError(f"{message}; it was changed meanwhile", path=again.path)
+                out.copy(again, 0, row.size)
+        out.pad_to(start + layout.size)
+
+
+def _image_kind(image: PackagedImage, source: InputFile, generation: Generation) -> int:
+    if image.image_kind is not None:
+        return image.image_kind
+    name = os.fspath(image.path)
+    if generation == 23 and name.endswith(".spv"):
+        return ImageKind.SPIRV
+    return guess_image_kind(name, source.data[:4])
+
+
 def _append(out: OutputFile, image: PackagedImage, offload_kind: int) -> None:
     with InputFile(image.path) as source:
-        image_kind = image.image_kind
-        if image_kind is None:
-            image_kind = guess_image_kind(os.fspath(image.path), source.data[:4])
+        image_kind = _image_kind(image, source, 22)
         start, size = out.position, len(source)
         layout = plan_offload_binary(
             size, image_kind=image_kind, offload_kind=offload_kind, strings=image.strings
@@ -160,6 +218,26 @@ class FoundBinary:
             return
         with self.reopen() as source:
             yield source
+
+
+def _found(
+    binary: OffloadBinary,
+    source: InputFile,
+    label: str,
+    member: str | None,
+    reopen: Callable[[], InputFile] | None,
+) -> FoundBinary:
+    """Give a binary of `source` with its images, which are somewhere else if it is compressed."""
+    if binary.packed is None:
+        return FoundBinary(binary, source, member, reopen)
+    content = inflated(source.data, binary, path=label)
+    label += " (decompressed)"
+
+    def opened() -> InputFile:
+        return InputFile.from_data(label, content)
+
+    (inner,) = iter_offload_binaries(content, path=label)
+    return FoundBinary(inner, opened(), member, opened)
 
 
 @contextmanager
@@ -254,7 +332,7 @@ class _Finder:
         for binary in iter_offload_binaries(
             data, start, end, path=place.label, padding=self.padding
         ):
-            yield FoundBinary(binary, place.source, place.member, place.reopen)
+            yield _found(binary, place.source, place.label, place.member, place.reopen)
 
     def _in_elf(self, place: _Place) -> Iterator[FoundBinary]:
         from offload_tool.formats.elf_tables import is_elf_header, read_elf_tables
@@ -352,6 +430,8 @@ class ImageFilter:
     """None: files named ``<stem of the input>-<triple>-<arch>.<number>.<extension>``."""
     label: str = ""
     """Names the filter in messages."""
+    member: str | None = None
+    """The archive member's name, or the file's, without folders; None: any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,8 +449,10 @@ def extract_images(
     archive: bool = False,
     padding: bool = True,
     dialect: Dialect | None = None,
+    generation: Generation = 22,
     keep_equal: bool = False,
     warn: Callable[[str], None] | None = None,
+    extracted: Callable[[str], None] | None = None,
 ) -> list[str]:
     """Write the images of the file at `path` that match each filter; give the files written.
 
@@ -379,7 +461,9 @@ def extract_images(
     `folder`; `name` is what the file is called in them (default: `path`). `padding` is as for
     `find_offload_binaries`; `dialect` says what the numbers of offload kinds mean (default:
     LLVM 22's, and 3 is the older hip). `warn` is called with what is worth knowing: no match,
-    an unknown kind (which counts as none), several matches for one output.
+    an unknown kind (which counts as none), several matches for one output. `generation` says
+    whose way of extracting is meant, see the module's documentation; `extracted` is called
+    with each name that was made, when all files are written.
 
     Outputs are replaced only when all of them (of more than 200: of each 200) are complete;
     with `keep_equal`, those that already have the very bytes are left untouched.
@@ -395,13 +479,18 @@ def extract_images(
             for image in binary.binary.images
             if image.has_image
         ]
-        job = _Extraction(path, name, selected, folder, dialect, warn)
+        job = _Extraction(path, name, selected, folder, dialect, warn, generation, padding=padding)
+        if generation == 23 and not filters:
+            filters, archive = [ImageFilter()], False
         for wanted in filters:
             if archive:
                 job.add_archive(wanted)
             else:
                 job.add(wanted)
         job.write(keep_equal=keep_equal)
+        if extracted is not None:
+            for made in job.made:
+                extracted(made)
         return [str(output) for output, _ in job.outputs.values()]
 
 
@@ -416,6 +505,9 @@ class _Extraction:
         folder: StrPath,
         dialect: Dialect | None,
         warn: Callable[[str], None] | None,
+        generation: Generation,
+        *,
+        padding: bool,
     ) -> None:
         self.path = path
         self.name = os.fspath(path) if name is None else name
@@ -423,6 +515,10 @@ class _Extraction:
         self.folder = folder
         self.dialect = dialect
         self.warn = warn
+        self.generation = generation
+        self.padding = padding
+        self.made: list[str] = []
+        """The names that were made from strings, in order."""
         self.outputs: dict[str, tuple[StrPath, Callable[[OutputFile], None]]] = {}
 
     def add(self, wanted: ImageFilter) -> None:
@@ -435,8 +531,34 @@ class _Extraction:
             if matches:
                 self._put(wanted.output, matches[-1])
             return
+        if self.generation == 23:
+            matches = [leaf for match in matches for leaf in self._leaves(match, 0)]
         for number, match in enumerate(matches):
-            self._put(self._name(match.image, number), match)
+            name = self._name(match.image, number)
+            self.made.append(name)
+            self._put(Path(self.folder, name), match)
+
+    def _leaves(self, match: _Selected, depth: int) -> Iterator[_Selected]:
+        """Give the images in an image that is offload binaries; else the image itself."""
+        start, end = match.image.offset, match.image.offset + match.image.size
+        with match.found.opened() as source:
+            if not is_offload_binary(source.data, start) or not match.image.size:
+                yield match
+                return
+            label = f"{source.path} (image)"
+            if depth == _MAX_DEPTH:
+                message = f"expected at most {_MAX_DEPTH} offload binaries one inside the other"
+                raise FormatError(message, path=label, offset=start)
+            found = [
+                _found(binary, source, label, match.found.member, match.found.reopen)
+                for binary in iter_offload_binaries(
+                    source.data, start, end, path=label, padding=self.padding
+                )
+            ]
+        for inner in found:
+            for image in inner.binary.images:
+                if image.has_image:
+                    yield from self._leaves(_Selected(inner, image), depth + 1)
 
     def add_archive(self, wanted: ImageFilter) -> None:
         """Add the archive of one filter."""
@@ -474,24 +596,36 @@ class _Extraction:
         if wanted.kind is not None:
             dialect = self.dialect or "llvm22"
             kind = offload_kind_name(_kind_number(wanted.kind, dialect, self.warn), dialect)
-        matches = [row for row in self.images if self._is_wanted(row.image, wanted, kind)]
+        matches = [row for row in self.images if self._is_wanted(row, wanted, kind)]
         if not matches:
             which = f" matches '{wanted.label}'" if wanted.label else " matches"
             none = f"none of its {len(self.images)} images{which}"
             self._tell(f"'{self.path}': {none if self.images else 'it holds no offload images'}")
         return matches
 
-    def _is_wanted(self, image: OffloadImage, wanted: ImageFilter, kind: str | None) -> bool:
+    def _is_wanted(self, row: _Selected, wanted: ImageFilter, kind: str | None) -> bool:
+        image = row.image
         if kind not in (None, offload_kind_name(image.offload_kind, self.dialect)):
+            return False
+        if wanted.member not in (None, self._member_name(row).rpartition("/")[2]):
             return False
         return all(image.strings.get(key, "") == value for key, value in wanted.strings.items())
 
-    def _name(self, image: OffloadImage, number: int) -> StrPath:
+    def _member_name(self, row: _Selected) -> str:
+        if row.found.member is not None:
+            return row.found.member
+        return "<stdin>" if self.name == "-" else self.name
+
+    def _name(self, image: OffloadImage, number: int) -> str:
         """Name a file after an image, as LLVM does."""
         stem = _stem(self.name.rpartition("/")[2])
         kind = image.image_kind
         extension = ImageKind(kind).extension if kind in ImageKind.__members__.values() else ""
-        name = f"{stem}-{image.triple}-{image.arch}.{number}.{extension}"
+        arch = f"-{image.arch}"
+        if self.generation == 23:
+            arch = arch if image.arch else ""
+            extension = "spv" if kind == ImageKind.SPIRV else extension
+        name = f"{stem}-{image.triple}{arch}.{number}.{extension}"
         if "/" in name or "\0" in name:
             raise FormatError(
                 f"expected a part of a file name, found triple {image.triple!r} and arch "
@@ -499,14 +633,12 @@ class _Extraction:
                 path=self.path,
                 offset=image.offset,
             )
-        return Path(self.folder, name)
+        return name
 
     def _member(self, match: _Selected) -> _Member:
         from offload_tool.formats.symbol_index import member_symbols
 
-        name = match.found.member
-        if name is None:
-            name = "<stdin>" if self.name == "-" else self.name
+        name = self._member_name(match)
 
         def warn(reason: str) -> None:
             self._tell(f"'{name}': {reason}")

@@ -1,11 +1,12 @@
 """Take images of other targets out of a file: the same file, for fewer devices.
 
-Of each container, what the devices to keep would load stays (see `matching`), and so do
-host entries. What is made::
+Of each container, what the devices to keep may load stays (see `matching.may_load`), and so
+do host entries. What is made::
 
     bundle (any layout),      the same layout, with the alignment that it had; compressed ones
     several in a file         are compressed again, in the same version, by the same method
-    offload binary            whole binaries go
+    offload binary            whole binaries go; one of several images is laid out anew, and
+                              compressed again if it was
     archive                   member by member, with a new symbol index
     ELF with .hip_fatbin      every bundle stays at its address (`elf_shrink`)
     object with               a shorter section
@@ -40,7 +41,7 @@ from offload_tool.formats.file_plan import (
 )
 from offload_tool.formats.text_bundle import start_marker
 from offload_tool.operations.finding import containers_in, recognise, text_comment
-from offload_tool.operations.matching import NoImageError, served_by
+from offload_tool.operations.matching import NoImageError, explained, may_load
 from offload_tool.operations.spooling import open_spool
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from offload_tool.formats.elf_shrink import Replacement
     from offload_tool.formats.elf_tables import ElfTables
     from offload_tool.operations.finding import Found
-    from offload_tool.operations.matching import Device
+    from offload_tool.operations.matching import Device, Load
 
 __all__ = ["ThinReport", "thin_file"]
 
@@ -62,6 +63,8 @@ _OFFLOADING = ".llvm.offloading"
 _NOT_ZERO = re.compile(rb"[^\0]")
 _END_OF_LINE = re.compile(rb"\n[^\n]*\n?")
 _HIGH_LEVEL = 19
+_BINARY_ALIGNMENT = 8
+"""Of offload binaries; the size of a compressed one is without the zeros at its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,8 @@ class ThinReport:
     kept: int
     """Device images."""
     removed: int
+    loads: tuple[tuple[str, Load], ...]
+    """What the devices to keep would load: each device as it was given, with each image."""
 
 
 def thin_file(path: StrPath, output: StrPath, keep: Sequence[Device]) -> ThinReport:
@@ -100,7 +105,7 @@ def thin_file(path: StrPath, output: StrPath, keep: Sequence[Device]) -> ThinRep
             if (mode := _mode(path)) is not None and out.seekable:
                 out.set_mode(mode)
             size = out.position
-        return ThinReport(len(source), size, thinner.kept, thinner.removed)
+        return ThinReport(len(source), size, thinner.kept, thinner.removed, tuple(thinner.loads))
 
 
 def _whole(source: InputFile) -> FilePlan:
@@ -131,6 +136,7 @@ class _Thinner:
         self.served: set[Device] = set()
         self.present: dict[str, None] = {}
         """The IDs of all device images."""
+        self.loads: dict[tuple[str, Load], None] = {}
         self.kept = 0
         self.removed = 0
 
@@ -170,10 +176,11 @@ class _Thinner:
         kept = {at for at, image in enumerate(found.images) if image.kind == OffloadKind.HOST}
         hosts = len(kept)
         for device in self.keep:
-            served = served_by(found.images, device)
-            if served:
+            loads = explained(found.images, device)
+            if loads:
                 self.served.add(device)
-            kept.update(served)
+            self.loads.update({(device.text, load): None for load in loads.values()})
+            kept |= may_load(found.images, device)
         device_images = [image for image in found.images if image.kind != OffloadKind.HOST]
         self.present.update(dict.fromkeys(image.id for image in device_images))
         self.kept += len(kept) - hosts
@@ -197,12 +204,36 @@ class _Thinner:
             return _thin_bundle(source, found, kept)
         if found.container == "compressed-bundle":
             return self._thin_compressed(source, found, kept, limit)
-        if kept:
-            message = "images that stay and images that go share this offload binary"
-            raise FormatError(
-                f"{message}; package them again", path=found.label, offset=found.offset
-            )
-        return _New((), 0)
+        return self._thin_offload_binary(source, found, kept) if kept else _New((), 0)
+
+    def _thin_offload_binary(self, source: InputFile, found: Found, kept: Sequence[int]) -> _New:
+        """Lay out a binary of several images for those that stay; compressed as it was."""
+        from offload_tool.formats.offload_binary import (
+            plan_shared_offload_binary,
+            planned_image,
+            read_offload_binary,
+            write_compressed_offload_binary,
+        )
+
+        data, binary, method = read_offload_binary(source.data, found.offset, path=found.label)
+        images = [binary.images[at] for at in kept]
+        rows = [planned_image(image) for image in images]
+        if method is None:
+            layout = plan_shared_offload_binary(rows)
+            pieces: list[Piece] = [Literal(0, layout.head)]
+            position = len(layout.head)
+            for image in images:
+                pieces.append(HostRange(position, image.offset, image.size))
+                position += image.size
+            pieces.append(Literal(position, bytes(layout.size - position)))
+            return _New(tuple(pieces), layout.size)
+        layout = plan_shared_offload_binary(rows, version=3)
+        start = self.spool.position
+        size = write_compressed_offload_binary(
+            self.spool, layout, [image.content(data) for image in images], method=method
+        )
+        self.contents.append((start, size))
+        return _New((Content(0, len(self.contents) - 1, size),), size)
 
     def _thin_compressed(
         self, source: InputFile, found: Found, kept: Sequence[int], limit: int | None
@@ -358,12 +389,14 @@ def _shorter_section(
         message = f"a linked program has pointers to the images in {_OFFLOADING}"
         raise FormatError(f"{message}; link it again for fewer targets", path=tables.path)
     section = tables.sections[number]
-    pieces = []
+    pieces: list[Piece] = []
     position = 0
     for found, new in rows:
         if new is None:
-            pieces.append(HostRange(position, found.offset, found.size))
-            position += found.size
+            size = found.size + -found.size % _BINARY_ALIGNMENT
+            new = _New((HostRange(0, found.offset, size),), size)
+        pieces += (_moved(piece, position) for piece in new.pieces)
+        position += new.size
     return Replacement(section.sh_offset, section.sh_size, tuple(pieces), position)
 
 

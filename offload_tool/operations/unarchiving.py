@@ -29,23 +29,29 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError, FormatError, OffloadError, UsageError
 from offload_tool.files import FileRange, InputFile, OutputFile, replace_all
-from offload_tool.formats.archive import NewMember, is_archive, iter_members, plan_archive
+from offload_tool.formats.archive import (
+    ArchiveMember,
+    NewMember,
+    is_archive,
+    iter_members,
+    plan_archive,
+)
+from offload_tool.formats.elf import is_elf
 from offload_tool.formats.entry_id import (
     BundleEntryID,
     first_conflict,
     has_all_fields,
     is_compatible,
 )
-from offload_tool.formats.processors import BUNDLER_NAMES
+from offload_tool.formats.processors import PROCESSORS
 from offload_tool.formats.symbol_index import member_symbols
-from offload_tool.operations.opening import open_bundle
+from offload_tool.operations.opening import Container, OpenedBundle, open_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from offload_tool.files import StrPath
-    from offload_tool.formats.archive import ArchiveMember
-    from offload_tool.operations.opening import OpenedBundle, StoredEntry
+    from offload_tool.operations.opening import StoredEntry
 
 __all__ = ["MissingCodeObjectError", "NotAnArchiveError", "unbundle_archive"]
 
@@ -82,6 +88,7 @@ def unbundle_archive(
     hip_openmp: bool = False,
     check: bool = False,
     keep_equal: bool = False,
+    offload_binaries: bool = False,
     opened: Callable[[OpenedBundle], None] | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> None:
@@ -90,8 +97,10 @@ def unbundle_archive(
     One pass over the archive; all outputs are written or none. With `allow_missing`, a
     target without code objects gets an empty archive; with `check`, the composition of
     each member is checked first; with `keep_equal`, a file that already has the very bytes
-    is left untouched. `opened` is called with each bundle, `warn` with what could not be
-    read of a code object's symbols.
+    is left untouched. With `offload_binaries`, relocatable code of the new offload driver
+    (section ``.llvm.offloading``) is taken from members that are no bundle, and an object that
+    is no archive is taken for one of it alone; LLVM's program does neither. `opened` is called
+    with each bundle, `warn` with what could not be read of a code object's symbols.
 
     :raises NotAnArchiveError: the file has not the magic of an archive.
     :raises FormatError: the archive or one of its members is broken, or is not there (thin).
@@ -102,9 +111,10 @@ def unbundle_archive(
     if not outputs:
         raise UsageError("no targets to unbundle: give at least one bundle entry ID")
     with InputFile(path) as source, ExitStack() as stack:
-        if not is_archive(source.data):
+        if not is_archive(source.data) and not (offload_binaries and is_elf(source.data)):
             raise NotAnArchiveError(path, bytes(source.data[:8]))
         walk = _Walk(source, stack, list(outputs), hip_openmp=hip_openmp, warn=warn)
+        walk.offload_binaries = offload_binaries
         if check:
             walk.check_composition()
         collected = walk.collect(opened)
@@ -221,6 +231,7 @@ class _Walk:
         self.targets = targets
         self.hip_openmp = hip_openmp
         self.warn = warn
+        self.offload_binaries = False
         self.services: dict[str, _Service] = {}
         """By ID as stored; an archive's members have few different ones."""
 
@@ -261,13 +272,22 @@ class _Walk:
 
     def _bundles(self) -> Iterator[tuple[ArchiveMember, OpenedBundle]]:
         forgotten = 0
-        for member in iter_members(self.source.data, path=self.source.path):
+        for member in self._members():
             self._check_name(member)
             with self._open(member) as content:
-                yield member, open_bundle(content, "o", wanted=lambda _: True)
+                bundle = open_bundle(content, "o", wanted=lambda _: True)
+                if self.offload_binaries and not bundle.entries and is_elf(content.data):
+                    bundle = _offload_binaries(content)
+                yield member, bundle
             if member.offset + member.size - forgotten > _FORGET_AFTER:
                 forgotten = member.offset + member.size
                 self.source.forget()
+
+    def _members(self) -> Iterator[ArchiveMember]:
+        if is_archive(self.source.data):
+            return iter_members(self.source.data, path=self.source.path)
+        name = posixpath.basename(os.fspath(self.source.path))
+        return iter([ArchiveMember(name, 0, len(self.source), 0)])
 
     def _check_name(self, member: ArchiveMember) -> None:
         """Refuse names that no archiver gives, unless asked to: what can lead out of a folder."""
@@ -316,7 +336,7 @@ class _Walk:
             if is_compatible(parsed, target, hip_openmp=self.hip_openmp)
         )
         extension = None
-        if parsed.target_id.partition(":")[0] in BUNDLER_NAMES:
+        if parsed.target_id.partition(":")[0] in PROCESSORS:
             extension = ".bc" if "gfx" in parsed.target_id else extension
             extension = ".cubin" if "sm_" in parsed.target_id else extension
         service = self.services[entry.id] = _Service(targets, f"-{entry.id}", extension)
@@ -344,6 +364,18 @@ class _Walk:
             return self.spool.add(entry)
         content = FileRange(self.source, member.offset + entry.offset, entry.size)
         return content, entry.source.data[entry.offset : entry.offset + entry.size]
+
+
+def _offload_binaries(object_file: InputFile) -> OpenedBundle:
+    """Give the images in the section ``.llvm.offloading`` of an object, as entries of a bundle."""
+    from offload_tool.operations.finding import OFFLOADING_SECTION, containers_in
+
+    containers = tuple(
+        Container(tuple(image.content for image in found.images))
+        for found in containers_in(object_file, str(object_file.path))
+        if found.section == OFFLOADING_SECTION
+    )
+    return OpenedBundle(object_file, containers)
 
 
 def _without_padding(content: memoryview, path: str) -> memoryview:

@@ -18,7 +18,11 @@ from offload_tool.formats import llvm_library
 from offload_tool.formats import triple as triples
 from offload_tool.formats.bitcode_splice import MAX_IMAGE_SIZE, plan_bitcode_with_images
 from offload_tool.formats.file_plan import write_plan
-from offload_tool.formats.offload_binary import is_offload_binary, iter_offload_binaries
+from offload_tool.formats.offload_binary import (
+    is_offload_binary,
+    iter_offload_binaries,
+    read_offload_binary,
+)
 from offload_tool.formats.registration import (
     KINDS,
     RegisteredImage,
@@ -71,10 +75,11 @@ def wrap_images(
     OpenMP takes any number of images; those that are offload binaries are registered as
     what they hold. CUDA takes one fat binary, HIP one bundle. Without `triple`, the host is
     this machine. The result is an object file, ready to link, or LLVM bitcode: `as_object`
-    tells, or (None) whether `output` is named ``.o`` or ``.obj``. `generation` is of the
-    interface to the OpenMP runtime: that of LLVM 22, or that of LLVM 15, for which
-    `target_ids`, one for each image, can be registered too. With `add_notes`, images that
-    are ELF files say in a section of notes that they are for OpenMP; `warn` is told of others.
+    tells, or (None) whether `output` is named ``.o`` or ``.obj``. `generation` is that of the
+    host objects' entries: 22 for clang 20 and later, 15 for older ones, for OpenMP only. Of
+    OpenMP images, `target_ids`, one for each, are registered with runtimes that know them. With
+    `add_notes`, images that are ELF files say in a section of notes that they are for OpenMP;
+    `warn` is told of others.
 
     :raises UsageError: no image or too many, an argument that does not fit the others, no
         llvmlite, or no way to write such objects.
@@ -87,9 +92,13 @@ def wrap_images(
     with ExitStack() as stack:
         files = [stack.enter_context(InputFile(image)) for image in images]
         _check(images, kind, target_ids, generation)
+        ids: list[str | None] = list(target_ids) if target_ids else [None] * len(files)
+        if kind == "openmp" and generation == 22:
+            groups = [_apart(file, stack) for file in files]
+            files = [file for group in groups for file in group]
+            ids = [row for row, group in zip(ids, groups, strict=True) for _ in group]
         if add_notes:
             files = [stack.enter_context(_with_notes(file, warn)) for file in files]
-        ids: Sequence[str | None] = target_ids or [None] * len(files)
         registration = Registration(
             kind,
             triple,
@@ -122,11 +131,8 @@ def _check(
         if generation != 22:
             raise UsageError(f"the interface of LLVM {generation} is for openmp, not for {kind}")
     if target_ids:
-        if generation != 15:
-            raise UsageError(
-                "target IDs are registered with the interface of LLVM 15 only; with LLVM 22's, "
-                "give images that are offload binaries, which name their targets themselves"
-            )
+        if kind != "openmp":
+            raise UsageError(f"target IDs are registered for openmp, not for {kind}")
         if len(target_ids) != len(images):
             raise UsageError(
                 f"expected one target ID for each of {len(images)} images, found {len(target_ids)}"
@@ -163,6 +169,29 @@ def _with_notes(file: InputFile, warn: Callable[[str], None]) -> InputFile:
         raise FileError(file.path, error) from error
 
 
+def _apart(file: InputFile, stack: ExitStack) -> list[InputFile]:
+    """Give the images of offload binaries from version 2 on as files of their own.
+
+    There they stand without alignment, which the runtime wants them to have, or compressed.
+    """
+    if not is_offload_binary(file.data):
+        return [file]
+    binaries = list(iter_offload_binaries(file.data, path=file.path))
+    if all(binary.version == 1 for binary in binaries):
+        return [file]
+    images = []
+    for binary in binaries:
+        data, stored, _ = read_offload_binary(file.data, binary.offset, path=file.path)
+        images += [image.content(data) for image in stored.images if image.has_image]
+    if not images:
+        raise _no_image(file)
+    return [stack.enter_context(InputFile.from_data(file.path, image)) for image in images]
+
+
+def _no_image(file: InputFile) -> FormatError:
+    return FormatError("expected a device image in this offload binary", path=file.path)
+
+
 def _ranges(file: InputFile, kind: Kind, generation: Generation) -> tuple[tuple[int, int], ...]:
     """Give what of a file is registered: the file, or the images inside of it."""
     if kind != "openmp" or generation != 22 or not is_offload_binary(file.data):
@@ -173,7 +202,7 @@ def _ranges(file: InputFile, kind: Kind, generation: Generation) -> tuple[tuple[
         for image in binary.images
     )
     if not found:
-        raise FormatError("expected a device image in this offload binary", path=file.path)
+        raise _no_image(file)
     return found
 
 

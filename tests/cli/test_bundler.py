@@ -290,6 +290,7 @@ VARIABLES = {
 }
 
 
+@pytest.mark.llvm22
 @pytest.mark.llvm
 @pytest.mark.parametrize("variables", VARIABLES.values(), ids=VARIABLES.keys())
 def test_environment(bench: Bench, variables: dict[str, str]) -> None:
@@ -321,6 +322,7 @@ def test_compressed(bench: Bench, version: str, level: str | None, file_type: st
     assert bench.content("ours", "u1") == bench.content("ours", "f4")
 
 
+@pytest.mark.llvm22
 @pytest.mark.llvm
 def test_verbose_reports(bench: Bench) -> None:
     """-verbose prints LLVM's report: equal but for the sizes of the payload and the times."""

@@ -146,6 +146,7 @@ def without_speed(lines: list[str]) -> list[str]:
     return kept
 
 
+@pytest.mark.llvm22
 @pytest.mark.llvm
 @pytest.mark.parametrize("version", [2, 3])
 def test_report_of_compression_as_llvm(llvm, tmp_path: Path, version: int) -> None:
@@ -158,6 +159,7 @@ def test_report_of_compression_as_llvm(llvm, tmp_path: Path, version: int) -> No
     assert without_speed(describe_compression(report)) == without_speed(lines)
 
 
+@pytest.mark.llvm22
 @pytest.mark.llvm
 @pytest.mark.parametrize(("version", "method"), [(1, ZLIB), (1, 1), (2, 1), (3, ZLIB), (3, 1)])
 def test_report_of_decompression_as_llvm(llvm, tmp_path: Path, version: int, method: int) -> None:
@@ -176,6 +178,7 @@ def test_report_of_decompression_as_llvm(llvm, tmp_path: Path, version: int, met
     assert without_speed(describe_decompression(report)) == without_speed(done.stderr.splitlines())
 
 
+@pytest.mark.llvm22
 @pytest.mark.llvm
 def test_hash_with_leading_zeros_as_llvm(llvm, tmp_path: Path) -> None:
     """A hash with a small value is padded exactly as LLVM pads it."""

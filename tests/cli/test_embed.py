@@ -88,6 +88,63 @@ def test_it_defines_what_the_host_object_wants(llvm) -> None:
     assert find_wanted_hashes(["all.o"]) == []
 
 
+RUNTIME = """\
+int printf(const char *, ...);
+void **__hipRegisterFatBinary(const void *data) {
+    static void *handle[1];
+    printf("%.24s\\n", *(const char **)((const char *)data + 8));
+    return handle;
+}
+void __hipRegisterFunction(void **h, const void *f, char *d, const char *name) {
+    printf("%s\\n", name);
+}
+void __hipRegisterVar() {}
+void __hipUnregisterFatBinary(void **h) {}
+int __hipPushCallConfiguration() { return 0; }
+int __hipPopCallConfiguration() { return 0; }
+int hipLaunchKernel() { return 100; }
+int main(void) { return 0; }
+"""
+
+
+@pytest.mark.parametrize("driver", ["--offload-new-driver", "--no-offload-new-driver"])
+def test_relocatable_code_of_either_driver_is_registered(driver: str) -> None:
+    """A program of the object and its host objects registers their kernels when it starts."""
+    hosts = []
+    for name in ("first", "second"):
+        text = HIP.replace("kernel", name)
+        compile_host(f"{name}.hip", text, "--rdc", *NO_HEADERS, driver)
+        shutil.move("host.o", f"{name}.o")
+        hosts += ["--host-object", f"{name}.o"]
+    assert run("embed", "k.hipfb", "-o", "a.o", *hosts) == 0
+    os.utime("a.o", (1, 1))
+    assert run("embed", "k.hipfb", "-o", "a.o", *hosts) == 0
+    assert Path("a.o").stat().st_mtime == 1
+    Path("runtime.c").write_text(RUNTIME)
+    link = [*find_toolchain().cc, "first.o", "second.o", "a.o", "runtime.c", "-o", "prog"]
+    subprocess.run(link, check=True)
+    done = subprocess.run(["./prog"], capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert lines[0] == "__CLANG_OFFLOAD_BUNDLE__"
+    assert sorted(lines[1:]) == ["_Z5firstPi", "_Z6secondPi"]
+    assert [image.target_id for image in list_images("prog")] == ["", "gfx906"]
+
+
+def test_kernels_that_nobody_registers(capfd: pytest.CaptureFixture[str]) -> None:
+    """A host object with a kernel, and with neither way to register it, is refused by name."""
+    Path("lost.c").write_text("void _Z5__device_stub__k(void) {}\n")
+    subprocess.run([*find_toolchain().cc, "-c", "lost.c"], check=True)
+    assert run("embed", "k.hipfb", "-o", "a.o", "--host-object", "lost.o") == 1
+    assert "nobody registers the kernel _Z5__device_stub__k" in capfd.readouterr().err
+    assert not Path("a.o").exists()
+
+
+def test_host_object_without_kernels() -> None:
+    """A HIP source of functions for device code alone asks for nothing, and is valid."""
+    compile_host("f.hip", "__attribute__((device)) int f() { return 1; }\n", *NO_HEADERS)
+    assert run("embed", "k.hipfb", "-o", "a.o", "--host-object", "host.o") == 0
+
+
 def test_equal_output_is_untouched() -> None:
     """OUT keeps its inode and time where its bytes are equal, and is replaced where not."""
     words = ["embed", "k.hipfb", "-o", "a.o", "--cuid"]

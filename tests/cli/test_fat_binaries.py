@@ -21,6 +21,14 @@ def bundle(tmp_path: Path) -> Path:
     return make_bundle(tmp_path / "b.hipfb", images)
 
 
+@pytest.fixture
+def fallbacks(tmp_path: Path) -> Path:
+    """Give a bundle of native code for one setting, generic code and SPIR-V."""
+    images = {HOST: b"", "gfx942:xnack+": b"native", "gfx9-4-generic": b"generic"}
+    spirv = {"hip-spirv64-amd-amdhsa--amdgcnspirv": b"SPIR-V"}
+    return make_bundle(tmp_path / "f", images | spirv)
+
+
 def test_extract(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Extract prints the files that it wrote, one on each line."""
     out = tmp_path / "out"
@@ -44,6 +52,13 @@ def test_extract_targets(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFix
             "index": 0,
             "id": f"{ID}gfx906",
             "size": 3,
+            "loads": [
+                {
+                    "device": "gfx906:xnack-",
+                    "rule": "compatible",
+                    "reason": "code for any setting of xnack",
+                }
+            ],
         }
     ]
 
@@ -64,7 +79,54 @@ def test_extract_missing(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFix
 def test_match(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Match prints what the device would load, with status 0."""
     assert main(["match", str(bundle), "gfx90a:xnack+"]) == 0
-    assert capsys.readouterr().out == f"{bundle}, bundle 0: {ID}gfx90a:xnack+\n"
+    assert capsys.readouterr().out == (
+        f"{bundle}, bundle 0: {ID}gfx90a:xnack+ (exact: its very target ID)\n"
+    )
+
+
+def test_match_fallbacks(fallbacks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Match says why it is generic code, or SPIR-V, and what other devices of that ID load."""
+    spirv = "hip-spirv64-amd-amdhsa--amdgcnspirv (spirv: the runtime compiles it for"
+    for device, expected in {
+        "gfx950": f"{ID}gfx9-4-generic (generic: gfx9-4-generic covers gfx950, of which no image "
+        f"serves)",
+        "gfx942": f"{ID}gfx9-4-generic (generic: gfx9-4-generic covers gfx942, of which no image "
+        f"serves; {ID}gfx942:xnack+ where the device has xnack+)",
+        "gfx90a": f"{spirv} gfx90a, for which nothing else serves)",
+        "gfx942:xnack+": f"{ID}gfx942:xnack+ (exact: its very target ID)",
+    }.items():
+        assert main(["match", str(fallbacks), device]) == 0
+        assert capsys.readouterr().out == f"{fallbacks}, bundle 0: {expected}\n"
+
+
+def test_extract_fallbacks(
+    fallbacks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Extract tells on stderr where a device loads no code of its own; paths stay on stdout."""
+    command = ["extract", str(fallbacks), "--target", "gfx950", "--target", "gfx942:xnack+"]
+    assert main([*command, "-o", str(tmp_path / "out")]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.splitlines() == [
+        f"{tmp_path}/out/f.0.{ID}gfx942_xnack+",
+        f"{tmp_path}/out/f.0.{ID}gfx9-4-generic",
+    ]
+    assert captured.err == (
+        f"offload-tool: note: gfx950 loads {ID}gfx9-4-generic (generic: gfx9-4-generic covers "
+        "gfx950, of which no image serves)\n"
+    )
+
+
+def test_thin_fallbacks(
+    fallbacks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Thin tells where a device to keep loads no code of its own."""
+    out = tmp_path / "out"
+    assert main(["thin", str(fallbacks), "--keep", "gfx90a", "gfx942:xnack+", "-o", str(out)]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "  gfx90a loads hip-spirv64-amd-amdhsa--amdgcnspirv (spirv: the runtime compiles it for "
+        "gfx90a, for which nothing else serves)"
+    ]
+    assert [i.target_id for i in list_images(out)] == ["", "gfx942:xnack+", "amdgcnspirv"]
 
 
 def test_no_match(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,6 +150,9 @@ def test_match_json(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
             "index": 0,
             "section": None,
             "ids": [f"{ID}gfx906"],
+            "loads": [
+                {"id": f"{ID}gfx906", "rule": "exact", "reason": "its very target ID"},
+            ],
             "reasons": {},
         }
     ]

@@ -14,7 +14,10 @@ from offload_tool.cli import main
 from tests.operations.fatbins import HOST, make_bundle
 
 ID = "hipv4-amdgcn-amd-amdhsa--gfx90a:xnack+"
-MORE_KEYS = ["stored_size", "container_offset", "container_size", "section", "image_kind"]
+MORE_KEYS = [
+    *("stored_size", "container_offset", "container_size", "section", "image_kind"),
+    *("covers", "loads"),
+]
 KEYS = ["file", "member", "container", "index", "id", "kind", "triple", "target_id"]
 
 
@@ -61,7 +64,37 @@ def test_json(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "container_size": 4096 + 1234,
         "section": None,
         "image_kind": None,
+        "covers": [],
+        "loads": [],
     }
+
+
+@pytest.fixture
+def fallbacks(tmp_path: Path) -> Path:
+    """Give a bundle of generic code and SPIR-V."""
+    spirv = "hip-spirv64-amd-amdhsa--amdgcnspirv"
+    return make_bundle(tmp_path / "f", {HOST: b"", "gfx9-4-generic": b"generic", spirv: b"SPIR-V"})
+
+
+def test_targets(fallbacks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--target lists what such a device would load and says why; generic code, what it covers."""
+    assert main(["list", str(fallbacks), "--target", "gfx950"]) == 0
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if " hip" in line)
+    assert row.split()[:5] == ["gfx9-4-generic", "gfx942", "gfx950", "hipv4", "amdgcn-amd-amdhsa-"]
+    assert row.endswith("gfx950: generic, gfx9-4-generic covers gfx950, of which no image serves")
+    assert main(["list", str(fallbacks), "--json", "--target", "gfx950", "--target=gfx90a"]) == 0
+    generic, spirv = json.loads(capsys.readouterr().out)
+    assert generic["covers"] == ["gfx942", "gfx950"]
+    assert [load["rule"] for load in generic["loads"]] == ["generic"]
+    assert [(load["device"], load["rule"]) for load in spirv["loads"]] == [("gfx90a", "spirv")]
+
+
+def test_target_without_image(fallbacks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A device that would load nothing of a file is an error that names what there is."""
+    assert main(["list", str(fallbacks), "--target", "sm_80"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "no image for sm_80; images found: hipv4-amdgcn-amd-amdhsa--gfx9-4" in captured.err
 
 
 def test_hostile_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

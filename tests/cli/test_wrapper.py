@@ -53,6 +53,8 @@ class Bench:
         self.tool = tool
         self.dis = dis
         self.capture = capfdbinary
+        self.ours_alone: list[str] = []
+        """Options that only our program gets."""
 
     def write(self, name: str, content: bytes) -> str:
         (self.folder / name).write_bytes(content)
@@ -63,7 +65,7 @@ class Bench:
         before = Path.cwd()
         os.chdir(self.folder)
         try:
-            status = run_wrapper(self.tool, arguments, {})
+            status = run_wrapper(self.tool, [*self.ours_alone, *arguments], {})
         finally:
             os.chdir(before)
         captured = self.capture.readouterr()
@@ -94,7 +96,9 @@ def bench(tmp_path: Path, llvm: Callable[[str], str], capfdbinary) -> Bench:
 def older(tmp_path: Path, llvm: Callable[[str], str], capfdbinary) -> Bench:
     if not shutil.which(OLDER):
         missing("LLVM 15's clang-offload-wrapper")
-    return Bench(tmp_path, OLDER, llvm("llvm-dis"), capfdbinary)
+    made = Bench(tmp_path, OLDER, llvm("llvm-dis"), capfdbinary)
+    made.ours_alone = ["--llvm=15"]
+    return made
 
 
 def random_image(source: random.Random) -> bytes:
@@ -156,7 +160,7 @@ def test_every_triple(bench: Bench, kind: str, triple: str) -> None:
 @pytest.mark.llvm
 @pytest.mark.parametrize("seed", range(int(os.environ.get("WRAPPER_CASES", "30"))))
 def test_random_modules_of_the_older_tool(older: Bench, seed: int) -> None:
-    """With -target, the disassembly is that of clang-offload-wrapper 15."""
+    """With -target and --llvm=15, the disassembly is that of clang-offload-wrapper 15."""
     source = random.Random(seed)
     names = [
         older.write(f"image{number}", random_image(source))
@@ -322,11 +326,38 @@ def test_offload_arch(folder: Path, llvm: Callable[[str], str]) -> None:
         "{ i32 1, i32 1, i32 2, ptr @__offload_arch.1, ptr null }",
     ):
         assert line in text.splitlines()
-    assert (
+    calls = (
         "  call void @__tgt_register_image_info(ptr @.offload_image_info)\n"
         "  call void @__tgt_register_image_info(ptr @.offload_image_info.1)\n"
-        "  call void @__tgt_register_lib(ptr @.omp_offloading.descriptor)\n"
-    ) in text
+    )
+    register = "  call void @__tgt_register_lib(ptr @.omp_offloading.descriptor)\n"
+    assert 0 < text.index(calls) < text.index(register)
+    assert "declare extern_weak void @__tgt_register_image_info(ptr)" in text
+    assert run_wrapper("tool", ["--llvm=15", *words.split(), "gfx90a:xnack+", "other"], {}) == 0
+    assert calls + register in disassembled(llvm("llvm-dis"), folder / "x.bc")
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize(
+    ("tool", "options", "section"),
+    [
+        ("clang-offload-wrapper", [], "llvm_offload_entries"),
+        ("clang-offload-wrapper-22", [], "llvm_offload_entries"),
+        ("clang-offload-wrapper-15", ["--llvm=22"], "llvm_offload_entries"),
+        ("clang-offload-wrapper-15", [], "omp_offloading_entries"),
+        ("/usr/bin/clang-offload-wrapper-19.exe", [], "omp_offloading_entries"),
+        ("offload-tool wrapper", ["--llvm=15"], "omp_offloading_entries"),
+    ],
+)
+def test_whose_objects_the_module_is_for(
+    folder: Path, llvm: Callable[[str], str], tool: str, options: list[str], section: str
+) -> None:
+    """The older tool's modules are for a current clang's objects, unless older ones are meant."""
+    words = [*options, "-target", "x86_64-pc-linux-gnu", "image", "-o", "x.bc"]
+    assert run_wrapper(tool, words, {}) == 0
+    text = disassembled(llvm("llvm-dis"), folder / "x.bc")
+    assert f'section "{section}"' in text
+    assert ("omp_offloading_entries" in text) is (section == "omp_offloading_entries")
 
 
 def test_offload_arch_for_each_image(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -202,7 +202,7 @@ def test_another_compiler(folder: Path, toolchain: Toolchain) -> None:
     """A build with another compiler than the packed one is refused, with both named."""
     loaded = load_distribution(folder)
     others = [
-        dataclasses.replace(toolchain, identity="clang version 99.0.0", version="99.0.0"),
+        dataclasses.replace(toolchain, own_identity="clang version 99.0.0", version="99.0.0"),
         dataclasses.replace(toolchain, clang=("/bin/true",)),
         dataclasses.replace(toolchain, clang=("ccache", *toolchain.clang)),
     ]

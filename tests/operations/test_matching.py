@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from offload_tool import Compression
 from offload_tool.errors import TargetIDError
-from offload_tool.operations.matching import Device, match_images
+from offload_tool.operations.finding import find_containers
+from offload_tool.operations.matching import Device, match_images, may_load
 from tests.operations.fatbins import HOST, make_bundle
 
 
@@ -74,6 +76,97 @@ def test_reasons(tmp_path: Path) -> None:
         "hipv4-amdgcn-amd-amdhsa--gfx906": "processor gfx906 is not gfx90a",
         "hipv4-amdgcn-amd-amdhsa--gfx90a:xnack+": "needs xnack+, not xnack-",
     }
+
+
+SPIRV = "hip-spirv64-amd-amdhsa--amdgcnspirv"
+FALLBACKS = {HOST: b"", "gfx9-4-generic": b"1", "gfx11-generic": b"2", SPIRV: b"3"}
+
+
+@pytest.mark.parametrize("compression", [None, Compression()], ids=["plain", "compressed"])
+@pytest.mark.parametrize(
+    ("device", "expected", "rule"),
+    [
+        ("gfx942", "gfx9-4-generic", "generic"),
+        ("gfx942:sramecc+:xnack-", "gfx9-4-generic", "generic"),
+        ("hip-amdgcn-amd-amdhsa--gfx1103", "gfx11-generic", "generic"),
+        ("gfx90a:xnack+", "amdgcnspirv", "spirv"),
+        ("hipv4-amdgcn-amd-amdhsa--gfx1030", "amdgcnspirv", "spirv"),
+        ("amdgcnspirv", "amdgcnspirv", "exact"),
+    ],
+)
+def test_fallbacks(
+    tmp_path: Path, compression: Compression | None, device: str, expected: str, rule: str
+) -> None:
+    """Without native code, an AMD GPU loads its generic code, and without that, SPIR-V."""
+    path = make_bundle(tmp_path / "b", FALLBACKS, compression=compression)
+    (match,) = match_images(path, Device.parse(device))
+    assert [load.id.rpartition("--")[2] for load in match.loads] == [expected]
+    assert [load.rule for load in match.loads] == [rule]
+
+
+def test_native_first(tmp_path: Path) -> None:
+    """Native code is loaded before generic code, and that before SPIR-V, in whatever order."""
+    images = {SPIRV: b"3", "gfx9-4-generic": b"1", "gfx942:xnack-": b"4", "gfx942:xnack+": b"5"}
+    for names in (list(images), list(images)[::-1]):
+        path = make_bundle(tmp_path / "b", {name: images[name] for name in names})
+        assert loaded(path, "gfx942:sramecc-:xnack-") == [("gfx942:xnack-",)]
+        assert loaded(path, "gfx942") == [("gfx9-4-generic",)]
+        assert loaded(path, "gfx90a") == [("amdgcnspirv",)]
+
+
+def test_empty_images(tmp_path: Path) -> None:
+    """An empty image is none for HIP's runtime: generic code is loaded instead, or nothing."""
+    path = make_bundle(tmp_path / "b", {"gfx942": b"", "gfx9-4-generic": b"1"})
+    assert loaded(path, "gfx942") == [("gfx9-4-generic",)]
+    path = make_bundle(tmp_path / "b", {"gfx942": b""})
+    (match,) = match_images(path, Device.parse("gfx942"))
+    assert match.loads == ()
+    assert "empty" in dict(match.reasons)["hipv4-amdgcn-amd-amdhsa--gfx942"]
+
+
+def test_openmp_fallbacks(tmp_path: Path) -> None:
+    """OpenMP's images are not mixed with HIP's: its devices load generic code, not SPIR-V."""
+    openmp = {"openmp-amdgcn-amd-amdhsa--gfx9-4-generic": b"4"}
+    path = make_bundle(tmp_path / "b", {SPIRV: b"3", **openmp})
+    assert loaded(path, "gfx942") == [("amdgcnspirv", "gfx9-4-generic")]
+    path = make_bundle(tmp_path / "b", FALLBACKS)
+    assert loaded(path, "openmp-amdgcn-amd-amdhsa--gfx942") == [()]
+
+
+def test_generic_version(tmp_path: Path) -> None:
+    """Generic code whose ELF header has no generic version is loaded, and then refused: told."""
+    header = bytearray(b"\x7fELF\x02\x01\x01\x40\x04" + bytes(55))
+    for version, is_told in ((1, False), (0, True)):
+        header[51] = version
+        path = make_bundle(tmp_path / "b", {"gfx11-generic": bytes(header)})
+        (match,) = match_images(path, Device.parse("gfx1100"))
+        assert ("the loader refuses it" in match.loads[0].reason) is is_told
+
+
+def test_open_features(tmp_path: Path) -> None:
+    """A device may load more than its name says: all that is kept for it, and match tells it."""
+    images = {"gfx942:xnack+": b"1", "gfx9-4-generic": b"2", SPIRV: b"3", "gfx90a": b"4"}
+    path = make_bundle(tmp_path / "b", images)
+    (match,) = match_images(path, Device.parse("gfx942"))
+    assert match.loads[0].reason.endswith("--gfx942:xnack+ where the device has xnack+")
+    (found,) = find_containers(path)
+    ids = list(images)
+    for device, kept in {
+        "gfx942": {"gfx942:xnack+", "gfx9-4-generic"},
+        "gfx942:xnack+": {"gfx942:xnack+"},
+        "gfx942:xnack-": {"gfx9-4-generic"},
+        "gfx90a": {"gfx90a"},
+        "hip-amdgcn-amd-amdhsa--gfx942": {"gfx942:xnack+", "gfx9-4-generic"},
+    }.items():
+        assert {ids[at] for at in may_load(found.images, Device.parse(device))} == kept
+
+
+def test_passed_over(tmp_path: Path) -> None:
+    """SPIR-V stays beside generic code that some runtimes do not find for a gfx906."""
+    images = {"gfx9-generic": b"2", SPIRV: b"3"}
+    (found,) = find_containers(make_bundle(tmp_path / "b", images))
+    assert may_load(found.images, Device.parse("gfx906")) == {0, 1}
+    assert may_load(found.images, Device.parse("gfx900")) == {0}
 
 
 def test_each_container(tmp_path: Path) -> None:

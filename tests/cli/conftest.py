@@ -1,0 +1,70 @@
+"""What the tests of ``offload-tool compile`` share: a folder with a source, and compilers."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offload_tool.compiler import probing, toolchain
+from offload_tool.compiler.toolchain import Toolchain, find_toolchain
+from offload_tool.errors import CompilerError
+from tests.conftest import missing
+
+KERNEL = """\
+struct dim3 { unsigned x, y, z; };
+extern "C" int hipLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
+__attribute__((global)) void kernel(int* p) { *p = VALUE; }
+"""
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Toolchain:
+    """Give the compiler of this machine."""
+    try:
+        return find_toolchain()
+    except CompilerError as error:
+        missing(f"a compiler ({error})")
+        raise
+
+
+@pytest.fixture
+def folder(tmp_path: Path, compiler: Toolchain, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the current folder, with a source in it."""
+    made = tmp_path / "build"
+    made.mkdir()
+    (made / "k.hip").write_text(KERNEL)
+    monkeypatch.chdir(made)
+    for name in ("OFFLOAD_LAUNCHER", "OFFLOAD_DIST"):
+        monkeypatch.delenv(name, raising=False)
+    return made
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture
+def stand_in(
+    tmp_path: Path, compiler: Toolchain, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], None]:
+    """Give a function that makes `text` what the compiler does, but for questions to it."""
+    if compiler.origin.startswith("embedded"):
+        pytest.skip("a script around the embedded compiler lacks what that one is given")
+
+    def make(text: str) -> None:
+        real = shlex.join(compiler.clang)
+        path = script(
+            tmp_path / "clang-99",
+            f'case " $* " in *" -o /dev/null "*) exec {real} "$@" ;; *" -o "*) ;; '
+            f'*) exec {real} "$@" ;; esac\nreal={real}\n{text}',
+        )
+        monkeypatch.setenv("OFFLOAD_CLANG", path)
+        for cached in (toolchain._find, probing.ask):  # a command line has a process of its own
+            cached.cache_clear()
+
+    return make

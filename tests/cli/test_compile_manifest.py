@@ -1,0 +1,365 @@
+"""``offload-tool compile``: when it compiles, when it does not, and what a killed one leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from offload_tool.compiler.depfile import read_depfile
+from offload_tool.compiler.toolchain import Toolchain
+from tests.cli.conftest import KERNEL, script
+from tests.cli.test_compile import CPU, FLAGS, GFX906, REGION, names, run, state
+
+WORDS = [*GFX906, "--depfile", "k.d", "--stamp", "k.stamp"]
+FOLDERS = [*FLAGS, "-Ifirst", "-Isecond"]
+SOURCE = '#include "value.h"\n' + KERNEL.replace("VALUE", "HERE")
+SETTLED = 0.03
+"""Seconds; a command line takes longer to start, and what was saved before it is older."""
+ONE, TWO = "#define HERE 1\n", "#define HERE 2\n"
+
+
+@pytest.fixture
+def compiles(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., bool]:
+    """Give a function that calls ``compile`` and tells whether the compiler has run."""
+    log = folder.parent / "log"
+    counting = script(folder.parent / "count", f'echo run >>"{log}"\nexec "$@"')
+    monkeypatch.setenv("OFFLOAD_LAUNCHER", counting)
+
+    def call(*words: str) -> bool:
+        log.unlink(missing_ok=True)
+        time.sleep(SETTLED)
+        assert run(*words) == 0
+        return log.exists()
+
+    for name in ("first", "second"):
+        (folder / name).mkdir()
+    (folder / "second/value.h").write_text(ONE)
+    (folder / "k.hip").write_text(SOURCE)
+    return call
+
+
+def test_current(compiles: Callable[..., bool]) -> None:
+    """What is current is not compiled; depfile and stamp are written as after a compile."""
+    assert compiles(*WORDS, *FOLDERS)
+    before, stamp, depfile = state("k.co"), state("k.stamp"), Path("k.d").read_text()
+    Path("k.d").unlink()
+    assert not compiles(*WORDS, *FOLDERS)
+    assert state("k.co") == before
+    assert state("k.stamp")[1] > stamp[1]
+    assert Path("k.d").read_text() == depfile
+    assert read_depfile(Path("k.d"))[:2] == ["k.hip", "second/value.h"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is changed between two calls."""
+
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    before: Mapping[str, bytes] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    more_flags: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    removed: str = ""
+
+
+COMPILED = {
+    "header": Change({"second/value.h": TWO.encode()}),
+    "shadowing header": Change({"first/value.h": TWO.encode()}),
+    "header beside the source": Change({"value.h": TWO.encode()}),
+    "precompiled header (clang ignores what is none)": Change(
+        {"pre.h.gch": b"none"}, {"pre.h": b""}, ("-include", "pre.h", "-Wno-everything")
+    ),
+    "asked for": Change(
+        {"first/asked.h": b""},
+        {"k.hip": b"#if __has_include(<asked.h>)\nint asked;\n#endif\n" + SOURCE.encode()},
+    ),
+    "response file": Change({"words": b"-DA=2"}, {"words": b"-DA=1"}, ("@words",)),
+    "configuration": Change({"c.cfg": b"-DA=2"}, {"c.cfg": b"-DA=1"}, ("--config", "./c.cfg")),
+    "configuration, one word": Change(
+        {"c.cfg": b"-DA=2"}, {"c.cfg": b"-DA=1"}, ("--config=./c.cfg",)
+    ),
+    "flag": Change(more_flags=("-DA",)),
+    "order of folders": Change(more_flags=("-Ithird",)),
+    "variable": Change(environment={"CPATH": "third"}),
+    "missing": Change(removed="k.co"),
+    "empty": Change({"k.co": b""}),
+    "truncated": Change({"k.co": b"\x7fELF"}),
+    "foreign": Change({"k.co": b"text"}),
+    "manifest gone": Change(removed=".k.co.manifest"),
+    "manifest cut": Change({".k.co.manifest": b'{"version": 1,'}),
+}
+
+
+@pytest.mark.parametrize("change", COMPILED.values(), ids=COMPILED.keys())
+def test_compiled_again(
+    compiles: Callable[..., bool], monkeypatch: pytest.MonkeyPatch, change: Change
+) -> None:
+    """Whatever changes what a compile would make, or the output itself, makes it anew."""
+    words = [*WORDS, *FOLDERS, *change.flags]
+    for name, content in change.before.items():
+        Path(name).write_bytes(content)
+    assert compiles(*words)
+    assert not compiles(*words)
+    for name, content in change.files.items():
+        Path(name).write_bytes(content)
+    if change.removed:
+        Path(change.removed).unlink()
+    for name, value in change.environment.items():
+        monkeypatch.setenv(name, value)
+    words += change.more_flags
+    assert compiles(*words)
+    assert not compiles(*words)
+    made = Path("k.co").read_bytes()
+    for name in ("k.co", ".k.co.manifest"):
+        Path(name).unlink()
+    assert compiles(*words)
+    assert Path("k.co").read_bytes() == made
+
+
+NOT_COMPILED: Mapping[str, Callable[[], object]] = {
+    "touched source": lambda: os.utime("k.hip"),
+    "saved anew": lambda: Path("second/value.h").write_text(ONE),
+    "replaced by an equal one": lambda: (
+        Path("new").write_text(ONE),
+        Path("new").replace("second/value.h"),
+    ),
+    "another file": lambda: Path("first/other.h").write_text(TWO),
+    "later on the search path": lambda: Path("third/value.h").write_text(TWO),
+    "older times": lambda: os.utime("k.co", (1, 1)),
+}
+
+
+@pytest.mark.parametrize("change", NOT_COMPILED.values(), ids=NOT_COMPILED.keys())
+def test_not_compiled(compiles: Callable[..., bool], change: Callable[[], object]) -> None:
+    """What changes times alone, or a file that is not read, compiles nothing."""
+    Path("third").mkdir()
+    words = [*WORDS, *FOLDERS, "-Ithird"]
+    assert compiles(*words)
+    change()
+    before = state("k.co")
+    assert not compiles(*words)
+    assert not compiles(*words)
+    assert state("k.co") == before
+
+
+def test_without_a_depfile(compiles: Callable[..., bool]) -> None:
+    """Headers count also where no depfile is asked for, and none is left."""
+    assert compiles(*GFX906, *FOLDERS)
+    assert not compiles(*GFX906, *FOLDERS)
+    Path("second/value.h").write_text(TWO)
+    assert compiles(*GFX906, *FOLDERS)
+    assert names() == {"k.hip", "k.co", ".k.co.manifest", "first", "second"}
+
+
+def test_another_compiler(
+    folder: Path,
+    stand_in: Callable[[str], None],
+) -> None:
+    """Another script, or one that runs another compiler than before, compiles anew."""
+    stand_in(f'echo run >>"{folder.parent}/log"; exec "$real" "$@"')
+    log = folder.parent / "log"
+    assert run(*WORDS, *FLAGS) == 0
+    assert run(*WORDS, *FLAGS) == 0
+    assert log.read_text() == "run\n"
+    stand_in(f'echo run >>"{folder.parent}/log"; exec "$real" "$@" # another')
+    assert run(*WORDS, *FLAGS) == 0
+    assert log.read_text() == "run\nrun\n"
+
+
+def test_words_after_the_compiler(
+    compiles: Callable[..., bool],
+    compiler: Toolchain,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A word after the compiler in OFFLOAD_CLANG is part of it."""
+    if compiler.origin.startswith("embedded"):
+        pytest.skip("needs a clang of its own")
+    for word in ("-DW=1", "-DW=2"):
+        monkeypatch.setenv("OFFLOAD_CLANG", f"{compiler.clang[0]} {word}")
+        assert compiles(*WORDS, *FOLDERS)
+        assert not compiles(*WORDS, *FOLDERS)
+
+
+@pytest.mark.parametrize(
+    "moment", ['echo "$new" >second/value.h; "$@"', '"$@"; echo "$new" >second/value.h']
+)
+def test_saved_during_the_compile(
+    compiles: Callable[..., bool],
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    moment: str,
+) -> None:
+    """A header that is saved while the compiler works is never recorded as compiled."""
+    saving = script(folder.parent / "saving", f'new="{TWO.strip()}"\n{moment}')
+    counting = os.environ["OFFLOAD_LAUNCHER"]
+    monkeypatch.setenv("OFFLOAD_LAUNCHER", saving)
+    assert run(*WORDS, *FOLDERS) == 0
+    monkeypatch.setenv("OFFLOAD_LAUNCHER", counting)
+    assert compiles(*WORDS, *FOLDERS)
+    assert not compiles(*WORDS, *FOLDERS)
+    made = Path("k.co").read_bytes()
+    assert compiles(*WORDS, "-o", "other.co", *FOLDERS)
+    assert Path("other.co").read_bytes() == made
+
+
+@pytest.mark.parametrize("flag", ["--save-temps", "-save-temps=obj"])
+def test_save_temps(compiles: Callable[..., bool], flag: str) -> None:
+    """Where each job writes a depfile, ours still lists the source and its headers."""
+    assert compiles(*WORDS, *FOLDERS, flag)
+    assert read_depfile(Path("k.d"))[:2] == ["k.hip", "second/value.h"]
+
+
+@pytest.mark.parametrize("flag", ["--save-temps", "-ftime-trace", "-gsplit-dwarf"])
+def test_further_outputs(compiles: Callable[..., bool], flag: str) -> None:
+    """A compile with further outputs runs in each call: nobody knows whether they are there."""
+    words = ["compile", "k.hip", "-o", "k.o", "--host", *FOLDERS, flag]
+    assert compiles(*words)
+    assert compiles(*words)
+    Path("more").write_text(flag)
+    words[-1] = "@more"
+    assert compiles(*words)
+    assert compiles(*words)
+
+
+def test_error_removes_the_manifest(compiles: Callable[..., bool]) -> None:
+    """After an error in the source nothing is left, and nothing is current."""
+    assert compiles(*WORDS, *FOLDERS)
+    Path("k.hip").write_text("this is no C++\n")
+    assert run(*WORDS, *FOLDERS) == 1
+    assert names() == {"k.hip", "first", "second"}
+    Path("k.hip").write_text(SOURCE)
+    assert compiles(*WORDS, *FOLDERS)
+
+
+def test_host_object(compiles: Callable[..., bool]) -> None:
+    """The host pass has a manifest as the device passes have."""
+    words = ["compile", "k.hip", "-o", "k.o", "--host", *FOLDERS]
+    assert compiles(*words)
+    assert not compiles(*words)
+    assert compiles(*words, "-DMORE")
+
+
+def test_device_link(folder: Path) -> None:
+    """A device link is current until one of its inputs or words is another one."""
+    for name in ("k", "twice"):
+        Path(f"{name}.hip").write_text(
+            f"__attribute__((global)) void {name}(int* p) {{ *p = VALUE; }}\n"
+        )
+        words = ["compile", f"{name}.hip", "-o", f"{name}.bc", "--target-id", "gfx906", "--rdc"]
+        assert run(*words, *FLAGS) == 0
+    link = ["compile", "--link", "k.bc", "twice.bc", "-o", "all.co", "--target-id", "gfx906"]
+    link += ["--depfile", "all.d", "--stamp", "all.stamp"]
+    assert run(*link) == 0
+    depfile, made = Path("all.d").read_text(), Path("all.co").read_bytes()
+    assert read_depfile(Path("all.d"))[:2] == ["k.bc", "twice.bc"]
+    Path("all.d").unlink()
+    before = Path(".all.co.manifest").stat().st_mtime_ns
+    assert run(*link) == 0
+    assert Path(".all.co.manifest").stat().st_mtime_ns == before
+    assert Path("all.d").read_text() == depfile
+    Path("all.co").write_bytes(made[: len(made) // 2])
+    assert run(*link) == 0
+    assert Path("all.co").read_bytes() == made
+    assert run(*words[:-3], "--target-id", "gfx906", "--rdc", *FLAGS, "-UVALUE", "-DVALUE=2") == 0
+    assert run(*link) == 0
+    assert Path("all.co").read_bytes() != made
+
+
+def test_openmp(compiles: Callable[..., bool]) -> None:
+    """OpenMP's passes are current until the host IR, or the inode of the source, is another."""
+    Path("r.c").write_text(REGION)
+    ir = ["compile", "r.c", "-o", "r.bc", "--emit-host-ir"]
+    others = [
+        ["compile", "r.c", "-o", "r.o", "--host", "--host-ir", "r.bc"],
+        ["compile", "r.c", "-o", "r.dev.o", "--target-id", CPU, "--host-ir", "r.bc"],
+    ]
+    for _ in range(2):
+        assert all(compiles(*words) for words in (ir, *others))
+        assert not any(compiles(*words) for words in (ir, *others))
+        Path("copy.c").write_text(REGION)
+        Path("copy.c").replace("r.c")
+
+
+# Stopped and killed.
+
+
+def begin(*words: str, launcher: str = "") -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "OFFLOAD_LAUNCHER": launcher}
+    return subprocess.Popen(
+        [sys.executable, "-m", "offload_tool", *words],
+        env=environment,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    for _ in range(3000):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("launched", [True, False])
+def test_stopped(
+    folder: Path,
+    stand_in: Callable[[str], None],
+    number: signal.Signals,
+    launched: bool,
+) -> None:
+    """A call that is stopped leaves the old output, depfile and stamp, and nothing else."""
+    stand_in('exec "$real" "$@"')
+    assert run(*WORDS, *FLAGS) == 0
+    before = {name: (state(name), Path(name).read_bytes()) for name in names()}
+    slow = (
+        'touch ../begun; for w; do f="$w"; done; printf half >k.tmp; mv k.tmp k.co; exec sleep 60'
+    )
+    launcher = script(folder.parent / "slow", slow) if launched else ""
+    if not launched:
+        stand_in(slow)
+    process = begin(*WORDS, *FLAGS, "-DMORE", launcher=launcher)
+    wait_for(lambda: Path("../begun").exists() and Path("k.co").exists()
+             and Path("k.co").read_bytes() == b"half")  # fmt: skip
+    process.send_signal(number)
+    assert process.wait(timeout=60) == 128 + number
+    assert {name: (state(name), Path(name).read_bytes()) for name in names()} == before
+
+
+def test_killed(folder: Path) -> None:
+    """Whenever a call is killed, the next one with the old source gives the old output."""
+    assert run(*WORDS, *FLAGS) == 0
+    text, old = KERNEL, Path("k.co").read_bytes()
+    for step in range(10):
+        Path("k.hip").write_text(KERNEL.replace("VALUE", "VALUE + 1"))
+        process = begin(*WORDS, *FLAGS)
+        time.sleep(0.05 * step)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        Path("k.hip").write_text(text)
+        assert run(*WORDS, *FLAGS) == 0
+        assert Path("k.co").read_bytes() == old
+        assert {name for name in names() if ".tmp" not in name} == {
+            *("k.hip", "k.co", "k.d", "k.stamp", ".k.co.manifest")
+        }
+
+
+def test_what_a_killed_call_left(compiles: Callable[..., bool]) -> None:
+    """The output that a killed call had put aside is the output again."""
+    assert compiles(*WORDS, *FOLDERS)
+    before = state("k.co")
+    Path("k.co").rename(".k.co.old")
+    assert not compiles(*WORDS, *FOLDERS)
+    assert state("k.co") == before
+    Path(".k.co.old").write_text("half")
+    assert compiles(*WORDS, *FOLDERS)
+    assert not Path(".k.co.old").exists()

@@ -1,0 +1,167 @@
+"""Offload binaries of several images, compressed or not, serve as those of one image each do."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offload_tool import ImageFilter, PackagedImage, extract_images, list_images, package_images
+from offload_tool.errors import FormatError
+from offload_tool.formats.offload_binary import read_offload_binary
+from offload_tool.operations.extracting import extract_device_images
+from offload_tool.operations.matching import Device, match_images
+from offload_tool.operations.merging import MergeError, merge_files
+from offload_tool.operations.thinning import thin_file
+from tests.formats.compressed import ZLIB, ZSTD, compressed_offload_binary
+from tests.operations.fatbins import code
+
+TARGETS = ["gfx1030", "gfx906", "gfx90a:xnack+", "gfx90a:xnack-"]
+IMAGES = {target: code(target, 3000 + 7 * len(target)) for target in TARGETS}
+FORMS = ["shared", "zlib", "zstd"]
+
+
+def make(path: Path, form: str, *targets: str) -> Path:
+    """Write one binary with the targets' images."""
+    rows = []
+    for target in targets:
+        image = path.with_name(f"image.{target}.o")
+        image.write_bytes(IMAGES[target])
+        rows.append(
+            PackagedImage(image, {"triple": "amdgcn-amd-amdhsa", "arch": target}, kind="hip")
+        )
+    package_images(path, rows, generation=23)
+    if form != "shared":
+        method = ZLIB if form == "zlib" else ZSTD
+        path.write_bytes(compressed_offload_binary(path.read_bytes(), method))
+    return path
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """Give target IDs and images of the one binary that the file is."""
+    data = memoryview(path.read_bytes())
+    data, binary, _ = read_offload_binary(data, 0)
+    return {image.arch: bytes(image.content(data)) for image in binary.images}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_list_match_and_extract(tmp_path: Path, form: str) -> None:
+    """All images are listed, matched and extracted; compressed ones have no offset."""
+    path = make(tmp_path / "p", form, *TARGETS)
+    rows = list_images(path)
+    assert [(row.target_id, row.size) for row in rows] == [(t, len(IMAGES[t])) for t in TARGETS]
+    for row in rows:
+        assert (row.offset is None) == (form != "shared")
+        if row.offset is not None:
+            assert path.read_bytes()[row.offset :][: row.size] == IMAGES[row.target_id]
+    (match,) = match_images(path, Device.parse("gfx90a:xnack+"))
+    assert match.ids == ("hip-amdgcn-amd-amdhsa--gfx90a:xnack+",)
+    found = extract_device_images(path, tmp_path / "out", [Device.parse("gfx906")])
+    assert [Path(image.path).read_bytes() for image in found] == [IMAGES["gfx906"]]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_packager_extracts(tmp_path: Path, form: str) -> None:
+    """Filters select images, in archive members too."""
+    path = make(tmp_path / "p", form, *TARGETS)
+    extract_images(path, [ImageFilter({"arch": "gfx906"}, output=tmp_path / "x")])
+    assert (tmp_path / "x").read_bytes() == IMAGES["gfx906"]
+    made = extract_images(path, [], folder=tmp_path, generation=23)
+    assert [Path(name).read_bytes() for name in made] == list(IMAGES.values())
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_thin(tmp_path: Path, form: str) -> None:
+    """Images go out of a binary whose others stay; what was compressed is again."""
+    path = make(tmp_path / "p", form, *TARGETS)
+    thin_file(path, tmp_path / "t", [Device.parse(t) for t in ("gfx90a:xnack-", "gfx1030")])
+    kept = ["gfx1030", "gfx90a:xnack-"]
+    assert contents(tmp_path / "t") == {target: IMAGES[target] for target in kept}
+    _, _, method = read_offload_binary(memoryview((tmp_path / "t").read_bytes()), 0)
+    assert method == (None if form == "shared" else form)
+    if form == "shared":
+        expected = make(tmp_path / "e", form, *kept)
+        assert (tmp_path / "t").read_bytes() == expected.read_bytes()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_merge(tmp_path: Path, form: str) -> None:
+    """Builds of some targets each become the binary of all, compressed if all were."""
+    first = make(tmp_path / "1", form, "gfx906", "gfx90a:xnack-")
+    second = make(tmp_path / "2", form, "gfx1030", "gfx90a:xnack+")
+    merge_files([first, second], tmp_path / "out")
+    assert contents(tmp_path / "out") == IMAGES
+    plain = make(tmp_path / "3", "shared", "gfx1030", "gfx90a:xnack+")
+    merge_files([first, plain], tmp_path / "mixed")
+    expected = make(tmp_path / "e", "shared", *TARGETS)
+    assert (tmp_path / "mixed").read_bytes() == expected.read_bytes()
+    with pytest.raises(MergeError, match=r"1' and '.*4' both have an image for 'hip-amdgcn-amd-"):
+        merge_files([first, make(tmp_path / "4", form, "gfx906")], tmp_path / "no")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_thin_in_an_object(tmp_path: Path, llvm: Callable[[str], str], form: str) -> None:
+    """In an object's section too, and LLVM's next binary begins where it should."""
+    path = make(tmp_path / "p", form, *TARGETS)
+    more = make(tmp_path / "q", "shared", "gfx906")
+    both = tmp_path / "both"
+    both.write_bytes(path.read_bytes() + more.read_bytes())
+    (tmp_path / "host.c").write_text("int host;\n")
+    host = tmp_path / "host.o"
+    embed = ["-Xclang", f"-fembed-offload-object={both}"]
+    subprocess.run([llvm("clang"), "-c", *embed, tmp_path / "host.c", "-o", host], check=True)
+    thin_file(host, tmp_path / "thin.o", [Device.parse("gfx906")])
+    assert [(row.index, row.target_id) for row in list_images(tmp_path / "thin.o")] == [
+        (0, "gfx906"),
+        (1, "gfx906"),
+    ]
+
+
+def test_names_in_several_layers(tmp_path: Path) -> None:
+    """As in LLVM 23, what is packaged in what is packaged comes out, numbered through."""
+    inner = make(tmp_path / "inner", "zstd", "gfx906", "gfx1030")
+    strings = {"triple": "outer", "arch": "x"}
+    package_images(tmp_path / "p.bin", [PackagedImage(inner, strings)] * 2, generation=23)
+    made: list[str] = []
+    extract_images(
+        tmp_path / "p.bin", [], folder=tmp_path / ".", generation=23, extracted=made.append
+    )
+    names = [f"p-amdgcn-amd-amdhsa-{t}.{n}.o" for n, t in enumerate(["gfx906", "gfx1030"] * 2)]
+    assert made == names
+    assert [(tmp_path / name).read_bytes() for name in names] == [
+        *(IMAGES["gfx906"], IMAGES["gfx1030"]) * 2
+    ]
+    extract_images(tmp_path / "p.bin", [ImageFilter(output=tmp_path / "x")], generation=23)
+    assert (tmp_path / "x").read_bytes() == inner.read_bytes()
+
+
+def test_too_many_layers(tmp_path: Path) -> None:
+    """A file that holds itself again and again, as far as it can, is refused."""
+    path = make(tmp_path / "0", "shared", "gfx906")
+    for number in range(12):
+        outer = tmp_path / f"{number + 1}"
+        package_images(outer, [PackagedImage(path, {"triple": "t"})], generation=23)
+        path = outer
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(FormatError, match="at most 8 offload binaries one inside the other"):
+        extract_images(path, [], folder=tmp_path, generation=23)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.llvm
+def test_llvm_23_reads_what_thin_and_merge_make(
+    tmp_path: Path, llvm23: Callable[[str], str]
+) -> None:
+    """LLVM's own reader of version 2 finds the images in what we lay out."""
+    first = make(tmp_path / "1", "shared", "gfx906", "gfx90a:xnack-")
+    second = make(tmp_path / "2", "shared", "gfx1030", "gfx90a:xnack+")
+    merge_files([first, second], tmp_path / "all")
+    thin_file(tmp_path / "all", tmp_path / "some", [Device.parse("gfx906")])
+    tool = llvm23("llvm-offload-binary")
+    for name, targets in (("all", TARGETS), ("some", ["gfx906"])):
+        done = subprocess.run([tool, name], cwd=tmp_path, capture_output=True, check=True)
+        names = [f"{name}-amdgcn-amd-amdhsa-{t}.{n}.o" for n, t in enumerate(targets)]
+        assert done.stdout.decode() == "".join(f"Extracted: {n}\n" for n in names)
+        assert [(tmp_path / n).read_bytes() for n in names] == [IMAGES[t] for t in targets]
