@@ -14,11 +14,16 @@ from typing import TYPE_CHECKING, Any
 import SCons.Action
 import SCons.Errors
 
-from offload_tool.compiler.check import check_code_object, check_cubin
-from offload_tool.compiler.passes import CompilePass
-from offload_tool.errors import OffloadError
+from offload_tool.compiler.check import (
+    blame_launcher,
+    check_code_object,
+    check_cubin,
+    check_holds_code,
+)
+from offload_tool.errors import CodeObjectError, OffloadError
 from offload_tool.formats.entry_id import BundleEntryID
-from offload_tool.scons.dependencies import record_dependencies, remove_depfile
+from offload_tool.scons.outputs import records_of
+from offload_tool.scons.recording import depfile_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ARCHIVE",
     "BUNDLE",
+    "CHECK_UNSEEN",
     "DEVICE",
     "DEVICE_ARCHIVE",
     "EMBED",
@@ -39,6 +45,7 @@ __all__ = [
     "MERGE",
     "PACKAGE",
     "PTXAS",
+    "REGISTER",
     "UNBUNDLE",
     "WRAP",
 ]
@@ -58,6 +65,10 @@ def offload_check_link(target: Any, source: Any, env: Any) -> int:
 
 def offload_check_cubin(target: Any, source: Any, env: Any) -> int:
     return _run(_finish_cubin, target, source, env)
+
+
+def offload_check_unseen(target: Any, source: Any, env: Any) -> int:
+    return _run(_check_unseen, target, source, env)
 
 
 def offload_archive(target: Any, source: Any, env: Any) -> int:
@@ -120,10 +131,12 @@ def _function(function: Any, name: str) -> Any:
 
 DEVICE = _command("DEVICE", offload_check, offload_begin)
 HOST = _command("HOST", offload_check, offload_begin)
-HOST_FROM_IR = _command("HOSTIR")
+HOST_FROM_IR = _command("HOSTIR", offload_check, offload_begin)
 LINK = _command("LINK", offload_check_link)
 MERGE = _command("MERGE")
 PTXAS = _command("PTXAS", offload_check_cubin)
+REGISTER = _command("REGISTER")
+CHECK_UNSEEN = SCons.Action.Action(offload_check_unseen, cmdstr=None)
 ARCHIVE = _function(offload_archive, "ARCHIVE")
 BUNDLE = _function(offload_bundle, "BUNDLE")
 DEVICE_ARCHIVE = _function(offload_device_archive, "DEVICEARCHIVE")
@@ -155,16 +168,26 @@ def _spec(env: Any) -> Any:
 
 
 def _begin_compile(target: Any, source: Any, env: Any) -> None:  # noqa: ARG001
-    remove_depfile(target[0])
+    records_of(target[0]).begin()
 
 
 def _finish_compile(target: Any, source: Any, env: Any) -> None:
-    job = CompilePass.from_text(env["_OFFLOAD_PASS"])
+    records = records_of(target[0])
     try:
-        job.check(str(target[0]), str(source[1]) if job.needs_host_ir else None)
-        record_dependencies(target[0], source[0], env)
+        host_ir = str(source[1]) if len(source) > 1 else None
+        _check(records.job, str(target[0]), host_ir, env)
+        records.finish()
     finally:
-        remove_depfile(target[0])
+        Path(depfile_of(target[0])).unlink(missing_ok=True)
+
+
+def _check(job: Any, output: str, host_ir: str | None, env: Any) -> None:
+    try:
+        job.check(output, host_ir)
+    except CodeObjectError as error:
+        if env["OFFLOAD_LAUNCHER"] or env["OFFLOAD_DIST"]:
+            raise blame_launcher(error) from None
+        raise
 
 
 def _finish_link(target: Any, source: Any, env: Any) -> None:  # noqa: ARG001 - one form for all
@@ -175,6 +198,18 @@ def _finish_link(target: Any, source: Any, env: Any) -> None:  # noqa: ARG001 - 
 
 def _finish_cubin(target: Any, source: Any, env: Any) -> None:  # noqa: ARG001
     check_cubin(str(target[0]))
+
+
+def _check_unseen(target: Any, source: Any, env: Any) -> None:  # noqa: ARG001
+    """Refuse files whose device code the link would leave out, which were not there to be read."""
+    from offload_tool.operations.relocatable import has_relocatable_code
+
+    for node in target[0].attributes.offload_unseen:
+        if has_relocatable_code(str(node)):
+            raise OffloadError(
+                f"'{node}' has relocatable HIP code, which '{target[0]}' is linked without: no "
+                "kernel of it would be found; give it in OFFLOAD_LIBS"
+            )
 
 
 def _archive(target: Any, source: Any, env: Any) -> None:  # noqa: ARG001
@@ -191,8 +226,11 @@ def _bundle(target: Any, source: Any, env: Any) -> None:
         (BundleEntryID.read(entry), None if index is None else str(source[index]))
         for entry, index in spec["entries"]
     ]
-    method, level = spec["compression"]
-    compression = Compression(method, level) if method else None
+    for entry, path in items:
+        if spec["file_type"] == "o" and entry.kind == "host" and path is not None:
+            check_holds_code(path)
+    method, *settings = spec["compression"]
+    compression = Compression(method, *settings) if method else None
     bundle_files(
         str(target[0]),
         items,
@@ -205,8 +243,10 @@ def _bundle(target: Any, source: Any, env: Any) -> None:
 def _device_archive(target: Any, source: Any, env: Any) -> None:
     from offload_tool.operations.unarchiving import unbundle_archive
 
-    entry = BundleEntryID.parse(_spec(env)["entry"])
-    unbundle_archive(str(source[0]), {entry: str(target[0])}, keep_equal=True)
+    spec = _spec(env)
+    outputs = {BundleEntryID.parse(spec["entry"]): str(target[0])}
+    options = spec.get("options", {})
+    unbundle_archive(str(source[0]), outputs, keep_equal=True, offload_binaries=True, **options)
 
 
 def _embed(target: Any, source: Any, env: Any) -> None:
@@ -219,7 +259,7 @@ def _embed(target: Any, source: Any, env: Any) -> None:
         host_triple=spec["host_triple"],
         cuid=spec["cuid"],
         host_files=[str(node) for node in source[1:]],
-        must_be_wanted=False,  # a library may have functions for device code alone
+        registers_entries=spec["registers_entries"],
     )
 
 
@@ -233,6 +273,7 @@ def _embed_cuda(target: Any, source: Any, env: Any) -> None:  # noqa: ARG001
 def _embed_package(target: Any, source: Any, env: Any) -> None:  # noqa: ARG001
     from offload_tool.operations.embedding import embed_offload_binary
 
+    check_holds_code(str(source[0]))
     embed_offload_binary(str(target[0]), str(source[0]), str(source[1]))
 
 
@@ -267,7 +308,9 @@ def _package(target: Any, source: Any, env: Any) -> None:
 def _unbundle(target: Any, source: Any, env: Any) -> None:
     from offload_tool.operations.unbundling import unbundle_file
 
-    unbundle_file(str(source[0]), {BundleEntryID.parse(_spec(env)["entry"]): str(target[0])})
+    spec = _spec(env)
+    outputs = {BundleEntryID.parse(spec["entry"]): str(target[0])}
+    unbundle_file(str(source[0]), outputs, **spec.get("options", {}))
 
 
 def _wrap(target: Any, source: Any, env: Any) -> None:

@@ -6,7 +6,8 @@
                      (object       (HDA)          +--> libgeometry.gfx90a.a    (DSA)
                       bundles)
 
-A DSA whose bytes come out the same is left as it is, and nothing behind it runs.
+A DSA whose bytes come out the same is left as it is, and nothing behind it runs. OpenMP's
+entries are asked for where ``OFFLOAD_KIND`` says so, and those of ``OFFLOAD_TARGETS``.
 """
 
 from __future__ import annotations
@@ -15,15 +16,27 @@ from typing import TYPE_CHECKING, Any
 
 import SCons.Util
 
-from offload_tool.formats.entry_id import BundleEntryID
+from offload_tool.compiler.device import Device
+from offload_tool.errors import UsageError
+from offload_tool.formats.entry_id import BundleEntryID, OffloadKind
+from offload_tool.formats.target_id import TargetID
 from offload_tool.scons import actions, settings
+from offload_tool.scons.aliases import add_aliases
 from offload_tool.scons.declaring import NodeBuilder
-from offload_tool.scons.nodes import add_aliases, label
+from offload_tool.scons.nodes import given_ids, label
 
 if TYPE_CHECKING:
-    from offload_tool.compiler.device import Device
+    from collections.abc import Sequence
 
-__all__ = ["archive_node", "device_archive_node", "device_archive_nodes"]
+__all__ = [
+    "archive_node",
+    "bundle_kind",
+    "device_archive_nodes",
+    "device_of",
+    "entry_names",
+    "given_entries",
+    "image_kind",
+]
 
 _ARCHIVE = NodeBuilder(actions.ARCHIVE)
 _DEVICE_ARCHIVE = NodeBuilder(actions.DEVICE_ARCHIVE)
@@ -34,24 +47,72 @@ def archive_node(env: Any, archive: Any, members: list[Any]) -> Any:
     return _ARCHIVE(env, archive, members, _OFFLOAD_SPEC=settings.spec())[0]
 
 
-def device_archive_nodes(env: Any, library: Any, stem: Any = None) -> list[Any]:
-    """Declare the device-specific archives of a library, one per device of ``OFFLOAD_ARCH``."""
-    devices = settings.devices(env, "hip")
-    return [device_archive_node(env, library, device, stem) for device in devices]
+def device_archive_nodes(
+    env: Any, library: Any, stem: Any = None, entries: Sequence[BundleEntryID] | None = None
+) -> list[Any]:
+    """Declare the device-specific archives of a library: one per entry, or per device.
 
-
-def device_archive_node(env: Any, library: Any, device: Device, stem: Any = None) -> Any:
-    """Declare the device-specific archive of a library for one device."""
+    Devices are those of ``OFFLOAD_ARCH``; the library itself may know of which kind it is.
+    """
+    if entries is None:
+        kind = getattr(library.attributes, "offload_library_kind", None) or bundle_kind(env)
+        entries = [
+            BundleEntryID.parse(f"{kind}-{device.triple}-{device.target_id or ''}")
+            for device in settings.devices(env, kind)
+        ]
     stem = stem or library.dir.File(SCons.Util.splitext(library.name)[0])
-    node = stem.dir.File(f"{stem.name}.{device.filename}{env.subst('$LIBSUFFIX')}")
-    entry = BundleEntryID.parse(f"hip-{device.triple}-{device.target_id}")
-    spec = settings.spec(entry=str(entry))
+    names = entry_names(entries, [device_of(entry).filename for entry in entries])
+    pairs = zip(entries, names, strict=True)
+    return [_device_archive_node(env, library, entry, stem, name) for entry, name in pairs]
+
+
+def _device_archive_node(env: Any, library: Any, entry: BundleEntryID, stem: Any, name: str) -> Any:
+    device, kind = device_of(entry), image_kind(entry)
+    node = stem.dir.File(f"{stem.name}.{name}{env.subst('$LIBSUFFIX')}")
+    options = settings.unbundling(env, archive=True)
+    spec = settings.spec(entry=str(entry), **({"options": options} if options else {}))
     if node.has_builder() and getattr(node.attributes, "offload_spec", None) == (spec, library):
         return node  # several programs use the library
     _DEVICE_ARCHIVE(env, node, library, _OFFLOAD_SPEC=spec, _OFFLOAD_TARGET_ID=device.name)
     env.Precious(node)  # the action leaves an equal one as it is
     node.attributes.offload_spec = (spec, library)
-    label(node, "hip", device)
-    node.attributes.offload_relocatable = True
-    add_aliases(env, node, device)
+    if entry.kind != OffloadKind.HOST:
+        label(node, kind, device)
+        node.attributes.offload_relocatable = True
+        add_aliases(env, node, device)
     return node
+
+
+def bundle_kind(env: Any) -> str:
+    """Give the offload kind of entries that are asked for by target ID: HIP's, or OpenMP's.
+
+    :raises UsageError: ``OFFLOAD_KIND`` is one that bundles have no entries of.
+    """
+    kind = env.subst("$OFFLOAD_KIND").lower() or OffloadKind.HIP
+    if kind not in (OffloadKind.HIP, OffloadKind.OPENMP):
+        raise UsageError(f"OFFLOAD_KIND: bundles hold code of hip and openmp, not of {kind!r}")
+    return str(kind)
+
+
+def image_kind(entry: BundleEntryID) -> str:
+    """Give the offload kind that images of an entry have outside of bundles."""
+    return OffloadKind.HIP if entry.kind == OffloadKind.HIPV4 else entry.kind
+
+
+def device_of(entry: BundleEntryID) -> Device:
+    """Give the device of an entry, which has the triple for a name where it has no target ID."""
+    target_id = TargetID.parse(entry.target_id, allow_unknown=True) if entry.target_id else None
+    return Device(entry.target_id or entry.triple.rstrip("-"), entry.triple, target_id)
+
+
+def entry_names(entries: Sequence[BundleEntryID], names: list[str]) -> list[str]:
+    """Give a name for the file of each entry: of `names`, behind the kind where two are equal."""
+    return [
+        f"{entry.kind}-{name}" if names.count(name) > 1 else name
+        for entry, name in zip(entries, names, strict=True)
+    ]
+
+
+def given_entries(env: Any) -> list[BundleEntryID] | None:
+    """Give the bundle entry IDs of ``OFFLOAD_TARGETS``; None if it names none."""
+    return given_ids(env) or None

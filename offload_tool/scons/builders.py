@@ -6,33 +6,47 @@ What each node is made of and by which action is declared in `compiling` (compil
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import SCons.Errors
 import SCons.Node
+import SCons.Node.FS
 import SCons.Util
 
 from offload_tool.compiler import openmp
 from offload_tool.compiler.device import Device, parse_device
 from offload_tool.compiler.passes import C_SUFFIXES
 from offload_tool.errors import OffloadError, UsageError
-from offload_tool.formats.target_id import TargetID
 from offload_tool.scons import actions, settings
-from offload_tool.scons.archives import archive_node, device_archive_nodes
+from offload_tool.scons.archives import (
+    archive_node,
+    bundle_kind,
+    device_archive_nodes,
+    device_of,
+    entry_names,
+    given_entries,
+    image_kind,
+)
+from offload_tool.scons.common_builders import accept_offload_sources, builder_of_scons
 from offload_tool.scons.compile_commands import database_node
-from offload_tool.scons.compiling import device_nodes, host_node
+from offload_tool.scons.compiling import device_nodes, host_node, with_host
 from offload_tool.scons.declaring import NodeBuilder
 from offload_tool.scons.images import (
     GivenCode,
     bundle_node,
     linkable_nodes,
     object_node,
+    openmp_member_node,
     package_node,
     wrap_node,
 )
 from offload_tool.scons.nodes import (
+    Owner,
     Unit,
+    files_beside,
     given_ids,
     identified,
     is_plain_source,
@@ -45,11 +59,9 @@ from offload_tool.scons.nodes import (
 from offload_tool.scons.records import record_pass
 from offload_tool.scons.summary import offload_progress
 
-if TYPE_CHECKING:
-    from offload_tool.formats.entry_id import BundleEntryID
+__all__ = ["add_builders", "extend_builders"]
 
-__all__ = ["add_builders"]
-
+_LIBRARY_SUFFIXES = (".a", ".o")
 _EXTRACT = NodeBuilder(actions.EXTRACT)
 _UNBUNDLE = NodeBuilder(actions.UNBUNDLE)
 
@@ -72,26 +84,63 @@ def add_builders(env: Any) -> None:
         ("OffloadProgram", offload_program),
         ("OffloadCompilationDatabase", offload_compilation_database),
     ):
-        env.AddMethod(_as_builder(method), name)
+        env.AddMethod(_as_builder(name, method), name)
     env.AddMethod(_as_users_see_it(offload_device_runtime), "OffloadDeviceRuntime")
     env.AddMethod(_as_users_see_it(offload_host_runtime), "OffloadHostRuntime")
     env.AddMethod(offload_progress, "OffloadProgress")
 
 
-def _as_builder(method: Any) -> Any:
+def extend_builders(env: Any) -> None:
+    """Let SCons's own builders in a construction environment accept offload sources."""
+    accept_offload_sources(
+        env,
+        {
+            "Object": _as_builder("OffloadObject", offload_object),
+            "StaticObject": _as_builder("OffloadObject", offload_object),
+            "SharedObject": _as_builder("SharedObject", offload_shared_object),
+            "StaticLibrary": _as_builder("OffloadStaticLibrary", offload_static_library),
+            "Library": _as_builder("OffloadStaticLibrary", offload_static_library),
+            "SharedLibrary": _as_builder("OffloadSharedLibrary", offload_shared_library),
+            "LoadableModule": _as_builder("LoadableModule", offload_loadable_module),
+            "Program": _as_builder("OffloadProgram", offload_program),
+        },
+    )
+
+
+_NOT_GIVEN = object()
+
+
+def _as_builder(name: str, method: Any) -> Any:
     """Call `method` as SCons calls builders: (env, source), or (env, target, source)."""
 
-    def builder(env: Any, target: Any = None, source: Any = None, **overrides: Any) -> Any:
-        if source is None and method is not offload_compilation_database:
-            target, source = None, target
-        if source is None and method is not offload_compilation_database:
-            raise UsageError("no source given")
+    def builder(env: Any, target: Any = None, source: Any = _NOT_GIVEN, **overrides: Any) -> Any:
         local = env.Override(overrides) if overrides else env
         settings.check_names(local.Dictionary())
-        return SCons.Node.NodeList(method(local, _one_name(local, target), source))
+        if method is offload_compilation_database:
+            return SCons.Node.NodeList(method(local, _one_name(local, target), []))
+        if source is _NOT_GIVEN:
+            target, source = None, target
+        target = _one_name(local, target)
+        try:
+            nodes = source_nodes(local, source)
+        except UsageError as error:
+            what = name if target is None else f"{name} of '{target}'"
+            raise UsageError(f"{what}: {error}") from None
+        local = settings.for_kinds(local, _kinds(local, nodes))
+        return SCons.Node.NodeList(method(local, target, nodes))
 
     builder.__doc__ = method.__doc__
     return _as_users_see_it(builder)
+
+
+def _kinds(env: Any, source: Any) -> set[str]:
+    """Give the offload kinds of the sources that a builder is given."""
+    found: set[str] = set()
+    for node in source_nodes(env, source) if source is not None else ():
+        kind = kind_of(env, node)
+        if kind is not None:
+            found.add(kind)
+    return found
 
 
 def _as_users_see_it(method: Any) -> Any:
@@ -118,7 +167,7 @@ def offload_device_object(env: Any, target: str | None, source: Any) -> list[Any
 
 def offload_host_object(env: Any, target: str | None, source: Any) -> list[Any]:
     """Give the host object of each source; it does not depend on any device image."""
-    name = env.File(target) if target and PurePath(target).suffix else None
+    name = env.fs.File(target) if target and PurePath(target).suffix else None
     return [host_node(env, unit, name) for unit in units(env, target, source)]
 
 
@@ -128,6 +177,10 @@ def offload_bundle(env: Any, target: str | None, source: Any) -> list[Any]:
     A source stands for its code objects, one per target ID. Nodes of this tool carry
     their bundle entry ID; for other files, ``OFFLOAD_TARGETS`` gives the IDs in order.
     """
+    file_type = settings.bundle_type(env, "bc")
+    if file_type == "a":
+        raise UsageError("OFFLOAD_BUNDLE_TYPE: archives are not bundled; use OffloadArchive")
+    suffix = f".{file_type}" if env["OFFLOAD_BUNDLE_TYPE"] else "$OFFLOADBUNDLESUFFIX"
     nodes = source_nodes(env, source)
     sources = [node for node in nodes if kind_of(env, node)]
     if len(sources) > 1:
@@ -139,69 +192,94 @@ def offload_bundle(env: Any, target: str | None, source: Any) -> list[Any]:
     if not sources:
         if target is None:
             raise UsageError("OffloadBundle of nodes or files needs a target name")
-        return [bundle_node(env, named(env, target, "$OFFLOADBUNDLESUFFIX"), nodes)]
+        return [bundle_node(env, [named(env, target, suffix)], nodes, file_type)]
     unit = units(env, target, sources)[0]
+    bundle = named(env, target, suffix) if target else unit.file(env, suffix)
+    unit = replace(unit, owner=_owner(bundle, "bundle"))
     if unit.kind == "cuda":
         raise UsageError(f"'{unit.source}': bundles hold HIP and OpenMP code; use OffloadPackage")
+    if env["OFFLOAD_BUNDLE_HOST"]:
+        unit, host = with_host(env, unit)
     compiled = device_nodes(env, unit)
     if env["OFFLOAD_BUNDLE_HOST"]:
-        compiled.insert(0, host_node(env, unit))
+        compiled.insert(0, host)
     parts = [part for node in nodes for part in (compiled if node in sources else [node])]
-    bundle = unit.file(env, "$OFFLOADBUNDLESUFFIX")
-    if target:
-        bundle = named(env, target, "$OFFLOADBUNDLESUFFIX")
-    return [bundle_node(env, bundle, parts)]
+    return [bundle_node(env, [bundle], parts, file_type)]
 
 
 def offload_unbundle(env: Any, target: str | None, source: Any) -> list[Any]:
     """Give one node per entry of a bundle: those of ``OFFLOAD_TARGETS``, or ``OFFLOAD_ARCH``.
 
-    The files are called ``<name>.<target ID>.co``, or ``<name>.<offload kind>`` for entries
-    without a target ID.
+    The files are called ``<name>.<target ID>.co``, or ``<name>.<offload kind>.co`` for
+    entries without a target ID; with both where two would have one name. Of a bundle of
+    another file type than the default one, the suffix is that type. An archive (type ``a``)
+    gives what OffloadDeviceArchive does.
     """
+    file_type = settings.bundle_type(env, "o")
+    if file_type == "a":
+        return offload_device_archive(env, target, source)
     bundle = _one_source(env, source, "OffloadUnbundle takes one bundle")
-    ids = given_ids(env) or [device.entry_id("hip") for device in settings.devices(env, "hip")]
+    ids = given_ids(env)
+    if not ids:
+        kind = bundle_kind(env)
+        ids = [device.entry_id(kind) for device in settings.devices(env, kind)]
     stem = _stem(env, target, bundle)
+    suffix = f".{file_type}" if env["OFFLOAD_BUNDLE_TYPE"] else env.subst("$OFFLOADDEVICESUFFIX")
+    options: dict[str, Any] = {**settings.unbundling(env)}
+    if env["OFFLOAD_BUNDLE_TYPE"]:
+        options["file_type"] = file_type
     nodes = []
-    for entry in ids:
-        name = entry.target_id.replace(":", "_") or entry.kind
-        file = stem.dir.File(f"{stem.name}.{name}{env.subst('$OFFLOADDEVICESUFFIX')}")
-        nodes += _UNBUNDLE(env, file, bundle, _OFFLOAD_SPEC=settings.spec(entry=str(entry)))
+    names = entry_names(ids, [entry.target_id.replace(":", "_") or entry.kind for entry in ids])
+    for entry, name in zip(ids, names, strict=True):
+        file = stem.dir.File(f"{stem.name}.{name}{suffix}")
+        spec = settings.spec(entry=str(entry), **({"options": options} if options else {}))
+        nodes += _UNBUNDLE(env, file, bundle, _OFFLOAD_SPEC=spec)
         if entry.kind != "host":
-            file.attributes.offload_kind = _image_kind(entry)
-            file.attributes.offload_device = _device_of(entry)
+            file.attributes.offload_kind = image_kind(entry)
+            file.attributes.offload_device = device_of(entry)
         file.attributes.offload_entry_id = entry
     return nodes
 
 
 def offload_archive(env: Any, target: str | None, source: Any) -> list[Any]:
-    """Give the heterogeneous device archive (HDA) of HIP sources, or of bundles.
+    """Give the heterogeneous device archive (HDA) of HIP or OpenMP sources, or of bundles.
 
     Each member is an object bundle: a host object, and relocatable device code of each
     target ID. A host linker takes the archive as any static library.
     """
+    if target is None:
+        raise UsageError("OffloadArchive needs a target name")
+    library = _library_file(env, target)
     members = []
+    kinds = set()
     relocatable = env.Override({"OFFLOAD_RDC": True})
     for node in source_nodes(env, source):
         if kind_of(env, node):
-            unit = units(relocatable, None, node)[0]
-            members.append(object_node(relocatable, unit, unit.file(env, "$OBJSUFFIX")))
+            unit = units(relocatable, None, node, owner=_owner(library, "library"))[0]
+            kinds.add(unit.kind)
+            declare = openmp_member_node if unit.kind == "openmp" else object_node
+            members.append(declare(relocatable, unit, unit.files(env, "$OBJSUFFIX")))
         else:
             members.append(node)
-    if target is None:
-        raise UsageError("OffloadArchive needs a target name")
-    archive = archive_node(env, _library_file(env, target), members)
+    archive = archive_node(env, library, members)
     archive.attributes.offload_archive = True
+    if len(kinds) > 1:
+        raise UsageError(
+            f"'{archive}' has sources of {' and '.join(sorted(kinds))}: one archive each"
+        )
+    if "openmp" in (*kinds, env.subst("$OFFLOAD_KIND").lower()):
+        archive.attributes.offload_library_kind = "openmp"
     return [archive]
 
 
 def offload_device_archive(env: Any, target: str | None, source: Any) -> list[Any]:
     """Give one device-specific archive (DSA) per target ID of a heterogeneous one.
 
-    The files are called ``<name>.<target ID>.a``.
+    Of ``OFFLOAD_TARGETS``, or of ``OFFLOAD_ARCH`` for the archive's offload kind. The files
+    are called ``<name>.<target ID>.a``, with the kind where two would have one name.
     """
     library = _one_source(env, source, "OffloadDeviceArchive takes one archive")
-    return device_archive_nodes(env, library, _stem(env, target, library))
+    return device_archive_nodes(env, library, _stem(env, target, library), given_entries(env))
 
 
 def offload_package(env: Any, target: str | None, source: Any) -> list[Any]:
@@ -211,17 +289,19 @@ def offload_package(env: Any, target: str | None, source: Any) -> list[Any]:
     nodes of this tool, ``OFFLOAD_TARGETS`` gives a bundle entry ID for each.
     """
     nodes = source_nodes(env, source)
+    name = target or _path(nodes[0].dir.File(SCons.Util.splitext(nodes[0].name)[0]))
+    package = named(env, name, "$OFFLOADPACKAGESUFFIX")
     images: list[Any] = []
     for node in nodes:
         if kind_of(env, node):
-            images += device_nodes(env, units(env, None, node)[0])
+            unit = units(env, None, node, owner=_owner(package, "package"))[0]
+            images += device_nodes(env, unit)
         else:
             images.append(node)
     given = _given_devices(
         env, [node for node in images if not hasattr(node.attributes, "offload_device")]
     )
-    name = target or str(nodes[0].dir.File(SCons.Util.splitext(nodes[0].name)[0]))
-    return [package_node(env, named(env, name, "$OFFLOADPACKAGESUFFIX"), images, given)]
+    return [package_node(env, [package], images, given)]
 
 
 def offload_extract(env: Any, target: str | None, source: Any) -> list[Any]:
@@ -232,7 +312,7 @@ def offload_extract(env: Any, target: str | None, source: Any) -> list[Any]:
     """
     package = _one_source(env, source, "OffloadExtract takes one file")
     kind = env.subst("$OFFLOAD_KIND").lower() or "hip"
-    wanted = [(_image_kind(entry), _device_of(entry), entry) for entry in given_ids(env)]
+    wanted = [(image_kind(entry), device_of(entry), entry) for entry in given_ids(env)]
     if not wanted:
         devices = settings.devices(env, kind)
         wanted = [(kind, device, device.entry_id(kind)) for device in devices]
@@ -259,7 +339,7 @@ def offload_wrapper(env: Any, target: str | None, source: Any) -> list[Any]:
     if target is None:
         raise UsageError("OffloadWrapper needs a target name, ending in .o or .bc")
     kind = env.subst("$OFFLOAD_KIND").lower() or "hip"
-    return [wrap_node(env, named(env, target, "$OBJSUFFIX"), images, kind)]
+    return [wrap_node(env, [named(env, target, "$OBJSUFFIX")], images, kind)]
 
 
 def offload_object(env: Any, target: str | None, source: Any) -> list[Any]:
@@ -268,12 +348,25 @@ def offload_object(env: Any, target: str | None, source: Any) -> list[Any]:
     With ``OFFLOAD_RDC``, and of OpenMP sources, it holds device code that is yet to be
     linked: give it to OffloadProgram, or to clang.
     """
+    return _objects(env, target, source, "$OBJSUFFIX")
+
+
+def offload_shared_object(env: Any, target: str | None, source: Any) -> list[Any]:
+    """Give the objects of OffloadObject for shared libraries."""
+    nodes = _objects(env, target, source, settings.shared_suffix(env), shared=True)
+    for node in nodes:
+        node.attributes.shared = True  # SCons links no other objects into a shared library
+    return nodes
+
+
+def _objects(
+    env: Any, target: str | None, source: Any, suffix: str, *, shared: bool = False
+) -> list[Any]:
     nodes = []
     for unit in units(env, target, source, own_cuid=True):
-        node = unit.file(env, "$OBJSUFFIX")
-        if target:
-            node = named(env, target, "$OBJSUFFIX")
-        nodes.append(object_node(env, unit, node))
+        node = named(env, target, suffix) if target else unit.file(env, suffix)
+        owned = replace(unit, owner=_owner(node, "shared" if shared else "object"))
+        nodes.append(object_node(env, owned, [node], shared=shared))
     return nodes
 
 
@@ -285,14 +378,16 @@ def offload_static_library(env: Any, target: str | None, source: Any) -> list[An
     """
     if target is None:
         raise UsageError("OffloadStaticLibrary needs a target name")
+    library = _library_file(env, target)
+    owner = _owner(library, "library")
     members = []
     for node in source_nodes(env, source):
         if kind_of(env, node):
-            unit = units(env, None, node)[0]
-            members.append(object_node(env, unit, unit.file(env, "$OBJSUFFIX")))
+            unit = units(env, None, node, owner=owner)[0]
+            members.append(object_node(env, unit, unit.files(env, "$OBJSUFFIX")))
         else:
-            members += _plain_objects(env, node, shared=False)
-    archive = archive_node(env, _library_file(env, target), members)
+            members += _plain_objects(env, node, owner, shared=False)
+    archive = archive_node(env, library, members)
     modules = [
         module
         for member in members
@@ -307,7 +402,12 @@ def offload_static_library(env: Any, target: str | None, source: Any) -> list[An
 
 def offload_shared_library(env: Any, target: str | None, source: Any) -> list[Any]:
     """Give a shared library; its sources are as of OffloadProgram."""
-    return _link(env, target, source, shared=True)
+    return _link(env, target, source, "SharedLibrary")
+
+
+def offload_loadable_module(env: Any, target: str | None, source: Any) -> list[Any]:
+    """Give a library that programs load when they run; its sources are as of OffloadProgram."""
+    return _link(env, target, source, "LoadableModule")
 
 
 def offload_program(env: Any, target: str | None, source: Any) -> list[Any]:
@@ -317,7 +417,7 @@ def offload_program(env: Any, target: str | None, source: Any) -> list[Any]:
     both links: their device code in each target's, their host code in the program's.
     Device-specific archives, and bitcode, take part in the link of their target.
     """
-    return _link(env, target, source, shared=False)
+    return _link(env, target, source, "Program")
 
 
 def offload_compilation_database(env: Any, target: str | None, source: Any) -> list[Any]:  # noqa: ARG001
@@ -335,44 +435,59 @@ def offload_host_runtime(env: Any) -> str | None:
     return openmp.host_runtime(settings.toolchain(env))
 
 
-def _link(env: Any, target: str | None, source: Any, *, shared: bool) -> list[Any]:
-    builder = "SharedLibrary" if shared else "Program"
+def _link(env: Any, target: str | None, source: Any, builder: str) -> list[Any]:
+    shared = builder != "Program"
     if builder not in env["BUILDERS"]:
         raise UsageError(
             f"Offload{builder} needs SCons's linker tool: Environment(tools=['default', 'offload'])"
         )
     nodes = source_nodes(env, source)
     stem = _stem(env, target, nodes[0])
+    owner = _owner(stem, "shared" if shared else "program")
     given_libraries = [*filter(_is_device_archive, nodes), *_given_libraries(env)]
     libraries = list(dict.fromkeys(given_libraries))
     offload: list[Unit] = []
     relocatable: list[Any] = []
     device_code: list[Any] = []
     objects: list[Any] = []
+    unseen: list[Any] = []
     for node in nodes:
         if kind_of(env, node):
-            offload += units(env, None, node)
+            offload += units(env, None, node, owner=owner)
         elif hasattr(node.attributes, "offload_device_nodes") and node not in libraries:
             relocatable.append(node)
         elif hasattr(node.attributes, "offload_device"):
             device_code.append(_linkable(node))
         elif node not in libraries:
-            objects += _plain_objects(env, node, shared=shared)
+            objects += _plain_objects(env, node, owner, shared=shared)
+            unseen += [] if is_plain_source(node) else [node]
     given = GivenCode(offload, relocatable, device_code, libraries)
-    linked = linkable_nodes(env, stem, given, shared=shared)
+    linked = linkable_nodes(env, stem, owner, given, shared=shared)
     found = settings.toolchain(env)
     link = "SHLINK" if shared else "LINK"
     variables = {**settings.toolchain_variables(env), link: placed(found.cxx)}
+    flags = settings.link_flags(env)
     if linked.needs_openmp:
         variables["LIBS"] = [*SCons.Util.flatten([env.get("LIBS", [])]), "omptarget"]
-        flags, folder = openmp.link_flags(found)
-        variables[f"{link}FLAGS"] = [f"${link}FLAGS", *flags, "$(", *folder, "$)"]
+        own, folder = openmp.link_flags(found)
+        flags = [*dict.fromkeys([*flags, *own]), "$(", *folder, "$)"]
+    if flags:
+        variables[f"{link}FLAGS"] = [f"${link}FLAGS", *flags]
     inputs = [*linked.objects, *objects, *libraries]
-    name = target or f"#{stem.get_internal_path()}"
-    return identified(env, getattr(env, builder)(name, inputs, **variables))
+    name = (target or _path(stem)).replace("$", "$$")
+    made = identified(env, builder_of_scons(env, builder)(env, [name], inputs, **variables))
+    if unseen:
+        made[0].attributes.offload_unseen = unseen
+        env.AddPreAction(made[0], actions.CHECK_UNSEEN)
+    return made
 
 
-def _plain_objects(env: Any, node: Any, *, shared: bool) -> list[Any]:
+def _owner(node: Any, sort: str) -> Owner:
+    """Describe what a user has named, for the names of what is made for it."""
+    return Owner(SCons.Util.splitext(node.name)[0], sort, node.get_internal_path())
+
+
+def _plain_objects(env: Any, node: Any, owner: Owner, *, shared: bool) -> list[Any]:
     """Give the objects of a C or C++ source; anything else is given to the linker as it is."""
     if not is_plain_source(node):
         return [node]
@@ -387,12 +502,31 @@ def _plain_objects(env: Any, node: Any, *, shared: bool) -> list[Any]:
     known = getattr(node.attributes, "offload_objects", {})
     key = env.Override(commands).subst(command, target=[], source=[node])
     if key not in known:
-        builder = env.SharedObject if shared else env.Object
-        made = builder(node, **commands, **settings.toolchain_variables(env))
+        variables = {**commands, **settings.toolchain_variables(env)}
+        variables["_CPPINCFLAGS"] = "$( $_OFFLOAD_INCLUDES $)"
+        made = _plain_object(env, node, owner, variables, shared=shared)
         for item in made:
             record_pass(item, node, command, "host")
         node.attributes.offload_objects = known | {key: identified(env, made)}
     return list(node.attributes.offload_objects[key])
+
+
+def _plain_object(
+    env: Any, node: Any, owner: Owner, variables: dict[str, Any], *, shared: bool
+) -> Any:
+    """Declare the object of a C or C++ source, named after `owner` if another one is there."""
+    builder = builder_of_scons(env, "SharedObject" if shared else "StaticObject")
+    try:
+        return builder(env, None, node, **variables)
+    except SCons.Errors.UserError:
+        stem = node.dir.File(SCons.Util.splitext(node.name)[0])
+        suffix = env.Override(variables).subst("$SHOBJSUFFIX" if shared else "$OBJSUFFIX")
+        for name in files_beside(env, stem, suffix, owner)[1:]:
+            try:
+                return builder(env, name, node, **variables)
+            except SCons.Errors.UserError:
+                continue
+        raise
 
 
 def _linkable(node: Any) -> Any:
@@ -409,7 +543,23 @@ def _linkable(node: Any) -> Any:
 
 
 def _is_device_archive(node: Any) -> bool:
-    return bool(getattr(getattr(node, "attributes", None), "offload_archive", False))
+    """Tell whether a library's device code is linked, too: of ours, or of clang's drivers."""
+    attributes = getattr(node, "attributes", None)
+    if attributes is None:
+        return False
+    if not hasattr(attributes, "offload_archive"):
+        attributes.offload_archive = _is_given_library(node)
+    return bool(attributes.offload_archive)
+
+
+def _is_given_library(node: Any) -> bool:
+    """Tell whether a file that no one builds is an object or archive with relocatable code."""
+    if node.is_derived() or node.get_suffix() not in _LIBRARY_SUFFIXES:
+        return False
+    path = next((str(item) for item in (node, node.srcnode()) if item.exists()), None)
+    from offload_tool.operations.relocatable import has_relocatable_code
+
+    return path is not None and has_relocatable_code(path)
 
 
 def _given_libraries(env: Any) -> list[Any]:
@@ -421,11 +571,11 @@ def _given_libraries(env: Any) -> list[Any]:
 
 def _library_file(env: Any, target: str) -> Any:
     """Give the node of a library: ``geometry`` is called ``libgeometry.a``."""
-    path = PurePath(env.subst(target))
+    path = PurePath(target)
     suffix = env.subst("$LIBSUFFIX")
     name = path.name if path.suffix == suffix else path.name + suffix
     prefix = env.subst("$LIBPREFIX")
-    return env.File(str(path.with_name(name if name.startswith(prefix) else prefix + name)))
+    return env.fs.File(str(path.with_name(name if name.startswith(prefix) else prefix + name)))
 
 
 def _given_devices(env: Any, nodes: list[Any]) -> dict[Any, tuple[str, Device]]:
@@ -438,23 +588,13 @@ def _given_devices(env: Any, nodes: list[Any]) -> dict[Any, tuple[str, Device]]:
             "expected one for each, in order"
         )
     pairs = zip(nodes, given, strict=True)
-    return {node: (_image_kind(entry), _device_of(entry)) for node, entry in pairs}
-
-
-def _image_kind(entry: BundleEntryID) -> str:
-    """Give the offload kind that images of an entry have outside of bundles."""
-    return "hip" if entry.kind == "hipv4" else entry.kind
-
-
-def _device_of(entry: BundleEntryID) -> Device:
-    target_id = TargetID.parse(entry.target_id, allow_unknown=True) if entry.target_id else None
-    return Device(entry.target_id or entry.triple.rstrip("-"), entry.triple, target_id)
+    return {node: (image_kind(entry), device_of(entry)) for node, entry in pairs}
 
 
 def _stem(env: Any, target: str | None, source: Any) -> Any:
     """Give the file after which several outputs are named: `target`, or the source."""
     if target is not None:
-        return env.File(SCons.Util.splitext(target)[0])
+        return env.fs.File(SCons.Util.splitext(target)[0])
     return source.dir.File(SCons.Util.splitext(source.name)[0])
 
 
@@ -466,8 +606,18 @@ def _one_source(env: Any, source: Any, problem: str) -> Any:
 
 
 def _one_name(env: Any, target: Any) -> str | None:
-    """Give the one target name that a user may pass, as text."""
+    """Give the one target name that a user may pass, as text in which nothing is replaced."""
     names = SCons.Util.flatten([target]) if target is not None else []
     if len(names) > 1:
         raise UsageError(f"expected one target name, found {len(names)}")
-    return env.subst(str(names[0])) if names else None
+    if not names:
+        return None
+    if isinstance(names[0], SCons.Node.FS.Base):
+        return _path(names[0])
+    return str(env.subst(os.fspath(names[0])))
+
+
+def _path(node: Any) -> str:
+    """Give the name by which SCons finds a node from any folder."""
+    path: str = node.get_internal_path()
+    return path if PurePath(path).is_absolute() else f"#{path}"

@@ -38,7 +38,7 @@ _DATABASE = SCons.Builder.Builder(
 def database_node(env: Any, target: str | None) -> Any:
     """Declare the database of all passes that SConscripts declare, before or after this."""
     keep_commands()
-    node = _DATABASE(env, target or "compile_commands.json", [])[0]
+    node = _DATABASE(env, env.fs.File(target or "compile_commands.json"), [])[0]
     env.Depends(node, _AllCommands())
     env.NoCache(node)  # it names this checkout's folder
     return node

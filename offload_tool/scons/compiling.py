@@ -9,18 +9,28 @@
 from __future__ import annotations
 
 import os
+import shlex
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import SCons.Script
+from SCons.Subst import Literal
 
+from offload_tool.compiler import hip
 from offload_tool.compiler.device_libraries import device_libraries
+from offload_tool.compiler.manifest import manifest_path
 from offload_tool.compiler.passes import CompilePass, dependency_flags
 from offload_tool.formats.entry_id import BundleEntryID
 from offload_tool.scons import actions, settings
-from offload_tool.scons.declaring import NodeBuilder
-from offload_tool.scons.dependencies import DEPENDENCY_SCANNER, NO_SCANNER, depfile_of, identity_of
-from offload_tool.scons.nodes import add_aliases, identified, label
+from offload_tool.scons.aliases import add_aliases
+from offload_tool.scons.declaring import DeclaredOtherwiseError, NodeBuilder, declare_free
+from offload_tool.scons.dependencies import DEPENDENCY_SCANNER, NO_SCANNER
+from offload_tool.scons.nodes import identified, label
+from offload_tool.scons.outputs import PassOutput, records_of
+from offload_tool.scons.recording import PassRecords, depfile_of
 from offload_tool.scons.records import record_pass
+from offload_tool.scons.running import command_spawn
 from offload_tool.scons.spawning import device_spawn
 from offload_tool.scons.summary import ask_for_summary, timed
 
@@ -28,12 +38,12 @@ if TYPE_CHECKING:
     from offload_tool.compiler.device import Device
     from offload_tool.scons.nodes import Unit
 
-__all__ = ["device_nodes", "host_node"]
+__all__ = ["device_nodes", "host_node", "uses_new_driver", "with_host"]
 
 _SCANNERS = {"source_scanner": NO_SCANNER, "target_scanner": DEPENDENCY_SCANNER}
-_DEVICE = NodeBuilder(actions.DEVICE, **_SCANNERS)
-_HOST = NodeBuilder(actions.HOST, **_SCANNERS)
-_HOST_FROM_IR = NodeBuilder(actions.HOST_FROM_IR)
+_DEVICE = NodeBuilder(actions.DEVICE, PassOutput, **_SCANNERS)
+_HOST = NodeBuilder(actions.HOST, PassOutput, **_SCANNERS)
+_HOST_FROM_IR = NodeBuilder(actions.HOST_FROM_IR, PassOutput, source_scanner=NO_SCANNER)
 _HOST_IR_SUFFIX = ".host.bc"
 
 
@@ -43,17 +53,46 @@ def device_nodes(env: Any, unit: Unit) -> list[Any]:
     for device in settings.devices(env, unit.kind):
         job = _pass(env, unit, "device", device)
         suffix = "$OFFLOADDEVICESUFFIX" if job.suffix == ".co" else job.suffix
-        node = unit.file(env, f".{device.filename}{suffix}")
-        _compile(
-            *(env, _DEVICE, node, unit, job),
-            _OFFLOAD_TARGET_ID=device.name,
-            _OFFLOAD_ARCH_FLAGS=settings.arch_flags(env, device),
-        )
+        names = unit.files(env, f".{device.filename}{suffix}")
+        node = declare_free(names, partial(_device_node, env, unit, job))
         label(node, unit.kind, device)
         node.attributes.offload_relocatable = job.rdc or job.kind == "openmp"
         add_aliases(env, node, device)
         made.append(node)
     return made
+
+
+def _device_node(env: Any, unit: Unit, job: CompilePass, node: Any) -> Any:
+    assert job.device is not None  # noqa: S101 - it is a pass for one
+    _compile(
+        *(env, _DEVICE, node, unit, job),
+        _OFFLOAD_TARGET_ID=job.device.name,
+        _OFFLOAD_ARCH_FLAGS=settings.arch_flags(env, job.device),
+    )
+    return node
+
+
+def with_host(env: Any, unit: Unit, *, shared: bool = False) -> tuple[Unit, Any]:
+    """Give the host object of a source, and the unit that all that belongs to it is made of.
+
+    It is another unit, of another CUID, where a host object compiled in another way has
+    the usual name.
+    """
+    attributes = unit.source.attributes
+    known: list[Unit] = getattr(attributes, "offload_units", [])
+    same = [replace(other, owner=unit.owner) for other in known if other.kind == unit.kind]
+    problem = None
+    for candidate in dict.fromkeys([unit, *same, *unit.others(env)]):
+        try:
+            node = host_node(env, candidate, shared=shared)
+        except DeclaredOtherwiseError as error:
+            problem = problem or error
+            continue
+        if candidate != unit and candidate not in same:
+            attributes.offload_units = [*known, candidate]
+        return candidate, node
+    assert problem is not None  # noqa: S101 - the unit itself is among them
+    raise problem
 
 
 def host_node(env: Any, unit: Unit, name: Any = None, *, shared: bool = False) -> Any:
@@ -73,10 +112,7 @@ def host_node(env: Any, unit: Unit, name: Any = None, *, shared: bool = False) -
 def _host_ir_node(env: Any, unit: Unit) -> Any:
     """Give the node of the host IR, which is made anew when a source file is replaced."""
     node = unit.file(env, _HOST_IR_SUFFIX)
-    if not node.has_builder():
-        _compile(env, _HOST, node, unit, _pass(env, unit, "host-ir"))
-        identity = node.attributes.offload_identity = identity_of(unit.source, node, env)
-        env.Depends(node, identity)
+    _compile(env, _HOST, node, unit, _pass(env, unit, "host-ir"))
     return node
 
 
@@ -84,11 +120,12 @@ def _from_host_ir(
     env: Any, node: Any, unit: Unit, job: CompilePass, variables: dict[str, Any]
 ) -> None:
     toolchain = settings.toolchain(env)
+    _keep_records(env, node, job, "$OFFLOADHOSTIRCOM", _flag_words(env, unit, job))
     made = _HOST_FROM_IR(
         env,
         node,
         _host_ir_node(env, unit),
-        **settings.toolchain_variables(env),
+        **settings.toolchain_variables(env, _program(env)),
         **variables,
         _OFFLOAD_PASS_FLAGS=job.flags(toolchain),
         _OFFLOAD_LANGUAGE="OPENMP",
@@ -105,9 +142,6 @@ def _compile(
     env: Any, builder: Any, node: Any, unit: Unit, job: CompilePass, **variables: Any
 ) -> None:
     """Declare a node that the compiler makes of a source, with exact dependencies."""
-    depfile = depfile_of(node)
-    if SCons.Script.GetOption("clean"):  # it is there only after a compile that failed
-        env.Clean(node, node.dir.File(f"{node.name}.d"))
     toolchain = settings.toolchain(env)
     sources = [unit.source]
     if job.needs_host_ir:
@@ -119,12 +153,13 @@ def _compile(
         variables["_OFFLOAD_LOCAL_FLAGS"].append("$_OFFLOAD_CACHE_KEY")
     command = "$OFFLOADDEVICECOM" if job.device is not None else "$OFFLOADHOSTCOM"
     declared = record_pass(node, unit.source, command, job.device.name if job.device else "host")
-    spawn = device_spawn(env, unit.kind) if job.device is not None else None
+    is_device = job.device is not None
+    spawn = device_spawn(env, unit.kind) if is_device else command_spawn(_program(env))
     if env["OFFLOAD_SUMMARY"] and declared is not None:
         ask_for_summary()
-        spawn = timed(spawn or env["SPAWN"], declared)
-    if spawn is not None:
-        variables["SPAWN"] = spawn
+        spawn = timed(spawn, declared)
+    variables["SPAWN"] = spawn
+    _keep_records(env, node, job, command, _flag_words(env, unit, job))
     libraries = _device_libraries(env, unit, job)
     _show_to_ccache(env, libraries, variables["ENV"])
     made = builder(
@@ -132,15 +167,67 @@ def _compile(
         node,
         sources,
         **variables,
-        _OFFLOAD_PASS=job.to_text(),
         _OFFLOAD_PASS_FLAGS=job.flags(toolchain, "${SOURCES[1]}"),
-        _OFFLOAD_DEPENDENCY_FLAGS=dependency_flags(depfile),
+        _OFFLOAD_LAST_FLAGS=last_flags(env, job),
+        _OFFLOAD_DEPENDENCY_FLAGS=[Literal(word) for word in dependency_flags(depfile_of(node))],
         _OFFLOAD_LANGUAGE=unit.kind.upper(),
         _OFFLOAD_LANGUAGE_FLAGS=unit.language_flags,
     )
     settings.add_environment(env, made)
     env.Depends(node, libraries)
     identified(env, made)
+
+
+def _program(env: Any) -> list[str]:
+    """Give the words with which the command of a host pass begins."""
+    launcher = shlex.split(env.subst("$OFFLOAD_LAUNCHER"))
+    return [*launcher, *settings.toolchain(env).clang]
+
+
+def _keep_records(
+    env: Any, node: Any, job: CompilePass, command: str, words: tuple[str, ...]
+) -> None:
+    """Let a node know its manifest, and ``scons -c`` what is beside it."""
+    if not hasattr(node.attributes, "offload_records"):
+        node.attributes.offload_records = PassRecords(node, job, command, words)
+    if SCons.Script.GetOption("clean"):  # the depfile is there only after a compile that failed
+        names = (depfile_of(node), manifest_path(node.get_internal_path()))
+        env.Clean(node, [env.File(name, env.fs.Top) for name in names])
+
+
+def _flag_words(env: Any, unit: Unit, job: CompilePass) -> tuple[str, ...]:
+    """Give the flags of a pass that the user decides, one word each."""
+    own = "$OFFLOAD_HOST_FLAGS" if job.device is None else "$OFFLOAD_FLAGS"
+    text = f"{unit.language_flags} $CCFLAGS $CPPFLAGS $_CPPDEFFLAGS {own}"
+    words = settings.once(env, text, lambda: _substituted(env, text, unit))
+    if job.device is not None:
+        words = [*words, *map(str, settings.arch_flags(env, job.device))]
+    return tuple(words)
+
+
+def last_flags(env: Any, job: CompilePass) -> list[str]:
+    """Give those flags of a pass that come after the user's."""
+    wanted = settings.archive_format(env) if job.kind == "hip" and job.rdc else ""
+    return job.last_flags(settings.toolchain(env), wanted)
+
+
+def uses_new_driver(env: Any, unit: Unit) -> bool:
+    """Tell whether relocatable code of a HIP source is made by clang's new offload driver."""
+    toolchain = settings.toolchain(env)
+    job = _pass(env, unit, "host")
+    given = env.subst_list(
+        f"{unit.language_flags} $CCFLAGS $OFFLOAD_HOST_FLAGS", source=unit.source
+    )
+    words = [*job.flags(toolchain), *map(str, given[0]), *last_flags(env, job)]
+    # What differs from source to source without a meaning here would be asked for each.
+    flags = [word for word in words if "-cuid=" not in word and not word.startswith(("-D", "-I"))]
+    environment = {**env["ENV"], **dict(toolchain.environment)}
+    return hip.uses_new_driver([*toolchain.clang, *toolchain.local_flags, *flags], environment)
+
+
+def _substituted(env: Any, text: str, unit: Unit) -> list[str]:
+    given = env.subst_list(text, source=unit.source)
+    return [str(word) for line in given for word in line]
 
 
 def _cache_key(target: Any, source: Any, env: Any, for_signature: bool) -> list[str]:
@@ -150,8 +237,9 @@ def _cache_key(target: Any, source: Any, env: Any, for_signature: bool) -> list[
     """
     if for_signature or not env["OFFLOAD_LAUNCHER"]:  # the compilation database has none
         return []
-    identity = getattr(target[0].attributes, "offload_identity", None) or source[1]
-    return ["-Xclang", f"-cuid={identity.get_csig()}"]
+    records = records_of(target[0])
+    key = records.identity() if records.job.stage == "host-ir" else source[1].get_csig()
+    return ["-Xclang", f"-cuid={key}"]
 
 
 def _show_to_ccache(env: Any, files: list[Any], variables: dict[str, str]) -> None:
@@ -172,6 +260,6 @@ def _device_libraries(env: Any, unit: Unit, job: CompilePass) -> list[Any]:
     words += map(str, settings.arch_flags(env, job.device))
     # What differs from source to source without a meaning here would be asked for each.
     flags = [word for word in words if not word.startswith(("-cuid=", "-D", "-I"))]
-    command = [*toolchain.clang, *toolchain.local_flags, *flags]
+    command = [*toolchain.clang, *job.local_flags(toolchain, unit.source.name), *flags]
     environment = {**env["ENV"], **dict(toolchain.environment)}
     return [env.File(name) for name in device_libraries(command, environment)]

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import SCons.Action
 import SCons.Builder
 
 from offload_tool.errors import UsageError
+from offload_tool.scons import compat, settings
+from offload_tool.scons.outputs import Output
 
-__all__ = ["NodeBuilder"]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["DeclaredOtherwiseError", "NodeBuilder", "declare_free"]
+
+
+class DeclaredOtherwiseError(UsageError):
+    """A node was declared before, to be made of something else or in another way."""
 
 
 class NodeBuilder:
@@ -18,22 +28,72 @@ class NodeBuilder:
     they were given different variables, even where these mean nothing to the node.
     """
 
-    def __init__(self, action: Any, **arguments: Any) -> None:
+    def __init__(self, action: Any, kind: type = Output, **arguments: Any) -> None:
         self._builder = SCons.Builder.Builder(action=action, **arguments)
+        self._kind = kind
 
     def __call__(self, env: Any, node: Any, sources: Any, **variables: Any) -> list[Any]:
         """Give the node, in a list.
 
-        :raises UsageError: it was declared otherwise before.
+        :raises DeclaredOtherwiseError: it was declared before, and not so.
         """
         if not node.has_explicit_builder():
-            return list(self._builder(env, node, sources, **variables))
+            nodes = list(self._builder(env, node, sources, **variables))
+            compat.adopt(node, self._kind)
+            return nodes
         given = sources if isinstance(sources, list) else [sources]
         action = self._builder.action
-        made = action.get_contents([node], given, env.Override(variables))
-        known = node.builder.action.get_contents([node], node.sources, node.env)
-        if given != node.sources or made != known:
-            old, new = (", ".join(map(str, nodes)) for nodes in (node.sources, given))
-            how = f"of {old} and of {new}" if old != new else f"of {old} with different variables"
-            raise UsageError(f"'{node}' is made twice, {how}; give one of them another name")
+        new = _declaration(action, node, given, env.Override(variables))
+        if given != node.sources or new != _declaration(
+            node.builder.action, node, node.sources, node.env
+        ):
+            before, now = (", ".join(map(str, nodes)) for nodes in (node.sources, given))
+            how = f"of {before} and of {now}"
+            if before == now:
+                how = f"of {now} with different variables"
+            raise DeclaredOtherwiseError(
+                f"'{node}' is made twice, {how}; give one of them another name"
+            )
         return [node]
+
+
+def declare_free(names: Sequence[Any], declare: Callable[[Any], Any]) -> Any:
+    """Declare a node that the user has not named, by the first of `names` that is free.
+
+    `declare` gets a node of a name, declares it, and gives the result. The first name is the
+    plain one. Where something else has it, an equal node is looked for among all those that
+    had to go by another name, so that what is equal is made once.
+
+    :raises DeclaredOtherwiseError: none of the names is free.
+    """
+    plain, *others = names
+    attributes = plain.attributes
+    known: list[Any] = getattr(attributes, "offload_variants", [])
+    problem = None
+    for node in dict.fromkeys([plain, *known, *others]):
+        try:
+            made = declare(node)
+        except DeclaredOtherwiseError as error:
+            problem = problem or error
+            continue
+        if node is not plain and node not in known:
+            attributes.offload_variants = [*known, node]
+        return made
+    assert problem is not None  # noqa: S101 - there is a plain name
+    raise problem
+
+
+_NOT_IN_RESULTS = {"OFFLOAD_LAUNCHER": "", "_OFFLOAD_DEPENDENCY_FLAGS": []}
+
+
+def _declaration(action: Any, node: Any, sources: list[Any], env: Any) -> list[Any]:
+    """Give all that a declaration says of how a node is made, the places of programs included."""
+    made: list[Any] = []
+    local = env.Override(_NOT_IN_RESULTS)
+    for part in getattr(action, "list", [action]):
+        if isinstance(part, SCons.Action.CommandAction):
+            lines = local.subst_list(part.cmd_list, target=[node], source=sources)
+            made.append([[str(word) for word in line] for line in lines])
+        else:
+            made.append(part.get_contents([node], sources, env))
+    return [*made, env.get("_OFFLOAD_IDENTITY"), settings.result_variables(env)]

@@ -15,34 +15,48 @@ once per device::
 
     a.hip -- a.gfx906.bc --+
                            +-- prog.gfx906.co --+
-    b.hip -- b.gfx906.bc --+                    +-- prog.hipfb -- prog.fatbin.o -- program
-                              prog.gfx90a.co ---+
+    b.hip -- b.gfx906.bc --+                    +-- prog.hipfb -- prog.fatbin.o --+-- program
+                              prog.gfx90a.co ---+          prog.registration.o ---+
+
+`prog.registration.o` registers what host objects of clang's new offload driver only list.
 """
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from offload_tool.compiler import device_link
-from offload_tool.compiler.cuda import cubin_arguments, find_ptxas
+import SCons.Util
+
+from offload_tool.compiler import device_link, registration
+from offload_tool.compiler.cuda import cubin_arguments
+from offload_tool.compiler.named_files import possible_files
 from offload_tool.errors import UsageError
 from offload_tool.formats.entry_id import BundleEntryID, check_composition
 from offload_tool.scons import actions, settings
+from offload_tool.scons.aliases import add_aliases
 from offload_tool.scons.archives import device_archive_nodes
-from offload_tool.scons.compiling import device_nodes, host_node
-from offload_tool.scons.declaring import NodeBuilder
+from offload_tool.scons.compiling import device_nodes, uses_new_driver, with_host
+from offload_tool.scons.declaring import NodeBuilder, declare_free
 from offload_tool.scons.nodes import (
-    add_aliases,
     entry_id,
+    files_beside,
     given_ids,
     identified,
     label,
 )
+from offload_tool.scons.running import command_spawn
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from offload_tool.compiler.device import Device
-    from offload_tool.scons.nodes import Unit
+    from offload_tool.scons.nodes import Owner, Unit
+
+    Names = Callable[[str], list[Any]]
+    """Gives the names of one thing with a suffix: the plain one first."""
 
 __all__ = [
     "GivenCode",
@@ -50,6 +64,7 @@ __all__ = [
     "bundle_node",
     "linkable_nodes",
     "object_node",
+    "openmp_member_node",
     "package_node",
     "wrap_node",
 ]
@@ -66,6 +81,7 @@ _LINK = NodeBuilder(actions.LINK)
 _MERGE = NodeBuilder(actions.MERGE)
 _PACKAGE = NodeBuilder(actions.PACKAGE)
 _PTXAS = NodeBuilder(actions.PTXAS)
+_REGISTER = NodeBuilder(actions.REGISTER)
 _WRAP = NodeBuilder(actions.WRAP)
 
 
@@ -123,27 +139,32 @@ class GivenCode:
     """Heterogeneous device archives, and static libraries of OpenMP objects."""
 
 
-def linkable_nodes(env: Any, stem: Any, given: GivenCode, *, shared: bool = False) -> Linked:
+def linkable_nodes(
+    env: Any, stem: Any, owner: Owner, given: GivenCode, *, shared: bool = False
+) -> Linked:
     """Declare what the link of one program or shared library needs of its offload code.
 
     `stem` is the File after which images of several sources are named.
     """
     linked = Linked()
+    named = partial(files_beside, env, stem, owner=owner)
     parts: dict[str, _Parts] = {}
     for unit in given.units:
         if unit.kind == "cuda":
-            linked.objects.append(_cuda_object(env, unit, shared=shared))
-        elif unit.kind == "openmp" or settings.is_relocatable(env, unit):
-            host = host_node(env, unit, shared=shared)
+            suffix = settings.shared_suffix(env) if shared else "$OBJSUFFIX"
+            linked.objects.append(_cuda_object(env, unit, unit.files(env, suffix), shared=shared))
+            continue
+        unit, host = with_host(env, unit, shared=shared)
+        if unit.kind == "openmp" or settings.is_relocatable(env, unit):
             parts.setdefault(unit.kind, _Parts()).add(host, device_nodes(env, unit))
         else:
-            linked.objects += [host_node(env, unit, shared=shared), _embedded_bundle(env, unit)]
+            linked.objects += [host, _embedded_bundle(env, unit)]
     for node in given.objects:
         modules = node.attributes.offload_device_nodes
         kind = modules[0].attributes.offload_kind
         parts.setdefault(kind, _Parts()).add(node, modules)
     for library in given.libraries:
-        nodes = _library_code(env, library)
+        nodes = _library_code(env, library, stem)
         kind = nodes[0].attributes.offload_kind
         parts.setdefault(kind, _Parts()).add(library, nodes)
     for node in given.device_code:
@@ -151,92 +172,148 @@ def linkable_nodes(env: Any, stem: Any, given: GivenCode, *, shared: bool = Fals
         found.setdefault(node.attributes.offload_device, []).append(node)
     for kind, part in parts.items():
         images = [
-            _link_node(env, stem, kind, device, part.of(device))
+            _link_node(env, named, kind, device, part.of(device))
             for device in settings.devices(env, kind)
         ]
         linked.objects += [node for node in part.hosts if node not in given.libraries]
         if kind == "hip":
-            bundle = bundle_node(env, _beside(env, stem, "$OFFLOADBUNDLESUFFIX"), images)
-            linked.objects.append(_embedded_for_all(env, stem, bundle, part.hosts))
+            bundle = bundle_node(env, named("$OFFLOADBUNDLESUFFIX"), images)
+            linked.objects.append(_embedded_for_all(env, named, bundle, part.hosts))
+            linked.objects.append(_registration_of_entries(env, named))
         else:
-            linked.objects.append(_registration(env, stem, images))
+            linked.objects.append(_registration(env, named, images))
             linked.needs_openmp = True
     for node in linked.objects if shared else ():
         node.attributes.shared = True  # SCons links no other objects into a shared library
     return linked
 
 
-def _library_code(env: Any, library: Any) -> list[Any]:
-    """Give a library's device code: modules of OpenMP, or one archive per target ID of HIP."""
+def _library_code(env: Any, library: Any, stem: Any) -> list[Any]:
+    """Give a library's device code: modules of OpenMP, or one archive per target ID of HIP.
+
+    Of a library from elsewhere it goes to the program's folder.
+    """
     modules: list[Any] = getattr(library.attributes, "offload_device_nodes", [])
-    return modules or device_archive_nodes(env, library)
+    if modules:
+        return modules
+    outside = not library.is_under(env.fs.Top)
+    name = SCons.Util.splitext(library.name)[0]
+    return device_archive_nodes(env, library, stem.dir.File(name) if outside else None)
 
 
-def object_node(env: Any, unit: Unit, node: Any) -> Any:
+def object_node(env: Any, unit: Unit, names: list[Any], *, shared: bool = False) -> Any:
     """Declare the one object that has both host code and device code of a source.
+
+    It gets the first of `names` that is free.
 
     HIP and CUDA: a complete object. With relocatable device code, and with OpenMP, an
     object from which a later device link takes its part: an object bundle, or one with a
     section ``.llvm.offloading``.
     """
     if unit.kind == "cuda":
-        return _cuda_object(env, unit, node)
-    host = host_node(env, unit)
+        return _cuda_object(env, unit, names, shared=shared)
+    unit, host = with_host(env, unit, shared=shared)
     devices = device_nodes(env, unit)
     if unit.kind == "openmp":
-        package = package_node(env, unit.file(env, "$OFFLOADPACKAGESUFFIX"), devices)
-        made = _EMBED_PACKAGE(env, node, [host, package], _OFFLOAD_SPEC=settings.spec())[0]
-        made.attributes.offload_device_nodes = devices
-        return made
+        return _object_with_package(env, unit, names, devices, host)
     if settings.is_relocatable(env, unit):
-        return _object_bundle(env, node, devices, host)
-    variables = settings.toolchain_variables(env)
+        if uses_new_driver(env, unit):
+            return _object_with_package(env, unit, names, devices, host)
+        return _object_bundle(env, names, devices, host)
+    variables = settings.toolchain_variables(env, settings.toolchain(env).lld)
     parts = [host, _embedded_bundle(env, unit, devices)]
-    return identified(env, _MERGE(env, node, parts, **variables))[0]
+    made = _declared(_MERGE, env, names, parts, **variables)
+    return identified(env, [made])[0]
 
 
-def bundle_node(env: Any, bundle: Any, nodes: list[Any]) -> Any:
-    """Declare the bundle of nodes that carry entry IDs, and of files that are given them."""
+def openmp_member_node(env: Any, unit: Unit, names: list[Any]) -> Any:
+    """Declare the object bundle of an OpenMP source, for an archive that is taken apart.
+
+    It gets the first of `names` that is free.
+    """
+    unit, host = with_host(env, unit)
+    return _object_bundle(env, names, device_nodes(env, unit), host)
+
+
+def _declared(
+    builder: NodeBuilder, env: Any, names: list[Any], sources: Any, **variables: Any
+) -> Any:
+    """Declare a node that a builder makes, by the first of `names` that is free."""
+    return declare_free(names, lambda node: builder(env, node, sources, **variables)[0])
+
+
+def _object_with_package(
+    env: Any, unit: Unit, names: list[Any], devices: list[Any], host: Any
+) -> Any:
+    """Declare the object with relocatable code in a section, as the new offload driver has it."""
+    package = package_node(env, unit.files(env, "$OFFLOADPACKAGESUFFIX"), devices)
+    spec = settings.spec()
+    made = _declared(_EMBED_PACKAGE, env, names, [host, package], _OFFLOAD_SPEC=spec)
+    made.attributes.offload_device_nodes = devices
+    return made
+
+
+def bundle_node(env: Any, names: list[Any], nodes: list[Any], file_type: str = "bc") -> Any:
+    """Declare the bundle of nodes that carry entry IDs, and of files that are given them.
+
+    It gets the first of `names` that is free.
+    """
     plain = [node for node in nodes if entry_id(node) is None]
     given = given_ids(env)
     if len(plain) != len(given):
         raise UsageError(
             f"OFFLOAD_TARGETS gives {len(given)} bundle entry IDs for the {len(plain)} files of "
-            f"'{bundle}' that carry none ({', '.join(map(str, plain)) or 'no file'}); "
+            f"'{names[0]}' that carry none ({', '.join(map(str, plain)) or 'no file'}); "
             "expected one for each, in order"
         )
     remaining = iter(given)
-    ids = [entry_id(node) or next(remaining) for node in nodes]
+    ids = [_bundled_id(node, file_type) or next(remaining) for node in nodes]
     check_composition(ids)
     entries: list[tuple[str, int | None]] = [(str(i), at) for at, i in enumerate(ids)]
     # A fat binary begins with an empty host entry; a list of IDs says itself what it wants.
-    if not given and not any(entry_id.kind == "host" for entry_id in ids):
+    is_fat_binary = not given and file_type == "bc"
+    if is_fat_binary and not any(entry_id.kind == "host" for entry_id in ids):
         entries.insert(0, (str(_EMPTY_HOST_ENTRY), None))
     spec = settings.spec(
         alignment=settings.bundle_alignment(env),
         compression=settings.compression(env),
         entries=entries,
-        file_type="bc",
+        file_type=file_type,
     )
-    return _BUNDLE(env, bundle, nodes, _OFFLOAD_SPEC=spec)[0]
+    return _declared(_BUNDLE, env, names, nodes, _OFFLOAD_SPEC=spec)
+
+
+def _bundled_id(node: Any, file_type: str) -> BundleEntryID | None:
+    """Give the entry ID of a node in a bundle; object bundles are what libraries are made of."""
+    is_module = getattr(node.attributes, "offload_relocatable", False)
+    return _in_library(node) if file_type == "o" and is_module else entry_id(node)
 
 
 def package_node(
-    env: Any, package: Any, nodes: list[Any], given: dict[Any, tuple[str, Device]] | None = None
+    env: Any,
+    names: list[Any],
+    nodes: list[Any],
+    given: dict[Any, tuple[str, Device]] | None = None,
 ) -> Any:
-    """Declare the offload binary of nodes that know their kind and device, or are `given` them."""
+    """Declare the offload binary of nodes that know their kind and device, or are `given` them.
+
+    It gets the first of `names` that is free.
+    """
     images = []
     for node in nodes:
         told = (given or {}).get(node)
         known = told or (node.attributes.offload_kind, node.attributes.offload_device)
         images.append(_described(*known))
-    return _PACKAGE(env, package, nodes, _OFFLOAD_SPEC=settings.spec(images=images))[0]
+    return _declared(_PACKAGE, env, names, nodes, _OFFLOAD_SPEC=settings.spec(images=images))
 
 
-def wrap_node(env: Any, node: Any, images: list[Any], kind: str) -> Any:
-    """Declare the module that registers images (or packages of them) in a host program."""
+def wrap_node(env: Any, names: list[Any], images: list[Any], kind: str) -> Any:
+    """Declare the module that registers images (or packages of them) in a host program.
+
+    It gets the first of `names` that is free.
+    """
     spec = settings.spec(kind=kind, triple=settings.toolchain(env).host_triple)
-    return _WRAP(env, node, images, _OFFLOAD_SPEC=spec)[0]
+    return _declared(_WRAP, env, names, images, _OFFLOAD_SPEC=spec)
 
 
 def _described(kind: str, device: Device) -> dict[str, str]:
@@ -245,72 +322,95 @@ def _described(kind: str, device: Device) -> dict[str, str]:
     return {"kind": kind, "triple": device.triple.rstrip("-"), "arch": arch}
 
 
-def _beside(env: Any, stem: Any, suffix: str) -> Any:
-    return stem.dir.File(f"{stem.name}{env.subst(suffix)}")
-
-
 # -- HIP -----------------------------------------------------------------------------
 
 
 def _embedded_bundle(env: Any, unit: Unit, devices: list[Any] | None = None) -> Any:
     """Declare the object that holds one source's bundle; it knows nothing of the host's."""
     nodes = device_nodes(env, unit) if devices is None else devices
-    bundle = bundle_node(env, unit.file(env, "$OFFLOADBUNDLESUFFIX"), nodes)
-    spec = settings.spec(cuid=unit.cuid, host_triple=settings.toolchain(env).host_triple)
-    return _EMBED(env, unit.file(env, "$OFFLOADEMBEDSUFFIX"), bundle, _OFFLOAD_SPEC=spec)[0]
+    bundle = bundle_node(env, unit.files(env, "$OFFLOADBUNDLESUFFIX"), nodes)
+    triple = settings.toolchain(env).host_triple
+    spec = settings.spec(cuid=unit.cuid, host_triple=triple, registers_entries=False)
+    names = unit.files(env, "$OFFLOADEMBEDSUFFIX")
+    return _declared(_EMBED, env, names, [bundle], _OFFLOAD_SPEC=spec)
 
 
-def _embedded_for_all(env: Any, stem: Any, bundle: Any, host_files: list[Any]) -> Any:
+def _embedded_for_all(env: Any, named: Names, bundle: Any, host_files: list[Any]) -> Any:
     """Declare the object that holds a program's bundle, for all host files that ask for it."""
-    spec = settings.spec(cuid=None, host_triple=settings.toolchain(env).host_triple)
-    node = _beside(env, stem, "$OFFLOADEMBEDSUFFIX")
-    return _EMBED(env, node, [bundle, *host_files], _OFFLOAD_SPEC=spec)[0]
+    triple = settings.toolchain(env).host_triple
+    spec = settings.spec(cuid=None, host_triple=triple, registers_entries=True)
+    names = named("$OFFLOADEMBEDSUFFIX")
+    return _declared(_EMBED, env, names, [bundle, *host_files], _OFFLOAD_SPEC=spec)
 
 
-def _object_bundle(env: Any, node: Any, devices: list[Any], host: Any) -> Any:
+def _registration_of_entries(env: Any, named: Names) -> Any:
+    """Declare the object that registers what host objects of the new offload driver list.
+
+    Which driver made the host objects is not known before they are, so it is always there.
+    """
+    toolchain = settings.toolchain(env)
+    made = _declared(
+        _REGISTER,
+        env,
+        named(".registration$OBJSUFFIX"),
+        [env.File(registration.SOURCE)],
+        **settings.toolchain_variables(env, toolchain.cc),
+        _OFFLOAD_CC=list(toolchain.cc),
+        _OFFLOAD_REGISTER_FLAGS=registration.compile_flags(),
+    )
+    return identified(env, [made])[0]
+
+
+def _object_bundle(env: Any, names: list[Any], devices: list[Any], host: Any) -> Any:
     """Declare the object bundle of relocatable device code; the host is last, as in LLVM."""
     entries = [(str(_in_library(device)), at) for at, device in enumerate(devices)]
     entries.append((str(entry_id(host)), len(devices)))
     spec = settings.spec(alignment=1, compression=(None, None), entries=entries, file_type="o")
-    made = _BUNDLE(env, node, [*devices, host], _OFFLOAD_SPEC=spec)[0]
+    made = _declared(_BUNDLE, env, names, [*devices, host], _OFFLOAD_SPEC=spec)
     made.attributes.offload_device_nodes = devices
     return made
 
 
 def _in_library(node: Any) -> BundleEntryID:
     """Give the entry ID of relocatable code: the driver calls it ``hip``, not ``hipv4``."""
-    device = node.attributes.offload_device
-    return BundleEntryID.parse(f"hip-{device.triple}-{device.target_id}")
+    device, kind = node.attributes.offload_device, node.attributes.offload_kind
+    return BundleEntryID.parse(f"{kind}-{device.triple}-{device.target_id or ''}")
 
 
 # -- device links ----------------------------------------------------------------------
 
 
-def _link_node(env: Any, stem: Any, kind: str, device: Device, inputs: list[Any]) -> Any:
+def _link_node(env: Any, named: Names, kind: str, device: Device, inputs: list[Any]) -> Any:
     toolchain = settings.toolchain(env)
     gpu = device.target_id is not None
     suffix = "$OFFLOADDEVICESUFFIX" if gpu else "$SHLIBSUFFIX"
-    node = _beside(env, stem, f".{device.filename}{suffix}")
-    runtimes = settings.device_runtimes(env, device) if kind == "openmp" else []
-    made = _LINK(
+    runtimes = settings.needed_runtimes(env, device) if kind == "openmp" else []
+    node = _declared(
+        _LINK,
         env,
-        node,
+        named(f".{device.filename}{suffix}"),
         inputs,
-        **settings.toolchain_variables(env),
+        **settings.toolchain_variables(env, device_link.linker(device, toolchain)),
         _OFFLOAD_LINKER=list(device_link.linker(device, toolchain)),
         _OFFLOAD_LINK_ARGUMENTS=device_link.link_arguments(device, kind),
-        _OFFLOAD_LINK_INPUTS=_link_inputs(gpu=gpu, runtimes=runtimes),
+        _OFFLOAD_LINK_INPUTS=_link_inputs(env, inputs, gpu=gpu, runtimes=runtimes),
         _OFFLOAD_TARGET_ID=device.name,
         **({} if gpu else {"OFFLOAD_LINK_FLAGS": []}),
     )
-    env.Depends(made, [env.File(name) for name in runtimes])
-    identified(env, made)
+    flags = [str(word) for line in env.subst_list("$OFFLOAD_LINK_FLAGS") for word in line]
+    given = [name for name in possible_files(flags) if env.File(name, env.fs.Top).rexists()]
+    env.Depends(node, [env.File(name) for name in runtimes])
+    env.Depends(node, [env.File(name, env.fs.Top) for name in given])
+    identified(env, [node])
     label(node, kind, device)
     add_aliases(env, node, device)
     return node
 
 
-def _link_inputs(*, gpu: bool, runtimes: list[str]) -> list[str]:
+def _link_inputs(env: Any, inputs: list[Any], *, gpu: bool, runtimes: list[str]) -> list[str]:
+    """Give the inputs as the linker wants them: archives with all members, as all are for it."""
+    if not gpu and any(node.get_suffix() == env.subst("$LIBSUFFIX") for node in inputs):
+        return ["-Wl,--whole-archive", "$SOURCES", "-Wl,--no-whole-archive"]
     if not gpu:
         return ["$SOURCES"]
     return ["--whole-archive", "$SOURCES", "--no-whole-archive", *runtimes]
@@ -319,48 +419,50 @@ def _link_inputs(*, gpu: bool, runtimes: list[str]) -> list[str]:
 # -- CUDA ------------------------------------------------------------------------------
 
 
-def _cuda_object(env: Any, unit: Unit, node: Any = None, *, shared: bool = False) -> Any:
+def _cuda_object(env: Any, unit: Unit, names: list[Any], *, shared: bool = False) -> Any:
     """Declare the host object of a CUDA source with its fat binary in it."""
+    unit, host = with_host(env, unit, shared=shared)
     images = [image for ptx in device_nodes(env, unit) for image in (*_cubin(env, unit, ptx), ptx)]
     processors = [str(image.attributes.offload_device.target_id) for image in images]
     spec = settings.spec(processors=processors)
-    fatbin = _FATBIN(env, unit.file(env, ".fatbin"), images, _OFFLOAD_SPEC=spec)
-    host = host_node(env, unit, shared=shared)
-    node = node or unit.file(env, settings.shared_suffix(env) if shared else "$OBJSUFFIX")
-    return _EMBED_CUDA(env, node, [host, *fatbin], _OFFLOAD_SPEC=settings.spec())[0]
+    fatbin = _declared(_FATBIN, env, unit.files(env, ".fatbin"), images, _OFFLOAD_SPEC=spec)
+    return _declared(_EMBED_CUDA, env, names, [host, fatbin], _OFFLOAD_SPEC=settings.spec())
 
 
 def _cubin(env: Any, unit: Unit, ptx: Any) -> list[Any]:
     """Declare the cubin of a PTX module, where there is a ptxas."""
-    ptxas = find_ptxas(env.subst("$OFFLOAD_PTXAS"))
+    ptxas = settings.ptxas(env)
     if ptxas is None:
         return []
     device = ptx.attributes.offload_device
-    node = unit.file(env, f".{device.filename}.cubin")
-    made = _PTXAS(
+    node = _declared(
+        _PTXAS,
         env,
-        node,
-        ptx,
+        unit.files(env, f".{device.filename}.cubin"),
+        [ptx],
+        ESCAPE=shlex.quote,
+        SPAWN=command_spawn(ptxas.command),
         _OFFLOAD_PTXAS=list(ptxas.command),
         _OFFLOAD_PTXAS_ARGUMENTS=cubin_arguments(device.target_id),
         _OFFLOAD_TARGET_ID=device.name,
         IMPLICIT_COMMAND_DEPENDENCIES=False,
     )
-    env.Depends(made, env.Value(ptxas.identity))
+    env.Depends(node, env.Value(ptxas.identity))
     label(node, unit.kind, device)
     add_aliases(env, node, device)
-    return list(made)
+    return [node]
 
 
 # -- OpenMP ----------------------------------------------------------------------------
 
 
-def _registration(env: Any, stem: Any, images: list[Any]) -> Any:
+def _registration(env: Any, named: Names, images: list[Any]) -> Any:
     """Declare the object that registers a program's images, each in a package of its own.
 
     The runtime learns from the package what an image is for; it reads one per package.
     """
     packages = [
-        package_node(env, _beside(env, image, "$OFFLOADPACKAGESUFFIX"), [image]) for image in images
+        package_node(env, files_beside(env, image, "$OFFLOADPACKAGESUFFIX", None), [image])
+        for image in images
     ]
-    return wrap_node(env, _beside(env, stem, ".registration$OBJSUFFIX"), packages, "openmp")
+    return wrap_node(env, named(".registration$OBJSUFFIX"), packages, "openmp")

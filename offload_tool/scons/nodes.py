@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+import SCons.Node
+import SCons.Node.FS
 import SCons.Util
 
 from offload_tool.compiler.passes import C_SUFFIXES, KINDS, derive_cuid, source_kind
@@ -20,9 +24,10 @@ if TYPE_CHECKING:
     from offload_tool.compiler.device import Device
 
 __all__ = [
+    "Owner",
     "Unit",
-    "add_aliases",
     "entry_id",
+    "files_beside",
     "given_ids",
     "identified",
     "is_plain_source",
@@ -35,7 +40,26 @@ __all__ = [
 ]
 
 _CXX_SUFFIXES = (".cc", ".cpp", ".cxx", ".c++", ".C", ".CPP")
+_UNTELLABLE = re.compile(r"[\x00-\x1f]")
 _PLAIN_SUFFIXES = (*C_SUFFIXES, *_CXX_SUFFIXES, ".s", ".S")
+
+
+@dataclass(frozen=True)
+class Owner:
+    """What a user has named, and nodes in between are made for."""
+
+    name: str
+    """Its file name, without folder and suffix."""
+    sort: str
+    """A word that tells it from others of this name: ``program``, ``library``, ..."""
+    path: str
+    """Its name relative to the top folder."""
+
+    def names_for(self, stem: str) -> tuple[str, str]:
+        """Give names for what `stem` names already, of something else: a short and a sure one."""
+        word = self.sort if self.name == stem else self.name
+        digest = hashlib.sha256(f"{self.sort}\0{self.path}".encode(errors="surrogateescape"))
+        return f"{stem}.{word}", f"{stem}.{word}-{digest.hexdigest()[:6]}"
 
 
 @dataclass(frozen=True)
@@ -49,10 +73,31 @@ class Unit:
     name: str
     """The beginning of its outputs' file names."""
     cuid: str
+    owner: Owner | None = None
+    """What it is compiled for, where its outputs are in between and may be renamed."""
 
     def file(self, env: Any, suffix: str) -> Any:
         """Give the node of the output with this suffix, in which variables are replaced."""
         return self.folder.File(f"{self.name}{env.subst(suffix)}")
+
+    def files(self, env: Any, suffix: str) -> list[Any]:
+        """Give the node of `file`, and those of its other names where that one is taken."""
+        return files_beside(env, self.folder.File(self.name), suffix, self.owner)
+
+    def others(self, env: Any) -> list[Unit]:
+        """Give the same source as other units, for where another host object has its name.
+
+        Both may become part of one program, so each has a CUID of its own.
+        """
+        if self.owner is None:
+            return []
+        given = env.subst("$OFFLOAD_CUID")
+        source = self.source.get_internal_path()
+        made = []
+        for name in self.owner.names_for(self.name):
+            stem = self.folder.File(name).get_internal_path()
+            made.append(replace(self, name=name, cuid=given or derive_cuid(source, stem)))
+        return made
 
     @property
     def language_flags(self) -> str:
@@ -60,7 +105,20 @@ class Unit:
         return "$CFLAGS" if self.source.get_suffix() in C_SUFFIXES else "$CXXFLAGS"
 
 
-def units(env: Any, target: str | None, source: Any, *, own_cuid: bool = False) -> list[Unit]:
+def files_beside(env: Any, stem: Any, suffix: str, owner: Owner | None) -> list[Any]:
+    """Give the node of `stem` with a suffix, and those of its other names if it has an owner."""
+    names = [stem.name, *(owner.names_for(stem.name) if owner is not None else ())]
+    return [stem.dir.File(f"{name}{env.subst(suffix)}") for name in names]
+
+
+def units(
+    env: Any,
+    target: str | None,
+    source: Any,
+    *,
+    owner: Owner | None = None,
+    own_cuid: bool = False,
+) -> list[Unit]:
     """Give the units of offload sources; one may be named after `target`.
 
     All passes of a source have one CUID, derived from its path. With `own_cuid`, the
@@ -70,11 +128,18 @@ def units(env: Any, target: str | None, source: Any, *, own_cuid: bool = False) 
     nodes = source_nodes(env, source)
     if target is not None and len(nodes) > 1:
         raise UsageError(f"one target name ('{target}') cannot serve {len(nodes)} sources")
-    return [_unit(env, node, target, own_cuid=own_cuid) for node in nodes]
+    return [_unit(env, node, target, owner, own_cuid=own_cuid) for node in nodes]
 
 
-def _unit(env: Any, source: Any, target: str | None, *, own_cuid: bool) -> Unit:
+def _unit(
+    env: Any, source: Any, target: str | None, owner: Owner | None, *, own_cuid: bool
+) -> Unit:
     kind = kind_of(env, source)
+    if kind is None and source.get_suffix() in C_SUFFIXES and env.subst("$OFFLOAD_KIND"):
+        raise UsageError(
+            f"'{source}' is C, of which no {env.subst('$OFFLOAD_KIND').upper()} code is made; "
+            "rename it to .hip, .cu or .cpp, or give it to OffloadProgram as a C source"
+        )
     if kind is None:
         raise UsageError(
             f"'{source}': expected an offload source (.hip, .cu); set OFFLOAD_KIND to one of "
@@ -84,12 +149,30 @@ def _unit(env: Any, source: Any, target: str | None, *, own_cuid: bool) -> Unit:
     extra = ""
     if target is not None:
         head, tail = os.path.split(target)
-        given = (env.Dir(head or "."), SCons.Util.splitext(tail)[0])
+        given = (env.fs.Dir(head or "."), SCons.Util.splitext(tail)[0])
         if own_cuid and given != (folder, name):
             extra = f"{given[0].get_internal_path()}/{given[1]}"
         folder, name = given
+    _check_names(source, folder)
     cuid = env.subst("$OFFLOAD_CUID") or derive_cuid(source.get_internal_path(), extra)
-    return Unit(source, kind, folder, name, cuid)
+    return Unit(source, kind, folder, name, cuid, owner)
+
+
+def _check_names(source: Any, folder: Any) -> None:
+    """Refuse names that clang or lld cannot handle, before they fail in words of their own.
+
+    Source: clang and lld 22.1.8, observed: a depfile has no escape for blanks but the space, lld
+    replaces each ``%`` in the name of a folder that it writes to.
+
+    :raises UsageError: such a name.
+    """
+    name, place = source.get_internal_path(), folder.get_internal_path()
+    if _UNTELLABLE.search(name):
+        raise UsageError(f"{name!r}: a depfile cannot hold this name; rename the file or folder")
+    if name.startswith("-"):
+        raise UsageError(f"'{name}': clang takes it for an option; rename the file or folder")
+    if "%" in place:
+        raise UsageError(f"'{place}': lld cannot write to a folder with % in its name; rename it")
 
 
 def kind_of(env: Any, node: Any) -> str | None:
@@ -104,6 +187,8 @@ def kind_of(env: Any, node: Any) -> str | None:
     if by_suffix is not None:
         # The suffix says the language; only HIP can be compiled from another one's source.
         return "hip" if given == "hip" else by_suffix
+    if node.get_suffix() in C_SUFFIXES and given in ("hip", "cuda"):
+        return None  # C, as for hipcc and nvcc
     if node.get_suffix() in (*C_SUFFIXES, *_CXX_SUFFIXES):
         return given or ("openmp" if _has_openmp_flags(env) else None)
     return None
@@ -121,13 +206,49 @@ def is_plain_source(node: Any) -> bool:
 
 
 def source_nodes(env: Any, source: Any) -> list[Any]:
-    """Give the nodes of what a user passed as source."""
-    return list(env.arg2nodes(SCons.Util.flatten([source]), env.fs.Entry))
+    """Give the nodes of the files that a user passed as source; a source given twice, once.
+
+    :raises UsageError: there is none, or something else than a file.
+    """
+    given = [_as_text(env, item) for item in SCons.Util.flatten([source])]
+    nodes: list[Any] = list(env.arg2nodes(given, env.fs.Entry))
+    if not nodes:
+        raise UsageError("no source was given; does a pattern of Glob() match nothing?")
+    for node in nodes:
+        _check_file(node)
+    seen: set[Any] = set()
+    sources = []
+    for node in nodes:
+        if node not in seen or not (is_plain_source(node) or kind_of(env, node)):
+            sources.append(node)
+        seen.add(node)
+    return sources
+
+
+def _as_text(env: Any, item: Any) -> Any:
+    """Give a node, or the name of a file."""
+    if isinstance(item, SCons.Node.Node):
+        return item
+    name = os.fspath(item) if isinstance(item, os.PathLike) else item
+    if not isinstance(name, str):
+        raise UsageError(f"expected names of files, or nodes, as sources, found {item!r}")
+    if not env.subst(name).strip():
+        what = f" ('{name}')" if name else ""
+        raise UsageError(f"expected the name of a file as source, found an empty text{what}")
+    return name
+
+
+def _check_file(node: Any) -> None:
+    if not isinstance(node, SCons.Node.FS.Base):
+        raise UsageError(f"expected files as sources, found '{node}', which is none")
+    places = {node.get_abspath(), node.srcnode().get_abspath()}
+    if isinstance(node, SCons.Node.FS.Dir) or any(map(os.path.isdir, places)):
+        raise UsageError(f"'{node}' is a folder; give the files in it, such as Glob('{node}/*')")
 
 
 def named(env: Any, name: str, suffix: str) -> Any:
     """Give the node of a user's target name, with the suffix if it has none."""
-    return env.File(name if PurePath(name).suffix else name + env.subst(suffix))
+    return env.fs.File(name if PurePath(name).suffix else name + env.subst(suffix))
 
 
 def label(node: Any, kind: str, device: Device) -> None:
@@ -147,15 +268,6 @@ def entry_id(node: Any) -> BundleEntryID | None:
 def given_ids(env: Any) -> list[BundleEntryID]:
     """Give the bundle entry IDs of ``OFFLOAD_TARGETS``."""
     return [BundleEntryID.parse(env.subst(text)) for text in env.Split(env["OFFLOAD_TARGETS"])]
-
-
-def add_aliases(env: Any, node: Any, device: Device) -> None:
-    """Let ``scons <target ID>``, and ``scons <processor>``, build a node."""
-    names = [device.name]
-    if device.target_id is not None:
-        names.append(device.target_id.processor)
-    for name in dict.fromkeys(names):
-        env.Alias(name, node)
 
 
 def identified(env: Any, nodes: Any) -> list[Any]:

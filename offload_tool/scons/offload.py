@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from offload_tool.scons import builders, settings
+from offload_tool.scons.aliases import look_up_target_ids
 
 
 def generate(env: Any, **overrides: Any) -> None:
@@ -18,6 +19,8 @@ def generate(env: Any, **overrides: Any) -> None:
     """
     settings.set_defaults(env, overrides)
     builders.add_builders(env)
+    builders.extend_builders(env)
+    look_up_target_ids()
 
 
 def exists(env: Any) -> bool:  # noqa: ARG001 - the interface of SCons tools

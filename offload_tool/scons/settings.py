@@ -8,18 +8,32 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
+import re
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import SCons.Script
 import SCons.Util
 
-from offload_tool.compiler import openmp
+from offload_tool.compiler import hip, openmp
+from offload_tool.compiler.cuda import Ptxas, find_ptxas
 from offload_tool.compiler.device import Device, parse_device, parse_devices
-from offload_tool.compiler.toolchain import Toolchain, find_toolchain
-from offload_tool.errors import UsageError
+from offload_tool.compiler.heeded import HEEDED_VARIABLES
+from offload_tool.compiler.installations import VARIABLES
+from offload_tool.compiler.native import NATIVE, native_targets
+from offload_tool.compiler.newer_processors import devices_of_compiler
+from offload_tool.compiler.relevant import relevant_flags
+from offload_tool.compiler.toolchain import Places, Toolchain, find_toolchain
+from offload_tool.compiler.trials import Job
+from offload_tool.errors import CompilerError, TargetIDError, UsageError
+from offload_tool.formats.processors import find_processor
+from offload_tool.operations.opening import FILE_TYPES
+from offload_tool.scons import compat
+from offload_tool.scons.running import command_spawn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Container, Iterable, Sequence
 
     from offload_tool.scons.nodes import Unit
 
@@ -27,17 +41,26 @@ __all__ = [
     "FORMAT_VERSION",
     "add_environment",
     "arch_flags",
+    "archive_format",
     "bundle_alignment",
+    "bundle_type",
     "check_names",
     "compression",
     "device_runtimes",
     "devices",
+    "for_kinds",
     "is_relocatable",
+    "link_flags",
+    "needed_runtimes",
+    "once",
+    "ptxas",
+    "result_variables",
     "set_defaults",
     "shared_suffix",
     "spec",
     "toolchain",
     "toolchain_variables",
+    "unbundling",
 ]
 
 # Part of every in-process action's signature. Raise it when the bytes that we write for
@@ -46,31 +69,40 @@ FORMAT_VERSION = 1
 
 _COMPILE = (
     "$( $OFFLOAD_LAUNCHER $_OFFLOAD_CLANG $_OFFLOAD_LOCAL_FLAGS $) $_OFFLOAD_PASS_FLAGS "
-    "$_OFFLOAD_LANGUAGE_FLAGS $CCFLAGS $_CCCOMCOM {flags} $_OFFLOAD_DEPENDENCY_FLAGS "
-    "-o $TARGET $SOURCE"
+    "$_OFFLOAD_LANGUAGE_FLAGS $CCFLAGS $CPPFLAGS $_CPPDEFFLAGS $_OFFLOAD_INCLUDES {flags} "
+    "$_OFFLOAD_LAST_FLAGS $( $_OFFLOAD_DEPENDENCY_FLAGS $) -o $TARGET $SOURCE"
 )
 
 _DEFAULTS: dict[str, Any] = {
     "OFFLOAD_ARCH": [],
+    "OFFLOAD_ALLOW_MISSING_BUNDLES": False,
     "OFFLOAD_ALLOW_UNKNOWN_ARCH": False,
     "OFFLOAD_KIND": "",
     "OFFLOAD_CLANG": "",
     "OFFLOAD_FLAGS": [],
     "OFFLOAD_HOST_FLAGS": [],
     "OFFLOAD_ARCH_FLAGS": {},
+    "OFFLOAD_ARCHIVE_FORMAT": "",
     "OFFLOAD_BUNDLE_ALIGN": 4096,
     "OFFLOAD_BUNDLE_HOST": False,
+    "OFFLOAD_BUNDLE_TYPE": "",
+    "OFFLOAD_CHECK_INPUT_ARCHIVE": False,
     "OFFLOAD_COMPRESS": None,
     "OFFLOAD_COMPRESS_LEVEL": None,
+    "OFFLOAD_COMPRESS_VERSION": None,
+    "OFFLOAD_CUDA_PATH": "",
     "OFFLOAD_CUID": "",
+    "OFFLOAD_DEVICE_LIB_PATH": "",
     "OFFLOAD_DEVICE_RUNTIME": None,
     "OFFLOAD_DIST": "",
+    "OFFLOAD_HIP_OPENMP_COMPATIBLE": False,
     "OFFLOAD_LAUNCHER": "",
     "OFFLOAD_LIBS": [],
     "OFFLOAD_LINK_FLAGS": [],
     "OFFLOAD_PTXAS": "",
     "OFFLOAD_PTXAS_FLAGS": [],
     "OFFLOAD_RDC": False,
+    "OFFLOAD_ROCM_PATH": "",
     "OFFLOAD_SUMMARY": False,
     "OFFLOAD_TARGETS": [],
     # Commands and the messages shown in their place; an empty message shows the command.
@@ -93,6 +125,8 @@ _DEFAULTS: dict[str, Any] = {
         "$( $_OFFLOAD_PTXAS $) $_OFFLOAD_PTXAS_ARGUMENTS $OFFLOAD_PTXAS_FLAGS -o $TARGET $SOURCE"
     ),
     "OFFLOADPTXASCOMSTR": "PTXAS [$_OFFLOAD_TARGET_ID] $TARGET",
+    "OFFLOADREGISTERCOM": "$( $_OFFLOAD_CC $) $_OFFLOAD_REGISTER_FLAGS -o $TARGET $( $SOURCE $)",
+    "OFFLOADREGISTERCOMSTR": "REGISTER $TARGET",
     "OFFLOADMERGECOM": "$( $_OFFLOAD_LLD $) -r -o $TARGET $SOURCES",
     "OFFLOADMERGECOMSTR": "MERGE $TARGET",
     "OFFLOADARCHIVECOMSTR": "ARCHIVE $TARGET",
@@ -119,6 +153,7 @@ _DEFAULTS: dict[str, Any] = {
     "OBJSUFFIX": ".o",
     "SHLIBSUFFIX": ".so",
     "SHOBJSUFFIX": ".os",
+    "_OFFLOAD_INCLUDES": compat.include_flags,
     "INCPREFIX": "-I",
     "INCSUFFIX": "",
     "CPPDEFPREFIX": "-D",
@@ -155,19 +190,29 @@ def devices(env: Any, kind: str) -> tuple[Device, ...]:
     :raises TargetIDError: invalid or conflicting target IDs; all problems are listed.
     :raises UsageError: none is given, or OFFLOAD_ARCH_FLAGS names one that is not built.
     """
-    given = [env.subst(str(item)) for item in SCons.Util.flatten([env["OFFLOAD_ARCH"]])]
-    allow_unknown = bool(env["OFFLOAD_ALLOW_UNKNOWN_ARCH"])
-    found = parse_devices(given, kind, allow_unknown=allow_unknown)
+    given = _given_targets(env)
+    if NATIVE in given:
+        here = native_targets(toolchain(env), kind)
+        given = [name for item in given for name in (here if item == NATIVE else [item])]
+    if env["OFFLOAD_ALLOW_UNKNOWN_ARCH"]:
+        found = parse_devices(given, kind, allow_unknown=True)
+    else:
+        found = devices_of_compiler(given, kind, lambda: toolchain(env))
     if not found:
         raise UsageError("OFFLOAD_ARCH is empty: set it to target IDs, such as ['gfx90a:xnack+']")
     built = {name for device in found for name in _flag_keys(device)}
-    unused = sorted(set(_flags_by_name(env)) - built)
+    unused = sorted(set(_flags_by_name(env, built)) - built)
     if unused:
         raise UsageError(
             f"OFFLOAD_ARCH_FLAGS has flags for {', '.join(unused)}, but OFFLOAD_ARCH builds "
             f"{', '.join(device.name for device in found)} only"
         )
     return found
+
+
+def _given_targets(env: Any) -> list[str]:
+    items = SCons.Util.flatten([env["OFFLOAD_ARCH"]])
+    return [word for item in items for word in env.subst(str(item)).replace(",", " ").split()]
 
 
 def shared_suffix(env: Any) -> str:
@@ -193,6 +238,24 @@ def is_relocatable(env: Any, unit: Unit) -> bool:
     return wanted and unit.kind == "hip"
 
 
+_FLAGS_OF_BOTH = re.compile(
+    r"-fopenmp(=.*)?|-fsanitize=.*|--coverage|-fprofile-(instr-)?(generate|arcs)(=.*)?|-pthread|-pg"
+    r"|-stdlib=.*|-flto(=.*)?"
+)
+"""Flags of compiles that mean libraries, so that a link needs them too."""
+
+
+def link_flags(env: Any) -> list[str]:
+    """Give the flags of host compiles that the link of their objects needs.
+
+    As a user of the compiler's driver would write them in both places.
+    """
+    given = env.subst_list("$CFLAGS $CXXFLAGS $CCFLAGS $OFFLOAD_HOST_FLAGS")[0]
+    there = {str(word) for word in env.subst_list("$LINKFLAGS $SHLINKFLAGS")[0]}
+    words = dict.fromkeys(map(str, given))
+    return [word for word in words if _FLAGS_OF_BOTH.fullmatch(word) and word not in there]
+
+
 def arch_flags(env: Any, device: Device) -> list[Any]:
     """Give the flags of ``OFFLOAD_ARCH_FLAGS`` for a device: its processor's, then its own."""
     flags = _flags_by_name(env)
@@ -205,8 +268,10 @@ def _flag_keys(device: Device) -> tuple[str, ...]:
     return tuple(dict.fromkeys((device.target_id.processor, device.name)))
 
 
-def _flags_by_name(env: Any) -> dict[str, list[Any]]:
+def _flags_by_name(env: Any, built: Container[str] | None = None) -> dict[str, list[Any]]:
     """Read ``OFFLOAD_ARCH_FLAGS``; its keys become canonical.
+
+    With what is `built`, other keys with processors that the table lacks are errors.
 
     :raises TargetIDError: a key is no target ID.
     """
@@ -215,10 +280,12 @@ def _flags_by_name(env: Any) -> dict[str, list[Any]]:
         raise UsageError(
             f"OFFLOAD_ARCH_FLAGS: expected a dictionary {{target ID: flags}}, found {given!r}"
         )
-    allow_unknown = bool(env["OFFLOAD_ALLOW_UNKNOWN_ARCH"])
+    any_processor = built is None or bool(env["OFFLOAD_ALLOW_UNKNOWN_ARCH"])
     flags: dict[str, list[Any]] = {}
     for key, value in given.items():
-        name = parse_device(str(key), allow_unknown=allow_unknown).name
+        name = parse_device(str(key), allow_unknown=True).name
+        if not any_processor and built is not None and name not in built:
+            parse_device(str(key))
         flags.setdefault(name, []).extend(env.Split(value))
     return flags
 
@@ -234,11 +301,73 @@ def bundle_alignment(env: Any) -> int:
     return int(given)
 
 
-def compression(env: Any) -> tuple[str | None, int | None]:
-    """Give ``OFFLOAD_COMPRESS`` and ``OFFLOAD_COMPRESS_LEVEL``: (method or None, level or None).
+_ARCHIVE_FORMATS = ("object-bundle", "offload-binary")
 
-    :raises UsageError: an unknown method, or a level that is no integer.
+
+def archive_format(env: Any) -> str:
+    """Give ``OFFLOAD_ARCHIVE_FORMAT``; empty for that of the compiler's offload driver.
+
+    :raises UsageError: it is none of the formats, or one that the compiler cannot make.
     """
+    given = str(env.subst(str(env["OFFLOAD_ARCHIVE_FORMAT"] or "")))
+    if given not in ("", *_ARCHIVE_FORMATS):
+        raise UsageError(
+            f"OFFLOAD_ARCHIVE_FORMAT: expected {' or '.join(_ARCHIVE_FORMATS)}, found {given!r}"
+        )
+    flags = hip.driver_flags(toolchain(env).major, rdc=True)
+    if given == "offload-binary" and flags:
+        raise UsageError(
+            f"OFFLOAD_ARCHIVE_FORMAT: clang {toolchain(env).version} cannot make {given}; "
+            "expected clang 21 or later"
+        )
+    return given
+
+
+def bundle_type(env: Any, default: str) -> str:
+    """Give ``OFFLOAD_BUNDLE_TYPE``: a file type of clang-offload-bundler, or `default`.
+
+    :raises UsageError: there is no such type.
+    """
+    given = env.subst(env["OFFLOAD_BUNDLE_TYPE"] or "") or default
+    if given not in (*FILE_TYPES, "a"):
+        types = ", ".join((*FILE_TYPES, "a"))
+        raise UsageError(f"OFFLOAD_BUNDLE_TYPE: expected one of {types}, found {given!r}")
+    return str(given)
+
+
+def unbundling(env: Any, *, archive: bool = False) -> dict[str, bool]:
+    """Give the options of taking bundles, or archives of them, apart, of those that are set."""
+    variables = {
+        "allow_missing": "OFFLOAD_ALLOW_MISSING_BUNDLES",
+        "hip_openmp": "OFFLOAD_HIP_OPENMP_COMPATIBLE",
+        **({"check": "OFFLOAD_CHECK_INPUT_ARCHIVE"} if archive else {}),
+    }
+    return {option: True for option, variable in variables.items() if env[variable]}
+
+
+def compression(env: Any) -> tuple[str | int | None, ...]:
+    """Give how bundles are compressed: (method or None, level or None), and a version but 3.
+
+    That is ``OFFLOAD_COMPRESS``, ``OFFLOAD_COMPRESS_LEVEL`` and ``OFFLOAD_COMPRESS_VERSION``,
+    or clang's variable for the version in the environment of commands. (The usual version is
+    left out, so that builds of before it could be set stay up to date.)
+
+    :raises UsageError: an unknown method, a level that is no integer, or another version.
+    """
+    method, level = _method_and_level(env)
+    if method is None:
+        return method, level
+    given = env["OFFLOAD_COMPRESS_VERSION"]
+    name = "OFFLOAD_COMPRESS_VERSION"
+    if given in (None, ""):
+        name = "COMPRESSED_BUNDLE_FORMAT_VERSION"
+        given = env["ENV"].get(name, "3")
+    if str(given) not in ("2", "3"):
+        raise UsageError(f"{name}: expected 2 or 3, found {given!r}")
+    return (method, level) if str(given) == "3" else (method, level, 2)
+
+
+def _method_and_level(env: Any) -> tuple[str | None, int | None]:
     method, level = env["OFFLOAD_COMPRESS"], env["OFFLOAD_COMPRESS_LEVEL"]
     if method not in (None, "", "zstd", "zlib"):
         raise UsageError(f"OFFLOAD_COMPRESS: expected None, 'zstd' or 'zlib', found {method!r}")
@@ -250,7 +379,25 @@ def compression(env: Any) -> tuple[str | None, int | None]:
         raise UsageError(f"OFFLOAD_COMPRESS_LEVEL: expected an integer, found {level!r}") from None
 
 
-_announced: set[Toolchain] = set()
+_announced: set[str] = set()
+_found: dict[tuple[str, ...], Toolchain] = {}
+_KINDS = "_OFFLOAD_KINDS"
+_MEMO = "_OFFLOAD_COMPILER_FOUND"
+"""Offload kinds that a builder call is about: texts with commas between them."""
+_FLAG_VARIABLES = ("CFLAGS", "CXXFLAGS", "CCFLAGS", "CPPFLAGS", "OFFLOAD_FLAGS")
+_PLACES = ("OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH", "OFFLOAD_CUDA_PATH")
+_DECIDING = (
+    *(_KINDS, "OFFLOAD_CLANG", *_PLACES),
+    *("OFFLOAD_ARCH", "OFFLOAD_KIND", *_FLAG_VARIABLES),
+)
+"""Variables that decide which compiler can be used."""
+
+
+def for_kinds(env: Any, kinds: Iterable[str]) -> Any:
+    """Give an environment whose compiler can compile sources of these offload kinds."""
+    text = ",".join(sorted(set(kinds)))
+    differs = {_KINDS: text} if text and env.get(_KINDS) != text else {}
+    return env.Override({**differs, _MEMO: _Memo()})
 
 
 def toolchain(env: Any) -> Toolchain:
@@ -258,38 +405,135 @@ def toolchain(env: Any) -> Toolchain:
 
     :raises CompilerError: no usable compiler.
     """
-    named = env["OFFLOAD_CLANG"]
-    found = find_toolchain(clang=env.subst(named) if named else "")
-    if found not in _announced:
-        _announced.add(found)
-        if not SCons.Script.GetOption("clean"):
-            SCons.Util.display(f"offload: using {found}")
+    memo = env.get(_MEMO)
+    if memo is None:
+        return _find(env)
+    if memo.found is None:
+        memo.found = _find(env)
+    found: Toolchain = memo.found
     return found
 
 
-def toolchain_variables(env: Any) -> dict[str, Any]:
-    """Give the variables through which command lines name the compiler and linkers."""
+class _Memo:
+    """What one call of a builder would look for again for each node."""
+
+    def __init__(self) -> None:
+        self.found: Toolchain | None = None
+        self.answers: dict[str, Any] = {}
+
+
+def once(env: Any, text: str, find: Callable[[], Any]) -> Any:
+    """Give what flags are, once in a call of a builder where they are the same for all sources."""
+    memo = env.get(_MEMO)
+    if memo is None:
+        return find()
+    if text not in memo.answers:
+        names = (*_FLAG_VARIABLES, "CPPDEFINES", "OFFLOAD_HOST_FLAGS")
+        given = " ".join(str(env.get(name, "")) for name in names)
+        if "SOURCE" in given or "TARGET" in given:
+            return find()
+        memo.answers[text] = find()
+    return memo.answers[text]
+
+
+def _find(env: Any) -> Toolchain:
+    key = (*(str(env.get(name, "")) for name in _DECIDING), *_shell(env).values())
+    if any("$" in text for text in key):  # what they stand for may change
+        return _search(env)
+    if key not in _found:
+        _found[key] = _search(env)
+    return _found[key]
+
+
+def _shell(env: Any) -> dict[str, str]:
+    """Give the variables that say where something is installed: the commands', or the shell's."""
+    given = env["ENV"]
+    return {
+        name: str(given[name]) if name in given else os.environ.get(name, "")
+        for name in sorted({*VARIABLES, "OFFLOAD_CLANG"})
+    }
+
+
+def _search(env: Any) -> Toolchain:
+    clang = env.subst(str(env["OFFLOAD_CLANG"] or ""))
+    given = [env.subst(str(env[name] or "")) for name in _PLACES]
+    places = Places(*(str(env.Dir(path).abspath) if path else "" for path in given))
+    environ = {**os.environ, **_shell(env)}
+    kinds = [kind for kind in env.get(_KINDS, "").split(",") if kind]
+    if kinds:
+        found = find_toolchain(environ, clang, _jobs(env, kinds), places)
+    else:
+        try:  # a link, say: with the compiler of the sources, where there is one
+            found = find_toolchain(environ, clang, _jobs(env, _likely_kinds(env)), places)
+        except CompilerError:
+            found = find_toolchain(environ, clang, (), places)
+    text = f"offload: using {found}"
+    if text not in _announced:
+        _announced.add(text)
+        if not SCons.Script.GetOption("clean"):
+            SCons.Util.display(text)
+    return found
+
+
+def _jobs(env: Any, kinds: Iterable[str]) -> tuple[Job, ...]:
+    words = env.subst_list(" ".join(f"${name}" for name in _FLAG_VARIABLES))[0]
+    flags = relevant_flags(map(str, words))
+    return tuple(Job(kind, _targets_of(env, kind), flags) for kind in kinds)
+
+
+def _targets_of(env: Any, kind: str) -> tuple[str, ...]:
+    """Give the target IDs that the compiler must know; what is wrong with them, others say."""
+    given = [name for name in _given_targets(env) if name != NATIVE]
+    try:
+        found = parse_devices(given, kind, allow_unknown=bool(env["OFFLOAD_ALLOW_UNKNOWN_ARCH"]))
+    except TargetIDError:
+        return ()
+    ids = [device.target_id for device in found if device.target_id is not None]
+    return tuple(str(each) for each in ids if find_processor(each.processor) is not None)
+
+
+def _likely_kinds(env: Any) -> list[str]:
+    """Give the kind of sources that an environment is for, as far as it tells."""
+    given = env.subst("$OFFLOAD_KIND").lower()
+    return [kind for kind in ("hip", "cuda") if given in ("", kind) and _targets_of(env, kind)]
+
+
+def ptxas(env: Any) -> Ptxas | None:
+    """Find NVIDIA's assembler: ``OFFLOAD_PTXAS``, that of the toolkit in use, or another one.
+
+    :raises CompilerError: the one named cannot be run.
+    """
+    return find_ptxas(env.subst("$OFFLOAD_PTXAS"), toolchain(env).cuda)
+
+
+def toolchain_variables(env: Any, program: Sequence[str] | None = None) -> dict[str, Any]:
+    """Give the variables through which command lines name the compiler and linkers.
+
+    `program` are the words with which the command begins, where they are not the compiler's.
+    """
     found = toolchain(env)
     return {
         "_OFFLOAD_CLANG": list(found.clang),
         "_OFFLOAD_LOCAL_FLAGS": list(found.local_flags),
         "_OFFLOAD_LLD": list(found.lld),
+        "_OFFLOAD_IDENTITY": found.identity,
+        # No shell, to which SCons's own would leave the names of folders, and `...` in others.
+        "ESCAPE": shlex.quote,
+        "SPAWN": command_spawn(program or found.clang),
         # The compiler is told apart by what it says of itself, not by its path or bytes.
         "IMPLICIT_COMMAND_DEPENDENCIES": False,
         "ENV": {**env["ENV"], **dict(found.environment)},
     }
 
 
-_RESULT_VARIABLES = (
-    *("CCC_OVERRIDE_OPTIONS", "COMPILER_PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"),
-    *("CUDA_PATH", "HIP_DEVICE_LIB_PATH", "HIP_PATH", "ROCM_PATH", "SOURCE_DATE_EPOCH"),
-)
-"""Variables of the commands' environment that change what clang makes of a source."""
+def result_variables(env: Any) -> dict[str, str]:
+    """Give the variables in ``env['ENV']`` that change what compiles make."""
+    return {name: str(env["ENV"][name]) for name in HEEDED_VARIABLES if name in env["ENV"]}
 
 
 def add_environment(env: Any, nodes: Any) -> None:
     """Make compiles depend on the variables in ``env['ENV']`` that change their result."""
-    found = {name: env["ENV"][name] for name in _RESULT_VARIABLES if name in env["ENV"]}
+    found = result_variables(env)
     if found:
         for node in nodes:
             env.Depends(node, env.Value(json.dumps(found, sort_keys=True)))
@@ -304,3 +548,15 @@ def device_runtimes(env: Any, device: Device) -> list[str]:
     if given is not None:
         return [str(env.File(name)) for name in env.Split(given)]
     return list(openmp.device_runtimes(toolchain(env), device))
+
+
+def needed_runtimes(env: Any, device: Device) -> list[str]:
+    """Give `device_runtimes`; OpenMP images for a GPU do not link without.
+
+    :raises CompilerError: there are none, and nothing says that none are wanted.
+    """
+    found = device_runtimes(env, device)
+    excused = env["OFFLOAD_DEVICE_RUNTIME"] is not None or device.target_id is None
+    if found or excused or "--unresolved-symbols" in env.subst("$OFFLOAD_LINK_FLAGS"):
+        return found
+    raise CompilerError(openmp.no_device_runtime(toolchain(env), device))

@@ -1,8 +1,9 @@
-"""How the commands of device compiles are run where another machine may run them.
+"""How the commands of this tool are run: without a shell, and maybe by another machine.
 
-SCons runs every command through ``SPAWN``. Device compiles get one of their own if
-``OFFLOAD_DIST`` or ``OFFLOAD_LAUNCHER`` is set: what fails for the engine's reasons is run
-again on this machine, once, and said. ``SPAWN`` is in no signature.
+SCons runs every command through ``SPAWN``, which is in no signature. Ours is given words that
+SCons has quoted, and splits them as a shell would, but runs no shell. What ``OFFLOAD_DIST`` or
+``OFFLOAD_LAUNCHER`` run and what fails for the engine's reasons is run again on this machine,
+once, and said.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import SCons.Errors
 
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.scons import settings
+from offload_tool.scons.running import command_spawn, shortened, split_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,11 +29,12 @@ if TYPE_CHECKING:
 
 __all__ = ["device_spawn"]
 
+
 _printing = threading.Lock()
 
 
-def device_spawn(env: Any, kind: str) -> Callable[..., Any] | None:
-    """Give the SPAWN function of device compiles, or None for that of the environment.
+def device_spawn(env: Any, kind: str) -> Callable[..., int]:
+    """Give the SPAWN function of device compiles.
 
     :raises UsageError: OFFLOAD_DIST names no usable folder, or stands beside a launcher.
     :raises CompilerError: the folder is of another compiler.
@@ -42,18 +45,20 @@ def device_spawn(env: Any, kind: str) -> Callable[..., Any] | None:
         raise UsageError("OFFLOAD_DIST brings its own launcher; unset OFFLOAD_LAUNCHER")
     if folder and kind == "hip":
         return _distributed(env, str(env.Dir(folder).get_abspath()))
-    return _with_launcher(tuple(launcher)) if launcher else None
+    clang = settings.toolchain(env).clang
+    return _with_launcher(tuple(launcher), clang) if launcher else command_spawn(clang)
 
 
 @functools.lru_cache(maxsize=8)
-def _with_launcher(launcher: tuple[str, ...]) -> Callable[..., int]:
+def _with_launcher(launcher: tuple[str, ...], clang: tuple[str, ...]) -> Callable[..., int]:
     from offload_tool.distribution.running import run_with_launcher
 
     def run(_shell: Any, _escape: Any, _name: str, words: list[str], env: dict[str, str]) -> int:
-        command = shlex.split(" ".join(words))
+        command = split_words(words)
         used = launcher if tuple(command[: len(launcher)]) == launcher else ()
         try:
-            finished, message = run_with_launcher(used, command[len(used) :], env)
+            with shortened(command[len(used) :], len(clang)) as short:
+                finished, message = run_with_launcher(used, short, env)
         except OffloadError as error:
             raise SCons.Errors.BuildError(errstr=str(error)) from error
         return _finish(finished, message)
@@ -79,7 +84,7 @@ def _spawn_of(folder: str) -> Callable[..., int]:
     def run(_shell: Any, _escape: Any, _name: str, words: list[str], env: dict[str, str]) -> int:
         try:
             beginning.wait()
-            finished, message = session.run(shlex.split(" ".join(words)), env)
+            finished, message = session.run(split_words(words), env)
         except OffloadError as error:
             raise SCons.Errors.BuildError(errstr=str(error)) from error
         return _finish(finished, message)

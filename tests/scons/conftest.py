@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -50,6 +51,9 @@ void __hipRegisterVar(void **h, char *v, char *a, const char *name, int external
                       int constant, int global) { puts(name); }
 void __hipRegisterFunction(void **h, const void *f, char *d, const char *name, unsigned t,
                            void *a, void *b, void *c, void *e, int *w) { puts(name); }
+void __hipRegisterManagedVar() {}
+void __hipRegisterSurface() {}
+void __hipRegisterTexture() {}
 void __hipUnregisterFatBinary(void **h) {}
 int __hipPushCallConfiguration() { return 0; }
 int __hipPopCallConfiguration() { return 0; }
@@ -181,6 +185,25 @@ def project(tmp_path: Path) -> Project:
     made.write("k.hip", KERNEL)
     made.write("runtime.c", RUNTIME)
     return made
+
+
+def flagged_clang(
+    folder: Path, flag: str = "--offload-new-driver", *, clang: str = "", behind: bool = False
+) -> Path:
+    """Make a compiler of `clang` that compiles HIP with one flag more.
+
+    It comes before all others, or `behind` them, where no other can undo it.
+    """
+    found = find_toolchain(clang=clang)
+    words = shlex.join([*found.clang, *found.local_flags])
+    flagged = f'"$@" {flag}' if behind else f'{flag} "$@"'
+    script = folder / "flagged-clang"
+    script.write_text(
+        f'#!/bin/sh\ncase " $* " in *" -x hip "*) exec {words} {flagged};; esac\n'
+        f'exec {words} "$@"\n'
+    )
+    script.chmod(0o755)
+    return script
 
 
 def contents(folder: Path, names: Sequence[str]) -> dict[str, bytes]:

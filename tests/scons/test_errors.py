@@ -152,8 +152,7 @@ def test_wrong_sconscript(project: Project, body: str, expected: list[str]) -> N
     assert run.status == 2
     assert run.compiles == []
     assert "Traceback" not in run.errors
-    message, place = run.errors.strip().splitlines()[:2]
-    assert message.startswith("scons: *** ")
+    message, place = run.errors[run.errors.index("scons: *** ") :].splitlines()[:2]
     assert all(part in message for part in expected), message
     assert re.fullmatch(r'File ".*/SConstruct", line \d+, in <module>', place)
 

@@ -30,11 +30,11 @@ def test_explain_names_the_changed_header(project: Project) -> None:
     project.build()
     project.write("special.h", "// changed\n")
     run = project.run("--debug=explain")
-    assert reasons(run.output) == {"k.gfx90a_xnack+.co": "`special.h' changed"}
+    assert reasons(run.output) == {"k.gfx90a_xnack+.co": "'special.h' changed"}
     project.write("k.hip", SPECIAL + "// changed\n")
     run = project.run("--debug=explain")
     names = ("k.gfx906.co", "k.gfx90a_xnack+.co", "k.host.o")
-    assert reasons(run.output) == dict.fromkeys(names, "`k.hip' changed")
+    assert reasons(run.output) == dict.fromkeys(names, "'k.hip' changed")
 
 
 def test_explain_names_the_changed_flags(project: Project) -> None:
@@ -48,14 +48,14 @@ def test_explain_names_the_changed_flags(project: Project) -> None:
 
 
 def test_explain_names_what_appeared(project: Project) -> None:
-    """``--debug=explain`` says which name of an include now stands for which file."""
+    """``--debug=explain`` says which file appeared where an include looks for one."""
     project.write("k.hip", "#include <value.h>\n" + KERNEL)
     project.write("second/value.h", "")
     project.sconstruct("env['CPPPATH'] = ['first', 'second']\n" + NODES)
     project.build()
     project.write("first/value.h", "")
     run = project.run("--debug=explain")
-    reason = "`value.h is first/value.h' is a new dependency"
+    reason = "'first/value.h' may be read now"
     assert reasons(run.output)["k.gfx906.co"] == reason
 
 
@@ -68,14 +68,13 @@ def test_explain_names_the_compiler(project: Project) -> None:
     assert "SCons" in real
     fake.write_text(
         '#!/bin/sh\ncase "$*" in --version) echo "clang version 99.0.0";; '
-        '-print-targets) echo "  amdgcn  - AMD";; -print-prog-name=lld) echo /bin/true;; '
-        "*) exit 1;; esac\n"
+        '*) exec clang-22 "$@";; esac\n'
     )
     fake.chmod(0o755)
     project.environment["OFFLOAD_CLANG"] = str(fake)
     run = project.run("--debug=explain", "-k")
-    assert "`clang version 99.0.0' is a new dependency" in run.output
-    assert re.search(r"`.*clang version .*' is no longer a dependency", run.output)
+    assert re.search(r"`clang version 99\.0\.0.*' is a new dependency", run.output)
+    assert re.search(r"`.*clang version 22.*' is no longer a dependency", run.output)
 
 
 def test_commands_are_shown_on_request(project: Project) -> None:

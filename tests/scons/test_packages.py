@@ -11,7 +11,7 @@ import pytest
 from offload_tool.formats.offload_binary import iter_offload_binaries
 from offload_tool.operations.listing import list_images
 from tests.formats.registration_modules import disassembled
-from tests.scons.conftest import RUNTIME, Project, passes
+from tests.scons.conftest import Project, passes
 
 BOTH = ("gfx906", "gfx90a:xnack+")
 FILES = ("k.gfx906.co", "k.gfx90a_xnack+.co")
@@ -262,10 +262,6 @@ def test_wrapper_is_what_llvm_makes(project: Project, llvm: Callable[[str], str]
 def test_wrapped_bundle_registers(project: Project) -> None:
     """A program with OffloadWrapper's object registers the bundle when it starts."""
     pytest.importorskip("llvmlite")
-    more = "".join(
-        f"void __hipRegister{name}(void) {{}}\n" for name in ("ManagedVar", "Surface", "Texture")
-    )
-    project.write("runtime.c", RUNTIME + more)
     project.sconstruct(
         WRAPPER + "env.OffloadProgram('prog', [env.OffloadWrapper('w', bundle), 'runtime.c'])\n"
     )

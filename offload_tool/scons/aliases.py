@@ -1,0 +1,103 @@
+"""``scons gfx90a``: target IDs as names of what is built for them.
+
+What is built for a target ID is an alias of SCons, ``offload:gfx90a:xnack+``. No file is
+called so, since an alias takes its name from all files and folders: with one that is called
+``gfx906``, a ``Default("gfx906")`` or ``Install("gfx906", ...)`` would mean it and not the
+folder. The plain target ID is looked up for the command line alone, when all SConscripts have
+been read, and where the user has nothing of that name.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import SCons.Errors
+import SCons.Node
+import SCons.Node.FS
+
+from offload_tool.compiler.device import parse_device
+from offload_tool.errors import OffloadError
+
+if TYPE_CHECKING:
+    from offload_tool.compiler.device import Device
+
+__all__ = ["PREFIX", "add_aliases", "look_up_target_ids"]
+
+PREFIX = "offload:"
+
+_aliases: dict[str, Any] = {}
+"""For each name without the prefix, its alias."""
+
+
+def add_aliases(env: Any, node: Any, device: Device) -> None:
+    """Let ``scons <target ID>``, and ``scons <processor>``, build a node."""
+    names = [device.name]
+    if device.target_id is not None:
+        names.append(device.target_id.processor)
+    for name in dict.fromkeys(names):
+        _aliases[name] = env.Alias(PREFIX + name, node)[0]
+
+
+def look_up_target_ids() -> None:
+    """Let SCons look up target IDs that the command line names, in any spelling."""
+    lookups = SCons.Node.arg2nodes_lookups  # an environment asks these, and so does its main
+    if _look_up not in lookups:
+        lookups.append(_look_up)  # behind that of aliases: the user's own come first
+
+
+def _look_up(name: str, curdir: str | None = None) -> Any:
+    """Give the alias that a name of the command line stands for, or None.
+
+    Names in SConscripts are asked for without `curdir`, and stand for files.
+    """
+    if curdir is None or not _aliases:
+        return None
+    alias = _find(name)
+    if alias is None and not _is_target_id(name):
+        return None
+    if not _is_users(name, curdir):
+        if alias is None:
+            _say(f"nothing is built for {name}, but for {', '.join(sorted(_aliases))}")
+        return alias
+    if alias is not None:
+        _say(f"'{name}' is a file or folder of the project; the device code is {alias}")
+    return None
+
+
+def _say(text: str) -> None:
+    print(f"offload: {text}", file=sys.stderr)  # noqa: T201 - as SCons says what it does
+
+
+def _is_target_id(name: str) -> bool:
+    try:
+        parse_device(name)
+    except OffloadError:
+        return False
+    return True
+
+
+def _find(name: str) -> Any:
+    given = name.removeprefix(PREFIX)
+    if given in _aliases:
+        return _aliases[given]
+    try:
+        return _aliases.get(parse_device(given, allow_unknown=True).name)
+    except OffloadError:
+        return None
+
+
+def _is_users(name: str, folder: str) -> bool:
+    """Tell whether there is a file or folder of this name, or one that is to be built."""
+    fs = SCons.Node.FS.get_default_fs()
+    path = os.path.relpath(Path(folder, name), fs.Top.get_abspath())
+    places = [fs.Top.get_abspath(), *(place.get_abspath() for place in fs.Top.getRepositories())]
+    if any(os.path.lexists(Path(place, path)) for place in places):
+        return True
+    try:
+        node = fs.Entry(name, directory=folder, create=False)
+    except SCons.Errors.UserError:  # no SConscript has named it
+        return False
+    return bool(node.has_builder() or node.srcnode() is not node or node.children(scan=False))

@@ -1,0 +1,124 @@
+"""What the compiler tells of a pass's reading: which files, and where it looks for them."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import TYPE_CHECKING, Any
+
+from offload_tool.compiler import reading
+from offload_tool.compiler.heeded import tells_folder
+from offload_tool.errors import CompilerError
+from offload_tool.scons import compat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from offload_tool.compiler.fingerprints import Fingerprints
+    from offload_tool.compiler.lookups import Lookups
+
+__all__ = [
+    "copy_to_variants",
+    "files_read",
+    "folders_searched",
+    "include_folders",
+    "nodes_of",
+    "preprocess",
+    "tells_folder",
+]
+
+_FOLDER_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter")
+
+
+def files_read(node: Any, command: str) -> list[str]:
+    """Give the files that the compile of a node has read: see `reading.files_read`.
+
+    :raises CompilerError: the source is not among the files.
+    """
+    try:
+        read = reading.files_read(*_job(node, command))
+    except CompilerError as error:
+        raise CompilerError(f"'{node}': {error}") from error
+    return _all_placed(node, read)
+
+
+def preprocess(node: Any, command: str) -> list[str] | None:
+    """Let the compiler read the source of a node now; give the files; None where it fails."""
+    read = reading.preprocess(*_job(node, command))
+    return None if read is None else _all_placed(node, read)
+
+
+def _job(node: Any, command: str) -> tuple[str, str, list[str], dict[str, str]]:
+    words = _words(node, command, {"OFFLOAD_LAUNCHER": ""})
+    source = str(node.sources[0].rfile())
+    return f"{node.get_internal_path()}.d", source, words, _variables(node.get_build_env())
+
+
+def folders_searched(node: Any, command: str) -> tuple[str, ...]:
+    """Give the folders in which the compile of a node looks for headers; () if nobody tells."""
+    words = _words(node, command, {"OFFLOAD_LAUNCHER": "", "_OFFLOAD_DEPENDENCY_FLAGS": []})
+    without = {str(source.rfile()) for source in node.sources} | {str(node)}
+    found = reading.folders_searched(words, without, _variables(node.get_build_env()))
+    return tuple(_all_placed(node, found))
+
+
+def nodes_of(node: Any, names: Iterable[str]) -> list[Any]:
+    """Give the nodes of files that were read, as far as they belong to the project.
+
+    Headers of the compiler and the system are in the manifest alone.
+    """
+    fs = node.fs
+    own = {*node.sources, *(source.srcnode() for source in node.sources), *node.depends}
+    found: dict[Any, None] = {}
+    for name in names:
+        if name.startswith("/") and not compat.folder_is_known(fs, posixpath.dirname(name)):
+            continue
+        file = fs.File(name, directory=fs.Top)
+        if file not in own:
+            found[file] = None
+    return list(found)
+
+
+def copy_to_variants(node: Any, lookups: Lookups, prints: Fingerprints) -> None:
+    """Let SCons put into variant folders what the pass of a node may look for there."""
+    fs = node.fs
+    for name in lookups.folders:
+        if name.startswith("/"):
+            continue
+        folder = fs.Dir(name, fs.Top)
+        source = folder.srcnode()
+        if source is folder or not folder.duplicate:
+            continue
+        for wanted in lookups.found_in(str(source.rdir()), prints):
+            fs.File(posixpath.join(name, wanted), fs.Top).exists()
+
+
+def include_folders(words: Iterable[str]) -> tuple[str, ...]:
+    """Give the folders that flags name for headers."""
+    found = []
+    words = list(words)
+    for at, word in enumerate(words):
+        for flag in _FOLDER_FLAGS:
+            if word == flag and at + 1 < len(words):
+                found.append(words[at + 1])
+            elif word.startswith(flag) and word != flag:
+                found.append(word.removeprefix(flag))
+    return tuple(dict.fromkeys(found))
+
+
+def _all_placed(node: Any, names: Iterable[str]) -> list[str]:
+    """Give the names of files of this checkout as they are in every checkout.
+
+    Clang makes some absolute: of files for ``#embed``, for example.
+    """
+    top = f"{node.fs.Top.get_abspath()}/"
+    return list(dict.fromkeys(name.removeprefix(top) for name in names))
+
+
+def _words(node: Any, command: str, variables: dict[str, Any]) -> list[str]:
+    env = node.get_build_env().Override(variables)
+    lines = env.subst_list(command, target=[node], source=node.sources)
+    return [str(word) for word in lines[0]]
+
+
+def _variables(env: Any) -> dict[str, str]:
+    return {name: str(value) for name, value in env["ENV"].items()}

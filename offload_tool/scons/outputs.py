@@ -1,0 +1,135 @@
+"""The nodes of this tool's outputs: SCons's files, which know when they are current.
+
+Every output decides by content, whatever ``Decider`` is set: its inputs' and its own. A file that
+was truncated, half written when a build was killed, or replaced by another one is made again.
+The outputs of compiler passes have a manifest, which also decides for a ``CacheDir``: see
+`recording`.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from SCons.Node.FS import File
+
+from offload_tool.compiler.fingerprints import Fingerprints
+from offload_tool.errors import OffloadError
+from offload_tool.files import replace_file
+from offload_tool.scons import compat
+
+if TYPE_CHECKING:
+    from offload_tool.scons.recording import PassRecords
+
+__all__ = ["COMMAND", "Output", "PassOutput", "records_of"]
+
+COMMAND = "its command"
+"""In a manifest's key, and so in the reason why a pass runs."""
+
+
+class Output(File):  # type: ignore[misc]
+    """A file that an action of this tool, or a link of its outputs, makes."""
+
+    __slots__ = ()
+
+    def changed(self, node: Any = None, allowcache: bool = False) -> bool:
+        """Tell whether the children's content, or the action, is another one."""
+        if node is None and "changed" in self._memo:
+            return bool(self._memo["changed"])
+        result = compat.content_changed(self, node or self)
+        if allowcache:
+            self._memo["changed"] = result
+        return result
+
+    def is_up_to_date(self) -> bool:
+        """Tell whether the file is current, and is the one that was made."""
+        current = bool(super().is_up_to_date())
+        return current and not (self.exists() and compat.was_damaged(self))
+
+    def retrieve_from_cache(self) -> bool:
+        """Fetch the file from a ``CacheDir``, if that has the one that was stored."""
+        if not super().retrieve_from_cache():
+            return False
+        if not compat.does_execute() or self.nocache:
+            return True
+        note = _note_of(self)
+        if note is not None and _read(note) == _digest(self):
+            return True
+        Path(self.get_internal_path()).unlink(missing_ok=True)
+        if note is not None and not compat.cache_is_readonly():
+            note.with_suffix("").unlink(missing_ok=True)
+        return False
+
+    def push_to_cache(self) -> Any:
+        """Store the file in a ``CacheDir``, with its digest."""
+        pushed = super().push_to_cache()
+        note = None if self.nocache or compat.cache_is_readonly() else _note_of(self)
+        if note is not None and note.parent.is_dir():
+            with suppress(OffloadError), replace_file(note) as out:  # as SCons, which warns
+                out.write(_digest(self).encode())
+        return pushed
+
+
+class PassOutput(Output):
+    """The output of a compiler pass, with a manifest."""
+
+    __slots__ = ()
+
+    def is_up_to_date(self) -> bool:
+        """Tell whether the manifest says that a compile would give this file again."""
+        super().is_up_to_date()  # the children's signatures are then there to be stored
+        return records_of(self).is_current()
+
+    def explain(self) -> Any:
+        """Say why the pass runs, for ``--debug=explain``."""
+        reason = records_of(self).reason
+        if not self.exists() or not reason or reason.startswith(COMMAND):
+            return super().explain()  # which shows both commands
+        return f"rebuilding `{self}' because {reason}\n"
+
+    def get_cachedir_bsig(self) -> str:
+        """Give the name of the result in a ``CacheDir``: of what was read, not of what may be."""
+        return records_of(self).result_name()
+
+    def retrieve_from_cache(self) -> bool:
+        """Fetch the result from a ``CacheDir`` that has one of just these inputs."""
+        if self.nocache or not self.is_derived():
+            return False
+        return records_of(self).fetch(lambda: File.retrieve_from_cache(self))
+
+    def push_to_cache(self) -> Any:
+        """Store the result in a ``CacheDir``, with its manifest."""
+        if self.nocache:
+            return None
+        return records_of(self).store(lambda: File.push_to_cache(self))
+
+    def visited(self) -> None:
+        """Store the result where ``--cache-populate`` asks for it."""
+        super().visited()
+        if compat.cache_is_forced() and not self.nocache:
+            records_of(self).store(lambda: None)
+
+
+def _note_of(node: Any) -> Path | None:
+    """Give the file beside a node's entry in the ``CacheDir`` that holds the entry's digest."""
+    cache = node.get_build_env().get_CacheDir()
+    return Path(f"{cache.cachepath(node)[1]}.digest") if cache.is_enabled() else None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
+
+
+def _digest(node: Any) -> str:
+    """Give the digest of a node's file."""
+    return Fingerprints().digest(node.get_internal_path())
+
+
+def records_of(node: Any) -> PassRecords:
+    """Give what is known of a pass's output."""
+    found: PassRecords = node.attributes.offload_records
+    return found

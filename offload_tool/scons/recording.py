@@ -1,0 +1,304 @@
+"""What is known of each pass's output: its manifest on disk, and those in a ``CacheDir``.
+
+::
+
+                         is it current?  <-- .k.gfx906.co.manifest --> what it depends on
+    k.gfx906.co  <------ fetch / store <---> CacheDir: <key>.manifest/<result>.json
+                                                       <result>  (the file, as SCons keeps it)
+
+A ``CacheDir`` is looked up in two steps, as ccache and Bazel do it: the key of what is known
+before a compile names the manifests of all results that were ever made with it, and the one
+whose inputs are as they are here names the result.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from SCons.Node.FS import Base
+
+from offload_tool.compiler.fingerprints import Fingerprints
+from offload_tool.compiler.lookups import Lookups, expected_lookups
+from offload_tool.compiler.manifest import (
+    Judgement,
+    Record,
+    Start,
+    State,
+    confirmed,
+    digest_of_parts,
+    identity,
+    judge,
+    manifest_path,
+    read_record,
+    record_pass_result,
+    write_record,
+)
+from offload_tool.compiler.named_files import possible_files, programs_in
+from offload_tool.errors import FileError, OffloadError
+from offload_tool.scons import asking, compat
+from offload_tool.scons.outputs import COMMAND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from offload_tool.compiler.passes import CompilePass
+
+__all__ = ["PassRecords", "depfile_of"]
+
+_PRINTS = Fingerprints()
+_MOST_RESULTS = 200
+"""Results of one key that are looked at, the newest first; more only cost time."""
+_WRITES_MORE = (
+    *("-save-temps", "--save-temps", "-gsplit-dwarf", "--coverage", "-ftest-coverage"),
+    *("-ftime-trace", "-fsave-optimization-record", "-foptimization-record-file", "-fstack-usage"),
+)
+"""Options with which a compile writes files beside its output."""
+_CHANGED_MEANWHILE = "changed meanwhile"
+
+
+def depfile_of(node: Any) -> str:
+    """Name the depfile of a node, relative to the top folder; it exists while it compiles."""
+    return f"{node.get_internal_path()}.d"
+
+
+class PassRecords:
+    """The manifest of one output, and the decisions that it serves."""
+
+    def __init__(self, node: Any, job: CompilePass, command: str, words: tuple[str, ...]) -> None:
+        self.job = job
+        self.command = command
+        """The variable with the command line."""
+        self.folders = asking.include_folders(words)
+        """Where flags say that headers are."""
+        self.reachable: list[str] = []
+        """The files that directives spell, from the source on."""
+        self.reason = ""
+        """Why the pass runs."""
+        self._node = node
+        self.words = words
+        """The flags, those of the user included."""
+        self._record: Record | None = None
+        self._start: Start | None = None
+        self._key_before: Mapping[str, str] = {}
+
+    # -- what it is made of -------------------------------------------------------------
+
+    def key(self) -> dict[str, str]:
+        """Give everything that is known before the compile, as digests, by what it is."""
+        node = self._node
+        source = node.sources[0]
+        values = []
+        key = {
+            COMMAND: digest_of_parts(node.get_executor().get_contents().hex()),
+            "its source's place": str(source.rfile()),
+            "its place": node.get_internal_path(),
+        }
+        for child in (*node.sources[1:], *node.depends):
+            if not isinstance(child, Base) or child.isdir():
+                values.append(child.get_csig())
+            elif _path(child).startswith("/"):  # a library of an installation, wherever it is
+                values.append(_PRINTS.digest(_path(child)))
+            else:
+                key[f"'{child}'"] = _PRINTS.digest(_path(child))
+        key["the compiler, or a variable that it heeds,"] = digest_of_parts(values)
+        folders = str(node.get_build_env()["ENV"].get("COMPILER_PATH", "")).split(os.pathsep)
+        linkers = [name for folder in folders if folder for name in programs_in(folder)]
+        for name in (*possible_files(self.words), *linkers):
+            if os.path.isfile(name):  # noqa: PTH113 - called often
+                key[f"'{name}'"] = _PRINTS.digest(name)
+        if asking.tells_folder(self.words):
+            key["the folder of the build"] = node.fs.Top.get_abspath()
+        return key
+
+    def identity(self) -> str:
+        """Give what changes when a file that the pass reads is replaced by another.
+
+        Where it has read nothing yet, it may read any file that its directives spell.
+        """
+        names = self.stored_inputs() or self.reachable
+        return digest_of_parts([identity(name) for name in names])
+
+    def stored_inputs(self) -> list[str] | None:
+        """Give the names of the files that the last compile has read; None if none is known."""
+        record = self._load()
+        return list(record.inputs) if record is not None else None
+
+    def _load(self) -> Record | None:
+        if self._record is None:
+            output = _path(self._node)
+            self._record = read_record(manifest_path(output), _PRINTS, output)
+        return self._record
+
+    # -- decisions ------------------------------------------------------------------------
+
+    def is_current(self) -> bool:
+        """Tell whether the output is what a compile would give now."""
+        if compat.is_interactive():
+            self._record = None  # of the build before
+        record, key = self._load(), self.key()
+        if record is not None:
+            asking.copy_to_variants(self._node, record.lookups, _PRINTS)
+        judgement = self._judge(record, key, _path(self._node))
+        if judgement.state is State.UNSURE and record is not None:
+            surer = self._ask_about(record, judgement.appeared)
+            if surer is not None:
+                self._keep(surer)
+                return True
+        self.reason = judgement.reason
+        return judgement.state is State.CURRENT
+
+    @property
+    def _is_identified(self) -> bool:
+        return self.job.stage == "host-ir"
+
+    def _judge(
+        self, record: Record | None, key: Mapping[str, str], output: str | None = None
+    ) -> Judgement:
+        return judge(record, key, _PRINTS, output, identified=self._is_identified)
+
+    def _ask_about(self, record: Record, appeared: tuple[str, ...]) -> Record | None:
+        read = asking.preprocess(self._node, self.command)
+        return None if read is None else confirmed(record, read, appeared)
+
+    # -- a compile -------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Note when the compile begins, and remove what an earlier one has left."""
+        node = self._node
+        with suppress(OSError):  # a half-written one must not be taken for this one's
+            Path(manifest_path(_path(node))).unlink(missing_ok=True)
+        fresh = [*(node.implicit or ()), *(node.prerequisites or ()), *node.sources, *node.depends]
+        files = [_path(child) for child in fresh if isinstance(child, Base)]
+        expected = dict.fromkeys([*files, *(self.stored_inputs() or ()), *self.reachable])
+        digests = {name: _PRINTS.digest(name) for name in expected}
+        try:
+            began = Start.now(depfile_of(node), files)
+            self._start = Start(began.moment, began.looks, digests)
+        except OSError as error:
+            raise FileError(depfile_of(node), error) from error
+        self._key_before = self.key()
+
+    def finish(self) -> None:
+        """Record what the compile has read and made.
+
+        :raises FileError: it wrote no depfile, or the record cannot be written.
+        :raises CompilerError: its depfile does not name the source.
+        """
+        node = self._node
+        assert self._start is not None  # noqa: S101 - begin() is the action before
+        read, lookups = [_path(node.sources[0])], Lookups()
+        if self.job.compiles_source:
+            read = asking.files_read(node, self.command)
+            lookups = self._lookups(read)
+        compat.replace_implicit(node, asking.nodes_of(node, read))
+        key = self.key()
+        for part, digest in self._key_before.items():
+            if part.startswith("'") and key.get(part) != digest:
+                key[part] = _CHANGED_MEANWHILE
+        output = _path(node)
+        record = record_pass_result(
+            key, read, lookups, output, self._start, _PRINTS, identified=self._is_identified
+        )
+        self._keep(record)
+
+    def _lookups(self, read: list[str]) -> Lookups:
+        folders = asking.folders_searched(self._node, self.command)
+        found = expected_lookups(read, folders, self.words, _PRINTS)
+        return found if folders else found._replace(unknown=True)
+
+    def _keep(self, record: Record) -> None:
+        self._record = record
+        if compat.does_execute():
+            output = _path(self._node)
+            write_record(manifest_path(output), record, _PRINTS, output)
+
+    # -- CacheDir ----------------------------------------------------------------------------
+
+    def result_name(self) -> str:
+        """Give the name of the result in a ``CacheDir``; one that is nowhere if it has none."""
+        record = self._load()
+        if record is None or not record.output:
+            return digest_of_parts(["none", self._node.get_internal_path()])
+        return record.result
+
+    def fetch(self, retrieve: Callable[[], Any]) -> bool:
+        """Fetch the output by `retrieve`, if there is a result of these inputs.
+
+        A file in the cache that is not what was stored is not taken.
+        """
+        cache = self._cache()
+        if cache is None:
+            return False
+        self._record = record = self._find(cache)
+        if not retrieve() or record is None:
+            return False
+        if not compat.does_execute():
+            return True
+        output = _path(self._node)
+        if _PRINTS.digest(output) != record.output:
+            Path(output).unlink(missing_ok=True)
+            _, file = cache.cachepath(self._node)
+            if not compat.cache_is_readonly():
+                Path(file).unlink(missing_ok=True)
+            self._record = None
+            return False
+        self._keep(record)
+        compat.replace_implicit(self._node, asking.nodes_of(self._node, record.inputs))
+        return True
+
+    def store(self, push: Callable[[], Any]) -> Any:
+        """Store the output by `push`, and its record, if it is sure what it was made of."""
+        cache, record = self._cache(), self._load()
+        if cache is None or record is None or not record.is_sure or compat.cache_is_readonly():
+            return None
+        if _CHANGED_MEANWHILE in record.key.values() or not compat.does_execute():
+            return None
+        pushed = push()
+        file = self._folder(cache, record.key) / f"{record.result}.json"
+        with suppress(OSError, OffloadError):  # a full disk, say: as SCons's own cache
+            if not file.exists():
+                file.parent.mkdir(parents=True, exist_ok=True)
+                write_record(str(file), record, _PRINTS, None)
+        return pushed
+
+    def _cache(self) -> Any:
+        if any(word.startswith(_WRITES_MORE) for word in self.words):
+            return None  # a cache has the one output alone
+        cache = self._node.get_build_env().get_CacheDir()
+        return cache if cache.is_enabled() else None
+
+    def _folder(self, cache: Any, key: Mapping[str, str]) -> Path:
+        name = digest_of_parts(dict(key))
+        prefix = name[: cache.config["prefix_len"]].upper()
+        return Path(cache.path, prefix, f"{name}.manifest")
+
+    def _find(self, cache: Any) -> Record | None:
+        key = self.key()
+        try:
+            files = list(self._folder(cache, key).iterdir())
+            files.sort(key=lambda file: file.stat().st_mtime_ns, reverse=True)
+        except OSError:
+            return None
+        read: list[str] | None = None
+        for file in files[:_MOST_RESULTS]:
+            record = read_record(str(file), _PRINTS)
+            if record is not None:
+                asking.copy_to_variants(self._node, record.lookups, _PRINTS)
+            judgement = self._judge(record, key)
+            if record is None or judgement.state is State.OUTDATED:
+                continue
+            if judgement.state is State.CURRENT:
+                return record
+            read = read or asking.preprocess(self._node, self.command)
+            surer = confirmed(record, read or (), judgement.appeared)
+            if surer is not None:
+                return surer
+        return None
+
+
+def _path(node: Any) -> str:
+    """Give the name of the file that a node stands for: here, or in a Repository."""
+    return str(node.rfile().get_internal_path())

@@ -1,0 +1,148 @@
+"""Target IDs as names on the command line, beside files and folders of the same name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.scons.conftest import SCONSTRUCT, Project, passes
+
+BUNDLE = "env.OffloadBundle('k.hip')\n"
+FOLDER = "SConscript('SConscript', exports='env', variant_dir='gfx906', duplicate=0)\n"
+SCONSCRIPT = "Import('env')\nenv.Command('made.txt', [], Touch('$TARGET'))\n"
+
+
+@pytest.mark.parametrize("name", ["gfx90a", "gfx90a:xnack+", "offload:gfx90a:xnack+"])
+def test_target_id_on_the_command_line(project: Project, name: str) -> None:
+    """A target ID, its processor, and either behind ``offload:`` build its device code alone."""
+    project.sconstruct(BUNDLE)
+    assert project.build(name) == passes("k.hip", "gfx90a:xnack+")
+
+
+SPELLINGS = {
+    "order-of-features": ("gfx90a:sramecc-:xnack+", "gfx90a:xnack+:sramecc-"),
+    "old-name": ("gfx803", "fiji"),
+    "old-name-of-a-list": ("fiji", "gfx803"),
+}
+
+
+@pytest.mark.parametrize(("given", "named"), SPELLINGS.values(), ids=SPELLINGS.keys())
+def test_other_spellings(project: Project, given: str, named: str) -> None:
+    """A target ID is found in any spelling, however the SConstruct spells it."""
+    project.sconstruct(f"env['OFFLOAD_ARCH'] = ['{given}', 'gfx1100']\n" + BUNDLE)
+    assert [line.rsplit(" ", 1)[0] for line in project.build(named)] == ["k.hip"]
+    assert not (project.folder / "k.gfx1100.co").exists()
+
+
+def test_target_that_is_not_built(project: Project) -> None:
+    """A target ID that no SConscript builds is no target; what is built is told."""
+    project.sconstruct(BUNDLE)
+    run = project.run("gfx1100")
+    assert run.status == 2
+    assert "nothing is built for gfx1100, but for gfx906, gfx90a, gfx90a:xnack+" in run.errors
+    assert "Do not know how to make File target `gfx1100'" in run.errors
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["folder-first", "folder-last"])
+@pytest.mark.parametrize("how", ["default", "command-line"])
+def test_variant_dir(project: Project, how: str, first: bool) -> None:
+    """A variant folder called as a target ID is meant by its name, before and after it exists."""
+    project.write("SConscript", SCONSCRIPT)
+    body = FOLDER + BUNDLE if first else BUNDLE + FOLDER
+    project.sconstruct(body + ("Default('gfx906')\n" if how == "default" else ""))
+    arguments = [] if how == "default" else ["gfx906"]
+    for _ in range(2):
+        run = project.run(*arguments)
+        assert (run.status, run.compiles) == (0, []), run.errors
+        assert (project.folder / "gfx906/made.txt").exists()
+    assert ("device code is offload:gfx906" in run.errors) == (how == "command-line")
+    assert project.build("offload:gfx906") == passes("k.hip", "gfx906")
+
+
+def test_folder_that_only_vardir_declares(project: Project) -> None:
+    """``VariantDir`` alone makes a name the user's."""
+    project.write("src/a.txt", "")
+    project.sconstruct(BUNDLE + "VariantDir('gfx906', 'src')\nenv.Install('out', 'gfx906/a.txt')\n")
+    assert project.build("gfx906") == []
+    assert (project.folder / "gfx906/a.txt").exists()
+
+
+def test_folder_in_a_variant_dir(project: Project) -> None:
+    """A name of the command line is looked for in the folder where scons was called."""
+    project.write("sub/gfx906", "")
+    project.sconstruct(BUNDLE)
+    assert project.build("gfx906") == passes("k.hip", "gfx906")
+
+
+USES = {
+    "install": ("env.Install('gfx906', 'k.hip')\n", "gfx906/k.hip"),
+    "install-as": ("env.InstallAs('gfx906', 'k.hip')\n", "gfx906"),
+    "command": ("env.Command('gfx906', 'k.hip', Copy('$TARGET', '$SOURCE'))\n", "gfx906"),
+    "program": ("env.Program('gfx906', 'runtime.c')\n", "gfx906"),
+    "offload-program": ("env.OffloadProgram('gfx906', ['k.hip', 'runtime.c'])\n", "gfx906"),
+    "depends": (
+        "env.Command('gfx906', [], Touch('$TARGET'))\n"
+        "env.Depends(env.Command('x', [], Touch('$TARGET')), 'gfx906')\nDefault('x')\n",
+        "gfx906",
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "made"), USES.values(), ids=USES.keys())
+def test_names_in_sconscripts(project: Project, body: str, made: str) -> None:
+    """A name in a SConscript is that of a file, where a target ID is called so as well."""
+    project.sconstruct("env.OffloadDeviceObject('o', 'k.hip')\n" + body)
+    project.build()
+    assert (project.folder / made).is_file()
+    project.assert_up_to_date()
+
+
+def test_users_alias(project: Project) -> None:
+    """An alias that the user calls as a target ID is the user's."""
+    project.sconstruct(BUNDLE + "env.Alias('gfx906', env.Command('x', [], Touch('$TARGET')))\n")
+    assert project.build("gfx906") == []
+    assert (project.folder / "x").exists()
+
+
+def test_alias_in_a_sconscript(project: Project) -> None:
+    """A SConscript names what is built for a target ID by the alias with ``offload:``."""
+    project.sconstruct(BUNDLE + "Default(env.Alias('offload:gfx906'))\n")
+    assert project.build() == passes("k.hip", "gfx906")
+
+
+def test_called_in_a_folder(project: Project) -> None:
+    """``scons -u gfx906`` in a folder below builds the device code, too."""
+    project.sconstruct(BUNDLE)
+    (project.folder / "sub").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "SCons", "-u", "gfx906"],
+        cwd=project.folder / "sub",
+        env=project.environment,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert (project.folder / "k.gfx906.co").exists()
+    assert not (project.folder / "k.hipfb").exists()
+
+
+def test_clean_one_target(project: Project) -> None:
+    """``scons -c gfx906`` removes that target's device code alone."""
+    project.sconstruct(BUNDLE)
+    project.build()
+    project.build("-c", "gfx906")
+    assert not (project.folder / "k.gfx906.co").exists()
+    assert (project.folder / "k.gfx90a_xnack+.co").exists()
+
+
+def test_unknown_target(project: Project) -> None:
+    """A target ID that this version does not know is a name where it is built."""
+    project.sconstruct(
+        "node = env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx9999:xnack+:sramecc-',\n"
+        "    OFFLOAD_ALLOW_UNKNOWN_ARCH=True)\n",
+        SCONSTRUCT,
+    )
+    run = project.run("-n", "gfx9999")
+    assert run.status == 0
+    assert "HIP [gfx9999:sramecc-:xnack+] k.hip" in run.output

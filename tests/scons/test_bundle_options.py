@@ -1,0 +1,265 @@
+"""File types, missing entries and versions of bundles: what LLVM's options are as variables."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from offload_tool.formats.archive import iter_members
+from tests.scons.conftest import Project
+
+GFX906 = "hip-amdgcn-amd-amdhsa--gfx906"
+GFX908 = "hip-amdgcn-amd-amdhsa--gfx908"
+OPENMP = "openmp-amdgcn-amd-amdhsa--gfx906"
+NVIDIA = "openmp-nvptx64-nvidia-cuda--sm_80"
+HOST = "host-x86_64-unknown-linux-gnu-"
+TWO = f"files = ['a.in', 'b.in']\nids = ['{GFX906}', '{GFX908}']\n"
+
+
+@pytest.fixture
+def files(project: Project) -> Project:
+    """Give a project with files to bundle."""
+    for name in "abcd":
+        project.write(f"{name}.in", f"content of {name}\n")
+    return project
+
+
+def bundler(project: Project, program: str, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [program, *options]
+    return subprocess.run(command, cwd=project.folder, capture_output=True, text=True, check=False)
+
+
+def built(project: Project, body: str) -> None:
+    project.sconstruct(body)
+    run = project.run()
+    assert run.status == 0, run.errors
+
+
+# -- file types --------------------------------------------------------------------------
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("file_type", ["i", "ii", "cui", "hipi", "d", "s", "ll", "bc", "o"])
+def test_file_types(files: Project, file_type: str, llvm: Callable[[str], str]) -> None:
+    """A bundle of each file type is what LLVM writes, and comes apart into what went in."""
+    built(
+        files,
+        TWO
+        + f"env['OFFLOAD_BUNDLE_TYPE'] = '{file_type}'\n"
+        + "bundle = env.OffloadBundle('ours', files, OFFLOAD_TARGETS=ids,\n"
+        "                            OFFLOAD_BUNDLE_ALIGN=1)\n"
+        "env.OffloadUnbundle('part', bundle, OFFLOAD_TARGETS=ids)\n",
+    )
+    options = [f"-type={file_type}", f"-targets={GFX906},{GFX908}", "-output=theirs"]
+    done = bundler(files, llvm("clang-offload-bundler"), *options, "-input=a.in", "-input=b.in")
+    assert done.returncode == 0, done.stderr
+    ours = (files.folder / f"ours.{file_type}").read_bytes()
+    assert ours == (files.folder / "theirs").read_bytes()
+    for name, target in (("a", "gfx906"), ("b", "gfx908")):
+        part = (files.folder / f"part.{target}.{file_type}").read_text()
+        assert part == f"content of {name}\n"
+    files.assert_up_to_date()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("env.OffloadBundle('x', 'a.in', OFFLOAD_BUNDLE_TYPE='zip')", "expected one of i, ii"),
+        ("env.OffloadUnbundle('x', 'a.in', OFFLOAD_BUNDLE_TYPE='cc')", "expected one of i, ii"),
+        ("env.OffloadBundle('x', 'a.in', OFFLOAD_BUNDLE_TYPE='a')", "use OffloadArchive"),
+        (
+            "env.OffloadBundle('x', 'k.hip', OFFLOAD_COMPRESS='zstd', OFFLOAD_COMPRESS_VERSION=4)",
+            "OFFLOAD_COMPRESS_VERSION: expected 2 or 3, found 4",
+        ),
+        (
+            "env['ENV']['COMPRESSED_BUNDLE_FORMAT_VERSION'] = '3x'\n"
+            "env.OffloadBundle('x', 'k.hip', OFFLOAD_COMPRESS='zstd')",
+            "COMPRESSED_BUNDLE_FORMAT_VERSION: expected 2 or 3, found '3x'",
+        ),
+    ],
+)
+def test_mistakes(files: Project, call: str, message: str) -> None:
+    """A wrong value is an error where the SConscript is read."""
+    files.sconstruct(call + "\n")
+    run = files.run()
+    assert run.status == 2
+    assert message in run.errors
+    assert "Traceback" not in run.errors
+    assert run.compiles == []
+
+
+def test_programs_keep_their_layout(files: Project) -> None:
+    """OFFLOAD_BUNDLE_TYPE in an environment does not change the fat binaries of programs."""
+    files.sconstruct("env.OffloadObject('k.hip')\n")
+    files.build()
+    before = (files.folder / "k.hipfb").read_bytes()
+    files.sconstruct("env['OFFLOAD_BUNDLE_TYPE'] = 'ii'\nenv.OffloadObject('k.hip')\n")
+    files.build()
+    assert (files.folder / "k.hipfb").read_bytes() == before
+    files.assert_up_to_date()
+
+
+# -- archives ----------------------------------------------------------------------------
+
+MEMBERS = (
+    "def member(name, files, ids):\n"
+    "    return env.OffloadBundle(name, files, OFFLOAD_TARGETS=ids)\n"
+    f"one = member('one.o', ['a.in', 'b.in', 'c.in'], ['{GFX906}', '{OPENMP}', '{NVIDIA}'])\n"
+    f"two = member('two.o', ['d.in'], ['{GFX906}'])\n"
+    "library = env.OffloadArchive('parts', [one, two])\n"
+)
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("by_type", [False, True])
+def test_archive_targets(files: Project, by_type: bool, llvm: Callable[[str], str]) -> None:
+    """OFFLOAD_TARGETS names entries of any kind; their archives are LLVM's, with its names.
+
+    Members are called .bc for AMD GPUs and .cubin for NVIDIA's. OffloadUnbundle does the
+    same for the file type "a".
+    """
+    ids = [GFX906, OPENMP, NVIDIA]
+    call = f"OffloadDeviceArchive(library, OFFLOAD_TARGETS={ids})"
+    if by_type:
+        call = f"OffloadUnbundle(library, OFFLOAD_TARGETS={ids}, OFFLOAD_BUNDLE_TYPE='a')"
+    built(files, MEMBERS + f"env.{call}\n")
+    options = ["-type=a", "-unbundle", "-input=libparts.a", f"-targets={','.join(ids)}"]
+    outputs = [f"-output=theirs.{number}" for number in range(len(ids))]
+    done = bundler(files, llvm("clang-offload-bundler"), *options, *outputs)
+    assert done.returncode == 0, done.stderr
+    names = ["libparts.hip-gfx906.a", "libparts.openmp-gfx906.a", "libparts.sm_80.a"]
+    extensions = []
+    for number, name in enumerate(names):
+        ours = (files.folder / name).read_bytes()
+        assert ours == (files.folder / f"theirs.{number}").read_bytes()
+        members = iter_members(memoryview(ours), path=name)
+        extensions.append([member.name.rpartition(".")[2] for member in members])
+    assert extensions == [["bc", "bc"], ["bc"], ["cubin"]]
+    files.assert_up_to_date()
+
+
+@pytest.mark.llvm
+def test_hip_for_openmp(files: Project, llvm: Callable[[str], str]) -> None:
+    """With OFFLOAD_HIP_OPENMP_COMPATIBLE, HIP's entries serve OpenMP's targets, as in LLVM."""
+    built(
+        files,
+        MEMBERS
+        + f"env.OffloadDeviceArchive(library, OFFLOAD_TARGETS='{OPENMP}',\n"
+        + "                         OFFLOAD_HIP_OPENMP_COMPATIBLE=True)\n",
+    )
+    options = ["-type=a", "-unbundle", "-input=libparts.a", f"-targets={OPENMP}"]
+    options += ["-hip-openmp-compatible", "-output=theirs"]
+    done = bundler(files, llvm("clang-offload-bundler"), *options)
+    assert done.returncode == 0, done.stderr
+    ours = (files.folder / "libparts.gfx906.a").read_bytes()
+    assert ours == (files.folder / "theirs").read_bytes()
+    assert len(list(iter_members(memoryview(ours), path="ours"))) == 3
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("builder", ["OffloadDeviceArchive", "OffloadUnbundle"])
+def test_missing_entries(files: Project, builder: str, llvm: Callable[[str], str]) -> None:
+    """What a bundle or archive lacks is an error; OFFLOAD_ALLOW_MISSING_BUNDLES makes it empty."""
+    is_archive = builder == "OffloadDeviceArchive"
+    source = "library" if is_archive else "one"
+    call = f"env.{builder}('x', {source}, OFFLOAD_TARGETS='{GFX908}', %s)\n"
+    files.sconstruct(MEMBERS + call % "")
+    run = files.run()
+    assert run.status == 2
+    assert GFX908 in run.errors
+    output = files.folder / ("x.gfx908.a" if is_archive else "x.gfx908.co")
+    assert not output.exists()
+    built(files, MEMBERS + call % "OFFLOAD_ALLOW_MISSING_BUNDLES=True")
+    options = [f"-type={'a' if is_archive else 'o'}", "-unbundle", f"-targets={GFX908}"]
+    options += [f"-input={'libparts.a' if is_archive else 'one.o'}", "-output=theirs"]
+    done = bundler(files, llvm("clang-offload-bundler"), *options, "-allow-missing-bundles")
+    assert done.returncode == 0, done.stderr
+    assert output.read_bytes() == (files.folder / "theirs").read_bytes()
+    files.assert_up_to_date()
+
+
+@pytest.mark.llvm
+def test_checked_archive(files: Project, llvm: Callable[[str], str]) -> None:
+    """OFFLOAD_CHECK_INPUT_ARCHIVE refuses members that no bundle may have, as LLVM does."""
+    built(files, MEMBERS)
+    ids = ("hip-amdgcn-amd-amdhsa--gfx90a", "hip-amdgcn-amd-amdhsa--gfx908:xnack+")
+    built(
+        files,
+        f"env.OffloadBundle('bad.o', ['a.in', 'b.in'], OFFLOAD_TARGETS={list(ids)})\n",
+    )
+    bad = files.folder / "bad.o"
+    bad.write_bytes(bad.read_bytes().replace(b"gfx908:", b"gfx90a:"))
+    subprocess.run([llvm("llvm-ar"), "rcsD", "bad.a", "bad.o"], cwd=files.folder, check=True)
+    call = f"env.OffloadDeviceArchive('x', 'bad.a', OFFLOAD_TARGETS='{ids[0]}', %s)\n"
+    files.sconstruct(call % "OFFLOAD_CHECK_INPUT_ARCHIVE=True")
+    run = files.run()
+    assert run.status == 2
+    assert "conflicting TargetIDs" in run.errors
+    options = ["-type=a", "-unbundle", "-input=bad.a", f"-targets={ids[0]}", "-output=theirs"]
+    done = bundler(files, llvm("clang-offload-bundler"), *options, "-check-input-archive")
+    assert done.returncode == 1
+    assert "onflicting TargetIDs" in done.stderr
+    built(files, call % "")
+    assert bundler(files, llvm("clang-offload-bundler"), *options).returncode == 0
+    assert (files.folder / "x.gfx90a.a").read_bytes() == (files.folder / "theirs").read_bytes()
+
+
+# -- the version of compressed bundles ----------------------------------------------------
+
+
+def version(project: Project, name: str = "x.hipfb") -> int:
+    header = (project.folder / name).read_bytes()[:6]
+    assert header[:4] == b"CCOB"
+    return int.from_bytes(header[4:], "little")
+
+
+@pytest.mark.llvm
+def test_compressed_version(files: Project, llvm: Callable[[str], str]) -> None:
+    """Version 2 for older runtimes, by our variable or clang's in ENV; a change packs again."""
+    call = TWO + "env.OffloadBundle('x', files, OFFLOAD_TARGETS=ids, OFFLOAD_COMPRESS='zstd'%s)\n"
+    older = "env['ENV']['COMPRESSED_BUNDLE_FORMAT_VERSION'] = '2'\n"
+    for body, expected, is_packed in (
+        (call % "", 3, True),
+        (call % ", OFFLOAD_COMPRESS_VERSION=3", 3, False),
+        (call % ", OFFLOAD_COMPRESS_VERSION='2'", 2, True),
+        (older + call % "", 2, False),
+        (older + call % ", OFFLOAD_COMPRESS_VERSION=3", 3, True),
+        (older + call % "", 2, True),
+    ):
+        files.sconstruct(body)
+        run = files.run()
+        assert run.status == 0, run.errors
+        assert ("BUNDLE x.hipfb" in run.actions) is is_packed
+        assert version(files) == expected
+        files.assert_up_to_date()
+    options = ["-type=bc", "-unbundle", "-input=x.hipfb", f"-targets={GFX906}", "-output=theirs"]
+    done = bundler(files, llvm("clang-offload-bundler"), *options)
+    assert done.returncode == 0, done.stderr
+    assert (files.folder / "theirs").read_text() == "content of a\n"
+
+
+def test_version_of_plain_bundles(files: Project) -> None:
+    """Without compression the version is nothing to pack again for."""
+    call = TWO + "env.OffloadBundle('x', files, OFFLOAD_TARGETS=ids%s)\n"
+    built(files, call % "")
+    files.sconstruct(call % ", OFFLOAD_COMPRESS_VERSION=2")
+    assert "BUNDLE x.hipfb" not in files.run().actions
+
+
+# -- OpenMP ------------------------------------------------------------------------------
+
+
+def test_unbundle_openmp(files: Project) -> None:
+    """OffloadUnbundle asks for entries of OFFLOAD_KIND for the target IDs of OFFLOAD_ARCH."""
+    built(
+        files,
+        MEMBERS + "env.OffloadUnbundle('part', one, OFFLOAD_KIND='openmp', OFFLOAD_ARCH='gfx906')\n"
+        f"env.OffloadUnbundle('two', one, OFFLOAD_TARGETS=['{GFX906}', '{OPENMP}'])\n",
+    )
+    contents = {
+        name: (files.folder / name).read_text()
+        for name in ("part.gfx906.co", "two.hip-gfx906.co", "two.openmp-gfx906.co")
+    }
+    assert list(contents.values()) == ["content of b\n", "content of a\n", "content of b\n"]

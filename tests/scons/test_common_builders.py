@@ -1,0 +1,121 @@
+"""SCons's own builders with offload sources: they give what the builders of this tool give."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from tests.scons.conftest import SCONSTRUCT, Project, passes
+
+FIRST = passes("k.hip", "gfx906", "gfx90a:xnack+", "host")
+
+PROGRAMS = {
+    "sources": "env.Program('p', ['k.hip', 'runtime.c'])\n",
+    "nodes": "env.Program('p', [File('k.hip'), Glob('runtime.c')])\n",
+    "named": "env.Program(target='p', source=['k.hip', 'runtime.c'])\n",
+    "variable": "env.Program('p', ['$KERNEL', 'runtime.c'], KERNEL='k.hip')\n",
+    "object": "env.Program('p', [env.Object('k.hip'), 'runtime.c'])\n",
+    "objects": "env.Program('p', env.Object(['k.hip', 'runtime.c']))\n",
+    "library": "env.Program('p', ['runtime.c'], LIBS=[env.StaticLibrary('l', 'k.hip')],\n"
+    "    LINKFLAGS=['-Wl,-u,_Z10host_valuev'])\n",
+    "relocatable": "env['OFFLOAD_RDC'] = True\nenv.Program('p', ['k.hip', 'runtime.c'])\n",
+    "relocatable-object": "env['OFFLOAD_RDC'] = True\n"
+    "env.Program('p', [env.Object('o', 'k.hip'), 'runtime.c'])\n",
+    "clone": "env.Clone().Program('p', ['k.hip', 'runtime.c'])\n",
+}
+
+
+@pytest.mark.parametrize("body", PROGRAMS.values(), ids=PROGRAMS.keys())
+def test_program(project: Project, body: str) -> None:
+    """``env.Program`` of an offload source, or of its object, registers its device code."""
+    project.sconstruct(body)
+    run = project.run()
+    assert run.status == 0, run.errors
+    assert run.compiles == FIRST
+    done = subprocess.run([project.folder / "p"], check=True, capture_output=True, text=True)
+    assert "registered" in done.stdout
+    project.assert_up_to_date()
+
+
+LIBRARIES = {
+    "shared": ("env.SharedLibrary('l', 'k.hip')\n", "libl.so"),
+    "shared-of-objects": ("env.SharedLibrary('l', env.SharedObject('k.hip'))\n", "libl.so"),
+    "module": ("env.LoadableModule('l', 'k.hip', LDMODULEPREFIX='')\n", "l.so"),
+    "without-a-name": ("env.SharedLibrary('k.hip')\n", "libk.so"),
+}
+
+
+@pytest.mark.parametrize(("body", "name"), LIBRARIES.values(), ids=LIBRARIES.keys())
+def test_shared_library(project: Project, body: str, name: str) -> None:
+    """Shared libraries and modules of offload sources hold their device code."""
+    project.sconstruct(body)
+    assert project.build() == FIRST
+    data = (project.folder / name).read_bytes()
+    assert b"__CLANG_OFFLOAD_BUNDLE__" in data
+    project.assert_up_to_date()
+
+
+@pytest.mark.parametrize("builder", ["StaticLibrary('l', ", "Library('l', ", "Library("])
+def test_static_library(project: Project, builder: str) -> None:
+    """A static library of an offload source holds the complete object, not the source's text."""
+    project.sconstruct(f"env.{builder}['k.hip'])\n")
+    assert project.build() == FIRST
+    (library,) = project.folder.glob("lib*.a")
+    assert b"__CLANG_OFFLOAD_BUNDLE__" in library.read_bytes()
+    assert b"kernel(int* p)" not in library.read_bytes()
+
+
+def test_same_as_ours(project: Project) -> None:
+    """``env.Object`` and ``env.OffloadObject`` of one source are one node."""
+    project.sconstruct("assert env.Object('k.hip') == env.OffloadObject('k.hip')\n")
+    assert project.build() == FIRST
+
+
+def test_other_calls(project: Project) -> None:
+    """Without an offload source, SCons's builders do what they did, with SCons's compiler."""
+    project.sconstruct("env['CC'] = 'echo'\nenv['LINK'] = 'echo'\nenv.Program('p', 'runtime.c')\n")
+    run = project.run("-Q")
+    assert "-o runtime.o -c -DVALUE=1 runtime.c" in run.output
+    assert "offload: using" not in run.output
+
+
+def test_environment_without_the_tool(project: Project) -> None:
+    """An environment that the tool is added to a clone of is left as it is."""
+    project.sconstruct(
+        "plain = Environment()\n"
+        "other = plain.Clone(tools=['offload'], toolpath=[PyPackageDir('offload_tool.scons')])\n"
+        "assert plain['BUILDERS']['Program'] is not other['BUILDERS']['Program']\n"
+        "try:\n    plain.Object('o', 'k.hip')\n"
+        "except Exception as error:\n    print('plain:', error)\n"
+    )
+    run = project.run("-n")
+    assert run.status == 0
+    assert "HIP" not in run.output
+
+
+def test_users_own_action(project: Project) -> None:
+    """Where the user gives SCons's builders an action for a suffix, that one is used."""
+    project.sconstruct(
+        "static, shared = __import__('SCons.Tool').Tool.createObjBuilders(env)\n"
+        "static.add_action('.hip', Copy('$TARGET', '$SOURCE'))\n"
+        "static.add_emitter('.hip', lambda target, source, env: (target, source))\n"
+        "env.Object('k.hip')\n"
+    )
+    assert project.build() == []
+    assert (project.folder / "k.o").read_bytes() == (project.folder / "k.hip").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "call", ["Program('p', 'k.hip')", "StaticLibrary('l', 'k.hip')", "SharedObject('k.hip')"]
+)
+def test_tool_before_those_of_scons(project: Project, call: str) -> None:
+    """Loaded before SCons's tools, offload sources are refused by name, and our builders work."""
+    head = SCONSTRUCT.replace('"default", "offload"', '"offload", "default"')
+    project.sconstruct(f"env.{call}\n", head)
+    run = project.run()
+    assert run.status == 2
+    assert "'k.hip' is an offload source: use env.OffloadProgram" in run.errors
+    assert "Traceback" not in run.errors
+    project.sconstruct("env.OffloadProgram('p', ['k.hip', 'runtime.c'])\n", head)
+    project.build()

@@ -1,0 +1,179 @@
+"""Builds with what is installed: ROCm, device libraries, CUDA; and what is said without it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.compiler.installed import write_device_libraries, write_rocm
+from tests.conftest import missing
+from tests.scons.conftest import Project, passes
+
+HEAD = """\
+env = Environment(
+    tools=["default", "offload"],
+    toolpath=[PyPackageDir("offload_tool.scons")],
+    OFFLOAD_LAUNCHER=File("#count").abspath,
+    OFFLOAD_ARCH=["gfx906", "gfx90a:xnack+"],
+)
+"""
+BUNDLE = "env.OffloadBundle('k.hipfb', 'k.hip')\n"
+KERNEL = "#include <hip/hip_runtime.h>\n__global__ void kernel(int* p) { *p = 1; }\n"
+
+
+@pytest.fixture
+def real(project: Project) -> Project:
+    """Give a project that includes HIP's header, in an environment that says where ROCm is."""
+    clang = shutil.which("clang-22")
+    if clang is None:
+        missing("clang-22")
+        raise AssertionError  # missing() does not return
+    project.write("k.hip", KERNEL)
+    project.environment["OFFLOAD_CLANG"] = clang
+    project.environment["ROCM_PATH"] = str(write_rocm(project.folder / "a"))
+    write_device_libraries(project.folder / "a/amdgcn/bitcode", clang)
+    return project
+
+
+def test_rocm_of_the_shell(real: Project) -> None:
+    """With ROCM_PATH alone a source with real headers builds; one line says what is used."""
+    real.sconstruct(BUNDLE, HEAD)
+    run = real.run("-Q")
+    assert run.status == 0, run.output + run.errors
+    assert run.compiles == passes("k.hip", "gfx906", "gfx90a:xnack+")
+    line = run.output.splitlines()[0]
+    assert line.startswith("offload: using clang 22")
+    root = real.environment["ROCM_PATH"]
+    assert f"HIP 6.4.1 ($ROCM_PATH: {root}), device libraries in {root}/amdgcn/bitcode" in line
+    real.assert_up_to_date()
+
+
+def test_moved_installation(real: Project) -> None:
+    """Headers of an installation are read at their place; all else counts by its content."""
+    real.sconstruct(BUNDLE, HEAD)
+    real.build()
+    shutil.copytree(real.folder / "a", real.folder / "b")
+    real.environment["ROCM_PATH"] = str(real.folder / "b")
+    assert real.build() == passes("k.hip", "gfx906", "gfx90a:xnack+")
+    real.assert_up_to_date()
+    version = real.folder / "b/share/hip/version"
+    version.write_text(version.read_text().replace("PATCH=1", "PATCH=2"))
+    assert real.build() == passes("k.hip", "gfx906", "gfx90a:xnack+")
+    library = real.folder / "b/amdgcn/bitcode/oclc_isa_version_90a.bc"
+    library.write_bytes((real.folder / "b/amdgcn/bitcode/ocml.bc").read_bytes() + bytes(4))
+    assert real.build() == passes("k.hip", "gfx90a:xnack+")
+    header = real.folder / "b/include/hip/hip_runtime.h"
+    header.write_text(header.read_text() + "#define MORE 1\n")
+    assert real.build() == passes("k.hip", "gfx906", "gfx90a:xnack+")
+
+
+def test_construction_variables(real: Project) -> None:
+    """OFFLOAD_ROCM_PATH and OFFLOAD_DEVICE_LIB_PATH go before the shell's variables."""
+    shutil.copytree(real.folder / "a", real.folder / "b")
+    named = "OFFLOAD_ROCM_PATH='b', OFFLOAD_DEVICE_LIB_PATH='b/amdgcn/bitcode'"
+    real.sconstruct(f"env.Replace({named})\n{BUNDLE}", HEAD)
+    run = real.run("-Q")
+    assert run.status == 0, run.output + run.errors
+    assert f"HIP 6.4.1 (OFFLOAD_ROCM_PATH: {real.folder}/b)" in run.output
+    assert f"device libraries in {real.folder}/b/amdgcn/bitcode" in run.output
+
+
+def test_two_installations(real: Project) -> None:
+    """Two environments of one SConstruct may use two installations."""
+    write_rocm(real.folder / "b", version="7.0.0")
+    write_device_libraries(real.folder / "b/amdgcn/bitcode", real.environment["OFFLOAD_CLANG"])
+    body = "other = env.Clone(OFFLOAD_ROCM_PATH='b')\nother.OffloadBundle('o.hipfb', 'o.hip')\n"
+    real.write("o.hip", KERNEL)
+    real.sconstruct(BUNDLE + body, HEAD)
+    run = real.run("-Q")
+    assert run.status == 0, run.output + run.errors
+    assert "HIP 6.4.1" in run.output
+    assert "HIP 7.0.0" in run.output
+
+
+def test_embedded_compiler_stops_early(real: Project) -> None:
+    """The wheel's compiler, which has no wrapper headers, is refused before any compile."""
+    pytest.importorskip("ziglang")
+    real.environment["OFFLOAD_CLANG"] = "embedded"
+    real.sconstruct(BUNDLE, HEAD)
+    run = real.run("-Q")
+    assert (run.status, run.compiles) == (2, [])
+    assert "has none of clang's wrapper headers" in run.errors
+    assert "SConstruct" in run.errors
+
+
+def test_native_without_a_gpu(real: Project) -> None:
+    """OFFLOAD_ARCH='native' on a machine without a GPU is an error with that reason."""
+    if Path("/dev/kfd").exists():
+        pytest.skip("this machine may have a GPU")
+    real.sconstruct("env['OFFLOAD_ARCH'] = 'native'\n" + BUNDLE, HEAD)
+    run = real.run("-Q")
+    assert (run.status, run.compiles) == (2, [])
+    assert "'native' stands for the GPUs of this machine, and none was found" in run.errors
+
+
+def test_c_stays_c(project: Project) -> None:
+    """OFFLOAD_KIND='hip' makes HIP of C++ sources, and leaves C sources C, as hipcc does."""
+    bare = "env.Append(OFFLOAD_FLAGS=['-nogpuinc', '-nogpulib'], OFFLOAD_HOST_FLAGS='-nogpuinc')\n"
+    project.write("k.cpp", (project.folder / "k.hip").read_text().replace("VALUE", "1"))
+    project.write("c.c", "int class(void) { return 0; }\n")
+    program = "env.OffloadProgram('prog', ['k.cpp', 'c.c', 'runtime.c'], OFFLOAD_KIND='hip')\n"
+    project.sconstruct(bare + program, HEAD)
+    assert project.build() == passes("k.cpp", "gfx906", "gfx90a:xnack+", "host")
+    project.sconstruct(bare + "env.OffloadObject('c.c', OFFLOAD_KIND='hip')\n", HEAD)
+    run = project.run("-Q")
+    assert run.status == 2
+    assert "'c.c' is C, of which no HIP code is made" in run.errors
+
+
+def test_host_flags_reach_the_link(project: Project) -> None:
+    """Flags such as -fopenmp, of host compiles, are those of the link too, once."""
+    bare = "env.Append(OFFLOAD_FLAGS=['-nogpuinc', '-nogpulib'], CPPDEFINES='VALUE=1')\n"
+    flags = "env.Append(OFFLOAD_HOST_FLAGS=['-nogpuinc', '-fopenmp'], CCFLAGS='-pthread -O1')\n"
+    program = "env.OffloadProgram('prog', ['k.hip', 'runtime.c'], LINKFLAGS='-pthread')\n"
+    project.sconstruct(bare + flags + program, HEAD)
+    run = project.run("-Q", "-n")
+    assert run.status == 0, run.errors
+    (link,) = (line.split() for line in run.output.splitlines() if " -o prog " in line)
+    assert (link.count("-fopenmp"), link.count("-pthread"), link.count("-O1")) == (1, 1, 0)
+
+
+def test_openmp_without_device_runtime(project: Project) -> None:
+    """OpenMP for a GPU whose compiler has no device runtime stops with what is missing."""
+    clang = shutil.which("clang-19")
+    if clang is None:
+        missing("clang-19")
+    if list(Path("/usr/lib/llvm-19/lib").glob("*/libompdevice.a")) or list(
+        Path("/usr/lib/llvm-19/lib").glob("libomptarget-amdgpu*")
+    ):
+        pytest.skip("clang 19 has a device runtime here")
+    project.environment["OFFLOAD_CLANG"] = str(clang)
+    project.write("o.c", "int main(void) {\n#pragma omp target\n{}\nreturn 0; }\n")
+    project.sconstruct("env.OffloadProgram('prog', ['o.c'], OFFLOAD_KIND='openmp')\n", HEAD)
+    run = project.run("-Q")
+    assert (run.status, run.compiles) == (2, [])
+    assert "clang 19.1.7 comes without OpenMP's device runtime" in run.errors
+    assert "OFFLOAD_DEVICE_RUNTIME" in run.errors
+
+
+def test_ptx_of_the_toolkit(project: Project) -> None:
+    """With a CUDA toolkit PTX is of its version; without, the oldest that has the processor."""
+    (project.folder / "cuda/include").mkdir(parents=True)
+    (project.folder / "cuda/bin").mkdir()
+    (project.folder / "cuda/nvvm/libdevice").mkdir(parents=True)
+    (project.folder / "cuda/nvvm/libdevice/libdevice.10.bc").write_bytes(b"")
+    project.write("cuda/include/cuda.h", "#define CUDA_VERSION 12080\n")
+    project.write("k.cu", "__attribute__((global)) void kernel(int* p) { *p = 1; }\n")
+    bare = "env.Append(OFFLOAD_FLAGS=['-nocudainc', '-nocudalib'], OFFLOAD_ARCH='sm_80')\n"
+    bare = bare.replace("env.Append", "env.Replace")
+    body = "env.OffloadDeviceObject('k.cu')\n"
+    project.sconstruct(bare + body, HEAD)
+    project.build()
+    assert ".version 7.0" in (project.folder / "k.sm_80.ptx").read_text()
+    project.sconstruct(bare + "env['OFFLOAD_CUDA_PATH'] = 'cuda'\n" + body, HEAD)
+    run = project.run("-Q")
+    assert run.status == 0, run.output + run.errors
+    assert "CUDA 12.8 (OFFLOAD_CUDA_PATH: " in run.output
+    assert ".version 8.7" in (project.folder / "k.sm_80.ptx").read_text()

@@ -1,0 +1,160 @@
+"""``scons --interactive``: several builds in one process, with changes between them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.scons.conftest import Project, passes
+
+OBJECTS = "env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx906', CPPPATH=['one', 'two'])\n"
+SOURCE = '#include "value.h"\n__attribute__((device)) int value = HEADER;\n'
+ONCE = ["k.hip gfx906"]
+
+
+def builds(project: Project, *steps: str, fails: bool = False) -> list[list[str]]:
+    """Build, then for each step run it in a shell and build again; give what each compiled.
+
+    A step that begins with ``build`` is such a command itself.
+    """
+    log = project.folder / "compiles.log"
+    lines = ["build"]
+    for number, step in enumerate(steps):
+        commands = f"mv compiles.log log.{number} 2>&-\n"
+        if not step.startswith("build"):
+            commands += step
+        project.write(f"step.{number}", f"{commands}\n:\n")  # SCons runs it without a shell
+        lines += [f"shell sh step.{number}", step if step.startswith("build") else "build"]
+    done = subprocess.run(
+        [sys.executable, "-m", "SCons", "-Q", "--interactive"],
+        cwd=project.folder,
+        env=project.environment,
+        input="\n".join([*lines, "exit"]) + "\n",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ("error" in done.stderr) == fails, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    logs = [project.folder / f"log.{number}" for number in range(len(steps))]
+    found = []
+    for path in (*logs, log):
+        text = path.read_text() if path.exists() else ""
+        found.append(sorted(f"{line.split()[-1]} {_target(line)}" for line in text.splitlines()))
+    return found
+
+
+def _target(command: str) -> str:
+    words = [word for word in command.split() if word.startswith("--offload-arch=")]
+    return words[0].partition("=")[2] if words else "host"
+
+
+@pytest.fixture
+def headers(project: Project) -> Project:
+    """Give a project whose source includes a header of the second folder on its path."""
+    project.write("k.hip", SOURCE)
+    project.write("one/other.h", "")
+    project.write("two/value.h", "#define HEADER 1\n")
+    project.sconstruct(OBJECTS)
+    return project
+
+
+CHANGES = {
+    "nothing": ("true", []),
+    "touched": ("touch two/value.h k.hip", []),
+    "source": ("echo 'int x;' >>k.hip", ONCE),
+    "header": ("echo '#define HEADER 2' >two/value.h", ONCE),
+    "shadowed": ("echo '#define HEADER 2' >one/value.h", ONCE),
+    "beside-the-source": ("echo '#define HEADER 2' >value.h", ONCE),
+    "new-include": ("sed -i '1i #include \"other.h\"' k.hip", ONCE),
+    "deleted-output": ("rm k.gfx906.co", ONCE),
+}
+
+
+@pytest.mark.parametrize(("change", "expected"), CHANGES.values(), ids=CHANGES.keys())
+def test_change_between_builds(headers: Project, change: str, expected: list[str]) -> None:
+    """A change between two builds of one process is seen, once, and is right afterwards."""
+    assert builds(headers, change, "build") == [ONCE, expected, []]
+    headers.assert_up_to_date()
+
+
+def test_shadowing_header_comes_and_goes(headers: Project) -> None:
+    """A header that appears earlier on the path, and goes again, is seen each time."""
+    steps = ["echo '#define HEADER 2' >one/value.h", "rm one/value.h", "build"]
+    assert builds(headers, *steps) == [ONCE, ONCE, ONCE, []]
+
+
+def test_asked_for_header(headers: Project) -> None:
+    """A header for which ``__has_include`` asks is seen when it appears."""
+    headers.write(
+        "k.hip",
+        "#if __has_include(<extra.h>)\n#include <extra.h>\n#endif\n"
+        + (headers.folder / "k.hip").read_text(),
+    )
+    assert builds(headers, "echo '#define MORE' >two/extra.h", "build") == [ONCE, ONCE, []]
+
+
+def test_generated_header(headers: Project) -> None:
+    """A header that the build makes is made anew, and what reads it after it."""
+    (headers.folder / "two/value.h").unlink()
+    headers.write("value.txt", "1")
+    headers.sconstruct(
+        "def write(target, source, env):\n"
+        "    text = source[0].get_text_contents()\n"
+        "    open(str(target[0]), 'w').write('#define HEADER ' + text)\n"
+        "env.Command('two/value.h', 'value.txt', write)\n" + OBJECTS
+    )
+    assert builds(headers, "echo 2 >value.txt", "build") == [ONCE, ONCE, []]
+
+
+def test_include_error_and_repair(headers: Project) -> None:
+    """A compile that fails between two builds is made again when its cause is gone."""
+    headers.sconstruct("env['CCFLAGS'] = ['-w']\n" + OBJECTS)
+    steps = ["mv two/value.h two/away.h", "mv two/away.h two/value.h", "build"]
+    assert builds(headers, *steps, fails=True)[2:] == [ONCE, []]
+    assert (headers.folder / "k.gfx906.co").exists()
+
+
+def test_target_ids(project: Project) -> None:
+    """``build`` takes target IDs in any spelling."""
+    project.sconstruct(
+        "env.OffloadBundle('k.hip')\nDefault(env.Command('x', [], Touch('$TARGET')))\n"
+    )
+    found = builds(project, "build gfx906", "build gfx90a", "build gfx90a:xnack+ gfx906")
+    assert found == [[], passes("k.hip", "gfx906"), passes("k.hip", "gfx90a:xnack+"), []]
+
+
+def test_program(project: Project) -> None:
+    """A program is linked anew after an edit of its source, and not without one."""
+    project.sconstruct("env.OffloadProgram('p', ['k.hip', 'runtime.c'])\n")
+    both = passes("k.hip", "gfx906", "gfx90a:xnack+", "host")
+    found = builds(project, "build", "sed -i s/VALUE/7/ k.hip", "build")
+    assert found == [both, [], both, []]
+    project.assert_up_to_date()
+
+
+def test_cache_dir(headers: Project) -> None:
+    """With a CacheDir, an edit is compiled and its reversal fetched, within one process."""
+    headers.sconstruct("CacheDir('cache')\n" + OBJECTS)
+    steps = [
+        "echo '#define HEADER 2' >two/value.h",
+        "echo '#define HEADER 1' >two/value.h",
+        "build",
+    ]
+    assert builds(headers, *steps) == [ONCE, ONCE, [], []]
+
+
+def test_openmp(project: Project) -> None:
+    """OpenMP's host IR and devices follow an edit between two builds."""
+    project.write("r.c", "int main(void) {\n#pragma omp target\n;\nreturn 0; }\n")
+    project.sconstruct(
+        "env.OffloadProgram('p', 'r.c', OFFLOAD_KIND='openmp', OFFLOAD_FLAGS=[],\n"
+        "    OFFLOAD_ARCH='x86_64-pc-linux-gnu', OFFLOAD_HOST_FLAGS=[])\n"
+    )
+    found = [len(step) for step in builds(project, "sed -i '1i int x;' r.c", "build")]
+    assert found == [3, 3, 0]
+    project.assert_up_to_date()

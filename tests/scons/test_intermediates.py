@@ -1,0 +1,219 @@
+"""Names of nodes in between: one source in several programs and libraries, built in other ways."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from offload_tool.formats.bundle import read_bundle
+from tests.scons.conftest import KERNEL, Project, passes
+
+SOURCES = "sources = ['k.hip', 'runtime.c']\n"
+PLAIN = SOURCES + "env.OffloadProgram('p', sources)\n"
+FIRST = passes("k.hip", "gfx906", "gfx90a:xnack+", "host")
+
+
+def output(project: Project, name: str) -> str:
+    done = subprocess.run([project.folder / name], check=True, capture_output=True, text=True)
+    return done.stdout
+
+
+BUNDLE_SETTINGS = {
+    "compression": "OFFLOAD_COMPRESS='zstd'",
+    "compression-level": "OFFLOAD_COMPRESS='zstd', OFFLOAD_COMPRESS_LEVEL=1",
+    "alignment": "OFFLOAD_BUNDLE_ALIGN=8192",
+    "fewer-targets": "OFFLOAD_ARCH='gfx906'",
+}
+
+
+@pytest.mark.parametrize("settings", BUNDLE_SETTINGS.values(), ids=BUNDLE_SETTINGS.keys())
+def test_programs_that_differ_in_the_bundle(project: Project, settings: str) -> None:
+    """Two programs that differ in their bundle only share all that is compiled."""
+    project.sconstruct(PLAIN + f"env.OffloadProgram('q', sources, {settings})\n")
+    assert project.build() == FIRST
+    project.assert_up_to_date()
+    first, second = ((project.folder / name).read_bytes() for name in ("k.hipfb", "k.q.hipfb"))
+    assert first != second
+    assert "registered" in output(project, "p")
+    output(project, "q")
+
+
+def test_more_targets(project: Project) -> None:
+    """A program for one target more compiles that one more, and shares the others."""
+    project.sconstruct(
+        PLAIN + "env.OffloadProgram('q', sources, OFFLOAD_ARCH=env['OFFLOAD_ARCH'] + ['gfx1100'])\n"
+    )
+    assert project.build() == sorted(FIRST + passes("k.hip", "gfx1100"))
+    found = {}
+    for name in ("k.hipfb", "k.q.hipfb"):
+        data = memoryview((project.folder / name).read_bytes())
+        found[name] = [entry.id.split("--")[-1] for entry in read_bundle(data).entries][1:]
+    assert found == {
+        "k.hipfb": ["gfx906", "gfx90a:xnack+"],
+        "k.q.hipfb": ["gfx1100", "gfx906", "gfx90a:xnack+"],
+    }
+
+
+def test_flags_of_one_target(project: Project) -> None:
+    """A program with flags for one target compiles that target anew, and shares the others."""
+    project.sconstruct(
+        PLAIN + "env.OffloadProgram('q', sources, OFFLOAD_ARCH_FLAGS={'gfx906': '-DMORE'})\n"
+    )
+    assert project.build() == sorted(FIRST + passes("k.hip", "gfx906"))
+    assert (project.folder / "k.q.gfx906.co").exists()
+    assert not (project.folder / "k.q.host.o").exists()
+    project.assert_up_to_date()
+
+
+COMPILE_SETTINGS = {
+    "defines": "CPPDEFINES={'VALUE': 2}",
+    "flags": "CCFLAGS='-O1'",
+    "host-flags": "OFFLOAD_HOST_FLAGS=env['OFFLOAD_HOST_FLAGS'] + ['-O1']",
+    "relocatable": "OFFLOAD_RDC=True",
+}
+
+
+@pytest.mark.parametrize("settings", COMPILE_SETTINGS.values(), ids=COMPILE_SETTINGS.keys())
+def test_programs_that_differ_in_the_compile(project: Project, settings: str) -> None:
+    """Two programs of one source with other flags are two builds of it, with a CUID each."""
+    project.sconstruct(PLAIN + f"env.OffloadProgram('q', sources, {settings})\n")
+    assert project.build() == sorted(FIRST * 2)
+    project.assert_up_to_date()
+    names = [
+        subprocess.run(["nm", project.folder / f"k.{part}host.o"], capture_output=True, text=True)
+        for part in ("", "q.")
+    ]
+    cuids = [{w for w in done.stdout.split() if w.startswith("__hip_cuid_")} for done in names]
+    assert len(cuids[0]) == len(cuids[1]) == 1
+    assert cuids[0] != cuids[1]
+
+
+def test_a_third_program(project: Project) -> None:
+    """Programs that are alike share the nodes in between, whatever these are called."""
+    project.sconstruct(
+        PLAIN
+        + "for n in ('q', 'r'):\n"
+        + "    env.OffloadProgram(n, sources, CPPDEFINES={'VALUE': 2}, OFFLOAD_COMPRESS='zstd')\n"
+    )
+    assert project.build() == sorted(FIRST * 2)
+    assert not list(project.folder.glob("k.r.*"))
+    assert (project.folder / "q").read_bytes() == (project.folder / "r").read_bytes()
+
+
+def test_two_libraries_in_one_program(project: Project) -> None:
+    """Two libraries of one source with other flags can be linked together, and both register."""
+    project.write(
+        "k.hip",
+        (project.folder / "k.hip")
+        .read_text()
+        .replace("kernel(int", "NAME(int")
+        .replace("host_value", "HOST"),
+    )
+    project.write(
+        "runtime.c",
+        (project.folder / "runtime.c")
+        .read_text()
+        .replace("int main(void) {", "int h1(void), h2(void);\nint main(void) { h1(); h2();"),
+    )
+    project.write("k.hip", 'extern "C" int HOST();\n' + (project.folder / "k.hip").read_text())
+    project.sconstruct(
+        "libraries = [\n"
+        "    env.OffloadStaticLibrary(\n"
+        "        f'l{n}', 'k.hip', CPPDEFINES={'VALUE': n, 'NAME': f'k{n}', 'HOST': f'h{n}'}\n"
+        "    )\n"
+        "    for n in (1, 2)\n"
+        "]\n"
+        "env.OffloadProgram('p', ['runtime.c', *libraries])\n"
+    )
+    assert project.build() == sorted(FIRST * 2)
+    printed = output(project, "p").split()
+    assert printed.count("registered") == 2
+    assert {"_Z2k1Pi", "_Z2k2Pi"} <= set(printed)
+
+
+def test_relocatable_programs(project: Project) -> None:
+    """Relocatable programs of one source with other flags are linked of their own device code."""
+    project.sconstruct(
+        "env['OFFLOAD_RDC'] = True\n"
+        + PLAIN
+        + "env.OffloadProgram('q', sources, CPPDEFINES={'VALUE': 2})\n"
+    )
+    assert project.build() == sorted(FIRST * 2)
+    one, two = (project.folder / f"{name}.gfx906.co" for name in "pq")
+    assert one.read_bytes() != two.read_bytes()
+    project.assert_up_to_date()
+
+
+def test_program_and_shared_library_of_one_name(project: Project) -> None:
+    """A program and a library of one name do not share the nodes that are called after it."""
+    project.write("other.hip", KERNEL.replace("kernel", "other"))
+    project.sconstruct(
+        "env['OFFLOAD_RDC'] = True\n"
+        "env.OffloadProgram('p', ['k.hip', 'runtime.c'])\n"
+        "env.OffloadSharedLibrary('p', ['other.hip'])\n"
+    )
+    project.build()
+    one, two = (project.folder / name for name in ("p.gfx906.co", "p.shared.gfx906.co"))
+    assert one.read_bytes() != two.read_bytes()
+
+
+def test_same_name_in_two_folders(project: Project) -> None:
+    """Programs of one name in two folders have nodes of their own where their flags differ."""
+    project.sconstruct(
+        PLAIN
+        + "for n in (2, 3):\n"
+        + "    env.OffloadProgram(f'd{n}/q', sources, CPPDEFINES={'VALUE': n})\n"
+    )
+    assert project.build() == sorted(FIRST * 3)
+    assert len(list(project.folder.glob("k.q*.gfx906.co"))) == 2
+    project.assert_up_to_date()
+
+
+def test_openmp_programs(project: Project) -> None:
+    """OpenMP programs of one source with other flags have a host IR each."""
+    project.write(
+        "r.c",
+        "#include <stdio.h>\nint main(void) { int v = 0;\n"
+        '#pragma omp target map(from: v)\nv = VALUE;\nprintf("%d\\n", v); return v != VALUE; }\n',
+    )
+    project.sconstruct(
+        "env = env.Clone(OFFLOAD_KIND='openmp', OFFLOAD_ARCH=['x86_64-pc-linux-gnu'],\n"
+        "    OFFLOAD_FLAGS=[], OFFLOAD_HOST_FLAGS=[])\n"
+        "env.OffloadProgram('p', 'r.c')\n"
+        "env.OffloadProgram('q', 'r.c', CPPDEFINES={'VALUE': 2})\n"
+    )
+    project.build()
+    project.assert_up_to_date()
+    assert [output(project, name) for name in "pq"] == ["1\n", "2\n"]
+
+
+def test_plain_sources(project: Project) -> None:
+    """C and C++ sources of programs with other defines are compiled for each."""
+    project.write("main.c", '#include <stdio.h>\nvoid say(void) { printf("%d\\n", VALUE); }\n')
+    project.write(
+        "runtime.c",
+        "void say(void);\n"
+        + (project.folder / "runtime.c").read_text().replace("main(void) {", "main(void) { say();"),
+    )
+    project.sconstruct(
+        "sources = ['k.hip', 'runtime.c', 'main.c']\n"
+        "env.OffloadProgram('p', sources)\n"
+        "env.OffloadProgram('q', sources, CPPDEFINES={'VALUE': 2})\n"
+    )
+    project.build()
+    assert [output(project, name).split()[-1] for name in "pq"] == ["1", "2"]
+    assert (project.folder / "main.q.o").exists()
+
+
+def test_order_of_declarations_without_meaning_for_others(project: Project) -> None:
+    """Only where two need one plain name does the first declared get it: others keep theirs."""
+    first = "env.OffloadProgram('p', sources)\n"
+    others = [
+        "env.OffloadProgram('q', sources, OFFLOAD_COMPRESS='zstd')\n",
+        "env.OffloadProgram('r', sources, OFFLOAD_BUNDLE_ALIGN=8192)\n",
+    ]
+    project.sconstruct(SOURCES + first + "".join(others))
+    project.build()
+    project.sconstruct(SOURCES + first + "".join(reversed(others)))
+    project.assert_up_to_date()

@@ -1,0 +1,172 @@
+"""A CacheDir gives what a compile of these very files would: never another file's code."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.scons.conftest import KERNEL, Project, contents, empty_project, passes
+from tests.scons.judging import assert_as_clean_build, compiler_script
+
+BOTH = ("gfx906", "gfx90a:xnack+")
+ALL = passes("k.hip", "host", *BOTH)
+BUNDLE = "env.OffloadBundle('k.hipfb', 'k.hip')\nenv.OffloadHostObject('k.hip')\n"
+OUTPUTS = ["k.gfx906.co", "k.gfx90a_xnack+.co", "k.hipfb", "k.host.o"]
+BODY = KERNEL.replace("VALUE", "HERE")
+ONE, TWO, THREE = (f"#define HERE {number}\n" for number in (1, 2, 3))
+
+FOUND = {
+    "CCFLAGS=-I": ("#include <value.h>\n", "env['CCFLAGS'] = ['-Ii']\n"),
+    "-isystem": ("#include <value.h>\n", "env['CCFLAGS'] = ['-isystem', 'i']\n"),
+    "#include MACRO": ("#define NAME <value.h>\n#include NAME\n", "env['CPPPATH'] = ['i']\n"),
+    "#include_next": ("#include <next.h>\n", "env['CPPPATH'] = ['h', 'i']\n"),
+    "%:include": ("%:include <value.h>\n", "env['CPPPATH'] = ['i']\n"),
+    "#embed": (
+        'constexpr char data[] = {\n#embed "i/value.h"\n};\n#define HERE data[13]\n',
+        "",
+    ),
+    "CPATH": ("#include <value.h>\n", "env['ENV']['CPATH'] = 'i'\n"),
+    "-include": ("", "env['CCFLAGS'] = ['-include', 'i/value.h']\n"),
+    "-Xclang -include": (
+        "",
+        "env['CCFLAGS'] = ['-Xclang', '-include', '-Xclang', 'i/value.h']\n",
+    ),
+}
+found = pytest.mark.parametrize(("head", "setting"), FOUND.values(), ids=FOUND.keys())
+
+
+def prepare(project: Project, head: str, setting: str) -> None:
+    project.write("h/next.h", "#include_next <next.h>\n")
+    project.write("i/next.h", "#include <value.h>\n")
+    project.write("i/value.h", ONE)
+    project.write("k.hip", head + BODY)
+    cache = str(project.folder.parent / "cache")
+    project.sconstruct(f"env.CacheDir({cache!r})\n" + setting + BUNDLE)
+
+
+def checkout(project: Project, name: str = "other") -> Project:
+    """Give another checkout of the same files."""
+    other = empty_project(project.folder.parent / "deep" / name)
+    for name in ("k.hip", "SConstruct", "h", "i"):
+        copy = shutil.copytree if (project.folder / name).is_dir() else shutil.copy
+        copy(project.folder / name, other.folder / name)
+    return other
+
+
+@pytest.fixture(autouse=True)
+def _room(project: Project) -> None:
+    (project.folder.parent / "deep").mkdir()
+
+
+@found
+def test_edited_header(project: Project, head: str, setting: str) -> None:
+    """After an edit of a header, each pass compiles; the old header brings the old code back."""
+    prepare(project, head, setting)
+    assert project.build() == ALL
+    first = contents(project.folder, OUTPUTS)
+    project.write("i/value.h", TWO)
+    assert project.build() == ALL
+    assert_as_clean_build(project, OUTPUTS)
+    project.write("i/value.h", THREE)
+    assert project.build() == ALL
+    project.write("i/value.h", ONE)
+    assert project.build() == []
+    assert contents(project.folder, OUTPUTS) == first
+    project.assert_up_to_date()
+
+
+@found
+def test_other_checkout(project: Project, head: str, setting: str) -> None:
+    """Another checkout takes all if its headers are the same, and nothing if they are not."""
+    prepare(project, head, setting)
+    assert project.build() == ALL
+    same = checkout(project)
+    assert same.build() == []
+    assert contents(same.folder, OUTPUTS) == contents(project.folder, OUTPUTS)
+    same.assert_up_to_date()
+    same.write("i/value.h", TWO)
+    assert same.build() == ALL
+    same.assert_up_to_date()
+    assert contents(same.folder, ["k.hipfb"]) != contents(project.folder, ["k.hipfb"])
+    different = checkout(project, "different")
+    different.write("i/value.h", THREE)
+    assert different.build() == ALL
+    assert_as_clean_build(different, OUTPUTS)
+
+
+def test_filled_checkout_keeps_the_promise(project: Project) -> None:
+    """In a checkout filled from the cache, one target's header compiles that target alone."""
+    head = '#if defined(__gfx90a__)\n#include "special.h"\n#else\n#define HERE 1\n#endif\n'
+    prepare(project, head, "env['CPPPATH'] = ['i']\n")
+    project.write("i/special.h", ONE)
+    assert project.build() == ALL
+    other = checkout(project)
+    assert other.build() == []
+    other.assert_up_to_date()
+    other.write("i/special.h", TWO)
+    assert other.build() == passes("k.hip", "gfx90a:xnack+")
+    other.assert_up_to_date()
+    assert_as_clean_build(other, OUTPUTS)
+
+
+def test_comment_in_a_filled_checkout(project: Project) -> None:
+    """In a checkout filled from the cache, a header of the host compiles the host alone."""
+    head = "#if !defined(__HIP_DEVICE_COMPILE__)\n#include <only.h>\n#endif\n#define HERE 1\n"
+    prepare(project, head, "env['CPPPATH'] = ['i']\n")
+    project.write("i/only.h", "int only = 1;\n")
+    assert project.build() == ALL
+    other = checkout(project)
+    assert other.build() == []
+    other.write("i/only.h", "int only = 2;\n")
+    assert other.build() == passes("k.hip", "host")
+    other.assert_up_to_date()
+
+
+def test_header_that_appears(project: Project) -> None:
+    """A header that goes before the found one makes other code, in the cache as well."""
+    prepare(project, "#include <value.h>\n", "env['CCFLAGS'] = ['-Ih', '-Ii']\n")
+    assert project.build() == ALL
+    other = checkout(project)
+    other.write("h/value.h", TWO)
+    assert other.build() == ALL
+    assert_as_clean_build(other, OUTPUTS)
+    (other.folder / "h/value.h").unlink()
+    assert other.build() == []
+    assert contents(other.folder, OUTPUTS) == contents(project.folder, OUTPUTS)
+
+
+def test_saved_during_the_compile(project: Project) -> None:
+    """A compile during which a header was saved gives the cache nothing under the new header."""
+    prepare(project, "#include <value.h>\n", "env['CPPPATH'] = ['i']\n")
+    save = "[ ! -e new.h ] || mv new.h i/value.h"
+    project.environment = {
+        **project.environment,
+        "OFFLOAD_CLANG": compiler_script(project, "saving", after=save),
+    }
+    project.write("new.h", TWO)
+    project.run("-j1")
+    other = checkout(project)
+    other.environment = {**other.environment, "OFFLOAD_CLANG": project.environment["OFFLOAD_CLANG"]}
+    assert (other.folder / "i/value.h").read_text() == TWO
+    other.build()
+    assert_as_clean_build(other, OUTPUTS)
+
+
+def test_damaged_entry(project: Project) -> None:
+    """An entry of the cache that was cut off is not taken for device code."""
+    prepare(project, "#include <value.h>\n", "env['CPPPATH'] = ['i']\n")
+    assert project.build() == ALL
+    before = contents(project.folder, OUTPUTS)
+    for file in sorted((project.folder.parent / "cache").rglob("*")):
+        if file.is_file() and file.read_bytes() in before.values():
+            _cut(file)
+    project.build("-c")
+    project.build()
+    assert contents(project.folder, OUTPUTS) == before
+
+
+def _cut(file: Path) -> None:
+    file.chmod(0o644)
+    file.write_bytes(file.read_bytes()[:-100])

@@ -1,0 +1,174 @@
+"""Only what a compile of the present sources has made is bundled, embedded and linked."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.scons.conftest import KERNEL, Project, contents, passes
+from tests.scons.judging import assert_as_clean_build, compiler_script
+
+BOTH = ("gfx906", "gfx90a:xnack+")
+PROGRAM = "env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n"
+BODY = '#include "value.h"\n' + KERNEL.replace("VALUE", "HERE")
+BODY = BODY.replace("return 1", "return HERE")
+ONE, TWO = "#define HERE 1\n", "#define HERE 2\n"
+OUTPUTS = ["k.gfx906.co", "k.gfx90a_xnack+.co", "k.host.o", "k.hipfb", "k.fatbin.o", "prog"]
+
+
+@pytest.fixture
+def built(project: Project) -> Project:
+    project.write("value.h", ONE)
+    project.write("k.hip", BODY)
+    project.sconstruct(PROGRAM)
+    project.build()
+    return project
+
+
+def _cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def _cut_to_nothing(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def _replace(file: Path) -> None:
+    file.write_bytes(b"\0" * file.stat().st_size)
+
+
+DAMAGES: list[Callable[[Path], None]] = [_cut, _cut_to_nothing, _replace]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", OUTPUTS[:-1])  # the program is a node of SCons's own
+def test_damaged_output(built: Project, name: str, damage: Callable[[Path], None]) -> None:
+    """A damaged output is made again, by no more compiles than that one; the next run is quiet."""
+    before = contents(built.folder, OUTPUTS)
+    damage(built.folder / name)
+    compiles = built.build()
+    assert contents(built.folder, OUTPUTS) == before
+    made = {"k.gfx906.co": "gfx906", "k.gfx90a_xnack+.co": "gfx90a:xnack+", "k.host.o": "host"}
+    assert compiles == passes("k.hip", *([made[name]] if name in made else []))
+    built.assert_up_to_date()
+
+
+def test_damaged_relocatable_outputs(project: Project) -> None:
+    """Damaged bitcode, and a damaged device link, are made again."""
+    project.sconstruct("env['OFFLOAD_RDC'] = True\n" + PROGRAM)
+    project.build()
+    names = ["k.gfx906.bc", "prog.gfx906.co", "prog.hipfb"]
+    names = [name for name in names if (project.folder / name).exists()]
+    assert len(names) > 1
+    before = contents(project.folder, names)
+    for name in names:
+        _cut(project.folder / name)
+        project.build()
+        assert contents(project.folder, names) == before
+        project.assert_up_to_date()
+
+
+def test_damaged_openmp_outputs(project: Project) -> None:
+    """Damaged host IR, device bitcode and host object of OpenMP are made again."""
+    project.write(
+        "o.c", "int f(void) {\n  int v = 0;\n#pragma omp target map(v)\n  v = 1;\n  return v;\n}\n"
+    )
+    project.sconstruct(
+        "env.Replace(OFFLOAD_KIND='openmp', OFFLOAD_ARCH=['gfx906'])\n"
+        "env.OffloadDeviceObject('o.c')\nenv.OffloadHostObject('o.c')\n"
+    )
+    project.build()
+    names = ["o.host.bc", "o.gfx906.bc", "o.host.o"]
+    before = contents(project.folder, names)
+    for name in names:
+        _cut(project.folder / name)
+        project.build()
+        assert contents(project.folder, names) == before, name
+        project.assert_up_to_date()
+
+
+@pytest.mark.parametrize("target", ["host", "gfx906"])
+def test_compiler_killed_while_it_writes(built: Project, target: str) -> None:
+    """Half of an output, of a compiler that was killed, is no output after the edit is undone."""
+    before = contents(built.folder, OUTPUTS)
+    die = (
+        f'case "$out" in *k.{target}.*) [ ! -e ../die ] || '
+        '{ truncate -s 100 "$out"; kill -9 $$; };; esac'
+    )
+    built.environment = {
+        **built.environment,
+        "OFFLOAD_CLANG": compiler_script(built, "dying", after=die),
+    }
+    built.build()
+    (built.folder / "../die").touch()
+    built.sconstruct(PROGRAM.replace("env.", "env['OFFLOAD_LAUNCHER'] = ''\nenv.", 1))
+    built.write("value.h", TWO)
+    assert built.run("-k").status != 0
+    (built.folder / "../die").unlink()
+    built.write("value.h", ONE)
+    built.build()
+    assert contents(built.folder, OUTPUTS) == before
+    built.assert_up_to_date()
+
+
+def _killed_build(project: Project, name: str, edit: Callable[[], object]) -> None:
+    """Edit, let scons build until it compiles for the output `name`, and kill all of it."""
+    here = project.folder.parent / "here"
+    wait = f'case "$out" in *{name}*) [ ! -e ../wait ] || {{ touch {here}; sleep 300; }};; esac'
+    project.environment = {
+        **project.environment,
+        "OFFLOAD_CLANG": compiler_script(project, "waiting", before=wait),
+    }
+    project.build()
+    (project.folder / "../wait").touch()
+    edit()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "SCons", "-j1"],
+        cwd=project.folder,
+        env=project.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        for _ in range(600):
+            if here.exists():
+                break
+            assert process.poll() is None
+            time.sleep(0.1)
+        assert here.exists()
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    (project.folder / "../wait").unlink()
+
+
+@pytest.mark.parametrize("waits", ["k.gfx90a", "k.host"])
+def test_killed_scons_and_an_edit_undone(built: Project, waits: str) -> None:
+    """After kill -9 and an edit undone, device and host code are of one source again."""
+    before = contents(built.folder, OUTPUTS)
+    _killed_build(built, waits, lambda: built.write("value.h", TWO))
+    assert contents_there(built) != before
+    built.write("value.h", ONE)
+    built.build()
+    assert contents(built.folder, OUTPUTS) == before
+    built.assert_up_to_date()
+
+
+def test_killed_scons(built: Project) -> None:
+    """After kill -9, the next run goes on where that one was, and makes what was asked for."""
+    _killed_build(built, "k.host", lambda: built.write("value.h", TWO))
+    built.build()
+    assert_as_clean_build(built, OUTPUTS)
+    built.assert_up_to_date()
+
+
+def contents_there(project: Project) -> dict[str, bytes]:
+    return contents(project.folder, [name for name in OUTPUTS if (project.folder / name).exists()])

@@ -1,0 +1,40 @@
+"""With each of SCons's deciders, an output that is left untouched is not made again for ever."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from tests.scons.conftest import KERNEL, Project, passes
+
+DECIDERS = ["content", "content-timestamp", "timestamp-match", "timestamp-newer"]
+ALONE = "rdc.OffloadDeviceArchive('extracted', library)\n"
+LINKED = "rdc.OffloadProgram('prog', ['main.hip', 'runtime.c', library])\n"
+
+
+@pytest.mark.parametrize("decider", DECIDERS)
+@pytest.mark.parametrize("use", [ALONE, LINKED], ids=["archive", "program"])
+def test_device_archives_after_a_host_edit(project: Project, use: str, decider: str) -> None:
+    """After an edit that only the host reads, one build brings all up to date."""
+    host = project.write("host.h", "#define HOST 1\n")
+    project.write("main.hip", KERNEL.replace("VALUE", "1"))
+    project.write(
+        "k.hip",
+        "#if !defined(__HIP_DEVICE_COMPILE__)\n"
+        '#include "host.h"\nint only_here() { return HOST; }\n#endif\n'
+        "__attribute__((device)) int twice(int x) { return 2 * x; }\n",
+    )
+    project.sconstruct(
+        f"rdc = env.Clone(OFFLOAD_RDC=True)\nrdc.Decider({decider!r})\n"
+        "library = rdc.OffloadArchive('device', 'k.hip')\n" + use
+    )
+    project.build()
+    project.assert_up_to_date()
+    later = time.time() + 2
+    host.write_text("#define HOST 2\n")
+    if decider != "timestamp-newer":
+        os.utime(host, (later, later))
+    assert project.build() == passes("k.hip", "host")
+    project.assert_up_to_date()

@@ -1,0 +1,72 @@
+"""Two declarations of one node are the same, or one of them is refused: none is lost in silence."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.scons.conftest import KERNEL, Project, contents
+from tests.scons.judging import compiler_script
+
+BODY = "#include <value.h>\n" + KERNEL.replace("VALUE", "HERE")
+TWICE = """\
+for name in ("i", "j"):
+    local = env.Clone()
+    {setting}
+    env.OffloadBundle(name + ".hipfb", local.OffloadDeviceObject("k.hip"))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _headers(project: Project) -> None:
+    project.write("k.hip", BODY)
+    project.write("i/value.h", "#define HERE 1\n")
+    project.write("j/value.h", "#define HERE 2\n")
+
+
+SETTINGS = {
+    "CPPPATH": 'local["CPPPATH"] = [name]',
+    "CCFLAGS": 'local.Append(CCFLAGS=["-I" + name])',
+    "CPATH": 'local["ENV"]["CPATH"] = name',
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
+def test_two_environments(project: Project, setting: str) -> None:
+    """What differs between two declarations of one node is refused, or both are made."""
+    project.sconstruct(TWICE.format(setting=setting))
+    run = project.run()
+    if run.status == 0:
+        bundles = contents(project.folder, ["i.hipfb", "j.hipfb"])
+        assert bundles["i.hipfb"] != bundles["j.hipfb"]
+    else:
+        assert "k.gfx906.co" in run.errors
+        assert "Traceback" not in run.errors
+
+
+def test_two_compilers(project: Project) -> None:
+    """Two declarations of one node by two compilers are refused, or both are made."""
+    project.environment = {
+        **project.environment,
+        "ONE": compiler_script(project, "one"),
+        "TWO": compiler_script(project, "two", after='[ $status = 0 ] && printf x >>"$out"'),
+    }
+    setting = 'local.Replace(OFFLOAD_CLANG=os.environ[{"i": "ONE", "j": "TWO"}[name]])'
+    project.sconstruct(
+        "import os\nenv['CPPPATH'] = ['i']\n" + TWICE.format(setting=setting),
+    )
+    run = project.run()
+    if run.status == 0:
+        bundles = contents(project.folder, ["i.hipfb", "j.hipfb"])
+        assert bundles["i.hipfb"] != bundles["j.hipfb"]
+    else:
+        assert "k.gfx906.co" in run.errors
+        assert "Traceback" not in run.errors
+
+
+def test_equal_declarations(project: Project) -> None:
+    """One node that two equal environments declare is one node, compiled once."""
+    project.sconstruct(TWICE.format(setting='local["CPPPATH"] = ["i"]'))
+    assert len(project.build()) == 2
+    bundles = contents(project.folder, ["i.hipfb", "j.hipfb"])
+    assert bundles["i.hipfb"] == bundles["j.hipfb"]
+    project.assert_up_to_date()

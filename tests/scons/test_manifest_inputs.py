@@ -1,0 +1,179 @@
+"""All that a compile reads is an input: also what the command line brings in by other ways."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.scons.conftest import KERNEL, Project, contents, passes
+from tests.scons.judging import assert_as_clean_build, own_clang
+
+BOTH = ("gfx906", "gfx90a:xnack+")
+ALL = passes("k.hip", "host", *BOTH)
+NODES = "env.OffloadBundle('k.hip')\nenv.OffloadHostObject('k.hip')\n"
+OUTPUTS = ["k.gfx906.co", "k.gfx90a_xnack+.co", "k.hipfb", "k.host.o"]
+BODY = KERNEL.replace("VALUE", "HERE")
+
+
+@pytest.mark.parametrize("flag", ["--save-temps", "-save-temps=obj"])
+def test_save_temps(project: Project, flag: str) -> None:
+    """With ``--save-temps``, where several jobs of one compile write, a header is still seen."""
+    project.write("value.h", "#define HERE 1\n")
+    project.write("k.hip", '#include "value.h"\n' + BODY)
+    project.sconstruct(f"env.Append(CCFLAGS=['{flag}'])\n" + NODES)
+    assert project.build("-j1") == ALL
+    project.assert_up_to_date()
+    project.write("value.h", "#define HERE 2\n")
+    assert project.build("-j1") == ALL
+    project.assert_up_to_date()
+    assert_as_clean_build(project, OUTPUTS)
+
+
+def test_words_after_the_compiler(project: Project) -> None:
+    """The words after the compiler's name in OFFLOAD_CLANG are flags like any other."""
+    project.write("k.hip", BODY)
+    clang = own_clang()
+    for number in (1, 2):
+        command = f"{shlex.quote(str(clang))} -DHERE={number}"
+        project.sconstruct(f"env['OFFLOAD_CLANG'] = {command!r}\n" + NODES)
+        assert project.build() == ALL
+        project.assert_up_to_date()
+        assert_as_clean_build(project, OUTPUTS)
+
+
+FLAG_FILES = {
+    "@": ["@flags"],
+    "--config F": ["--config", "flags"],
+    "--config=F": ["--config=flags"],
+}
+
+
+@pytest.mark.parametrize("words", FLAG_FILES.values(), ids=FLAG_FILES.keys())
+def test_files_of_flags(project: Project, words: list[str]) -> None:
+    """Flags that stand in a file are flags: another content compiles everything again."""
+    project.write("k.hip", BODY)
+    words = [word.replace("flags", str(project.folder / "flags")) for word in words]
+    if words[0].startswith("@"):
+        words = ["@flags"]
+    project.write("flags", "-DHERE=1\n")
+    project.sconstruct(f"env.Append(CCFLAGS={words!r})\n" + NODES)
+    assert project.build() == ALL
+    before = contents(project.folder, OUTPUTS)
+    project.assert_up_to_date()
+    project.write("flags", "-DHERE=2\n")
+    assert project.build() == ALL
+    after = contents(project.folder, OUTPUTS)
+    assert before["k.gfx906.co"] != after["k.gfx906.co"]
+    project.assert_up_to_date()
+
+
+def test_file_of_flags_in_a_file_of_flags(project: Project) -> None:
+    """A response file that another one names is an input, and so is a folder that it brings."""
+    project.write("k.hip", "#include <value.h>\n" + BODY)
+    project.write("flags", "@more\n")
+    project.write("more", "-Ifirst -Isecond\n")
+    project.write("second/value.h", "#define HERE 1\n")
+    project.sconstruct("env.Append(CCFLAGS=['@flags'])\n" + NODES)
+    assert project.build() == ALL
+    project.write("first/value.h", "#define HERE 2\n")
+    assert project.build() == ALL
+    project.assert_up_to_date()
+    project.write("more", "-Isecond\n")
+    assert project.build() == ALL
+    project.assert_up_to_date()
+
+
+def test_file_of_flags_of_one_target(project: Project) -> None:
+    """A file of flags of one target compiles that target alone."""
+    project.write("flags", "-DHERE=1\n")
+    project.sconstruct("env.Replace(OFFLOAD_ARCH_FLAGS={'gfx90a': ['@flags']})\n" + NODES)
+    project.write("k.hip", "#ifndef HERE\n#define HERE 0\n#endif\n" + BODY)
+    assert project.build() == ALL
+    project.write("flags", "-DHERE=2\n")
+    assert project.build() == passes("k.hip", "gfx90a:xnack+")
+    project.assert_up_to_date()
+
+
+def bitcode(project: Project, name: str, text: str) -> Path:
+    source = project.write(f"{name}.c", text)
+    out = project.folder / name
+    words = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-emit-llvm", "-c", source, "-o", out]
+    subprocess.run([str(own_clang()), *words], check=True)
+    return out
+
+
+def test_builtin_bitcode(project: Project) -> None:
+    """A bitcode library that a flag links into device code is an input of the device passes."""
+    for number in (1, 2):
+        text = f'__attribute__((visibility("hidden"))) int given(void) {{ return {number}; }}\n'
+        bitcode(project, f"{number}.bitcode", text)
+    shutil.copy(project.folder / "1.bitcode", project.folder / "given.bitcode")
+    given = '__attribute__((device)) extern "C" int given(void);\n'
+    project.write("k.hip", given + KERNEL.replace("VALUE", "given()"))
+    words = ["-Xclang", "-mlink-builtin-bitcode", "-Xclang", "given.bitcode"]
+    project.sconstruct(f"env.Append(OFFLOAD_FLAGS={words!r})\n" + NODES)
+    assert project.build() == ALL
+    before = contents(project.folder, ["k.gfx906.co"])
+    project.assert_up_to_date()
+    shutil.copy(project.folder / "2.bitcode", project.folder / "given.bitcode")
+    assert project.build() == passes("k.hip", *BOTH)
+    assert contents(project.folder, ["k.gfx906.co"]) != before
+    project.assert_up_to_date()
+
+
+def linker(project: Project, version: int) -> Path:
+    """Write an lld that says it has this version, and leaves a trace of it in what it links."""
+    real = own_clang().resolve().parent / "lld"
+    if not real.exists():
+        pytest.skip("the compiler has no lld beside it")
+    script = project.write(
+        "../tools/lld",
+        "#!/bin/sh\n"
+        f'case "$*" in *--version*) echo "LLD {version}.0.0 (compatible with GNU linkers)"; exit;;'
+        " esac\n"
+        f'exec {real} "$@" --defsym=linked_by={version}\n',
+    )
+    script.chmod(0o755)
+    return script.parent
+
+
+LINKERS = {
+    "-B": "env.Append(OFFLOAD_FLAGS=['-B' + tools])\n",
+    "OFFLOAD_CLANG": "env['OFFLOAD_CLANG'] = {clang!r} + ' -B' + tools\n",
+    "COMPILER_PATH": "env['ENV']['COMPILER_PATH'] = tools\n",
+}
+
+
+@pytest.mark.parametrize("way", LINKERS.values(), ids=LINKERS.keys())
+def test_other_linker(project: Project, way: str) -> None:
+    """Another lld under the same clang links the device code again."""
+    tools = linker(project, 1)
+    project.sconstruct(f"tools = {str(tools)!r}\n" + way.format(clang=str(own_clang())) + NODES)
+    assert project.build() == ALL
+    before = contents(project.folder, ["k.gfx906.co"])
+    project.assert_up_to_date()
+    linker(project, 2)
+    assert project.build() in (ALL, passes("k.hip", *BOTH))
+    assert contents(project.folder, ["k.gfx906.co"]) != before
+    project.assert_up_to_date()
+
+
+def test_other_linker_of_relocatable_code(project: Project) -> None:
+    """Another lld under the same clang links relocatable device code again."""
+    tools = linker(project, 1)
+    clang = f"{own_clang()} -B{tools}"
+    project.sconstruct(
+        f"env.Replace(OFFLOAD_RDC=True, OFFLOAD_CLANG={clang!r})\n"
+        "env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n"
+    )
+    project.build()
+    before = contents(project.folder, ["prog.gfx906.co"])
+    project.assert_up_to_date()
+    linker(project, 2)
+    project.build()
+    assert contents(project.folder, ["prog.gfx906.co"]) != before
+    project.assert_up_to_date()

@@ -1,0 +1,341 @@
+"""Both offload drivers of clang: whatever made host code, libraries and archives, kernels register.
+
+What a program registers is seen when it runs, with a stand-in for the HIP runtime, and compared
+with a program that clang's own driver has linked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from offload_tool.compiler.toolchain import find_toolchain
+from offload_tool.formats.elf import read_elf
+from offload_tool.formats.hip_host import read_hip_host_code
+from offload_tool.operations.archiving import create_archive
+from offload_tool.operations.listing import list_images
+from tests.conftest import missing
+from tests.scons.conftest import Project, flagged_clang
+
+HEAD = """\
+struct dim3 { unsigned x, y, z; };
+extern "C" int hipLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
+#define __device__ __attribute__((device))
+#define __managed__ __attribute__((managed))
+#define __global__ __attribute__((global))
+"""
+ONE = """\
+extern __device__ int shared_by_all;
+__device__ int helper(int);
+__device__ int only(int);
+__global__ void first(int* p) { *p = helper(only(shared_by_all)); }
+void* library();
+int main() { return library() == nullptr; }
+"""
+TWO = """\
+static __device__ int counter;
+__managed__ int managed = 7;
+void* library() { return &counter; }
+__device__ int shared_by_all = 5;
+__device__ int helper(int value) { return value + managed + ++counter; }
+__global__ void second(int* p) { *p = helper(2); }
+"""
+ONLY = "__device__ int only(int value) { return value; }\n"
+RUNTIME = """\
+#include <stdio.h>
+static int loaded;
+void **__hipRegisterFatBinary(const void *data) {
+    static void *handle[1];
+    printf("loaded %.24s %d\\n", *(const char **)((const char *)data + 8), ++loaded);
+    return handle;
+}
+void __hipRegisterVar(void **h, char *v, char *a, const char *name, int external, long size,
+                      int constant, int global) {
+    printf("variable %s %d %ld %d\\n", name, external, size, constant);
+}
+void __hipRegisterManagedVar(void *h, void **pointer, void *init, const char *name, long size,
+                             unsigned align) {
+    printf("managed %s %d %ld %u\\n", name, *(int *)init, size, align);
+}
+void __hipRegisterSurface(void) {}
+void __hipRegisterTexture(void) {}
+void __hipRegisterFunction(void **h, const void *f, char *d, const char *name, unsigned t,
+                           void *a, void *b, void *c, void *e, int *w) {
+    printf("kernel %s\\n", name);
+}
+void __hipUnregisterFatBinary(void **h) { printf("unloaded %d\\n", loaded--); }
+int __hipPushCallConfiguration() { return 0; }
+int __hipPopCallConfiguration() { return 0; }
+int hipLaunchKernel() { return 100; }
+"""
+RELOCATABLE = "env['OFFLOAD_RDC'] = True\n"
+FLAGS = ("-nogpuinc", "-nogpulib", "--offload-arch=gfx906", "--offload-arch=gfx90a:xnack+")
+DRIVERS = {"old": "--no-offload-new-driver", "new": "--offload-new-driver"}
+OF_THE_PROGRAM = ["loaded __CLANG_OFFLOAD_BUNDLE__ 1", "unloaded 1"]
+
+
+@pytest.fixture
+def sources(project: Project) -> Project:
+    """Give a project of two sources that use each other's device code, and one without kernels."""
+    for name, text in (("one", ONE), ("two", TWO), ("only", ONLY)):
+        project.write(f"{name}.hip", HEAD + text)
+    project.write("runtime.c", RUNTIME)
+    return project
+
+
+@pytest.fixture(params=DRIVERS)
+def driver(request: pytest.FixtureRequest, sources: Project) -> str:
+    """Build with a clang whose driver is the old one, or the new one."""
+    script = flagged_clang(sources.folder, DRIVERS[request.param])
+    sources.environment["OFFLOAD_CLANG"] = str(script)
+    return str(request.param)
+
+
+def clang(project: Project, *words: str) -> None:
+    """Let clang's own driver do something, and all that belongs to it."""
+    found = find_toolchain()
+    if found.is_embedded:
+        missing("a clang with its offload bundler and linker wrapper")
+    subprocess.run([*found.cxx, *words], cwd=project.folder, check=True)
+
+
+def given_library(project: Project, made_by: str) -> None:
+    """Let clang's own driver compile what a library has; put it into ``given.a``."""
+    (project.folder / "elsewhere").mkdir()
+    for name in ("two", "only"):
+        words = [*FLAGS, DRIVERS[made_by], "-x", "hip", "-fgpu-rdc", "-c", f"{name}.hip"]
+        clang(project, *words, "-o", f"elsewhere/{name}.o")
+    folder = project.folder / "elsewhere"
+    create_archive(folder / "given.a", [(n, folder / n) for n in ("two.o", "only.o")])
+
+
+def started(project: Project, program: str = "prog") -> list[str]:
+    done = subprocess.run(
+        [project.folder / program], capture_output=True, text=True, check=True, env=os.environ
+    )
+    return done.stdout.splitlines()
+
+
+def registered(lines: list[str]) -> set[str]:
+    """Give what was registered; the part of a name that is made of a CUID says nothing."""
+    lines = [line for line in lines if not line.startswith(("loaded", "unloaded"))]
+    assert len(lines) == len(set(lines)), "registered twice"
+    return {re.sub(r"\.static\.[0-9a-f]+", "", line) for line in lines}
+
+
+def theirs(project: Project, linked_by: str = "old") -> set[str]:
+    """Let clang's own driver compile and link the program; give what that one registers."""
+    for name in ("one", "two", "only"):
+        words = [*FLAGS, DRIVERS[linked_by], "-x", "hip", "-fgpu-rdc", "-c", f"{name}.hip"]
+        clang(project, *words, "-o", f"{name}.theirs.o")
+    clang(project, "-x", "c", "-c", "runtime.c", "-o", "runtime.theirs.o")
+    objects = [f"{name}.theirs.o" for name in ("one", "two", "only", "runtime")]
+    own_link(project, linked_by, *objects, "-o", "theirs")
+    return registered(started(project, "theirs"))
+
+
+def own_link(project: Project, linked_by: str, *words: str) -> None:
+    """Link as clang's own driver does."""
+    link = ["--hip-link", "-fgpu-rdc", "-no-hip-rt", *FLAGS[2:], DRIVERS[linked_by]]
+    clang(project, *link, *words)
+
+
+def test_program_registers_what_clangs_own_does(sources: Project, driver: str) -> None:
+    """A relocatable program registers one bundle, and all that clang's own program does."""
+    sources.sconstruct(
+        RELOCATABLE
+        + "env.OffloadProgram('prog', ['one.hip', 'two.hip', 'only.hip', 'runtime.c'])\n"
+    )
+    sources.build()
+    lines = started(sources)
+    assert [lines[0], lines[-1]] == OF_THE_PROGRAM
+    assert registered(lines) == theirs(sources, driver)
+    assert [image.target_id for image in list_images(sources.folder / "prog")] == [
+        "",
+        "gfx906",
+        "gfx90a:xnack+",
+    ]
+    host = sources.folder / "one.host.o"
+    assert read_hip_host_code(memoryview(host.read_bytes())).has_entries == (driver == "new")
+    sources.assert_up_to_date()
+
+
+def test_shared_library(sources: Project, driver: str) -> None:
+    """A shared library registers its kernels when it is loaded, and not when it is linked with."""
+    sources.sconstruct(
+        RELOCATABLE + "library = env.OffloadSharedLibrary('gpu', ['two.hip', 'only.hip'])\n"
+        "env.OffloadProgram('prog', ['main.c', 'runtime.c', library], RPATH=[Dir('.').abspath])\n"
+    )
+    sources.write("main.c", "void *_Z7libraryv(void); int main(void) { return !_Z7libraryv(); }\n")
+    sources.build()
+    lines = started(sources)
+    assert [lines[0], lines[-1]] == OF_THE_PROGRAM
+    assert "kernel _Z6secondPi" in lines
+    sources.assert_up_to_date()
+
+
+@pytest.mark.parametrize("made_by", DRIVERS)
+@pytest.mark.parametrize(
+    "program",
+    [
+        "env.OffloadProgram('prog', ['one.hip', 'runtime.c', 'elsewhere/given.a'])\n",
+        "env.OffloadProgram('prog', ['one.hip', 'runtime.c'], OFFLOAD_LIBS=['elsewhere/given.a'])",
+        "env.OffloadProgram('prog', ['one.hip', 'only.hip', 'runtime.c', 'elsewhere/two.o'])\n",
+    ],
+    ids=["source", "OFFLOAD_LIBS", "object"],
+)
+def test_library_of_clangs_own_driver(
+    sources: Project, driver: str, made_by: str, program: str
+) -> None:
+    """A library of either driver takes part in both links of a program of either driver."""
+    given_library(sources, made_by)
+    sources.sconstruct(RELOCATABLE + program)
+    sources.build()
+    lines = started(sources)
+    assert [lines[0], lines[-1]] == OF_THE_PROGRAM  # one bundle, loaded once, for both
+    assert {"kernel _Z5firstPi", "kernel _Z6secondPi"} <= registered(lines)
+    assert any(line.startswith("managed managed 7 4 4") for line in lines)
+    sources.assert_up_to_date()
+
+
+def test_library_that_the_build_makes_must_be_named(sources: Project) -> None:
+    """A library that is not there to be read is refused when it is linked as any other would be."""
+    given_library(sources, "new")
+    (sources.folder / "elsewhere/given.a").rename(sources.folder / "given.in")
+    made = "library = env.Command('made.a', 'given.in', Copy('$TARGET', '$SOURCE'))\n"
+    plain = "env.Program('prog', ['runtime.c', 'main.c', library])\n".replace("Pr", "OffloadPr")
+    sources.write("main.c", "void *_Z7libraryv(void); int main(void) { return !_Z7libraryv(); }\n")
+    sources.sconstruct(made + plain)
+    run = sources.run("-Q")
+    assert run.status == 2
+    assert "'made.a' has relocatable HIP code, which 'prog' is linked without" in run.errors
+    assert not (sources.folder / "prog").exists()
+    sources.sconstruct(
+        made + "env.OffloadProgram('prog', ['runtime.c', 'main.c'], OFFLOAD_LIBS=library)\n"
+    )
+    sources.build()
+    assert "kernel _Z6secondPi" in started(sources)
+
+
+MAKES = {
+    "archive": "env.OffloadArchive('given', ['two.hip', 'only.hip'])\n",
+    "library": "env.OffloadStaticLibrary('given', ['two.hip', 'only.hip'])\n",
+    "object": "env.OffloadObject('two.hip')\nenv.OffloadObject('only.hip')\n",
+}
+
+
+@pytest.mark.parametrize("chosen", [False, True], ids=["default", "OFFLOAD_ARCHIVE_FORMAT"])
+@pytest.mark.parametrize("makes", MAKES)
+def test_clang_links_what_we_archive(
+    sources: Project, driver: str, makes: str, chosen: bool
+) -> None:
+    """Clang's own links take our archives: in its driver's format, or in the one asked for."""
+    linked_by = driver
+    text = RELOCATABLE + MAKES[makes]
+    if chosen:  # the other driver's
+        linked_by = "old" if driver == "new" else "new"
+        wanted = {"old": "object-bundle", "new": "offload-binary"}[linked_by]
+        text = f"env['OFFLOAD_ARCHIVE_FORMAT'] = '{wanted}'\n{text}"
+    sources.sconstruct(text)
+    sources.build()
+    expected = theirs(sources, linked_by)
+    files = ["two.o", "only.o"] if makes == "object" else ["libgiven.a"]
+    words = ["one.theirs.o", "runtime.theirs.o", *files, "-o", "linked"]
+    own_link(sources, linked_by, *words)
+    lines = started(sources, "linked")
+    assert [lines[0], lines[-1]] == OF_THE_PROGRAM
+    assert registered(lines) == expected
+    sources.assert_up_to_date()
+
+
+def test_unknown_archive_format(sources: Project) -> None:
+    """A format that is none is an error where the SConscript is read."""
+    sources.sconstruct(
+        RELOCATABLE + "env.OffloadArchive('x', 'two.hip', OFFLOAD_ARCHIVE_FORMAT='ar')"
+    )
+    run = sources.run("-Q")
+    assert run.status == 2
+    assert "expected object-bundle or offload-binary, found 'ar'" in run.errors
+
+
+def test_flag_of_the_user_chooses_the_driver(sources: Project) -> None:
+    """--offload-new-driver among a user's flags makes what that driver's links take."""
+    sources.sconstruct(
+        RELOCATABLE + "env.Append(CCFLAGS=['--offload-new-driver'])\n" + MAKES["archive"]
+    )
+    sources.build()
+    found = read_elf(memoryview((sources.folder / "two.o").read_bytes()))
+    assert {".llvm.offloading", "llvm_offload_entries"} <= {row.name for row in found.sections}
+
+
+@pytest.mark.parametrize("place", ["before", "behind"])
+def test_source_of_its_own_with_the_new_driver(sources: Project, place: str) -> None:
+    """Without relocatable code, programs are the same with the new driver, however it is chosen."""
+    script = flagged_clang(sources.folder, DRIVERS["new"], behind=place == "behind")
+    sources.environment["OFFLOAD_CLANG"] = str(script)
+    sources.sconstruct("env.OffloadProgram('prog', ['k.hip', 'runtime.c', 'main.c'])\n")
+    sources.write("main.c", "int main(void) { return 0; }\n")
+    sources.build()
+    lines = started(sources)
+    assert lines == [OF_THE_PROGRAM[0], "kernel _Z6kernelPi", OF_THE_PROGRAM[1]]
+    code = (sources.folder / "k.gfx906.co").read_bytes()
+    assert code.startswith(b"\x7fELF")
+    sources.assert_up_to_date()
+
+
+def test_functions_for_device_code_alone(sources: Project, driver: str) -> None:
+    """Sources without kernels are valid beside one that has some."""
+    sources.write("two.hip", HEAD + ONLY.replace("only", "helper"))
+    sources.write("one.hip", HEAD + "__device__ int helper(int);\n__device__ int only(int);\n"
+                  "__global__ void first(int* p) { *p = helper(only(1)); }\n"
+                  "int main() { return 0; }\n")  # fmt: skip
+    sources.sconstruct(
+        RELOCATABLE + "library = env.OffloadArchive('x', ['two.hip', 'only.hip'])\n"
+        "env.OffloadProgram('prog', ['one.hip', 'runtime.c', library])\n"
+    )
+    sources.build()
+    lines = started(sources)
+    assert lines == [OF_THE_PROGRAM[0], "kernel _Z5firstPi", OF_THE_PROGRAM[1]]
+
+
+def test_kernels_that_nobody_registers(sources: Project) -> None:
+    """Host code with a kernel, and with neither way to register it, is no result of a compile."""
+    fake = sources.write(
+        "fake",
+        '#!/bin/sh\ncase " $* " in *" --offload-host-only "*)\n'
+        "  for w; do case $prev in -o) out=$w;; esac; prev=$w; done\n"
+        '  case " $* " in *"-###"*) exec "$@";; esac\n'
+        f"  exec {shlex.join(find_toolchain().cc)} -c -xc lost.c -o $out;; esac\n"
+        'exec "$@"\n',
+    )
+    fake.chmod(0o755)
+    sources.write("lost.c", "void _Z20__device_stub__firstPi(int *p) {}\n")
+    sources.sconstruct(
+        RELOCATABLE + "env['OFFLOAD_LAUNCHER'] = File('#fake').abspath\n"
+        "env.OffloadHostObject('one.hip')\n"
+    )
+    run = sources.run("-Q")
+    assert run.status == 2
+    assert "registers the kernel _Z20__device_stub__firstPi" in run.errors
+    assert not (sources.folder / "one.host.o").exists()
+
+
+def test_library_outside_of_the_project(sources: Project, tmp_path: Path) -> None:
+    """What is taken out of a library from elsewhere goes beside the program."""
+    sources.sconstruct(RELOCATABLE + MAKES["archive"])
+    sources.build()
+    library = tmp_path / "outside" / "libgiven.a"
+    library.parent.mkdir()
+    (sources.folder / "libgiven.a").rename(library)
+    sources.sconstruct(
+        RELOCATABLE + f"env.OffloadProgram('prog', ['one.hip', 'runtime.c', '{library}'])\n"
+    )
+    sources.build()
+    assert [path.name for path in library.parent.iterdir()] == ["libgiven.a"]
+    assert "kernel _Z6secondPi" in started(sources)
+    sources.assert_up_to_date()

@@ -1,0 +1,146 @@
+"""Device libraries of OpenMP sources: archives of object bundles, taken apart and linked."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from offload_tool.compiler.toolchain import find_toolchain
+from offload_tool.formats.archive import iter_members
+from tests.scons.conftest import Project
+from tests.scons.test_openmp import CPU, HEAD, answer, kernels, regions, runnable
+
+__all__ = ["regions", "runnable"]  # fixtures
+
+IDS = ("openmp-amdgcn-amd-amdhsa--gfx906", f"openmp-{CPU}-")
+LIBRARY = "library = env.OffloadArchive('parts', ['work.c', 'other.c'])\n"
+DSAS = ("libparts.gfx906.a", f"libparts.{CPU}.a")
+OTHER = """\
+int other(void) {
+    int value = 0;
+#pragma omp target map(from : value)
+    value = 40;
+    return value;
+}
+"""
+MAIN = """\
+#include <stdio.h>
+int region(void), other(void);
+int main(void) {
+    printf("answer %d\\n", region() + other());
+    return 0;
+}
+"""
+
+
+@pytest.fixture
+def library(regions: Project) -> Project:
+    """Give a project with two sources for a library, and a program's."""
+    regions.write("other.c", OTHER)
+    regions.write("main.c", MAIN)
+    return regions
+
+
+def unbundle_with_llvm(project: Project, program: str, archive: str, *options: str) -> None:
+    """Take an archive apart with clang-offload-bundler: ``theirs.0``, ``theirs.1``."""
+    command = [program, "-type=a", "-unbundle", f"-input={archive}", f"-targets={','.join(IDS)}"]
+    command += [*options, *(f"-output=theirs.{number}" for number in range(len(IDS)))]
+    subprocess.run(command, check=True, cwd=project.folder)
+
+
+@pytest.mark.llvm
+def test_archives_are_what_llvm_makes(library: Project, llvm: Callable[[str], str]) -> None:
+    """Of a library of OpenMP sources, the archive of a GPU and of a CPU are LLVM's own."""
+    library.sconstruct(LIBRARY + "env.OffloadDeviceArchive(library)\n", HEAD)
+    run = library.run()
+    assert run.status == 0, run.errors
+    unbundle_with_llvm(library, llvm("clang-offload-bundler"), "libparts.a")
+    for number, name in enumerate(DSAS):
+        made = (library.folder / name).read_bytes()
+        assert made == (library.folder / f"theirs.{number}").read_bytes()
+        extensions = {
+            member.name[member.name.rfind(".") :]
+            for member in iter_members(memoryview(made), path=name)
+        }
+        assert extensions == {".bc" if "gfx" in name else ".o"}
+    library.assert_up_to_date()
+
+
+@pytest.mark.parametrize("way", ["source", "OFFLOAD_LIBS", "archives", "bundles"])
+def test_program_of_an_archive(runnable: Project, way: str) -> None:
+    """A program runs the regions of an archive on the device, however it is given to it."""
+    runnable.write("other.c", OTHER)
+    runnable.write("main.c", MAIN)
+    body = {
+        "source": LIBRARY + "env.OffloadProgram('prog', ['main.c', library])\n",
+        "OFFLOAD_LIBS": LIBRARY + "env.OffloadProgram('prog', ['main.c'], OFFLOAD_LIBS=library)\n",
+        "archives": (
+            LIBRARY + "archives = env.OffloadDeviceArchive(library)\n"
+            "host = [env.OffloadHostObject(name) for name in ('work.c', 'other.c')]\n"
+            "env.OffloadProgram('prog', ['main.c', host, archives])\n"
+        ),
+        "bundles": (
+            "one = {'OFFLOAD_BUNDLE_TYPE': 'o', 'OFFLOAD_BUNDLE_HOST': True}\n"
+            "bundles = [env.OffloadBundle(name, **one) for name in ('work.c', 'other.c')]\n"
+            "library = env.OffloadArchive('parts', bundles)\n"
+            "env.OffloadProgram('prog', ['main.c', library])\n"
+        ),
+    }[way]
+    runnable.sconstruct(body, HEAD)
+    run = runnable.run()
+    assert run.status == 0, run.errors
+    assert answer(runnable) == "answer 41\n"
+    image = kernels(runnable.folder / "prog.gfx906.co")
+    assert len(image) == 2
+    assert image == kernels(runnable.folder / f"prog.{CPU}.so")
+    runnable.assert_up_to_date()
+
+
+@pytest.mark.llvm
+def test_foreign_archive(runnable: Project, llvm: Callable[[str], str]) -> None:
+    """An archive that LLVM's tools made of OpenMP bundles is linked through OFFLOAD_LIBS."""
+    if not find_toolchain().version.startswith("22."):
+        pytest.skip("the library's bitcode is of clang 22")
+    runnable.sconstruct(
+        "env.OffloadDeviceObject('work.c')\nenv.OffloadHostObject('work.c')\n", HEAD
+    )
+    run = runnable.run()
+    assert run.status == 0, run.errors
+    inputs = ["work.gfx906.bc", f"work.{CPU}.o", "work.host.o"]
+    targets = ",".join([*IDS, "host-x86_64-unknown-linux-gnu-"])
+    command = [llvm("clang-offload-bundler"), "-type=o", f"-targets={targets}", "-output=theirs.o"]
+    subprocess.run(
+        [*command, *(f"-input={name}" for name in inputs)], check=True, cwd=runnable.folder
+    )
+    command = [llvm("llvm-ar"), "rcsD", "libforeign.a", "theirs.o"]
+    subprocess.run(command, check=True, cwd=runnable.folder)
+    runnable.sconstruct(
+        "env.OffloadProgram('prog', ['main.c'], OFFLOAD_LIBS=['libforeign.a'])\n", HEAD
+    )
+    run = runnable.run()
+    assert run.status == 0, run.errors
+    assert answer(runnable) == "answer 1\n"
+
+
+def test_two_kinds_in_one_archive(library: Project) -> None:
+    """An archive of HIP and of OpenMP sources is refused: programs link one kind of each."""
+    library.write("k.hip", "int host();\n")
+    library.sconstruct(
+        "env.OffloadArchive('parts', ['k.hip', env.File('work.c')], OFFLOAD_KIND='',\n"
+        "                   CCFLAGS=['-fopenmp'], OFFLOAD_ARCH='gfx906',\n"
+        "                   OFFLOAD_FLAGS=['-nogpuinc', '-nogpulib'])\n",
+        HEAD,
+    )
+    run = library.run()
+    assert run.status == 2
+    assert "'libparts.a' has sources of hip and openmp: one archive each" in run.errors
+
+
+def test_targets_of_another_kind(library: Project) -> None:
+    """OFFLOAD_KIND='cuda' has no entries in bundles, which is said."""
+    library.sconstruct("env.OffloadDeviceArchive('x.a', OFFLOAD_KIND='cuda')\n", HEAD)
+    run = library.run()
+    assert run.status == 2
+    assert "bundles hold code of hip and openmp, not of 'cuda'" in run.errors

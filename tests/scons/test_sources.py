@@ -1,0 +1,105 @@
+"""What a builder is given as its source: nothing, something that is no file, or a file twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.scons.conftest import Project, passes
+
+BUILDERS = (
+    *("DeviceObject", "HostObject", "Bundle", "Unbundle", "Archive", "DeviceArchive", "Package"),
+    *("Extract", "Wrapper", "Object", "StaticLibrary", "SharedLibrary", "Program"),
+)
+NOTHING = "no source was given; does a pattern of Glob() match nothing?"
+NO_FILE = "expected names of files, or nodes, as sources, found "
+FOLDER = "'sub' is a folder; give the files in it, such as Glob('sub/*')"
+WRONG = {
+    "empty list": ("[]", NOTHING),
+    "Glob": ("Glob('typo/*.hip')", NOTHING),
+    "nested": ("[[], [[]]]", NOTHING),
+    "None": ("None", NO_FILE + "None"),
+    "None in a list": ("['k.hip', None]", NO_FILE + "None"),
+    "number": ("3", NO_FILE + "3"),
+    "bytes": ("b'k.hip'", NO_FILE + "b'k.hip'"),
+    "generator": ("(name for name in ['k.hip'])", NO_FILE + "<generator"),
+    "empty text": ("''", "expected the name of a file as source, found an empty text"),
+    "unset variable": ("'$UNSET'", "found an empty text ('$UNSET')"),
+    "folder": ("'sub'", FOLDER),
+    "folder node": ("Dir('sub')", FOLDER),
+    "alias": ("env.Alias('all', 'k.hip')", "expected files as sources, found 'all'"),
+    "value": ("env.Value(1)", "expected files as sources, found '1'"),
+}
+
+
+@pytest.mark.parametrize(("source", "message"), WRONG.values(), ids=WRONG.keys())
+def test_wrong_sources(project: Project, source: str, message: str) -> None:
+    """Every builder says of such a source what it is, and which builder and target it is for."""
+    (project.folder / "sub").mkdir()
+    calls = [f"lambda: env.Offload{name}({{}}{source})" for name in BUILDERS]
+    body = "import SCons.Errors\n"
+    for name, call in zip(BUILDERS, calls, strict=True):
+        for target, what in (("'out', ", f"Offload{name} of 'out': "), ("", f"Offload{name}: ")):
+            body += (
+                f"try:\n    ({call.format(target)})()\n"
+                f"except SCons.Errors.UserError as error:\n"
+                f"    assert str(error).startswith({what!r}), error\n"
+                f"    assert {message!r} in str(error), error\n"
+                f"else:\n    raise AssertionError({name!r})\n"
+            )
+    project.sconstruct(body)
+    project.build("-n", "k.hip")
+
+
+def test_line_of_the_sconscript(project: Project) -> None:
+    """The error of an empty source list has the SConstruct's line, and is all that is said."""
+    project.sconstruct("env.OffloadProgram('p', Glob('typo/*.hip'))\n")
+    run = project.run("-Q")
+    assert run.status == 2
+    first, second = run.errors.strip().splitlines()
+    assert first == f"scons: *** OffloadProgram of 'p': {NOTHING}"
+    assert "/SConstruct" in second
+
+
+def test_missing_file(project: Project) -> None:
+    """A source that is not there is named when it is needed."""
+    project.sconstruct("env.OffloadObject('gone.hip')\n")
+    run = project.run()
+    assert run.status == 2
+    assert "Source `gone.hip' not found" in run.errors
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "['k.hip', 'k.hip', 'runtime.c', 'runtime.c']",
+        "['k.hip', Glob('*.hip'), File('runtime.c'), '#runtime.c']",
+        "[[['k.hip']], [], ('runtime.c',)]",
+        "[__import__('pathlib').Path('k.hip'), 'runtime.c']",
+    ],
+)
+def test_sources_given_twice(project: Project, source: str) -> None:
+    """A source given twice counts once; lists may be nested, and paths be those of pathlib."""
+    project.sconstruct(f"env.OffloadProgram('p', {source})\n")
+    assert project.build() == passes("k.hip", "gfx906", "gfx90a:xnack+", "host")
+    project.assert_up_to_date()
+
+
+def test_file_given_for_two_targets(project: Project) -> None:
+    """One file may be the image of two targets in a bundle."""
+    project.write("a.co", "code")
+    project.sconstruct(
+        "env.OffloadBundle('b.hipfb', ['a.co', 'a.co'], OFFLOAD_TARGETS=[\n"
+        "    'hip-amdgcn-amd-amdhsa--gfx906', 'hip-amdgcn-amd-amdhsa--gfx908'])\n"
+    )
+    project.build()
+    assert (project.folder / "b.hipfb").read_bytes().count(b"code") == 2
+
+
+def test_sources_of_one_name(project: Project) -> None:
+    """Sources of one name in two folders are two sources."""
+    project.write("sub/k.hip", (project.folder / "k.hip").read_text().replace("kernel(", "other("))
+    text = (project.folder / "sub/k.hip").read_text().replace("host_value", "other_value")
+    project.write("sub/k.hip", text)
+    project.sconstruct("env.OffloadProgram('p', ['k.hip', 'sub/k.hip', 'runtime.c'])\n")
+    both = ("gfx906", "gfx90a:xnack+", "host")
+    assert project.build() == sorted(passes("k.hip", *both) + passes("sub/k.hip", *both))
