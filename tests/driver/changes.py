@@ -1,0 +1,299 @@
+"""Random changes: what may happen to a checkout between two builds, and during one."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.driver.projects import TARGETS, candidates
+from tests.driver.state import State
+
+__all__ = ["Event", "choose"]
+
+
+@dataclass
+class Event:
+    """A step of a trial: another state, something done to the disk, and how scons is run."""
+
+    words: list[str]
+    """What it is, for people."""
+    checkout: str
+    state: State
+    disk: list[tuple[str, str]] = field(default_factory=list)
+    """(``touch`` | ``delete`` | ``truncate`` | ``replace`` | ``extend``, file)."""
+    replace: bool = False
+    """Files are put in the place of old ones, instead of being written in place."""
+    mode: str = "build"
+    """``build``, ``subset``, or in mid-build ``kill`` scons, let clang ``die``, ``save`` a file."""
+    target: str = ""
+    """What is asked for, or the output of the compile at which it happens."""
+    then: State | None = None
+    """The state after what happened in mid-build."""
+    jobs: int = 1
+
+
+@dataclass
+class History:
+    """What a trial has seen: the states of each checkout, and the passes of the last build."""
+
+    states: dict[str, list[State]]
+    passes: dict[str, dict[str, dict[str, Any]]]
+    outputs: dict[str, list[str]]
+
+
+@dataclass
+class _Chooser:
+    rng: random.Random
+    checkout: str
+    history: History
+    state: State
+    event: Event
+    without: frozenset[str]
+
+    # Each of these changes the state, or gives False where it does not apply.
+
+    def edit(self) -> bool:
+        names = [name for name in sorted(self.state.files) if self.state.has_value(name)]
+        name = self.rng.choice(names)
+        self.state = self.state.with_new_value(name, self.rng.randint(1, 99))
+        return self.say(f"edit {name}")
+
+    def edit_source(self) -> bool:
+        name = self.state.base + self.rng.choice(self.state.sources)
+        self.state = self.state.with_new_value(name, self.rng.randint(1, 99))
+        return self.say(f"edit {name}")
+
+    def comment(self) -> bool:
+        names = [n for n in sorted(self.state.files) if n.endswith((".h", *_SOURCES))]
+        name = self.rng.choice(names)
+        text = self.state.files[name]
+        note = f"// note {self.rng.randint(1, 999)}\n"
+        self.state.files[name] = text + note if self.rng.random() < 0.7 else note + text
+        return self.say(f"comment in {name}")
+
+    def appear(self) -> bool:
+        found = candidates(self.state)
+        if not found:
+            return False
+        name = self.rng.choice(found)
+        stem = name.rsplit("/", 1)[-1].rsplit(".", 1)[0]
+        number = self.rng.randint(1, 99)
+        text = str(number % 9 + 1) if name.endswith(".bin") else f"#define F{stem[1:]} {number}\n"
+        same = [n for n in sorted(self.state.files) if n.rsplit("/", 1)[-1] == name.rsplit("/")[-1]]
+        if same and self.rng.random() < 0.15:
+            text = self.state.files[self.rng.choice(same)]  # equal to another one
+        self.state.files[name] = text
+        return self.say(f"{name} appears")
+
+    def vanish(self) -> bool:
+        first = self.history.states[self.checkout][0].files
+        found = [name for name in sorted(self.state.files) if name not in first]
+        if not found:
+            return False
+        name = self.rng.choice(found)
+        del self.state.files[name]
+        return self.say(f"{name} vanishes")
+
+    def delete(self) -> bool:
+        """Delete a header that may be missed: perhaps the build fails."""
+        found = [n for n in sorted(self.state.files) if n.endswith((".h", ".bin"))]
+        if not found:
+            return False
+        name = self.rng.choice(found)
+        del self.state.files[name]
+        self.state.broken = True
+        return self.say(f"{name} is deleted")
+
+    def error(self) -> bool:
+        name = self.state.base + self.rng.choice(self.state.sources)
+        wrong = self.rng.choice(
+            ["#error wrong\n", "#if defined(__gfx906__)\n#error wrong\n#endif\n"]
+        )
+        self.state.files[name] = wrong + self.state.files[name]
+        self.state.broken = True
+        return self.say(f"an error in {name}")
+
+    def flags(self) -> bool:
+        state, rng = self.state, self.rng
+        name = rng.choice(["CCFLAGS", "OFFLOAD_FLAGS", "OFFLOAD_HOST_FLAGS"])
+        words = state.flags[name]
+        mine = [word for word in words if word.startswith("-DOWN_FLAG")]
+        if mine and rng.random() < 0.4:
+            words.remove(mine[0])
+        elif mine or rng.random() < 0.6:
+            state.flags[name] = [word for word in words if word not in mine]
+            state.flags[name].append(f"-DOWN_FLAG={rng.randint(1, 9)}")
+        else:
+            state.flags[name].append(rng.choice(["-O1", "-O2", "-DNDEBUG", "-fno-strict-aliasing"]))
+        return self.say(f"{name} is {state.flags[name]}")
+
+    def arch_flags(self) -> bool:
+        key = self.rng.choice(self.state.archs)
+        self.state.arch_flags = {key: [f"-DARCH={self.rng.randint(1, 9)}"]}
+        return self.say(f"OFFLOAD_ARCH_FLAGS is {self.state.arch_flags}")
+
+    def defines(self) -> bool:
+        self.state.defines["GIVEN"] = self.rng.randint(1, 9)
+        return self.say(f"CPPDEFINES is {self.state.defines}")
+
+    def words(self) -> bool:
+        self.state.words = [f"-DWORD={self.rng.randint(1, 9)}"] * (self.rng.random() < 0.8)
+        return self.say(f"the compiler's words are {self.state.words}")
+
+    def second(self) -> bool:
+        if self.state.second is None:
+            return False
+        self.state.second = {"EXTRA": self.rng.randint(1, 9)}
+        return self.say(f"the second environment's CPPDEFINES is {self.state.second}")
+
+    def targets(self) -> bool:
+        state, rng = self.state, self.rng
+        others = [name for name in TARGETS[state.kind] if name not in state.archs]
+        if "gfx90a" in state.archs or "gfx90a:xnack+" in state.archs:
+            others = [name for name in others if not name.startswith("gfx90a")]
+        if others and rng.random() < 0.5:
+            state.archs.insert(rng.randint(0, len(state.archs)), rng.choice(others))
+        elif len(state.archs) > 1 and rng.random() < 0.6:
+            gone = state.archs.pop(rng.randrange(len(state.archs)))
+            state.arch_flags.pop(gone, None)
+        else:
+            rng.shuffle(state.archs)
+        return self.say(f"OFFLOAD_ARCH is {state.archs}")
+
+    def search_path(self) -> bool:
+        self.rng.shuffle(self.state.path)
+        return self.say(f"CPPPATH is {self.state.path}")
+
+    def earlier(self) -> bool:
+        """Go back to what was some steps ago, as with git checkout."""
+        past = [state for state in self.history.states[self.checkout] if not state.broken]
+        back = self.rng.randint(1, len(past))
+        self.state = past[-back].copy()
+        return self.say(f"back to the state {back} steps ago")
+
+    def as_other_checkout(self) -> bool:
+        """Take what another checkout has: with a CacheDir, all of it is there."""
+        others = [name for name in self.history.states if name != self.checkout]
+        if not others:
+            return False
+        other = self.history.states[self.rng.choice(others)][-1]
+        if other.broken:
+            return False
+        self.state = other.copy()
+        return self.say("the state of the other checkout")
+
+    def touch(self) -> bool:
+        names = [name for name in sorted(self.state.files) if not name.endswith(".txt")]
+        name = self.rng.choice(names)
+        how = self.rng.choice(["touch", "rewrite"])
+        self.event.disk.append((how, name))
+        return self.say(f"{how} {name}")
+
+    def damage(self) -> bool:
+        found = self.history.outputs[self.checkout]
+        if not found:
+            return False
+        for name in self.rng.sample(found, min(len(found), self.rng.choice([1, 1, 2, 5]))):
+            how = self.rng.choice(["delete", "truncate", "replace", "extend"])
+            how = how if _OURS.search(name) else "delete"
+            self.event.disk.append((how, name))
+            self.say(f"{how} {name}")
+        return True
+
+    def say(self, words: str) -> bool:
+        self.event.words.append(words)
+        return True
+
+
+# SCons's own nodes, such as programs, are made again where they are missing, not if damaged.
+_OURS = re.compile(r"\.(co|hipfb|bc|ptx|fatbin|offload|(fatbin|host|host\.pic|registration)\.o)$")
+_SOURCES = (".hip", ".c", ".cu")
+_KINDS: dict[str, tuple[Callable[[_Chooser], bool], int]] = {
+    "edit": (_Chooser.edit, 16),
+    "comment": (_Chooser.comment, 5),
+    "appear": (_Chooser.appear, 14),
+    "vanish": (_Chooser.vanish, 5),
+    "delete": (_Chooser.delete, 2),
+    "error": (_Chooser.error, 2),
+    "flags": (_Chooser.flags, 6),
+    "arch_flags": (_Chooser.arch_flags, 4),
+    "defines": (_Chooser.defines, 3),
+    "words": (_Chooser.words, 3),
+    "second": (_Chooser.second, 4),
+    "targets": (_Chooser.targets, 8),
+    "search_path": (_Chooser.search_path, 3),
+    "earlier": (_Chooser.earlier, 8),
+    "as_other_checkout": (_Chooser.as_other_checkout, 5),
+    "touch": (_Chooser.touch, 5),
+    "damage": (_Chooser.damage, 8),
+}
+_MODES = {"build": 66, "subset": 8, "kill": 9, "die": 7, "save": 10}
+
+
+def choose(
+    seed: object, checkout: str, history: History, without: frozenset[str] = frozenset()
+) -> Event:
+    """Choose what happens next in a checkout; nothing of what is named in `without`."""
+    rng = random.Random(f"change {seed}")
+    last = history.states[checkout][-1]
+    event = Event([], checkout, last, replace=rng.random() < 0.4, jobs=rng.choice([1, 2]))
+    chooser = _Chooser(rng, checkout, history, last.copy(), event, without)
+    if last.broken:
+        chooser.earlier()
+    mode = rng.choices(list(_MODES), list(_MODES.values()))[0]
+    mode = "build" if mode in without else mode
+    passes = history.passes[checkout]
+    if mode in ("kill", "die", "save") and passes and not last.broken:
+        _in_mid_build(chooser, mode, passes)
+    else:
+        _change(chooser, rng.choice([1, 1, 1, 2]))
+        if mode == "subset" and not chooser.state.broken and not event.disk:
+            _subset(chooser, passes)
+    event.state = chooser.state
+    return event
+
+
+def _change(chooser: _Chooser, number: int) -> None:
+    names = [name for name in _KINDS if name not in chooser.without]
+    done = 0
+    while done < number:
+        name = chooser.rng.choices(names, [_KINDS[name][1] for name in names])[0]
+        done += _KINDS[name][0](chooser)
+
+
+def _in_mid_build(chooser: _Chooser, mode: str, passes: dict[str, dict[str, Any]]) -> None:
+    rng, event = chooser.rng, chooser.event
+    if mode == "save" and chooser.state.decider == "timestamp-newer":
+        mode = "die"  # an output that is newer than the saved file is current, for make
+    before = chooser.state.copy()
+    chooser.edit_source()
+    edited = event.words[-1].split()[-1].rsplit("/", 1)[-1].split(".")[0]
+    found = sorted(n for n in passes if Path(n).name.startswith(f"{edited}."))
+    if not found:
+        return
+    event.mode, event.target = mode, rng.choice(found)
+    state = chooser.state
+    if mode == "save":
+        read = [name for name in passes[event.target]["files"] if name in state.files]
+        read = [name for name in sorted(read) if state.has_value(name)]
+        name = rng.choice(read) if read else chooser.state.base + state.sources[0]
+        event.then = state.with_new_value(name, rng.randint(1, 99))
+        chooser.say(f"{name} is saved while clang compiles {event.target}")
+    else:
+        event.then = before if rng.random() < 0.6 else state
+        what = "scons is killed while clang compiles" if mode == "kill" else "clang dies in"
+        undone = ", and the edit is undone" if event.then is before else ""
+        chooser.say(f"{what} {event.target}{undone}")
+
+
+def _subset(chooser: _Chooser, passes: dict[str, dict[str, Any]]) -> None:
+    archs = [name for name in chooser.state.archs if chooser.state.layout != "repository"]
+    there = [name for name in sorted(passes) if any(arch in name for arch in chooser.state.archs)]
+    choices = archs + there[:1]
+    if choices:
+        chooser.event.mode, chooser.event.target = "subset", chooser.rng.choice(choices)
+        chooser.say(f"only {chooser.event.target} is built")

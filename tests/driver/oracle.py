@@ -1,0 +1,147 @@
+"""The least number of compiles: which passes' inputs are others than those of their outputs.
+
+A pass has to be compiled if its *inputs* are not those that made its output, or if the output
+is not what that compile wrote. Inputs are what the counting compiler was told in the clean build:
+the driver's own lines for the command, each file that was read, the preprocessed text (in which
+an answer of ``__has_include`` shows), the files that the command line names, the variables.
+
+What may be compiled beyond that, and why:
+
+- OpenMP's host IR, where a file that it was made of was replaced by an equal one: names of target
+  regions hold inode numbers (docs/rebuilds.md, (d));
+- with the deciders that go by time alone (``timestamp-newer``, ``timestamp-match``), what read a
+  file that was only touched, and what is made of an output that was made again;
+- a pass whose compile was cut short: scons or clang killed, a file saved meanwhile. What became
+  of it, nobody knows; it is compiled at most once more.
+
+With a CacheDir, what was compiled before with the same inputs, in any checkout, is fetched.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.driver.running import digest
+from tests.driver.state import State
+
+BY_TIME = ("timestamp-newer", "timestamp-match")
+
+
+@dataclass(frozen=True)
+class Made:
+    """What is known of a pass's output on disk."""
+
+    inputs: str
+    soft: str
+    """Inputs that matter only where one of the allowances applies."""
+    output: str
+    """The digest of the output."""
+
+
+@dataclass
+class Memory:
+    """What was compiled in one checkout, and what its outputs were."""
+
+    made: dict[str, Made | None] = field(default_factory=dict)
+    """None: unknown."""
+
+
+@dataclass
+class Judgement:
+    """Which compiles a build may run."""
+
+    needed: set[str]
+    allowed: set[str]
+    """More that may run."""
+    fetchable: set[str]
+    """What a CacheDir holds, and has to be no compile."""
+
+
+@dataclass
+class Oracle:
+    """Remembers what was compiled, in all checkouts of a trial."""
+
+    folder: Path
+    memories: dict[str, Memory] = field(default_factory=dict)
+    cached: set[tuple[str, str]] = field(default_factory=set)
+
+    def memory(self, checkout: str) -> Memory:
+        return self.memories.setdefault(checkout, Memory())
+
+    def damaged(self, checkout: str) -> set[str]:
+        """Name the passes whose outputs are not what their compiles wrote; ask before a build."""
+        here = self.folder / checkout
+        return {
+            name
+            for name, made in self.memory(checkout).made.items()
+            if made and (not (here / name).exists() or digest(here / name) != made.output)
+        }
+
+    def judge(
+        self, checkout: str, state: State, passes: dict[str, dict[str, Any]], damaged: set[str]
+    ) -> Judgement:
+        """Say what a build of these passes has to compile."""
+        memory = self.memory(checkout)
+        judgement = Judgement(set(), set(), set())
+        for name, record in passes.items():
+            before = memory.made.get(name)
+            inputs = inputs_of(record)
+            if name in memory.made and before is None:
+                judgement.allowed.add(name)
+            elif before is None or before.inputs != inputs or name in damaged:
+                kept = state.caches and (name, self._shared(checkout, state, record)) in self.cached
+                (judgement.fetchable if kept else judgement.needed).add(name)
+            elif before.soft != self._soft(checkout, state, record):
+                judgement.allowed.add(name)
+        return judgement
+
+    def remember(
+        self, checkout: str, state: State, passes: dict[str, dict[str, Any]], names: set[str]
+    ) -> None:
+        """Note that these outputs are made of the present inputs."""
+        memory = self.memory(checkout)
+        for name in names & set(passes):
+            file = self.folder / checkout / name
+            if file.exists():
+                soft = self._soft(checkout, state, passes[name])
+                memory.made[name] = Made(inputs_of(passes[name]), soft, digest(file))
+                if state.caches:
+                    self.cached.add((name, self._shared(checkout, state, passes[name])))
+
+    def forget(self, checkout: str, names: set[str]) -> None:
+        """Note that nobody knows of what these outputs are made."""
+        self.memory(checkout).made.update(dict.fromkeys(names))
+
+    def _soft(self, checkout: str, state: State, record: dict[str, Any]) -> str:
+        found: list[object] = []
+        for name in record["files"]:
+            place = self.folder / checkout / name
+            if not place.exists():
+                continue
+            status = place.stat()
+            if state.kind == "openmp":
+                found.append((name, status.st_ino))
+            if state.decider in BY_TIME:
+                found.append((name, status.st_mtime_ns))
+        return json.dumps(found)
+
+    def _shared(self, checkout: str, state: State, record: dict[str, Any]) -> str:
+        inodes = self._soft(checkout, state, record) if state.kind == "openmp" else ""
+        return inputs_of(record) + inodes
+
+
+def inputs_of(record: dict[str, Any]) -> str:
+    """Give all that decides what a compile makes, as text."""
+    return json.dumps([record["command"], record["files"], record["text"]], sort_keys=True)
+
+
+def difference(before: str, after: str) -> str:
+    """Say in words what differs between two compiles' inputs."""
+    (command, files, text), (command2, files2, text2) = json.loads(before), json.loads(after)
+    found = [f"{name}" for name in {*files, *files2} if files.get(name) != files2.get(name)]
+    found += ["the command"] * (command != command2)
+    found += ["the preprocessed text"] * (text != text2)
+    return ", ".join(sorted(found)) or "nothing"

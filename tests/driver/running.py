@@ -1,0 +1,201 @@
+"""A checkout on disk: writing it, running scons in it, and a clean build in the same place."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.driver.state import State
+
+ROOT = Path(__file__).resolve().parents[2]
+_SECONDS = 300
+_NOISE = re.compile(r"offload: |.*is up to date\.|scons: Nothing to be done|.*[Ww]arning|$")
+# What is no output: SCons's and the tool's own records, and intermediate files of --save-temps.
+_RECORDS = re.compile(r"\.sconsign|\.d$|-(hip|host|cuda|openmp)-|\.log$|(^|/)\.")
+
+
+@dataclass
+class Run:
+    """One run of scons."""
+
+    status: int
+    text: str
+    compiles: list[dict[str, Any]]
+    """What the counting compiler noted, in order."""
+
+    @property
+    def compiled(self) -> list[str]:
+        """The outputs of the compiles."""
+        return [str(record["output"]) for record in self.compiles]
+
+    @property
+    def did_nothing(self) -> bool:
+        lines = self.text.splitlines()
+        return not self.compiles and all(_NOISE.match(line) for line in lines)
+
+
+@dataclass
+class CleanBuild:
+    """What a build from nothing makes."""
+
+    status: int
+    text: str
+    outputs: dict[str, str]
+    """Digests by name."""
+    passes: dict[str, dict[str, Any]]
+    """What each compile depends on, by its output."""
+
+
+@dataclass
+class Bench:
+    """The folder of a trial: checkouts beside one another, a cache, and the compiler."""
+
+    folder: Path
+    clang: Path
+    package: Path = ROOT
+    """The folder from which the tool is taken."""
+    scons_runs: int = field(default=0)
+
+    def __post_init__(self) -> None:
+        script = self.folder / "clang"
+        counting = Path(__file__).with_name("counting_clang.py")
+        script.write_text(
+            f'#!/bin/sh\nexec {sys.executable} -IS {counting} {self.folder} {self.clang} "$@"\n'
+        )
+        script.chmod(0o755)
+        self.compiler = str(script)
+
+    def control(self, **what: object) -> None:
+        """Tell the compiler what to do at the next compile; nothing without arguments."""
+        place = self.folder / "control.json"
+        if what:
+            place.write_text(json.dumps(what))
+        else:
+            place.unlink(missing_ok=True)
+
+    def write(self, checkout: str, state: State, *, replace: bool = False) -> None:
+        """Write the files that differ, and remove those that are no more.
+
+        With `replace`, a file is put in the place of the old one, as many editors save.
+        """
+        here = self.folder / checkout
+        wanted = state.all_files(self.compiler)
+        known = self.folder / f"{checkout}.files"
+        before = json.loads(known.read_text()) if known.exists() else []
+        for name in sorted(set(before) - set(wanted)):
+            (here / name).unlink(missing_ok=True)
+        for name, text in wanted.items():
+            place = here / name
+            if not place.exists() or place.read_text() != text:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                if replace:
+                    other = place.with_name(f"{place.name}~")
+                    other.write_text(text)
+                    other.replace(place)
+                else:
+                    place.write_text(text)
+        known.write_text(json.dumps(sorted(wanted)))
+
+    def scons(self, checkout: str, *arguments: str) -> Run:
+        """Run scons to its end."""
+        process = self.start(checkout, *arguments)
+        try:
+            text, _ = process.communicate(timeout=_SECONDS)
+        except subprocess.TimeoutExpired:
+            kill(process)
+            raise
+        return Run(process.returncode, text, self.take_log())
+
+    def start(self, checkout: str, *arguments: str) -> subprocess.Popen[str]:
+        """Start scons in a process group of its own."""
+        self.scons_runs += 1
+        return subprocess.Popen(
+            [sys.executable, "-m", "SCons", "-Q", *arguments],
+            cwd=self.folder / checkout,
+            env={**os.environ, "PYTHONPATH": str(self.package)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+
+    def killed(self, checkout: str, *arguments: str) -> tuple[bool, Run]:
+        """Run scons until the compiler waits, and kill all of it; tell whether it came so far."""
+        waiting = self.folder / "waiting"
+        waiting.unlink(missing_ok=True)
+        process = self.start(checkout, *arguments)
+        end = time.monotonic() + _SECONDS
+        while process.poll() is None and not waiting.exists():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        was_killed = process.poll() is None
+        kill(process)
+        text, _ = process.communicate()
+        return was_killed, Run(process.returncode, text, self.take_log())
+
+    def take_log(self) -> list[dict[str, Any]]:
+        log = self.folder / "compiles.log"
+        lines = log.read_text().splitlines() if log.exists() else []
+        log.unlink(missing_ok=True)
+        return [json.loads(line) for line in lines]
+
+    def made(self, checkout: str, state: State) -> list[str]:
+        """Name the files that builds have made, relative to the checkout."""
+        here = self.folder / checkout
+        sources = state.all_files(self.compiler)
+        found = (file for file in here.rglob("*") if not file.is_dir())
+        names = (str(file.relative_to(here)) for file in found)
+        return sorted(name for name in names if name not in sources)
+
+    def outputs(self, checkout: str, state: State) -> dict[str, str]:
+        """Give the digests of what builds have made."""
+        names = [name for name in self.made(checkout, state) if not _RECORDS.search(name)]
+        return {name: digest(self.folder / checkout / name) for name in names}
+
+    def clean_build(self, checkout: str, state: State) -> CleanBuild:
+        """Build from nothing in the same place; what was there is put back."""
+        here, aside = self.folder / checkout, self.folder / "aside"
+        _move(self.made(checkout, state), here, aside)
+        self.control(inspect=True)
+        try:
+            run = self.scons(checkout, "-k", "-j2", "--cache-disable")
+            outputs = self.outputs(checkout, state)
+        finally:
+            self.control()
+            for name in self.made(checkout, state):
+                (here / name).unlink()
+            names = [str(f.relative_to(aside)) for f in aside.rglob("*") if not f.is_dir()]
+            _move(names, aside, here)
+            shutil.rmtree(aside, ignore_errors=True)
+        passes = {str(record["output"]): record for record in run.compiles}
+        return CleanBuild(run.status, run.text, outputs, passes)
+
+
+def _move(names: list[str], source: Path, target: Path) -> None:
+    for name in names:
+        place = target / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        (source / name).rename(place)
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """End a process and all that it has started, without a chance to tidy up."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]

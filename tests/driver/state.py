@@ -1,0 +1,132 @@
+"""What a checkout holds: its files, and the settings of its SConstruct. Pure data."""
+
+from __future__ import annotations
+
+import copy
+import re
+from dataclasses import dataclass, field
+
+_VALUE = re.compile(r"(#define (?:F|OWN|N_)\w* )(\d+)")
+_FLAG_VALUE = re.compile(r"(-D\w+=)(\d+)")
+
+
+@dataclass
+class State:
+    """A checkout's files and settings; changes make another one of it."""
+
+    kind: str
+    """``hip``, ``rdc``, ``openmp`` or ``cuda``."""
+    layout: str
+    """``plain``, ``variant0``, ``variant1`` (with copies) or ``repository``."""
+    decider: str
+    caches: bool
+    archs: list[str]
+    stems: list[str]
+    """The sources, without suffix."""
+    calls: list[str]
+    """The builder calls, in which ``SOURCES`` stands for the list of sources."""
+    files: dict[str, str] = field(default_factory=dict)
+    """Content by name, relative to the checkout."""
+    path: list[str] = field(default_factory=list)
+    """``CPPPATH``."""
+    flags: dict[str, list[str]] = field(default_factory=dict)
+    """Words of ``CCFLAGS``, ``OFFLOAD_FLAGS``, ``OFFLOAD_HOST_FLAGS``."""
+    arch_flags: dict[str, list[str]] = field(default_factory=dict)
+    defines: dict[str, int] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
+    """Of ``env["ENV"]``."""
+    words: list[str] = field(default_factory=list)
+    """After the compiler, in ``OFFLOAD_CLANG``."""
+    generated: list[tuple[str, str]] = field(default_factory=list)
+    """Headers that the build copies: (target, source)."""
+    second: dict[str, int] | None = None
+    """The defines of a second environment, which bundles the same sources elsewhere."""
+    broken: bool = False
+    """A source has an error, or lacks a header: the build cannot succeed."""
+
+    def copy(self) -> State:
+        return copy.deepcopy(self)
+
+    @property
+    def suffix(self) -> str:
+        return {"cuda": ".cu", "openmp": ".c"}.get(self.kind, ".hip")
+
+    @property
+    def base(self) -> str:
+        """Where sources and path folders are, for files."""
+        prefix = {"plain": "", "repository": "../repository/"}
+        return prefix.get(self.layout, "src/")
+
+    @property
+    def sources(self) -> list[str]:
+        return [stem + self.suffix for stem in self.stems]
+
+    def all_files(self, compiler: str) -> dict[str, str]:
+        """Give the content of all files by name, the SCons scripts among them."""
+        head = _head(self, compiler)
+        body = self._body()
+        if self.layout.startswith("variant"):
+            copies = self.layout == "variant1"
+            call = f"SConscript('src/SConscript', 'env', variant_dir='out', duplicate={copies})\n"
+            return {
+                **self.files,
+                "SConstruct": head + call,
+                "src/SConscript": "Import('env')\n" + body,
+            }
+        return {**self.files, "SConstruct": head + body}
+
+    def _body(self) -> str:
+        lines = [f"env.Replace(CPPPATH={self.path!r})"]
+        for target, source in self.generated:
+            lines.append(f"env.Command({target!r}, {source!r}, Copy('$TARGET', '$SOURCE'))")
+        lines += [call.replace("SOURCES", repr(self.sources)) for call in self.calls]
+        if self.second is not None:
+            lines.append("two = env.Clone()")
+            lines.append(f"two.Append(CPPDEFINES={self.second!r})")
+            lines += [f"two.OffloadBundle('two/{s}.hipfb', '{s}{self.suffix}')" for s in self.stems]
+        return "\n".join(lines) + "\n"
+
+    def with_new_value(self, name: str, number: int) -> State:
+        """Give the state in which the first value in a file is `number`."""
+        made = self.copy()
+        text = self.files[name]
+        for pattern in (_VALUE, _FLAG_VALUE):
+            if pattern.search(text):
+                made.files[name] = pattern.sub(rf"\g<1>{number}", text, count=1)
+                return made
+        made.files[name] = str(number % 10)  # of #embed: one byte
+        return made
+
+    def has_value(self, name: str) -> bool:
+        text = self.files[name]
+        return bool(_VALUE.search(text) or _FLAG_VALUE.search(text)) or name.endswith(".bin")
+
+
+def _head(state: State, compiler: str) -> str:
+    command = " ".join([compiler, *state.words])
+    lines = [
+        "env = Environment(",
+        '    tools=["default", "offload"],',
+        '    toolpath=[PyPackageDir("offload_tool.scons")],',
+        f"    OFFLOAD_CLANG={command!r},",
+        f"    OFFLOAD_ARCH={state.archs!r},",
+        *(f"    {name}={words!r}," for name, words in sorted(state.flags.items())),
+        f"    OFFLOAD_ARCH_FLAGS={state.arch_flags!r},",
+        f"    CPPDEFINES={state.defines!r},",
+        '    OFFLOAD_PTXAS="none",',
+        ")",
+        f"env.Decider({state.decider!r})",
+        f"env['ENV'].update({state.variables!r})",
+    ]
+    if state.kind == "openmp":
+        lines.append(
+            "env.Replace(OFFLOAD_KIND='openmp', OFFLOAD_DEVICE_RUNTIME=[],\n"
+            "            OFFLOAD_LINK_FLAGS=['--unresolved-symbols=ignore-all'])"
+        )
+    if state.kind == "rdc":
+        lines.append("env.Replace(OFFLOAD_RDC=True)")
+    if state.caches:
+        lines.append("env.CacheDir('../cache')")
+    if state.layout == "repository":
+        lines.append("Repository('../repository')")
+    return "\n".join(lines) + "\n"

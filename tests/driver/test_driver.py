@@ -1,0 +1,189 @@
+"""Random projects and changes: a fixed set of seeds, and whether the judges see what is wrong."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offload_tool.compiler.openmp import host_runtime
+from offload_tool.compiler.toolchain import find_toolchain
+from offload_tool.errors import CompilerError
+from tests.conftest import missing
+from tests.driver.changes import Event, History, choose
+from tests.driver.projects import project
+from tests.driver.running import Bench, Run
+from tests.driver.state import State
+from tests.driver.trial import FailureError, Trial, run_trial
+
+SEEDS = (1, 4, 5, 12, 17, 21, 23, 24, 36)
+CHANGES = 5
+
+
+@pytest.fixture(scope="session")
+def clang() -> Path:
+    try:
+        found = find_toolchain()
+    except CompilerError as error:
+        missing(f"a compiler ({error})")
+    if found.is_embedded:
+        missing("a clang that a script may stand before")
+    if host_runtime(found) is None:
+        missing("LLVM's offload runtime (liboffload-dev, libomp-dev)")
+    return Path(found.clang[0])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_project(tmp_path: Path, clang: Path, seed: int) -> None:
+    """After each change all is as a clean build makes it, by the least number of compiles."""
+    outcome = run_trial(seed, CHANGES, tmp_path / "trial", clang)
+    if outcome.failure:
+        pytest.fail(
+            f"{outcome.story}\n\n{outcome.failure}\n\nOnce more: python -m tests.driver "
+            f"--seed {seed} --changes {CHANGES} --shrink",
+            pytrace=False,
+        )
+
+
+def test_seeds_cover_what_there_is() -> None:
+    """The fixed seeds are of each kind, layout and decider, with a CacheDir and without."""
+    states = [project(seed) for seed in SEEDS]
+    assert {state.kind for state in states} == {"hip", "rdc", "openmp", "cuda"}
+    assert {state.caches for state in states} == {True, False}
+    assert len({state.layout for state in states}) == 4
+    assert len({state.decider for state in states}) == 4
+
+
+def test_a_seed_is_one_project() -> None:
+    """A seed always gives the same project, and other seeds give other ones."""
+    assert project(3) == project(3)
+    assert len({repr(project(seed)) for seed in range(50)}) == 50
+
+
+def test_a_seed_is_one_row_of_changes() -> None:
+    """The number of a change, with what was before, decides what it is."""
+    state = project(1)
+    history = History({"one": [state]}, {"one": {}}, {"one": ["k0.co"]})
+    assert choose("1 0", "one", history) == choose("1 0", "one", history)
+    assert len({repr(choose(f"1 {n}", "one", history)) for n in range(20)}) > 10
+
+
+# What follows shows that the judges can fail: a tool that is faultless is made to look wrong.
+
+SMALL = State(
+    "hip", "plain", "content", False, ["gfx906"], ["k0"], ["env.OffloadBundle(SOURCES[0])"]
+)
+SMALL.path = ["inc"]
+SMALL.flags = {"OFFLOAD_FLAGS": ["-nogpuinc", "-nogpulib"]}
+SMALL.files = {
+    "k0.hip": "#include <h0.h>\n__attribute__((global)) void kernel(int* p) { *p = F0; }\n",
+    "inc/h0.h": "#define F0 1\n",
+}
+
+
+class _Tampered(Bench):
+    """A bench on which something else happens after each run of scons that compiles."""
+
+    after: Callable[[_Tampered, str, Run], None]
+
+    def scons(self, checkout: str, *arguments: str) -> Run:
+        run = super().scons(checkout, *arguments)
+        if "--cache-disable" not in arguments:
+            self.after(checkout, run)
+        return run
+
+
+@pytest.fixture
+def small(tmp_path: Path, clang: Path) -> Trial:
+    """Give a trial of one source, which has been built."""
+    (tmp_path / "one").mkdir()
+    trial = Trial(0, tmp_path, clang)
+    trial.bench = _Tampered(tmp_path, clang)
+    trial.bench.after = lambda *_: None
+    trial.history = History({"one": [SMALL]}, {"one": {}}, {"one": []})
+    trial.step(Event(["the first build"], "one", SMALL.copy()))
+    return trial
+
+
+def _edited() -> Event:
+    return Event(["edit"], "one", SMALL.with_new_value("inc/h0.h", 2))
+
+
+def test_an_edit_is_right(small: Trial) -> None:
+    """Nothing is wrong with an edit that is compiled."""
+    small.step(_edited())
+
+
+def test_stale_output_is_seen(small: Trial, tmp_path: Path) -> None:
+    """An output that is not of the edited header is a failure that names it and the header."""
+    old = shutil.copy(tmp_path / "one/k0.gfx906.co", tmp_path / "old")
+
+    def keep_old(checkout: str, run: Run) -> None:
+        shutil.copy(old, tmp_path / checkout / "k0.gfx906.co")
+
+    small.bench.after = keep_old
+    with pytest.raises(FailureError, match=r"(?s)not as a clean build.*k0\.gfx906\.co.*inc/h0\.h"):
+        small.step(_edited())
+
+
+def test_needless_compile_is_seen(small: Trial) -> None:
+    """A compile of what has not changed is a failure."""
+
+    def compile_too(checkout: str, run: Run) -> None:
+        run.compiles.append({"output": "k0.gfx906.co"})
+
+    small.bench.after = compile_too
+    with pytest.raises(FailureError, match="compiled without need"):
+        small.step(Event(["nothing"], "one", SMALL.copy()))
+
+
+def test_second_compile_is_seen(small: Trial) -> None:
+    """A compile that runs twice in one build is a failure."""
+
+    def compile_twice(checkout: str, run: Run) -> None:
+        run.compiles *= 2
+
+    small.bench.after = compile_twice
+    with pytest.raises(FailureError, match="more than once"):
+        small.step(_edited())
+
+
+def test_restless_build_is_seen(small: Trial) -> None:
+    """A second run that does anything is a failure."""
+
+    def do_something(checkout: str, run: Run) -> None:
+        run.text += "BUNDLE k0.hipfb\n"
+
+    small.bench.after = do_something
+    with pytest.raises(FailureError, match="second run does something"):
+        small.step(_edited())
+
+
+def test_needless_bundling_is_seen(small: Trial) -> None:
+    """A bundle made of the same code objects again is a failure."""
+
+    def bundle_too(checkout: str, run: Run) -> None:
+        run.text += "BUNDLE k0.hipfb\n" * bool(run.compiles)
+
+    small.bench.after = bundle_too
+    state = SMALL.copy()
+    state.files["k0.hip"] += "// a comment\n"
+    with pytest.raises(FailureError, match=r"the same bytes, and yet.*BUNDLE"):
+        small.step(Event(["a comment"], "one", state))
+
+
+def test_clean_build_leaves_no_trace(small: Trial, tmp_path: Path) -> None:
+    """After a clean build in the same place, all files are as before, with their times."""
+    here = tmp_path / "one"
+
+    def seen() -> dict[str, tuple[int, int]]:
+        files = [file for file in here.rglob("*") if file.is_file()]
+        return {str(f): (f.stat().st_mtime_ns, f.stat().st_ino) for f in files}
+
+    before = seen()
+    clean = small.bench.clean_build("one", SMALL)
+    assert seen() == before
+    assert sorted(clean.outputs) == ["k0.gfx906.co", "k0.hipfb"]
+    assert sorted(clean.passes["k0.gfx906.co"]["files"]) == ["inc/h0.h", "k0.hip"]
