@@ -1,0 +1,2 @@
+#pragma once
+int run_saxpy(int n);

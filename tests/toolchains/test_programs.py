@@ -1,0 +1,159 @@
+"""Programs with HIP's real headers build with the README's SConstruct and register all they have.
+
+No GPU is needed: the real libamdhip64 takes registrations without one, and a preloaded library
+counts them. What clang's own build of the same program registers is what ours must register.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+
+from offload_tool import list_images
+from tests.conftest import ROOT
+from tests.test_rocm import look_up
+from tests.toolchains.conftest import Installed, device_libraries
+from tests.toolchains.programs import FOLDER, PROGRAMS, Program
+
+pytestmark = pytest.mark.toolchains
+
+README = (ROOT / "README.md").read_text()
+BLOCK = re.search(r"^```python\n(env = Environment\(.*?^\)\n)(.*?)^```$", README, re.M | re.S)
+Runner = Callable[[Path], tuple[str, list[list[str]]]]
+
+
+def build(program: Program, installed: Installed) -> Path:
+    """Build a program with scons, once for all tests; give its folder."""
+    folder = installed.folder / program.name
+    if folder.exists():
+        return folder
+    assert BLOCK is not None
+    shutil.copytree(program.folder, folder)
+    shutil.copy(FOLDER / "device.h", folder)
+    (folder / "SConstruct").write_text(BLOCK[1] + (program.lines or BLOCK[2]))
+    (folder / "built").write_text(scons(folder, installed))
+    return folder
+
+
+def scons(folder: Path, installed: Installed) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "SCons", "-Q", "-j2"],
+        cwd=folder,
+        env=installed.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def calls(registered: list[list[str]]) -> Counter[str]:
+    return Counter(words[0] for words in registered)
+
+
+def names(registered: list[list[str]]) -> list[tuple[str, str]]:
+    """Give the sorted (sort, name) of what was registered.
+
+    The name of a static variable ends in a number that depends on the path of its source.
+    """
+    return sorted(
+        (words[0], re.sub(r"(\.static\.|__static__|\.intern\.|__intern__).*", ".static", words[2]))
+        for words in registered
+        if words[0] not in {"binary", "module"}
+    )
+
+
+def kernels(image: bytes) -> set[str]:
+    """Read which kernels a code object has: each has a descriptor called ``<kernel>.kd``."""
+    import io
+
+    symbols = ELFFile(io.BytesIO(image)).get_section_by_name(".dynsym").iter_symbols()
+    return {name.removesuffix(".kd") for s in symbols if (name := str(s.name)).endswith(".kd")}
+
+
+def test_readme_names_no_compiler() -> None:
+    """The SConstruct that the programs use says nothing of a compiler or of where ROCm is."""
+    assert BLOCK is not None
+    assert not re.search(r"CLANG|ROCM|_PATH\b|_LIB", BLOCK[1])
+    assert "OFFLOAD_ARCH=" in BLOCK[1]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_program_registers_what_it_has(program: Program, installed: Installed, run: Runner) -> None:
+    """It builds without a hint, starts with the real runtime, and registers each thing once."""
+    folder = build(program, installed)
+    chosen = re.findall(r"^offload: using clang (\S+)", (folder / "built").read_text(), re.M)
+    assert len(chosen) == 1
+    assert chosen[0].startswith(installed.version)
+
+    output, registered = run(folder / program.name)
+    assert "no HIP device" in output or ": 0 wrong" in output
+    found = calls(registered)
+    assert found.keys() == program.calls.keys()
+    for sort, count in program.calls.items():
+        assert found[sort] == count or (count == -1 and found[sort] > 0), registered
+    assert len(names(registered)) == len(set(names(registered)))
+    assert [words for words in registered if words[0] == "binary" and "unknown" in words] == []
+    assert [words for words in registered if words[0] != "module" and words[1] == "-1"] == []
+
+
+@pytest.mark.parametrize(
+    "program", [p for p in PROGRAMS if p.own], ids=lambda program: program.name
+)
+def test_program_registers_what_clang_would(
+    program: Program, installed: Installed, run: Runner
+) -> None:
+    """Kernels and variables are those of the compiler's own build, by their names."""
+    folder = build(program, installed)
+    own = folder / "own"
+    flags = [*device_libraries(), "--offload-arch=gfx906", "-O1"]
+    words = [*installed.clang, *flags, *program.own, "-o", own, "-lamdhip64"]
+    subprocess.run(words, cwd=folder, env=installed.environment, check=True)
+    assert names(run(folder / program.name)[1]) == names(run(own)[1])
+
+
+@pytest.mark.parametrize(
+    "program", [p for p in PROGRAMS if p.calls.get("function")], ids=lambda program: program.name
+)
+def test_every_image_has_every_kernel(program: Program, installed: Installed, run: Runner) -> None:
+    """For each target ID, the images have the kernels that are registered, and no others."""
+    folder = build(program, installed)
+    registered = {words[2] for words in run(folder / program.name)[1] if words[0] == "function"}
+    targets: dict[str, set[str]] = {}
+    for file in [folder / program.name, *sorted(folder.glob("*.so"))]:
+        for image in list_images(file):
+            if image.target_id and image.offset is not None:
+                content = file.read_bytes()[image.offset : image.offset + image.size]
+                targets.setdefault(image.target_id, set()).update(kernels(content))
+    if program.name != "managed":  # its images are compressed
+        assert set(targets) == {"gfx906", "gfx90a:xnack+", "gfx942", "gfx1100"}
+    assert all(found == registered for found in targets.values())
+
+
+@pytest.mark.parametrize(
+    "program", [p for p in PROGRAMS if p.modules], ids=lambda program: program.name
+)
+def test_runtime_finds_images_of_modules(program: Program, installed: Installed) -> None:
+    """In a fat binary for hipModuleLoad, ROCm's own reader finds each image where it is."""
+    folder = build(program, installed)
+    for module in program.modules:
+        images = [image for image in list_images(folder / module) if image.target_id]
+        assert len(images) == 4
+        for image in images:
+            assert look_up(folder / module, image.target_id) == (image.offset, image.size)
+
+
+def test_second_build_does_nothing(installed: Installed) -> None:
+    """Programs with real headers are up to date after their first build."""
+    for name in ("saxpy", "rdc"):
+        program = next(program for program in PROGRAMS if program.name == name)
+        assert "is up to date" in scons(build(program, installed), installed)
