@@ -1,5 +1,8 @@
 """``offload-tool compile``: what a call costs beside clang, and a first build beside SCons.
 
+A call compiles where a source is new (there is no manifest), or changed (there is one, which is
+read in vain), or is current.
+
 Pairs of commands are run in turn; reported is the best run of each, wall time and processor
 time, since whatever else a machine does only makes a run slower.
 """
@@ -106,13 +109,18 @@ def _call(folder: Path) -> None:
     for command in commands.values():
         run_process(command, folder)
     assert (folder / "direct.co").read_bytes() == (folder / "own.co").read_bytes()
-    runs: dict[str, list[Figures]] = {name: [] for name in commands}
-    for _ in range(CALLS):
+    names = ("offload-tool compile, changed", "offload-tool compile, current")
+    runs: dict[str, list[Figures]] = {name: [] for name in (*commands, *names)}
+    for number in range(CALLS):
+        (folder / ".own.co.manifest").unlink()
         for name, command in commands.items():
             runs[name].append(run_process(command, folder))
+        (folder / "k.hip").write_text(KERNEL.format(number=1) + f"// {number}\n")
+        for name in names:
+            runs[name].append(run_process(commands["offload-tool compile"], folder))
     print(f"\none device compile of a small source, with depfile and check; best of {CALLS}")
-    for name in commands:
-        print(f"  {name:22} {_best(runs[name])}")
+    for name in runs:
+        print(f"  {name:30} {_best(runs[name])}")
     clang, ours = _best(runs["clang"]), _best(runs["offload-tool compile"])
     print(
         f"  overhead a call        {(ours.wall - clang.wall) * 1000:8.1f} ms wall "

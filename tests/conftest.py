@@ -28,14 +28,40 @@ def missing(what: str) -> None:
 
 @pytest.fixture(scope="session")
 def llvm() -> Callable[[str], str]:
-    """Give the path of an LLVM 22 tool by its plain name, e.g. ``clang-offload-bundler``."""
+    """Give the path of an LLVM 22 tool by its plain name, e.g. ``clang-offload-bundler``.
+
+    OFFLOAD_TEST_LLVM names a folder with tools of another LLVM to be used in their place.
+    """
 
     def find(tool: str) -> str:
+        if folder := os.environ.get("OFFLOAD_TEST_LLVM"):
+            other = shutil.which(f"{folder}/{tool}")
+            if other is not None:
+                return other
         # The folder first: there, the bundler finds the llvm-objcopy of the same version.
         found = shutil.which(f"/usr/lib/llvm-22/bin/{tool}") or shutil.which(f"{tool}-22")
         if found is None:
             missing(f"LLVM 22's {tool}")
             raise AssertionError  # missing() does not return
         return found
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def llvm23() -> Callable[[str], str]:
+    """Give the path of an LLVM 23 tool: of Debian's package, or in the folder OFFLOAD_TEST_LLVM23.
+
+    Few machines have any of them, and the wheel that CI installs has some, so what is missing
+    is skipped; except for those that OFFLOAD_REQUIRE_LLVM23 lists.
+    """
+
+    def find(tool: str) -> str:
+        for folder in (os.environ.get("OFFLOAD_TEST_LLVM23"), "/usr/lib/llvm-23/bin"):
+            if folder and (found := shutil.which(f"{folder}/{tool}")):
+                return found
+        if tool in os.environ.get("OFFLOAD_REQUIRE_LLVM23", "").split():
+            pytest.fail(f"LLVM 23's {tool} is missing, and OFFLOAD_REQUIRE_LLVM23 asks for it")
+        pytest.skip(f"LLVM 23's {tool} is not installed")
 
     return find

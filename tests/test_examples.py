@@ -14,26 +14,33 @@ import pytest
 from offload_tool import list_images
 from offload_tool.formats.elf import read_elf
 from tests.conftest import ROOT, missing
+from tests.scons.conftest import flagged_clang
 
 TARGETS = ["", "gfx1100", "gfx906", "gfx90a:xnack+", "gfx942"]
 
 
-def named_compiler(name: str) -> str:
+COMPILERS = ["embedded", "clang-22", "clang-22 --offload-new-driver", "clang-19", "clang-23"]
+
+
+def named_compiler(name: str, folder: Path) -> str:
     if name == "embedded":
         pytest.importorskip("ziglang")
         return name
-    found = shutil.which(name)
-    if found is None or shutil.which(name.replace("clang", "lld")) is None:
-        missing(f"{name} with its lld")
-    return str(found)
+    clang, _, new_driver = name.partition(" ")
+    found = shutil.which(clang)
+    if found is None or shutil.which(clang.replace("clang", "lld")) is None:
+        if clang == "clang-23":  # few distributions have it yet
+            pytest.skip("clang-23 with its lld is not installed")
+        missing(f"{clang} with its lld")
+    return str(flagged_clang(folder, clang=str(found)) if new_driver else found)
 
 
-@pytest.mark.parametrize("compiler", ["embedded", "clang-22", "clang-19"])
+@pytest.mark.parametrize("compiler", COMPILERS)
 def test_saxpy(tmp_path: Path, compiler: str) -> None:
     """examples/saxpy builds for its targets, registers its images, and builds once only."""
     for name in ("SConstruct", "site_scons", "examples", "offload_tool"):
         (tmp_path / name).symlink_to(ROOT / name)
-    environment = os.environ | {"OFFLOAD_CLANG": named_compiler(compiler)}
+    environment = os.environ | {"OFFLOAD_CLANG": named_compiler(compiler, tmp_path)}
     environment.pop("ROCM_PATH", None)
     command = [sys.executable, "-m", "SCons"]
     first = subprocess.run(
@@ -57,13 +64,16 @@ def test_saxpy(tmp_path: Path, compiler: str) -> None:
     assert "kernel registered: _Z5saxpyifPKfPf" in ran.stdout
 
 
-@pytest.mark.parametrize("compiler", ["embedded", "clang-22", "clang-19"])
+@pytest.mark.parametrize("compiler", COMPILERS)
 def test_rdc_library(tmp_path: Path, compiler: str) -> None:
     """examples/rdc_library links device code once per target; a target's flag, its link only."""
     for name in ("saxpy", "rdc_library"):  # it uses the declarations and stand-in of saxpy
         shutil.copytree(ROOT / "examples" / name, tmp_path / name)
     folder = tmp_path / "rdc_library"
-    environment = os.environ | {"OFFLOAD_CLANG": named_compiler(compiler), "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {
+        "OFFLOAD_CLANG": named_compiler(compiler, tmp_path),
+        "PYTHONPATH": str(ROOT),
+    }
     environment.pop("ROCM_PATH", None)
 
     def scons() -> list[str]:
@@ -117,13 +127,13 @@ def test_rdc_library(tmp_path: Path, compiler: str) -> None:
     assert "is up to date" in scons()[-1]
 
 
-@pytest.mark.parametrize("compiler", ["embedded", "clang-22", "clang-19"])
+@pytest.mark.parametrize("compiler", COMPILERS)
 def test_cuda_add(tmp_path: Path, compiler: str) -> None:
     """examples/cuda_add builds with no part of CUDA's toolkit, once, and registers its code."""
     folder = tmp_path / "cuda_add"
     shutil.copytree(ROOT / "examples/cuda_add", folder)
     environment = os.environ | {
-        "OFFLOAD_CLANG": named_compiler(compiler),
+        "OFFLOAD_CLANG": named_compiler(compiler, tmp_path),
         "PYTHONPATH": str(ROOT),
         "CUDA_PATH": str(tmp_path / "none"),
     }
@@ -176,7 +186,7 @@ def test_all_examples_without_runtimes(tmp_path: Path) -> None:
     for name in ("SConstruct", "site_scons", "examples", "offload_tool"):
         (tmp_path / name).symlink_to(ROOT / name)
     environment = os.environ | {
-        "OFFLOAD_CLANG": named_compiler("embedded"),
+        "OFFLOAD_CLANG": named_compiler("embedded", tmp_path),
         "ROCM_PATH": str(tmp_path / "none"),
         "CUDA_PATH": str(tmp_path / "none"),
     }

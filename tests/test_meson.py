@@ -330,12 +330,35 @@ def test_two_builds_at_once(project: Project) -> None:
 
 
 def test_configured_anew(built: Project) -> None:
-    """What Meson compiles again because it configured comes out equal; nothing is linked."""
+    """What Meson calls again because it configured is current: nothing is compiled or linked."""
     text = (built.source / "scale.hip").read_text()
     built.write("scale.hip", text + "// a comment\n")
     built.build()
     built.assert_up_to_date()
     built.write("meson.build", (built.source / "meson.build").read_text() + "# a comment\n")
-    _, said = built.build()
+    compiles, said = built.build()
+    assert compiles == []
     assert "Linking" not in said, said
+    built.assert_up_to_date()
+
+
+def test_touched_files(built: Project) -> None:
+    """Files that are newer, and hold what they held, compile nothing."""
+    for name in ("saxpy.hip", "scale.hip", "special.h"):
+        os.utime(built.source / name)
+    compiles, said = built.build()
+    assert compiles == []
+    assert "Linking" not in said, said
+    built.assert_up_to_date()
+
+
+def test_damaged_output(built: Project) -> None:
+    """An output that is not what was made is made again as soon as Ninja calls its compile."""
+    output = built.build_folder / "saxpy.gfx906.co"
+    made = output.read_bytes()
+    output.write_bytes(made[: len(made) // 2])
+    os.utime(built.source / "saxpy.hip")
+    compiles, _ = built.build()
+    assert compiles == ["saxpy gfx906"]
+    assert output.read_bytes() == made
     built.assert_up_to_date()

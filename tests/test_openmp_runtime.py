@@ -15,8 +15,14 @@ from pathlib import Path
 import pytest
 
 from offload_tool import wrap_images
-from offload_tool.formats.offload_binary import plan_offload_binary
+from offload_tool.cli.wrapper_command import run_wrapper
+from offload_tool.formats.offload_binary import (
+    PlannedImage,
+    plan_offload_binary,
+    plan_shared_offload_binary,
+)
 from tests.conftest import missing
+from tests.formats.compressed import compressed_offload_binary
 
 TRIPLE = "x86_64-pc-linux-gnu"
 SOURCE = """
@@ -34,6 +40,15 @@ int main(void) {
   return 0;
 }
 """
+
+
+def shared(contents: list[bytes], *, compressed: bool) -> bytes:
+    """Give one offload binary of all contents."""
+    strings = {"triple": TRIPLE, "arch": "generic"}
+    rows = [PlannedImage(len(content), 1, 1, strings) for content in contents]
+    layout = plan_shared_offload_binary(rows)
+    data = (layout.head + b"".join(contents)).ljust(layout.size, b"\0")
+    return compressed_offload_binary(data) if compressed else data
 
 
 @dataclass(frozen=True)
@@ -80,7 +95,9 @@ def program(tmp_path_factory: pytest.TempPathFactory, llvm: Callable[[str], str]
 
 
 @pytest.mark.llvm
-@pytest.mark.parametrize("form", ["object", "bitcode", "offload binary", "two images"])
+@pytest.mark.parametrize(
+    "form", ["object", "bitcode", "offload binary", "shared", "compressed", "two images"]
+)
 def test_runs_on_the_device(program: Program, form: str) -> None:
     """With OMP_TARGET_OFFLOAD=MANDATORY the program runs its regions on the device."""
     images = [program.folder / "device.so"]
@@ -91,12 +108,41 @@ def test_runs_on_the_device(program: Program, form: str) -> None:
         layout = plan_offload_binary(len(data), image_kind=1, offload_kind=1, strings=strings)
         images = [program.folder / "packaged"]
         images[0].write_bytes((layout.head + data).ljust(layout.size, b"\0"))
+    elif form in ("shared", "compressed"):  # version 2 of two images; version 3 of them
+        data = images[0].read_bytes()
+        contents = [b"\x7fELF" + bytes(201), data]
+        images = [program.folder / form]
+        images[0].write_bytes(shared(contents, compressed=form == "compressed"))
     elif form == "two images":  # the runtime passes over what is for other devices
         images.insert(0, program.folder / "other")
         images[0].write_bytes(b"\x7fELF" + bytes(200))
     wrap_images(output, images, kind="openmp", triple=TRIPLE)
     done = program.run("host.o", output.name)
     assert (done.returncode, done.stdout) == (0, "on device 499500\n"), done.stderr
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("options", [[], ["--offload-arch=x86_64"]], ids=["plain", "target ID"])
+@pytest.mark.parametrize("name", ["registration.o", "registration.bc"])
+def test_the_classic_command_line_runs_on_the_device(
+    program: Program, name: str, options: list[str]
+) -> None:
+    """What ``clang-offload-wrapper -target`` makes registers a current clang's entries."""
+    arguments = ["-target", TRIPLE, "-o", str(program.folder / name), *options]
+    image = str(program.folder / "device.so")
+    assert run_wrapper("clang-offload-wrapper", [*arguments, image], {}) == 0
+    done = program.run("host.o", name)
+    assert (done.returncode, done.stdout) == (0, "on device 499500\n"), done.stderr
+
+
+@pytest.mark.llvm
+def test_the_older_layout_does_not_know_these_entries(program: Program) -> None:
+    """With ``--llvm=15`` the same command's module finds no entry of this program."""
+    arguments = ["--llvm=15", "-target", TRIPLE, "-o", str(program.folder / "older.o")]
+    assert run_wrapper("wrapper", [*arguments, str(program.folder / "device.so")], {}) == 0
+    done = program.run("host.o", "older.o")
+    assert done.returncode != 0
+    assert "on device" not in done.stdout
 
 
 @pytest.mark.llvm

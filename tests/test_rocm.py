@@ -8,12 +8,17 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from offload_tool import BundleEntryID, bundle_files, list_images
+import pytest
+
+from offload_tool import BundleEntryID, Device, bundle_files, list_images, match_images
+from offload_tool.compiler.toolchain import find_toolchain
 from tests.conftest import ROOT, missing
+from tests.scons.conftest import flagged_clang
 
 FATBIN = 0x10  # AMD_COMGR_DATA_KIND_FATBIN
 NO_DEVICE = "no HIP device (hipErrorNoDevice)"
@@ -37,12 +42,12 @@ def library(name: str) -> str:
     return found
 
 
-def look_up(bundle: Path, target: str) -> tuple[int, int]:
-    """Ask the code object manager for the (offset, size) of the image for a target ID."""
+def look_up(bundle: Path, isa: str) -> tuple[int, int]:
+    """Ask the code object manager for the (offset, size) of the image for an ISA name."""
     comgr = ctypes.CDLL(library("amd_comgr"))
     content = bundle.read_bytes()
     data = ctypes.c_uint64()
-    info = Found(f"amdgcn-amd-amdhsa--{target}".encode())
+    info = Found(isa.encode())
     for status in (
         comgr.amd_comgr_create_data(FATBIN, ctypes.byref(data)),
         comgr.amd_comgr_set_data(data, ctypes.c_size_t(len(content)), content),
@@ -51,6 +56,21 @@ def look_up(bundle: Path, target: str) -> tuple[int, int]:
     ):
         assert status == 0
     return info.offset, info.size
+
+
+def load(bundle: Path, device: str, generic: str) -> int | None:
+    """Give the offset of what ROCm's HIP runtime would load: what it asks for, and in its order."""
+    spirv = [f"spirv64-amd-amdhsa-{environment}-amdgcnspirv" for environment in ("unknown", "")]
+    wanted = [*(f"amdgcn-amd-amdhsa--{name}" for name in (device, generic) if name), *spirv]
+    found = (look_up(bundle, isa) for isa in wanted)
+    return next((offset for offset, size in found if size), None)
+
+
+def knows_generic_processors() -> bool:
+    comgr = ctypes.CDLL(library("amd_comgr"))
+    major, minor = ctypes.c_size_t(), ctypes.c_size_t()
+    comgr.amd_comgr_get_version(ctypes.byref(major), ctypes.byref(minor))
+    return major.value >= 3
 
 
 def test_code_object_manager_finds_the_images(tmp_path: Path) -> None:
@@ -69,7 +89,9 @@ def test_code_object_manager_finds_the_images(tmp_path: Path) -> None:
         image.target_id: (image.offset, image.size) for image in list_images(tmp_path / "bundle")
     }
     asked = ["gfx906", "gfx90a:xnack+", "gfx908:xnack-", "gfx1030"]
-    assert {target: look_up(tmp_path / "bundle", target) for target in asked} == {
+    assert {
+        target: look_up(tmp_path / "bundle", f"amdgcn-amd-amdhsa--{target}") for target in asked
+    } == {
         "gfx906": places["gfx906"],
         "gfx90a:xnack+": places["gfx90a"],
         "gfx908:xnack-": places["gfx908:xnack-"],
@@ -77,12 +99,115 @@ def test_code_object_manager_finds_the_images(tmp_path: Path) -> None:
     }
 
 
-def test_hip_runtime_takes_the_program(tmp_path: Path) -> None:
-    """A program of our host object and bundle starts with the real HIP runtime."""
+SPIRV = "hip-spirv64-amd-amdhsa--amdgcnspirv"
+IMAGES = [
+    *("gfx942:sramecc+:xnack-", "gfx942:sramecc+:xnack+", "gfx90a", "gfx11-generic"),
+    *("gfx9-4-generic:sramecc+:xnack-", "gfx9-4-generic:sramecc+:xnack+", SPIRV),
+]
+
+
+@pytest.mark.parametrize("first", range(len(IMAGES)))
+@pytest.mark.parametrize("step", [1, 2, -1, -2])
+def test_match_is_what_the_runtime_asks_for(tmp_path: Path, first: int, step: int) -> None:
+    """Of native, generic and SPIR-V images, match gives what ROCm's lookup gives, or nothing.
+
+    The code object manager knows generic processors since version 3; an older one finds
+    code for them by the very ID.
+    """
+    names = IMAGES[first::step]
+    if knows_generic_processors():
+        names = list(dict.fromkeys(name.replace("ric:sramecc+:xnack-", "ric") for name in names))
+        names = [name for name in names if "generic:" not in name] or [SPIRV]
+    items: list[tuple[BundleEntryID, Path | None]] = []
+    for index, name in enumerate(names):
+        (tmp_path / f"{index}").write_bytes(bytes(100 + index))
+        entry = name if name == SPIRV else f"hipv4-amdgcn-amd-amdhsa--{name}"
+        items.append((BundleEntryID.parse(entry), tmp_path / f"{index}"))
+    bundle = tmp_path / "bundle"
+    bundle_files(bundle, items, alignment=4096)
+    offsets = {image.id: image.offset for image in list_images(bundle)}
+    for device, generic in (
+        ("gfx942:sramecc+:xnack-", "gfx9-4-generic:sramecc+:xnack-"),
+        ("gfx90a:sramecc+:xnack+", ""),
+        ("gfx1103", "gfx11-generic"),
+    ):
+        (match,) = match_images(bundle, Device.parse(device))
+        expected = load(bundle, device, generic)
+        assert [offsets[found] for found in match.ids] == ([] if expected is None else [expected])
+
+
+def rocm_folder(folder: Path) -> Path:
+    """Make a folder like ROCm's of the runtime that the system has."""
     runtime = Path("/usr/lib/x86_64-linux-gnu", library("amdhip64"))
-    rocm = tmp_path / "rocm"
+    rocm = folder / "rocm"
     (rocm / "lib").mkdir(parents=True)
     (rocm / "lib" / "libamdhip64.so").symlink_to(runtime)
+    return rocm
+
+
+WATCHED = ("loaded", "kernel", "variable")
+COUNTER = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+void **__hipRegisterFatBinary(const void *data) {
+  void **(*next)(const void *) = dlsym(RTLD_NEXT, "__hipRegisterFatBinary");
+  void **handle = next(data);
+  fprintf(stderr, "loaded %d\n", handle != 0);
+  return handle;
+}
+void __hipRegisterFunction(void **h, const void *f, char *d, const char *name, unsigned t,
+                           void *a, void *b, void *c, void *e, int *w) {
+  void (*next)(void **, const void *, char *, const char *, unsigned, void *, void *, void *,
+               void *, int *) = dlsym(RTLD_NEXT, "__hipRegisterFunction");
+  next(h, f, d, name, t, a, b, c, e, w);
+  fprintf(stderr, "kernel %s\n", name);
+}
+void __hipRegisterVar(void **h, void *v, char *d, char *name, int external, size_t size,
+                      int constant, int global) {
+  void (*next)(void **, void *, char *, char *, int, size_t, int, int) =
+      dlsym(RTLD_NEXT, "__hipRegisterVar");
+  next(h, v, d, name, external, size, constant, global);
+  fprintf(stderr, "variable %.17s\n", name);
+}
+"""
+
+
+@pytest.mark.parametrize("driver", ["old", "new"])
+def test_hip_runtime_registers_relocatable_code(tmp_path: Path, driver: str) -> None:
+    """The real HIP runtime takes each kernel and variable of a program of either offload driver."""
+    rocm = rocm_folder(tmp_path)
+    for name in ("saxpy", "rdc_library"):
+        shutil.copytree(ROOT / "examples" / name, tmp_path / name)
+    environment = os.environ | {"ROCM_PATH": str(rocm), "PYTHONPATH": str(ROOT)}
+    if driver == "new":
+        environment["OFFLOAD_CLANG"] = str(flagged_clang(tmp_path))
+    (tmp_path / "counter.c").write_text(COUNTER)
+    counter = [*find_toolchain().cc, "-shared", "-fPIC", "counter.c", "-o", "counter.so", "-ldl"]
+    subprocess.run(counter, cwd=tmp_path, check=True)
+    folder = tmp_path / "rdc_library"
+    subprocess.run(
+        [sys.executable, "-m", "SCons", "-Q"],
+        cwd=folder,
+        env=environment,
+        check=True,
+        capture_output=True,
+    )
+    ran = subprocess.run(
+        [folder / "app" / "app"],
+        env=os.environ | {"LD_PRELOAD": str(tmp_path / "counter.so")},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    lines = [line for line in ran.stderr.splitlines() if line.startswith(WATCHED)]
+    assert lines == ["loaded 1", "kernel _Z7measurePKfPf", "variable _ZL13scaled_value"]
+
+
+def test_hip_runtime_takes_the_program(tmp_path: Path) -> None:
+    """A program of our host object and bundle starts with the real HIP runtime."""
+    rocm = rocm_folder(tmp_path)
     (tmp_path / "saxpy").mkdir()
     for path in (ROOT / "examples" / "saxpy").iterdir():
         (tmp_path / "saxpy" / path.name).write_bytes(path.read_bytes())
