@@ -253,9 +253,7 @@ def read_record(path: str, prints: Fingerprints, output: str | None = None) -> R
     The looks that stand in it are told to `prints`, that of the output as the look of `output`.
     """
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - called for each pass
-            text = file.read(_LARGEST)
-        first, _, second = text.partition(b"\n")
+        first, _, second = _content(path).partition(b"\n")
         value = json.loads(first)
         record = _record_of(value)
         if output is not None:
@@ -263,6 +261,15 @@ def read_record(path: str, prints: Fingerprints, output: str | None = None) -> R
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
     return record
+
+
+def _content(path: str) -> bytes:
+    """Read a file with few calls of the system: there is one for each pass."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, min(os.fstat(descriptor).st_size, _LARGEST))
+    finally:
+        os.close(descriptor)
 
 
 def _record_of(value: Any) -> Record:

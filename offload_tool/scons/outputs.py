@@ -78,7 +78,7 @@ class PassOutput(Output):
 
     def is_up_to_date(self) -> bool:
         """Tell whether the manifest says that a compile would give this file again."""
-        super().is_up_to_date()  # the children's signatures are then there to be stored
+        File.is_up_to_date(self)  # the children's signatures are then there to be stored
         return records_of(self).is_current()
 
     def explain(self) -> Any:
