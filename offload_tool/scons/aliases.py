@@ -38,7 +38,10 @@ def add_aliases(env: Any, node: Any, device: Device) -> None:
     if device.target_id is not None:
         names.append(device.target_id.processor)
     for name in dict.fromkeys(names):
-        _aliases[name] = env.Alias(PREFIX + name, node)[0]
+        if name in _aliases:
+            _aliases[name].add_source([node])  # all that env.Alias does for one more
+        else:
+            _aliases[name] = env.Alias(PREFIX + name, node)[0]
 
 
 def look_up_target_ids() -> None:

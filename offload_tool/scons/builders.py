@@ -6,6 +6,7 @@ What each node is made of and by which action is declared in `compiling` (compil
 
 from __future__ import annotations
 
+import itertools
 import os
 from dataclasses import replace
 from pathlib import PurePath
@@ -521,7 +522,7 @@ def _plain_object(
     except SCons.Errors.UserError:
         stem = node.dir.File(SCons.Util.splitext(node.name)[0])
         suffix = env.Override(variables).subst("$SHOBJSUFFIX" if shared else "$OBJSUFFIX")
-        for name in files_beside(env, stem, suffix, owner)[1:]:
+        for name in itertools.islice(files_beside(env, stem, suffix, owner), 1, None):
             try:
                 return builder(env, name, node, **variables)
             except SCons.Errors.UserError:

@@ -146,36 +146,57 @@ def _compile(
     sources = [unit.source]
     if job.needs_host_ir:
         sources.append(_host_ir_node(env, unit))
-    variables = {**settings.toolchain_variables(env), **variables}
-    variables["_OFFLOAD_LOCAL_FLAGS"] = job.local_flags(toolchain, unit.source.name)
-    if job.kind == "openmp" and env["OFFLOAD_LAUNCHER"]:
-        variables["_OFFLOAD_CACHE_KEY"] = _cache_key
-        variables["_OFFLOAD_LOCAL_FLAGS"].append("$_OFFLOAD_CACHE_KEY")
     command = "$OFFLOADDEVICECOM" if job.device is not None else "$OFFLOADHOSTCOM"
     declared = record_pass(node, unit.source, command, job.device.name if job.device else "host")
-    is_device = job.device is not None
-    spawn = device_spawn(env, unit.kind) if is_device else command_spawn(_program(env))
+    is_gpu = job.device is not None and job.device.target_id is not None
+    like = f"{job.kind} {job.stage} {job.rdc} {is_gpu} {unit.language_flags}"
+    common = settings.once(env, like, lambda: _common_to_passes(env, unit, job))
     if env["OFFLOAD_SUMMARY"] and declared is not None:
         ask_for_summary()
-        spawn = timed(spawn, declared)
-    variables["SPAWN"] = spawn
+        variables["SPAWN"] = timed(common["SPAWN"], declared)
     _keep_records(env, node, job, command, _flag_words(env, unit, job))
     libraries = _device_libraries(env, unit, job)
-    _show_to_ccache(env, libraries, variables["ENV"])
+    if libraries and env["OFFLOAD_LAUNCHER"]:
+        variables["ENV"] = _shown_to_ccache(libraries, common["ENV"])
     made = builder(
-        env,
+        common,
         node,
         sources,
         **variables,
         _OFFLOAD_PASS_FLAGS=job.flags(toolchain, "${SOURCES[1]}"),
-        _OFFLOAD_LAST_FLAGS=last_flags(env, job),
-        _OFFLOAD_DEPENDENCY_FLAGS=[Literal(word) for word in dependency_flags(depfile_of(node))],
-        _OFFLOAD_LANGUAGE=unit.kind.upper(),
-        _OFFLOAD_LANGUAGE_FLAGS=unit.language_flags,
     )
     settings.add_environment(env, made)
-    env.Depends(node, libraries)
+    for library in libraries:
+        node.add_dependency([library])
     identified(env, made)
+
+
+def _common_to_passes(env: Any, unit: Unit, job: CompilePass) -> Any:
+    """Give the environment of all passes like one; each makes few variables its own."""
+    local: list[Any] = job.local_flags(settings.toolchain(env), unit.source.name)
+    variables = settings.toolchain_variables(env)
+    if job.kind == "openmp" and env["OFFLOAD_LAUNCHER"]:
+        variables["_OFFLOAD_CACHE_KEY"] = _cache_key
+        local.append("$_OFFLOAD_CACHE_KEY")
+    is_device = job.device is not None
+    variables["SPAWN"] = device_spawn(env, unit.kind) if is_device else command_spawn(_program(env))
+    return env.Override(
+        {
+            **variables,
+            "_OFFLOAD_LOCAL_FLAGS": local,
+            "_OFFLOAD_LAST_FLAGS": last_flags(env, job),
+            "_OFFLOAD_DEPENDENCY_FLAGS": _dependency_flags,
+            "_OFFLOAD_LANGUAGE": unit.kind.upper(),
+            "_OFFLOAD_LANGUAGE_FLAGS": unit.language_flags,
+        }
+    )
+
+
+def _dependency_flags(target: Any, source: Any, env: Any, for_signature: bool) -> list[Any]:  # noqa: ARG001
+    """Give the flags that write the depfile; they are in no signature."""
+    if for_signature:
+        return []
+    return [Literal(word) for word in dependency_flags(depfile_of(target[0]))]
 
 
 def _program(env: Any) -> list[str]:
@@ -242,12 +263,11 @@ def _cache_key(target: Any, source: Any, env: Any, for_signature: bool) -> list[
     return ["-Xclang", f"-cuid={key}"]
 
 
-def _show_to_ccache(env: Any, files: list[Any], variables: dict[str, str]) -> None:
-    """Tell ccache of inputs that it does not see."""
-    if files and env["OFFLOAD_LAUNCHER"]:
-        name = "CCACHE_EXTRAFILES"
-        given = [variables[name]] if variables.get(name) else []
-        variables[name] = os.pathsep.join([*given, *map(str, files)])
+def _shown_to_ccache(files: list[Any], variables: dict[str, str]) -> dict[str, str]:
+    """Give the variables of a command that tell ccache of inputs that it does not see."""
+    name = "CCACHE_EXTRAFILES"
+    given = [variables[name]] if variables.get(name) else []
+    return {**variables, name: os.pathsep.join([*given, *map(str, files)])}
 
 
 def _device_libraries(env: Any, unit: Unit, job: CompilePass) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import SCons.Action
@@ -12,7 +13,7 @@ from offload_tool.scons import compat, settings
 from offload_tool.scons.outputs import Output
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable
 
 __all__ = ["DeclaredOtherwiseError", "NodeBuilder", "declare_free"]
 
@@ -57,7 +58,7 @@ class NodeBuilder:
         return [node]
 
 
-def declare_free(names: Sequence[Any], declare: Callable[[Any], Any]) -> Any:
+def declare_free(names: Iterable[Any], declare: Callable[[Any], Any]) -> Any:
     """Declare a node that the user has not named, by the first of `names` that is free.
 
     `declare` gets a node of a name, declares it, and gives the result. The first name is the
@@ -66,11 +67,15 @@ def declare_free(names: Sequence[Any], declare: Callable[[Any], Any]) -> Any:
 
     :raises DeclaredOtherwiseError: none of the names is free.
     """
-    plain, *others = names
+    others = iter(names)
+    plain = next(others)
     attributes = plain.attributes
     known: list[Any] = getattr(attributes, "offload_variants", [])
-    problem = None
-    for node in dict.fromkeys([plain, *known, *others]):
+    problem, tried = None, set()
+    for node in itertools.chain([plain], known, others):
+        if node in tried:
+            continue
+        tried.add(node)
         try:
             made = declare(node)
         except DeclaredOtherwiseError as error:

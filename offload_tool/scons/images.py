@@ -50,12 +50,12 @@ from offload_tool.scons.nodes import (
 from offload_tool.scons.running import command_spawn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from offload_tool.compiler.device import Device
     from offload_tool.scons.nodes import Owner, Unit
 
-    Names = Callable[[str], list[Any]]
+    Names = Callable[[str], Iterable[Any]]
     """Gives the names of one thing with a suffix: the plain one first."""
 
 __all__ = [
@@ -201,7 +201,7 @@ def _library_code(env: Any, library: Any, stem: Any) -> list[Any]:
     return device_archive_nodes(env, library, stem.dir.File(name) if outside else None)
 
 
-def object_node(env: Any, unit: Unit, names: list[Any], *, shared: bool = False) -> Any:
+def object_node(env: Any, unit: Unit, names: Iterable[Any], *, shared: bool = False) -> Any:
     """Declare the one object that has both host code and device code of a source.
 
     It gets the first of `names` that is free.
@@ -226,7 +226,7 @@ def object_node(env: Any, unit: Unit, names: list[Any], *, shared: bool = False)
     return identified(env, [made])[0]
 
 
-def openmp_member_node(env: Any, unit: Unit, names: list[Any]) -> Any:
+def openmp_member_node(env: Any, unit: Unit, names: Iterable[Any]) -> Any:
     """Declare the object bundle of an OpenMP source, for an archive that is taken apart.
 
     It gets the first of `names` that is free.
@@ -236,14 +236,14 @@ def openmp_member_node(env: Any, unit: Unit, names: list[Any]) -> Any:
 
 
 def _declared(
-    builder: NodeBuilder, env: Any, names: list[Any], sources: Any, **variables: Any
+    builder: NodeBuilder, env: Any, names: Iterable[Any], sources: Any, **variables: Any
 ) -> Any:
     """Declare a node that a builder makes, by the first of `names` that is free."""
     return declare_free(names, lambda node: builder(env, node, sources, **variables)[0])
 
 
 def _object_with_package(
-    env: Any, unit: Unit, names: list[Any], devices: list[Any], host: Any
+    env: Any, unit: Unit, names: Iterable[Any], devices: list[Any], host: Any
 ) -> Any:
     """Declare the object with relocatable code in a section, as the new offload driver has it."""
     package = package_node(env, unit.files(env, "$OFFLOADPACKAGESUFFIX"), devices)
@@ -253,7 +253,7 @@ def _object_with_package(
     return made
 
 
-def bundle_node(env: Any, names: list[Any], nodes: list[Any], file_type: str = "bc") -> Any:
+def bundle_node(env: Any, names: Iterable[Any], nodes: list[Any], file_type: str = "bc") -> Any:
     """Declare the bundle of nodes that carry entry IDs, and of files that are given them.
 
     It gets the first of `names` that is free.
@@ -263,7 +263,7 @@ def bundle_node(env: Any, names: list[Any], nodes: list[Any], file_type: str = "
     if len(plain) != len(given):
         raise UsageError(
             f"OFFLOAD_TARGETS gives {len(given)} bundle entry IDs for the {len(plain)} files of "
-            f"'{names[0]}' that carry none ({', '.join(map(str, plain)) or 'no file'}); "
+            f"'{next(iter(names))}' that carry none ({', '.join(map(str, plain)) or 'no file'}); "
             "expected one for each, in order"
         )
     remaining = iter(given)
@@ -291,7 +291,7 @@ def _bundled_id(node: Any, file_type: str) -> BundleEntryID | None:
 
 def package_node(
     env: Any,
-    names: list[Any],
+    names: Iterable[Any],
     nodes: list[Any],
     given: dict[Any, tuple[str, Device]] | None = None,
 ) -> Any:
@@ -307,7 +307,7 @@ def package_node(
     return _declared(_PACKAGE, env, names, nodes, _OFFLOAD_SPEC=settings.spec(images=images))
 
 
-def wrap_node(env: Any, names: list[Any], images: list[Any], kind: str) -> Any:
+def wrap_node(env: Any, names: Iterable[Any], images: list[Any], kind: str) -> Any:
     """Declare the module that registers images (or packages of them) in a host program.
 
     It gets the first of `names` that is free.
@@ -361,7 +361,7 @@ def _registration_of_entries(env: Any, named: Names) -> Any:
     return identified(env, [made])[0]
 
 
-def _object_bundle(env: Any, names: list[Any], devices: list[Any], host: Any) -> Any:
+def _object_bundle(env: Any, names: Iterable[Any], devices: list[Any], host: Any) -> Any:
     """Declare the object bundle of relocatable device code; the host is last, as in LLVM."""
     entries = [(str(_in_library(device)), at) for at, device in enumerate(devices)]
     entries.append((str(entry_id(host)), len(devices)))
@@ -419,7 +419,7 @@ def _link_inputs(env: Any, inputs: list[Any], *, gpu: bool, runtimes: list[str])
 # -- CUDA ------------------------------------------------------------------------------
 
 
-def _cuda_object(env: Any, unit: Unit, names: list[Any], *, shared: bool = False) -> Any:
+def _cuda_object(env: Any, unit: Unit, names: Iterable[Any], *, shared: bool = False) -> Any:
     """Declare the host object of a CUDA source with its fat binary in it."""
     unit, host = with_host(env, unit, shared=shared)
     images = [image for ptx in device_nodes(env, unit) for image in (*_cubin(env, unit, ptx), ptx)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
@@ -13,15 +14,15 @@ import SCons.Node
 import SCons.Node.FS
 import SCons.Util
 
+from offload_tool.compiler.device import Device
 from offload_tool.compiler.passes import C_SUFFIXES, KINDS, derive_cuid, source_kind
 from offload_tool.errors import UsageError
 from offload_tool.formats.entry_id import BundleEntryID
 from offload_tool.scons import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-    from offload_tool.compiler.device import Device
 
 __all__ = [
     "Owner",
@@ -80,7 +81,7 @@ class Unit:
         """Give the node of the output with this suffix, in which variables are replaced."""
         return self.folder.File(f"{self.name}{env.subst(suffix)}")
 
-    def files(self, env: Any, suffix: str) -> list[Any]:
+    def files(self, env: Any, suffix: str) -> Iterator[Any]:
         """Give the node of `file`, and those of its other names where that one is taken."""
         return files_beside(env, self.folder.File(self.name), suffix, self.owner)
 
@@ -105,10 +106,12 @@ class Unit:
         return "$CFLAGS" if self.source.get_suffix() in C_SUFFIXES else "$CXXFLAGS"
 
 
-def files_beside(env: Any, stem: Any, suffix: str, owner: Owner | None) -> list[Any]:
+def files_beside(env: Any, stem: Any, suffix: str, owner: Owner | None) -> Iterator[Any]:
     """Give the node of `stem` with a suffix, and those of its other names if it has an owner."""
-    names = [stem.name, *(owner.names_for(stem.name) if owner is not None else ())]
-    return [stem.dir.File(f"{name}{env.subst(suffix)}") for name in names]
+    end = settings.once(env, f"suffix {suffix}", lambda: env.subst(suffix))
+    yield stem.dir.File(f"{stem.name}{end}")
+    for name in owner.names_for(stem.name) if owner is not None else ():
+        yield stem.dir.File(f"{name}{end}")
 
 
 def units(
@@ -256,7 +259,10 @@ def label(node: Any, kind: str, device: Device) -> None:
     node.attributes.offload_kind = kind
     node.attributes.offload_device = device
     if kind != "cuda":  # bundles have no such kind
-        node.attributes.offload_entry_id = device.entry_id(kind)
+        node.attributes.offload_entry_id = _entry_id_of(device, kind)
+
+
+_entry_id_of = functools.cache(Device.entry_id)
 
 
 def entry_id(node: Any) -> BundleEntryID | None:
@@ -274,7 +280,7 @@ def identified(env: Any, nodes: Any) -> list[Any]:
     """Make nodes depend on what the compiler says of itself; give them back."""
     identity = env.Value(settings.toolchain(env).identity)
     for node in nodes:
-        env.Depends(node, identity)
+        node.add_dependency([identity])
     return list(nodes)
 
 
