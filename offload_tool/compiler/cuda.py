@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from offload_tool.compiler.driver import ask
 from offload_tool.errors import CompilerError
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ PLACEHOLDER_FILE = str(Path(__file__).with_name("placeholder.fatbin"))
 _SDK = ("-Xclang", "-target-sdk-version=11.8")
 _PTX_VERSIONS = ((75, 63), (80, 70), (86, 71), (88, 74), (89, 78), (90, 80), (101, 86), (999, 88))
 _NO_PTXAS = ("none", "no", "false", "0")
-_PROBE_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,23 +98,18 @@ def find_ptxas(named: str = "", toolkit: str = "") -> Ptxas | None:
     if named.lower() in _NO_PTXAS:
         return None
     import shlex
-    import subprocess
 
     for command in [tuple(shlex.split(named))] if named else _ptxas_candidates(toolkit):
         try:
-            answer = subprocess.run(
-                [*command, "--version"],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=_PROBE_SECONDS,
-                check=True,
-            )
-        except (OSError, subprocess.SubprocessError) as error:
+            answer = ask([*command, "--version"])
+        except CompilerError as error:
             if named:
-                raise CompilerError(f"OFFLOAD_PTXAS={named!r} cannot be run: {error}") from error
+                raise CompilerError(f"OFFLOAD_PTXAS={named!r}: {error}") from error
             continue
-        return Ptxas(command, f"ptxas {answer.stdout.strip().splitlines()[-1]}")
+        if answer.status == 0:
+            return Ptxas(command, f"ptxas {answer.output.strip().splitlines()[-1]}")
+        if named:
+            raise CompilerError(f"OFFLOAD_PTXAS={named!r} cannot be run: {answer.reason}")
     return None
 
 

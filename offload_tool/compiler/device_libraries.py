@@ -8,12 +8,12 @@ clang is asked. Source: clang 22.1.8, observed: ``-###`` prints each front end's
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.compiler.caching import remembered
+from offload_tool.compiler.driver import front_end_jobs, option_values
 from offload_tool.compiler.identity import is_script
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["device_libraries"]
 
 _WITHOUT = {"-nogpulib", "-nocudalib"}
-_PROBE_SECONDS = 60
 _OPTION = "-mlink-builtin-bitcode"
 _VARIABLES = (
     *("PATH", "HOME", "ROCM_PATH", "HIP_PATH", "HIP_DEVICE_LIB_PATH", "CUDA_PATH"),
@@ -65,22 +64,5 @@ def _known(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -
 
 
 def _ask(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    import shlex
-    import subprocess
-
-    try:
-        answer = subprocess.run(
-            [*command, "-###", os.devnull],
-            env=dict(environment) | {"LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_PROBE_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ()  # the compile itself will say what is wrong
-    jobs = [shlex.split(line) for line in answer.stderr.splitlines() if '"-cc1"' in line]
-    pairs = itertools.chain.from_iterable(itertools.pairwise(job) for job in jobs)
-    return tuple(dict.fromkeys(value for option, value in pairs if option == _OPTION))
+    jobs = front_end_jobs(command, dict(environment))
+    return tuple(dict.fromkeys(file for job in jobs for file in option_values(job, _OPTION)))

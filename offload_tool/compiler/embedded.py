@@ -22,11 +22,11 @@ import platform
 import re
 import shlex
 import stat
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from offload_tool.compiler.caching import cache_folder
+from offload_tool.compiler.driver import ask
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.files import replace_file
 
@@ -34,7 +34,6 @@ __all__ = ["EmbeddedCompiler", "locate"]
 
 _GLIBC = "2.28"
 _MACHINES = {"x86_64": "x86_64", "aarch64": "aarch64", "ppc64le": "powerpc64le"}
-_PROBE_SECONDS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,20 +97,10 @@ def _path_key(path: str) -> str:
 def _header_flags(zig: str, zig_target: str) -> tuple[str, ...]:
     """Learn the header folders and defines of the host from ``zig c++ -E -v``."""
     command = [zig, "c++", "-target", zig_target, "-x", "c++", "-E", "-v", os.devnull]
-    try:
-        answer = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            env=os.environ | environment(),
-            timeout=_PROBE_SECONDS,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        detail = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1]
-        raise CompilerError(f"the embedded compiler does not work: {detail}") from error
-    report = answer.stderr
+    answer = ask(command, os.environ | environment())
+    if answer.status:
+        raise CompilerError(f"the embedded compiler does not work: {answer.reason}")
+    report = answer.errors
     frontend = next((line for line in report.splitlines() if " -cc1 " in line), "")
     words = shlex.split(frontend)
     defines = [f"-D{value}" for flag, value in itertools.pairwise(words) if flag == "-D"]

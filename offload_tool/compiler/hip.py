@@ -15,9 +15,9 @@ is asked for where the new one gives something else, observed with
 
 from __future__ import annotations
 
-import functools
-import os
 from typing import TYPE_CHECKING
+
+from offload_tool.compiler.driver import front_end_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +32,6 @@ _OLD_DRIVER = "--no-offload-new-driver"
 _NEW_DRIVER_SINCE = 23
 """The first clang with a new driver that does all that is asked of it here."""
 _NEW_DRIVER_RELOCATABLE_SINCE = 21
-_PROBE_SECONDS = 60
 
 
 def device_flags(target_id: TargetID, cuid: str, *, rdc: bool = False) -> list[str]:
@@ -75,29 +74,8 @@ def uses_new_driver(command: Sequence[str], environment: Mapping[str, str]) -> b
 
     Clang is asked (``-###``): its default and the user's flags decide.
     """
-    return _asks_for_entries(tuple(command), tuple(sorted(environment.items())))
-
-
-@functools.lru_cache(maxsize=256)
-def _asks_for_entries(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> bool:
-    import subprocess
-
-    try:
-        answer = subprocess.run(
-            [*command, "-###", os.devnull],
-            env=dict(environment) | {"LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_PROBE_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return False  # the compile itself will say what is wrong
-    return any(
-        '"-cc1"' in line and f'"{_NEW_DRIVER}"' in line for line in answer.stderr.splitlines()
-    )
+    jobs = front_end_jobs(command, environment)
+    return any(_NEW_DRIVER in job for job in jobs)
 
 
 def unwrap_code_object(path: StrPath, target_id: TargetID) -> None:

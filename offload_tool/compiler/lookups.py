@@ -24,6 +24,8 @@ import posixpath
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from offload_tool.compiler.driver import front_end_jobs
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -41,7 +43,6 @@ _FOLDER_OPTIONS = frozenset(
 """As clang's driver hands them to the front end: the folder is the next word."""
 _ATTACHED = ("-I", "--embed-dir=")
 """Those of ``CPATH`` come with their option in one word."""
-_PROBE_SECONDS = 60
 _SYSTEM = "/usr/"
 """Headers there are found by the search path; what appears beside one of them is not looked at."""
 
@@ -91,37 +92,15 @@ def search_folders(command: Sequence[str], environment: Mapping[str, str]) -> tu
     ``-I``) and of configuration files included. Without a language, an empty file is no source;
     C++ has all folders of C.
     """
-    return _ask(tuple(command), tuple(sorted(environment.items())))
-
-
-@functools.lru_cache(maxsize=256)
-def _ask(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    import shlex
-    import subprocess
-
-    try:
-        answer = subprocess.run(
-            [*command, *(() if "-x" in command else ("-x", "c++")), "-###", os.devnull],
-            env=dict(environment) | {"LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_PROBE_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ()
+    language = () if "-x" in command else ("-x", "c++")
     found: dict[str, None] = {}
-    for line in answer.stderr.splitlines():
-        if '"-cc1"' in line:
-            words = shlex.split(line)
-            for option, value in itertools.pairwise(words):
-                if option in _FOLDER_OPTIONS:
-                    found[value] = None
-                for attached in _ATTACHED:
-                    if option.startswith(attached) and option != attached:
-                        found[option.removeprefix(attached)] = None
+    for job in front_end_jobs([*command, *language], environment):
+        for option, value in itertools.pairwise(job):
+            if option in _FOLDER_OPTIONS:
+                found[value] = None
+            for attached in _ATTACHED:
+                if option.startswith(attached) and option != attached:
+                    found[option.removeprefix(attached)] = None
     return tuple(found)
 
 

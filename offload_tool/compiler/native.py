@@ -11,7 +11,7 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offload_tool.compiler.probing import ask
+from offload_tool.compiler.driver import output_of
 from offload_tool.errors import CompilerError, TargetIDError
 from offload_tool.formats.target_id import TargetID
 
@@ -44,7 +44,7 @@ def native_targets(toolchain: Toolchain, kind: str) -> list[str]:
             said.append(f"{name} is not there")
             continue
         try:
-            lines = ask((program,)).split()
+            lines = output_of((program,)).split()
         except CompilerError as error:
             said.append(str(error))
             continue
@@ -61,7 +61,7 @@ def native_targets(toolchain: Toolchain, kind: str) -> list[str]:
 def _beside(toolchain: Toolchain, name: str) -> str | None:
     """Give a program of the compiler's folder."""
     try:
-        found = ask((*toolchain.clang,), f"-print-prog-name={name}").strip()
+        found = output_of((*toolchain.clang,), f"-print-prog-name={name}").strip()
     except CompilerError:
         return None
     return found if Path(found).is_absolute() and Path(found).is_file() else None

@@ -13,7 +13,8 @@ import os
 from typing import TYPE_CHECKING
 
 from offload_tool.compiler.device import parse_devices
-from offload_tool.errors import TargetIDError
+from offload_tool.compiler.driver import ask
+from offload_tool.errors import CompilerError, TargetIDError
 from offload_tool.formats.processors import find_processor
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["devices_of_compiler", "refusal"]
 
-_SECONDS = 60
 _PLANS = {
     "amdgcn": ("-x", "hip", "-nogpuinc", "-nogpulib"),
     "nvptx64": ("-x", "cuda", "-nocudainc", "-nocudalib"),
@@ -83,23 +83,12 @@ def refusal(compiler: Toolchain, device: Device) -> str | None:
 def _ask(
     clang: tuple[str, ...], environment: tuple[tuple[str, str], ...], plan: tuple[str, ...]
 ) -> str | None:
-    import subprocess  # few targets are newer than this version
-
     command = [*clang, "-###", "--cuda-device-only", *plan, "-c", os.devnull]
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_SECONDS,
-            check=False,
-            env={**os.environ, **dict(environment)},
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        answer = ask(command, {**os.environ, **dict(environment)})
+    except CompilerError as error:
         return str(error)
-    if done.returncode == 0:
+    if answer.status == 0:
         return None
-    errors = [line for line in done.stderr.splitlines() if "error: " in line]
-    return errors[0].partition("error: ")[2] if errors else f"exit status {done.returncode}"
+    errors = [line for line in answer.errors.splitlines() if "error: " in line]
+    return errors[0].partition("error: ")[2] if errors else answer.reason

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.compiler.cuda import ptx_flag
+from offload_tool.compiler.driver import ask
 from offload_tool.errors import CompilerError
 
 if TYPE_CHECKING:
-    import subprocess
-
     from offload_tool.compiler.device import Device
+    from offload_tool.compiler.driver import Answer
     from offload_tool.compiler.toolchain import Toolchain
 
 __all__ = [
@@ -42,7 +42,6 @@ _ANY_TARGET = "gfx906"
 """The driver must be told some target for the host pass; the IR is the same for all."""
 _HOST_RUNTIMES = ("libomptarget.so", "libomp.so")
 """What host programs are linked with; packages may have the first without the other."""
-_PROBE_SECONDS = 60
 
 
 def host_ir_flags() -> list[str]:
@@ -83,12 +82,12 @@ def header_flags(toolchain: Toolchain, language: str, *, gpu: bool) -> tuple[str
 
     :raises CompilerError: the compiler does not tell its folders.
     """
-    resources = _ask(toolchain, "-print-resource-dir").stdout.strip()
+    resources = _ask(toolchain, "-print-resource-dir").output.strip()
     wrappers = f"{resources}/include/openmp_wrappers"
     flags: list[str] = []
     if gpu and Path(wrappers).is_dir():
         flags = ["-isystem", wrappers, "-include", "__clang_openmp_device_functions.h"]
-    report = _ask(toolchain, "-E", "-v", "-x", language, os.devnull).stderr
+    report = _ask(toolchain, "-E", "-v", "-x", language, os.devnull).errors
     _, _, rest = report.partition("#include <...> search starts here:\n")
     folders, end, _ = rest.partition("End of search list.")
     if not end:
@@ -108,7 +107,7 @@ def host_runtime(toolchain: Toolchain) -> str | None:
 
     Not every compiler comes with one, and with the OpenMP library that it needs.
     """
-    answers = [_ask(toolchain, f"-print-file-name={name}").stdout for name in _HOST_RUNTIMES]
+    answers = [_ask(toolchain, f"-print-file-name={name}").output for name in _HOST_RUNTIMES]
     found = [Path(answer.strip()) for answer in answers]
     if not all(path.is_absolute() for path in found):
         return None
@@ -116,7 +115,7 @@ def host_runtime(toolchain: Toolchain) -> str | None:
 
 
 def _library_folder(toolchain: Toolchain) -> Path:
-    return Path(_ask(toolchain, "-print-resource-dir").stdout.strip()).parent.parent
+    return Path(_ask(toolchain, "-print-resource-dir").output.strip()).parent.parent
 
 
 @functools.lru_cache(maxsize=64)
@@ -144,20 +143,9 @@ def no_device_runtime(toolchain: Toolchain, device: Device) -> str:
     )
 
 
-def _ask(toolchain: Toolchain, *arguments: str) -> subprocess.CompletedProcess[str]:
-    import subprocess
-
+def _ask(toolchain: Toolchain, *arguments: str) -> Answer:
     command = [*toolchain.clang, *toolchain.local_flags, *arguments]
-    try:
-        return subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            env=os.environ | dict(toolchain.environment),
-            timeout=_PROBE_SECONDS,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise CompilerError(f"{command[0]} {arguments[0]} failed: {error}") from error
+    answer = ask(command, os.environ | dict(toolchain.environment))
+    if answer.status:
+        raise CompilerError(f"{command[0]} {arguments[0]} failed: {answer.reason}")
+    return answer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from offload_tool.compiler.caching import remembered
+from offload_tool.compiler.driver import output_of
 from offload_tool.compiler.identity import (
     all_configuration_files,
     command_identity,
@@ -26,7 +26,6 @@ __all__ = [
     "CONFIGURATION_FOLDERS",
     "OLDEST_CLANG",
     "Toolchain",
-    "ask",
     "is_clang_name",
     "probe",
     "probe_embedded",
@@ -35,7 +34,6 @@ __all__ = [
 
 OLDEST_CLANG = 19
 """The first that can compile offload sources for one target at a time."""
-_PROBE_SECONDS = 60
 _EMBEDDED = "embedded: "
 _VERSION = re.compile(r"^(?P<line>.*?clang version (?P<version>(\d+)\.\d+\.\d+).*)$", re.MULTILINE)
 CLANG_NAME = re.compile(r"clang(-(?P<major>\d+))?")
@@ -175,10 +173,10 @@ def _facts(command: tuple[str, ...], version: re.Match[str], path: str) -> _Fact
     folders = [*CONFIGURATION_FOLDERS, *filter(None, [folder and folder["path"]])]
 
     def find() -> list[Any]:
-        targets = ask(command, "-print-targets")
-        lld = ask(command, "-print-prog-name=lld").strip()
+        targets = output_of(command, "-print-targets")
+        lld = output_of(command, "-print-prog-name=lld").strip()
         found = shutil.which(lld, path=path)
-        said = [version.string, *(ask(command, *job, "--version") for job in _OTHER_JOBS)]
+        said = [version.string, *(output_of(command, *job, "--version") for job in _OTHER_JOBS)]
         return [
             re.search(r"^\s*amdgcn\s", targets, re.MULTILINE) is not None,
             lld,
@@ -209,7 +207,7 @@ def _facts(command: tuple[str, ...], version: re.Match[str], path: str) -> _Fact
 
 def _lld_version(lld: str) -> str:
     try:
-        return ask((lld, "-flavor", "gnu"), "--version").strip()
+        return output_of((lld, "-flavor", "gnu"), "--version").strip()
     except CompilerError:
         return ""  # the link will say what is wrong
 
@@ -229,9 +227,11 @@ def version_of(command: tuple[str, ...], path: str = "") -> re.Match[str]:
         folder = Path(program).parent
         witnesses = [__file__, program, str(folder), str(folder.parent / "lib")]
         question = ["version", program, *command, os.environ.get("HOME", "")]
-        answer = str(remembered(question, lambda: ask(command, "--version"), lambda _: witnesses))
+        answer = str(
+            remembered(question, lambda: output_of(command, "--version"), lambda _: witnesses)
+        )
     else:
-        answer = ask(command, "--version")
+        answer = output_of(command, "--version")
     match = _VERSION.search(answer)
     if match is None:
         raise CompilerError(f"{command[0]} --version does not name a clang version")
@@ -241,32 +241,6 @@ def version_of(command: tuple[str, ...], path: str = "") -> re.Match[str]:
 def is_clang_name(name: str) -> bool:
     """Tell whether a program on PATH with this name may be chosen: ``clang``, ``clang-22``."""
     return CLANG_NAME.fullmatch(name) is not None
-
-
-@functools.lru_cache(maxsize=64)
-def ask(command: tuple[str, ...], *question: str) -> str:
-    """Give what a program writes when it is asked; once for each question.
-
-    :raises CompilerError: it cannot be run, or fails.
-    """
-    import subprocess
-
-    try:
-        answer = subprocess.run(
-            [*command, *question],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_PROBE_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CompilerError(f"{command[0]} cannot be run: {error}") from error
-    if answer.returncode != 0:
-        message = (answer.stderr or answer.stdout).strip().splitlines() or ["no message"]
-        raise CompilerError(f"{command[0]} {' '.join(question)} failed: {message[-1]}")
-    return answer.stdout
 
 
 def probe_embedded() -> Toolchain:

@@ -15,6 +15,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from offload_tool.compiler.driver import ask
 from offload_tool.errors import CompilerError
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["SOURCE", "compile_flags", "write_registration"]
 
 SOURCE = str(Path(__file__).with_name("hip_registration.c"))
-_SECONDS = 300
 
 
 def compile_flags() -> list[str]:
@@ -50,21 +50,8 @@ def write_registration(
 
 
 def _run(toolchain: Toolchain, command: Sequence[str]) -> None:
-    import subprocess
-
-    try:
-        subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            env=os.environ | dict(toolchain.environment),
-            timeout=_SECONDS,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        detail = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1]
+    answer = ask(command, os.environ | dict(toolchain.environment))
+    if answer.status:
         raise CompilerError(
-            f"'{command[0]}' cannot make the object that registers HIP code: {detail}"
-        ) from error
+            f"'{command[0]}' cannot make the object that registers HIP code: {answer.reason}"
+        )

@@ -243,11 +243,11 @@ def compiler_version(found: PassCommand) -> str:
     """Give what a compiler says of itself that nobody else tells: a script may run any."""
     if not found.is_script:
         return ""
-    from offload_tool.compiler.probing import ask
+    from offload_tool.compiler.driver import output_of
     from offload_tool.errors import CompilerError
 
     try:
-        return ask((*found.compiler,), "--version")
+        return output_of((*found.compiler,), "--version")
     except CompilerError as error:
         return str(error)
 

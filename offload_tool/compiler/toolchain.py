@@ -26,7 +26,6 @@ from offload_tool.compiler.probing import (
     CLANG_NAME,
     OLDEST_CLANG,
     Toolchain,
-    ask,
     is_clang_name,
     probe,
     probe_embedded,
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Job", "Places", "Toolchain", "find_toolchain", "is_clang_name"]
 
-_ask = ask
 _ADVICE = {
     "hip": "for HIP's headers and device libraries, install ROCm, TheRock's wheels, or Debian's "
     "libamdhip64-dev and rocm-device-libs-NN with the clang-NN of that version, and set "

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.compiler.caching import remembered
+from offload_tool.compiler.driver import Answer, ask, jobs_of
 from offload_tool.compiler.installations import (
     cuda_installations,
     device_library_folders,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Found", "Job", "Places", "find_for"]
 
-_PROBE_SECONDS = 120
 _NO_LIBRARIES = {"-nogpulib", "-nocudalib", "--no-offloadlib"}
 _NO_HEADERS = {"-nogpuinc", "-nocudainc"}
 _WITHOUT_LIBRARIES = ("-nogpulib",)
@@ -261,8 +261,8 @@ def _ask(asked: _Asked, found: Found, flags: Sequence[str] = ()) -> None:
 def _try(words: Sequence[str], targets: Sequence[str], environ: Mapping[str, str]) -> None:
     devices = [f"--offload-arch={target}" for target in targets]
     last = "-S" if "cuda" in words else "-c"  # CUDA's passes end with PTX, before ptxas
-    jobs = _run([*words, *devices, "-###", last, os.devnull], environ)
-    _check_programs(jobs, environ)
+    answer = _run([*words, *devices, "-###", last, os.devnull], environ)
+    _check_programs(answer, environ)
     one = [*devices[:1], "-emit-llvm", "-c", "-w", "-ferror-limit=1", "-o", os.devnull, os.devnull]
     _run([*words, *one], environ)
 
@@ -273,68 +273,36 @@ def _pass_flags(job: Job) -> list[str]:
     return ["-x", job.kind, "--cuda-device-only", "--no-gpu-bundle-output"]
 
 
-def _check_programs(jobs: str, environ: Mapping[str, str]) -> None:
+def _check_programs(answer: Answer, environ: Mapping[str, str]) -> None:
     """Look for the programs that the compiler would run, such as ``llvm-spirv``.
 
     :raises CompilerError: one is not there.
     """
-    import shlex
     import shutil
 
-    for line in jobs.splitlines():
-        if not line.startswith(' "'):
-            continue
-        program = shlex.split(line)[0]
-        if shutil.which(program, path=environ.get("PATH", os.defpath)) is None:
-            raise CompilerError(f"runs '{program}', which is not there; install it")
+    for job in jobs_of(answer):
+        if shutil.which(job[0], path=environ.get("PATH", os.defpath)) is None:
+            raise CompilerError(f"runs '{job[0]}', which is not there; install it")
 
 
-def _run(command: Sequence[str], environ: Mapping[str, str]) -> str:
+def _run(command: Sequence[str], environ: Mapping[str, str]) -> Answer:
     """Give what the compiler says.
 
     :raises CompilerError: it fails; the message is its first error.
     """
-    import subprocess
-
-    variables = {name: value for name, value in environ.items() if name not in _HIDDEN}
-    try:
-        answer = subprocess.run(
-            command,
-            env=variables | {"LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_PROBE_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CompilerError(f"{command[0]} cannot be run: {error}") from error
-    if answer.returncode != 0:
-        match = _ERROR.search(answer.stderr)
-        lines = answer.stderr.strip().splitlines() or ["no message"]
-        raise CompilerError(_ADVICE.sub("", match["text"]) if match else lines[-1])
-    return answer.stderr
+    answer = ask(command, {name: environ[name] for name in environ if name not in _HIDDEN})
+    if answer.status:
+        match = _ERROR.search(answer.errors)
+        raise CompilerError(_ADVICE.sub("", match["text"]) if match else answer.reason)
+    return answer
 
 
 def _resources(asked: _Asked) -> str:
     """Give the folder of the compiler's own headers and libraries."""
-    import subprocess
 
     def find() -> str:
-        command = [*asked.command, "-print-resource-dir"]
-        try:
-            answer = subprocess.run(
-                command,
-                env=dict(asked.environ),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-        except (OSError, subprocess.SubprocessError):
-            return ""
-        return answer.stdout.strip()
+        answer = ask([*asked.command, "-print-resource-dir"], dict(asked.environ))
+        return answer.output.strip() if answer.status == 0 else ""
 
     question = ["resources", asked.identity, *asked.command]
     return str(remembered(question, find, lambda folder: [__file__, str(folder)]))

@@ -10,13 +10,11 @@ libraries.
 from __future__ import annotations
 
 import functools
-import itertools
-import os
-import shlex
-import subprocess
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
+
+from offload_tool.compiler.driver import front_end_jobs, option_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,7 +37,6 @@ _WRITES_FILES = (
 )
 _DEVICE_LIBRARIES = "HIP_DEVICE_LIB_PATH"
 _HIP_WRAPPER = "__clang_hip_runtime_wrapper.h"
-_PROBE_SECONDS = 60
 # What decides which headers and libraries the driver takes.
 _PLACES = (
     *("--rocm-path", "--hip-path", "--rocm-device-lib-path", "--hip-device-lib-path"),
@@ -73,7 +70,7 @@ def why_local(command: Sequence[str], kind: str = "hip") -> str:
         return f"{kind} compiles are not distributed, only HIP device compiles are"
     if not any(word in _DEVICE_ONLY for word in command):
         return "only device compiles are distributed"
-    if "-c" not in command or "hip" not in _values(command, "-x"):
+    if "-c" not in command or "hip" not in option_values(command, "-x"):
         return "only compiles (-x hip -c) are distributed"
     if any(word.startswith(("-fopenmp", "-fopenacc")) for word in command):
         return "OpenMP compiles are not distributed"
@@ -122,31 +119,19 @@ def _ask_driver(
     given = [word.split("=", 1)[0] for word in places]
     if "-nogpuinc" in given and "-nogpulib" in given:
         return _Implied()  # asking takes as long as half a compile
-    try:
-        answer = subprocess.run(
-            [clang, "-###", "-x", "hip", "--cuda-device-only", *places, "-c", os.devnull],
-            env=dict(variables) | {"LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_PROBE_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return _Implied()  # the compile itself will say what is wrong
-    jobs = [shlex.split(line) for line in answer.stderr.splitlines() if '"-cc1"' in line]
+    asked = [clang, "-x", "hip", "--cuda-device-only", *places, "-c"]
+    jobs = front_end_jobs(asked, dict(variables))
     return _implied(jobs[0]) if jobs else _Implied()
 
 
-def _implied(job: list[str]) -> _Implied:
-    libraries = _values(job, "-mlink-builtin-bitcode")
+def _implied(job: Sequence[str]) -> _Implied:
+    libraries = list(option_values(job, "-mlink-builtin-bitcode"))
     headers: list[str] = []
     for index, word in enumerate(job[:-1]):
         if word == "-include" and job[index + 1] == _HIP_WRAPPER:
             wrappers = [
                 folder
-                for folder in _values(job, "-internal-isystem")
+                for folder in option_values(job, "-internal-isystem")
                 if PurePath(folder).name == "cuda_wrappers"
             ]
             headers = [option for folder in wrappers for option in ("-isystem", folder)]
@@ -154,7 +139,3 @@ def _implied(job: list[str]) -> _Implied:
                 headers += job[index - 2 : index]
     folder = str(PurePath(libraries[0]).parent) if libraries else ""
     return _Implied(tuple(headers), folder)
-
-
-def _values(command: Sequence[str], option: str) -> list[str]:
-    return [value for word, value in itertools.pairwise(command) if word == option]

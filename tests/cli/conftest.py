@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.compiler import probing, toolchain
+from offload_tool.compiler import driver, toolchain
 from offload_tool.compiler.toolchain import Toolchain, find_toolchain
 from offload_tool.errors import CompilerError
 from tests.conftest import missing
@@ -64,7 +64,10 @@ def stand_in(
             f'*) exec {real} "$@" ;; esac\nreal={real}\n{text}',
         )
         monkeypatch.setenv("OFFLOAD_CLANG", path)
-        for cached in (toolchain._find, probing.ask):  # a command line has a process of its own
+        for cached in (
+            toolchain._find,
+            driver.output_of,
+        ):  # a command line has a process of its own
             cached.cache_clear()
 
     return make

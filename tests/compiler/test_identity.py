@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.compiler import toolchain
+from offload_tool.compiler import driver, toolchain
 from offload_tool.compiler.identity import (
     command_identity,
     configuration_identity,
@@ -25,7 +25,7 @@ from tests.conftest import missing
 def forget() -> None:
     """Let each test search anew."""
     toolchain._find.cache_clear()
-    toolchain._ask.cache_clear()
+    driver.output_of.cache_clear()
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def clang() -> str:
 
 def identity(command: str) -> str:
     toolchain._find.cache_clear()
-    toolchain._ask.cache_clear()
+    driver.output_of.cache_clear()
     return find_toolchain(clang=command).identity
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.compiler import native, toolchain
+from offload_tool.compiler import driver, native, toolchain
 from offload_tool.compiler.native import native_targets
 from offload_tool.compiler.toolchain import Toolchain, find_toolchain
 from offload_tool.errors import CompilerError
@@ -17,7 +17,7 @@ from tests.compiler.test_toolchain import fake_clang
 def compiler(tmp_path: Path) -> Toolchain:
     """Give a compiler whose folder has the programs that a test writes."""
     toolchain._find.cache_clear()
-    toolchain._ask.cache_clear()
+    driver.output_of.cache_clear()
     native.native_targets.cache_clear()
     file = fake_clang(tmp_path / "clang-22", "22.1.8")
     text = file.read_text()

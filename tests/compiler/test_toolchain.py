@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.compiler import embedded, toolchain
+from offload_tool.compiler import driver, embedded, toolchain
 from offload_tool.compiler.toolchain import find_toolchain
 from offload_tool.errors import CompilerError
 
@@ -20,7 +20,7 @@ TARGETS = "  Registered Targets:\n    amdgcn - AMD GCN GPUs\n    x86-64 - 64-bit
 def forget() -> None:
     """Let each test search anew."""
     toolchain._find.cache_clear()
-    toolchain._ask.cache_clear()
+    driver.output_of.cache_clear()
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.compiler import toolchain
+from offload_tool.compiler import driver, toolchain
 from offload_tool.compiler.relevant import relevant_flags
 from offload_tool.compiler.toolchain import Job, Places, find_toolchain
 from offload_tool.errors import CompilerError
@@ -22,7 +22,7 @@ BARE = ("-nogpuinc", "-nogpulib")
 def forget(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Let each test search anew."""
     toolchain._find.cache_clear()
-    toolchain._ask.cache_clear()
+    driver.output_of.cache_clear()
     for name in ("ROCM_PATH", "HIP_PATH", "HIP_DEVICE_LIB_PATH", "CUDA_PATH", "CUDA_HOME"):
         monkeypatch.delenv(name, raising=False)
 

@@ -1,0 +1,117 @@
+r"""Asking programs, clang's driver first: what it would run, and what it says of itself.
+
+Source: clang 19.1 to 23, observed: with ``-###`` the driver writes each job to its standard error,
+one a line. Each word is in double quotes, with a backslash before each ``"``, ``\`` and ``$`` in
+it, and before nothing else, so that a shell's rules would do, but not those of `shlex`. The jobs
+of the compiler itself are those with ``-cc1``.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from offload_tool.errors import CompilerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = ["Answer", "ask", "front_end_jobs", "jobs_of", "option_values", "output_of"]
+
+_SECONDS = 120
+_FRONT_END = "-cc1"
+# Compiled when they are needed: often nothing has to be asked.
+_WORD = r"(?P<quoted>\"(?:[^\"\\]|\\.)*\")|\S+"
+_ESCAPED = r"\\(.)"
+
+
+class Answer(NamedTuple):
+    """What a program has said."""
+
+    status: int
+    output: str
+    errors: str
+
+    @property
+    def reason(self) -> str:
+        """Why it failed: the last line of its errors, or of its output."""
+        lines = (self.errors or self.output).strip().splitlines()
+        return lines[-1] if lines else f"exit status {self.status}"
+
+
+def ask(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Answer:
+    """Run a program that only tells something, in `environment` (that of this process).
+
+    It reads nothing, and speaks English.
+
+    :raises CompilerError: it cannot be run, or does not end.
+    """
+    import subprocess
+
+    variables = os.environ if environment is None else environment
+    try:
+        done = subprocess.run(
+            command,
+            env={**variables, "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CompilerError(f"{command[0]} cannot be run: {error}") from error
+    return Answer(done.returncode, done.stdout, done.stderr)
+
+
+@functools.lru_cache(maxsize=64)
+def output_of(command: tuple[str, ...], *question: str) -> str:
+    """Give what a program writes when it is asked; once for each question.
+
+    :raises CompilerError: it cannot be run, or fails.
+    """
+    answer = ask([*command, *question])
+    if answer.status:
+        raise CompilerError(f"{command[0]} {' '.join(question)} failed: {answer.reason}")
+    return answer.output
+
+
+def jobs_of(answer: Answer) -> list[list[str]]:
+    """Give the words of each job in the driver's answer to ``-###``."""
+    lines = answer.errors.splitlines()
+    return [_words(line) for line in lines if line.lstrip().startswith('"')]
+
+
+def _words(line: str) -> list[str]:
+    found = re.finditer(_WORD, line)
+    return [re.sub(_ESCAPED, r"\1", word[0][1:-1]) if word["quoted"] else word[0] for word in found]
+
+
+def front_end_jobs(
+    command: Sequence[str], environment: Mapping[str, str]
+) -> tuple[tuple[str, ...], ...]:
+    """Give the commands of the front end that a compile without an input would run.
+
+    None where the driver refuses the command: the compile itself will say what is wrong.
+    """
+    return _front_end_jobs(tuple(command), tuple(sorted(environment.items())))
+
+
+@functools.lru_cache(maxsize=256)
+def _front_end_jobs(
+    command: tuple[str, ...], environment: tuple[tuple[str, str], ...]
+) -> tuple[tuple[str, ...], ...]:
+    try:
+        answer = ask([*command, "-###", os.devnull], dict(environment))
+    except CompilerError:
+        return ()
+    return tuple(tuple(job) for job in jobs_of(answer) if _FRONT_END in job)
+
+
+def option_values(job: Sequence[str], option: str) -> Iterator[str]:
+    """Give the words that come after an option in a job."""
+    return (value for word, value in itertools.pairwise(job) if word == option)

@@ -1,0 +1,46 @@
+"""What clang's driver says it would run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from offload_tool.compiler.driver import ask, front_end_jobs, jobs_of, option_values
+from offload_tool.errors import CompilerError
+
+HIP = ["-x", "hip", "--cuda-device-only", "--offload-arch=gfx906", "-nogpulib", "-nogpuinc"]
+
+
+@pytest.mark.llvm
+def test_jobs_of_a_device_compile(llvm: Callable[[str], str]) -> None:
+    """The front end's job, the link and the bundler's are told apart, with their options."""
+    answer = ask([llvm("clang"), *HIP, "-###", "-c", os.devnull])
+    jobs = jobs_of(answer)
+    assert ["-cc1" in job for job in jobs] == [True, False, False]
+    assert list(option_values(jobs[0], "-target-cpu")) == ["gfx906"]
+    assert jobs[-1][0].endswith("clang-offload-bundler")
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("text", ["a 'b' \"c\" \\ $d", "", "\\\\", "`x`", "é$"])
+def test_words_are_as_they_were_given(text: str, llvm: Callable[[str], str]) -> None:
+    """Whatever is in it, a word of the command is a word of the job."""
+    macro = f"TEXT={text}"
+    (job,) = front_end_jobs([llvm("clang"), *HIP, f"-D{macro}", "-c"], dict(os.environ))
+    assert list(option_values(job, "-D")) == [macro]
+
+
+def test_a_program_that_is_not_there() -> None:
+    with pytest.raises(CompilerError, match=r"^/none/clang cannot be run: "):
+        ask(["/none/clang", "--version"])
+    assert front_end_jobs(["/none/clang"], {}) == ()
+
+
+def test_why_a_program_failed() -> None:
+    """The last line of what it said; its status where it said nothing."""
+    said = ask([sys.executable, "-c", "import sys; sys.exit('first\\nlast')"])
+    assert (said.status, said.reason) == (1, "last")
+    assert ask([sys.executable, "-c", "raise SystemExit(3)"]).reason == "exit status 3"
