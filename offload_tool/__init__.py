@@ -98,10 +98,12 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'offload_tool' has no attribute '{name}'")
-    return getattr(importlib.import_module(f"offload_tool.{_HOMES[name]}"), name)
+if not TYPE_CHECKING:  # a type checker shall miss what is not there
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'offload_tool' has no attribute '{name}'")
+        return getattr(importlib.import_module(f"offload_tool.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -46,6 +46,26 @@ def test_unknown_name() -> None:
         _ = offload_tool.nothing
 
 
+def test_misspelled_name_is_seen_by_type_checkers(tmp_path: Path) -> None:
+    """Mypy refuses a name that is not there, and knows the type of one that is."""
+    script = tmp_path / "user.py"
+    script.write_text(
+        "from offload_tool import bundle_file\n"
+        "import offload_tool\n"
+        "offload_tool.unbundle()\n"
+        "reveal_type(offload_tool.list_entry_ids('x'))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--config-file=", "--cache-dir", tmp_path, script],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert 'Module "offload_tool" has no attribute "bundle_file"' in done.stdout
+    assert 'Module has no attribute "unbundle"' in done.stdout
+    assert "list[str]" in done.stdout.replace("builtins.", "")
+
+
 def test_import_loads_little() -> None:
     """Importing the package loads none of its parts."""
     code = "import sys, offload_tool\nprint(sorted(m for m in sys.modules if 'offload_tool.' in m))"

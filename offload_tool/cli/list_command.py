@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from offload_tool.cli.terminal import print_problems, printable
+from offload_tool.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -78,7 +79,10 @@ def _row(image: DeviceImage) -> dict[str, object]:
 
 def _print_tables(listed: Sequence[tuple[str, list[DeviceImage]]]) -> None:
     # Imported here: half of a command's start-up time, and only a table needs it.
-    from rich.console import Console
+    try:
+        from rich.console import Console
+    except ImportError as error:  # a copy of this package within a project
+        raise UsageError("tables need the package 'rich'; install it, or use --json") from error
 
     console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
     for file, found in listed:

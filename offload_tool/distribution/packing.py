@@ -26,8 +26,9 @@ import tarfile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from offload_tool.errors import CompilerError, FileError
-from offload_tool.files import replace_file
+from offload_tool.errors import CompilerError, FileError, FormatError
+from offload_tool.files import InputFile, replace_file
+from offload_tool.formats.elf_tables import is_elf_header, read_elf_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["compiler_names", "compiler_programs", "pack_programs"]
 
 _SECONDS = 60
+_PT_INTERP = 3
 _ROOT_LINKS = ("/lib", "/lib64")
 _LIBRARY = re.compile(r"^\s+(?:\S+ => )?(?P<path>/\S+) \(0x[0-9a-f]+\)$", re.MULTILINE)
 _NOT_FOUND = re.compile(r"^\s+(?P<name>\S+) => not found$", re.MULTILINE)
@@ -150,23 +152,22 @@ def _ask_loader(command: Sequence[str]) -> tuple[str, str]:
 
 def _interpreter(program: str) -> str | None:
     """Give the path of the loader that a program asks for; None for a static one, or no program."""
-    from elftools.common.exceptions import ELFError
-    from elftools.elf.elffile import ELFFile
-
-    try:
-        with Path(program).open("rb") as file:
-            if file.read(4) != b"\x7fELF":
-                if file.seek(0) or file.read(2) == b"#!":
-                    raise CompilerError(
-                        f"'{program}' is a script; name the compiler that it runs by --clang"
-                    )
-                return None
-            for segment in ELFFile(file).iter_segments("PT_INTERP"):
-                return str(segment.data().rstrip(b"\0"), "utf-8", "replace")
-    except OSError as error:
-        raise FileError(program, error) from error
-    except ELFError as error:
-        raise CompilerError(f"'{program}' is no readable ELF program: {error}") from error
+    with InputFile(program) as file:
+        data = file.data
+        if bytes(data[:2]) == b"#!":
+            raise CompilerError(
+                f"'{program}' is a script; name the compiler that it runs by --clang"
+            )
+        if not is_elf_header(data):
+            return None
+        try:
+            segments = read_elf_tables(data, path=program).segments
+        except FormatError as error:
+            raise CompilerError(f"'{program}' is no readable ELF program: {error}") from error
+        for segment in segments:
+            if segment.p_type == _PT_INTERP:
+                name = bytes(data[segment.p_offset : segment.p_offset + segment.p_filesz])
+                return os.fsdecode(name.rstrip(b"\0"))
     return None
 
 

@@ -42,6 +42,16 @@ def test_table(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert not any(line.endswith(" ") for line in printed.splitlines())
 
 
+def test_table_without_rich(
+    bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy of the package in a project may lack it: one line says so, and JSON needs none."""
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    assert main(["list", str(bundle)]) == 1
+    assert "tables need the package 'rich'; install it, or use --json" in capsys.readouterr().err
+    assert main(["list", "--json", str(bundle)]) == 0
+
+
 def test_json(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """--json prints a list of objects with the documented keys."""
     assert main(["list", "--json", str(bundle), str(bundle)]) == 0
