@@ -19,12 +19,12 @@ from offload_tool.compiler.driver import ask
 from offload_tool.errors import CompilerError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from offload_tool.compiler.toolchain import Toolchain
     from offload_tool.files import StrPath
 
-__all__ = ["SOURCE", "compile_flags", "write_registration"]
+__all__ = ["SOURCE", "compile_flags", "compile_text", "write_registration"]
 
 SOURCE = str(Path(__file__).with_name("hip_registration.c"))
 
@@ -47,6 +47,27 @@ def write_registration(
         _run(toolchain, [*toolchain.lld, "-r", *map(str, beside), made, "-o", str(output)])
     finally:
         Path(made).unlink(missing_ok=True)
+
+
+def compile_text(command: Sequence[str], environment: Mapping[str, str], text: str) -> bytes:
+    """Give the object of a module in LLVM IR: position-independent, unoptimised.
+
+    `command` begins a compile for the host.
+
+    :raises CompilerError: the compiler failed.
+    """
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        module, made = Path(folder, "registration.ll"), Path(folder, "registration.o")
+        module.write_text(text, encoding="utf-8")
+        flags = ["-x", "ir", "-O0", "-fPIC", "-Wno-override-module", "-c"]
+        answer = ask([*command, *flags, str(module), "-o", str(made)], environment)
+        if answer.status:
+            raise CompilerError(
+                f"'{command[0]}' cannot make the object that registers images: {answer.reason}"
+            )
+        return made.read_bytes()
 
 
 def _run(toolchain: Toolchain, command: Sequence[str]) -> None:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from offload_tool.formats.file_plan import FilePlan
     from offload_tool.formats.registration import Generation, Kind
 
+    CompileText = Callable[[str, str], bytes]
+
 __all__ = ["ELF_HOSTS", "check_readable", "default_triple", "wrap_images"]
 
 _OBJECT_SUFFIXES = (".o", ".obj")
@@ -68,6 +70,7 @@ def wrap_images(
     generation: Generation = 22,
     as_object: bool | None = None,
     add_notes: bool = False,
+    compile_text: CompileText = llvm_library.compile_object,
     warn: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Write the module that registers the files `images` in host programs for `triple`.
@@ -79,10 +82,11 @@ def wrap_images(
     host objects' entries: 22 for clang 20 and later, 15 for older ones, for OpenMP only. Of
     OpenMP images, `target_ids`, one for each, are registered with runtimes that know them. With
     `add_notes`, images that are ELF files say in a section of notes that they are for OpenMP;
-    `warn` is told of others.
+    `warn` is told of others. `compile_text` makes an object of a module in LLVM IR, given its text
+    and triple, where no images are in it yet.
 
     :raises UsageError: no image or too many, an argument that does not fit the others, no
-        llvmlite, or no way to write such objects.
+        llvmlite, or no way to write such objects; also what `compile_text` raises.
     :raises FormatError: a broken offload binary, or an image too large for the format.
     :raises FileError: a file cannot be read or written.
     """
@@ -110,7 +114,10 @@ def wrap_images(
         )
         if not as_object:
             _check_bitcode_sizes(files)
-        plan = (_plan_object if as_object else _plan_bitcode)(registration)
+        if as_object:
+            plan = _plan_object(registration, compile_text)
+        else:
+            plan = _plan_bitcode(registration)
         with replace_file(output) as out:
             write_plan(out, plan, b"", files)
 
@@ -221,7 +228,7 @@ def _plan_bitcode(registration: Registration) -> FilePlan:
     return plan_bitcode_with_images(module, [image.size for image in registration.images])
 
 
-def _plan_object(registration: Registration) -> FilePlan:
+def _plan_object(registration: Registration, compile_text: CompileText) -> FilePlan:
     from offload_tool.formats.object_splice import plan_object_with_images
 
     meaning = triples.meaning(registration.triple)
@@ -232,7 +239,7 @@ def _plan_object(registration: Registration) -> FilePlan:
             f"{meaning.system or 'no system'}): expected a host such as "
             "x86_64-unknown-linux-gnu; write bitcode (.bc) and compile that"
         )
-    module = llvm_library.compile_object(object_text(registration), registration.triple)
+    module = compile_text(object_text(registration), registration.triple)
     return plan_object_with_images(module, [image.size for image in registration.images])
 
 

@@ -314,8 +314,20 @@ def _unbundle(target: Any, source: Any, env: Any) -> None:
 
 
 def _wrap(target: Any, source: Any, env: Any) -> None:
+    from offload_tool.compiler.registration import compile_text
     from offload_tool.operations.wrapping import wrap_images
 
     spec = _spec(env)
     images = [str(node) for node in source]
-    wrap_images(str(target[0]), images, kind=spec["kind"], triple=spec["triple"])
+    command = [*env["_OFFLOAD_CLANG"], *env["_OFFLOAD_LOCAL_FLAGS"]]
+
+    def compiled(text: str, triple: str) -> bytes:
+        return compile_text([*command, f"--target={triple}"], env["ENV"], text)
+
+    wrap_images(
+        str(target[0]),
+        images,
+        kind=spec["kind"],
+        triple=spec["triple"],
+        compile_text=compiled,
+    )

@@ -313,7 +313,10 @@ def wrap_node(env: Any, names: Iterable[Any], images: list[Any], kind: str) -> A
     It gets the first of `names` that is free.
     """
     spec = settings.spec(kind=kind, triple=settings.toolchain(env).host_triple)
-    return _declared(_WRAP, env, names, images, _OFFLOAD_SPEC=spec)
+    variables = settings.toolchain_variables(env)
+    return identified(env, [_declared(_WRAP, env, names, images, **variables, _OFFLOAD_SPEC=spec)])[
+        0
+    ]
 
 
 def _described(kind: str, device: Device) -> dict[str, str]:

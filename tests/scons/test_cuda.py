@@ -322,7 +322,6 @@ def test_source_without_kernels(kernels: Project) -> None:
 
 def test_package_and_registration(kernels: Project) -> None:
     """OffloadPackage holds each PTX; OffloadWrapper registers a fat binary by itself."""
-    pytest.importorskip("llvmlite")
     kernels.sconstruct(
         PTX_ONLY + "env.OffloadPackage('k.cu')\n"
         "env.OffloadObject('k.cu')\n"

@@ -125,7 +125,6 @@ def runnable(regions: Project) -> Project:
     """Give that project where programs can be linked and run on the CPU as a device."""
     if openmp.host_runtime(find_toolchain()) is None:
         missing("LLVM's OpenMP offload runtime (liboffload-22-dev, libomp-22-dev)")
-    pytest.importorskip("llvmlite")
     regions.sconstruct(PROGRAM, HEAD)
     return regions
 

@@ -261,7 +261,6 @@ def test_wrapper_is_what_llvm_makes(project: Project, llvm: Callable[[str], str]
 
 def test_wrapped_bundle_registers(project: Project) -> None:
     """A program with OffloadWrapper's object registers the bundle when it starts."""
-    pytest.importorskip("llvmlite")
     project.sconstruct(
         WRAPPER + "env.OffloadProgram('prog', [env.OffloadWrapper('w', bundle), 'runtime.c'])\n"
     )
@@ -274,7 +273,6 @@ def test_wrapped_bundle_registers(project: Project) -> None:
 
 def test_wrapper_follows_its_images(project: Project) -> None:
     """Another code object is wrapped again; equal ones, and a comment, wrap nothing."""
-    pytest.importorskip("llvmlite")
     body = WRAPPER + "env.OffloadWrapper('w.o', bundle)\n"
     project.sconstruct(body)
     project.build()
@@ -300,7 +298,6 @@ def test_wrapper_follows_its_images(project: Project) -> None:
 )
 def test_mistakes(project: Project, call: str, message: str) -> None:
     """What makes no sense is an error in words, in the SConstruct or when it is built."""
-    pytest.importorskip("llvmlite")
     project.sconstruct(WRAPPER + PACKAGE + call + "\n")
     run = project.run("-Q")
     assert run.status == 2
@@ -310,15 +307,17 @@ def test_mistakes(project: Project, call: str, message: str) -> None:
 
 
 def test_without_llvmlite(project: Project) -> None:
-    """Without llvmlite a wrapper fails with what to install; a package needs none."""
+    """Without llvmlite, an object is what clang makes; bitcode fails with what to install."""
     project.write("hidden/llvmlite/__init__.py", "raise ImportError('hidden')\n")
     root = project.environment["PYTHONPATH"]
     project.environment["PYTHONPATH"] = f"{project.folder / 'hidden'}:{root}"
-    project.sconstruct(PACKAGE + WRAPPER + "env.OffloadWrapper('w.o', bundle)\n")
+    wrappers = "env.OffloadWrapper('w.o', bundle)\nenv.OffloadWrapper('w.bc', bundle)\n"
+    project.sconstruct(WRAPPER + wrappers)
     run = project.run("-Q", "-k")
     assert run.status == 2
-    assert "needs llvmlite" in run.errors
+    assert "[w.bc] making a registration module needs llvmlite" in run.errors
     assert "pip install" in run.errors
     assert "Traceback" not in run.errors
-    assert (project.folder / "k.offload").exists()
-    assert not (project.folder / "w.o").exists()
+    assert images(project.folder / "w.o")[1:] == [("hipv4", target) for target in BOTH]
+    assert not (project.folder / "w.bc").exists()
+    project.assert_up_to_date("w.o")
