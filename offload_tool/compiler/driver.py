@@ -19,7 +19,15 @@ from offload_tool.errors import CompilerError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["Answer", "ask", "front_end_jobs", "jobs_of", "option_values", "output_of"]
+__all__ = [
+    "Answer",
+    "ask",
+    "forget_jobs",
+    "front_end_jobs",
+    "jobs_of",
+    "option_values",
+    "output_of",
+]
 
 _SECONDS = 120
 _FRONT_END = "-cc1"
@@ -110,6 +118,11 @@ def _front_end_jobs(
     except CompilerError:
         return ()
     return tuple(tuple(job) for job in jobs_of(answer) if _FRONT_END in job)
+
+
+def forget_jobs() -> None:
+    """Let the driver be asked again: another installation of GCC is there, say."""
+    _front_end_jobs.cache_clear()
 
 
 def option_values(job: Sequence[str], option: str) -> Iterator[str]:

@@ -113,6 +113,10 @@ class Fingerprints:
             return found
         return self._names(folder, look)
 
+    def forget_system(self) -> None:
+        """Look at the system's folders again: a process that builds several times goes on."""
+        self._system.clear()
+
     def _names(self, folder: str, look: Look | None) -> frozenset[str]:
         if look is None:
             return _NOTHING

@@ -25,13 +25,21 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.compiler.driver import front_end_jobs
+from offload_tool.compiler.fingerprints import digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from offload_tool.compiler.fingerprints import Fingerprints
 
-__all__ = ["Lookups", "appeared", "expected_lookups", "search_folders"]
+__all__ = [
+    "Lookups",
+    "appeared",
+    "expected_lookups",
+    "origins",
+    "origins_digest",
+    "search_folders",
+]
 
 _FOLDER_OPTIONS = frozenset(
     {
@@ -43,6 +51,9 @@ _FOLDER_OPTIONS = frozenset(
 """As clang's driver hands them to the front end: the folder is the next word."""
 _ATTACHED = ("-I", "--embed-dir=")
 """Those of ``CPATH`` come with their option in one word."""
+_GCC = "/usr/lib/gcc"
+_GCC_FOLDERS = ("gcc", "gcc-cross")
+_UP = "/../"
 _SYSTEM = "/usr/"
 """Headers there are found by the search path; what appears beside one of them is not looked at."""
 
@@ -65,6 +76,8 @@ class Lookups(NamedTuple):
     """What there was under such names, and was not read."""
     unknown: bool = False
     """There is a name that nobody knows: ``__has_include`` of what no directive spells."""
+    origins: str = ""
+    """A digest of what decides where the compiler looks by itself: see `origins`; "" if nothing."""
 
     def found_in(self, place: str, prints: Fingerprints) -> Iterator[str]:
         """Give those of the names that are there in a folder."""
@@ -104,6 +117,34 @@ def search_folders(command: Sequence[str], environment: Mapping[str, str]) -> tu
     return tuple(found)
 
 
+@functools.lru_cache(maxsize=4096)
+def origins(folders: tuple[str, ...]) -> tuple[str, ...]:
+    """Give the folders whose entries decide which ones of `folders` a compiler takes by itself.
+
+    Source: clang 22.1.8, observed: of the installations of GCC it takes the one of the highest
+    version, and spells the folders of its C++ headers from there, such as
+    ``/usr/lib/gcc/x86_64-linux-gnu/12/../../../../include/c++/12``.
+    """
+    found = {_GCC: None}
+    for folder in folders:
+        version, up, _ = folder.partition(_UP)
+        triple = posixpath.dirname(version)
+        installed = posixpath.dirname(triple)
+        if up and posixpath.basename(installed) in _GCC_FOLDERS:
+            found.update(dict.fromkeys((installed, triple, posixpath.dirname(folder))))
+    return tuple(found)
+
+
+def origins_digest(folders: tuple[str, ...], prints: Fingerprints) -> str:
+    """Give a digest of what is there in `origins`: another one, and the compiler must be asked."""
+    return _digest_of_names(tuple(prints.names(folder) for folder in origins(folders)))
+
+
+@functools.lru_cache(maxsize=256)
+def _digest_of_names(listed: tuple[frozenset[str], ...]) -> str:
+    return digest_of(repr([sorted(names) for names in listed]).encode(errors="surrogateescape"))
+
+
 def expected_lookups(
     read: Sequence[str],
     folders: Iterable[str],
@@ -124,7 +165,7 @@ def expected_lookups(
         names.update((name[len(begin) :], None) for name in read if name.startswith(begin))
     # Absolute names are looked up nowhere else.
     relative = tuple(sorted(name for name in names if not name.startswith("/")))
-    made = Lookups(places, relative, (), unknown)
+    made = Lookups(places, relative, (), unknown, origins_digest(places, prints))
     return made._replace(present=tuple(appeared(made, frozenset(read), prints)))
 
 

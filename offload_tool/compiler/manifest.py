@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from offload_tool.compiler.aside import MANIFEST, beside
+from offload_tool.compiler.driver import forget_jobs
 from offload_tool.compiler.fingerprints import (
     CHANGED,
     Fingerprints,
@@ -31,10 +32,10 @@ from offload_tool.compiler.fingerprints import (
     look_at,
     make_marker,
 )
-from offload_tool.compiler.lookups import Lookups, appeared
+from offload_tool.compiler.lookups import Lookups, appeared, origins_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 __all__ = [
     "Judgement",
@@ -86,7 +87,8 @@ class State(Enum):
     CURRENT = "current"
     OUTDATED = "outdated"
     UNSURE = "unsure"
-    """A file appeared where one is looked for: the preprocessor must be asked."""
+    """A file appeared where one is looked for, or the compiler may look elsewhere: the
+    preprocessor must be asked."""
 
 
 class Judgement(NamedTuple):
@@ -95,6 +97,8 @@ class Judgement(NamedTuple):
     state: State
     reason: str = ""
     appeared: tuple[str, ...] = ()
+    elsewhere: bool = False
+    """The compiler may look in other folders now."""
 
 
 def digest_of_parts(parts: Any) -> str:
@@ -137,20 +141,29 @@ def judge(
             how = "was written to while it was read" if digest == CHANGED else "changed"
             return Judgement(State.OUTDATED, f"'{name}' {how}")
     found_now = appeared(record.lookups, frozenset(record.inputs), prints)
-    if found_now or record.lookups.unknown:
-        names = ", ".join(f"'{name}'" for name in found_now) or "a computed name"
-        return Judgement(State.UNSURE, f"{names} may be read now", tuple(found_now))
+    known = record.lookups.origins
+    elsewhere = bool(known) and known != origins_digest(record.lookups.folders, prints)
+    if found_now or record.lookups.unknown or elsewhere:
+        names = ", ".join(f"'{name}'" for name in found_now)
+        names = names or ("another folder" if elsewhere else "a computed name")
+        return Judgement(State.UNSURE, f"{names} may be read now", tuple(found_now), elsewhere)
     return Judgement(State.CURRENT)
 
 
-def confirmed(record: Record, read: Iterable[str], found: Iterable[str]) -> Record | None:
+def confirmed(
+    record: Record, read: Iterable[str], judgement: Judgement, look: Callable[[], Lookups]
+) -> Record | None:
     """Give the record with what appeared noted as not read; None where the pass reads it.
 
-    `read` is what the preprocessor has read when it was asked.
+    `read` is what the preprocessor has read when it was asked; `look` gives the lookups of a pass
+    that has just read the same files.
     """
     if set(read) != set(record.inputs):
         return None
-    present = tuple(sorted({*record.lookups.present, *found}))
+    if judgement.elsewhere:
+        forget_jobs()
+        return record._replace(lookups=look())
+    present = tuple(sorted({*record.lookups.present, *judgement.appeared}))
     return record._replace(lookups=record.lookups._replace(present=present))
 
 
@@ -283,7 +296,7 @@ def _record_of(value: Any) -> Record:
     return Record(
         _text_by_text(value["key"]),
         _text_by_text(value["inputs"]),
-        Lookups(**texts, unknown=bool(lookups["unknown"])),
+        Lookups(**texts, unknown=bool(lookups["unknown"]), origins=str(lookups["origins"])),
         output,
     )
 

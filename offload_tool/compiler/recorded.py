@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.compiler.fingerprints import Fingerprints
@@ -125,7 +126,9 @@ class Recorded:
             "a variable that the compiler heeds": json.dumps(variables),
             "the list of files that its command names": json.dumps(named),
             "the folder of the build": json.dumps(folder if tells_folder(work.command) else []),
-            "where the compiler looks for files": json.dumps(work.surroundings()),
+            "the list of libraries that the compiler links in": json.dumps(
+                work.surroundings().libraries
+            ),
             "the identity of its files": json.dumps(_inodes(read) if work.by_inode else []),
         }
 
@@ -138,7 +141,10 @@ class Recorded:
         judgement = judge(record, key, self._prints, self._work.output)
         if judgement.state is State.UNSURE and self._work.preprocess is not None:
             read = self._work.preprocess()
-            surer = None if read is None else confirmed(record, self._all(read), judgement.appeared)
+            surer = None
+            if read is not None:
+                everything = self._all(read)
+                surer = confirmed(record, everything, judgement, partial(self._lookups, read))
             if surer is None:
                 return None
             self._write(surer)
@@ -172,14 +178,15 @@ class Recorded:
             return
         if work.preprocess is None and any(map(_is_thin_archive, read)):
             return  # nobody tells which members were read
-        lookups = Lookups()
-        if work.preprocess is not None:
-            folders = work.surroundings().folders
-            lookups = expected_lookups(self._listed, folders, work.command, self._prints)
-            lookups = lookups if folders else lookups._replace(unknown=True)
+        lookups = Lookups() if work.preprocess is None else self._lookups(self._listed)
         key = self._key(read, self._named_files())
         output, prints = work.output, self._prints
         self._write(record_pass_result(key, read, lookups, output, start, prints))
+
+    def _lookups(self, listed: Sequence[str]) -> Lookups:
+        folders = self._work.surroundings().folders
+        found = expected_lookups(listed, folders, self._work.command, self._prints)
+        return found if folders else found._replace(unknown=True)
 
     def forget(self) -> None:
         """Remove the manifest."""

@@ -225,6 +225,9 @@ def surroundings_of(
 
     def witnesses(answer: Any) -> Iterator[str]:
         yield from _toolchain_witnesses(found.toolchain, environ)
+        from offload_tool.compiler.lookups import origins
+
+        yield from origins(tuple(answer["folders"]))
         named = "\0".join(words)
         for folder in answer["folders"]:  # another version of what is in it may appear beside it
             if folder not in named:

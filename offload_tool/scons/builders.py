@@ -10,7 +10,7 @@ import itertools
 import os
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import SCons.Errors
 import SCons.Node
@@ -21,7 +21,7 @@ from offload_tool.compiler import openmp
 from offload_tool.compiler.device import Device, parse_device
 from offload_tool.compiler.passes import C_SUFFIXES
 from offload_tool.errors import OffloadError, UsageError
-from offload_tool.scons import actions, settings
+from offload_tool.scons import actions, compat, settings
 from offload_tool.scons.archives import (
     archive_node,
     bundle_kind,
@@ -57,8 +57,12 @@ from offload_tool.scons.nodes import (
     source_nodes,
     units,
 )
+from offload_tool.scons.outputs import PlainOutput
 from offload_tool.scons.records import record_pass
 from offload_tool.scons.summary import offload_progress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["add_builders", "extend_builders"]
 
@@ -477,10 +481,17 @@ def _link(env: Any, target: str | None, source: Any, builder: str) -> list[Any]:
     inputs = [*linked.objects, *objects, *libraries]
     name = (target or _path(stem)).replace("$", "$$")
     made = identified(env, builder_of_scons(env, builder)(env, [name], inputs, **variables))
+    _check(made)
     if unseen:
         made[0].attributes.offload_unseen = unseen
         env.AddPreAction(made[0], actions.CHECK_UNSEEN)
     return made
+
+
+def _check(nodes: Iterable[Any]) -> None:
+    """Let what SCons's own builders make be made again where it is not what was made."""
+    for node in nodes:
+        compat.adopt(node, PlainOutput)
 
 
 def _owner(node: Any, sort: str) -> Owner:
@@ -506,6 +517,7 @@ def _plain_objects(env: Any, node: Any, owner: Owner, *, shared: bool) -> list[A
         variables = {**commands, **settings.toolchain_variables(env)}
         variables["_CPPINCFLAGS"] = "$( $_OFFLOAD_INCLUDES $)"
         made = _plain_object(env, node, owner, variables, shared=shared)
+        _check(made)
         for item in made:
             record_pass(item, node, command, "host")
         node.attributes.offload_objects = known | {key: identified(env, made)}

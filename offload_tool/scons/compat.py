@@ -57,6 +57,8 @@ for _owner, *_names in _NEEDED:
 
 def adopt(node: Any, kind: type) -> None:
     """Make a file node one of a class of ours, as SCons does with entries that become files."""
+    if type(node) is SCons.Node.FS.Entry:  # nobody has asked yet what it is
+        node.disambiguate()
     if type(node) is SCons.Node.FS.File or issubclass(kind, type(node)):
         node.__class__ = kind
 

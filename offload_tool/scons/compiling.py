@@ -131,6 +131,7 @@ def _from_host_ir(
         _OFFLOAD_LANGUAGE="OPENMP",
         _OFFLOAD_LANGUAGE_FLAGS=unit.language_flags,
     )
+    settings.add_environment(env, made)
     identified(env, made)
 
 

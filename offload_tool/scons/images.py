@@ -404,6 +404,7 @@ def _link_node(env: Any, named: Names, kind: str, device: Device, inputs: list[A
     given = [name for name in possible_files(flags) if env.File(name, env.fs.Top).rexists()]
     env.Depends(node, [env.File(name) for name in runtimes])
     env.Depends(node, [env.File(name, env.fs.Top) for name in given])
+    settings.add_environment(env, [node])
     identified(env, [node])
     label(node, kind, device)
     add_aliases(env, node, device)

@@ -22,13 +22,27 @@ from offload_tool.scons import compat
 if TYPE_CHECKING:
     from offload_tool.scons.recording import PassRecords
 
-__all__ = ["COMMAND", "Output", "PassOutput", "records_of"]
+__all__ = ["COMMAND", "Output", "PassOutput", "PlainOutput", "records_of"]
 
 COMMAND = "its command"
 """In a manifest's key, and so in the reason why a pass runs."""
 
 
-class Output(File):  # type: ignore[misc]
+class PlainOutput(File):  # type: ignore[misc]
+    """A file that a builder of SCons makes for this tool: a program, an object of a C source.
+
+    Its ``Decider`` counts. What a killed build has left is no output of what was stored before.
+    """
+
+    __slots__ = ()
+
+    def is_up_to_date(self) -> bool:
+        """Tell whether the file is current, and is the one that was made."""
+        current = bool(super().is_up_to_date())
+        return current and not (self.exists() and compat.was_damaged(self))
+
+
+class Output(PlainOutput):
     """A file that an action of this tool, or a link of its outputs, makes."""
 
     __slots__ = ()
@@ -41,11 +55,6 @@ class Output(File):  # type: ignore[misc]
         if allowcache:
             self._memo["changed"] = result
         return result
-
-    def is_up_to_date(self) -> bool:
-        """Tell whether the file is current, and is the one that was made."""
-        current = bool(super().is_up_to_date())
-        return current and not (self.exists() and compat.was_damaged(self))
 
     def retrieve_from_cache(self) -> bool:
         """Fetch the file from a ``CacheDir``, if that has the one that was stored."""

@@ -138,12 +138,13 @@ class PassRecords:
         """Tell whether the output is what a compile would give now."""
         if compat.is_interactive():
             self._record = None  # of the build before
+            _PRINTS.forget_system()
         record, key = self._load(), self.key()
         if record is not None:
             asking.copy_to_variants(self._node, record.lookups, _PRINTS)
         judgement = self._judge(record, key, _path(self._node))
         if judgement.state is State.UNSURE and record is not None:
-            surer = self._ask_about(record, judgement.appeared)
+            surer = self._ask_about(record, judgement)
             if surer is not None:
                 self._keep(surer)
                 return True
@@ -159,9 +160,12 @@ class PassRecords:
     ) -> Judgement:
         return judge(record, key, _PRINTS, output, identified=self._is_identified)
 
-    def _ask_about(self, record: Record, appeared: tuple[str, ...]) -> Record | None:
+    def _ask_about(self, record: Record, judgement: Judgement) -> Record | None:
         read = asking.preprocess(self._node, self.command)
-        return None if read is None else confirmed(record, read, appeared)
+        return None if read is None else self._confirmed(record, read, judgement)
+
+    def _confirmed(self, record: Record, read: list[str], judgement: Judgement) -> Record | None:
+        return confirmed(record, read, judgement, lambda: self._lookups(read))
 
     # -- a compile -------------------------------------------------------------------------
 
@@ -293,7 +297,7 @@ class PassRecords:
             if judgement.state is State.CURRENT:
                 return record
             read = read or asking.preprocess(self._node, self.command)
-            surer = confirmed(record, read or (), judgement.appeared)
+            surer = self._confirmed(record, read or [], judgement)
             if surer is not None:
                 return surer
         return None

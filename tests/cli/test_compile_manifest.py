@@ -229,6 +229,32 @@ def test_further_outputs(compiles: Callable[..., bool], flag: str) -> None:
     assert compiles(*words)
 
 
+@pytest.mark.parametrize("is_read", [True, False])
+def test_newer_gcc(compiles: Callable[..., bool], folder: Path, is_read: bool) -> None:
+    """A newer GCC, which clang takes by itself, is a reason to compile where it is read."""
+
+    def gcc(version: int, text: str) -> None:
+        for name, held in (
+            ("lib/gcc/x86_64-linux-gnu/{}/crtbegin.o", ""),
+            ("include/c++/{}/g.h", text),
+        ):
+            file = folder.parent / "gcc" / name.format(version)
+            file.parent.mkdir(parents=True)
+            file.write_text(held)
+
+    gcc(11, ONE)
+    words = [*WORDS, *FLAGS, f"--gcc-toolchain={folder.parent}/gcc"]
+    head = "#include <g.h>\n" if is_read else ONE
+    Path("k.hip").write_text(head + KERNEL.replace("VALUE", "HERE"))
+    assert compiles(*words)
+    before = Path("k.co").read_bytes()
+    assert not compiles(*words)
+    gcc(12, TWO)
+    assert compiles(*words) == is_read
+    assert (Path("k.co").read_bytes() != before) == is_read
+    assert not compiles(*words)
+
+
 def test_error_removes_the_manifest(compiles: Callable[..., bool]) -> None:
     """After an error in the source nothing is left, and nothing is current."""
     assert compiles(*WORDS, *FOLDERS)

@@ -180,10 +180,21 @@ def test_file_that_appears(made: Record, name: str) -> None:
     Path(name).touch()
     judgement = judge(made, KEY, Fingerprints(), "k.co")
     assert (judgement.state, judgement.appeared) == (State.UNSURE, (name,))
-    assert confirmed(made, [*made.inputs, name], judgement.appeared) is None
-    assert confirmed(made, ["k.hip"], judgement.appeared) is None
-    surer = confirmed(made, made.inputs, judgement.appeared)
+    assert confirmed(made, [*made.inputs, name], judgement, Lookups) is None
+    assert confirmed(made, ["k.hip"], judgement, Lookups) is None
+    surer = confirmed(made, made.inputs, judgement, Lookups)
     assert judge(surer, KEY, Fingerprints(), "k.co").state is State.CURRENT
+
+
+def test_other_folders(made: Record) -> None:
+    """Where the compiler may look in other folders, it is unsure, and has new lookups then."""
+    lookups = made.lookups._replace(origins="another digest")
+    judgement = judge(made._replace(lookups=lookups), KEY, Fingerprints(), "k.co")
+    assert (judgement.state, judgement.elsewhere) == (State.UNSURE, True)
+    new = Lookups(("elsewhere",))
+    surer = confirmed(made, made.inputs, judgement, lambda: new)
+    assert surer is not None
+    assert surer.lookups == new
 
 
 def test_unknown_lookup(made: Record) -> None:

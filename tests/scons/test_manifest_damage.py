@@ -48,7 +48,7 @@ DAMAGES: list[Callable[[Path], None]] = [_cut, _cut_to_nothing, _replace]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("name", OUTPUTS[:-1])  # the program is a node of SCons's own
+@pytest.mark.parametrize("name", [*OUTPUTS, "runtime.o"])
 def test_damaged_output(built: Project, name: str, damage: Callable[[Path], None]) -> None:
     """A damaged output is made again, by no more compiles than that one; the next run is quiet."""
     before = contents(built.folder, OUTPUTS)
@@ -159,6 +159,31 @@ def test_killed_scons_and_an_edit_undone(built: Project, waits: str) -> None:
     built.write("value.h", ONE)
     built.build()
     assert contents(built.folder, OUTPUTS) == before
+    built.assert_up_to_date()
+
+
+def test_killed_scons_and_what_was_linked(built: Project) -> None:
+    """A program and a C object that a killed run has made are made again when edits are undone."""
+    built.write("z.hip", KERNEL.replace("kernel", "last").replace("host_value", "other"))
+    built.sconstruct(PROGRAM + "env.OffloadDeviceObject('z.hip')\n")
+    built.build("-j1")
+    outputs = [*OUTPUTS, "runtime.o"]
+    before = contents(built.folder, outputs)
+    texts = {name: (built.folder / name).read_text() for name in ("value.h", "runtime.c", "z.hip")}
+
+    def edit() -> None:
+        built.write("value.h", TWO)
+        built.write("runtime.c", texts["runtime.c"] + "int more = 1;\n")
+        built.write("z.hip", texts["z.hip"] + "int more = 2;\n")
+
+    _killed_build(built, "z.gfx906", edit)
+    after = contents(built.folder, outputs)
+    assert after["prog"] != before["prog"]
+    assert after["runtime.o"] != before["runtime.o"]
+    for name, text in texts.items():
+        built.write(name, text)
+    built.build("-j1")
+    assert contents(built.folder, outputs) == before
     built.assert_up_to_date()
 
 

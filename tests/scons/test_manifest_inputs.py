@@ -177,3 +177,50 @@ def test_other_linker_of_relocatable_code(project: Project) -> None:
     project.build()
     assert contents(project.folder, ["prog.gfx906.co"]) != before
     project.assert_up_to_date()
+
+
+VARIABLES = {
+    "CLANG_NO_DEFAULT_CONFIG": ("1", False, ["k.gfx906.co"]),
+    "LLD_VERSION": ("another", False, ["k.gfx906.co"]),
+    "LLVM_OVERRIDE_PRODUCER": ("another", True, ["k.gfx906.bc"]),
+}
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_variables(project: Project, name: str) -> None:
+    """A variable of the commands' environment that changes outputs compiles again."""
+    value, relocatable, outputs = VARIABLES[name]
+    project.write("k.hip", "#ifndef HERE\n#define HERE 0\n#endif\n" + BODY)
+    project.write("../configuration/clang.cfg", "-DHERE=1\n")
+    clang = f"{own_clang()} --config-user-dir={project.folder.parent}/configuration"
+    head = f"env.Replace(OFFLOAD_CLANG={clang!r}, OFFLOAD_RDC={relocatable})\n"
+    nodes = "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
+    project.sconstruct(head + nodes)
+    assert project.build() == ALL
+    before = contents(project.folder, outputs)
+    project.sconstruct(head + f"env['ENV'][{name!r}] = {value!r}\n" + nodes)
+    assert project.build() == ALL
+    after = contents(project.folder, outputs)
+    assert [output for output in outputs if after[output] == before[output]] == []
+    project.assert_up_to_date()
+    assert_as_clean_build(project, outputs)
+
+
+@pytest.mark.parametrize("name", ["prog.gfx906.co", "o.host.o"])
+def test_variables_of_openmp(project: Project, name: str) -> None:
+    """A device link, and the host's code generation, heed variables as compiles do."""
+    project.write("o.c", "int main(void) {\n#pragma omp target\n;\nreturn 0; }\n")
+    head = (
+        "env.Replace(OFFLOAD_KIND='openmp', OFFLOAD_ARCH=['gfx906'], OFFLOAD_DEVICE_RUNTIME=[],\n"
+        "    OFFLOAD_FLAGS=[], OFFLOAD_HOST_FLAGS=[],\n"
+        "    OFFLOAD_LINK_FLAGS=['--unresolved-symbols=ignore-all'])\n"
+    )
+    program = "env.OffloadProgram('prog', 'o.c')\n"
+    project.sconstruct(head + program)
+    project.build()
+    before = contents(project.folder, [name])
+    more = "env['ENV'].update(LLD_VERSION='another', CCC_OVERRIDE_OPTIONS='# +-O2')\n"
+    project.sconstruct(head + more + program)
+    project.build()
+    assert contents(project.folder, [name]) != before
+    project.assert_up_to_date()

@@ -191,3 +191,35 @@ def test_edited_header(project: Project, setting: str) -> None:
     project.write("second/value.h", TWO)
     assert project.build() == ALL
     project.assert_up_to_date()
+
+
+def gcc(project: Project, version: int, value: str) -> None:
+    """Install what clang takes for a GCC, with one header of its C++ library."""
+    project.write(f"../gcc/lib/gcc/x86_64-linux-gnu/{version}/crtbegin.o", "")
+    project.write(f"../gcc/include/c++/{version}/value.h", value)
+
+
+NEWER_GCC = {
+    "that is read": ("#include <value.h>\n", ALL),
+    "that is not read": (ONE, []),
+    "that is not read, beside one of the same text": ("// <value.h>\n" + ONE, []),
+}
+
+
+@pytest.mark.parametrize("case", NEWER_GCC.values(), ids=NEWER_GCC.keys())
+def test_newer_gcc(project: Project, case: tuple[str, list[str]]) -> None:
+    """The headers of a newer GCC, which clang takes by itself, are compiled where they are read."""
+    head, expected = case
+    gcc(project, 11, ONE)
+    project.write("k.hip", head + BODY)
+    toolchain = str(project.folder.parent / "gcc")
+    project.sconstruct(flags("--gcc-toolchain=" + toolchain) + NODES)
+    assert project.build() == ALL
+    before = (project.folder / "k.gfx906.co").read_bytes()
+    project.assert_up_to_date()
+    gcc(project, 12, TWO)
+    assert project.build() == expected
+    assert ((project.folder / "k.gfx906.co").read_bytes() != before) == bool(expected)
+    project.assert_up_to_date()
+    project.write("../gcc/include/c++/12/other.h", "")
+    project.assert_up_to_date()
