@@ -69,6 +69,8 @@ class Record(NamedTuple):
     lookups: Lookups
     output: str
     """The digest of the output; "" where it is not to be believed."""
+    beside: Mapping[str, str] = MappingProxyType({})
+    """The digest of each file that was written beside it; "" where others write it, too."""
 
     @property
     def result(self) -> str:
@@ -130,12 +132,9 @@ def judge(
     for part in sorted({*key, *record.key}):
         if key.get(part) != record.key.get(part):
             return Judgement(State.OUTDATED, f"{part} changed")
-    if output is not None:
-        found = prints.digest(output)
-        if not found:
-            return Judgement(State.OUTDATED, "it does not exist")
-        if found != record.output:
-            return Judgement(State.OUTDATED, "it is not the file that was made")
+    damage = _damage(record, prints, output) if output is not None else ""
+    if damage:
+        return Judgement(State.OUTDATED, damage)
     for name, digest in record.inputs.items():
         if _identified(name, prints.digest(name), identified) != digest:
             how = "was written to while it was read" if digest == CHANGED else "changed"
@@ -148,6 +147,19 @@ def judge(
         names = names or ("another folder" if elsewhere else "a computed name")
         return Judgement(State.UNSURE, f"{names} may be read now", tuple(found_now), elsewhere)
     return Judgement(State.CURRENT)
+
+
+def _damage(record: Record, prints: Fingerprints, output: str) -> str:
+    """Say what has become of the files that a pass has made; "" where they are as it made them."""
+    found = prints.digest(output)
+    if not found:
+        return "it does not exist"
+    if found != record.output:
+        return "it is not the file that was made"
+    for name, digest in record.beside.items():
+        if look_at(name) is None or (digest and prints.digest(name) != digest):
+            return f"'{name}' is not the file that was made"
+    return ""
 
 
 def confirmed(
@@ -247,9 +259,10 @@ def write_record(path: str, record: Record, prints: Fingerprints, output: str | 
         "inputs": dict(record.inputs),
         "lookups": record.lookups._asdict(),
         "output": record.output,
+        "beside": dict(record.beside),
     }
     looks: dict[str, Look] = {}
-    digests = {**_named(record.key), **record.inputs}
+    digests = {**_named(record.key), **record.inputs, **record.beside}
     if output is not None:
         digests[output] = record.output
     for name, digest in digests.items():
@@ -298,11 +311,12 @@ def _record_of(value: Any) -> Record:
         _text_by_text(value["inputs"]),
         Lookups(**texts, unknown=bool(lookups["unknown"]), origins=str(lookups["origins"])),
         output,
+        _text_by_text(value["beside"]),
     )
 
 
 def _believe(record: Record, looks: Any, prints: Fingerprints, output: str) -> None:
-    digests = {**_named(record.key), **record.inputs, "": record.output}
+    digests = {**_named(record.key), **record.inputs, **record.beside, "": record.output}
     for name, numbers in looks.items():
         if digests.get(name):
             digest = digests[name].partition(_IDENTITY)[0]

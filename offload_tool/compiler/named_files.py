@@ -20,8 +20,12 @@ _PARTS = re.compile(r"[=,]")
 _ATTACHED = re.compile(r"-(?:include|imacros|T|B)(?=[^-=])")
 _TO_OTHERS = ("-Wl,", "-Wa,", "-Wp,")
 """Words for linker, assembler and preprocessor."""
-_NO_FILES = ("-D", "-U", "-I", "-W", "-O", "-std=", "-cuid=", "--offload-arch=")
-"""Macros may be called like files; folders are looked through by the preprocessor."""
+_NO_FILES = (
+    *("-D", "-U", "-I", "-W", "-O", "-std=", "-cuid=", "--offload-arch="),
+    *("-foptimization-record-file=", "-ftime-trace="),
+)
+"""Macros may be called like files; folders are looked through by the preprocessor; what a compile
+writes is no input of the next one."""
 _DEPTH = 10
 """Response files within response files; clang stops at a depth of its own."""
 _LARGEST = 1 << 20

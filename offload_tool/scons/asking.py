@@ -6,6 +6,7 @@ import posixpath
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.compiler import reading
+from offload_tool.compiler import side_files as side
 from offload_tool.compiler.heeded import tells_folder
 from offload_tool.errors import CompilerError
 from offload_tool.scons import compat
@@ -23,6 +24,7 @@ __all__ = [
     "include_folders",
     "nodes_of",
     "preprocess",
+    "side_files",
     "tells_folder",
 ]
 
@@ -59,6 +61,12 @@ def folders_searched(node: Any, command: str) -> tuple[str, ...]:
     without = {str(source.rfile()) for source in node.sources} | {str(node)}
     found = reading.folders_searched(words, without, _variables(node.get_build_env()))
     return tuple(_all_placed(node, found))
+
+
+def side_files(node: Any, command: str) -> dict[str, bool]:
+    """Give the files that the compile of a node has written beside it: see `side_files`."""
+    words = _words(node, command, {"OFFLOAD_LAUNCHER": "", "_OFFLOAD_DEPENDENCY_FLAGS": []})
+    return side.side_files(words, _variables(node.get_build_env()), node.get_internal_path())
 
 
 def nodes_of(node: Any, names: Iterable[str]) -> list[Any]:

@@ -20,7 +20,9 @@ from SCons.Subst import Literal
 from offload_tool.compiler import hip
 from offload_tool.compiler.device_libraries import device_libraries
 from offload_tool.compiler.manifest import manifest_path
+from offload_tool.compiler.named_files import all_words
 from offload_tool.compiler.passes import CompilePass, dependency_flags
+from offload_tool.compiler.side_files import keeps_temporaries
 from offload_tool.formats.entry_id import BundleEntryID
 from offload_tool.scons import actions, settings
 from offload_tool.scons.aliases import add_aliases
@@ -120,7 +122,7 @@ def _from_host_ir(
     env: Any, node: Any, unit: Unit, job: CompilePass, variables: dict[str, Any]
 ) -> None:
     toolchain = settings.toolchain(env)
-    _keep_records(env, node, job, "$OFFLOADHOSTIRCOM", _flag_words(env, unit, job))
+    _keep_records(env, node, unit, job, "$OFFLOADHOSTIRCOM")
     made = _HOST_FROM_IR(
         env,
         node,
@@ -155,7 +157,7 @@ def _compile(
     if env["OFFLOAD_SUMMARY"] and declared is not None:
         ask_for_summary()
         variables["SPAWN"] = timed(common["SPAWN"], declared)
-    _keep_records(env, node, job, command, _flag_words(env, unit, job))
+    _keep_records(env, node, unit, job, command)
     libraries = _device_libraries(env, unit, job)
     if libraries and env["OFFLOAD_LAUNCHER"]:
         variables["ENV"] = _shown_to_ccache(libraries, common["ENV"])
@@ -206,15 +208,22 @@ def _program(env: Any) -> list[str]:
     return [*launcher, *settings.toolchain(env).clang]
 
 
-def _keep_records(
-    env: Any, node: Any, job: CompilePass, command: str, words: tuple[str, ...]
-) -> None:
+def _keep_records(env: Any, node: Any, unit: Unit, job: CompilePass, command: str) -> None:
     """Let a node know its manifest, and ``scons -c`` what is beside it."""
+    words = _flag_words(env, unit, job)
     if not hasattr(node.attributes, "offload_records"):
         node.attributes.offload_records = PassRecords(node, job, command, words)
+        if keeps_temporaries(all_words(words)):
+            _run_alone(env, node, unit)
     if SCons.Script.GetOption("clean"):  # the depfile is there only after a compile that failed
         names = (depfile_of(node), manifest_path(node.get_internal_path()))
         env.Clean(node, [env.File(name, env.fs.Top) for name in names])
+
+
+def _run_alone(env: Any, node: Any, unit: Unit) -> None:
+    """Let no two compiles run together that keep temporaries named after one source."""
+    stem = os.path.splitext(unit.source.name)[0]  # noqa: PTH122 - called for each node
+    env.SideEffect(env.File(f".{stem}.temporaries", env.fs.Top), node)
 
 
 def _flag_words(env: Any, unit: Unit, job: CompilePass) -> tuple[str, ...]:

@@ -36,7 +36,8 @@ from offload_tool.compiler.manifest import (
     record_pass_result,
     write_record,
 )
-from offload_tool.compiler.named_files import possible_files, programs_in
+from offload_tool.compiler.named_files import all_words, possible_files, programs_in
+from offload_tool.compiler.side_files import WRITES_MORE
 from offload_tool.errors import FileError, OffloadError
 from offload_tool.scons import asking, compat
 from offload_tool.scons.outputs import COMMAND
@@ -51,11 +52,6 @@ __all__ = ["PassRecords", "depfile_of"]
 _PRINTS = Fingerprints()
 _MOST_RESULTS = 200
 """Results of one key that are looked at, the newest first; more only cost time."""
-_WRITES_MORE = (
-    *("-save-temps", "--save-temps", "-gsplit-dwarf", "--coverage", "-ftest-coverage"),
-    *("-ftime-trace", "-fsave-optimization-record", "-foptimization-record-file", "-fstack-usage"),
-)
-"""Options with which a compile writes files beside its output."""
 _CHANGED_MEANWHILE = "changed meanwhile"
 
 
@@ -206,7 +202,17 @@ class PassRecords:
         record = record_pass_result(
             key, read, lookups, output, self._start, _PRINTS, identified=self._is_identified
         )
-        self._keep(record)
+        self._keep(record._replace(beside=self._beside()))
+
+    def _beside(self) -> dict[str, str]:
+        if not self._writes_more:
+            return {}
+        found = asking.side_files(self._node, self.command)
+        return {name: _PRINTS.digest(name) if own else "" for name, own in found.items()}
+
+    @property
+    def _writes_more(self) -> bool:
+        return any(word.startswith(WRITES_MORE) for word in all_words(self.words))
 
     def _lookups(self, read: list[str]) -> Lookups:
         folders = asking.folders_searched(self._node, self.command)
@@ -269,7 +275,7 @@ class PassRecords:
         return pushed
 
     def _cache(self) -> Any:
-        if any(word.startswith(_WRITES_MORE) for word in self.words):
+        if self._writes_more:
             return None  # a cache has the one output alone
         cache = self._node.get_build_env().get_CacheDir()
         return cache if cache.is_enabled() else None

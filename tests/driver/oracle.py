@@ -14,7 +14,8 @@ What may be compiled beyond that, and why:
 - a pass whose compile was cut short: scons or clang killed, a file saved meanwhile. What became
   of it, nobody knows; it is compiled at most once more.
 
-With a CacheDir, what was compiled before with the same inputs, in any checkout, is fetched.
+With a CacheDir, what was compiled before with the same inputs, in any checkout, is fetched, but
+for compiles with ``--save-temps``: a cache has one file of each.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class Oracle:
             if name in memory.made and before is None:
                 judgement.allowed.add(name)
             elif before is None or before.inputs != inputs or name in damaged:
-                kept = state.caches and (name, self._shared(checkout, state, record)) in self.cached
+                kept = (name, self._shared(checkout, state, record)) in self.cached
                 (judgement.fetchable if kept else judgement.needed).add(name)
             elif before.soft != self._soft(checkout, state, record):
                 judgement.allowed.add(name)
@@ -108,7 +109,7 @@ class Oracle:
             if file.exists():
                 soft = self._soft(checkout, state, passes[name])
                 memory.made[name] = Made(inputs_of(passes[name]), soft, digest(file))
-                if state.caches:
+                if state.caches and not state.keeps_temporaries:
                     self.cached.add((name, self._shared(checkout, state, passes[name])))
 
     def forget(self, checkout: str, names: set[str]) -> None:

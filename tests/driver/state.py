@@ -48,6 +48,10 @@ class State:
         return copy.deepcopy(self)
 
     @property
+    def keeps_temporaries(self) -> bool:
+        return "--save-temps" in self.flags.get("CCFLAGS", ())
+
+    @property
     def suffix(self) -> str:
         return {"cuda": ".cu", "openmp": ".c"}.get(self.kind, ".hip")
 

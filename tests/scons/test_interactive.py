@@ -88,6 +88,23 @@ def test_shadowing_header_comes_and_goes(headers: Project) -> None:
     assert builds(headers, *steps) == [ONCE, ONCE, ONCE, []]
 
 
+def test_shadowing_header_of_the_system(headers: Project) -> None:
+    """A header that appears in a folder of the system between two builds is seen."""
+    (headers.folder / "two/value.h").unlink()
+    system = headers.folder.parent
+    for name, text in (("first/other.h", ""), ("second/value.h", "#define HEADER 1\n")):
+        headers.write(f"../{name}", text)
+    headers.write("k.hip", SOURCE.replace('"value.h"', "<value.h>"))
+    folders = f"['-isystem', '{system}/first', '-isystem', '{system}/second']"
+    headers.sconstruct(
+        "from offload_tool.compiler import fingerprints\n"
+        f"fingerprints._SYSTEM = '{system}/'  # instead of /usr\n"
+        f"env['CCFLAGS'] = {folders}\n" + OBJECTS
+    )
+    step = f"echo '#define HEADER 2' >{system}/first/value.h"
+    assert builds(headers, "true", step, "build") == [ONCE, [], ONCE, []]
+
+
 def test_asked_for_header(headers: Project) -> None:
     """A header for which ``__has_include`` asks is seen when it appears."""
     headers.write(

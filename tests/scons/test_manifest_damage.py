@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -197,3 +198,80 @@ def test_killed_scons(built: Project) -> None:
 
 def contents_there(project: Project) -> dict[str, bytes]:
     return contents(project.folder, [name for name in OUTPUTS if (project.folder / name).exists()])
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Flags with which a compile writes a file beside its output, and what that is called."""
+
+    flags: list[str]
+    file: str
+    compiled: str = "host"
+    is_own: bool = True
+    """It is named after the output."""
+
+
+BESIDE = {
+    "split DWARF": Beside(["-g", "-gsplit-dwarf"], "k.host.dwo"),
+    "split DWARF of a device": Beside(
+        ["-g", "-gsplit-dwarf"], "k.gfx906_gfx906.dwo", compiled="gfx906"
+    ),
+    "trace": Beside(["-ftime-trace"], "k.host.json"),
+    "report": Beside(["-fsave-optimization-record"], "k.gfx906.opt.yaml", compiled="gfx906"),
+    "temporaries": Beside(["--save-temps"], "k-host-x86_64-pc-linux-gnu.hipi", is_own=False),
+    "in a file of flags": Beside(["@flags"], "k.host.dwo"),
+}
+
+
+@pytest.mark.parametrize("case", BESIDE.values(), ids=BESIDE.keys())
+def test_file_beside_the_output(project: Project, case: Beside) -> None:
+    """What a compile writes beside its output is made again where it is gone or damaged."""
+    project.write("flags", "-g -gsplit-dwarf\n")
+    project.sconstruct(
+        f"env.Append(CCFLAGS={case.flags!r})\n"
+        "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
+    )
+    assert project.build() == passes("k.hip", "host", *BOTH)
+    project.assert_up_to_date()
+    file = project.folder / case.file
+    file.unlink()
+    assert project.build() == passes("k.hip", case.compiled)
+    assert file.exists()
+    project.assert_up_to_date()
+    _cut(file)
+    assert project.build() == (passes("k.hip", case.compiled) if case.is_own else [])
+    project.assert_up_to_date()
+    file.unlink()
+    assert project.build() == passes("k.hip", case.compiled)
+
+
+def test_one_file_beside_two_outputs(project: Project) -> None:
+    """A file that two compiles write is of neither: nothing is compiled for ever."""
+    project.sconstruct(
+        "env.Append(CCFLAGS=['-foptimization-record-file=record'])\n"
+        "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
+    )
+    assert project.build("-j1") == passes("k.hip", "host", *BOTH)
+    project.assert_up_to_date()
+
+
+def test_kept_temporaries_are_of_one_compile(project: Project) -> None:
+    """Compiles that keep temporaries of one name take turns: each job reads what was written."""
+    project.write(
+        "o.c", "int f(void) {\n  int v = 0;\n#pragma omp target map(v)\n  v = 1;\n  return v;\n}\n"
+    )
+    before = "mkdir ../turn 2>/dev/null || touch ../together\nsleep 0.3"
+    project.environment = {
+        **project.environment,
+        "OFFLOAD_CLANG": compiler_script(project, "slow", before=before, after="rmdir ../turn"),
+    }
+    project.sconstruct(
+        "env.Replace(OFFLOAD_KIND='openmp', OFFLOAD_ARCH=['gfx906', 'gfx90a'])\n"
+        "env.Replace(CCFLAGS=['--save-temps'])\n"
+        "env.OffloadDeviceObject('o.c')\nenv.OffloadHostObject('o.c')\n"
+    )
+    assert len(project.build("-j4")) == 4
+    assert not (project.folder / "../together").exists()
+    project.assert_up_to_date()
+    project.build("-c")
+    assert len(project.build("-j4")) == 4
