@@ -81,8 +81,9 @@ class Lookups(NamedTuple):
 
     def found_in(self, place: str, prints: Fingerprints) -> Iterator[str]:
         """Give those of the names that are there in a folder."""
+        begin = place.rstrip("/") or place
         for folder, names in _by_folder(self.names).items():
-            path = "/".join(part for part in (place.rstrip("/") or place, folder) if part)
+            path = f"{begin}/{folder}" if begin and folder else begin or folder
             for name in names & prints.names(path):
                 yield f"{folder}/{name}" if folder else name
 
@@ -171,14 +172,12 @@ def expected_lookups(
 
 def appeared(lookups: Lookups, read: frozenset[str], prints: Fingerprints) -> list[str]:
     """Give the files that are there now, under names that are looked up, and were not before."""
-    known = {*read, *lookups.present}
-    found = []
-    for place in lookups.folders:
-        begin = f"{place.rstrip('/')}/" if place else ""
-        for name in lookups.found_in(place, prints):
-            if begin + name not in known:
-                found.append(begin + name)
-    return sorted(found)
+    found = {
+        f"{place.rstrip('/')}/{name}" if place else name
+        for place in lookups.folders
+        for name in lookups.found_in(place, prints)
+    }
+    return sorted(found.difference(read, lookups.present))
 
 
 def _asked_names(read: Iterable[str], words: Iterable[str]) -> tuple[list[str], bool]:

@@ -6,6 +6,7 @@ plugins have their own, so none is listed here: whatever names a file that is th
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import re
@@ -39,12 +40,23 @@ _PROFILE = "default.profdata"
 
 def possible_files(words: Iterable[str]) -> tuple[str, ...]:
     """Give all parts of words that may name a file, those in response files included."""
-    return tuple(dict.fromkeys(_parts(all_words(words))))
+    return _files_among(all_words(words))
+
+
+@functools.lru_cache(maxsize=256)
+def _files_among(words: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_parts(words)))
 
 
 def all_words(words: Iterable[str]) -> tuple[str, ...]:
     """Give words, each response file being followed by those in it."""
-    return tuple(_all_words(words, _DEPTH))
+    given = tuple(words)
+    return tuple(_all_words(given, _DEPTH)) if _names_response(given) else given
+
+
+@functools.lru_cache(maxsize=256)
+def _names_response(words: tuple[str, ...]) -> bool:
+    return any(word.startswith("@") for word in words)
 
 
 def _all_words(words: Iterable[str], depth: int) -> Iterator[str]:

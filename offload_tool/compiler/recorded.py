@@ -34,6 +34,7 @@ from offload_tool.compiler.manifest import (
     write_record,
 )
 from offload_tool.compiler.named_files import all_words, possible_files
+from offload_tool.compiler.side_files import WRITES_MORE
 from offload_tool.errors import OffloadError
 
 if TYPE_CHECKING:
@@ -44,9 +45,8 @@ if TYPE_CHECKING:
 __all__ = ["Recorded", "Work"]
 
 _WRITES_MORE = (
-    *("-save-temps", "--save-temps", "-ftime-trace", "-fsave-optimization-record"),
-    *("-foptimization-record-file", "-gsplit-dwarf", "-fstack-usage", "--coverage"),
-    *("-ftest-coverage", "-fcrash-diagnostics-dir", "-dumpdir", "-emit-pch", "-fproc-stat-report"),
+    *WRITES_MORE,
+    *("-fcrash-diagnostics-dir", "-dumpdir", "-emit-pch", "-fproc-stat-report"),
     *("-M", "--serialize-diagnostics", "-serialize-diagnostic", "-fmodule-output", "-fmodules"),
     *("-Map", "--Map", "--time-trace", "--dependency-file", "-dependency-file", "-Wl,"),
 )

@@ -111,7 +111,9 @@ def include_flags(target: Any, source: Any, env: Any, for_signature: bool) -> li
     """
     folders = SCons.PathList.PathList(env.get("CPPPATH") or []).subst_path(env, target, source)
     found = target[0].RDirs(folders) if target else folders
-    before, after = env.subst("$INCPREFIX"), env.subst("$INCSUFFIX")
+    before, after = (
+        env.subst(text) if "$" in text else text for text in (env["INCPREFIX"], env["INCSUFFIX"])
+    )
     return [SCons.Subst.Literal(f"{before}{folder}{after}") for folder in found]
 
 
