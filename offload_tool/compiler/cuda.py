@@ -104,7 +104,9 @@ def find_ptxas(named: str = "", toolkit: str = "") -> Ptxas | None:
             answer = ask([*command, "--version"])
         except CompilerError as error:
             if named:
-                raise CompilerError(f"OFFLOAD_PTXAS={named!r}: {error}") from error
+                raise CompilerError(
+                    f"OFFLOAD_PTXAS={named!r} cannot be run: {error.__cause__}"
+                ) from error
             continue
         if answer.status == 0:
             return Ptxas(command, f"ptxas {answer.output.strip().splitlines()[-1]}")

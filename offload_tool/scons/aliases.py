@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import SCons.Errors
-import SCons.Node
 import SCons.Node.FS
 
 from offload_tool.compiler.device import parse_device
 from offload_tool.errors import OffloadError
+from offload_tool.scons import compat
 
 if TYPE_CHECKING:
     from offload_tool.compiler.device import Device
@@ -46,9 +46,7 @@ def add_aliases(env: Any, node: Any, device: Device) -> None:
 
 def look_up_target_ids() -> None:
     """Let SCons look up target IDs that the command line names, in any spelling."""
-    lookups = SCons.Node.arg2nodes_lookups  # an environment asks these, and so does its main
-    if _look_up not in lookups:
-        lookups.append(_look_up)  # behind that of aliases: the user's own come first
+    compat.look_up_also(_look_up)
 
 
 def _look_up(name: str, curdir: str | None = None) -> Any:

@@ -58,7 +58,7 @@ from offload_tool.scons.nodes import (
     units,
 )
 from offload_tool.scons.outputs import PlainOutput
-from offload_tool.scons.records import record_pass
+from offload_tool.scons.records import declared_passes
 from offload_tool.scons.summary import offload_progress
 
 if TYPE_CHECKING:
@@ -157,10 +157,7 @@ def _as_users_see_it(method: Any) -> Any:
         except (OffloadError, SCons.Errors.UserError) as error:
             raise SCons.Errors.UserError(str(error)) from None
 
-    # SCons shows the deepest line that is not in its own files as the user's mistake.
-    # With this function counted as SCons's, that is the line of the SConscript.
-    place = str(PurePath(SCons.Errors.__file__).with_name("offload.py"))
-    call.__code__ = call.__code__.replace(co_filename=place)
+    compat.blame_caller(call)
     call.__doc__ = method.__doc__
     return call
 
@@ -519,7 +516,7 @@ def _plain_objects(env: Any, node: Any, owner: Owner, *, shared: bool) -> list[A
         made = _plain_object(env, node, owner, variables, shared=shared)
         _check(made)
         for item in made:
-            record_pass(item, node, command, "host")
+            declared_passes(env).add(item, node, command, "host")
         node.attributes.offload_objects = known | {key: identified(env, made)}
     return list(node.attributes.offload_objects[key])
 

@@ -6,13 +6,17 @@ refused by name, and not half-way through a build. Known to have all: SCons 4.6 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import SCons
 import SCons.Action
 import SCons.CacheDir
+import SCons.Errors
+import SCons.Executor
 import SCons.Node
 import SCons.Node.FS
+import SCons.Node.Python
 import SCons.PathList
 import SCons.Subst
 import SCons.Util
@@ -20,7 +24,7 @@ import SCons.Util
 from offload_tool.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 __all__ = [
     "adopt",
@@ -36,6 +40,8 @@ __all__ = [
     "was_damaged",
 ]
 
+T = TypeVar("T")
+
 _NEEDED = (
     (SCons.Node.Node, "_children_reset", "del_binfo", "children", "get_stored_info"),
     (SCons.Node.FS.File, "is_up_to_date", "retrieve_from_cache", "push_to_cache", "visited"),
@@ -44,7 +50,9 @@ _NEEDED = (
     (SCons.PathList, "PathList"),
     (SCons.CacheDir, "cache_force", "cache_readonly"),
     (SCons.Action, "execute_actions"),
-    (SCons.Node, "interactive"),
+    (SCons.Node, "interactive", "arg2nodes_lookups"),
+    (SCons.Node.Python.Value, "get_csig", "get_ninfo"),
+    (SCons.Executor.Executor, "get_contents", "get_all_sources"),
 )
 for _owner, *_names in _NEEDED:
     for _name in _names:
@@ -76,12 +84,21 @@ def forget_scan(node: Any) -> None:
     node._memo.pop("get_found_includes", None)
 
 
-def content_changed(node: Any, against: Any) -> bool:
+def content_changed(node: Any, against: Any = None, *, remember: bool = False) -> bool:
     """Tell whether a derived file is of other content of its children than it was.
 
     As `SCons.Node.Node.changed`, with content for each child, whatever Decider is set.
     `against` is the node whose stored information counts: `node`, or its file in a Repository.
     """
+    if against is None and "changed" in node._memo:
+        return bool(node._memo["changed"])
+    found = _content_changed(node, against or node)
+    if remember:
+        node._memo["changed"] = found
+    return found
+
+
+def _content_changed(node: Any, against: Any) -> bool:
     info = against.get_stored_info().binfo
     before = [*info.bsourcesigs, *info.bdependsigs, *info.bimplicitsigs]
     children = node.children()
@@ -144,6 +161,75 @@ def is_interactive() -> bool:
 def does_execute() -> bool:
     """Tell whether actions do something: not with ``-n``."""
     return bool(SCons.Action.execute_actions)
+
+
+def keep_command(node: Any) -> None:
+    """Let SCons keep how a node is made when it is done, for who looks at it afterwards."""
+    node.attributes.keep_targetinfo = True
+
+
+def contents(node: Any) -> bytes:
+    """Give what SCons signs of how a node is made."""
+    return bytes(node.get_executor().get_contents())
+
+
+def all_sources(node: Any) -> list[Any]:
+    """Give the sources of how a node is made."""
+    return list(node.get_executor().get_all_sources())
+
+
+def waits_for(node: Any) -> list[Any]:
+    """Give what has to be made before a node, and is no dependency of it."""
+    return list(node.prerequisites or ())
+
+
+def known_inputs(node: Any) -> list[Any]:
+    """Give all that a node was found to depend on, or has to wait for."""
+    return [
+        *(node.implicit or ()),
+        *waits_for(node),
+        *node.sources,
+        *node.depends,
+    ]
+
+
+class LateValue(SCons.Node.Python.Value):  # type: ignore[misc]
+    """A value that is looked at when every SConscript has been read."""
+
+    def __init__(self, name: str, sign: Callable[[], str]) -> None:
+        super().__init__(name)
+        self._sign = sign
+
+    def get_csig(self) -> str:
+        """Sign what `sign` gives now."""
+        self.get_ninfo().csig = csig = SCons.Util.hash_signature(self._sign())
+        return str(csig)
+
+
+def look_up_also(lookup: Callable[..., Any]) -> None:
+    """Let SCons ask `lookup` for names of its command line that nothing else knows."""
+    lookups = SCons.Node.arg2nodes_lookups  # an environment asks these, and so does its main
+    if lookup not in lookups:
+        lookups.append(lookup)  # behind that of aliases: the user's own come first
+
+
+def blame_caller(function: Any) -> None:
+    """Let SCons show what a function raises with the line of the SConscript that called it.
+
+    SCons takes the deepest line that is not in its own files for the user's mistake: with this
+    function counted as SCons's, that is the line.
+    """
+    place = str(PurePath(SCons.Errors.__file__).with_name("offload.py"))
+    function.__code__ = function.__code__.replace(co_filename=place)
+
+
+def of_build(env: Any, kind: Callable[[], T]) -> T:
+    """Give what there is once in a build: it belongs to the file system that SCons builds in."""
+    known: dict[Any, Any] = vars(env.fs).setdefault("offload_of_build", {})
+    if kind not in known:
+        known[kind] = kind()
+    found: T = known[kind]
+    return found
 
 
 def existing(nodes: Iterable[Any]) -> Iterator[Any]:

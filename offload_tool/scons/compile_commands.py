@@ -12,12 +12,11 @@ from typing import Any
 import SCons.Action
 import SCons.Builder
 import SCons.Errors
-import SCons.Node.Python
-import SCons.Util
 
 from offload_tool.errors import FileError
 from offload_tool.files import replace_file
-from offload_tool.scons.records import PASSES, DeclaredPass, keep_commands
+from offload_tool.scons import compat
+from offload_tool.scons.records import DeclaredPass, DeclaredPasses, declared_passes
 
 __all__ = ["database_node"]
 
@@ -37,36 +36,28 @@ _DATABASE = SCons.Builder.Builder(
 
 def database_node(env: Any, target: str | None) -> Any:
     """Declare the database of all passes that SConscripts declare, before or after this."""
-    keep_commands()
+    passes = declared_passes(env)
+    passes.keep_commands()
     node = _DATABASE(env, env.fs.File(target or "compile_commands.json"), [])[0]
-    env.Depends(node, _AllCommands())
+    env.Depends(node, compat.LateValue("all compile commands", lambda: _signed(passes)))
     env.NoCache(node)  # it names this checkout's folder
     return node
 
 
-class _AllCommands(SCons.Node.Python.Value):  # type: ignore[misc]
-    """The commands of all passes, looked at when every SConscript has been read."""
-
-    def __init__(self) -> None:
-        super().__init__("all compile commands")
-
-    def get_csig(self) -> str:
-        """Sign what each node's own signature has of its command, which SCons remembers."""
-        parts = [
-            f"{declared.source}\0{declared.node}\0{declared.node.get_executor().get_contents()!r}"
-            for declared in PASSES
-        ]
-        self.get_ninfo().csig = csig = SCons.Util.hash_signature("\n".join(parts))
-        return str(csig)
+def _signed(passes: DeclaredPasses) -> str:
+    """Give what each node's own signature has of its command, which SCons remembers."""
+    parts = (f"{row.source}\0{row.node}\0{compat.contents(row.node)!r}" for row in passes)
+    return "\n".join(parts)
 
 
 def _write(path: str, env: Any) -> None:
-    ranks = {declared.node: number for number, declared in enumerate(PASSES)}
+    passes = declared_passes(env)
+    ranks = {declared.node: number for number, declared in enumerate(passes)}
     first: dict[Any, int] = {}
-    for declared in PASSES:
+    for declared in passes:
         first.setdefault(declared.source, ranks[declared.node])
     ordered = sorted(
-        PASSES,
+        passes,
         key=lambda d: (first[d.source], d.target != "host", d.target, ranks[d.node]),
     )
     entries = [_entry(declared, env) for declared in ordered]
@@ -79,10 +70,9 @@ def _write(path: str, env: Any) -> None:
 
 
 def _entry(declared: DeclaredPass, env: Any) -> dict[str, Any]:
-    executor = declared.node.get_executor()
-    build_env = executor.get_build_env().Override(_WITHOUT)
+    build_env = declared.node.get_build_env().Override(_WITHOUT)
     lines = build_env.subst_list(
-        declared.command, target=[declared.node], source=executor.get_all_sources()
+        declared.command, target=[declared.node], source=compat.all_sources(declared.node)
     )
     return {
         "directory": env.fs.Top.get_abspath(),

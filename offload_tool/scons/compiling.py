@@ -31,7 +31,7 @@ from offload_tool.scons.dependencies import DEPENDENCY_SCANNER, NO_SCANNER
 from offload_tool.scons.nodes import identified, label
 from offload_tool.scons.outputs import PassOutput, records_of
 from offload_tool.scons.recording import PassRecords, depfile_of
-from offload_tool.scons.records import record_pass
+from offload_tool.scons.records import declared_passes
 from offload_tool.scons.running import command_spawn
 from offload_tool.scons.spawning import device_spawn
 from offload_tool.scons.summary import ask_for_summary, timed
@@ -150,12 +150,14 @@ def _compile(
     if job.needs_host_ir:
         sources.append(_host_ir_node(env, unit))
     command = "$OFFLOADDEVICECOM" if job.device is not None else "$OFFLOADHOSTCOM"
-    declared = record_pass(node, unit.source, command, job.device.name if job.device else "host")
+    declared = declared_passes(env).add(
+        node, unit.source, command, job.device.name if job.device else "host"
+    )
     is_gpu = job.device is not None and job.device.target_id is not None
     like = f"{job.kind} {job.stage} {job.rdc} {is_gpu} {unit.language_flags}"
     common = settings.once(env, like, lambda: _common_to_passes(env, unit, job))
     if env["OFFLOAD_SUMMARY"] and declared is not None:
-        ask_for_summary()
+        ask_for_summary(env)
         variables["SPAWN"] = timed(common["SPAWN"], declared)
     _keep_records(env, node, unit, job, command)
     libraries = _device_libraries(env, unit, job)

@@ -44,7 +44,7 @@ def _scan(node: Any, env: Any, path: Any) -> list[Any]:
     there = list(compat.existing(stored))
     folders = (*path, *(env.Dir(folder, env.fs.Top) for folder in records.folders))
     begin = [node.sources[0], *there, *_given(records.words, env, folders)]
-    known = node.prerequisites or ()
+    known = compat.waits_for(node)
     reachable = _reachable(begin, folders)
     records.reachable = [str(file.rfile()) for file in reachable]
     generated = [file for file in reachable if file.has_builder() and file not in known]

@@ -49,12 +49,7 @@ class Output(PlainOutput):
 
     def changed(self, node: Any = None, allowcache: bool = False) -> bool:
         """Tell whether the children's content, or the action, is another one."""
-        if node is None and "changed" in self._memo:
-            return bool(self._memo["changed"])
-        result = compat.content_changed(self, node or self)
-        if allowcache:
-            self._memo["changed"] = result
-        return result
+        return compat.content_changed(self, node, remember=allowcache)
 
     def retrieve_from_cache(self) -> bool:
         """Fetch the file from a ``CacheDir``, if that has the one that was stored."""

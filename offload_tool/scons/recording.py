@@ -88,7 +88,7 @@ class PassRecords:
         source = node.sources[0]
         values = []
         key = {
-            COMMAND: digest_of_parts(node.get_executor().get_contents().hex()),
+            COMMAND: digest_of_parts(compat.contents(node).hex()),
             "its source's place": str(source.rfile()),
             "its place": node.get_internal_path(),
         }
@@ -170,8 +170,7 @@ class PassRecords:
         node = self._node
         with suppress(OSError):  # a half-written one must not be taken for this one's
             Path(manifest_path(_path(node))).unlink(missing_ok=True)
-        fresh = [*(node.implicit or ()), *(node.prerequisites or ()), *node.sources, *node.depends]
-        files = [_path(child) for child in fresh if isinstance(child, Base)]
+        files = [_path(child) for child in compat.known_inputs(node) if isinstance(child, Base)]
         expected = dict.fromkeys([*files, *(self.stored_inputs() or ()), *self.reachable])
         digests = {name: _PRINTS.digest(name) for name in expected}
         try:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["PASSES", "DeclaredPass", "keep_commands", "record_pass"]
+from offload_tool.scons import compat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["DeclaredPass", "DeclaredPasses", "declared_passes"]
 
 
 @dataclass
@@ -18,32 +23,48 @@ class DeclaredPass:
     """The variable with its command line, such as ``$OFFLOADDEVICECOM``."""
     target: str
     """The target ID, or ``host``."""
+    number: int
+    """In the order of declarations, from 1."""
     seconds: float | None = None
     """What its command has taken; None where that is not measured."""
 
 
-PASSES: list[DeclaredPass] = []
-"""In the order in which SConscripts declared them."""
+class DeclaredPasses:
+    """The passes of a build, in the order in which SConscripts declared them."""
 
-_NODES: set[Any] = set()
-_keeps_commands = False
+    def __init__(self) -> None:
+        self._by_node: dict[Any, DeclaredPass] = {}
+        self._keeps_commands = False
+        self.are_summed_up = False
+
+    def __iter__(self) -> Iterator[DeclaredPass]:
+        return iter(self._by_node.values())
+
+    def __len__(self) -> int:
+        return len(self._by_node)
+
+    def get(self, node: Any) -> DeclaredPass | None:
+        """Give the pass that makes a node; None if none does."""
+        return self._by_node.get(node)
+
+    def add(self, node: Any, source: Any, command: str, target: str) -> DeclaredPass | None:
+        """Note a node; None if it was declared before."""
+        if node in self._by_node:
+            return None
+        made = self._by_node[node] = DeclaredPass(
+            node, source, command, target, len(self._by_node) + 1
+        )
+        if self._keeps_commands:
+            compat.keep_command(node)
+        return made
+
+    def keep_commands(self) -> None:
+        """Let SCons remember the command of each pass, which it forgets when a node is done."""
+        self._keeps_commands = True
+        for node in self._by_node:
+            compat.keep_command(node)
 
 
-def record_pass(node: Any, source: Any, command: str, target: str) -> DeclaredPass | None:
-    """Note a node; None if it was declared before."""
-    if node in _NODES:
-        return None
-    _NODES.add(node)
-    made = DeclaredPass(node, source, command, target)
-    PASSES.append(made)
-    if _keeps_commands:
-        node.attributes.keep_targetinfo = True
-    return made
-
-
-def keep_commands() -> None:
-    """Let SCons remember the command of each pass, which it forgets when a node is done."""
-    global _keeps_commands
-    _keeps_commands = True
-    for declared in PASSES:
-        declared.node.attributes.keep_targetinfo = True
+def declared_passes(env: Any) -> DeclaredPasses:
+    """Give the passes of the build that an environment is part of."""
+    return compat.of_build(env, DeclaredPasses)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import SCons.Node
 import SCons.Script
 
-from offload_tool.scons.records import PASSES
+from offload_tool.scons.records import declared_passes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from offload_tool.scons.records import DeclaredPass
+    from offload_tool.scons.records import DeclaredPass, DeclaredPasses
 
 __all__ = ["ask_for_summary", "offload_progress", "timed"]
 
@@ -46,21 +46,18 @@ def timed(spawn: Callable[..., Any], declared: DeclaredPass) -> Callable[..., An
     return run
 
 
-_asked = False
-
-
-def ask_for_summary() -> None:
+def ask_for_summary(env: Any) -> None:
     """Print the summary when SCons ends."""
-    global _asked
-    if not _asked:
-        _asked = True
-        atexit.register(_print)
+    passes = declared_passes(env)
+    if not passes.are_summed_up:
+        passes.are_summed_up = True
+        atexit.register(_print, passes)
 
 
-def _print() -> None:
+def _print(passes: DeclaredPasses) -> None:
     if SCons.Script.GetOption("clean") or SCons.Script.GetOption("silent"):
         return
-    rows = _rows()
+    rows = _rows(passes)
     if not rows:
         return
     width = max(len("target ID"), *map(len, rows))
@@ -72,10 +69,10 @@ def _print() -> None:
         )
 
 
-def _rows() -> dict[str, _Row]:
+def _rows(passes: DeclaredPasses) -> dict[str, _Row]:
     """Give what became of the passes that this run looked at: the host's first."""
     rows: dict[str, _Row] = defaultdict(_Row)
-    for declared in PASSES:
+    for declared in passes:
         if declared.seconds is None:
             continue
         row = rows[declared.target]
@@ -94,16 +91,12 @@ def _rows() -> dict[str, _Row]:
     }
 
 
-_targets: dict[Any, str] = {}
-
-
-def offload_progress(env: Any, node: Any) -> None:  # noqa: ARG001 - a method of environments
+def offload_progress(env: Any, node: Any) -> None:
     """Show on a terminal which pass SCons is at: ``Progress(env.OffloadProgress)``."""
-    if len(_targets) != len(PASSES):
-        _targets.update((declared.node, declared.target) for declared in PASSES)
-    if node not in _targets or not sys.stdout.isatty():
+    passes = declared_passes(env)
+    declared = passes.get(node)
+    if declared is None or not sys.stdout.isatty():
         return
-    position = list(_targets).index(node) + 1
-    text = f"[{position}/{len(_targets)}] [{_targets[node]}] {node}"
+    text = f"[{declared.number}/{len(passes)}] [{declared.target}] {node}"
     sys.stdout.write(f"{text[:79]:79}\r")
     sys.stdout.flush()

@@ -1,0 +1,51 @@
+"""The one door to SCons: what it lacks is named when it is loaded."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import offload_tool.scons
+
+PRIVATE = {
+    *("_children_reset", "del_binfo", "_memo", "implicit", "implicit_set", "prerequisites"),
+    *("get_stored_info", "binfo", "ninfo", "keep_targetinfo", "get_executor", "co_filename"),
+    *("arg2nodes_lookups", "get_ninfo", "RDirs", "cache_force", "cache_readonly"),
+    *("execute_actions", "interactive", "__class__", "__code__"),
+}
+
+
+@pytest.mark.parametrize(
+    ("broken", "name"),
+    [
+        ("import SCons.Node; del SCons.Node.Node.del_binfo", "Node.del_binfo"),
+        ("import SCons.Action; del SCons.Action.execute_actions", "SCons.Action.execute_actions"),
+        (
+            "import SCons.Script, SCons.Executor; del SCons.Executor.Executor.get_all_sources",
+            "Executor.get_all_sources",
+        ),
+    ],
+)
+def test_another_scons_is_refused_by_name(broken: str, name: str) -> None:
+    """One line says what is missing, and which versions have it."""
+    code = f"{broken}\nimport offload_tool.scons.compat"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert f"has no {name}, which this package needs; known to work are SCons 4.6 to" in last
+
+
+def test_no_other_module_uses_private_names() -> None:
+    """What SCons does not promise is used in `compat` alone."""
+    folder = Path(str(offload_tool.scons.__file__)).parent
+    found = {
+        f"{file.name}: {node.attr}"
+        for file in folder.glob("*.py")
+        if file.name != "compat.py"
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr in PRIVATE
+    }
+    assert found == set()
