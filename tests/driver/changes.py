@@ -24,16 +24,19 @@ class Event:
     checkout: str
     state: State
     disk: list[tuple[str, str]] = field(default_factory=list)
-    """(``touch`` | ``delete`` | ``truncate`` | ``replace`` | ``extend``, file)."""
+    """(``touch`` | ``delete`` | ``truncate`` | ``replace`` | ``extend`` | ``protect``, file)."""
     replace: bool = False
     """Files are put in the place of old ones, instead of being written in place."""
     mode: str = "build"
-    """``build``, ``subset``, or in mid-build ``kill`` scons, let clang ``die``, ``save`` a file."""
+    """``build``, ``subset``, ``clean`` (``scons -c``, and a build), or in mid-build ``kill`` scons,
+    let clang ``die``, ``save`` a file."""
     target: str = ""
     """What is asked for, or the output of the compile at which it happens."""
     then: State | None = None
     """The state after what happened in mid-build."""
     jobs: int = 1
+    may_break: bool = False
+    """The build may fail: a file is missing, or another one is found."""
 
 
 @dataclass
@@ -63,7 +66,7 @@ class _Chooser:
         return self.say(f"edit {name}")
 
     def edit_source(self) -> bool:
-        name = self.state.base + self.rng.choice(self.state.sources)
+        name = self.state.source_file(self.rng.choice(self.state.sources))
         self.state = self.state.with_new_value(name, self.rng.randint(1, 99))
         return self.say(f"edit {name}")
 
@@ -82,20 +85,27 @@ class _Chooser:
         name = self.rng.choice(found)
         stem = name.rsplit("/", 1)[-1].rsplit(".", 1)[0]
         number = self.rng.randint(1, 99)
-        text = str(number % 9 + 1) if name.endswith(".bin") else f"#define F{stem[1:]} {number}\n"
+        text = (
+            str(number % 9 + 1)
+            if name.endswith(".bin")
+            else f"#define F{int(stem[1:]) % 10} {number}\n"
+        )
         same = [n for n in sorted(self.state.files) if n.rsplit("/", 1)[-1] == name.rsplit("/")[-1]]
         if same and self.rng.random() < 0.15:
             text = self.state.files[self.rng.choice(same)]  # equal to another one
         self.state.files[name] = text
+        self.event.may_break = True
         return self.say(f"{name} appears")
 
     def vanish(self) -> bool:
         first = self.history.states[self.checkout][0].files
-        found = [name for name in sorted(self.state.files) if name not in first]
+        kept = {*first, *self.state.links.values(), *self.state.needed()}
+        found = [name for name in sorted(self.state.files) if name not in kept]
         if not found:
             return False
         name = self.rng.choice(found)
         del self.state.files[name]
+        self.event.may_break = True
         return self.say(f"{name} vanishes")
 
     def delete(self) -> bool:
@@ -105,16 +115,16 @@ class _Chooser:
             return False
         name = self.rng.choice(found)
         del self.state.files[name]
-        self.state.broken = True
+        self.state.broken = self.event.may_break = True
         return self.say(f"{name} is deleted")
 
     def error(self) -> bool:
-        name = self.state.base + self.rng.choice(self.state.sources)
+        name = self.state.source_file(self.rng.choice(self.state.sources))
         wrong = self.rng.choice(
             ["#error wrong\n", "#if defined(__gfx906__)\n#error wrong\n#endif\n"]
         )
         self.state.files[name] = wrong + self.state.files[name]
-        self.state.broken = True
+        self.state.broken = self.event.may_break = True
         return self.say(f"an error in {name}")
 
     def flags(self) -> bool:
@@ -166,6 +176,7 @@ class _Chooser:
 
     def search_path(self) -> bool:
         self.rng.shuffle(self.state.path)
+        self.event.may_break = True
         return self.say(f"CPPPATH is {self.state.path}")
 
     def earlier(self) -> bool:
@@ -186,6 +197,89 @@ class _Chooser:
         self.state = other.copy()
         return self.say("the state of the other checkout")
 
+    def add_source(self) -> bool:
+        """Add a source like one of the others; the build may copy it from another file."""
+        state, rng = self.state, self.rng
+        stem = f"k{max(int(stem[1:]) for stem in state.stems) + 1}"
+        if int(stem[1:]) > 9:
+            return False
+        like = rng.choice(state.stems)
+        text = state.files[state.source_file(like + state.suffix)].replace(_MAIN, "")
+        source = stem + state.suffix
+        if state.kind != "openmp" and rng.random() < 0.4:  # with the inode in names of regions
+            state.generated.append((source, f"{source}.txt"))
+        state.files[state.source_file(source)] = re.sub(rf"_{like}\b", f"_{stem}", text)
+        state.stems.insert(0, stem)
+        return self.say(f"the source {state.source_file(source)} is added")
+
+    def remove_source(self) -> bool:
+        state = self.state
+        if len(state.stems) == 1:
+            return False
+        stem = self.rng.choice(state.stems[:-1])  # the last one has main()
+        source = stem + state.suffix
+        del state.files[state.source_file(source)]
+        state.stems.remove(stem)
+        state.generated = [pair for pair in state.generated if pair[0] != source]
+        return self.say(f"the source {source} is removed")
+
+    def rename(self) -> bool:
+        """Give a header another name, wherever that is spelled."""
+        state = self.state
+        names = {n.rsplit("/", 1)[-1] for n in state.files if re.search(r"(^|/)[hn]\d+\.h$", n)}
+        names -= {target.rsplit("/", 1)[-1] for target, _ in state.generated}
+        names -= {name.rsplit("/", 1)[-1] for name in state.links}
+        if not names:
+            return False
+        old = self.rng.choice(sorted(names))
+        new = f"{old[0]}{int(old[1:-2]) + 10}.h"
+        if int(old[1:-2]) > 9:
+            return False
+        spelled = re.compile(rf"\b{re.escape(old)}")
+        state.files = {
+            re.sub(rf"(^|/){re.escape(old)}$", rf"\g<1>{new}", name): spelled.sub(new, text)
+            for name, text in state.files.items()
+        }
+        for words in state.flags.values():
+            words[:] = [new if word == old else word for word in words]
+        self.event.may_break = True
+        return self.say(f"{old} is renamed to {new}")
+
+    def link(self) -> bool:
+        """Put a symbolic link in the place of a header, or let one lead to another file."""
+        state, rng = self.state, self.rng
+        there = [name for name in sorted(state.files) if name.startswith("links/")]
+        target = f"links/{max((int(name[6:-5]) for name in there), default=0) + 1}.text"
+        if state.links and rng.random() < 0.6:
+            name = rng.choice(sorted(state.links))
+            state.files[target] = state.files[state.links[name]]
+            state.files = state.with_new_value(target, rng.randint(1, 99)).files
+        else:
+            found = [n for n in sorted(state.files) if n.endswith(".h") and state.has_value(n)]
+            if not found:
+                return False
+            name = rng.choice(found)
+            state.files[target] = state.files.pop(name)
+        state.links[name] = target
+        return self.say(f"{name} is a link to {target}")
+
+    def decider(self) -> bool:
+        names = ["content", "content-timestamp", "timestamp-match"]
+        names += [] if self.state.caches else ["timestamp-newer"]  # see `projects.project`
+        self.state.decider = self.rng.choice([n for n in names if n != self.state.decider])
+        return self.say(f"the Decider is {self.state.decider}")
+
+    def linker(self) -> bool:
+        self.state.linker = self.rng.choice([n for n in range(3) if n != self.state.linker])
+        return self.say(f"lld is number {self.state.linker}")
+
+    def protect(self) -> bool:
+        names = [name for name in sorted(self.state.files) if not name.endswith(".txt")]
+        outputs = self.history.outputs[self.checkout]
+        name = self.rng.choice(names + [name for name in outputs if not is_source(name)])
+        self.event.disk.append(("protect", name))
+        return self.say(f"{name} is made read-only")
+
     def touch(self) -> bool:
         names = [name for name in sorted(self.state.files) if not name.endswith(".txt")]
         name = self.rng.choice(names)
@@ -199,7 +293,7 @@ class _Chooser:
             return False
         for name in self.rng.sample(found, min(len(found), self.rng.choice([1, 1, 2, 5]))):
             how = self.rng.choice(["delete", "truncate", "replace", "extend"])
-            how = how if _OURS.search(name) else "delete"
+            how = "delete" if is_source(name) else how
             self.event.disk.append((how, name))
             self.say(f"{how} {name}")
         return True
@@ -209,8 +303,15 @@ class _Chooser:
         return True
 
 
-# SCons's own nodes, such as programs, are made again where they are missing, not if damaged.
-_OURS = re.compile(r"\.(co|hipfb|bc|ptx|fatbin|offload|(fatbin|host|host\.pic|registration)\.o)$")
+_COPIES = re.compile(r"\.(h|hip|c|cu|txt|bin|text)$")
+
+
+def is_source(name: str) -> bool:
+    """Tell whether a file is for the compiler: those that SCons copies, it does not watch."""
+    return _COPIES.search(name) is not None
+
+
+_MAIN = "int main(void) { return 0; }\n"
 _SOURCES = (".hip", ".c", ".cu")
 _KINDS: dict[str, tuple[Callable[[_Chooser], bool], int]] = {
     "edit": (_Chooser.edit, 16),
@@ -230,8 +331,15 @@ _KINDS: dict[str, tuple[Callable[[_Chooser], bool], int]] = {
     "as_other_checkout": (_Chooser.as_other_checkout, 5),
     "touch": (_Chooser.touch, 5),
     "damage": (_Chooser.damage, 8),
+    "add_source": (_Chooser.add_source, 4),
+    "remove_source": (_Chooser.remove_source, 3),
+    "rename": (_Chooser.rename, 4),
+    "link": (_Chooser.link, 5),
+    "decider": (_Chooser.decider, 3),
+    "linker": (_Chooser.linker, 3),
+    "protect": (_Chooser.protect, 2),
 }
-_MODES = {"build": 66, "subset": 8, "kill": 9, "die": 7, "save": 10}
+_MODES = {"build": 63, "subset": 8, "kill": 9, "die": 7, "save": 10, "clean": 3}
 
 
 def choose(
@@ -247,7 +355,10 @@ def choose(
     mode = rng.choices(list(_MODES), list(_MODES.values()))[0]
     mode = "build" if mode in without else mode
     passes = history.passes[checkout]
-    if mode in ("kill", "die", "save") and passes and not last.broken:
+    if mode == "clean" and not last.broken:
+        event.mode = mode
+        chooser.say("all is removed, with scons -c")
+    elif mode in ("kill", "die", "save") and passes and not last.broken:
         _in_mid_build(chooser, mode, passes)
     else:
         _change(chooser, rng.choice([1, 1, 1, 2]))
@@ -280,7 +391,7 @@ def _in_mid_build(chooser: _Chooser, mode: str, passes: dict[str, dict[str, Any]
     if mode == "save":
         read = [name for name in passes[event.target]["files"] if name in state.files]
         read = [name for name in sorted(read) if state.has_value(name)]
-        name = rng.choice(read) if read else chooser.state.base + state.sources[0]
+        name = rng.choice(read) if read else state.source_file(state.sources[0])
         event.then = state.with_new_value(name, rng.randint(1, 99))
         chooser.say(f"{name} is saved while clang compiles {event.target}")
     else:

@@ -39,6 +39,8 @@ struct dim3 {{ unsigned x, y, z; }};
 extern "C" int {0}LaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
 """
 _RUNTIME = """\
+#define OWN 1
+int own = OWN;
 void **__RTRegisterFatBinary(const void *data) { static void *handle; return &handle; }
 void __RTRegisterFatBinaryEnd(void **h) {}
 void __RTRegisterFunction() {}
@@ -237,7 +239,7 @@ def candidates(state: State) -> list[str]:
         for name in names
         if name in used
         for folder in dict.fromkeys(folders)
-        if folder + name not in state.files and folder + name not in made
+        if folder + name not in {*state.files, *state.links, *made}
     ]
 
 

@@ -92,21 +92,15 @@ class Bench:
         With `replace`, a file is put in the place of the old one, as many editors save.
         """
         here = self.folder / checkout
-        wanted = state.all_files(self.compiler)
         known = self.folder / f"{checkout}.files"
         before = json.loads(known.read_text()) if known.exists() else []
-        for name in sorted(set(before) - set(wanted)):
+        wanted = state.names(self.compiler)
+        for name in sorted(set(before) - wanted):
             (here / name).unlink(missing_ok=True)
-        for name, text in wanted.items():
-            place = here / name
-            if not place.exists() or place.read_text() != text:
-                place.parent.mkdir(parents=True, exist_ok=True)
-                if replace:
-                    other = place.with_name(f"{place.name}~")
-                    other.write_text(text)
-                    other.replace(place)
-                else:
-                    place.write_text(text)
+        for name, text in state.all_files(self.compiler).items():
+            _write(here / name, text, replace=replace)
+        for name, target in state.links.items():
+            _link(here / name, os.path.relpath(here / target, (here / name).parent))
         known.write_text(json.dumps(sorted(wanted)))
 
     def scons(self, checkout: str, *arguments: str) -> Run:
@@ -156,7 +150,7 @@ class Bench:
     def made(self, checkout: str, state: State) -> list[str]:
         """Name the files that builds have made, relative to the checkout."""
         here = self.folder / checkout
-        sources = state.all_files(self.compiler)
+        sources = state.names(self.compiler)
         found = (file for file in here.rglob("*") if not file.is_dir())
         names = (str(file.relative_to(here)) for file in found)
         return sorted(name for name in names if name not in sources)
@@ -183,6 +177,31 @@ class Bench:
             shutil.rmtree(aside, ignore_errors=True)
         passes = {str(record["output"]): record for record in run.compiles}
         return CleanBuild(run.status, run.text, outputs, passes)
+
+
+def _write(place: Path, text: str, *, replace: bool) -> None:
+    if place.is_symlink():
+        place.unlink()
+    elif place.exists() and place.read_text() == text:
+        return
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if replace:
+        other = place.with_name(f"{place.name}~")
+        other.write_text(text)
+        other.replace(place)
+        return
+    if place.exists():
+        place.chmod(0o644)
+    place.write_text(text)
+    if place.parent.name == "tools":
+        place.chmod(0o755)
+
+
+def _link(place: Path, target: str) -> None:
+    if place.is_symlink() and str(place.readlink()) == target:
+        return
+    place.unlink(missing_ok=True)
+    place.symlink_to(target)
 
 
 def _move(names: list[str], source: Path, target: Path) -> None:

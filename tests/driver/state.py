@@ -8,6 +8,11 @@ from dataclasses import dataclass, field
 
 _VALUE = re.compile(r"(#define (?:F|OWN|N_)\w* )(\d+)")
 _FLAG_VALUE = re.compile(r"(-D\w+=)(\d+)")
+_LLD = """\
+#!/bin/sh
+case "$*" in *--version*) echo "LLD {0}.0.0 (compatible with GNU linkers)"; exit;; esac
+exec $(../clang -print-prog-name=lld) "$@" --defsym=linked_by={0}
+"""
 
 
 @dataclass
@@ -39,6 +44,10 @@ class State:
     """After the compiler, in ``OFFLOAD_CLANG``."""
     generated: list[tuple[str, str]] = field(default_factory=list)
     """Headers that the build copies: (target, source)."""
+    links: dict[str, str] = field(default_factory=dict)
+    """Symbolic links to files, both relative to the checkout."""
+    linker: int = 0
+    """Which lld is used, a script before the compiler's; 0: the compiler's own."""
     second: dict[str, int] | None = None
     """The defines of a second environment, which bundles the same sources elsewhere."""
     broken: bool = False
@@ -65,19 +74,34 @@ class State:
     def sources(self) -> list[str]:
         return [stem + self.suffix for stem in self.stems]
 
+    def source_file(self, source: str) -> str:
+        """Name the file that a source's text is in: the build copies some from another one."""
+        made = dict(self.generated)
+        return self.base + made.get(source, source)
+
+    def needed(self) -> set[str]:
+        """Name the files without which nothing builds."""
+        sources = {self.source_file(source) for source in self.sources}
+        return sources | {self.base + text for _, text in self.generated}
+
+    def names(self, compiler: str) -> set[str]:
+        """Name all that is there before a build."""
+        return {*self.all_files(compiler), *self.links}
+
     def all_files(self, compiler: str) -> dict[str, str]:
         """Give the content of all files by name, the SCons scripts among them."""
         head = _head(self, compiler)
         body = self._body()
+        files = {**self.files, **({"tools/lld": _LLD.format(self.linker)} if self.linker else {})}
         if self.layout.startswith("variant"):
             copies = self.layout == "variant1"
             call = f"SConscript('src/SConscript', 'env', variant_dir='out', duplicate={copies})\n"
             return {
-                **self.files,
+                **files,
                 "SConstruct": head + call,
                 "src/SConscript": "Import('env')\n" + body,
             }
-        return {**self.files, "SConstruct": head + body}
+        return {**files, "SConstruct": head + body}
 
     def _body(self) -> str:
         lines = [f"env.Replace(CPPPATH={self.path!r})"]
@@ -107,7 +131,7 @@ class State:
 
 
 def _head(state: State, compiler: str) -> str:
-    command = " ".join([compiler, *state.words])
+    command = " ".join([compiler, *state.words, *(["-Btools"] if state.linker else [])])
     lines = [
         "env = Environment(",
         '    tools=["default", "offload"],',

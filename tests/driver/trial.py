@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.driver.changes import Event, History, choose
+from tests.driver.changes import Event, History, choose, is_source
 from tests.driver.oracle import BY_TIME, Oracle, difference, inputs_of
 from tests.driver.projects import project
 from tests.driver.running import ROOT, Bench, CleanBuild, Run
@@ -64,6 +64,8 @@ class Trial:
         :raises FailureError: something was stale, or compiled without need.
         """
         self.step(Event(["the first build"], "one", self.history.states["one"][0]))
+        if self.history.states["one"][-1].broken:
+            raise FailureError("the project does not build")
         rng = random.Random(f"checkouts {self.seed}")
         began = {"one"}
         for number in range(changes):
@@ -93,6 +95,8 @@ class Trial:
         checkout = event.checkout
         self._write(event, event.state)
         self._harm(event)
+        if event.mode == "clean":
+            self._clean_up(event)
         state, uncertain = event.state, set[str]()
         if event.mode in ("kill", "die", "save"):
             uncertain = self._interrupted(event)
@@ -105,6 +109,8 @@ class Trial:
         run = self._scons(checkout, f"-j{event.jobs}", *keep, *wanted)
         clean = self._clean_build(checkout, state)
         state.broken = clean.status != 0
+        if state.broken and not event.may_break:
+            raise FailureError(f"the build fails, and nothing has broken it:\n{clean.text}")
         if clean.status and not keep and not run.status:
             raise FailureError(f"the build succeeds, and a clean one does not:\n{clean.text}")
         if clean.status and not keep:  # it stopped at the first error
@@ -115,6 +121,17 @@ class Trial:
         self.history.outputs[checkout] = sorted(clean.outputs)
         self._judge(event, state, run, clean, damaged)
         self._again(checkout, state, clean, wanted)
+
+    def _clean_up(self, event: Event) -> None:
+        """Let ``scons -c`` remove what was made, and look whether it is gone."""
+        checkout = event.checkout
+        self._scons(checkout, "-c")
+        here = self.folder / checkout
+        made = [name for name in self.history.outputs[checkout] if not is_source(name)]
+        made += [str(Path(name).with_name(f".{Path(name).name}.manifest")) for name in made]
+        left = [name for name in made if (here / name).exists()]
+        if left:
+            raise FailureError(f"scons -c leaves {', '.join(left)}")
 
     def _judge(
         self, event: Event, state: State, run: Run, clean: CleanBuild, damaged: set[str]
@@ -229,7 +246,7 @@ class Trial:
         return self._clean[key]
 
     def _key(self, checkout: str, state: State) -> str:
-        files = sorted(state.all_files(self.bench.compiler).items())
+        files = sorted({**state.all_files(self.bench.compiler), **state.links}.items())
         inodes = []
         if state.kind == "openmp":
             inodes = [(self.folder / checkout / name).stat().st_ino for name, _ in files]
@@ -249,7 +266,8 @@ class Trial:
         if event.state is state:
             self._say(f"\n# {' '.join(event.words)}")
         before = self._shown.get(checkout, {})
-        files = state.all_files("$CLANG")
+        links = {name: f"-> {target}" for name, target in state.links.items()}
+        files = {**state.all_files("$CLANG"), **links}
         for name in sorted(set(before) - set(files)):
             self._say(f"rm {checkout}/{name}")
         for name, text in files.items():
@@ -270,7 +288,10 @@ def _heredoc(name: str, text: str) -> str:
 
 
 def _changed(name: str, before: str | None, text: str) -> str:
-    if before is None:
+    if text.startswith("-> "):
+        checkout = name.split("/")[0]
+        return f"ln -sfr {checkout}/{text[3:]} {name}"
+    if before is None or before.startswith("-> "):
         return _heredoc(name, text)
     lines = difflib.unified_diff(before.splitlines(), text.splitlines(), name, name, "", "", 1, "")
     return "patch -p0 <<'END'\n" + "\n".join(lines) + "\nEND"
@@ -294,6 +315,11 @@ def _extend(file: Path) -> None:
             end.write(b"more")
 
 
+def _protect(file: Path) -> None:
+    if file.exists():
+        file.chmod(0o444)
+
+
 def _touch(file: Path) -> None:
     os.utime(file)
 
@@ -311,6 +337,7 @@ _HARM = {
     "truncate": _truncate,
     "replace": _foreign,
     "extend": _extend,
+    "protect": _protect,
 }
 
 
