@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError, FormatError, OffloadError
 from offload_tool.files import InputFile
+from offload_tool.files.spool import Spool
 from offload_tool.formats import triple
 from offload_tool.formats.archive import is_archive, iter_members
 from offload_tool.formats.bitcode import is_bitcode
@@ -51,7 +52,6 @@ from offload_tool.formats.offload_binary import (
 )
 from offload_tool.formats.text_bundle import COMMENT_MARKS, read_text_bundle
 from offload_tool.operations.opening import StoredEntry
-from offload_tool.operations.spooling import open_spool
 from offload_tool.operations.unzipping import ZIP_MAGICS, open_zip, open_zip_member
 
 if TYPE_CHECKING:
@@ -402,7 +402,7 @@ def _in_bitcode(place: _Place) -> Iterator[Found]:
 
     data = place.source.data
     for embedded in find_embedded_objects(data, OFFLOADING_SECTION, path=place.label):
-        with open_spool() as spool:  # it begins at any bit, so is no range
+        with Spool() as spool:  # it begins at any bit, so is no range
             for chunk in embedded.chunks():
                 spool.out.write(chunk)
             with spool.read(place.label) as source:

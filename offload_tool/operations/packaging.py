@@ -31,7 +31,6 @@ SPIR-V                  image kind 0, no extension    image kind 6, ``.spv``
 from __future__ import annotations
 
 import os
-import tempfile
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -39,7 +38,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from offload_tool.errors import FormatError, UsageError
-from offload_tool.files import STDOUT, InputFile, OutputFile, replace_all, replace_file
+from offload_tool.files import STDOUT, InputFile, replace_all, replace_file
+from offload_tool.files.spool import Spool
 from offload_tool.formats.bitcode import is_bitcode
 from offload_tool.formats.offload_binary import (
     ImageKind,
@@ -57,7 +57,7 @@ from offload_tool.formats.offload_binary import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from offload_tool.files import StrPath
+    from offload_tool.files import OutputFile, StrPath
     from offload_tool.formats.archive import ArchiveMember
     from offload_tool.formats.bitcode_objects import EmbeddedObject
     from offload_tool.formats.offload_binary import Dialect, OffloadBinary, OffloadImage
@@ -277,22 +277,16 @@ class _Place:
         return self.source.data[self.start : self.end]
 
 
-@dataclass(frozen=True, slots=True)
-class _Spool:
-    """A file without a name."""
-
-    descriptor: int
-    out: OutputFile
-
-    def add(self, embedded: EmbeddedObject, source: InputFile) -> tuple[int, int]:
-        """Append an object of a source; give where it begins and ends."""
-        start = forgotten = self.out.position
-        for chunk in embedded.chunks():
-            self.out.write(chunk)
-            if self.out.position - forgotten > _FORGET_AFTER:
-                forgotten = self.out.position
-                source.forget()
-        return start, self.out.position
+def _spool(spool: Spool, embedded: EmbeddedObject, source: InputFile) -> tuple[int, int]:
+    """Append an object of a source; give where it begins and ends."""
+    out = spool.out
+    start = forgotten = out.position
+    for chunk in embedded.chunks():
+        out.write(chunk)
+        if out.position - forgotten > _FORGET_AFTER:
+            forgotten = out.position
+            source.forget()
+    return start, out.position
 
 
 class _Finder:
@@ -304,11 +298,9 @@ class _Finder:
         self.padding = padding
 
     @cached_property
-    def spool(self) -> _Spool:
+    def spool(self) -> Spool:
         """For what is no range of a file; rarely needed."""
-        file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - the stack closes it
-        descriptor = self.stack.enter_context(file).fileno()
-        return _Spool(descriptor, OutputFile("temporary file", descriptor, seekable=True))
+        return self.stack.enter_context(Spool())
 
     def look(self, place: _Place) -> Iterator[FoundBinary]:
         data = place.data
@@ -363,11 +355,11 @@ class _Finder:
         for embedded in find_embedded_objects(
             place.data, SECTION, path=place.label, forget=source.forget
         ):
-            start, end = self.spool.add(embedded, source)
+            start, end = _spool(self.spool, embedded, source)
             label = f"{place.label} (embedded object)"
 
             def reopen(label: str = label) -> InputFile:
-                return InputFile.from_descriptor(label, self.spool.descriptor)
+                return self.spool.read(label)
 
             with reopen() as spooled:
                 stored = _Place(spooled, start, end, label, place.member, reopen)

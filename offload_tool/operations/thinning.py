@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UsageError
 from offload_tool.files import InputFile, replace_file
+from offload_tool.files.spool import Spool
 from offload_tool.formats.archive import NewMember, iter_members, plan_archive
 from offload_tool.formats.bundle import MAGIC, plan_bundle, read_bundle
 from offload_tool.formats.bundle_alignment import find_alignment
@@ -42,7 +43,6 @@ from offload_tool.formats.file_plan import (
 from offload_tool.formats.text_bundle import start_marker
 from offload_tool.operations.finding import containers_in, recognise, text_comment
 from offload_tool.operations.matching import NoImageError, explained, may_load
-from offload_tool.operations.spooling import open_spool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -95,7 +95,7 @@ def thin_file(path: StrPath, output: StrPath, keep: Sequence[Device]) -> ThinRep
         raise UsageError("no devices to keep: give at least one target ID")
     if Path(path).is_dir():
         raise UsageError(f"'{path}' is a folder: thin its files one by one")
-    with InputFile(path) as source, open_spool() as spool:
+    with InputFile(path) as source, Spool() as spool:
         thinner = _Thinner(keep, spool.out)
         plan = thinner.plan(source, str(path))
         thinner.check(path)

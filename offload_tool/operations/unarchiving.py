@@ -28,7 +28,8 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError, FormatError, OffloadError, UsageError
-from offload_tool.files import FileRange, InputFile, OutputFile, replace_all
+from offload_tool.files import InputFile, replace_all
+from offload_tool.files.spool import Spool
 from offload_tool.formats.archive import (
     ArchiveMember,
     NewMember,
@@ -50,7 +51,7 @@ from offload_tool.operations.opening import Container, OpenedBundle, open_bundle
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from offload_tool.files import StrPath
+    from offload_tool.files import FileRange, OutputFile, StrPath
     from offload_tool.operations.opening import StoredEntry
 
 __all__ = ["MissingCodeObjectError", "NotAnArchiveError", "unbundle_archive"]
@@ -170,38 +171,6 @@ def _write(out: OutputFile, archive: _Archive) -> None:
     out.write(layout.end)
 
 
-class _Spool:
-    """A file without a name for contents that are no range of the archive itself."""
-
-    def __init__(self) -> None:
-        import tempfile  # most archives need no spool
-
-        self._folder = tempfile.gettempdir()
-        try:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - see __exit__
-        except OSError as error:
-            raise FileError(self._folder, error) from error
-        descriptor = self._file.fileno()
-        self._out = OutputFile(self._folder, descriptor, seekable=True)
-        self._source = InputFile.from_descriptor(self._folder, descriptor)
-
-    def add(self, entry: StoredEntry) -> tuple[FileRange, memoryview]:
-        """Copy an entry's content here; give also its bytes, which are mapped."""
-        offset = self._out.position
-        entry.write_to(self._out)
-        self._out.finish()
-        size = self._out.position - offset
-        with InputFile.from_descriptor(self._folder, self._file.fileno()) as grown:
-            return FileRange(self._source, offset, size), grown.data[offset : offset + size]
-
-    def __enter__(self) -> _Spool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._source.close()
-        self._file.close()
-
-
 @dataclass(frozen=True, slots=True)
 class _Service:
     """What an entry's ID means for this run."""
@@ -236,9 +205,9 @@ class _Walk:
         """By ID as stored; an archive's members have few different ones."""
 
     @cached_property
-    def spool(self) -> _Spool:
+    def spool(self) -> Spool:
         """Where contents go that are no range of the archive; closed with the stack."""
-        return self.stack.enter_context(_Spool())
+        return self.stack.enter_context(Spool())
 
     def check_composition(self) -> None:
         """Refuse members that set a feature in one entry and leave it open in another."""
@@ -298,8 +267,8 @@ class _Walk:
     def _open(self, member: ArchiveMember) -> InputFile:
         if member.path is None:
             name = f"{self.source.path}({member.name})"
-            content = member.content(self.source.data)
-            return InputFile.from_data(name, _without_padding(content, name))
+            content = _without_padding(member.content(self.source.data), name)
+            return self.source.part(name, member.offset, len(content))
         try:
             status = member.path.stat()
             own = Path(self.source.path).stat()
@@ -349,21 +318,24 @@ class _Walk:
         if "/" in name or "\0" in name or "\n" in name:
             message = f"has an entry for which a member with the name {name!r} would be made"
             raise self._error(member, message)
-        content, data = self._content(member, entry)
+        content = self._content(member, entry)
 
         def warn(reason: str) -> None:
             if self.warn is not None:
                 self.warn(f"'{name}': {reason}")
 
-        symbols = member_symbols(data, path=entry.source.path, offset=entry.offset, warn=warn)
+        symbols = member_symbols(
+            content.data, path=entry.source.path, offset=entry.offset, warn=warn
+        )
         return NewMember(name, content.size, symbols), content
 
-    def _content(self, member: ArchiveMember, entry: StoredEntry) -> tuple[FileRange, memoryview]:
+    def _content(self, member: ArchiveMember, entry: StoredEntry) -> FileRange:
         """Find an entry's content in the archive; what is not there goes to the spool."""
         if member.path is not None or entry.is_host_object or entry.is_decompressed:
-            return self.spool.add(entry)
-        content = FileRange(self.source, member.offset + entry.offset, entry.size)
-        return content, entry.source.data[entry.offset : entry.offset + entry.size]
+            start = self.spool.out.position
+            entry.write_to(self.spool.out)
+            return self.spool.since(start)
+        return entry.source.range(entry.offset, entry.size)
 
 
 def _offload_binaries(object_file: InputFile) -> OpenedBundle:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from offload_tool.errors import FileError, FormatError, OffloadError
 from offload_tool.files import InputFile
-from offload_tool.operations.spooling import open_spool
+from offload_tool.files.spool import Spool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,7 +71,7 @@ def open_zip_member(
     if not wanted(memoryview(begin)):
         yield None
         return
-    with open_spool() as spool:
+    with Spool() as spool:
         _check_size(row, label)
         with _reading(label), archive.open(row) as member:
             while chunk := member.read(_CHUNK):
@@ -102,7 +102,7 @@ def _stream(source: InputFile, stack: ExitStack) -> BinaryIO:
     """Open the bytes of a zip file as a stream."""
     descriptor = source.fileno()
     if descriptor is None:  # a zip file that is stored in another one
-        spool = stack.enter_context(open_spool())
+        spool = stack.enter_context(Spool())
         spool.out.write(source.data)
         descriptor = spool.descriptor
         os.lseek(descriptor, 0, os.SEEK_SET)
