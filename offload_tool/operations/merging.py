@@ -17,6 +17,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from offload_tool.containers.found import containers_in
+from offload_tool.containers.kinds import Kind, recognise, text_comment
 from offload_tool.errors import FormatError, OffloadError, UsageError
 from offload_tool.files import FileRange, InputFile, replace_file
 from offload_tool.files.spool import Spool
@@ -24,27 +26,26 @@ from offload_tool.formats.archive import NewMember, iter_members, plan_archive
 from offload_tool.formats.bundle import plan_bundle, read_bundle
 from offload_tool.formats.bundle_alignment import find_alignment
 from offload_tool.formats.entry_id import OffloadKind, find_conflicts
-from offload_tool.operations.finding import containers_in, recognise, text_comment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import TypeAlias
 
+    from offload_tool.containers.found import Found, FoundImage
     from offload_tool.files import StrPath
     from offload_tool.formats.bundle import Bundle
-    from offload_tool.operations.finding import Found, FoundImage
 
     _Part: TypeAlias = "bytes | FileRange"
 
 __all__ = ["MergeError", "merge_files"]
 
 _KINDS = {
-    "bundle": "a bundle",
-    "text": "a text bundle",
-    "elf": "an ELF file",
-    "coff": "a COFF file",
-    "archive": "an archive",
-    "offload-binary": "offload binaries",
+    Kind.BUNDLE: "a bundle",
+    Kind.TEXT_BUNDLE: "a text bundle",
+    Kind.ELF: "an ELF file",
+    Kind.COFF: "a COFF file",
+    Kind.ARCHIVE: "an archive",
+    Kind.OFFLOAD_BINARY: "offload binaries",
     None: "no container of device images",
 }
 _CHUNK = 1 << 20
@@ -112,15 +113,15 @@ class _Merger:
         """Merge files of one kind."""
         kinds = [recognise(item.source.data, anywhere=True) for item in inputs]
         for item, kind in zip(inputs, kinds, strict=True):
-            if kind != kinds[0]:
+            if kind is not kinds[0]:
                 raise _contradiction(
                     inputs[0], _KINDS.get(kinds[0], "a file"), item, _KINDS.get(kind, "a file")
                 )
-        if kinds[0] == "archive":
+        if kinds[0] is Kind.ARCHIVE:
             return self._merge_archives(inputs)
-        if kinds[0] == "offload-binary":
+        if kinds[0] is Kind.OFFLOAD_BINARY:
             return self._merge_offload_binaries(inputs)
-        if kinds[0] in ("bundle", "text", "elf", "coff"):
+        if kinds[0] in (Kind.BUNDLE, Kind.TEXT_BUNDLE, Kind.ELF, Kind.COFF):
             return self._merge_bundles(inputs)
         raise UsageError(
             f"'{inputs[0].label}': expected a bundle, offload binaries or an archive of bundles"
@@ -131,8 +132,9 @@ class _Merger:
     def _merge_bundles(self, inputs: Sequence[_Input]) -> _Merged:
         founds = [_only_bundle(item) for item in inputs]
         for item, found in zip(inputs, founds, strict=True):
-            if found.container != founds[0].container:
-                raise _contradiction(inputs[0], founds[0].container, item, found.container)
+            kind, other = founds[0].container, found.container
+            if other is not kind:
+                raise _contradiction(inputs[0], kind.value, item, other.value)
         entries = _merged_entries(
             [
                 [_Entry(item, image) for image in found.images]
@@ -140,10 +142,10 @@ class _Merger:
             ]
         )
         contents = [_unpacked(item, found) for item, found in zip(inputs, founds, strict=True)]
-        kind = recognise(contents[0].data, anywhere=True)
-        if kind in ("elf", "coff"):
+        layout = recognise(contents[0].data, anywhere=True)
+        if layout in (Kind.ELF, Kind.COFF):
             return self._object_bundle(inputs, entries)
-        if kind == "text":
+        if layout is Kind.TEXT_BUNDLE:
             parts = tuple(_text_parts(entries, text_comment(contents[0].data)))
         else:
             bundles = [
@@ -151,7 +153,7 @@ class _Merger:
                 for content, item in zip(contents, inputs, strict=True)
             ]
             parts = tuple(_binary_parts(entries, bundles))
-        if founds[0].container == "compressed-bundle":
+        if founds[0].container is Kind.COMPRESSED_BUNDLE:
             parts = (self._compressed(inputs, parts),)
         return _Merged(parts, sum(_size(part) for part in parts))
 
@@ -276,7 +278,7 @@ class _Merger:
     def _merge_members(self, group: Sequence[_Input]) -> _Merged:
         """Merge members of one name; what holds no images must be the same everywhere."""
         holding = [any(True for _ in containers_in(item.source, item.label)) for item in group]
-        if any(holding) or recognise(group[0].source.data) == "archive":
+        if any(holding) or recognise(group[0].source.data) is Kind.ARCHIVE:
             return self.merge(group)
         for item in group:
             if item.source.data != group[0].source.data:
@@ -310,13 +312,12 @@ def _only_bundle(item: _Input) -> Found:
 
 def _content(entry: _Entry) -> FileRange:
     """Give an image's bytes."""
-    stored = entry.image.content
-    return stored.source.range(stored.offset, stored.size)
+    return entry.image.content.range
 
 
 def _unpacked(item: _Input, found: Found) -> InputFile:
     """Give the file that a bundle is, decompressed."""
-    if found.container != "compressed-bundle":
+    if found.container is not Kind.COMPRESSED_BUNDLE:
         return item.source
     if not found.images:
         raise FormatError("expected a bundle with entries, found none", path=item.label)
