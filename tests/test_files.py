@@ -15,6 +15,7 @@ import pytest
 from offload_tool import files
 from offload_tool.errors import FileError
 from offload_tool.files import FileRange, InputFile, replace_all, replace_file
+from offload_tool.files.spool import Spool
 
 
 def leftovers(folder: Path) -> list[str]:
@@ -28,6 +29,43 @@ def test_input_is_mapped(tmp_path: Path) -> None:
     with InputFile(path) as source:
         piece = source.data[2:4]
     assert bytes(piece) == b"23"
+
+
+@pytest.mark.parametrize("size", [6, 3 << 20], ids=["small", "large"])
+def test_part_of_a_file(tmp_path: Path, size: int) -> None:
+    """A part is read and copied as a file, and a part of it too; it ends with the file."""
+    content = os.urandom(size)
+    (tmp_path / "in").write_bytes(b"before" + content + b"behind")
+    with InputFile(tmp_path / "in") as source, replace_file(tmp_path / "out") as out:
+        part = source.part("in(part)", 6, size)
+        inner = part.part("in(part)(inner)", 1, size - 2)
+        assert (len(part), part.fileno(), str(part.path)) == (size, None, "in(part)")
+        assert bytes(part.data) == content == bytes(part.read(0, size))
+        assert bytes(inner.range(1, 3).data) == content[2:5] == bytes(inner.read(1, 3))
+        assert inner.range(1, 3) == (source, 8, 3)
+        room = memoryview(bytearray(2))
+        inner.read_into(room, 2)
+        assert room == content[3:5]
+        out.copy(part)
+        out.copy(inner)
+        out.append([inner.range(0, 2), b"x"])
+    assert (tmp_path / "out").read_bytes() == content + content[1:-1] + content[1:3] + b"x"
+
+
+def test_spool_grows(tmp_path: Path) -> None:
+    """What is written to a spool can be read at once, as a range that stays what it is."""
+    with Spool("name", tmp_path) as spool:
+        spool.out.write(b"first")
+        first = spool.since()
+        spool.out.reserve(1 << 20)
+        spool.out.write(b"second")
+        second = spool.since(5)
+        assert (bytes(first.data), bytes(second.data)) == (b"first", b"second")
+        with spool.read("label") as content:
+            assert (str(content.path), bytes(content.data)) == ("label", b"firstsecond")
+    assert leftovers(tmp_path) == []
+    with pytest.raises(FileError, match="'name': "):
+        Spool("name", tmp_path / "gone")
 
 
 def test_empty_input(tmp_path: Path) -> None:

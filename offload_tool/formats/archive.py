@@ -115,16 +115,18 @@ def is_archive(data: memoryview) -> bool:
     return data[: len(MAGIC)] in (MAGIC, THIN_MAGIC)
 
 
-def iter_members(data: memoryview, *, path: StrPath | None = None) -> Iterator[ArchiveMember]:
+def iter_members(
+    data: memoryview, *, path: StrPath | None = None, folder: Path | None = None
+) -> Iterator[ArchiveMember]:
     """Read the members in their order; symbol indexes and long-name tables are left out.
 
-    `path` is the archive's file: a thin archive's members are relative to its folder, and
-    messages name it. The members before a broken one are given before the error.
+    A thin archive's members are relative to `folder` (default: that of the archive's file,
+    `path`); messages name `path`. The members before a broken one are given before the error.
 
     :raises FormatError: it is no archive, a header contradicts the data or the format, or
         it is a COFF import library, whose members only name the functions of a DLL.
     """
-    reader = _Reader(data, path)
+    reader = _Reader(data, path, folder)
     imports_checked = False
     for member in reader.read():
         if reader.is_coff and not imports_checked and _is_import(data, member):
@@ -167,9 +169,10 @@ def check_member_name(member: ArchiveMember, *, path: StrPath | None = None) -> 
 class _Reader:
     """Walks an archive from header to header."""
 
-    def __init__(self, data: memoryview, path: StrPath | None) -> None:
+    def __init__(self, data: memoryview, path: StrPath | None, folder: Path | None = None) -> None:
         self.data = data
         self.path = path
+        self.folder = folder
         self.thin = False
         self.indexes = 0
         self.names: memoryview | None = None
@@ -306,7 +309,7 @@ class _Reader:
         if not name or "\0" in name:
             message = f"expected the path of a file, found {name!r}"
             raise self._error(position, "name", message, name.encode("utf-8", "surrogateescape"))
-        return Path(self.path or "").parent / name
+        return (Path(self.path or "").parent if self.folder is None else self.folder) / name
 
     def _error(
         self, offset: int, field: str | None, message: str, raw: bytes | None = None

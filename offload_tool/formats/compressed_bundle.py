@@ -28,19 +28,18 @@ clang-offload-bundler 22.1.8, which does not look at the total size.
 from __future__ import annotations
 
 import struct
-import tempfile
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UsageError
-from offload_tool.files import OutputFile
-from offload_tool.formats.compressed_stream import CHUNK, BackgroundHash, compress, split
+from offload_tool.files.spool import Spool
+from offload_tool.formats.compressed_stream import BackgroundHash, compress, split
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from offload_tool.files import StrPath
+    from offload_tool.files import OutputFile, StrPath
     from offload_tool.formats.compressed_stream import Method
 
 __all__ = [
@@ -193,12 +192,10 @@ def compress_bundle(
         report = packed.write_to(output)
         output.patch(start, report.header.pack())
         return report
-    with tempfile.TemporaryFile() as spool:
-        report = packed.write_to(OutputFile(output.path, spool.fileno(), seekable=True))
+    with Spool(output.path) as spool:
+        report = packed.write_to(spool.out)
         output.write(report.header.pack())
-        spool.seek(0)
-        while chunk := spool.read(CHUNK):
-            output.write(chunk)
+        output.copy(*spool.since())
     return report
 
 

@@ -11,7 +11,6 @@ Unlike clang-offload-bundler 22.1.8, a size or hash that does not match is an er
 from __future__ import annotations
 
 import io
-import mmap
 import shutil
 import tempfile
 import time
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from offload_tool.errors import FileError, FormatError
-from offload_tool.files import OutputFile
+from offload_tool.files.spool import Spool
 from offload_tool.formats.compressed_bundle import CompressionReport, truncate_digest
 from offload_tool.formats.compressed_stream import BackgroundHash, ZlibStream, ZstdStream
 
@@ -133,15 +132,13 @@ def _kept(
     folder = tempfile.gettempdir() if directory is None else directory
     try:
         free = shutil.disk_usage(folder).free
-        if size > free:
-            message = f"decompressing needs {size} bytes, only {free} are free"
-            raise FileError(folder, message)
-        with tempfile.TemporaryFile(dir=folder) as spool:
-            result = write(OutputFile(folder, spool.fileno(), seekable=True))
-            mapped = mmap.mmap(spool.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
         raise FileError(folder, error) from error
-    return memoryview(mapped), result
+    if size > free:
+        raise FileError(folder, f"decompressing needs {size} bytes, only {free} are free")
+    with Spool(folder, folder) as spool:
+        result = write(spool.out)
+        return spool.since().data, result
 
 
 def decompress_to(

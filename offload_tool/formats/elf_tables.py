@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SHN_LORESERVE",
     "SHN_XINDEX",
+    "SHT_LLVM_OFFLOADING",
     "SHT_NOBITS",
     "ElfClass",
     "ElfHeader",
@@ -43,6 +44,7 @@ __all__ = [
 SHN_LORESERVE = 0xFF00
 SHN_XINDEX = 0xFFFF
 SHT_NOBITS = 8
+SHT_LLVM_OFFLOADING = 0x6FFF4C0B
 _SHT_NULL = 0
 _PN_XNUM = 0xFFFF
 _MAX_ALIGN = 1 << 32

@@ -22,7 +22,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError
-from offload_tool.formats.elf_tables import is_elf_header, read_elf_tables
+from offload_tool.formats.elf_tables import SHT_LLVM_OFFLOADING, is_elf_header, read_elf_tables
 from offload_tool.formats.file_plan import Content, FilePlan, Literal, join
 from offload_tool.formats.registration import SECTION_MARK
 
@@ -33,7 +33,6 @@ __all__ = ["plan_object_with_images"]
 
 _MARKED = re.compile(rb"%s([0-9]+)(.*)" % re.escape(SECTION_MARK.encode()), re.DOTALL)
 _SHT_SYMTAB = 2
-_SHT_LLVM_OFFLOADING = 0x6FFF4C0B
 _OFFLOADING = b".llvm.offloading"
 _STT_OBJECT = 1
 
@@ -82,7 +81,7 @@ def _patch_elf(
         places[image] = end = end + -end % max(header.sh_addralign, 1)
         new = header._replace(sh_name=header.sh_name + found.start(2), sh_offset=end, sh_size=size)
         if found[2] == _OFFLOADING:
-            new = new._replace(sh_type=_SHT_LLVM_OFFLOADING)
+            new = new._replace(sh_type=SHT_LLVM_OFFLOADING)
         end += size
         if end >> (8 * shape.address_size):
             raise FormatError(f"images of {end} bytes are too large for a 32-bit object")

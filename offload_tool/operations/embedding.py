@@ -11,14 +11,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from offload_tool.containers.places import Place
+from offload_tool.containers.walk import OFFLOADING_SECTION, Policy, open_members
 from offload_tool.errors import CodeObjectError, UsageError
 from offload_tool.files import InputFile, replace_file
 from offload_tool.formats import cuda_embedding
-from offload_tool.formats.archive import is_archive, iter_members
+from offload_tool.formats.archive import is_archive
 from offload_tool.formats.bitcode import is_bitcode
 from offload_tool.formats.cuda_fatbin import NewCudaEntry, plan_cuda_fatbin
 from offload_tool.formats.elf import is_elf
 from offload_tool.formats.elf_edit import plan_elf
+from offload_tool.formats.elf_tables import SHT_LLVM_OFFLOADING
 from offload_tool.formats.file_plan import write_plan
 from offload_tool.formats.hip_fatbin import FATBIN, cuid_hash, plan_embedding
 from offload_tool.formats.hip_host import (
@@ -42,8 +45,6 @@ __all__ = [
     "write_cuda_fatbin",
 ]
 
-_OFFLOADING_SECTION = b".llvm.offloading"
-_SHT_LLVM_OFFLOADING = 0x6FFF4C0B
 _OFFLOADING_ALIGNMENT = 8
 
 
@@ -136,13 +137,8 @@ def _host_code_in(path: StrPath) -> Iterator[tuple[str, HipHostCode]]:
         if not is_archive(source.data):
             yield from _host_code(source.data, str(path))
             return
-        for member in iter_members(source.data, path=path):
-            name = f"{path}({member.name})"
-            if member.path is None:
-                yield from _host_code(member.content(source.data), name)
-            else:
-                with InputFile(member.path) as content:
-                    yield from _host_code(content.data, name)
+        for _, place in open_members(Place.of(source, str(path)), Policy()):
+            yield from _host_code(place.source.data, place.label)
 
 
 def _host_code(data: memoryview, name: str) -> Iterator[tuple[str, HipHostCode]]:
@@ -215,9 +211,9 @@ def embed_offload_binary(output: StrPath, host_object: StrPath, package: StrPath
     with InputFile(host_object) as host, InputFile(package) as images:
         plan = plan_elf(
             host.data,
-            [(_OFFLOADING_SECTION, len(images))],
+            [(OFFLOADING_SECTION.encode(), len(images))],
             path=host_object,
-            section_type=_SHT_LLVM_OFFLOADING,
+            section_type=SHT_LLVM_OFFLOADING,
             alignment=_OFFLOADING_ALIGNMENT,
         )
         with replace_file(output) as out:

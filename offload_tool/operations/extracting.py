@@ -20,25 +20,27 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from offload_tool.containers.found import find_containers
 from offload_tool.errors import FileError, FormatError
 from offload_tool.files import replace_file
 from offload_tool.formats.elf import EM_AMDGPU, EM_CUDA
 from offload_tool.formats.elf_tables import is_elf_header
 from offload_tool.formats.entry_id import OffloadKind
-from offload_tool.operations.finding import find_containers
 from offload_tool.operations.matching import NoImageError, explained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from offload_tool.containers.found import Found, FoundImage
     from offload_tool.errors import OffloadError
     from offload_tool.files import StrPath
-    from offload_tool.operations.finding import Found, FoundImage
     from offload_tool.operations.matching import Device, Load
 
 __all__ = ["ExtractedImage", "extract_device_images"]
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
+_BEGIN = 64
+"""Bytes; enough for an ELF header."""
 _MAX_NAME = 180
 """Characters; file systems take 255 bytes, and a number or an extension may follow."""
 _MACHINE_EXTENSIONS = {EM_AMDGPU: ".co", EM_CUDA: ".cubin"}
@@ -188,7 +190,7 @@ class _Extraction:
 def _extension(image: FoundImage) -> str:
     """Tell by its first bytes what an image is."""
     content = image.content
-    begin = bytes(content.source.data[content.offset : content.offset + min(content.size, 64)])
+    begin = bytes(content.begin(_BEGIN))
     if content.is_host_object:
         return ".o"
     if is_elf_header(memoryview(begin)):

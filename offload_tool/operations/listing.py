@@ -8,17 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from offload_tool.containers.found import find_containers
+from offload_tool.containers.kinds import Kind
 from offload_tool.formats.entry_id import OffloadKind
 from offload_tool.formats.processors import find_processor
-from offload_tool.operations.finding import find_containers
 from offload_tool.operations.matching import NoImageError, explained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from offload_tool.containers.found import Found, FoundImage
     from offload_tool.errors import OffloadError
     from offload_tool.files import StrPath
-    from offload_tool.operations.finding import Found, FoundImage
     from offload_tool.operations.matching import Device, Load
 
 __all__ = ["DeviceImage", "iter_images", "list_images"]
@@ -67,7 +68,7 @@ class DeviceImage:
 def list_images(path: StrPath) -> list[DeviceImage]:
     """List the images of all containers in the file at `path`, in file order.
 
-    See `offload_tool.operations.finding` for what is read. Host entries are listed as
+    See `offload_tool.containers.found` for what is read. Host entries are listed as
     well: they are part of what the file says it holds.
 
     :raises FormatError: the file holds no container, or it or a file in it is broken.
@@ -116,7 +117,7 @@ def _listed(found: Found) -> Iterator[DeviceImage]:
         yield DeviceImage(
             file=found.path,
             member=found.member,
-            container=found.container,
+            container=found.container.value,
             index=found.index,
             id=image.id,
             kind=image.kind,
@@ -125,7 +126,7 @@ def _listed(found: Found) -> Iterator[DeviceImage]:
             offset=_offset(found, image),
             size=image.size,
             stored_size=stored_size,
-            container_offset=None if found.base is None else found.base + found.offset,
+            container_offset=found.in_file(found.offset),
             container_size=found.size,
             section=found.section,
             image_kind=image.image_kind,
@@ -135,14 +136,14 @@ def _listed(found: Found) -> Iterator[DeviceImage]:
 
 def _offset(found: Found, image: FoundImage) -> int | None:
     content = image.content
-    if found.base is None or content.is_decompressed or content.is_host_object:
+    if content.is_decompressed or content.is_host_object:
         return None
-    return found.base + content.offset
+    return found.in_file(content.offset)
 
 
 def _stored_sizes(found: Found) -> Sequence[int]:
     """Divide a compressed container's bytes among its images."""
-    if found.container != "compressed-bundle":
+    if found.container is not Kind.COMPRESSED_BUNDLE:
         return [0 if i.content.is_host_object else i.content.size for i in found.images]
     total = sum(image.size for image in found.images)
     parts = []

@@ -13,6 +13,7 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from offload_tool.containers.found import find_containers
 from offload_tool.errors import OffloadError, TargetIDError
 from offload_tool.formats import triple as triples
 from offload_tool.formats.entry_id import BundleEntryID, OffloadKind
@@ -30,13 +31,12 @@ from offload_tool.formats.loading import (
     why_not,
 )
 from offload_tool.formats.target_id import TargetID
-from offload_tool.operations.finding import find_containers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from offload_tool.containers.found import FoundImage
     from offload_tool.files import StrPath
-    from offload_tool.operations.finding import FoundImage
 
 __all__ = [
     "Device",
@@ -257,7 +257,7 @@ def match_images(
         yield Match(
             file=found.path,
             member=found.member,
-            container=found.container,
+            container=found.container.value,
             index=found.index,
             section=found.section,
             ids=tuple(load.id for load in loads),
@@ -274,9 +274,7 @@ def _reasons(images: Sequence[FoundImage], device: Device) -> Iterator[tuple[str
 
 
 def _generic_version(image: FoundImage) -> int | None:
-    content = image.content
-    size = min(content.size, _ELF_HEADER)
-    return generic_version(content.source.data[content.offset : content.offset + size])
+    return generic_version(image.content.begin(_ELF_HEADER))
 
 
 def _is_native(image: FoundImage, device: Device) -> bool:

@@ -17,35 +17,35 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from offload_tool.containers.found import containers_in
+from offload_tool.containers.kinds import Kind, recognise, text_comment
 from offload_tool.errors import FormatError, OffloadError, UsageError
 from offload_tool.files import FileRange, InputFile, replace_file
+from offload_tool.files.spool import Spool
 from offload_tool.formats.archive import NewMember, iter_members, plan_archive
 from offload_tool.formats.bundle import plan_bundle, read_bundle
 from offload_tool.formats.bundle_alignment import find_alignment
 from offload_tool.formats.entry_id import OffloadKind, find_conflicts
-from offload_tool.operations.finding import containers_in, recognise, text_comment
-from offload_tool.operations.spooling import open_spool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import TypeAlias
 
+    from offload_tool.containers.found import Found, FoundImage
     from offload_tool.files import StrPath
     from offload_tool.formats.bundle import Bundle
-    from offload_tool.operations.finding import Found, FoundImage
-    from offload_tool.operations.spooling import Spool
 
     _Part: TypeAlias = "bytes | FileRange"
 
 __all__ = ["MergeError", "merge_files"]
 
 _KINDS = {
-    "bundle": "a bundle",
-    "text": "a text bundle",
-    "elf": "an ELF file",
-    "coff": "a COFF file",
-    "archive": "an archive",
-    "offload-binary": "offload binaries",
+    Kind.BUNDLE: "a bundle",
+    Kind.TEXT_BUNDLE: "a text bundle",
+    Kind.ELF: "an ELF file",
+    Kind.COFF: "a COFF file",
+    Kind.ARCHIVE: "an archive",
+    Kind.OFFLOAD_BINARY: "offload binaries",
     None: "no container of device images",
 }
 _CHUNK = 1 << 20
@@ -61,21 +61,6 @@ class _Input:
 
     label: str
     source: InputFile
-    file: InputFile
-    """The file that `source` is, or is a part of."""
-    base: int = 0
-    """Where `source` begins in `file`, in bytes."""
-
-    def range(self, offset: int, size: int) -> FileRange:
-        """Give bytes of `source` as a range that can be copied inside the kernel."""
-        return FileRange(self.file, self.base + offset, size)
-
-    def content(self, image: FoundImage) -> FileRange:
-        """Give an image's bytes."""
-        stored = image.content
-        if stored.source is self.source:
-            return self.range(stored.offset, stored.size)
-        return FileRange(stored.source, stored.offset, stored.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +95,9 @@ def merge_files(paths: Sequence[StrPath], output: StrPath) -> None:
     if len(paths) < 2:
         raise UsageError("expected two or more files to merge")
     with ExitStack() as stack:
-        spool = stack.enter_context(open_spool())
-        merger = _Merger(spool, stack.enter_context(spool.read()))
+        merger = _Merger(stack.enter_context(Spool()))
         files = [stack.enter_context(InputFile(path)) for path in paths]
-        merged = merger.merge([_Input(str(file.path), file, file) for file in files])
+        merged = merger.merge([_Input(str(file.path), file) for file in files])
         with replace_file(output) as out:
             out.reserve(merged.size)
             out.append(merged.parts)
@@ -122,24 +106,22 @@ def merge_files(paths: Sequence[StrPath], output: StrPath) -> None:
 class _Merger:
     """One run; what has to be made of the inputs' bytes goes to the spool."""
 
-    def __init__(self, spool: Spool, spooled: InputFile) -> None:
+    def __init__(self, spool: Spool) -> None:
         self.spool = spool
-        self.spooled = spooled
-        """The spool, to copy ranges from; its size and `data` are not the spool's of now."""
 
     def merge(self, inputs: Sequence[_Input]) -> _Merged:
         """Merge files of one kind."""
         kinds = [recognise(item.source.data, anywhere=True) for item in inputs]
         for item, kind in zip(inputs, kinds, strict=True):
-            if kind != kinds[0]:
+            if kind is not kinds[0]:
                 raise _contradiction(
                     inputs[0], _KINDS.get(kinds[0], "a file"), item, _KINDS.get(kind, "a file")
                 )
-        if kinds[0] == "archive":
+        if kinds[0] is Kind.ARCHIVE:
             return self._merge_archives(inputs)
-        if kinds[0] == "offload-binary":
+        if kinds[0] is Kind.OFFLOAD_BINARY:
             return self._merge_offload_binaries(inputs)
-        if kinds[0] in ("bundle", "text", "elf", "coff"):
+        if kinds[0] in (Kind.BUNDLE, Kind.TEXT_BUNDLE, Kind.ELF, Kind.COFF):
             return self._merge_bundles(inputs)
         raise UsageError(
             f"'{inputs[0].label}': expected a bundle, offload binaries or an archive of bundles"
@@ -150,19 +132,20 @@ class _Merger:
     def _merge_bundles(self, inputs: Sequence[_Input]) -> _Merged:
         founds = [_only_bundle(item) for item in inputs]
         for item, found in zip(inputs, founds, strict=True):
-            if found.container != founds[0].container:
-                raise _contradiction(inputs[0], founds[0].container, item, found.container)
+            kind, other = founds[0].container, found.container
+            if other is not kind:
+                raise _contradiction(inputs[0], kind.value, item, other.value)
         entries = _merged_entries(
             [
                 [_Entry(item, image) for image in found.images]
                 for item, found in zip(inputs, founds, strict=True)
             ]
         )
-        contents = [_content(item, found) for item, found in zip(inputs, founds, strict=True)]
-        kind = recognise(contents[0].data, anywhere=True)
-        if kind in ("elf", "coff"):
+        contents = [_unpacked(item, found) for item, found in zip(inputs, founds, strict=True)]
+        layout = recognise(contents[0].data, anywhere=True)
+        if layout in (Kind.ELF, Kind.COFF):
             return self._object_bundle(inputs, entries)
-        if kind == "text":
+        if layout is Kind.TEXT_BUNDLE:
             parts = tuple(_text_parts(entries, text_comment(contents[0].data)))
         else:
             bundles = [
@@ -170,7 +153,7 @@ class _Merger:
                 for content, item in zip(contents, inputs, strict=True)
             ]
             parts = tuple(_binary_parts(entries, bundles))
-        if founds[0].container == "compressed-bundle":
+        if founds[0].container is Kind.COMPRESSED_BUNDLE:
             parts = (self._compressed(inputs, parts),)
         return _Merged(parts, sum(_size(part) for part in parts))
 
@@ -181,11 +164,11 @@ class _Merger:
         start = self.spool.out.position
         compress_bundle(
             self.spool.out,
-            [part if isinstance(part, bytes) else _memory(part) for part in parts],
+            [part if isinstance(part, bytes) else part.data for part in parts],
             version=max(2, *(header.version for header in headers)),
             method=headers[0].method,
         )
-        return FileRange(self.spooled, start, self.spool.out.position - start)
+        return self.spool.since(start)
 
     def _object_bundle(self, inputs: Sequence[_Input], entries: Sequence[_Entry]) -> _Merged:
         """Put all code objects into the first file's host object."""
@@ -196,26 +179,22 @@ class _Merger:
         for item in inputs:
             start = self.spool.out.position
             plan = plan_host(item.source.data, path=item.label)
-            write_plan(self.spool.out, plan, item.file, host_offset=item.base)
-            hosts.append(FileRange(self.spooled, start, self.spool.out.position - start))
+            write_plan(self.spool.out, plan, item.source)
+            hosts.append(self.spool.since(start))
         for item, host in zip(inputs, hosts, strict=True):
             if not _equal(hosts[0], host):
                 raise _contradiction(inputs[0], "one host object", item, "another")
-        with self.spool.read() as file:
-            host = hosts[0]
-            data = file.data[host.offset : host.offset + host.size]
-            contents: list[bytes | memoryview] = [
-                HOST_MARKER
-                if entry.image.content.is_host_object
-                else _memory(entry.input.content(entry.image))
-                for entry in entries
-            ]
-            rows = [(e.image.id, len(c)) for e, c in zip(entries, contents, strict=True)]
-            plan = plan_object_bundle(data, rows, path=inputs[0].label)
-            start = self.spool.out.position
-            write_plan(self.spool.out, plan, data, contents)
-        size = self.spool.out.position - start
-        return _Merged((FileRange(self.spooled, start, size),), size)
+        data = hosts[0].data
+        contents = [
+            HOST_MARKER if entry.image.content.is_host_object else _content(entry).data
+            for entry in entries
+        ]
+        rows = [(e.image.id, len(c)) for e, c in zip(entries, contents, strict=True)]
+        plan = plan_object_bundle(data, rows, path=inputs[0].label)
+        start = self.spool.out.position
+        write_plan(self.spool.out, plan, data, contents)
+        made = self.spool.since(start)
+        return _Merged((made,), made.size)
 
     # -- offload binaries ------------------------------------------------------------
 
@@ -231,7 +210,7 @@ class _Merger:
             return self._shared_offload_binary(binaries)
         binaries.sort(key=lambda binary: binary.entries[0].order)
         parts = tuple(
-            binary.input.range(binary.found.offset, binary.found.size) for binary in binaries
+            binary.input.source.range(binary.found.offset, binary.found.size) for binary in binaries
         )
         return _Merged(parts, sum(part.size for part in parts))
 
@@ -257,9 +236,7 @@ class _Merger:
         if methods[0] is None or None in methods:
             layout = plan_shared_offload_binary(planned)
             contents: list[_Part] = [
-                bytes(content)
-                if entry.image.content.is_decompressed
-                else entry.input.content(entry.image)
+                bytes(content) if entry.image.content.is_decompressed else _content(entry)
                 for entry, _, content in rows
             ]
             padding = layout.size - len(layout.head) - sum(row.size for row in planned)
@@ -267,8 +244,9 @@ class _Merger:
         layout = plan_shared_offload_binary(planned, version=3)
         start = self.spool.out.position
         images = [content for _, _, content in rows]
-        size = write_compressed_offload_binary(self.spool.out, layout, images, method=methods[0])
-        return _Merged((FileRange(self.spooled, start, size),), size)
+        write_compressed_offload_binary(self.spool.out, layout, images, method=methods[0])
+        made = self.spool.since(start)
+        return _Merged((made,), made.size)
 
     # -- archives --------------------------------------------------------------------
 
@@ -300,13 +278,13 @@ class _Merger:
     def _merge_members(self, group: Sequence[_Input]) -> _Merged:
         """Merge members of one name; what holds no images must be the same everywhere."""
         holding = [any(True for _ in containers_in(item.source, item.label)) for item in group]
-        if any(holding) or recognise(group[0].source.data) == "archive":
+        if any(holding) or recognise(group[0].source.data) is Kind.ARCHIVE:
             return self.merge(group)
         for item in group:
             if item.source.data != group[0].source.data:
                 raise _contradiction(group[0], "one content", item, "another")
         size = len(group[0].source)
-        return _Merged((group[0].range(0, size),), size)
+        return _Merged((group[0].source.range(0, size),), size)
 
 
 def _members(item: _Input) -> Iterator[tuple[tuple[str, int], _Input]]:
@@ -317,8 +295,8 @@ def _members(item: _Input) -> Iterator[tuple[tuple[str, int], _Input]]:
             raise UsageError(f"'{item.label}' is a thin archive: merge the files in it")
         number = counts[member.name] = counts.get(member.name, 0) + 1
         label = f"{item.label}({member.name})"
-        source = InputFile.from_data(label, member.content(item.source.data))
-        yield (member.name, number), _Input(label, source, item.file, item.base + member.offset)
+        source = item.source.part(label, member.offset, member.size)
+        yield (member.name, number), _Input(label, source)
 
 
 def _only_bundle(item: _Input) -> Found:
@@ -332,9 +310,14 @@ def _only_bundle(item: _Input) -> Found:
     return found[0]
 
 
-def _content(item: _Input, found: Found) -> InputFile:
+def _content(entry: _Entry) -> FileRange:
+    """Give an image's bytes."""
+    return entry.image.content.range
+
+
+def _unpacked(item: _Input, found: Found) -> InputFile:
     """Give the file that a bundle is, decompressed."""
-    if found.container != "compressed-bundle":
+    if found.container is not Kind.COMPRESSED_BUNDLE:
         return item.source
     if not found.images:
         raise FormatError("expected a bundle with entries, found none", path=item.label)
@@ -379,7 +362,7 @@ def _named(ids: Iterable[str]) -> str:
 def _same_host(first: _Entry, second: _Entry) -> bool:
     if first.image.content.is_host_object and second.image.content.is_host_object:
         return True  # the objects are compared when they are separated
-    return _equal(first.input.content(first.image), second.input.content(second.image))
+    return _equal(_content(first), _content(second))
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,7 +393,7 @@ def _binary_parts(entries: Sequence[_Entry], bundles: Sequence[Bundle]) -> Itera
     position = len(layout.header)
     for entry, place in zip(entries, layout.entries, strict=True):
         yield bytes(place.offset - position)
-        yield entry.input.content(entry.image)
+        yield _content(entry)
         position = place.offset + place.size
 
 
@@ -419,16 +402,12 @@ def _text_parts(entries: Sequence[_Entry], comment: str) -> Iterator[_Part]:
 
     for entry in entries:
         yield start_marker(comment, entry.image.id)
-        yield entry.input.content(entry.image)
+        yield _content(entry)
         yield end_marker(comment, entry.image.id)
 
 
 def _size(part: _Part) -> int:
     return len(part) if isinstance(part, bytes) else part.size
-
-
-def _memory(part: FileRange) -> memoryview:
-    return part.source.data[part.offset : part.offset + part.size]
 
 
 def _equal(first: FileRange, second: FileRange) -> bool:

@@ -31,16 +31,18 @@ SPIR-V                  image kind 0, no extension    image kind 6, ``.spv``
 from __future__ import annotations
 
 import os
-import tempfile
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from offload_tool.containers.kinds import Kind
+from offload_tool.containers.places import MAX_DEPTH, Place
+from offload_tool.containers.walk import OFFLOADING_SECTION, Policy, Walk
 from offload_tool.errors import FormatError, UsageError
-from offload_tool.files import STDOUT, InputFile, OutputFile, replace_all, replace_file
-from offload_tool.formats.bitcode import is_bitcode
+from offload_tool.files import STDOUT, InputFile, replace_all, replace_file
+from offload_tool.files.spool import Spool
 from offload_tool.formats.offload_binary import (
     ImageKind,
     PlannedImage,
@@ -57,9 +59,11 @@ from offload_tool.formats.offload_binary import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from offload_tool.files import StrPath
+    from offload_tool.containers.walk import Spot
+    from offload_tool.files import OutputFile, StrPath
     from offload_tool.formats.archive import ArchiveMember
-    from offload_tool.formats.bitcode_objects import EmbeddedObject
+    from offload_tool.formats.coff_edit import CoffSection
+    from offload_tool.formats.elf_tables import ElfTables
     from offload_tool.formats.offload_binary import Dialect, OffloadBinary, OffloadImage
 
 Generation: TypeAlias = Literal[22, 23]
@@ -74,15 +78,10 @@ __all__ = [
     "package_images",
 ]
 
-SECTION = ".llvm.offloading"
-_SHT_LLVM_OFFLOADING = 0x6FFF4C0B
-_ELF_MAGIC = b"\x7fELF"
+_ELF_HEADER = 64  # bytes
 _PE_MAGIC = b"MZ"
 _ELF_TYPES = frozenset({1, 2, 3})
 """ET_REL, ET_EXEC, ET_DYN."""
-_MAX_DEPTH = 8
-_FORGET_AFTER = 32 << 20
-"""Bytes of a file after which what was mapped of it is given back."""
 _AT_ONCE = 200
 """Outputs that are open together; each needs a descriptor, and a process has about 1000."""
 _KINDS = "openmp, cuda, hip, sycl or none"
@@ -253,166 +252,78 @@ def find_offload_binaries(
     :raises FileError: a member of a thin archive cannot be read.
     """
     with ExitStack() as stack:
-        finder = _Finder(source, stack, padding=padding)
-        yield finder.look(_Place(source, 0, len(source), str(source.path)))
+        reader = _Reader(stack, padding=padding)
+        walk = Walk(_Policy(), reader.read, spool=lambda: nullcontext(reader.spool))
+        yield walk.look(Place.of(source, str(source.path)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Bytes to look at: from `start` to `end` of a source."""
+class _Policy(Policy):
+    """What is looked into as llvm-offload-binary does it; messages count from the file's begin."""
 
-    source: InputFile
-    start: int
-    end: int
-    label: str
-    """For messages."""
-    member: str | None = None
-    reopen: Callable[[], InputFile] | None = None
-    files: tuple[str, ...] = ()
-    """The thin archives' members around."""
-    depth: int = 0
+    too_deep = f"expected at most {MAX_DEPTH} archives one inside the other"
+    believes_coff = True
+    object_bundles = False
 
-    @property
-    def data(self) -> memoryview:
-        return self.source.data[self.start : self.end]
+    def label(self, place: Place, name: str) -> str:
+        return f"{place.label}({name})"
+
+    def opens(self, place: Place, kind: Kind) -> bool:
+        begin = place.source.data[:_ELF_HEADER]
+        if kind is Kind.ELF:
+            from offload_tool.formats.elf_tables import is_elf_header
+
+            return is_elf_header(begin)
+        if kind is Kind.COFF:
+            return begin[: len(_PE_MAGIC)] != _PE_MAGIC
+        return kind in (Kind.OFFLOAD_BINARY, Kind.BITCODE, Kind.ARCHIVE)
+
+    def members(self, place: Place) -> Iterable[ArchiveMember]:
+        try:
+            return list(super().members(place))
+        except FormatError as error:
+            _, start, _ = place.source.range(0, 0)
+            at = None if error.offset is None else start + error.offset
+            raise FormatError(
+                error.message, path=place.label, offset=at, field=error.field
+            ) from error
+
+    def elf_section(self, tables: ElfTables, number: int) -> Kind | None:
+        from offload_tool.formats.elf_tables import SHT_LLVM_OFFLOADING
+
+        is_wanted = tables.sections[number].sh_type == SHT_LLVM_OFFLOADING
+        return Kind.OFFLOAD_BINARY if is_wanted and tables.header.e_type in _ELF_TYPES else None
+
+    def coff_section(self, data: memoryview, section: CoffSection) -> Kind | None:  # noqa: ARG002
+        is_wanted = section.name.startswith(OFFLOADING_SECTION.encode())
+        return Kind.OFFLOAD_BINARY if is_wanted else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Spool:
-    """A file without a name."""
+class _Reader:
+    """Reads the binaries at a spot; what is in a spool can be read until the search ends."""
 
-    descriptor: int
-    out: OutputFile
-
-    def add(self, embedded: EmbeddedObject, source: InputFile) -> tuple[int, int]:
-        """Append an object of a source; give where it begins and ends."""
-        start = forgotten = self.out.position
-        for chunk in embedded.chunks():
-            self.out.write(chunk)
-            if self.out.position - forgotten > _FORGET_AFTER:
-                forgotten = self.out.position
-                source.forget()
-        return start, self.out.position
-
-
-class _Finder:
-    """One search through one input."""
-
-    def __init__(self, source: InputFile, stack: ExitStack, *, padding: bool) -> None:
-        self.source = source
+    def __init__(self, stack: ExitStack, *, padding: bool) -> None:
         self.stack = stack
         self.padding = padding
 
     @cached_property
-    def spool(self) -> _Spool:
-        """For what is no range of a file; rarely needed."""
-        file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - the stack closes it
-        descriptor = self.stack.enter_context(file).fileno()
-        return _Spool(descriptor, OutputFile("temporary file", descriptor, seekable=True))
+    def spool(self) -> Spool:
+        return self.stack.enter_context(Spool())
 
-    def look(self, place: _Place) -> Iterator[FoundBinary]:
-        data = place.data
-        if is_offload_binary(data):
-            yield from self._binaries(place, place.start, place.end)
-        elif data[:4] == _ELF_MAGIC:
-            yield from self._in_elf(place)
-        elif is_bitcode(data):
-            yield from self._in_bitcode(place)
-        else:
-            from offload_tool.formats.archive import is_archive
-            from offload_tool.formats.coff_edit import is_coff
-
-            if is_archive(data):
-                yield from self._in_archive(place)
-            elif is_coff(data) and data[:2].tobytes() != _PE_MAGIC:
-                yield from self._in_coff(place)
-
-    def _binaries(self, place: _Place, start: int, end: int) -> Iterator[FoundBinary]:
-        data = place.source.data
+    def read(self, spot: Spot) -> Iterator[FoundBinary]:
+        place = spot.place
+        label, reopen = place.label, None
+        if not place.files:
+            label = f"{label} (embedded object)"
+            reopen = partial(self.spool.read, label)
+        elif len(place.files) > 1:
+            reopen = partial(InputFile, place.files[-1])
+        source, start, _ = place.source.range(spot.start, 0)
+        end = start + spot.end - spot.start
+        member = place.names[-1] if place.names else None
         for binary in iter_offload_binaries(
-            data, start, end, path=place.label, padding=self.padding
+            source.data, start, end, path=label, padding=self.padding
         ):
-            yield _found(binary, place.source, place.label, place.member, place.reopen)
-
-    def _in_elf(self, place: _Place) -> Iterator[FoundBinary]:
-        from offload_tool.formats.elf_tables import is_elf_header, read_elf_tables
-
-        data = place.data
-        if not is_elf_header(data):
-            return
-        tables = read_elf_tables(data, path=place.label)
-        if tables.header.e_type not in _ELF_TYPES:
-            return
-        for row in tables.sections:
-            if row.sh_type == _SHT_LLVM_OFFLOADING:
-                start = place.start + row.sh_offset
-                yield from self._binaries(place, start, start + row.sh_size)
-
-    def _in_coff(self, place: _Place) -> Iterator[FoundBinary]:
-        from offload_tool.formats.coff_edit import read_coff_sections
-
-        for section in read_coff_sections(place.data, path=place.label):
-            if section.name.startswith(SECTION.encode()):
-                start = place.start + section.offset
-                yield from self._binaries(place, start, start + section.size)
-
-    def _in_bitcode(self, place: _Place) -> Iterator[FoundBinary]:
-        from offload_tool.formats.bitcode_objects import find_embedded_objects
-
-        source = place.source
-        for embedded in find_embedded_objects(
-            place.data, SECTION, path=place.label, forget=source.forget
-        ):
-            start, end = self.spool.add(embedded, source)
-            label = f"{place.label} (embedded object)"
-
-            def reopen(label: str = label) -> InputFile:
-                return InputFile.from_descriptor(label, self.spool.descriptor)
-
-            with reopen() as spooled:
-                stored = _Place(spooled, start, end, label, place.member, reopen)
-                yield from self._binaries(stored, start, end)
-
-    def _in_archive(self, place: _Place) -> Iterator[FoundBinary]:
-        for member in self._members(place):
-            label = f"{place.label}({member.name})"
-            if place.depth >= _MAX_DEPTH:
-                message = f"expected at most {_MAX_DEPTH} archives one inside the other"
-                raise FormatError(message, path=label)
-            if member.path is not None:
-                yield from self._in_file(place, member, label)
-                continue
-            start = place.start + member.offset
-            inner = (start, start + member.size, label, member.name, place.reopen, place.files)
-            yield from self.look(_Place(place.source, *inner, place.depth + 1))
-
-    def _members(self, place: _Place) -> list[ArchiveMember]:
-        from offload_tool.formats.archive import iter_members
-
-        # A thin archive's members are relative to its file, also inside of another archive.
-        path = place.files[-1] if place.files else self.source.path
-        try:
-            return list(iter_members(place.data, path=path))
-        except FormatError as error:
-            offset = None if error.offset is None else place.start + error.offset
-            raise FormatError(
-                error.message, path=place.label, offset=offset, field=error.field
-            ) from error
-
-    def _in_file(self, place: _Place, member: ArchiveMember, label: str) -> Iterator[FoundBinary]:
-        """Look into the file that is a thin archive's member."""
-        path = str(member.path)
-        real = os.path.realpath(path)
-        if real in (*map(os.path.realpath, place.files), os.path.realpath(self.source.path)):
-            raise FormatError("this archive contains itself", path=label)
-
-        def reopen() -> InputFile:
-            return InputFile(path)
-
-        with reopen() as source:
-            files = (*place.files, path)
-            inner = (len(source), label, member.name, reopen, files, place.depth + 1)
-            yield from self.look(_Place(source, 0, *inner))
+            yield _found(binary, source, label, member, reopen)
 
 
 # -- extracting --------------------------------------------------------------------------
@@ -546,8 +457,8 @@ class _Extraction:
                 yield match
                 return
             label = f"{source.path} (image)"
-            if depth == _MAX_DEPTH:
-                message = f"expected at most {_MAX_DEPTH} offload binaries one inside the other"
+            if depth == MAX_DEPTH:
+                message = f"expected at most {MAX_DEPTH} offload binaries one inside the other"
                 raise FormatError(message, path=label, offset=start)
             found = [
                 _found(binary, source, label, match.found.member, match.found.reopen)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from offload_tool.containers.found import find_containers
+from offload_tool.containers.walk import OBJECT_BUNDLE_SECTIONS, OFFLOADING_SECTION
 from offload_tool.errors import FormatError
-from offload_tool.formats.bundle import MAGIC
-from offload_tool.operations.finding import OFFLOADING_SECTION, find_containers
 
 if TYPE_CHECKING:
     from offload_tool.files import StrPath
 
 __all__ = ["has_relocatable_code"]
 
-_SECTIONS = (f"{MAGIC.decode()}*", OFFLOADING_SECTION)
+_SECTIONS = (OBJECT_BUNDLE_SECTIONS, OFFLOADING_SECTION)
 
 
 def has_relocatable_code(path: StrPath) -> bool:

@@ -23,8 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from offload_tool.containers.found import containers_in
+from offload_tool.containers.kinds import Kind, recognise, text_comment
+from offload_tool.containers.walk import OBJECT_BUNDLE_SECTIONS, OFFLOADING_SECTION
 from offload_tool.errors import FormatError, UsageError
 from offload_tool.files import InputFile, replace_file
+from offload_tool.files.spool import Spool
 from offload_tool.formats.archive import NewMember, iter_members, plan_archive
 from offload_tool.formats.bundle import MAGIC, plan_bundle, read_bundle
 from offload_tool.formats.bundle_alignment import find_alignment
@@ -40,26 +44,22 @@ from offload_tool.formats.file_plan import (
     write_plan,
 )
 from offload_tool.formats.text_bundle import start_marker
-from offload_tool.operations.finding import containers_in, recognise, text_comment
 from offload_tool.operations.matching import NoImageError, explained, may_load
-from offload_tool.operations.spooling import open_spool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from offload_tool.containers.found import Found
     from offload_tool.files import OutputFile, StrPath
     from offload_tool.formats.compressed_stream import Method
     from offload_tool.formats.elf_shrink import Replacement
     from offload_tool.formats.elf_tables import ElfTables
-    from offload_tool.operations.finding import Found
     from offload_tool.operations.matching import Device, Load
 
 __all__ = ["ThinReport", "thin_file"]
 
 _ET_REL = 1
 _SECTION_PREFIX = MAGIC
-_OBJECT_SECTIONS = f"{MAGIC.decode()}*"
-_OFFLOADING = ".llvm.offloading"
 _NOT_ZERO = re.compile(rb"[^\0]")
 _END_OF_LINE = re.compile(rb"\n[^\n]*\n?")
 _HIGH_LEVEL = 19
@@ -95,7 +95,7 @@ def thin_file(path: StrPath, output: StrPath, keep: Sequence[Device]) -> ThinRep
         raise UsageError("no devices to keep: give at least one target ID")
     if Path(path).is_dir():
         raise UsageError(f"'{path}' is a folder: thin its files one by one")
-    with InputFile(path) as source, open_spool() as spool:
+    with InputFile(path) as source, Spool() as spool:
         thinner = _Thinner(keep, spool.out)
         plan = thinner.plan(source, str(path))
         thinner.check(path)
@@ -149,23 +149,23 @@ class _Thinner:
     def plan(self, source: InputFile, label: str) -> FilePlan | None:
         """Plan the new file; None if it is the old one."""
         kind = recognise(source.data, anywhere=True)
-        if kind == "archive":
+        if kind is Kind.ARCHIVE:
             return self._plan_archive(source, label)
-        if kind in ("bundle", "offload-binary"):
+        if kind in (Kind.BUNDLE, Kind.OFFLOAD_BINARY):
             return self._plan_sequence(source, label)
-        if kind == "text":
+        if kind is Kind.TEXT_BUNDLE:
             return self._plan_text(source, label)
-        if kind == "elf":
+        if kind is Kind.ELF:
             return self._plan_elf(source, label)
-        if kind == "coff":
+        if kind is Kind.COFF:
             return self._plan_coff(source, label)
-        if kind == "zip":
+        if kind is Kind.ZIP:
             message = "is a zip file: unpack it, thin the files in it, and pack it again"
             raise UsageError(f"'{label}' {message} (a wheel: with `wheel unpack` and `wheel pack`)")
-        if kind in ("cuda-fatbin", "bitcode"):
+        if kind in (Kind.CUDA_FATBIN, Kind.BITCODE):
             for found in containers_in(source, label):
                 if self._kept(found) is not None:
-                    message = f"images cannot be taken out of {kind}"
+                    message = f"images cannot be taken out of {kind.value}"
                     raise FormatError(f"cannot be thinned: {message}", path=label)
         return None
 
@@ -187,7 +187,7 @@ class _Thinner:
         self.removed += len(found.images) - len(kept)
         if len(kept) == len(found.images):
             return None
-        if found.container == "cuda-fatbin":
+        if found.container is Kind.CUDA_FATBIN:
             message = "a CUDA fat binary cannot be thinned; link the program again for fewer GPUs"
             raise FormatError(message, path=found.label, offset=found.offset)
         return sorted(kept)
@@ -200,9 +200,9 @@ class _Thinner:
         kept = self._kept(found)
         if kept is None:
             return None
-        if found.container == "bundle":
+        if found.container is Kind.BUNDLE:
             return _thin_bundle(source, found, kept)
-        if found.container == "compressed-bundle":
+        if found.container is Kind.COMPRESSED_BUNDLE:
             return self._thin_compressed(source, found, kept, limit)
         return self._thin_offload_binary(source, found, kept) if kept else _New((), 0)
 
@@ -328,7 +328,7 @@ class _Thinner:
         for found in containers_in(source, label):
             kept = self._kept(found)
             if kept is not None:
-                if found.section != _OBJECT_SECTIONS:
+                if found.section != OBJECT_BUNDLE_SECTIONS:
                     message = f"images in section {found.section} of a COFF file cannot be removed"
                     raise FormatError(message, path=label, offset=found.offset)
                 plan = _thin_content(source, {found.images[at].id for at in kept}, label)
@@ -341,18 +341,18 @@ class _Thinner:
         changed = False
         plan = None
         for found in containers_in(source, label):
-            if found.section == _OBJECT_SECTIONS:
+            if found.section == OBJECT_BUNDLE_SECTIONS:
                 kept = self._kept(found)
                 if kept is not None:
                     plan = _thin_content(source, {found.images[at].id for at in kept}, label)
                 continue
-            if found.container == "cuda-fatbin":
+            if found.container is Kind.CUDA_FATBIN:
                 self._kept(found)  # raises if something would have to go
                 continue
             new = self._thin(source, found, limit=found.size)
             changed = changed or new is not None
             number = _section_of(tables, found)
-            if found.container == "offload-binary":
+            if found.container is Kind.OFFLOAD_BINARY:
                 binaries.setdefault(number, []).append((found, new))
             else:
                 changes.append((number, _replacement(found, new)))
@@ -386,7 +386,7 @@ def _shorter_section(
     from offload_tool.formats.elf_shrink import Replacement
 
     if tables.header.e_type != _ET_REL:
-        message = f"a linked program has pointers to the images in {_OFFLOADING}"
+        message = f"a linked program has pointers to the images in {OFFLOADING_SECTION}"
         raise FormatError(f"{message}; link it again for fewer targets", path=tables.path)
     section = tables.sections[number]
     pieces: list[Piece] = []
@@ -444,15 +444,15 @@ def _thin_content(source: InputFile, kept: set[str], label: str) -> FilePlan:
     """Plan a bundle that is a file of its own, of any layout, with the `kept` entries."""
     kind = recognise(source.data, anywhere=True)
     found = next(containers_in(source, label))
-    if kind == "bundle":
+    if kind is Kind.BUNDLE:
         new = _thin_bundle(
             source, found, [at for at, image in enumerate(found.images) if image.id in kept]
         )
         return FilePlan(new.pieces, new.size)
-    if kind == "text":
+    if kind is Kind.TEXT_BUNDLE:
         return _thin_text(source, found, kept)
     names = {_SECTION_PREFIX + entry_id.encode("utf-8", "surrogateescape") for entry_id in kept}
-    if kind == "coff":
+    if kind is Kind.COFF:
         from offload_tool.formats.coff_edit import plan_coff as plan_sections
     else:
         from offload_tool.formats.elf_edit import plan_elf as plan_sections

@@ -18,22 +18,22 @@ from __future__ import annotations
 
 import os
 import posixpath
-import stat
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from offload_tool.errors import FileError, FormatError, OffloadError, UsageError
-from offload_tool.files import FileRange, InputFile, OutputFile, replace_all
+from offload_tool.containers.places import Place
+from offload_tool.containers.walk import OFFLOADING_SECTION, Policy, open_members
+from offload_tool.errors import FormatError, OffloadError, UsageError
+from offload_tool.files import InputFile, replace_all
+from offload_tool.files.spool import Spool
 from offload_tool.formats.archive import (
     ArchiveMember,
     NewMember,
     is_archive,
-    iter_members,
     plan_archive,
 )
 from offload_tool.formats.elf import is_elf
@@ -50,8 +50,9 @@ from offload_tool.operations.opening import Container, OpenedBundle, open_bundle
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from offload_tool.files import StrPath
-    from offload_tool.operations.opening import StoredEntry
+    from offload_tool.containers.read import StoredEntry
+    from offload_tool.errors import FileError
+    from offload_tool.files import FileRange, OutputFile, StrPath
 
 __all__ = ["MissingCodeObjectError", "NotAnArchiveError", "unbundle_archive"]
 
@@ -170,38 +171,6 @@ def _write(out: OutputFile, archive: _Archive) -> None:
     out.write(layout.end)
 
 
-class _Spool:
-    """A file without a name for contents that are no range of the archive itself."""
-
-    def __init__(self) -> None:
-        import tempfile  # most archives need no spool
-
-        self._folder = tempfile.gettempdir()
-        try:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - see __exit__
-        except OSError as error:
-            raise FileError(self._folder, error) from error
-        descriptor = self._file.fileno()
-        self._out = OutputFile(self._folder, descriptor, seekable=True)
-        self._source = InputFile.from_descriptor(self._folder, descriptor)
-
-    def add(self, entry: StoredEntry) -> tuple[FileRange, memoryview]:
-        """Copy an entry's content here; give also its bytes, which are mapped."""
-        offset = self._out.position
-        entry.write_to(self._out)
-        self._out.finish()
-        size = self._out.position - offset
-        with InputFile.from_descriptor(self._folder, self._file.fileno()) as grown:
-            return FileRange(self._source, offset, size), grown.data[offset : offset + size]
-
-    def __enter__(self) -> _Spool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._source.close()
-        self._file.close()
-
-
 @dataclass(frozen=True, slots=True)
 class _Service:
     """What an entry's ID means for this run."""
@@ -236,9 +205,9 @@ class _Walk:
         """By ID as stored; an archive's members have few different ones."""
 
     @cached_property
-    def spool(self) -> _Spool:
+    def spool(self) -> Spool:
         """Where contents go that are no range of the archive; closed with the stack."""
-        return self.stack.enter_context(_Spool())
+        return self.stack.enter_context(Spool())
 
     def check_composition(self) -> None:
         """Refuse members that set a feature in one entry and leave it open in another."""
@@ -272,22 +241,25 @@ class _Walk:
 
     def _bundles(self) -> Iterator[tuple[ArchiveMember, OpenedBundle]]:
         forgotten = 0
-        for member in self._members():
+        for member, content in self._members():
             self._check_name(member)
-            with self._open(member) as content:
-                bundle = open_bundle(content, "o", wanted=lambda _: True)
-                if self.offload_binaries and not bundle.entries and is_elf(content.data):
-                    bundle = _offload_binaries(content)
-                yield member, bundle
+            bundle = open_bundle(content, "o", wanted=lambda _: True)
+            if self.offload_binaries and not bundle.entries and is_elf(content.data):
+                bundle = _offload_binaries(content)
+            yield member, bundle
             if member.offset + member.size - forgotten > _FORGET_AFTER:
                 forgotten = member.offset + member.size
                 self.source.forget()
 
-    def _members(self) -> Iterator[ArchiveMember]:
+    def _members(self) -> Iterator[tuple[ArchiveMember, InputFile]]:
+        place = Place.of(self.source, str(self.source.path))
         if is_archive(self.source.data):
-            return iter_members(self.source.data, path=self.source.path)
-        name = posixpath.basename(os.fspath(self.source.path))
-        return iter([ArchiveMember(name, 0, len(self.source), 0)])
+            for member, inner in open_members(place, _Policy()):
+                yield member, _without_padding(inner) if member.path is None else inner.source
+            return
+        name = posixpath.basename(place.path)
+        whole = self.source.part(_Policy().label(place, name), 0, len(self.source))
+        yield ArchiveMember(name, 0, len(whole), 0), whole
 
     def _check_name(self, member: ArchiveMember) -> None:
         """Refuse names that no archiver gives, unless asked to: what can lead out of a folder."""
@@ -295,35 +267,8 @@ class _Walk:
             message = "expected a name without '..' and NUL; put the file in under a plain name"
             raise self._error(member, message)
 
-    def _open(self, member: ArchiveMember) -> InputFile:
-        if member.path is None:
-            name = f"{self.source.path}({member.name})"
-            content = member.content(self.source.data)
-            return InputFile.from_data(name, _without_padding(content, name))
-        try:
-            status = member.path.stat()
-            own = Path(self.source.path).stat()
-        except OSError as error:
-            raise self._unreadable(member, FileError(member.path, error)) from error
-        if os.path.samestat(status, own):
-            raise self._error(member, "this thin archive has itself as a member; take it out")
-        if not stat.S_ISREG(status.st_mode):
-            raise self._error(member, f"'{member.path}' is no regular file, as members must be")
-        try:
-            return InputFile(member.path)
-        except FileError as error:
-            raise self._unreadable(member, error) from error
-
-    def _unreadable(self, member: ArchiveMember, error: FileError) -> FormatError:
-        return self._error(member, f"{error}; a thin archive needs the files of its members")
-
     def _error(self, member: ArchiveMember, message: str) -> FormatError:
-        return FormatError(
-            message,
-            path=self.source.path,
-            offset=member.header_offset,
-            field=f"member {member.name!r}",
-        )
+        return _member_error(self.source.path, member, message)
 
     def _serve(self, member: ArchiveMember, entry: StoredEntry) -> _Service:
         if not has_all_fields(entry.id):
@@ -349,26 +294,48 @@ class _Walk:
         if "/" in name or "\0" in name or "\n" in name:
             message = f"has an entry for which a member with the name {name!r} would be made"
             raise self._error(member, message)
-        content, data = self._content(member, entry)
+        content = self._content(member, entry)
 
         def warn(reason: str) -> None:
             if self.warn is not None:
                 self.warn(f"'{name}': {reason}")
 
-        symbols = member_symbols(data, path=entry.source.path, offset=entry.offset, warn=warn)
+        symbols = member_symbols(
+            content.data, path=entry.source.path, offset=entry.offset, warn=warn
+        )
         return NewMember(name, content.size, symbols), content
 
-    def _content(self, member: ArchiveMember, entry: StoredEntry) -> tuple[FileRange, memoryview]:
+    def _content(self, member: ArchiveMember, entry: StoredEntry) -> FileRange:
         """Find an entry's content in the archive; what is not there goes to the spool."""
         if member.path is not None or entry.is_host_object or entry.is_decompressed:
-            return self.spool.add(entry)
-        content = FileRange(self.source, member.offset + entry.offset, entry.size)
-        return content, entry.source.data[entry.offset : entry.offset + entry.size]
+            start = self.spool.out.position
+            entry.write_to(self.spool.out)
+            return self.spool.since(start)
+        return entry.range
+
+
+class _Policy(Policy):
+    """How members are opened: as ``list`` does it, in other words."""
+
+    contains_itself = "this thin archive has itself as a member; take it out"
+
+    def refusal(self, place: Place, member: ArchiveMember, message: str) -> FormatError:
+        return _member_error(place.label, member, message)
+
+    def unreadable(self, place: Place, member: ArchiveMember, error: FileError) -> FormatError:
+        return self.refusal(
+            place, member, f"{error}; a thin archive needs the files of its members"
+        )
+
+
+def _member_error(path: StrPath, member: ArchiveMember, message: str) -> FormatError:
+    field = f"member {member.name!r}"
+    return FormatError(message, path=path, offset=member.header_offset, field=field)
 
 
 def _offload_binaries(object_file: InputFile) -> OpenedBundle:
     """Give the images in the section ``.llvm.offloading`` of an object, as entries of a bundle."""
-    from offload_tool.operations.finding import OFFLOADING_SECTION, containers_in
+    from offload_tool.containers.found import containers_in
 
     containers = tuple(
         Container(tuple(image.content for image in found.images))
@@ -378,20 +345,22 @@ def _offload_binaries(object_file: InputFile) -> OpenedBundle:
     return OpenedBundle(object_file, containers)
 
 
-def _without_padding(content: memoryview, path: str) -> memoryview:
+def _without_padding(place: Place) -> InputFile:
     """Take off the line ends that Darwin's archivers add, up to a multiple of 8 bytes.
 
     Only a compressed bundle must end where it says; version 1 says nothing.
     """
+    source = place.source
+    content = source.data
     compressed = content[: len(_COMPRESSED)] == _COMPRESSED and len(content) >= _DARWIN_ALIGNMENT
     if not compressed or content[-1:] != _PADDING:
-        return content
+        return source
     from offload_tool.formats.compressed_bundle import read_compressed_header
 
-    size = read_compressed_header(content, path=path).total_size or len(content)
+    size = read_compressed_header(content, path=place.label).total_size or len(content)
     rest = bytes(content[size : size + _DARWIN_ALIGNMENT])
     is_padding = len(rest) < _DARWIN_ALIGNMENT and not rest.strip(_PADDING)
-    return content[:size] if is_padding else content
+    return source.part(place.label, 0, size) if is_padding else source
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -23,8 +23,9 @@ from offload_tool.operations.opening import check_file_type, open_bundle
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from offload_tool.containers.read import StoredEntry
     from offload_tool.files import StrPath
-    from offload_tool.operations.opening import OpenedBundle, StoredEntry
+    from offload_tool.operations.opening import OpenedBundle
 
 __all__ = ["MissingEntriesError", "list_entry_ids", "unbundle_file"]
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import platform
-import tempfile
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from offload_tool.errors import FileError, FormatError, UsageError
-from offload_tool.files import InputFile, OutputFile, replace_file
+from offload_tool.errors import FormatError, UsageError
+from offload_tool.files import InputFile, replace_file
+from offload_tool.files.spool import Spool
 from offload_tool.formats import llvm_library
 from offload_tool.formats import triple as triples
 from offload_tool.formats.bitcode_splice import MAX_IMAGE_SIZE, plan_bitcode_with_images
@@ -166,14 +166,9 @@ def _with_notes(file: InputFile, warn: Callable[[str], None]) -> InputFile:
         warn(f"{file.path} is not an ELF image, so notes cannot be added to it.")
         return file
     plan = plan_elf_with_notes(file.data, path=file.path)
-    try:
-        with tempfile.TemporaryFile() as temporary:
-            out = OutputFile(file.path, temporary.fileno(), seekable=True)
-            write_plan(out, plan, file)
-            out.finish()
-            return InputFile.from_descriptor(file.path, temporary.fileno())
-    except OSError as error:
-        raise FileError(file.path, error) from error
+    with Spool(file.path) as spool:
+        write_plan(spool.out, plan, file)
+        return spool.read()
 
 
 def _apart(file: InputFile, stack: ExitStack) -> list[InputFile]:

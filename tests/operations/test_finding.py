@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import subprocess
 import zipfile
@@ -11,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from offload_tool import Compression, embed_bundle, list_images
-from offload_tool.errors import FormatError, OffloadError
+from offload_tool.errors import FileError, FormatError, OffloadError
 from offload_tool.operations.listing import iter_images
 from tests.formats.object_files import make_coff, make_elf
 from tests.formats.test_cuda_fatbin import cuda_fatbin
+from tests.operations.archives import thin_archive
 from tests.operations.fatbins import HOST, code, entry_id, make_bundle
 
 IMAGES = {HOST: b"", "gfx906": code("gfx906"), "gfx90a:xnack+": code("gfx90a", 77)}
@@ -116,12 +118,55 @@ def test_deep_nesting(tmp_path: Path, bundle: Path) -> None:
 
 def test_thin_archive(tmp_path: Path, bundle: Path) -> None:
     """A thin archive's members are read from their files; their images are not in it."""
-    path = tmp_path / "thin.a"
-    size = bundle.stat().st_size
-    header = b"%-16s%-12d%-6d%-6d%-8o%-10d`\n" % (b"bundle/", 0, 0, 0, 0o644, size)
-    path.write_bytes(b"!<thin>\n" + header)
-    images = list_images(path)
+    images = list_images(thin_archive(tmp_path / "thin.a", [bundle.name]))
     assert [(i.member, i.offset) for i in images] == [("bundle", None)] * 3
+
+
+def test_nested_thin_archives(tmp_path: Path, bundle: Path) -> None:
+    """Thin archives in archives, thin or not, are read as `packager` reads them."""
+    (tmp_path / "sub").mkdir()
+    bundle.rename(tmp_path / "sub" / "bundle")
+    thin_archive(tmp_path / "sub" / "inner.a", ["bundle"])
+    thin = thin_archive(tmp_path / "thin.a", ["sub/inner.a", "sub/bundle"])
+    path = archive(tmp_path / "outer.a", thin)
+    names = ["thin.a(sub/inner.a)(bundle)"] * 3 + ["thin.a(sub/bundle)"] * 3
+    assert [i.member for i in list_images(path)] == names
+    assert {(i.offset, i.container_offset) for i in list_images(path)} == {(None, None)}
+    assert targets(thin) == targets(path) == TARGETS * 2
+
+
+def test_thin_archives_without_end(tmp_path: Path) -> None:
+    """Thin archives that lead back to themselves, by links too, are refused."""
+    thin_archive(tmp_path / "b.a", ["link.a"])
+    (tmp_path / "link.a").symlink_to("a.a")
+    path = thin_archive(tmp_path / "a.a", ["b.a"])
+    with pytest.raises(FormatError, match=r"\(link.a\)\(b.a\)\)': this archive contains itself"):
+        list_images(archive(tmp_path / "outer.a", path))
+
+
+@pytest.mark.parametrize("name", ["fifo", "/dev/zero", "."])
+def test_members_that_are_no_files(tmp_path: Path, name: str) -> None:
+    """A thin archive's member that is a pipe, a device or a folder is refused by name."""
+    os.mkfifo(tmp_path / "fifo")
+    path = thin_archive(tmp_path / "thin.a", [name])
+    with pytest.raises(FormatError, match="is no regular file, as members must be"):
+        list_images(path)
+
+
+def test_too_deep_in_thin_archives(tmp_path: Path, bundle: Path) -> None:
+    """Thin archives one in the other are files one in the other, and have the same limit."""
+    name = bundle.name
+    for level in range(10):
+        name = thin_archive(tmp_path / f"{level}.a", [name]).name
+    with pytest.raises(FormatError, match="expected at most 8 files one inside the other"):
+        list_images(tmp_path / name)
+
+
+def test_a_missing_member(tmp_path: Path) -> None:
+    """A member's file that is not there is an error that names it."""
+    path = archive(tmp_path / "outer.a", thin_archive(tmp_path / "thin.a", ["gone.o"]))
+    with pytest.raises(FileError, match=r"gone.o': No such file"):
+        list_images(path)
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
@@ -217,13 +262,13 @@ def test_broken_zip(tmp_path: Path, bundle: Path, damage: str) -> None:
 
 def test_thin_archive_in_a_zip(tmp_path: Path) -> None:
     """A thin archive in a zip file cannot name files outside of it."""
-    header = b"%-16s%-12d%-6d%-6d%-8o%-10d`\n" % (b"//", 0, 0, 0, 0, 16)
-    thin = b"!<thin>\n" + header + b"/etc/hostname/\n\n"
-    thin += b"%-16s%-12d%-6d%-6d%-8o%-10d`\n" % (b"/0", 0, 0, 0, 0o644, 5)
-    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
-        archive.writestr("thin.a", thin)
-    with pytest.raises(FormatError, match="found a thin one"):
-        list_images(tmp_path / "x.zip")
+    thin = thin_archive(tmp_path / "thin.a", ["/etc/hostname"])
+    outer = archive(tmp_path / "outer.a", thin)
+    for path in (thin, outer):
+        with zipfile.ZipFile(tmp_path / "x.zip", "w") as zip_file:
+            zip_file.write(path, path.name)
+        with pytest.raises(FormatError, match="found a thin one"):
+            list_images(tmp_path / "x.zip")
 
 
 def test_several_bundles_in_a_section(tmp_path: Path, bundle: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from offload_tool import Compression
+from offload_tool.containers.found import find_containers
 from offload_tool.errors import TargetIDError
-from offload_tool.operations.finding import find_containers
 from offload_tool.operations.matching import Device, match_images, may_load
 from tests.operations.fatbins import HOST, make_bundle
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from offload_tool import BundleEntryID, bundle_files
 from offload_tool.cli.bundler_command import run_bundler
+from offload_tool.containers import walk
 from offload_tool.errors import FileError, FormatError, OffloadError
 from offload_tool.files import InputFile
 from offload_tool.formats.archive import NewMember, iter_members, plan_archive
@@ -595,7 +596,7 @@ def test_forbidden_thin_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             raise FileError(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
         return InputFile(path)
 
-    monkeypatch.setattr(unarchiving, "InputFile", open_file)
+    monkeypatch.setattr(walk, "InputFile", open_file)
     with pytest.raises(FormatError, match=r"hda\.a', offset 0x.*'m\.o'.*Permission denied"):
         unbundle_archive(tmp_path / "hda.a", {ONE: tmp_path / "out.a"})
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from offload_tool import list_images
+from offload_tool.containers.found import find_containers
 from offload_tool.files import InputFile
 from offload_tool.operations.extracting import extract_device_images
-from offload_tool.operations.finding import find_containers
 from offload_tool.operations.matching import Device, match_images
 from offload_tool.operations.thinning import thin_file
 from tests.conftest import missing

@@ -62,6 +62,8 @@ class InputFile:
 
     def __init__(self, path: StrPath) -> None:
         self.path = path
+        self._whole: InputFile | None = None
+        self._start = 0
         self._descriptor: int | None = None
         self._data: memoryview | None = None
         try:
@@ -82,25 +84,51 @@ class InputFile:
             raise FileError(path, error) from error
 
     @classmethod
+    def _make(
+        cls,
+        path: StrPath,
+        size: int,
+        *,
+        data: memoryview | None = None,
+        descriptor: int | None = None,
+        whole: InputFile | None = None,
+        start: int = 0,
+    ) -> InputFile:
+        made = cls.__new__(cls)
+        made.path, made._size, made._data, made._descriptor = path, size, data, descriptor
+        made._whole, made._start = whole, start
+        return made
+
+    @classmethod
     def from_data(cls, path: StrPath, data: memoryview) -> InputFile:
         """Give `data`, which was made from the file at `path`, the form of a file."""
-        made = cls.__new__(cls)
-        made.path, made._descriptor = path, None
-        made._data, made._size = data, len(data)
-        return made
+        return cls._make(path, len(data), data=data)
 
     @classmethod
     def from_descriptor(cls, path: StrPath, descriptor: int) -> InputFile:
         """Read a file that is open (and may still grow); `descriptor` stays the caller's."""
-        made = cls.__new__(cls)
-        made.path, made._descriptor = path, os.dup(descriptor)
-        made._data, made._size = None, os.fstat(descriptor).st_size
-        return made
+        size = os.fstat(descriptor).st_size
+        return cls._make(path, size, descriptor=os.dup(descriptor))
+
+    def part(self, path: StrPath, offset: int, size: int) -> InputFile:
+        """Give `size` bytes from `offset` on as a file, which `path` names; it ends with this one.
+
+        They are copied from where they are: inside the kernel, if this is a file on disk.
+        """
+        whole = self if self._whole is None else self._whole
+        return self._make(path, size, whole=whole, start=self._start + offset)
+
+    def range(self, offset: int, size: int) -> FileRange:
+        """Give bytes as a range of the file that this is, or is a part of."""
+        return FileRange(self if self._whole is None else self._whole, self._start + offset, size)
 
     @property
     def data(self) -> memoryview:
         """The content. It is mapped when it is first asked for."""
         if self._data is None:
+            if self._whole is not None:
+                self._data = self._whole.data[self._start : self._start + self._size]
+                return self._data
             if self._descriptor is None or not self._size:  # an empty file cannot be mapped
                 return memoryview(b"")
             try:
@@ -118,6 +146,8 @@ class InputFile:
 
         :raises FileError: the file became shorter since it was opened.
         """
+        if self._whole is not None:
+            return self._whole.read(self._start + offset, size)
         if self._descriptor is None:
             found: bytes | memoryview = self.data[offset : offset + size]
         else:
@@ -144,13 +174,20 @@ class InputFile:
         if count < len(room):
             raise FileError(self.path, _SHORTER)
 
+    def grow(self) -> None:
+        """Take in what was added to the file since it was opened."""
+        if self._descriptor is not None:
+            self._data, self._size = None, os.fstat(self._descriptor).st_size
+
     def forget(self) -> None:
         """Give the memory of mapped pages back; they are read again when they are needed."""
-        if self._descriptor is not None and self._data is not None:
+        if self._whole is not None:
+            self._whole.forget()
+        elif self._descriptor is not None and self._data is not None:
             self._data.obj.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
     def fileno(self) -> int | None:
-        """Give the descriptor to copy from, or None where only `data` holds the content."""
+        """Give the descriptor of all of the content; None where `data` or another file has it."""
         return self._descriptor
 
     def close(self) -> None:
@@ -173,6 +210,11 @@ class FileRange(NamedTuple):
     source: InputFile
     offset: int
     size: int
+
+    @property
+    def data(self) -> memoryview:
+        """The bytes, mapped where the file is."""
+        return self.source.data[self.offset : self.offset + self.size]
 
 
 class OutputFile:
@@ -282,6 +324,7 @@ class OutputFile:
         :raises FileError: `source` became shorter since it was opened.
         """
         remaining = len(source) - offset if size is None else size
+        source, offset, _ = source.range(offset, remaining)
         descriptor = source.fileno()
         if descriptor is not None:
             done = self._copy_in_kernel(descriptor, offset, remaining)

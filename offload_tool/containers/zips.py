@@ -15,16 +15,16 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, BinaryIO
 
 from offload_tool.errors import FileError, FormatError, OffloadError
-from offload_tool.files import InputFile
-from offload_tool.operations.spooling import open_spool
+from offload_tool.files.spool import Spool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["ZIP_MAGICS", "open_zip", "open_zip_member"]
+    from offload_tool.files import InputFile
 
-ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
-"""How a zip file begins: with a member's header, or with the end if there is no member."""
+__all__ = ["open_zip", "open_zip_member"]
+
+_MEMBER_MAGIC = b"PK\x03\x04"
 _PEEK = 4096
 _CHUNK = 1 << 20
 _LIMIT, _LIMIT_RATIO = 4 << 30, 1024
@@ -63,15 +63,14 @@ def open_zip_member(
     """
     if row.compress_type == zipfile.ZIP_STORED and not row.flag_bits & _ENCRYPTED:
         offset = _stored_offset(source.data, row, label)
-        data = source.data[offset : offset + row.file_size]
-        yield InputFile.from_data(label, data), offset
+        yield source.part(label, offset, row.file_size), offset
         return
     with _reading(label), archive.open(row) as member:
         begin = member.read(_PEEK)
     if not wanted(memoryview(begin)):
         yield None
         return
-    with open_spool() as spool:
+    with Spool() as spool:
         _check_size(row, label)
         with _reading(label), archive.open(row) as member:
             while chunk := member.read(_CHUNK):
@@ -102,7 +101,7 @@ def _stream(source: InputFile, stack: ExitStack) -> BinaryIO:
     """Open the bytes of a zip file as a stream."""
     descriptor = source.fileno()
     if descriptor is None:  # a zip file that is stored in another one
-        spool = stack.enter_context(open_spool())
+        spool = stack.enter_context(Spool())
         spool.out.write(source.data)
         descriptor = spool.descriptor
         os.lseek(descriptor, 0, os.SEEK_SET)
@@ -115,7 +114,7 @@ def _stored_offset(data: memoryview, row: zipfile.ZipInfo, label: str) -> int:
     lengths = header[_NAME_LENGTH_AT:]
     offset = row.header_offset + _LOCAL_HEADER
     offset += int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
-    if header[:4] != ZIP_MAGICS[0] or offset + row.file_size > len(data):
+    if header[:4] != _MEMBER_MAGIC or offset + row.file_size > len(data):
         message = f"expected a header and {row.file_size} bytes at offset {row.header_offset}"
         raise FormatError(f"{message}; the zip file may be cut short", path=label)
     return offset

@@ -1,0 +1,67 @@
+"""The kinds of containers: each format's own test of its magic agrees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from offload_tool.containers.kinds import Kind, next_content, recognise
+from offload_tool.containers.read import binary_bundle
+from offload_tool.files import InputFile
+from offload_tool.formats.archive import is_archive
+from offload_tool.formats.bitcode import is_bitcode
+from offload_tool.formats.bundle import is_bundle, plan_bundle
+from offload_tool.formats.coff_edit import is_coff
+from offload_tool.formats.compressed_bundle import is_compressed_bundle
+from offload_tool.formats.cuda_fatbin import is_cuda_fatbin
+from offload_tool.formats.elf import is_elf
+from offload_tool.formats.offload_binary import is_offload_binary
+from tests.formats.object_files import make_coff, make_elf
+
+SAMPLES: list[tuple[bytes, Kind, Callable[[memoryview], bool]]] = [
+    (b"__CLANG_OFFLOAD_BUNDLE__", Kind.BUNDLE, is_bundle),
+    (b"CCOB\3\0\1\0", Kind.BUNDLE, is_compressed_bundle),
+    (make_elf(), Kind.ELF, is_elf),
+    (make_coff(), Kind.COFF, is_coff),
+    (b"!<arch>\n", Kind.ARCHIVE, is_archive),
+    (b"!<thin>\n", Kind.ARCHIVE, is_archive),
+    (b"\x10\xff\x10\xad", Kind.OFFLOAD_BINARY, is_offload_binary),
+    (b"\x50\xed\x55\xba", Kind.CUDA_FATBIN, is_cuda_fatbin),
+    (b"BC\xc0\xde", Kind.BITCODE, is_bitcode),
+    (b"\xde\xc0\x17\x0b", Kind.BITCODE, is_bitcode),
+]
+
+
+@pytest.mark.parametrize(("data", "kind", "test"), SAMPLES, ids=[str(row[1]) for row in SAMPLES])
+def test_magics(data: bytes, kind: Kind, test: Callable[[memoryview], bool]) -> None:
+    """What is recognised as a kind is what the format's own module takes for it."""
+    assert recognise(memoryview(data)) is kind
+    assert test(memoryview(data))
+    assert recognise(memoryview(b"?" + data)) is None
+    assert not test(memoryview(b"?" + data))
+
+
+def test_text_is_searched_on_request() -> None:
+    """A text bundle begins at once, or anywhere if that is asked for."""
+    data = b"\n// __CLANG_OFFLOAD_BUNDLE____START__ host-x\n"
+    assert recognise(memoryview(data)) is Kind.TEXT_BUNDLE
+    assert recognise(memoryview(b"int i;" + data)) is None
+    assert recognise(memoryview(b"int i;" + data), anywhere=True) is Kind.TEXT_BUNDLE
+
+
+def test_next_content() -> None:
+    """The next byte that is no zero, if there is one."""
+    assert next_content(memoryview(b"\0\0a\0"), 1) == 2
+    assert next_content(memoryview(b"\0\0a\0"), 3) is None
+
+
+def test_entries_of_a_bundle_in_a_part() -> None:
+    """The entries of a bundle in a part of a file are ranges of the file."""
+    layout = plan_bundle([("hip-a", 2), ("hip-b", 1)])
+    whole = InputFile.from_data("f", memoryview(b"ab" + layout.header + b"XXY"))
+    part = whole.part("f(m)", 2, len(whole) - 2)
+    _, entries = binary_bundle(part, path="f(m)")
+    assert [bytes(entry.range.data) for entry in entries] == [b"XX", b"Y"]
+    assert entries[0].range.source is whole
+    assert bytes(entries[0].begin(1)) == b"X"
