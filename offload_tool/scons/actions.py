@@ -28,6 +28,8 @@ from offload_tool.scons.recording import depfile_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from offload_tool.scons.protocols import Environment, Node
+
 __all__ = [
     "ARCHIVE",
     "BUNDLE",
@@ -51,67 +53,67 @@ __all__ = [
 ]
 
 
-def offload_begin(target: Any, source: Any, env: Any) -> int:
+def offload_begin(target: list[Node], source: list[Node], env: Environment) -> int:
     return _run(_begin_compile, target, source, env)
 
 
-def offload_check(target: Any, source: Any, env: Any) -> int:
+def offload_check(target: list[Node], source: list[Node], env: Environment) -> int:
     return _run(_finish_compile, target, source, env)
 
 
-def offload_check_link(target: Any, source: Any, env: Any) -> int:
+def offload_check_link(target: list[Node], source: list[Node], env: Environment) -> int:
     return _run(_finish_link, target, source, env)
 
 
-def offload_check_cubin(target: Any, source: Any, env: Any) -> int:
+def offload_check_cubin(target: list[Node], source: list[Node], env: Environment) -> int:
     return _run(_finish_cubin, target, source, env)
 
 
-def offload_check_unseen(target: Any, source: Any, env: Any) -> int:
+def offload_check_unseen(target: list[Node], source: list[Node], env: Environment) -> int:
     return _run(_check_unseen, target, source, env)
 
 
-def offload_archive(target: Any, source: Any, env: Any) -> int:
+def offload_archive(target: list[Node], source: list[Node], env: Environment) -> int:
     return _run(_archive, target, source, env)
 
 
-def offload_bundle(target: Any, source: Any, env: Any) -> int:
+def offload_bundle(target: list[Node], source: list[Node], env: Environment) -> int:
     return _run(_bundle, target, source, env)
 
 
-def offload_device_archive(target: Any, source: Any, env: Any) -> int:
+def offload_device_archive(target: list[Node], source: list[Node], env: Environment) -> int:
     return _run(_device_archive, target, source, env)
 
 
-def offload_embed(target: Any, source: Any, env: Any) -> int:
+def offload_embed(target: list[Node], source: list[Node], env: Environment) -> int:
     return _run(_embed, target, source, env)
 
 
-def offload_embed_cuda(target: Any, source: Any, env: Any) -> int:
+def offload_embed_cuda(target: list[Node], source: list[Node], env: Environment) -> int:
     return _run(_embed_cuda, target, source, env)
 
 
-def offload_embed_package(target: Any, source: Any, env: Any) -> int:
+def offload_embed_package(target: list[Node], source: list[Node], env: Environment) -> int:
     return _run(_embed_package, target, source, env)
 
 
-def offload_extract(target: Any, source: Any, env: Any) -> int:
+def offload_extract(target: list[Node], source: list[Node], env: Environment) -> int:
     return _run(_extract, target, source, env)
 
 
-def offload_fatbin(target: Any, source: Any, env: Any) -> int:
+def offload_fatbin(target: list[Node], source: list[Node], env: Environment) -> int:
     return _run(_fatbin, target, source, env)
 
 
-def offload_package(target: Any, source: Any, env: Any) -> int:
+def offload_package(target: list[Node], source: list[Node], env: Environment) -> int:
     return _run(_package, target, source, env)
 
 
-def offload_unbundle(target: Any, source: Any, env: Any) -> int:
+def offload_unbundle(target: list[Node], source: list[Node], env: Environment) -> int:
     return _run(_unbundle, target, source, env)
 
 
-def offload_wrap(target: Any, source: Any, env: Any) -> int:
+def offload_wrap(target: list[Node], source: list[Node], env: Environment) -> int:
     return _run(_wrap, target, source, env)
 
 
@@ -150,7 +152,9 @@ UNBUNDLE = _function(offload_unbundle, "UNBUNDLE")
 WRAP = _function(offload_wrap, "WRAP")
 
 
-def _run(work: Callable[[Any, Any, Any], None], target: Any, source: Any, env: Any) -> int:
+def _run(
+    work: Callable[[Any, Any, Any], None], target: list[Node], source: list[Node], env: Environment
+) -> int:
     """Do the work; turn an error into SCons's, and leave no output that is not right."""
     try:
         work(target, source, env)
@@ -160,18 +164,18 @@ def _run(work: Callable[[Any, Any, Any], None], target: Any, source: Any, env: A
     return 0
 
 
-def _spec(env: Any) -> Any:
+def _spec(env: Environment) -> Any:
     return json.loads(env["_OFFLOAD_SPEC"])
 
 
 # The operations are imported where they are used: a build of one language needs few of them.
 
 
-def _begin_compile(target: Any, source: Any, env: Any) -> None:  # noqa: ARG001
+def _begin_compile(target: list[Node], source: list[Node], env: Environment) -> None:  # noqa: ARG001
     records_of(target[0]).begin()
 
 
-def _finish_compile(target: Any, source: Any, env: Any) -> None:
+def _finish_compile(target: list[Node], source: list[Node], env: Environment) -> None:
     records = records_of(target[0])
     try:
         host_ir = str(source[1]) if len(source) > 1 else None
@@ -181,7 +185,7 @@ def _finish_compile(target: Any, source: Any, env: Any) -> None:
         Path(depfile_of(target[0])).unlink(missing_ok=True)
 
 
-def _check(job: Any, output: str, host_ir: str | None, env: Any) -> None:
+def _check(job: Any, output: str, host_ir: str | None, env: Environment) -> None:
     try:
         job.check(output, host_ir)
     except CodeObjectError as error:
@@ -190,17 +194,17 @@ def _check(job: Any, output: str, host_ir: str | None, env: Any) -> None:
         raise
 
 
-def _finish_link(target: Any, source: Any, env: Any) -> None:  # noqa: ARG001 - one form for all
+def _finish_link(target: list[Node], source: list[Node], env: Environment) -> None:  # noqa: ARG001 - one form for all
     device = target[0].attributes.offload_device
     if device.target_id is not None:
         check_code_object(str(target[0]), device.target_id, None)
 
 
-def _finish_cubin(target: Any, source: Any, env: Any) -> None:  # noqa: ARG001
+def _finish_cubin(target: list[Node], source: list[Node], env: Environment) -> None:  # noqa: ARG001
     check_cubin(str(target[0]))
 
 
-def _check_unseen(target: Any, source: Any, env: Any) -> None:  # noqa: ARG001
+def _check_unseen(target: list[Node], source: list[Node], env: Environment) -> None:  # noqa: ARG001
     """Refuse files whose device code the link would leave out, which were not there to be read."""
     from offload_tool.operations.relocatable import has_relocatable_code
 
@@ -212,13 +216,13 @@ def _check_unseen(target: Any, source: Any, env: Any) -> None:  # noqa: ARG001
             )
 
 
-def _archive(target: Any, source: Any, env: Any) -> None:  # noqa: ARG001
+def _archive(target: list[Node], source: list[Node], env: Environment) -> None:  # noqa: ARG001
     from offload_tool.operations.archiving import create_archive
 
     create_archive(str(target[0]), [(node.name, str(node)) for node in source])
 
 
-def _bundle(target: Any, source: Any, env: Any) -> None:
+def _bundle(target: list[Node], source: list[Node], env: Environment) -> None:
     from offload_tool.operations.bundling import Compression, bundle_files
 
     spec = _spec(env)
@@ -240,7 +244,7 @@ def _bundle(target: Any, source: Any, env: Any) -> None:
     )
 
 
-def _device_archive(target: Any, source: Any, env: Any) -> None:
+def _device_archive(target: list[Node], source: list[Node], env: Environment) -> None:
     from offload_tool.operations.unarchiving import unbundle_archive
 
     spec = _spec(env)
@@ -249,7 +253,7 @@ def _device_archive(target: Any, source: Any, env: Any) -> None:
     unbundle_archive(str(source[0]), outputs, keep_equal=True, offload_binaries=True, **options)
 
 
-def _embed(target: Any, source: Any, env: Any) -> None:
+def _embed(target: list[Node], source: list[Node], env: Environment) -> None:
     from offload_tool.operations.embedding import embed_bundle
 
     spec = _spec(env)
@@ -263,21 +267,21 @@ def _embed(target: Any, source: Any, env: Any) -> None:
     )
 
 
-def _embed_cuda(target: Any, source: Any, env: Any) -> None:  # noqa: ARG001
+def _embed_cuda(target: list[Node], source: list[Node], env: Environment) -> None:  # noqa: ARG001
     from offload_tool.operations.embedding import embed_cuda_fatbin
 
     # A source may have functions for device code alone.
     embed_cuda_fatbin(str(target[0]), str(source[0]), str(source[1]), must_be_wanted=False)
 
 
-def _embed_package(target: Any, source: Any, env: Any) -> None:  # noqa: ARG001
+def _embed_package(target: list[Node], source: list[Node], env: Environment) -> None:  # noqa: ARG001
     from offload_tool.operations.embedding import embed_offload_binary
 
     check_holds_code(str(source[0]))
     embed_offload_binary(str(target[0]), str(source[0]), str(source[1]))
 
 
-def _extract(target: Any, source: Any, env: Any) -> None:
+def _extract(target: list[Node], source: list[Node], env: Environment) -> None:
     from offload_tool.operations.packaging import ImageFilter, extract_images
 
     spec = _spec(env)
@@ -288,14 +292,14 @@ def _extract(target: Any, source: Any, env: Any) -> None:
         raise OffloadError(f"'{source[0]}': no image of {spec['kind']} with {text}")
 
 
-def _fatbin(target: Any, source: Any, env: Any) -> None:
+def _fatbin(target: list[Node], source: list[Node], env: Environment) -> None:
     from offload_tool.operations.embedding import write_cuda_fatbin
 
     processors = _spec(env)["processors"]
     write_cuda_fatbin(str(target[0]), list(zip(processors, map(str, source), strict=True)))
 
 
-def _package(target: Any, source: Any, env: Any) -> None:
+def _package(target: list[Node], source: list[Node], env: Environment) -> None:
     from offload_tool.operations.packaging import PackagedImage, package_images
 
     images = []
@@ -305,7 +309,7 @@ def _package(target: Any, source: Any, env: Any) -> None:
     package_images(str(target[0]), images)
 
 
-def _unbundle(target: Any, source: Any, env: Any) -> None:
+def _unbundle(target: list[Node], source: list[Node], env: Environment) -> None:
     from offload_tool.operations.unbundling import unbundle_file
 
     spec = _spec(env)
@@ -313,7 +317,7 @@ def _unbundle(target: Any, source: Any, env: Any) -> None:
     unbundle_file(str(source[0]), outputs, **spec.get("options", {}))
 
 
-def _wrap(target: Any, source: Any, env: Any) -> None:
+def _wrap(target: list[Node], source: list[Node], env: Environment) -> None:
     from offload_tool.compiler.registration import compile_text
     from offload_tool.operations.wrapping import wrap_images
 

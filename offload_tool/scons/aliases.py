@@ -23,6 +23,7 @@ from offload_tool.scons import compat
 
 if TYPE_CHECKING:
     from offload_tool.compiler.device import Device
+    from offload_tool.scons.protocols import Environment, Node
 
 __all__ = ["PREFIX", "add_aliases", "look_up_target_ids"]
 
@@ -32,7 +33,7 @@ _aliases: dict[str, Any] = {}
 """For each name without the prefix, its alias."""
 
 
-def add_aliases(env: Any, node: Any, device: Device) -> None:
+def add_aliases(env: Environment, node: Node, device: Device) -> None:
     """Let ``scons <target ID>``, and ``scons <processor>``, build a node."""
     names = [device.name]
     if device.target_id is not None:

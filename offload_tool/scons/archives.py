@@ -28,6 +28,8 @@ from offload_tool.scons.nodes import given_ids, label
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from offload_tool.scons.protocols import Environment, Node
+
 __all__ = [
     "archive_node",
     "bundle_kind",
@@ -42,14 +44,17 @@ _ARCHIVE = NodeBuilder(actions.ARCHIVE)
 _DEVICE_ARCHIVE = NodeBuilder(actions.DEVICE_ARCHIVE)
 
 
-def archive_node(env: Any, archive: Any, members: list[Any]) -> Any:
+def archive_node(env: Environment, archive: Any, members: list[Node]) -> Node:
     """Declare the archive of bundles; each member is called as its file."""
     return _ARCHIVE(env, archive, members, _OFFLOAD_SPEC=settings.spec())[0]
 
 
 def device_archive_nodes(
-    env: Any, library: Any, stem: Any = None, entries: Sequence[BundleEntryID] | None = None
-) -> list[Any]:
+    env: Environment,
+    library: Node,
+    stem: Node | None = None,
+    entries: Sequence[BundleEntryID] | None = None,
+) -> list[Node]:
     """Declare the device-specific archives of a library: one per entry, or per device.
 
     Devices are those of ``OFFLOAD_ARCH``; the library itself may know of which kind it is.
@@ -66,7 +71,9 @@ def device_archive_nodes(
     return [_device_archive_node(env, library, entry, stem, name) for entry, name in pairs]
 
 
-def _device_archive_node(env: Any, library: Any, entry: BundleEntryID, stem: Any, name: str) -> Any:
+def _device_archive_node(
+    env: Environment, library: Node, entry: BundleEntryID, stem: Node, name: str
+) -> Node:
     device, kind = device_of(entry), image_kind(entry)
     node = stem.dir.File(f"{stem.name}.{name}{env.subst('$LIBSUFFIX')}")
     options = settings.unbundling(env, archive=True)
@@ -83,7 +90,7 @@ def _device_archive_node(env: Any, library: Any, entry: BundleEntryID, stem: Any
     return node
 
 
-def bundle_kind(env: Any) -> str:
+def bundle_kind(env: Environment) -> str:
     """Give the offload kind of entries that are asked for by target ID: HIP's, or OpenMP's.
 
     :raises UsageError: ``OFFLOAD_KIND`` is one that bundles have no entries of.
@@ -113,6 +120,6 @@ def entry_names(entries: Sequence[BundleEntryID], names: list[str]) -> list[str]
     ]
 
 
-def given_entries(env: Any) -> list[BundleEntryID] | None:
+def given_entries(env: Environment) -> list[BundleEntryID] | None:
     """Give the bundle entry IDs of ``OFFLOAD_TARGETS``; None if it names none."""
     return given_ids(env) or None

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from offload_tool.compiler.fingerprints import Fingerprints
     from offload_tool.compiler.lookups import Lookups
+    from offload_tool.scons.protocols import Environment, Node
 
 __all__ = [
     "copy_to_variants",
@@ -31,7 +32,7 @@ __all__ = [
 _FOLDER_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter")
 
 
-def files_read(node: Any, command: str) -> list[str]:
+def files_read(node: Node, command: str) -> list[str]:
     """Give the files that the compile of a node has read: see `reading.files_read`.
 
     :raises CompilerError: the source is not among the files.
@@ -43,19 +44,19 @@ def files_read(node: Any, command: str) -> list[str]:
     return _all_placed(node, read)
 
 
-def preprocess(node: Any, command: str) -> list[str] | None:
+def preprocess(node: Node, command: str) -> list[str] | None:
     """Let the compiler read the source of a node now; give the files; None where it fails."""
     read = reading.preprocess(*_job(node, command))
     return None if read is None else _all_placed(node, read)
 
 
-def _job(node: Any, command: str) -> tuple[str, str, list[str], dict[str, str]]:
+def _job(node: Node, command: str) -> tuple[str, str, list[str], dict[str, str]]:
     words = _words(node, command, {"OFFLOAD_LAUNCHER": ""})
     source = str(node.sources[0].rfile())
     return f"{node.get_internal_path()}.d", source, words, _variables(node.get_build_env())
 
 
-def folders_searched(node: Any, command: str) -> tuple[str, ...]:
+def folders_searched(node: Node, command: str) -> tuple[str, ...]:
     """Give the folders in which the compile of a node looks for headers; () if nobody tells."""
     words = _words(node, command, {"OFFLOAD_LAUNCHER": "", "_OFFLOAD_DEPENDENCY_FLAGS": []})
     without = {str(source.rfile()) for source in node.sources} | {str(node)}
@@ -63,13 +64,13 @@ def folders_searched(node: Any, command: str) -> tuple[str, ...]:
     return tuple(_all_placed(node, found))
 
 
-def side_files(node: Any, command: str) -> dict[str, bool]:
+def side_files(node: Node, command: str) -> dict[str, bool]:
     """Give the files that the compile of a node has written beside it: see `side_files`."""
     words = _words(node, command, {"OFFLOAD_LAUNCHER": "", "_OFFLOAD_DEPENDENCY_FLAGS": []})
     return side.side_files(words, _variables(node.get_build_env()), node.get_internal_path())
 
 
-def nodes_of(node: Any, names: Iterable[str]) -> list[Any]:
+def nodes_of(node: Node, names: Iterable[str]) -> list[Any]:
     """Give the nodes of files that were read, as far as they belong to the project.
 
     Headers of the compiler and the system are in the manifest alone.
@@ -86,7 +87,7 @@ def nodes_of(node: Any, names: Iterable[str]) -> list[Any]:
     return list(found)
 
 
-def copy_to_variants(node: Any, lookups: Lookups, prints: Fingerprints) -> None:
+def copy_to_variants(node: Node, lookups: Lookups, prints: Fingerprints) -> None:
     """Let SCons put into variant folders what the pass of a node may look for there."""
     fs = node.fs
     for name in lookups.folders:
@@ -113,7 +114,7 @@ def include_folders(words: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _all_placed(node: Any, names: Iterable[str]) -> list[str]:
+def _all_placed(node: Node, names: Iterable[str]) -> list[str]:
     """Give the names of files of this checkout as they are in every checkout.
 
     Clang makes some absolute: of files for ``#embed``, for example.
@@ -122,11 +123,11 @@ def _all_placed(node: Any, names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(name.removeprefix(top) for name in names))
 
 
-def _words(node: Any, command: str, variables: dict[str, Any]) -> list[str]:
+def _words(node: Node, command: str, variables: dict[str, Any]) -> list[str]:
     env = node.get_build_env().Override(variables)
     lines = env.subst_list(command, target=[node], source=node.sources)
     return [str(word) for word in lines[0]]
 
 
-def _variables(env: Any) -> dict[str, str]:
+def _variables(env: Environment) -> dict[str, str]:
     return {name: str(value) for name, value in env["ENV"].items()}

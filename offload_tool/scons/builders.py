@@ -64,6 +64,8 @@ from offload_tool.scons.summary import offload_progress
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from offload_tool.scons.protocols import Environment, Node
+
 __all__ = ["add_builders", "extend_builders"]
 
 _LIBRARY_SUFFIXES = (".a", ".o")
@@ -71,7 +73,7 @@ _EXTRACT = NodeBuilder(actions.EXTRACT)
 _UNBUNDLE = NodeBuilder(actions.UNBUNDLE)
 
 
-def add_builders(env: Any) -> None:
+def add_builders(env: Environment) -> None:
     """Add the builders to a construction environment, as methods."""
     for name, method in (
         ("OffloadDeviceObject", offload_device_object),
@@ -95,7 +97,7 @@ def add_builders(env: Any) -> None:
     env.AddMethod(offload_progress, "OffloadProgress")
 
 
-def extend_builders(env: Any) -> None:
+def extend_builders(env: Environment) -> None:
     """Let SCons's own builders in a construction environment accept offload sources."""
     accept_offload_sources(
         env,
@@ -118,7 +120,9 @@ _NOT_GIVEN = object()
 def _as_builder(name: str, method: Any) -> Any:
     """Call `method` as SCons calls builders: (env, source), or (env, target, source)."""
 
-    def builder(env: Any, target: Any = None, source: Any = _NOT_GIVEN, **overrides: Any) -> Any:
+    def builder(
+        env: Environment, target: Any = None, source: Any = _NOT_GIVEN, **overrides: Any
+    ) -> Any:
         local = env.Override(overrides) if overrides else env
         settings.check_names(local.Dictionary())
         if method is offload_compilation_database:
@@ -138,7 +142,7 @@ def _as_builder(name: str, method: Any) -> Any:
     return _as_users_see_it(builder)
 
 
-def _kinds(env: Any, source: Any) -> set[str]:
+def _kinds(env: Environment, source: Any) -> set[str]:
     """Give the offload kinds of the sources that a builder is given."""
     found: set[str] = set()
     for node in source_nodes(env, source) if source is not None else ():
@@ -162,18 +166,18 @@ def _as_users_see_it(method: Any) -> Any:
     return call
 
 
-def offload_device_object(env: Any, target: str | None, source: Any) -> list[Any]:
+def offload_device_object(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Give one node per source and target ID: that target's code object, bitcode or PTX."""
     return [node for unit in units(env, target, source) for node in device_nodes(env, unit)]
 
 
-def offload_host_object(env: Any, target: str | None, source: Any) -> list[Any]:
+def offload_host_object(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Give the host object of each source; it does not depend on any device image."""
     name = env.fs.File(target) if target and PurePath(target).suffix else None
     return [host_node(env, unit, name) for unit in units(env, target, source)]
 
 
-def offload_bundle(env: Any, target: str | None, source: Any) -> list[Any]:
+def offload_bundle(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Give the bundle of one HIP source, or of nodes and files.
 
     A source stands for its code objects, one per target ID. Nodes of this tool carry
@@ -209,7 +213,7 @@ def offload_bundle(env: Any, target: str | None, source: Any) -> list[Any]:
     return [bundle_node(env, [bundle], parts, file_type)]
 
 
-def offload_unbundle(env: Any, target: str | None, source: Any) -> list[Any]:
+def offload_unbundle(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Give one node per entry of a bundle: those of ``OFFLOAD_TARGETS``, or ``OFFLOAD_ARCH``.
 
     The files are called ``<name>.<target ID>.co``, or ``<name>.<offload kind>.co`` for
@@ -243,7 +247,7 @@ def offload_unbundle(env: Any, target: str | None, source: Any) -> list[Any]:
     return nodes
 
 
-def offload_archive(env: Any, target: str | None, source: Any) -> list[Any]:
+def offload_archive(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Give the heterogeneous device archive (HDA) of HIP or OpenMP sources, or of bundles.
 
     Each member is an object bundle: a host object, and relocatable device code of each
@@ -274,7 +278,7 @@ def offload_archive(env: Any, target: str | None, source: Any) -> list[Any]:
     return [archive]
 
 
-def offload_device_archive(env: Any, target: str | None, source: Any) -> list[Any]:
+def offload_device_archive(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Give one device-specific archive (DSA) per target ID of a heterogeneous one.
 
     Of ``OFFLOAD_TARGETS``, or of ``OFFLOAD_ARCH`` for the archive's offload kind. The files
@@ -284,7 +288,7 @@ def offload_device_archive(env: Any, target: str | None, source: Any) -> list[An
     return device_archive_nodes(env, library, _stem(env, target, library), given_entries(env))
 
 
-def offload_package(env: Any, target: str | None, source: Any) -> list[Any]:
+def offload_package(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Give the offload binary of one offload source, or of nodes of this tool.
 
     A source stands for its device code, one image per target ID. For files that are no
@@ -293,7 +297,7 @@ def offload_package(env: Any, target: str | None, source: Any) -> list[Any]:
     nodes = source_nodes(env, source)
     name = target or _path(nodes[0].dir.File(SCons.Util.splitext(nodes[0].name)[0]))
     package = named(env, name, "$OFFLOADPACKAGESUFFIX")
-    images: list[Any] = []
+    images: list[Node] = []
     for node in nodes:
         if kind_of(env, node):
             unit = units(env, None, node, owner=_owner(package, "package"))[0]
@@ -306,7 +310,7 @@ def offload_package(env: Any, target: str | None, source: Any) -> list[Any]:
     return [package_node(env, [package], images, given)]
 
 
-def offload_extract(env: Any, target: str | None, source: Any) -> list[Any]:
+def offload_extract(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Give one node per image of an offload binary, for ``OFFLOAD_ARCH`` or ``OFFLOAD_TARGETS``.
 
     The package may be inside of an object, a program, an archive or bitcode. The files are
@@ -331,7 +335,7 @@ def offload_extract(env: Any, target: str | None, source: Any) -> list[Any]:
     return nodes
 
 
-def offload_wrapper(env: Any, target: str | None, source: Any) -> list[Any]:
+def offload_wrapper(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Give the module that registers device images in a host program: ``.o``, or ``.bc``.
 
     OpenMP (``OFFLOAD_KIND="openmp"``) takes images or offload binaries of one each, HIP one
@@ -344,7 +348,7 @@ def offload_wrapper(env: Any, target: str | None, source: Any) -> list[Any]:
     return [wrap_node(env, [named(env, target, "$OBJSUFFIX")], images, kind)]
 
 
-def offload_object(env: Any, target: str | None, source: Any) -> list[Any]:
+def offload_object(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Give one linkable object per source: host code with all device images in it.
 
     With ``OFFLOAD_RDC``, and of OpenMP sources, it holds device code that is yet to be
@@ -353,7 +357,7 @@ def offload_object(env: Any, target: str | None, source: Any) -> list[Any]:
     return _objects(env, target, source, "$OBJSUFFIX")
 
 
-def offload_shared_object(env: Any, target: str | None, source: Any) -> list[Any]:
+def offload_shared_object(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Give the objects of OffloadObject for shared libraries."""
     nodes = _objects(env, target, source, settings.shared_suffix(env), shared=True)
     for node in nodes:
@@ -362,7 +366,7 @@ def offload_shared_object(env: Any, target: str | None, source: Any) -> list[Any
 
 
 def _objects(
-    env: Any, target: str | None, source: Any, suffix: str, *, shared: bool = False
+    env: Environment, target: str | None, source: Any, suffix: str, *, shared: bool = False
 ) -> list[Any]:
     nodes = []
     for unit in units(env, target, source, own_cuid=True):
@@ -372,7 +376,7 @@ def _objects(
     return nodes
 
 
-def offload_static_library(env: Any, target: str | None, source: Any) -> list[Any]:
+def offload_static_library(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Give a static library of offload sources, C and C++ sources, and objects.
 
     With ``OFFLOAD_RDC`` it is a heterogeneous device archive: see OffloadArchive. OpenMP
@@ -402,17 +406,17 @@ def offload_static_library(env: Any, target: str | None, source: Any) -> list[An
     return [archive]
 
 
-def offload_shared_library(env: Any, target: str | None, source: Any) -> list[Any]:
+def offload_shared_library(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Give a shared library; its sources are as of OffloadProgram."""
     return _link(env, target, source, "SharedLibrary")
 
 
-def offload_loadable_module(env: Any, target: str | None, source: Any) -> list[Any]:
+def offload_loadable_module(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Give a library that programs load when they run; its sources are as of OffloadProgram."""
     return _link(env, target, source, "LoadableModule")
 
 
-def offload_program(env: Any, target: str | None, source: Any) -> list[Any]:
+def offload_program(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Give a program of offload sources, C and C++ sources, objects and libraries.
 
     Heterogeneous device archives among the sources, or in ``OFFLOAD_LIBS``, take part in
@@ -422,22 +426,22 @@ def offload_program(env: Any, target: str | None, source: Any) -> list[Any]:
     return _link(env, target, source, "Program")
 
 
-def offload_compilation_database(env: Any, target: str | None, source: Any) -> list[Any]:  # noqa: ARG001
+def offload_compilation_database(env: Environment, target: str | None, source: Any) -> list[Node]:  # noqa: ARG001
     """Give ``compile_commands.json``: one entry per source and target, the host's first."""
     return [database_node(env, target)]
 
 
-def offload_device_runtime(env: Any, target_id: str) -> list[str]:
+def offload_device_runtime(env: Environment, target_id: str) -> list[str]:
     """Give the OpenMP device runtime that is linked into images for `target_id`; [] for none."""
     return settings.device_runtimes(env, parse_device(target_id))
 
 
-def offload_host_runtime(env: Any) -> str | None:
+def offload_host_runtime(env: Environment) -> str | None:
     """Give the OpenMP runtime that came with the compiler; without one, no program links."""
     return openmp.host_runtime(settings.toolchain(env))
 
 
-def _link(env: Any, target: str | None, source: Any, builder: str) -> list[Any]:
+def _link(env: Environment, target: str | None, source: Any, builder: str) -> list[Any]:
     shared = builder != "Program"
     if builder not in env["BUILDERS"]:
         raise UsageError(
@@ -449,10 +453,10 @@ def _link(env: Any, target: str | None, source: Any, builder: str) -> list[Any]:
     given_libraries = [*filter(_is_device_archive, nodes), *_given_libraries(env)]
     libraries = list(dict.fromkeys(given_libraries))
     offload: list[Unit] = []
-    relocatable: list[Any] = []
-    device_code: list[Any] = []
-    objects: list[Any] = []
-    unseen: list[Any] = []
+    relocatable: list[Node] = []
+    device_code: list[Node] = []
+    objects: list[Node] = []
+    unseen: list[Node] = []
     for node in nodes:
         if kind_of(env, node):
             offload += units(env, None, node, owner=owner)
@@ -485,18 +489,18 @@ def _link(env: Any, target: str | None, source: Any, builder: str) -> list[Any]:
     return made
 
 
-def _check(nodes: Iterable[Any]) -> None:
+def _check(nodes: Iterable[Node]) -> None:
     """Let what SCons's own builders make be made again where it is not what was made."""
     for node in nodes:
         compat.adopt(node, PlainOutput)
 
 
-def _owner(node: Any, sort: str) -> Owner:
+def _owner(node: Node, sort: str) -> Owner:
     """Describe what a user has named, for the names of what is made for it."""
     return Owner(SCons.Util.splitext(node.name)[0], sort, node.get_internal_path())
 
 
-def _plain_objects(env: Any, node: Any, owner: Owner, *, shared: bool) -> list[Any]:
+def _plain_objects(env: Environment, node: Node, owner: Owner, *, shared: bool) -> list[Any]:
     """Give the objects of a C or C++ source; anything else is given to the linker as it is."""
     if not is_plain_source(node):
         return [node]
@@ -522,7 +526,7 @@ def _plain_objects(env: Any, node: Any, owner: Owner, *, shared: bool) -> list[A
 
 
 def _plain_object(
-    env: Any, node: Any, owner: Owner, variables: dict[str, Any], *, shared: bool
+    env: Environment, node: Node, owner: Owner, variables: dict[str, Any], *, shared: bool
 ) -> Any:
     """Declare the object of a C or C++ source, named after `owner` if another one is there."""
     builder = builder_of_scons(env, "SharedObject" if shared else "StaticObject")
@@ -539,7 +543,7 @@ def _plain_object(
         raise
 
 
-def _linkable(node: Any) -> Any:
+def _linkable(node: Node) -> Any:
     """Give back a node of device code that takes part in a device link.
 
     :raises UsageError: it is an image already.
@@ -552,7 +556,7 @@ def _linkable(node: Any) -> Any:
     return node
 
 
-def _is_device_archive(node: Any) -> bool:
+def _is_device_archive(node: Node) -> bool:
     """Tell whether a library's device code is linked, too: of ours, or of clang's drivers."""
     attributes = getattr(node, "attributes", None)
     if attributes is None:
@@ -562,7 +566,7 @@ def _is_device_archive(node: Any) -> bool:
     return bool(attributes.offload_archive)
 
 
-def _is_given_library(node: Any) -> bool:
+def _is_given_library(node: Node) -> bool:
     """Tell whether a file that no one builds is an object or archive with relocatable code."""
     if node.is_derived() or node.get_suffix() not in _LIBRARY_SUFFIXES:
         return False
@@ -572,14 +576,14 @@ def _is_given_library(node: Any) -> bool:
     return path is not None and has_relocatable_code(path)
 
 
-def _given_libraries(env: Any) -> list[Any]:
+def _given_libraries(env: Environment) -> list[Any]:
     """Give the archives of ``OFFLOAD_LIBS``, and those that ``LIBS`` has as nodes."""
     given = source_nodes(env, env["OFFLOAD_LIBS"]) if env["OFFLOAD_LIBS"] else []
     others = SCons.Util.flatten([env.get("LIBS", [])])
     return given + [node for node in others if _is_device_archive(node)]
 
 
-def _library_file(env: Any, target: str) -> Any:
+def _library_file(env: Environment, target: str) -> Any:
     """Give the node of a library: ``geometry`` is called ``libgeometry.a``."""
     path = PurePath(target)
     suffix = env.subst("$LIBSUFFIX")
@@ -588,7 +592,7 @@ def _library_file(env: Any, target: str) -> Any:
     return env.fs.File(str(path.with_name(name if name.startswith(prefix) else prefix + name)))
 
 
-def _given_devices(env: Any, nodes: list[Any]) -> dict[Any, tuple[str, Device]]:
+def _given_devices(env: Environment, nodes: list[Node]) -> dict[Any, tuple[str, Device]]:
     """Give the offload kinds and devices of plain files, which ``OFFLOAD_TARGETS`` tells."""
     given = given_ids(env)
     if len(nodes) != len(given):
@@ -601,21 +605,21 @@ def _given_devices(env: Any, nodes: list[Any]) -> dict[Any, tuple[str, Device]]:
     return {node: (image_kind(entry), device_of(entry)) for node, entry in pairs}
 
 
-def _stem(env: Any, target: str | None, source: Any) -> Any:
+def _stem(env: Environment, target: str | None, source: Any) -> Any:
     """Give the file after which several outputs are named: `target`, or the source."""
     if target is not None:
         return env.fs.File(SCons.Util.splitext(target)[0])
     return source.dir.File(SCons.Util.splitext(source.name)[0])
 
 
-def _one_source(env: Any, source: Any, problem: str) -> Any:
+def _one_source(env: Environment, source: Any, problem: str) -> Any:
     nodes = source_nodes(env, source)
     if len(nodes) != 1:
         raise UsageError(f"{problem}, not {len(nodes)}")
     return nodes[0]
 
 
-def _one_name(env: Any, target: Any) -> str | None:
+def _one_name(env: Environment, target: Any) -> str | None:
     """Give the one target name that a user may pass, as text in which nothing is replaced."""
     names = SCons.Util.flatten([target]) if target is not None else []
     if len(names) > 1:
@@ -627,7 +631,7 @@ def _one_name(env: Any, target: Any) -> str | None:
     return str(env.subst(os.fspath(names[0])))
 
 
-def _path(node: Any) -> str:
+def _path(node: Node) -> str:
     """Give the name by which SCons finds a node from any folder."""
     path: str = node.get_internal_path()
     return path if PurePath(path).is_absolute() else f"#{path}"

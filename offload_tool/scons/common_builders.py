@@ -21,6 +21,8 @@ from offload_tool.compiler.sources import KIND_OF_SUFFIX, source_kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from offload_tool.scons.protocols import Environment, Node
+
     Method = Callable[..., Any]
 
 __all__ = ["accept_offload_sources", "builder_of_scons"]
@@ -29,7 +31,7 @@ _LINKS = ("Program", "SharedLibrary", "LoadableModule")
 _LIBRARIES = ("StaticLibrary", "Library", "SharedLibrary", "LoadableModule")
 
 
-def accept_offload_sources(env: Any, methods: Mapping[str, Method]) -> None:
+def accept_offload_sources(env: Environment, methods: Mapping[str, Method]) -> None:
     """Let SCons's builders of these names call the methods where a source is an offload source.
 
     Only this environment, and clones of it, are changed. Where its builders are yet to
@@ -47,13 +49,13 @@ def accept_offload_sources(env: Any, methods: Mapping[str, Method]) -> None:
             builders[name] = _Accepting(builders[name], name, method)
 
 
-def builder_of_scons(env: Any, name: str) -> Any:
+def builder_of_scons(env: Environment, name: str) -> Any:
     """Give SCons's builder as it was before."""
     builder = env["BUILDERS"][name]
     return builder.get() if isinstance(builder, _Accepting) else builder
 
 
-def _refuse(target: Any, source: Any, env: Any) -> Any:  # noqa: ARG001 - as SCons calls it
+def _refuse(target: list[Node], source: list[Node], env: Environment) -> Any:  # noqa: ARG001 - as SCons calls it
     raise SCons.Errors.UserError(
         f"'{source[0]}' is an offload source: use env.OffloadProgram and its like, or load the "
         "tool last: Environment(tools=['default', 'offload'])"
@@ -69,7 +71,12 @@ class _Accepting(SCons.Util.Proxy):  # type: ignore[misc]
         self._method = method
 
     def __call__(
-        self, env: Any, target: Any = None, source: Any = None, *arguments: Any, **overrides: Any
+        self,
+        env: Environment,
+        target: Any = None,
+        source: Any = None,
+        *arguments: Any,
+        **overrides: Any,
     ) -> Any:
         builder = self.get()
         given = SCons.Util.flatten([source])
@@ -83,7 +90,7 @@ class _Accepting(SCons.Util.Proxy):  # type: ignore[misc]
         return self._method(env, target, given, **overrides)
 
     def _objects(
-        self, env: Any, target: Any, given: list[Any], *arguments: Any, **overrides: Any
+        self, env: Environment, target: Any, given: list[Any], *arguments: Any, **overrides: Any
     ) -> Any:
         """Give the object of each source: a target is that of the one source."""
         builder = self.get()
@@ -94,7 +101,7 @@ class _Accepting(SCons.Util.Proxy):  # type: ignore[misc]
             made += call(env, target, [item], *arguments, **overrides)
         return made
 
-    def _is_own(self, env: Any, item: Any) -> bool:
+    def _is_own(self, env: Environment, item: Any) -> bool:
         """Tell whether a source is for our builder: by its suffix, or as part of a device link."""
         if isinstance(item, SCons.Node.Node):
             if self._name in _LINKS and hasattr(item.attributes, "offload_device_nodes"):
@@ -107,7 +114,7 @@ class _Accepting(SCons.Util.Proxy):  # type: ignore[misc]
         return source_kind(name) is not None and not _has_action(env, name)
 
 
-def _has_action(env: Any, name: str) -> bool:
+def _has_action(env: Environment, name: str) -> bool:
     """Tell whether the user has given SCons an action for such a source."""
     known = env["BUILDERS"]["StaticObject"].src_suffixes(env)
     return SCons.Util.splitext(name)[1] in known

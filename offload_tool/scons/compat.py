@@ -26,6 +26,8 @@ from offload_tool.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from offload_tool.scons.protocols import Environment, FileSystem, Node
+
 __all__ = [
     "adopt",
     "cache_is_forced",
@@ -71,7 +73,7 @@ def adopt(node: Any, kind: type) -> None:
         node.__class__ = kind
 
 
-def replace_implicit(node: Any, nodes: list[Any]) -> None:
+def replace_implicit(node: Any, nodes: list[Node]) -> None:
     """Replace what a scan has found of a node that was built."""
     node.implicit = nodes
     node.implicit_set = set(nodes)
@@ -121,7 +123,12 @@ def was_damaged(node: Any) -> bool:
     return digest is not None and bool(node.get_csig() != digest)
 
 
-def include_flags(target: Any, source: Any, env: Any, for_signature: bool) -> list[Any]:  # noqa: ARG001
+def include_flags(
+    target: list[Any],
+    source: list[Any],
+    env: Environment,
+    for_signature: bool,  # noqa: ARG001
+) -> list[Any]:
     """Give the flags of ``CPPPATH``, each one word whatever its folder is called.
 
     As SCons's ``$_CPPINCFLAGS``, but part of signatures: the search path decides what is found.
@@ -134,7 +141,7 @@ def include_flags(target: Any, source: Any, env: Any, for_signature: bool) -> li
     return [SCons.Subst.Literal(f"{before}{folder}{after}") for folder in found]
 
 
-def folder_is_known(fs: Any, name: str) -> bool:
+def folder_is_known(fs: FileSystem, name: str) -> bool:
     """Tell whether SCons has a node for a folder; without one, it builds nothing there."""
     try:
         fs.Dir(name, create=False)
@@ -223,7 +230,7 @@ def blame_caller(function: Any) -> None:
     function.__code__ = function.__code__.replace(co_filename=place)
 
 
-def of_build(env: Any, kind: Callable[[], T]) -> T:
+def of_build(env: Environment, kind: Callable[[], T]) -> T:
     """Give what there is once in a build: it belongs to the file system that SCons builds in."""
     known: dict[Any, Any] = vars(env.fs).setdefault("offload_of_build", {})
     if kind not in known:

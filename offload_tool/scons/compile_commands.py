@@ -7,7 +7,7 @@ of a file (clangd) so see the host's code; others can choose a target's.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import SCons.Action
 import SCons.Builder
@@ -18,13 +18,16 @@ from offload_tool.files import replace_file
 from offload_tool.scons import compat
 from offload_tool.scons.records import DeclaredPass, DeclaredPasses, declared_passes
 
+if TYPE_CHECKING:
+    from offload_tool.scons.protocols import Environment, Node
+
 __all__ = ["database_node"]
 
 _WITHOUT = {"OFFLOAD_LAUNCHER": "", "_OFFLOAD_DEPENDENCY_FLAGS": []}
 """A launcher is no compiler, and reading code writes no depfile."""
 
 
-def offload_compile_commands(target: Any, source: Any, env: Any) -> int:  # noqa: ARG001
+def offload_compile_commands(target: list[Node], source: list[Node], env: Environment) -> int:  # noqa: ARG001
     _write(str(target[0]), env)
     return 0
 
@@ -34,11 +37,11 @@ _DATABASE = SCons.Builder.Builder(
 )
 
 
-def database_node(env: Any, target: str | None) -> Any:
+def database_node(env: Environment, target: str | None) -> Node:
     """Declare the database of all passes that SConscripts declare, before or after this."""
     passes = declared_passes(env)
     passes.keep_commands()
-    node = _DATABASE(env, env.fs.File(target or "compile_commands.json"), [])[0]
+    node: Node = _DATABASE(env, env.fs.File(target or "compile_commands.json"), [])[0]
     env.Depends(node, compat.LateValue("all compile commands", lambda: _signed(passes)))
     env.NoCache(node)  # it names this checkout's folder
     return node
@@ -50,7 +53,7 @@ def _signed(passes: DeclaredPasses) -> str:
     return "\n".join(parts)
 
 
-def _write(path: str, env: Any) -> None:
+def _write(path: str, env: Environment) -> None:
     passes = declared_passes(env)
     ranks = {declared.node: number for number, declared in enumerate(passes)}
     first: dict[Any, int] = {}
@@ -69,7 +72,7 @@ def _write(path: str, env: Any) -> None:
         raise SCons.Errors.BuildError(errstr=str(error)) from error
 
 
-def _entry(declared: DeclaredPass, env: Any) -> dict[str, Any]:
+def _entry(declared: DeclaredPass, env: Environment) -> dict[str, Any]:
     build_env = declared.node.get_build_env().Override(_WITHOUT)
     lines = build_env.subst_list(
         declared.command, target=[declared.node], source=compat.all_sources(declared.node)

@@ -39,6 +39,7 @@ from offload_tool.scons.summary import ask_for_summary, timed
 if TYPE_CHECKING:
     from offload_tool.compiler.device import Device
     from offload_tool.scons.nodes import Unit
+    from offload_tool.scons.protocols import Environment, Node
 
 __all__ = ["device_nodes", "host_node", "uses_new_driver", "with_host"]
 
@@ -49,7 +50,7 @@ _HOST_FROM_IR = NodeBuilder(actions.HOST_FROM_IR, PassOutput, source_scanner=NO_
 _HOST_IR_SUFFIX = ".host.bc"
 
 
-def device_nodes(env: Any, unit: Unit) -> list[Any]:
+def device_nodes(env: Environment, unit: Unit) -> list[Node]:
     """Give one node per device: what the compiler makes of the source for it."""
     made = []
     for device in settings.devices(env, unit.kind):
@@ -64,7 +65,7 @@ def device_nodes(env: Any, unit: Unit) -> list[Any]:
     return made
 
 
-def _device_node(env: Any, unit: Unit, job: CompilePass, node: Any) -> Any:
+def _device_node(env: Environment, unit: Unit, job: CompilePass, node: Node) -> Node:
     assert job.device is not None  # noqa: S101 - it is a pass for one
     _compile(
         *(env, _DEVICE, node, unit, job),
@@ -74,7 +75,7 @@ def _device_node(env: Any, unit: Unit, job: CompilePass, node: Any) -> Any:
     return node
 
 
-def with_host(env: Any, unit: Unit, *, shared: bool = False) -> tuple[Unit, Any]:
+def with_host(env: Environment, unit: Unit, *, shared: bool = False) -> tuple[Unit, Any]:
     """Give the host object of a source, and the unit that all that belongs to it is made of.
 
     It is another unit, of another CUID, where a host object compiled in another way has
@@ -97,7 +98,9 @@ def with_host(env: Any, unit: Unit, *, shared: bool = False) -> tuple[Unit, Any]
     raise problem
 
 
-def host_node(env: Any, unit: Unit, name: Any = None, *, shared: bool = False) -> Any:
+def host_node(
+    env: Environment, unit: Unit, name: Node | None = None, *, shared: bool = False
+) -> Node:
     """Give the host object of a source; it depends on no device image."""
     node = name or unit.file(env, "$OFFLOADSHHOSTSUFFIX" if shared else "$OFFLOADHOSTSUFFIX")
     variables = {"_OFFLOAD_PIC_FLAGS": ["-fPIC"] if shared else []}
@@ -111,7 +114,7 @@ def host_node(env: Any, unit: Unit, name: Any = None, *, shared: bool = False) -
     return node
 
 
-def _host_ir_node(env: Any, unit: Unit) -> Any:
+def _host_ir_node(env: Environment, unit: Unit) -> Node:
     """Give the node of the host IR, which is made anew when a source file is replaced."""
     node = unit.file(env, _HOST_IR_SUFFIX)
     _compile(env, _HOST, node, unit, _pass(env, unit, "host-ir"))
@@ -119,7 +122,7 @@ def _host_ir_node(env: Any, unit: Unit) -> Any:
 
 
 def _from_host_ir(
-    env: Any, node: Any, unit: Unit, job: CompilePass, variables: dict[str, Any]
+    env: Environment, node: Node, unit: Unit, job: CompilePass, variables: dict[str, Any]
 ) -> None:
     toolchain = settings.toolchain(env)
     _keep_records(env, node, unit, job, "$OFFLOADHOSTIRCOM")
@@ -137,12 +140,12 @@ def _from_host_ir(
     identified(env, made)
 
 
-def _pass(env: Any, unit: Unit, stage: Any, device: Device | None = None) -> CompilePass:
+def _pass(env: Environment, unit: Unit, stage: Any, device: Device | None = None) -> CompilePass:
     return CompilePass(unit.kind, stage, unit.cuid, device, rdc=settings.is_relocatable(env, unit))
 
 
 def _compile(
-    env: Any, builder: Any, node: Any, unit: Unit, job: CompilePass, **variables: Any
+    env: Environment, builder: Any, node: Node, unit: Unit, job: CompilePass, **variables: Any
 ) -> None:
     """Declare a node that the compiler makes of a source, with exact dependencies."""
     toolchain = settings.toolchain(env)
@@ -176,7 +179,7 @@ def _compile(
     identified(env, made)
 
 
-def _common_to_passes(env: Any, unit: Unit, job: CompilePass) -> Any:
+def _common_to_passes(env: Environment, unit: Unit, job: CompilePass) -> Any:
     """Give the environment of all passes like one; each makes few variables its own."""
     local: list[Any] = job.local_flags(settings.toolchain(env), unit.source.name)
     variables = settings.toolchain_variables(env)
@@ -197,20 +200,25 @@ def _common_to_passes(env: Any, unit: Unit, job: CompilePass) -> Any:
     )
 
 
-def _dependency_flags(target: Any, source: Any, env: Any, for_signature: bool) -> list[Any]:  # noqa: ARG001
+def _dependency_flags(
+    target: list[Node],
+    source: list[Node],  # noqa: ARG001
+    env: Environment,  # noqa: ARG001
+    for_signature: bool,
+) -> list[Any]:
     """Give the flags that write the depfile; they are in no signature."""
     if for_signature:
         return []
     return [Literal(word) for word in dependency_flags(depfile_of(target[0]))]
 
 
-def _program(env: Any) -> list[str]:
+def _program(env: Environment) -> list[str]:
     """Give the words with which the command of a host pass begins."""
     launcher = shlex.split(env.subst("$OFFLOAD_LAUNCHER"))
     return [*launcher, *settings.toolchain(env).clang]
 
 
-def _keep_records(env: Any, node: Any, unit: Unit, job: CompilePass, command: str) -> None:
+def _keep_records(env: Environment, node: Node, unit: Unit, job: CompilePass, command: str) -> None:
     """Let a node know its manifest, and ``scons -c`` what is beside it."""
     words = _flag_words(env, unit, job)
     if not hasattr(node.attributes, "offload_records"):
@@ -222,13 +230,13 @@ def _keep_records(env: Any, node: Any, unit: Unit, job: CompilePass, command: st
         env.Clean(node, [env.File(name, env.fs.Top) for name in names])
 
 
-def _run_alone(env: Any, node: Any, unit: Unit) -> None:
+def _run_alone(env: Environment, node: Node, unit: Unit) -> None:
     """Let no two compiles run together that keep temporaries named after one source."""
     stem = os.path.splitext(unit.source.name)[0]  # noqa: PTH122 - called for each node
     env.SideEffect(env.File(f".{stem}.temporaries", env.fs.Top), node)
 
 
-def _flag_words(env: Any, unit: Unit, job: CompilePass) -> tuple[str, ...]:
+def _flag_words(env: Environment, unit: Unit, job: CompilePass) -> tuple[str, ...]:
     """Give the flags of a pass that the user decides, one word each."""
     own = "$OFFLOAD_HOST_FLAGS" if job.device is None else "$OFFLOAD_FLAGS"
     text = f"{unit.language_flags} $CCFLAGS $CPPFLAGS $_CPPDEFFLAGS {own}"
@@ -238,13 +246,13 @@ def _flag_words(env: Any, unit: Unit, job: CompilePass) -> tuple[str, ...]:
     return tuple(words)
 
 
-def last_flags(env: Any, job: CompilePass) -> list[str]:
+def last_flags(env: Environment, job: CompilePass) -> list[str]:
     """Give those flags of a pass that come after the user's."""
     wanted = settings.archive_format(env) if job.kind == "hip" and job.rdc else ""
     return job.last_flags(settings.toolchain(env), wanted)
 
 
-def uses_new_driver(env: Any, unit: Unit) -> bool:
+def uses_new_driver(env: Environment, unit: Unit) -> bool:
     """Tell whether relocatable code of a HIP source is made by clang's new offload driver."""
     toolchain = settings.toolchain(env)
     job = _pass(env, unit, "host")
@@ -258,12 +266,14 @@ def uses_new_driver(env: Any, unit: Unit) -> bool:
     return hip.uses_new_driver([*toolchain.clang, *toolchain.local_flags, *flags], environment)
 
 
-def _substituted(env: Any, text: str, unit: Unit) -> list[str]:
+def _substituted(env: Environment, text: str, unit: Unit) -> list[str]:
     given = env.subst_list(text, source=unit.source)
     return [str(word) for line in given for word in line]
 
 
-def _cache_key(target: Any, source: Any, env: Any, for_signature: bool) -> list[str]:
+def _cache_key(
+    target: list[Node], source: list[Node], env: Environment, for_signature: bool
+) -> list[str]:
     """Give an option without an effect, by which a cache tells compiles of OpenMP apart.
 
     Their result depends on inode numbers: of the files read, or of those in the host IR.
@@ -275,14 +285,14 @@ def _cache_key(target: Any, source: Any, env: Any, for_signature: bool) -> list[
     return ["-Xclang", f"-cuid={key}"]
 
 
-def _shown_to_ccache(files: list[Any], variables: dict[str, str]) -> dict[str, str]:
+def _shown_to_ccache(files: list[Node], variables: dict[str, str]) -> dict[str, str]:
     """Give the variables of a command that tell ccache of inputs that it does not see."""
     name = "CCACHE_EXTRAFILES"
     given = [variables[name]] if variables.get(name) else []
     return {**variables, name: os.pathsep.join([*given, *map(str, files)])}
 
 
-def _device_libraries(env: Any, unit: Unit, job: CompilePass) -> list[Any]:
+def _device_libraries(env: Environment, unit: Unit, job: CompilePass) -> list[Any]:
     """Give the libraries that the compiler links into device code by itself."""
     if job.device is None or job.kind == "openmp" or "-nogpulib" in env["OFFLOAD_FLAGS"]:
         return []

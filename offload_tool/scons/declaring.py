@@ -15,6 +15,8 @@ from offload_tool.scons.outputs import Output
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from offload_tool.scons.protocols import Environment, Node
+
 __all__ = ["DeclaredOtherwiseError", "NodeBuilder", "declare_free"]
 
 
@@ -33,7 +35,7 @@ class NodeBuilder:
         self._builder = SCons.Builder.Builder(action=action, **arguments)
         self._kind = kind
 
-    def __call__(self, env: Any, node: Any, sources: Any, **variables: Any) -> list[Any]:
+    def __call__(self, env: Environment, node: Node, sources: Any, **variables: Any) -> list[Node]:
         """Give the node, in a list.
 
         :raises DeclaredOtherwiseError: it was declared before, and not so.
@@ -58,7 +60,7 @@ class NodeBuilder:
         return [node]
 
 
-def declare_free(names: Iterable[Any], declare: Callable[[Any], Any]) -> Any:
+def declare_free(names: Iterable[Node], declare: Callable[[Node], Node]) -> Node:
     """Declare a node that the user has not named, by the first of `names` that is free.
 
     `declare` gets a node of a name, declares it, and gives the result. The first name is the
@@ -91,7 +93,7 @@ def declare_free(names: Iterable[Any], declare: Callable[[Any], Any]) -> Any:
 _NOT_IN_RESULTS = {"OFFLOAD_LAUNCHER": "", "_OFFLOAD_DEPENDENCY_FLAGS": []}
 
 
-def _declaration(action: Any, node: Any, sources: list[Any], env: Any) -> list[Any]:
+def _declaration(action: Any, node: Node, sources: list[Node], env: Environment) -> list[Any]:
     """Give all that a declaration says of how a node is made, the places of programs included."""
     made: list[Any] = []
     local = env.Override(_NOT_IN_RESULTS)

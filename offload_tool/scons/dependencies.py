@@ -24,6 +24,8 @@ from offload_tool.scons.outputs import records_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from offload_tool.scons.protocols import Environment, Node
+
 __all__ = ["DEPENDENCY_SCANNER", "NO_SCANNER"]
 
 _DIRECTIVE = re.compile(r"^[ \t]*(?:#|%:|\?\?=)[^\n]*", re.MULTILINE)
@@ -35,7 +37,7 @@ _spelled: dict[tuple[Any, tuple[Any, ...]], tuple[str, list[Any]]] = {}
 """For each file and search path: the file's signature, and the nodes that its directives spell."""
 
 
-def _scan(node: Any, env: Any, path: Any) -> list[Any]:
+def _scan(node: Node, env: Environment, path: Any) -> list[Any]:
     # SCons would remember this answer on the node; it can be another one after a
     # generated header has been built.
     compat.forget_scan(node)
@@ -53,7 +55,7 @@ def _scan(node: Any, env: Any, path: Any) -> list[Any]:
     return there
 
 
-def _given(words: Iterable[str], env: Any, path: tuple[Any, ...]) -> Iterator[Any]:
+def _given(words: Iterable[str], env: Environment, path: tuple[Any, ...]) -> Iterator[Any]:
     """Give the nodes that words of the command may stand for: of ``-include``, or of macros."""
     for word in words:
         names = [word, *(a or b for a, b in _SPELLED.findall(word))]
@@ -76,7 +78,7 @@ def _reachable(begin: Iterable[Any], path: tuple[Any, ...]) -> list[Any]:
     return list(seen)
 
 
-def _nodes_spelled(node: Any, path: tuple[Any, ...]) -> list[Any]:
+def _nodes_spelled(node: Node, path: tuple[Any, ...]) -> list[Any]:
     file = node.rfile()
     if not file.exists():
         return []
@@ -87,7 +89,7 @@ def _nodes_spelled(node: Any, path: tuple[Any, ...]) -> list[Any]:
     return known[1]
 
 
-def _read(file: Any, path: tuple[Any, ...]) -> Iterator[Any]:
+def _read(file: Node, path: tuple[Any, ...]) -> Iterator[Any]:
     top = file.fs.Top
     if not any(file.is_under(folder) for folder in (top, *top.getRepositories(), *path)):
         return  # the compiler's, or the system's

@@ -54,8 +54,9 @@ if TYPE_CHECKING:
 
     from offload_tool.compiler.device import Device
     from offload_tool.scons.nodes import Owner, Unit
+    from offload_tool.scons.protocols import Environment, Node
 
-    Names = Callable[[str], Iterable[Any]]
+    Names = Callable[[str], Iterable[Node]]
     """Gives the names of one thing with a suffix: the plain one first."""
 
 __all__ = [
@@ -89,7 +90,7 @@ _WRAP = NodeBuilder(actions.WRAP)
 class Linked:
     """What a host link takes: objects, and whether they need OpenMP's runtimes."""
 
-    objects: list[Any] = field(default_factory=list)
+    objects: list[Node] = field(default_factory=list)
     needs_openmp: bool = False
 
 
@@ -97,12 +98,12 @@ class Linked:
 class _Parts:
     """What is linked together: host files, and what each has for each device."""
 
-    hosts: list[Any] = field(default_factory=list)
+    hosts: list[Node] = field(default_factory=list)
     modules: list[dict[Device, list[Any]]] = field(default_factory=list)
     device_code: dict[Device, list[Any]] = field(default_factory=dict)
     """What has no host part."""
 
-    def add(self, host: Any, nodes: list[Any]) -> None:
+    def add(self, host: Node, nodes: list[Node]) -> None:
         """Add a host file and its device code."""
         self.hosts.append(host)
         found: dict[Device, list[Any]] = {}
@@ -131,16 +132,16 @@ class GivenCode:
     """The offload code that a user gives to one link."""
 
     units: list[Unit]
-    objects: list[Any]
+    objects: list[Node]
     """Those of OffloadObject whose device code is yet to be linked."""
-    device_code: list[Any]
+    device_code: list[Node]
     """Bitcode, and device-specific archives, of one target each."""
-    libraries: list[Any]
+    libraries: list[Node]
     """Heterogeneous device archives, and static libraries of OpenMP objects."""
 
 
 def linkable_nodes(
-    env: Any, stem: Any, owner: Owner, given: GivenCode, *, shared: bool = False
+    env: Environment, stem: Node, owner: Owner, given: GivenCode, *, shared: bool = False
 ) -> Linked:
     """Declare what the link of one program or shared library needs of its offload code.
 
@@ -188,12 +189,12 @@ def linkable_nodes(
     return linked
 
 
-def _library_code(env: Any, library: Any, stem: Any) -> list[Any]:
+def _library_code(env: Environment, library: Node, stem: Node) -> list[Any]:
     """Give a library's device code: modules of OpenMP, or one archive per target ID of HIP.
 
     Of a library from elsewhere it goes to the program's folder.
     """
-    modules: list[Any] = getattr(library.attributes, "offload_device_nodes", [])
+    modules: list[Node] = getattr(library.attributes, "offload_device_nodes", [])
     if modules:
         return modules
     outside = not library.is_under(env.fs.Top)
@@ -201,7 +202,9 @@ def _library_code(env: Any, library: Any, stem: Any) -> list[Any]:
     return device_archive_nodes(env, library, stem.dir.File(name) if outside else None)
 
 
-def object_node(env: Any, unit: Unit, names: Iterable[Any], *, shared: bool = False) -> Any:
+def object_node(
+    env: Environment, unit: Unit, names: Iterable[Node], *, shared: bool = False
+) -> Node:
     """Declare the one object that has both host code and device code of a source.
 
     It gets the first of `names` that is free.
@@ -226,7 +229,7 @@ def object_node(env: Any, unit: Unit, names: Iterable[Any], *, shared: bool = Fa
     return identified(env, [made])[0]
 
 
-def openmp_member_node(env: Any, unit: Unit, names: Iterable[Any]) -> Any:
+def openmp_member_node(env: Environment, unit: Unit, names: Iterable[Node]) -> Node:
     """Declare the object bundle of an OpenMP source, for an archive that is taken apart.
 
     It gets the first of `names` that is free.
@@ -236,15 +239,15 @@ def openmp_member_node(env: Any, unit: Unit, names: Iterable[Any]) -> Any:
 
 
 def _declared(
-    builder: NodeBuilder, env: Any, names: Iterable[Any], sources: Any, **variables: Any
-) -> Any:
+    builder: NodeBuilder, env: Environment, names: Iterable[Node], sources: Any, **variables: Any
+) -> Node:
     """Declare a node that a builder makes, by the first of `names` that is free."""
     return declare_free(names, lambda node: builder(env, node, sources, **variables)[0])
 
 
 def _object_with_package(
-    env: Any, unit: Unit, names: Iterable[Any], devices: list[Any], host: Any
-) -> Any:
+    env: Environment, unit: Unit, names: Iterable[Node], devices: list[Node], host: Node
+) -> Node:
     """Declare the object with relocatable code in a section, as the new offload driver has it."""
     package = package_node(env, unit.files(env, "$OFFLOADPACKAGESUFFIX"), devices)
     spec = settings.spec()
@@ -253,7 +256,9 @@ def _object_with_package(
     return made
 
 
-def bundle_node(env: Any, names: Iterable[Any], nodes: list[Any], file_type: str = "bc") -> Any:
+def bundle_node(
+    env: Environment, names: Iterable[Node], nodes: list[Node], file_type: str = "bc"
+) -> Node:
     """Declare the bundle of nodes that carry entry IDs, and of files that are given them.
 
     It gets the first of `names` that is free.
@@ -283,18 +288,18 @@ def bundle_node(env: Any, names: Iterable[Any], nodes: list[Any], file_type: str
     return _declared(_BUNDLE, env, names, nodes, _OFFLOAD_SPEC=spec)
 
 
-def _bundled_id(node: Any, file_type: str) -> BundleEntryID | None:
+def _bundled_id(node: Node, file_type: str) -> BundleEntryID | None:
     """Give the entry ID of a node in a bundle; object bundles are what libraries are made of."""
     is_module = getattr(node.attributes, "offload_relocatable", False)
     return _in_library(node) if file_type == "o" and is_module else entry_id(node)
 
 
 def package_node(
-    env: Any,
-    names: Iterable[Any],
-    nodes: list[Any],
+    env: Environment,
+    names: Iterable[Node],
+    nodes: list[Node],
     given: dict[Any, tuple[str, Device]] | None = None,
-) -> Any:
+) -> Node:
     """Declare the offload binary of nodes that know their kind and device, or are `given` them.
 
     It gets the first of `names` that is free.
@@ -307,7 +312,7 @@ def package_node(
     return _declared(_PACKAGE, env, names, nodes, _OFFLOAD_SPEC=settings.spec(images=images))
 
 
-def wrap_node(env: Any, names: Iterable[Any], images: list[Any], kind: str) -> Any:
+def wrap_node(env: Environment, names: Iterable[Node], images: list[Node], kind: str) -> Node:
     """Declare the module that registers images (or packages of them) in a host program.
 
     It gets the first of `names` that is free.
@@ -328,7 +333,7 @@ def _described(kind: str, device: Device) -> dict[str, str]:
 # -- HIP -----------------------------------------------------------------------------
 
 
-def _embedded_bundle(env: Any, unit: Unit, devices: list[Any] | None = None) -> Any:
+def _embedded_bundle(env: Environment, unit: Unit, devices: list[Node] | None = None) -> Node:
     """Declare the object that holds one source's bundle; it knows nothing of the host's."""
     nodes = device_nodes(env, unit) if devices is None else devices
     bundle = bundle_node(env, unit.files(env, "$OFFLOADBUNDLESUFFIX"), nodes)
@@ -338,7 +343,7 @@ def _embedded_bundle(env: Any, unit: Unit, devices: list[Any] | None = None) -> 
     return _declared(_EMBED, env, names, [bundle], _OFFLOAD_SPEC=spec)
 
 
-def _embedded_for_all(env: Any, named: Names, bundle: Any, host_files: list[Any]) -> Any:
+def _embedded_for_all(env: Environment, named: Names, bundle: Any, host_files: list[Node]) -> Node:
     """Declare the object that holds a program's bundle, for all host files that ask for it."""
     triple = settings.toolchain(env).host_triple
     spec = settings.spec(cuid=None, host_triple=triple, registers_entries=True)
@@ -346,7 +351,7 @@ def _embedded_for_all(env: Any, named: Names, bundle: Any, host_files: list[Any]
     return _declared(_EMBED, env, names, [bundle, *host_files], _OFFLOAD_SPEC=spec)
 
 
-def _registration_of_entries(env: Any, named: Names) -> Any:
+def _registration_of_entries(env: Environment, named: Names) -> Node:
     """Declare the object that registers what host objects of the new offload driver list.
 
     Which driver made the host objects is not known before they are, so it is always there.
@@ -364,7 +369,9 @@ def _registration_of_entries(env: Any, named: Names) -> Any:
     return identified(env, [made])[0]
 
 
-def _object_bundle(env: Any, names: Iterable[Any], devices: list[Any], host: Any) -> Any:
+def _object_bundle(
+    env: Environment, names: Iterable[Node], devices: list[Node], host: Node
+) -> Node:
     """Declare the object bundle of relocatable device code; the host is last, as in LLVM."""
     entries = [(str(_in_library(device)), at) for at, device in enumerate(devices)]
     entries.append((str(entry_id(host)), len(devices)))
@@ -374,7 +381,7 @@ def _object_bundle(env: Any, names: Iterable[Any], devices: list[Any], host: Any
     return made
 
 
-def _in_library(node: Any) -> BundleEntryID:
+def _in_library(node: Node) -> BundleEntryID:
     """Give the entry ID of relocatable code: the driver calls it ``hip``, not ``hipv4``."""
     device, kind = node.attributes.offload_device, node.attributes.offload_kind
     return BundleEntryID.parse(f"{kind}-{device.triple}-{device.target_id or ''}")
@@ -383,7 +390,9 @@ def _in_library(node: Any) -> BundleEntryID:
 # -- device links ----------------------------------------------------------------------
 
 
-def _link_node(env: Any, named: Names, kind: str, device: Device, inputs: list[Any]) -> Any:
+def _link_node(
+    env: Environment, named: Names, kind: str, device: Device, inputs: list[Node]
+) -> Node:
     toolchain = settings.toolchain(env)
     gpu = device.target_id is not None
     suffix = "$OFFLOADDEVICESUFFIX" if gpu else "$SHLIBSUFFIX"
@@ -411,7 +420,9 @@ def _link_node(env: Any, named: Names, kind: str, device: Device, inputs: list[A
     return node
 
 
-def _link_inputs(env: Any, inputs: list[Any], *, gpu: bool, runtimes: list[str]) -> list[str]:
+def _link_inputs(
+    env: Environment, inputs: list[Node], *, gpu: bool, runtimes: list[str]
+) -> list[str]:
     """Give the inputs as the linker wants them: archives with all members, as all are for it."""
     if not gpu and any(node.get_suffix() == env.subst("$LIBSUFFIX") for node in inputs):
         return ["-Wl,--whole-archive", "$SOURCES", "-Wl,--no-whole-archive"]
@@ -423,7 +434,9 @@ def _link_inputs(env: Any, inputs: list[Any], *, gpu: bool, runtimes: list[str])
 # -- CUDA ------------------------------------------------------------------------------
 
 
-def _cuda_object(env: Any, unit: Unit, names: Iterable[Any], *, shared: bool = False) -> Any:
+def _cuda_object(
+    env: Environment, unit: Unit, names: Iterable[Node], *, shared: bool = False
+) -> Node:
     """Declare the host object of a CUDA source with its fat binary in it."""
     unit, host = with_host(env, unit, shared=shared)
     images = [image for ptx in device_nodes(env, unit) for image in (*_cubin(env, unit, ptx), ptx)]
@@ -433,7 +446,7 @@ def _cuda_object(env: Any, unit: Unit, names: Iterable[Any], *, shared: bool = F
     return _declared(_EMBED_CUDA, env, names, [host, fatbin], _OFFLOAD_SPEC=settings.spec())
 
 
-def _cubin(env: Any, unit: Unit, ptx: Any) -> list[Any]:
+def _cubin(env: Environment, unit: Unit, ptx: Node) -> list[Node]:
     """Declare the cubin of a PTX module, where there is a ptxas."""
     ptxas = settings.ptxas(env)
     if ptxas is None:
@@ -460,7 +473,7 @@ def _cubin(env: Any, unit: Unit, ptx: Any) -> list[Any]:
 # -- OpenMP ----------------------------------------------------------------------------
 
 
-def _registration(env: Any, named: Names, images: list[Any]) -> Any:
+def _registration(env: Environment, named: Names, images: list[Node]) -> Node:
     """Declare the object that registers a program's images, each in a package of its own.
 
     The runtime learns from the package what an image is for; it reads one per package.

@@ -23,6 +23,8 @@ from offload_tool.scons import settings
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from offload_tool.scons.protocols import Environment, Folder, Node
+
 
 __all__ = [
     "Owner",
@@ -67,9 +69,9 @@ class Owner:
 class Unit:
     """One offload source and what all nodes made of it share."""
 
-    source: Any
+    source: Node
     kind: str
-    folder: Any
+    folder: Folder
     """Where its outputs go, an SCons Dir."""
     name: str
     """The beginning of its outputs' file names."""
@@ -77,15 +79,15 @@ class Unit:
     owner: Owner | None = None
     """What it is compiled for, where its outputs are in between and may be renamed."""
 
-    def file(self, env: Any, suffix: str) -> Any:
+    def file(self, env: Environment, suffix: str) -> Node:
         """Give the node of the output with this suffix, in which variables are replaced."""
         return self.folder.File(f"{self.name}{env.subst(suffix)}")
 
-    def files(self, env: Any, suffix: str) -> Iterator[Any]:
+    def files(self, env: Environment, suffix: str) -> Iterator[Node]:
         """Give the node of `file`, and those of its other names where that one is taken."""
         return files_beside(env, self.folder.File(self.name), suffix, self.owner)
 
-    def others(self, env: Any) -> list[Unit]:
+    def others(self, env: Environment) -> list[Unit]:
         """Give the same source as other units, for where another host object has its name.
 
         Both may become part of one program, so each has a CUID of its own.
@@ -106,7 +108,7 @@ class Unit:
         return "$CFLAGS" if self.source.get_suffix() in C_SUFFIXES else "$CXXFLAGS"
 
 
-def files_beside(env: Any, stem: Any, suffix: str, owner: Owner | None) -> Iterator[Any]:
+def files_beside(env: Environment, stem: Node, suffix: str, owner: Owner | None) -> Iterator[Node]:
     """Give the node of `stem` with a suffix, and those of its other names if it has an owner."""
     end = settings.once(env, f"suffix {suffix}", lambda: env.subst(suffix))
     yield stem.dir.File(f"{stem.name}{end}")
@@ -115,7 +117,7 @@ def files_beside(env: Any, stem: Any, suffix: str, owner: Owner | None) -> Itera
 
 
 def units(
-    env: Any,
+    env: Environment,
     target: str | None,
     source: Any,
     *,
@@ -135,7 +137,7 @@ def units(
 
 
 def _unit(
-    env: Any, source: Any, target: str | None, owner: Owner | None, *, own_cuid: bool
+    env: Environment, source: Any, target: str | None, owner: Owner | None, *, own_cuid: bool
 ) -> Unit:
     kind = kind_of(env, source)
     if kind is None and source.get_suffix() in C_SUFFIXES and env.subst("$OFFLOAD_KIND"):
@@ -161,7 +163,7 @@ def _unit(
     return Unit(source, kind, folder, name, cuid, owner)
 
 
-def _check_names(source: Any, folder: Any) -> None:
+def _check_names(source: Node, folder: Folder) -> None:
     """Refuse names that clang or lld cannot handle, before they fail in words of their own.
 
     Source: clang and lld 22.1.8, observed: a depfile has no escape for blanks but the space, lld
@@ -178,7 +180,7 @@ def _check_names(source: Any, folder: Any) -> None:
         raise UsageError(f"'{place}': lld cannot write to a folder with % in its name; rename it")
 
 
-def kind_of(env: Any, node: Any) -> str | None:
+def kind_of(env: Environment, node: Node) -> str | None:
     """Tell of which offload kind a source is, by its suffix or OFFLOAD_KIND; None if of none.
 
     :raises UsageError: OFFLOAD_KIND is none of the kinds.
@@ -197,24 +199,24 @@ def kind_of(env: Any, node: Any) -> str | None:
     return None
 
 
-def _has_openmp_flags(env: Any) -> bool:
+def _has_openmp_flags(env: Environment) -> bool:
     """Tell whether OpenMP sources are to be offloaded: ``-fopenmp``, and devices for it."""
     words = [env.subst(f"${name}") for name in ("CCFLAGS", "CFLAGS", "CXXFLAGS")]
     return bool(env["OFFLOAD_ARCH"]) and "-fopenmp" in " ".join(words).split()
 
 
-def is_plain_source(node: Any) -> bool:
+def is_plain_source(node: Node) -> bool:
     """Tell whether a node is C, C++ or assembler."""
     return node.get_suffix() in _PLAIN_SUFFIXES
 
 
-def source_nodes(env: Any, source: Any) -> list[Any]:
+def source_nodes(env: Environment, source: Any) -> list[Node]:
     """Give the nodes of the files that a user passed as source; a source given twice, once.
 
     :raises UsageError: there is none, or something else than a file.
     """
     given = [_as_text(env, item) for item in SCons.Util.flatten([source])]
-    nodes: list[Any] = list(env.arg2nodes(given, env.fs.Entry))
+    nodes: list[Node] = list(env.arg2nodes(given, env.fs.Entry))
     if not nodes:
         raise UsageError("no source was given; does a pattern of Glob() match nothing?")
     for node in nodes:
@@ -228,7 +230,7 @@ def source_nodes(env: Any, source: Any) -> list[Any]:
     return sources
 
 
-def _as_text(env: Any, item: Any) -> Any:
+def _as_text(env: Environment, item: Any) -> Any:
     """Give a node, or the name of a file."""
     if isinstance(item, SCons.Node.Node):
         return item
@@ -241,7 +243,7 @@ def _as_text(env: Any, item: Any) -> Any:
     return name
 
 
-def _check_file(node: Any) -> None:
+def _check_file(node: Node) -> None:
     if not isinstance(node, SCons.Node.FS.Base):
         raise UsageError(f"expected files as sources, found '{node}', which is none")
     places = {node.get_abspath(), node.srcnode().get_abspath()}
@@ -249,12 +251,12 @@ def _check_file(node: Any) -> None:
         raise UsageError(f"'{node}' is a folder; give the files in it, such as Glob('{node}/*')")
 
 
-def named(env: Any, name: str, suffix: str) -> Any:
+def named(env: Environment, name: str, suffix: str) -> Node:
     """Give the node of a user's target name, with the suffix if it has none."""
     return env.fs.File(name if PurePath(name).suffix else name + env.subst(suffix))
 
 
-def label(node: Any, kind: str, device: Device) -> None:
+def label(node: Node, kind: str, device: Device) -> None:
     """Write on a node which device's image it is."""
     node.attributes.offload_kind = kind
     node.attributes.offload_device = device
@@ -265,18 +267,18 @@ def label(node: Any, kind: str, device: Device) -> None:
 _entry_id_of = functools.cache(Device.entry_id)
 
 
-def entry_id(node: Any) -> BundleEntryID | None:
+def entry_id(node: Node) -> BundleEntryID | None:
     """Give the bundle entry ID that a node carries."""
     found: BundleEntryID | None = getattr(node.attributes, "offload_entry_id", None)
     return found
 
 
-def given_ids(env: Any) -> list[BundleEntryID]:
+def given_ids(env: Environment) -> list[BundleEntryID]:
     """Give the bundle entry IDs of ``OFFLOAD_TARGETS``."""
     return [BundleEntryID.parse(env.subst(text)) for text in env.Split(env["OFFLOAD_TARGETS"])]
 
 
-def identified(env: Any, nodes: Any) -> list[Any]:
+def identified(env: Environment, nodes: Any) -> list[Node]:
     """Make nodes depend on what the compiler says of itself; give them back."""
     identity = env.Value(settings.toolchain(env).identity)
     for node in nodes:

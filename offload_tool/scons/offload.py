@@ -5,13 +5,16 @@ SCons loads this file by its name, as the module ``offload``.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from offload_tool.scons import builders, settings
 from offload_tool.scons.aliases import look_up_target_ids
 
+if TYPE_CHECKING:
+    from offload_tool.scons.protocols import Environment
 
-def generate(env: Any, **overrides: Any) -> None:
+
+def generate(env: Environment, **overrides: Any) -> None:
     """Add the Offload builders and variables to a construction environment.
 
     Nothing is searched for, run or printed here: a compiler is looked for when the
@@ -23,6 +26,6 @@ def generate(env: Any, **overrides: Any) -> None:
     look_up_target_ids()
 
 
-def exists(env: Any) -> bool:  # noqa: ARG001 - the interface of SCons tools
+def exists(env: Environment) -> bool:  # noqa: ARG001 - the interface of SCons tools
     """Tell SCons that the tool can be loaded; which compiler there is shows later."""
     return True

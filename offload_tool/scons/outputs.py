@@ -20,6 +20,7 @@ from offload_tool.files import replace_file
 from offload_tool.scons import compat
 
 if TYPE_CHECKING:
+    from offload_tool.scons.protocols import Node
     from offload_tool.scons.recording import PassRecords
 
 __all__ = ["COMMAND", "Output", "PassOutput", "PlainOutput", "records_of"]
@@ -47,7 +48,7 @@ class Output(PlainOutput):
 
     __slots__ = ()
 
-    def changed(self, node: Any = None, allowcache: bool = False) -> bool:
+    def changed(self, node: Node | None = None, allowcache: bool = False) -> bool:
         """Tell whether the children's content, or the action, is another one."""
         return compat.content_changed(self, node, remember=allowcache)
 
@@ -115,7 +116,7 @@ class PassOutput(Output):
             records_of(self).store(lambda: None)
 
 
-def _note_of(node: Any) -> Path | None:
+def _note_of(node: Node) -> Path | None:
     """Give the file beside a node's entry in the ``CacheDir`` that holds the entry's digest."""
     cache = node.get_build_env().get_CacheDir()
     return Path(f"{cache.cachepath(node)[1]}.digest") if cache.is_enabled() else None
@@ -128,12 +129,12 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _digest(node: Any) -> str:
+def _digest(node: Node) -> str:
     """Give the digest of a node's file."""
     return Fingerprints().digest(node.get_internal_path())
 
 
-def records_of(node: Any) -> PassRecords:
+def records_of(node: Node) -> PassRecords:
     """Give what is known of a pass's output."""
     found: PassRecords = node.attributes.offload_records
     return found

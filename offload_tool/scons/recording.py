@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from offload_tool.compiler.passes import CompilePass
+    from offload_tool.scons.protocols import Node
 
 __all__ = ["PassRecords", "depfile_of"]
 
@@ -55,7 +56,7 @@ _MOST_RESULTS = 200
 _CHANGED_MEANWHILE = "changed meanwhile"
 
 
-def depfile_of(node: Any) -> str:
+def depfile_of(node: Node) -> str:
     """Name the depfile of a node, relative to the top folder; it exists while it compiles."""
     return f"{node.get_internal_path()}.d"
 
@@ -63,7 +64,7 @@ def depfile_of(node: Any) -> str:
 class PassRecords:
     """The manifest of one output, and the decisions that it serves."""
 
-    def __init__(self, node: Any, job: CompilePass, command: str, words: tuple[str, ...]) -> None:
+    def __init__(self, node: Node, job: CompilePass, command: str, words: tuple[str, ...]) -> None:
         self.job = job
         self.command = command
         """The variable with the command line."""
@@ -308,6 +309,6 @@ class PassRecords:
         return None
 
 
-def _path(node: Any) -> str:
+def _path(node: Node) -> str:
     """Give the name of the file that a node stands for: here, or in a Repository."""
     return str(node.rfile().get_internal_path())

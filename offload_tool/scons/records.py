@@ -10,6 +10,8 @@ from offload_tool.scons import compat
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from offload_tool.scons.protocols import Environment, Node
+
 __all__ = ["DeclaredPass", "DeclaredPasses", "declared_passes"]
 
 
@@ -17,7 +19,7 @@ __all__ = ["DeclaredPass", "DeclaredPasses", "declared_passes"]
 class DeclaredPass:
     """One node that a compiler pass makes."""
 
-    node: Any
+    node: Node
     source: Any
     command: str
     """The variable with its command line, such as ``$OFFLOADDEVICECOM``."""
@@ -43,11 +45,11 @@ class DeclaredPasses:
     def __len__(self) -> int:
         return len(self._by_node)
 
-    def get(self, node: Any) -> DeclaredPass | None:
+    def get(self, node: Node) -> DeclaredPass | None:
         """Give the pass that makes a node; None if none does."""
         return self._by_node.get(node)
 
-    def add(self, node: Any, source: Any, command: str, target: str) -> DeclaredPass | None:
+    def add(self, node: Node, source: Any, command: str, target: str) -> DeclaredPass | None:
         """Note a node; None if it was declared before."""
         if node in self._by_node:
             return None
@@ -65,6 +67,6 @@ class DeclaredPasses:
             compat.keep_command(node)
 
 
-def declared_passes(env: Any) -> DeclaredPasses:
+def declared_passes(env: Environment) -> DeclaredPasses:
     """Give the passes of the build that an environment is part of."""
     return compat.of_build(env, DeclaredPasses)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Sequence
 
     from offload_tool.scons.nodes import Unit
+    from offload_tool.scons.protocols import Environment
 
 __all__ = [
     "FORMAT_VERSION",
@@ -161,7 +162,7 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-def set_defaults(env: Any, overrides: dict[str, Any]) -> None:
+def set_defaults(env: Environment, overrides: dict[str, Any]) -> None:
     """Set every variable that the user has not set; `overrides` came with ``env.Tool``."""
     env.SetDefault(**_DEFAULTS)
     env.Replace(**overrides)
@@ -184,7 +185,7 @@ def check_names(names: Iterable[str]) -> None:
             raise UsageError(f"unknown construction variable {name}; {hint}")
 
 
-def devices(env: Any, kind: str) -> tuple[Device, ...]:
+def devices(env: Environment, kind: str) -> tuple[Device, ...]:
     """Give ``OFFLOAD_ARCH`` in canonical form, sorted, so that its order means nothing.
 
     :raises TargetIDError: invalid or conflicting target IDs; all problems are listed.
@@ -210,12 +211,12 @@ def devices(env: Any, kind: str) -> tuple[Device, ...]:
     return found
 
 
-def _given_targets(env: Any) -> list[str]:
+def _given_targets(env: Environment) -> list[str]:
     items = SCons.Util.flatten([env["OFFLOAD_ARCH"]])
     return [word for item in items for word in env.subst(str(item)).replace(",", " ").split()]
 
 
-def shared_suffix(env: Any) -> str:
+def shared_suffix(env: Environment) -> str:
     """Give the suffix of objects for shared libraries.
 
     The embedded compiler's link takes a file for an object by ``.o``, so not SCons's ``.os``.
@@ -224,7 +225,7 @@ def shared_suffix(env: Any) -> str:
     return ".pic.o" if given == ".os" and toolchain(env).is_embedded else given
 
 
-def is_relocatable(env: Any, unit: Unit) -> bool:
+def is_relocatable(env: Environment, unit: Unit) -> bool:
     """Tell whether ``OFFLOAD_RDC`` asks for relocatable device code of a source.
 
     :raises UsageError: it does, of a CUDA source. OpenMP's device code always is.
@@ -245,7 +246,7 @@ _FLAGS_OF_BOTH = re.compile(
 """Flags of compiles that mean libraries, so that a link needs them too."""
 
 
-def link_flags(env: Any) -> list[str]:
+def link_flags(env: Environment) -> list[str]:
     """Give the flags of host compiles that the link of their objects needs.
 
     As a user of the compiler's driver would write them in both places.
@@ -256,7 +257,7 @@ def link_flags(env: Any) -> list[str]:
     return [word for word in words if _FLAGS_OF_BOTH.fullmatch(word) and word not in there]
 
 
-def arch_flags(env: Any, device: Device) -> list[Any]:
+def arch_flags(env: Environment, device: Device) -> list[Any]:
     """Give the flags of ``OFFLOAD_ARCH_FLAGS`` for a device: its processor's, then its own."""
     flags = _flags_by_name(env)
     return [flag for name in _flag_keys(device) for flag in flags.get(name, ())]
@@ -268,7 +269,7 @@ def _flag_keys(device: Device) -> tuple[str, ...]:
     return tuple(dict.fromkeys((device.target_id.processor, device.name)))
 
 
-def _flags_by_name(env: Any, built: Container[str] | None = None) -> dict[str, list[Any]]:
+def _flags_by_name(env: Environment, built: Container[str] | None = None) -> dict[str, list[Any]]:
     """Read ``OFFLOAD_ARCH_FLAGS``; its keys become canonical.
 
     With what is `built`, other keys with processors that the table lacks are errors.
@@ -290,7 +291,7 @@ def _flags_by_name(env: Any, built: Container[str] | None = None) -> dict[str, l
     return flags
 
 
-def bundle_alignment(env: Any) -> int:
+def bundle_alignment(env: Environment) -> int:
     """Give ``OFFLOAD_BUNDLE_ALIGN``, in bytes.
 
     :raises UsageError: it is no positive integer.
@@ -304,7 +305,7 @@ def bundle_alignment(env: Any) -> int:
 _ARCHIVE_FORMATS = ("object-bundle", "offload-binary")
 
 
-def archive_format(env: Any) -> str:
+def archive_format(env: Environment) -> str:
     """Give ``OFFLOAD_ARCHIVE_FORMAT``; empty for that of the compiler's offload driver.
 
     :raises UsageError: it is none of the formats, or one that the compiler cannot make.
@@ -323,7 +324,7 @@ def archive_format(env: Any) -> str:
     return given
 
 
-def bundle_type(env: Any, default: str) -> str:
+def bundle_type(env: Environment, default: str) -> str:
     """Give ``OFFLOAD_BUNDLE_TYPE``: a file type of clang-offload-bundler, or `default`.
 
     :raises UsageError: there is no such type.
@@ -335,7 +336,7 @@ def bundle_type(env: Any, default: str) -> str:
     return str(given)
 
 
-def unbundling(env: Any, *, archive: bool = False) -> dict[str, bool]:
+def unbundling(env: Environment, *, archive: bool = False) -> dict[str, bool]:
     """Give the options of taking bundles, or archives of them, apart, of those that are set."""
     variables = {
         "allow_missing": "OFFLOAD_ALLOW_MISSING_BUNDLES",
@@ -345,7 +346,7 @@ def unbundling(env: Any, *, archive: bool = False) -> dict[str, bool]:
     return {option: True for option, variable in variables.items() if env[variable]}
 
 
-def compression(env: Any) -> tuple[str | int | None, ...]:
+def compression(env: Environment) -> tuple[str | int | None, ...]:
     """Give how bundles are compressed: (method or None, level or None), and a version but 3.
 
     That is ``OFFLOAD_COMPRESS``, ``OFFLOAD_COMPRESS_LEVEL`` and ``OFFLOAD_COMPRESS_VERSION``,
@@ -367,7 +368,7 @@ def compression(env: Any) -> tuple[str | int | None, ...]:
     return (method, level) if str(given) == "3" else (method, level, 2)
 
 
-def _method_and_level(env: Any) -> tuple[str | None, int | None]:
+def _method_and_level(env: Environment) -> tuple[str | None, int | None]:
     method, level = env["OFFLOAD_COMPRESS"], env["OFFLOAD_COMPRESS_LEVEL"]
     if method not in (None, "", "zstd", "zlib"):
         raise UsageError(f"OFFLOAD_COMPRESS: expected None, 'zstd' or 'zlib', found {method!r}")
@@ -393,14 +394,14 @@ _DECIDING = (
 """Variables that decide which compiler can be used."""
 
 
-def for_kinds(env: Any, kinds: Iterable[str]) -> Any:
+def for_kinds(env: Environment, kinds: Iterable[str]) -> Any:
     """Give an environment whose compiler can compile sources of these offload kinds."""
     text = ",".join(sorted(set(kinds)))
     differs = {_KINDS: text} if text and env.get(_KINDS) != text else {}
     return env.Override({**differs, _MEMO: _Memo()})
 
 
-def toolchain(env: Any) -> Toolchain:
+def toolchain(env: Environment) -> Toolchain:
     """Find the compiler for this environment, and say once which one it is.
 
     :raises CompilerError: no usable compiler.
@@ -422,7 +423,7 @@ class _Memo:
         self.answers: dict[str, Any] = {}
 
 
-def once(env: Any, text: str, find: Callable[[], Any]) -> Any:
+def once(env: Environment, text: str, find: Callable[[], Any]) -> Any:
     """Give what flags are, once in a call of a builder where they are the same for all sources."""
     memo = env.get(_MEMO)
     if memo is None:
@@ -436,7 +437,7 @@ def once(env: Any, text: str, find: Callable[[], Any]) -> Any:
     return memo.answers[text]
 
 
-def _find(env: Any) -> Toolchain:
+def _find(env: Environment) -> Toolchain:
     key = (*(str(env.get(name, "")) for name in _DECIDING), *_shell(env).values())
     if any("$" in text for text in key):  # what they stand for may change
         return _search(env)
@@ -445,7 +446,7 @@ def _find(env: Any) -> Toolchain:
     return _found[key]
 
 
-def _shell(env: Any) -> dict[str, str]:
+def _shell(env: Environment) -> dict[str, str]:
     """Give the variables that say where something is installed: the commands', or the shell's."""
     given = env["ENV"]
     return {
@@ -454,7 +455,7 @@ def _shell(env: Any) -> dict[str, str]:
     }
 
 
-def _search(env: Any) -> Toolchain:
+def _search(env: Environment) -> Toolchain:
     clang = env.subst(str(env["OFFLOAD_CLANG"] or ""))
     given = [env.subst(str(env[name] or "")) for name in _PLACES]
     places = Places(*(str(env.Dir(path).abspath) if path else "" for path in given))
@@ -475,13 +476,13 @@ def _search(env: Any) -> Toolchain:
     return found
 
 
-def _jobs(env: Any, kinds: Iterable[str]) -> tuple[Job, ...]:
+def _jobs(env: Environment, kinds: Iterable[str]) -> tuple[Job, ...]:
     words = env.subst_list(" ".join(f"${name}" for name in _FLAG_VARIABLES))[0]
     flags = relevant_flags(map(str, words))
     return tuple(Job(kind, _targets_of(env, kind), flags) for kind in kinds)
 
 
-def _targets_of(env: Any, kind: str) -> tuple[str, ...]:
+def _targets_of(env: Environment, kind: str) -> tuple[str, ...]:
     """Give the target IDs that the compiler must know; what is wrong with them, others say."""
     given = [name for name in _given_targets(env) if name != NATIVE]
     try:
@@ -492,13 +493,13 @@ def _targets_of(env: Any, kind: str) -> tuple[str, ...]:
     return tuple(str(each) for each in ids if find_processor(each.processor) is not None)
 
 
-def _likely_kinds(env: Any) -> list[str]:
+def _likely_kinds(env: Environment) -> list[str]:
     """Give the kind of sources that an environment is for, as far as it tells."""
     given = env.subst("$OFFLOAD_KIND").lower()
     return [kind for kind in ("hip", "cuda") if given in ("", kind) and _targets_of(env, kind)]
 
 
-def ptxas(env: Any) -> Ptxas | None:
+def ptxas(env: Environment) -> Ptxas | None:
     """Find NVIDIA's assembler: ``OFFLOAD_PTXAS``, that of the toolkit in use, or another one.
 
     :raises CompilerError: the one named cannot be run.
@@ -506,7 +507,7 @@ def ptxas(env: Any) -> Ptxas | None:
     return find_ptxas(env.subst("$OFFLOAD_PTXAS"), toolchain(env).cuda)
 
 
-def toolchain_variables(env: Any, program: Sequence[str] | None = None) -> dict[str, Any]:
+def toolchain_variables(env: Environment, program: Sequence[str] | None = None) -> dict[str, Any]:
     """Give the variables through which command lines name the compiler and linkers.
 
     `program` are the words with which the command begins, where they are not the compiler's.
@@ -526,12 +527,12 @@ def toolchain_variables(env: Any, program: Sequence[str] | None = None) -> dict[
     }
 
 
-def result_variables(env: Any) -> dict[str, str]:
+def result_variables(env: Environment) -> dict[str, str]:
     """Give the variables in ``env['ENV']`` that change what compiles make."""
     return {name: str(env["ENV"][name]) for name in HEEDED_VARIABLES if name in env["ENV"]}
 
 
-def add_environment(env: Any, nodes: Any) -> None:
+def add_environment(env: Environment, nodes: Any) -> None:
     """Make compiles depend on the variables in ``env['ENV']`` that change their result."""
     found = result_variables(env)
     if found:
@@ -539,7 +540,7 @@ def add_environment(env: Any, nodes: Any) -> None:
             env.Depends(node, env.Value(json.dumps(found, sort_keys=True)))
 
 
-def device_runtimes(env: Any, device: Device) -> list[str]:
+def device_runtimes(env: Environment, device: Device) -> list[str]:
     """Give the libraries that are linked into OpenMP images: ``OFFLOAD_DEVICE_RUNTIME``.
 
     By default those that the compiler brings for such a device; none if it brings none.
@@ -550,7 +551,7 @@ def device_runtimes(env: Any, device: Device) -> list[str]:
     return list(openmp.device_runtimes(toolchain(env), device))
 
 
-def needed_runtimes(env: Any, device: Device) -> list[str]:
+def needed_runtimes(env: Environment, device: Device) -> list[str]:
     """Give `device_runtimes`; OpenMP images for a GPU do not link without.
 
     :raises CompilerError: there are none, and nothing says that none are wanted.

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from offload_tool.distribution.running import Finished
     from offload_tool.distribution.session import Session
+    from offload_tool.scons.protocols import Environment
 
 __all__ = ["device_spawn"]
 
@@ -33,7 +34,7 @@ __all__ = ["device_spawn"]
 _printing = threading.Lock()
 
 
-def device_spawn(env: Any, kind: str) -> Callable[..., int]:
+def device_spawn(env: Environment, kind: str) -> Callable[..., int]:
     """Give the SPAWN function of device compiles.
 
     :raises UsageError: OFFLOAD_DIST names no usable folder, or stands beside a launcher.
@@ -66,7 +67,7 @@ def _with_launcher(launcher: tuple[str, ...], clang: tuple[str, ...]) -> Callabl
     return run
 
 
-def _distributed(env: Any, folder: str) -> Callable[..., int]:
+def _distributed(env: Environment, folder: str) -> Callable[..., int]:
     from offload_tool.distribution.settings import load_distribution
 
     load_distribution(folder).check_compiler(settings.toolchain(env))

@@ -17,6 +17,7 @@ from offload_tool.scons.records import declared_passes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from offload_tool.scons.protocols import Environment, Node
     from offload_tool.scons.records import DeclaredPass, DeclaredPasses
 
 __all__ = ["ask_for_summary", "offload_progress", "timed"]
@@ -46,7 +47,7 @@ def timed(spawn: Callable[..., Any], declared: DeclaredPass) -> Callable[..., An
     return run
 
 
-def ask_for_summary(env: Any) -> None:
+def ask_for_summary(env: Environment) -> None:
     """Print the summary when SCons ends."""
     passes = declared_passes(env)
     if not passes.are_summed_up:
@@ -91,7 +92,7 @@ def _rows(passes: DeclaredPasses) -> dict[str, _Row]:
     }
 
 
-def offload_progress(env: Any, node: Any) -> None:
+def offload_progress(env: Environment, node: Node) -> None:
     """Show on a terminal which pass SCons is at: ``Progress(env.OffloadProgress)``."""
     passes = declared_passes(env)
     declared = passes.get(node)
