@@ -25,6 +25,7 @@ __all__ = [
     "include_folders",
     "nodes_of",
     "preprocess",
+    "renew_copies",
     "side_files",
     "tells_folder",
 ]
@@ -99,6 +100,20 @@ def copy_to_variants(node: Node, lookups: Lookups, prints: Fingerprints) -> None
             continue
         for wanted in lookups.found_in(str(source.rdir()), prints):
             fs.File(posixpath.join(name, wanted), fs.Top).exists()
+
+
+def renew_copies(node: Any, names: Iterable[str], prints: Fingerprints) -> None:
+    """Let SCons copy files into variant folders again that are others now, or gone.
+
+    It does so once, and a process with ``--interactive`` builds several times.
+    """
+    fs = node.fs
+    for name in names:
+        file = None if name.startswith("/") else fs.File(name, fs.Top)
+        if file is None or file.srcnode() is file or file.is_derived():
+            continue
+        if prints.digest(str(file.srcnode().rfile())) != prints.digest(name):
+            compat.copy_again(file)
 
 
 def include_folders(words: Iterable[str]) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ __all__ = [
     "cache_is_forced",
     "cache_is_readonly",
     "content_changed",
+    "copy_again",
     "does_execute",
     "folder_is_known",
     "forget_scan",
@@ -79,6 +80,14 @@ def replace_implicit(node: Any, nodes: list[Node]) -> None:
     node.implicit_set = set(nodes)
     node._children_reset()
     node.del_binfo()
+
+
+def copy_again(node: Any) -> None:
+    """Let a file in a variant folder be what it is a copy of now; it goes where that is gone."""
+    node.linked = False
+    node.srcnode().clear()
+    node.clear()
+    node.exists()
 
 
 def forget_scan(node: Any) -> None:

@@ -42,6 +42,7 @@ def _scan(node: Node, env: Environment, path: Any) -> list[Any]:
     # generated header has been built.
     compat.forget_scan(node)
     records = records_of(node)
+    records.renew_copies()
     stored = asking.nodes_of(node, records.stored_inputs() or ())
     there = list(compat.existing(stored))
     folders = (*path, *(env.Dir(folder, env.fs.Top) for folder in records.folders))

@@ -123,6 +123,17 @@ class PassRecords:
         record = self._load()
         return list(record.inputs) if record is not None else None
 
+    def renew_copies(self) -> None:
+        """Let SCons copy again what the last compile has read and is another file now."""
+        if compat.is_interactive():
+            self._forget_last_build()
+            asking.renew_copies(self._node, self.stored_inputs() or (), _PRINTS)
+
+    def _forget_last_build(self) -> None:
+        if compat.is_interactive():
+            self._record = None
+            _PRINTS.forget_system()
+
     def _load(self) -> Record | None:
         if self._record is None:
             output = _path(self._node)
@@ -133,9 +144,7 @@ class PassRecords:
 
     def is_current(self) -> bool:
         """Tell whether the output is what a compile would give now."""
-        if compat.is_interactive():
-            self._record = None  # of the build before
-            _PRINTS.forget_system()
+        self._forget_last_build()
         record, key = self._load(), self.key()
         if record is not None:
             asking.copy_to_variants(self._node, record.lookups, _PRINTS)

@@ -14,11 +14,11 @@ from offload_tool.errors import CompilerError
 from tests.conftest import missing
 from tests.driver.changes import Event, History, choose
 from tests.driver.projects import project
-from tests.driver.running import Bench, Run
+from tests.driver.running import ROOT, Bench, Run
 from tests.driver.state import State
 from tests.driver.trial import FailureError, Trial, run_trial
 
-SEEDS = (1, 4, 5, 12, 17, 21, 23, 24, 36)
+SEEDS = (1, 4, 5, 12, 17, 21, 23, 24, 34, 36)
 CHANGES = 5
 
 
@@ -54,6 +54,9 @@ def test_seeds_cover_what_there_is() -> None:
     assert {state.caches for state in states} == {True, False}
     assert len({state.layout for state in states}) == 4
     assert len({state.decider for state in states}) == 4
+    made = [target.split("/")[-1] for state in states for target, _ in state.generated]
+    texts = "".join(text for state in states for text in state.files.values())
+    assert any(f'#include "{name}"' in texts for name in made)
 
 
 def test_a_seed_is_one_project() -> None:
@@ -114,6 +117,18 @@ def _edited() -> Event:
 def test_an_edit_is_right(small: Trial) -> None:
     """Nothing is wrong with an edit that is compiled."""
     small.step(_edited())
+
+
+def test_project_that_does_not_build_is_seen(tmp_path: Path, clang: Path) -> None:
+    """A project fails that does not build, clean or not: none is broken from the beginning."""
+    package = tmp_path / "package"
+    shutil.copytree(ROOT / "offload_tool", package / "offload_tool")
+    broken = package / "offload_tool/scons/dependencies.py"
+    text = broken.read_text()
+    assert "    if generated:\n" in text
+    broken.write_text(text.replace("    if generated:\n", "    if not generated:\n"))
+    outcome = run_trial(34, 0, tmp_path / "trial", clang, package=package)
+    assert "nothing has broken it" in outcome.failure
 
 
 def test_stale_output_is_seen(small: Trial, tmp_path: Path) -> None:

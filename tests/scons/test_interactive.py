@@ -88,6 +88,18 @@ def test_shadowing_header_comes_and_goes(headers: Project) -> None:
     assert builds(headers, *steps) == [ONCE, ONCE, ONCE, []]
 
 
+def test_shadowing_header_of_a_variant(headers: Project) -> None:
+    """A header that appears beside the sources of a variant folder is copied there, and seen."""
+    for name in ("one/other.h", "two/value.h", "k.hip"):
+        (headers.folder / "src" / name).parent.mkdir(parents=True, exist_ok=True)
+        (headers.folder / name).rename(headers.folder / "src" / name)
+    headers.write("src/SConscript", "Import('env')\n" + OBJECTS)
+    headers.sconstruct("SConscript('src/SConscript', 'env', variant_dir='out', duplicate=True)\n")
+    steps = ["echo '#define HEADER 2' >src/one/value.h", "rm src/one/value.h", "build"]
+    once = ["out/k.hip gfx906"]
+    assert builds(headers, *steps) == [once, once, once, []]
+
+
 def test_shadowing_header_of_the_system(headers: Project) -> None:
     """A header that appears in a folder of the system between two builds is seen."""
     (headers.folder / "two/value.h").unlink()
