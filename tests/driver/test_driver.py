@@ -189,6 +189,19 @@ def test_needless_bundling_is_seen(small: Trial) -> None:
         small.step(Event(["a comment"], "one", state))
 
 
+def test_build_after_cleaning(small: Trial) -> None:
+    """After ``scons -c`` all is compiled, and is right."""
+    small.step(Event(["clean"], "one", SMALL.copy(), mode="clean"))
+    assert small.story[-2].endswith("compiled: k0.gfx906.co")
+
+
+def test_leftover_is_seen(small: Trial, tmp_path: Path) -> None:
+    """An output that ``scons -c`` leaves is a failure."""
+    small.bench.after = lambda *_: (tmp_path / "one/k0.hipfb").touch()
+    with pytest.raises(FailureError, match=r"leaves k0\.hipfb"):
+        small.step(Event(["clean"], "one", SMALL.copy(), mode="clean"))
+
+
 def test_clean_build_leaves_no_trace(small: Trial, tmp_path: Path) -> None:
     """After a clean build in the same place, all files are as before, with their times."""
     here = tmp_path / "one"
