@@ -53,11 +53,9 @@ class StoredEntry:
         :raises FormatError: the host object cannot be separated from the bundle.
         """
         if self.is_host_object:
-            from offload_tool.formats.file_plan import write_plan
             from offload_tool.formats.object_bundle import plan_host
 
-            plan = plan_host(self.source.data, path=self.source.path)
-            write_plan(out, plan, self.source)
+            plan_host(self.source.data, path=self.source.path).bound(self.source).write_to(out)
         else:
             out.reserve(self.size)
             out.copy(*self.range)

@@ -242,29 +242,36 @@ class OutputFile:
         except OSError as error:
             raise FileError(self.path, error) from error
 
-    def append(self, pieces: Iterable[bytes | FileRange]) -> None:
+    def append(self, pieces: Iterable[bytes | memoryview | FileRange | int]) -> None:
         """Append many pieces; small ones are gathered, so that there are few system calls.
+
+        A number stands for so many zeros.
 
         :raises FileError: an input became shorter since it was opened.
         """
         room = memoryview(bytearray(_GATHERED))
         used = 0
         for piece in pieces:
-            size = len(piece) if isinstance(piece, bytes) else piece.size
+            if isinstance(piece, int):
+                size = piece
+            else:
+                size = piece.size if isinstance(piece, FileRange) else len(piece)
             if used + size > _GATHERED or size > _SMALL:
                 self.write(room[:used])
                 used = 0
             if size > _SMALL:
-                if isinstance(piece, bytes):
-                    self.write(piece)
-                else:
+                if isinstance(piece, int):
+                    self.pad_to(self.position + size)
+                elif isinstance(piece, FileRange):
                     self.copy(*piece)
-            else:
-                part = room[used : used + size]
-                if isinstance(piece, bytes):
-                    part[:] = piece
                 else:
+                    self.write(piece)
+            elif size:
+                part = room[used : used + size]
+                if isinstance(piece, FileRange):
                     piece.source.read_into(part, piece.offset)
+                else:
+                    part[:] = bytes(size) if isinstance(piece, int) else piece
                 used += size
         self.write(room[:used])
 

@@ -40,15 +40,17 @@ from __future__ import annotations
 
 import re
 import struct
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FormatError, UsageError
+from offload_tool.files.plan import FilePlan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from offload_tool.files import StrPath
+    from offload_tool.files import FileRange, StrPath
 
 __all__ = [
     "ArchiveLayout",
@@ -358,6 +360,13 @@ class ArchiveLayout(NamedTuple):
     """Where each member's content begins, in bytes."""
     size: int
     """Of the archive, in bytes."""
+
+    def plan(self, contents: Sequence[FileRange | FilePlan]) -> FilePlan:
+        """Plan the archive of these contents."""
+        around: Iterable[Sequence[bytes | FileRange | FilePlan]] = zip(
+            self.before, contents, strict=True
+        )
+        return FilePlan.of((*chain.from_iterable(around), self.end))
 
 
 def plan_archive(members: Sequence[NewMember], *, wide_offset: int = _WIDE_OFFSET) -> ArchiveLayout:

@@ -29,10 +29,10 @@ of constant addresses, which llvm-offload-wrapper 22.1.8 writes as well.
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError
+from offload_tool.files.plan import FilePlan
 from offload_tool.formats.bitstream import (
     ARRAY,
     FIXED,
@@ -45,7 +45,6 @@ from offload_tool.formats.bitstream import (
     read_bitstream,
     write_bitstream,
 )
-from offload_tool.formats.file_plan import FilePlan, Literal
 from offload_tool.formats.registration import PLACEHOLDER_SIZE
 
 if TYPE_CHECKING:
@@ -89,9 +88,7 @@ def plan_bitcode_with_images(module: bytes, sizes: Sequence[int]) -> FilePlan:
 
 
 def _wrapped(plan: FilePlan, header: bytes) -> FilePlan:
-    pieces = (replace(piece, position=piece.position + len(header)) for piece in plan.pieces)
-    size = len(header) + plan.size
-    return FilePlan((Literal(0, header), *pieces), size + -size % _WRAPPED_ALIGNMENT)
+    return FilePlan.of([header, plan, -(len(header) + plan.size) % _WRAPPED_ALIGNMENT])
 
 
 def _plan(module: bytes, sizes: Sequence[int]) -> FilePlan:

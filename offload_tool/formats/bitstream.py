@@ -34,12 +34,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from offload_tool.errors import FormatError
-from offload_tool.formats.file_plan import Content, FilePlan, Literal
+from offload_tool.files.plan import FilePlan, Literal, content
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from offload_tool.formats.file_plan import Piece
+    from offload_tool.files.plan import Piece
 
 __all__ = [
     "ARRAY",
@@ -472,7 +472,7 @@ class _Writer:
         self.fixed(item.abbreviation, width)
         self.vbr(item.size, 6)
         self._flush()
-        self.pieces.append(Content(self.start, item.index, item.size))
+        self.pieces.append(content(self.start, item.index, item.size))
         self.start += item.size
 
     def _flush(self) -> None:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FormatError
-from offload_tool.formats.file_plan import Content, FilePlan, HostRange, Literal, Piece, join
+from offload_tool.files.plan import HOST, FilePlan, Literal, Piece, Range, content, join
 from offload_tool.formats.string_table import build_string_table
 
 if TYPE_CHECKING:
@@ -350,10 +350,10 @@ class _Planner:
                 message = "line numbers are not supported; compile without them"
                 raise self.coff.error(self.coff.section_at(old), "NumberOfLinenumbers", message)
             if row.raw_at:
-                pieces.append(HostRange(end, row.raw_at, row.raw_size))
+                pieces.append(Range(end, HOST, row.raw_at, row.raw_size))
             raw_at, end = end, end + row.raw_size
             size = self.coff.relocations_size(row)
-            pieces.append(HostRange(end, row.relocations_at, size))
+            pieces.append(Range(end, HOST, row.relocations_at, size))
             rows.append(
                 row._replace(
                     raw_at=raw_at if row.raw_size else 0, relocations_at=end if size else 0
@@ -366,7 +366,7 @@ class _Planner:
             flags = _LINK_REMOVE | _MEMORY_READ
             at = end if size else 0
             rows.append(_SectionHeader(b"", size, address, size, at, 0, 0, 0, 0, flags))
-            pieces.append(Content(end, index, size))
+            pieces.append(content(end, index, size))
             end += size
         self._check_size(end)
         return rows, pieces, end

@@ -20,34 +20,22 @@ Source: clang 22.1.8 and 19.1.7, observed.
 
 from __future__ import annotations
 
-import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import CodeObjectError, FormatError
-from offload_tool.formats.elf import read_elf
+from offload_tool.files.plan import HOST, FilePlan, Literal, Range, content, join
+from offload_tool.formats.elf_tables import read_elf_tables
 
 if TYPE_CHECKING:
     from offload_tool.files import StrPath
 
-__all__ = ["ALIGNMENT", "PLACEHOLDER", "SECTION", "Embedding", "find_placeholder", "plan_embedding"]
+__all__ = ["ALIGNMENT", "PLACEHOLDER", "SECTION", "find_placeholder", "plan_embedding"]
 
 PLACEHOLDER = b"offload_tool: the fat binary goes here"
 SECTION = ".nv_fatbin"
 ALIGNMENT = 16
 """Of the fat binary in the file, in bytes; the section itself asks for 8."""
-_E_SHOFF, _E_SHENTSIZE = 40, 58
-_SH_OFFSET, _SH_SIZE_AT = 24, 32
 _ELFCLASS64_LITTLE = b"\x7fELF\x02\x01"
-
-
-@dataclass(frozen=True, slots=True)
-class Embedding:
-    """How the placeholder is replaced: the fat binary goes to `offset`, then the patches."""
-
-    offset: int
-    patches: tuple[tuple[int, bytes], ...]
-    """(position in the file, bytes) pairs."""
 
 
 def find_placeholder(data: memoryview, *, path: StrPath | None = None) -> int | None:
@@ -61,9 +49,10 @@ def find_placeholder(data: memoryview, *, path: StrPath | None = None) -> int | 
     """
     if data[: len(_ELFCLASS64_LITTLE)] != _ELFCLASS64_LITTLE:
         raise FormatError("expected a 64-bit little-endian ELF object", path=path, offset=0)
-    for index, section in enumerate(read_elf(data, path=path).sections):
-        if section.name == SECTION:
-            found = data[section.offset : section.offset + section.size]
+    tables = read_elf_tables(data, path=path)
+    for index, (name, section) in enumerate(zip(tables.names, tables.sections, strict=True)):
+        if name == SECTION.encode():
+            found = data[section.sh_offset : section.sh_offset + section.sh_size]
             if found == PLACEHOLDER:
                 return index
             raise CodeObjectError(
@@ -73,8 +62,8 @@ def find_placeholder(data: memoryview, *, path: StrPath | None = None) -> int | 
     return None
 
 
-def plan_embedding(data: memoryview, size: int, *, path: StrPath | None = None) -> Embedding:
-    """Plan how a fat binary of `size` bytes gets into the host object `data`.
+def plan_embedding(data: memoryview, size: int, *, path: StrPath | None = None) -> FilePlan:
+    """Plan the host object `data` with a fat binary of `size` bytes, which is content 0.
 
     :raises CodeObjectError: it was not compiled with the placeholder.
     :raises FormatError: see `find_placeholder`.
@@ -85,12 +74,16 @@ def plan_embedding(data: memoryview, size: int, *, path: StrPath | None = None) 
             f"'{path}': expected a section {SECTION} for the fat binary, found none: the source "
             "has no kernels or device variables, or was not compiled with the placeholder"
         )
-    (table,) = struct.unpack_from("<Q", data, _E_SHOFF)
-    (entry,) = struct.unpack_from("<H", data, _E_SHENTSIZE)
-    header = table + index * entry
+    tables = read_elf_tables(data, path=path)
+    layout = tables.elf_class.section
     offset = len(data) + -len(data) % ALIGNMENT
-    patches = (
-        (header + _SH_OFFSET, struct.pack("<Q", offset)),
-        (header + _SH_SIZE_AT, struct.pack("<Q", size)),
+    header = tables.sections[index]._replace(sh_offset=offset, sh_size=size)
+    at = tables.header.e_shoff + index * layout.size
+    end = at + layout.size
+    pieces = (
+        Range(0, HOST, 0, at),
+        Literal(at, layout.pack(*header)),
+        Range(end, HOST, end, len(data) - end),
+        content(offset, 0, size),
     )
-    return Embedding(offset, patches)
+    return FilePlan(join(pieces), offset + size)

@@ -22,6 +22,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError
+from offload_tool.files.plan import HOST, FilePlan, Literal, Piece, Range, content, join
 from offload_tool.formats.elf_tables import (
     SHN_LORESERVE,
     SHN_XINDEX,
@@ -30,7 +31,6 @@ from offload_tool.formats.elf_tables import (
     SectionHeader,
     SegmentHeader,
 )
-from offload_tool.formats.file_plan import Content, FilePlan, HostRange, Literal, Piece, join
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -239,8 +239,8 @@ class Layout:
         return elf_class.header.pack(*header)
 
     def _segment_pieces(self, kept: Sequence[Section], header: bytes) -> Sequence[Piece]:
-        writes: list[HostRange | Literal] = [
-            HostRange(part.offset, part.header.p_offset, part.size) for part in self.segments
+        writes: list[Piece] = [
+            Range(part.offset, HOST, part.header.p_offset, part.size) for part in self.segments
         ]
         remaining = {section.old for section in kept if section.added is None}
         for section in self.old_sections:
@@ -259,8 +259,8 @@ class Layout:
         if section.data is not None:
             return Literal(position, section.data)
         if section.added is not None:
-            return Content(position, section.added, size)
-        return HostRange(position, self.tables.sections[section.old].sh_offset, size)
+            return content(position, section.added, size)
+        return Range(position, HOST, self.tables.sections[section.old].sh_offset, size)
 
 
 def _first_header(count: int, names_index: int) -> SectionHeader:
@@ -270,9 +270,9 @@ def _first_header(count: int, names_index: int) -> SectionHeader:
     return SectionHeader(0, 0, 0, 0, 0, size, link, 0, 0, 0)
 
 
-def _overlay(writes: Iterable[HostRange | Literal]) -> Sequence[Piece]:
+def _overlay(writes: Iterable[Piece]) -> Sequence[Piece]:
     """Give disjoint pieces in file order; where two overlap, the later one wins."""
-    result: list[HostRange | Literal] = []
+    result: list[Piece] = []
     for write in writes:
         start, end = write.position, write.position + write.size
         cuts = (part for piece in result for part in (_cut(piece, 0, start), _cut(piece, end)))
@@ -281,12 +281,12 @@ def _overlay(writes: Iterable[HostRange | Literal]) -> Sequence[Piece]:
     return sorted(result, key=lambda piece: piece.position)
 
 
-def _cut(piece: HostRange | Literal, start: int, end: int | None = None) -> HostRange | Literal:
+def _cut(piece: Piece, start: int, end: int | None = None) -> Piece:
     """Give the part of `piece` between two positions of the new file; maybe empty."""
     first = max(piece.position, start)
     last = piece.position + piece.size
     size = max((last if end is None else min(last, end)) - first, 0)
     skipped = first - piece.position
-    if isinstance(piece, HostRange):
-        return HostRange(first, piece.offset + skipped, size)
+    if isinstance(piece, Range):
+        return Range(first, piece.source, piece.offset + skipped, size)
     return Literal(first, piece.data[skipped : skipped + size])

@@ -32,6 +32,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FormatError
+from offload_tool.files.plan import HOST, FilePlan, Literal, Piece, Range, join
 from offload_tool.formats.elf_tables import (
     SHN_LORESERVE,
     ElfTables,
@@ -39,7 +40,6 @@ from offload_tool.formats.elf_tables import (
     SegmentHeader,
     read_elf_tables,
 )
-from offload_tool.formats.file_plan import Content, FilePlan, HostRange, Literal, Piece, join
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -72,9 +72,8 @@ class Replacement:
     """Where the old content begins, in bytes from the beginning of the file."""
     size: int
     """Of the old content, in bytes."""
-    pieces: tuple[Piece, ...]
-    """The new content; positions count from its beginning."""
-    new_size: int
+    plan: FilePlan
+    """The new content."""
 
 
 class _Room(NamedTuple):
@@ -87,7 +86,7 @@ class _Room(NamedTuple):
     @property
     def free(self) -> int:
         """Where the free bytes begin."""
-        return self.replacement.start + self.replacement.new_size
+        return self.replacement.start + self.replacement.plan.size
 
 
 class _Cut(NamedTuple):
@@ -156,8 +155,8 @@ def _rooms(tables: ElfTables, replacements: Iterable[tuple[int, Replacement]]) -
         end = section.sh_offset + section.sh_size
         if at + 1 < len(items):
             end = min(end, items[at + 1][1].start)
-        if item.new_size > end - item.start or item.start < section.sh_offset:
-            message = f"the new content has {item.new_size} bytes, there is room for "
+        if item.plan.size > end - item.start or item.start < section.sh_offset:
+            message = f"the new content has {item.plan.size} bytes, there is room for "
             message += f"{end - item.start} at offset {item.start}"
             raise FormatError(message, path=tables.path, field=tables.label(number))
         rooms.append(_Room(number, item, end))
@@ -261,7 +260,7 @@ class _Editor:
         for room in self.rooms:
             yield from self._copied(literals, position, room.replacement.start)
             start = self.changes.moved(room.replacement.start)
-            yield from (_shifted(piece, start) for piece in room.replacement.pieces)
+            yield from room.replacement.plan.moved(start)
             while literals and literals[0][0] < room.end:
                 offset, data = literals.popleft()  # headers in what became free
                 yield Literal(self.changes.moved(offset), data)
@@ -274,19 +273,11 @@ class _Editor:
             offset, data = literals.popleft()
             if offset < start or offset + len(data) > end:
                 raise self.error("parts of its headers share bytes")
-            yield HostRange(self.changes.moved(start), start, offset - start)
+            yield Range(self.changes.moved(start), HOST, start, offset - start)
             yield Literal(self.changes.moved(offset), data)
             start = offset + len(data)
         if start < end:
-            yield HostRange(self.changes.moved(start), start, end - start)
-
-
-def _shifted(piece: Piece, by: int) -> Piece:
-    if isinstance(piece, Literal):
-        return Literal(piece.position + by, piece.data)
-    if isinstance(piece, HostRange):
-        return HostRange(piece.position + by, piece.offset, piece.size)
-    return Content(piece.position + by, piece.index, piece.size)
+            yield Range(self.changes.moved(start), HOST, start, end - start)
 
 
 class _Linked(_Editor):
@@ -489,7 +480,7 @@ class _Linked(_Editor):
         target = pieces[max(at - 1, 0)][1]
         room = self.at_start.get(value - section.sh_addr + section.sh_offset)
         if room is not None:
-            size = min(size, room.replacement.new_size)
+            size = min(size, room.replacement.plan.size)
         self.set_symbol(offset, fields, st_shndx=target, st_size=size)
 
 
@@ -549,7 +540,7 @@ class _Relocatable(_Editor):
             message = f"a symbol points into {self.tables.label(number)}"
             raise self.error(f"{message}, but to no bundle's beginning")
         if room is not None:
-            size = min(size, room.replacement.new_size)
+            size = min(size, room.replacement.plan.size)
         self.set_symbol(offset, fields, st_value=self._inside(number, value), st_size=size)
 
     def _move_relocations(self, named: dict[tuple[int, int], int]) -> None:

@@ -32,10 +32,10 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import UsageError
+from offload_tool.files.plan import FilePlan, Literal, content
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +45,6 @@ __all__ = [
     "CUID_PREFIX",
     "FATBIN",
     "SECTION",
-    "EmbeddingLayout",
     "cuid_hash",
     "cuid_symbol",
     "fatbin_symbol",
@@ -103,20 +102,10 @@ def cuid_symbol(cuid: str) -> str:
     return CUID_PREFIX + cuid_hash(cuid)
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddingLayout:
-    """An embedding object: `head`, then zeros up to `offset`, the bundle, then `tail`."""
-
-    head: bytes
-    offset: int
-    """Where the bundle's first byte goes, in bytes from the beginning of the file."""
-    tail: bytes
-
-
 def plan_embedding(
     hashes: Sequence[str], size: int, host_triple: str, *, for_all: bool = False
-) -> EmbeddingLayout:
-    """Lay out the object that embeds a bundle of `size` bytes for host objects.
+) -> FilePlan:
+    """Plan the object that embeds a bundle of `size` bytes, content 0, for host objects.
 
     `hashes` are those of their CUIDs (see `cuid_hash`). If it is the one bundle `for_all` of a
     program, it has the symbols without a hash, too.
@@ -155,10 +144,14 @@ def plan_embedding(
         *(1, machine, 1, 0, 0, headers_at, flags),
         *(_EHDR.size, 0, 0, _SHDR.size, len(rows), len(rows) - 1),
     )
-    tail = bytes(symbols_at - ALIGNMENT - size) + symbols + strings.data
-    tail += bytes(headers_at - strings_at - len(strings.data))
-    tail += b"".join(_SHDR.pack(*row) for row in rows)
-    return EmbeddingLayout(head, ALIGNMENT, tail)
+    table = b"".join(_SHDR.pack(*row) for row in rows)
+    pieces = (
+        Literal(0, head),
+        content(ALIGNMENT, 0, size),
+        Literal(symbols_at, symbols + strings.data),
+        Literal(headers_at, table),
+    )
+    return FilePlan(pieces, headers_at + len(table))
 
 
 class _Strings:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from offload_tool.files import StrPath
-    from offload_tool.formats.file_plan import FilePlan
+    from offload_tool.files.plan import FilePlan
 
 __all__ = [
     "HOST_MARKER",

@@ -22,8 +22,8 @@ import struct
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError
+from offload_tool.files.plan import FilePlan, Literal, content, join
 from offload_tool.formats.elf_tables import SHT_LLVM_OFFLOADING, is_elf_header, read_elf_tables
-from offload_tool.formats.file_plan import Content, FilePlan, Literal, join
 from offload_tool.formats.registration import SECTION_MARK
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def plan_object_with_images(module: bytes, sizes: Sequence[int]) -> FilePlan:
         places, end = _patch_coff(data, patched, sizes)
     if sorted(places) != list(range(len(sizes))):
         raise FormatError(f"expected sections for {len(sizes)} images, found {sorted(places)}")
-    contents = [Content(at, number, sizes[number]) for number, at in places.items()]
+    contents = [content(at, number, sizes[number]) for number, at in places.items()]
     contents.sort(key=lambda piece: piece.position)
     return FilePlan(join([Literal(0, bytes(patched)), *contents]), end)
 

@@ -55,13 +55,14 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Literal
 
 from offload_tool.errors import FormatError, UsageError
+from offload_tool.files.plan import FilePlan
 from offload_tool.formats.string_table import build_string_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
-    from offload_tool.files import OutputFile, StrPath
+    from offload_tool.files import FileRange, OutputFile, StrPath
     from offload_tool.formats.compressed_stream import Method
 
 Dialect: TypeAlias = 'Literal["llvm22", "documented"]'
@@ -244,6 +245,11 @@ class OffloadBinaryLayout:
     head: bytes
     size: int
     """Bytes."""
+
+    def plan(self, images: Sequence[bytes | FileRange]) -> FilePlan:
+        """Plan the binary of these images."""
+        sizes = (len(i) if isinstance(i, bytes) else i.size for i in images)
+        return FilePlan.of([self.head, *images, self.size - len(self.head) - sum(sizes)])
 
 
 def is_offload_binary(data: memoryview, position: int = 0) -> bool:

@@ -19,9 +19,9 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from offload_tool.files.plan import HOST, FilePlan, Literal
 from offload_tool.formats.elf_edit import plan_elf
 from offload_tool.formats.elf_tables import SectionHeader, read_elf_tables
-from offload_tool.formats.file_plan import Content, FilePlan, Literal
 
 if TYPE_CHECKING:
     from offload_tool.files import StrPath
@@ -55,10 +55,7 @@ def plan_elf_with_notes(image: memoryview, *, path: StrPath | None = None) -> Fi
     header = SectionHeader(*shape.section.unpack_from(table.data, last))
     header = header._replace(sh_type=_SHT_NOTE, sh_flags=0)
     pieces.append(Literal(table.position, table.data[:last] + shape.section.pack(*header)))
-    return FilePlan(
-        tuple(Literal(p.position, notes) if isinstance(p, Content) else p for p in pieces),
-        plan.size,
-    )
+    return FilePlan(tuple(pieces), plan.size).bound(HOST, [notes])
 
 
 def _padded(data: bytes) -> bytes:

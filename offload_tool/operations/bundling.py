@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import UsageError
 from offload_tool.files import InputFile, replace_file
+from offload_tool.files.plan import FilePlan, Literal, Range, join
 from offload_tool.formats.bundle import plan_bundle
 from offload_tool.formats.entry_id import OffloadKind, check_composition
 from offload_tool.formats.text_bundle import (
@@ -23,16 +24,14 @@ from offload_tool.formats.text_bundle import (
 from offload_tool.operations.opening import check_file_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Sequence
 
-    from offload_tool.files import OutputFile, StrPath
+    from offload_tool.files import FileRange, OutputFile, StrPath
     from offload_tool.formats.compressed_bundle import CompressionReport
     from offload_tool.formats.compressed_stream import Method
     from offload_tool.formats.entry_id import BundleEntryID
 
 __all__ = ["Compression", "bundle_files", "write_bundle"]
-
-_PIECE = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +94,14 @@ def write_bundle(
                 _write_object(out, contents, host)
             return None
         if file_type in COMMENT_MARKS:
-            parts = _text_parts(contents, COMMENT_MARKS[file_type])
+            plan = _text_bundle(contents, COMMENT_MARKS[file_type])
         else:
-            parts = _binary_parts(contents, alignment)
+            plan = _binary_bundle(contents, alignment)
         with replace_file(output) as out:
             if compression is not None:
-                return _compress(out, parts, compression)
-            out.reserve(_total_size(parts))
-            for part in parts:
-                part.append_to(out)
+                return _compress(out, plan, compression)
+            out.reserve(plan.size)
+            plan.write_to(out)
     return None
 
 
@@ -113,49 +111,26 @@ class _Item:
     content: InputFile
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Zeros up to `position`, where known, then these bytes."""
-
-    data: bytes | InputFile
-    position: int | None = None
-
-    def append_to(self, out: OutputFile) -> None:
-        if self.position is not None:
-            out.pad_to(self.position)
-        if isinstance(self.data, InputFile):
-            out.copy(self.data)
-        else:
-            out.write(self.data)
-
-
-def _total_size(parts: Iterable[_Part]) -> int:
-    position = 0
-    for part in parts:
-        position = max(position, part.position or 0) + len(part.data)
-    return position
-
-
 def _open(path: StrPath | None) -> InputFile:
     return InputFile.from_data("empty", memoryview(b"")) if path is None else InputFile(path)
 
 
-def _binary_parts(items: Sequence[_Item], alignment: int) -> list[_Part]:
+def _binary_bundle(items: Sequence[_Item], alignment: int) -> FilePlan:
     layout = plan_bundle(((str(item.id), len(item.content)) for item in items), alignment)
-    parts = [_Part(layout.header)]
-    for item, entry in zip(items, layout.entries, strict=True):
-        parts.append(_Part(item.content, entry.offset))
-    return parts
+    ranges = (
+        Range(entry.offset, item.content, 0, entry.size)
+        for item, entry in zip(items, layout.entries, strict=True)
+    )
+    return FilePlan(join([Literal(0, layout.header), *ranges]), layout.size)
 
 
-def _text_parts(items: Sequence[_Item], comment: str) -> list[_Part]:
-    parts = []
+def _text_bundle(items: Sequence[_Item], comment: str) -> FilePlan:
+    parts: list[bytes | FileRange] = []
     for item in items:
         check_text_content(item.content.data, comment, path=item.content.path)
-        parts.append(_Part(start_marker(comment, str(item.id))))
-        parts.append(_Part(item.content))
-        parts.append(_Part(end_marker(comment, str(item.id))))
-    return parts
+        content = item.content.range(0, len(item.content))
+        parts += (start_marker(comment, str(item.id)), content, end_marker(comment, str(item.id)))
+    return FilePlan.of(parts)
 
 
 def _object_host(items: Sequence[_Item]) -> _Item | None:
@@ -172,7 +147,6 @@ def _object_host(items: Sequence[_Item]) -> _Item | None:
 
 
 def _write_object(out: OutputFile, items: Sequence[_Item], host: _Item) -> None:
-    from offload_tool.formats.file_plan import write_plan
     from offload_tool.formats.object_bundle import HOST_MARKER, plan_object_bundle
 
     contents: list[InputFile | bytes] = [
@@ -180,32 +154,16 @@ def _write_object(out: OutputFile, items: Sequence[_Item], host: _Item) -> None:
     ]
     sizes = [(str(item.id), len(data)) for item, data in zip(items, contents, strict=True)]
     plan = plan_object_bundle(host.content.data, sizes, path=host.content.path)
-    write_plan(out, plan, host.content, contents)
+    plan.bound(host.content, contents).write_to(out)
 
 
-def _compress(
-    out: OutputFile, parts: Iterable[_Part], compression: Compression
-) -> CompressionReport:
+def _compress(out: OutputFile, plan: FilePlan, compression: Compression) -> CompressionReport:
     from offload_tool.formats.compressed_bundle import compress_bundle
 
     return compress_bundle(
         out,
-        list(_memory(parts)),
+        list(plan.chunks()),
         version=compression.version,
         method=compression.method,
         level=compression.level,
     )
-
-
-def _memory(parts: Iterable[_Part]) -> Iterator[bytes | memoryview]:
-    """Give the bytes of `parts`, mapped where they are files, with the zeros between."""
-    position = 0
-    for part in parts:
-        gap = 0 if part.position is None else part.position - position
-        while gap > 0:
-            yield bytes(min(gap, _PIECE))
-            position += min(gap, _PIECE)
-            gap -= _PIECE
-        data = part.data.data if isinstance(part.data, InputFile) else part.data
-        yield data
-        position += len(data)

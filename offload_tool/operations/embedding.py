@@ -22,7 +22,6 @@ from offload_tool.formats.cuda_fatbin import NewCudaEntry, plan_cuda_fatbin
 from offload_tool.formats.elf import is_elf
 from offload_tool.formats.elf_edit import plan_elf
 from offload_tool.formats.elf_tables import SHT_LLVM_OFFLOADING
-from offload_tool.formats.file_plan import write_plan
 from offload_tool.formats.hip_fatbin import FATBIN, cuid_hash, plan_embedding
 from offload_tool.formats.hip_host import (
     ENTRY_SECTIONS,
@@ -86,12 +85,9 @@ def embed_bundle(
         for_all = registers_entries or code.asks_without_cuid
         hashes = sorted(code.hashes)
     with InputFile(bundle) as source:
-        layout = plan_embedding(hashes, len(source), host_triple, for_all=for_all)
+        plan = plan_embedding(hashes, len(source), host_triple, for_all=for_all)
         with replace_file(output, keep_equal=keep_equal) as out:
-            out.write(layout.head)
-            out.pad_to(layout.offset)
-            out.copy(source)
-            out.write(layout.tail)
+            plan.bound(b"", [source]).write_to(out)
 
 
 def read_host_files(paths: Sequence[StrPath]) -> HipHostCode:
@@ -195,11 +191,7 @@ def embed_cuda_fatbin(
             return
         plan = cuda_embedding.plan_embedding(host.data, len(images), path=host_object)
         with replace_file(output, keep_equal=keep_equal) as out:
-            out.copy(host)
-            out.pad_to(plan.offset)
-            out.copy(images)
-            for position, data in plan.patches:
-                out.patch(position, data)
+            plan.bound(host, [images]).write_to(out)
 
 
 def embed_offload_binary(output: StrPath, host_object: StrPath, package: StrPath) -> None:
@@ -217,4 +209,4 @@ def embed_offload_binary(output: StrPath, host_object: StrPath, package: StrPath
             alignment=_OFFLOADING_ALIGNMENT,
         )
         with replace_file(output) as out:
-            write_plan(out, plan, host, [images])
+            plan.bound(host, [images]).write_to(out)

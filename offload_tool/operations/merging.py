@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 from offload_tool.containers.found import containers_in
 from offload_tool.containers.kinds import Kind, recognise, text_comment
 from offload_tool.errors import FormatError, OffloadError, UsageError
-from offload_tool.files import FileRange, InputFile, replace_file
+from offload_tool.files import InputFile, replace_file
+from offload_tool.files.plan import FilePlan
 from offload_tool.files.spool import Spool
 from offload_tool.formats.archive import NewMember, iter_members, plan_archive
 from offload_tool.formats.bundle import plan_bundle, read_bundle
@@ -29,13 +30,10 @@ from offload_tool.formats.entry_id import OffloadKind, find_conflicts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from typing import TypeAlias
 
     from offload_tool.containers.found import Found, FoundImage
-    from offload_tool.files import StrPath
+    from offload_tool.files import FileRange, StrPath
     from offload_tool.formats.bundle import Bundle
-
-    _Part: TypeAlias = "bytes | FileRange"
 
 __all__ = ["MergeError", "merge_files"]
 
@@ -77,12 +75,6 @@ class _Entry:
         return image.kind != OffloadKind.HOST, image.target_id, image.kind, image.triple
 
 
-@dataclass(frozen=True, slots=True)
-class _Merged:
-    parts: tuple[_Part, ...]
-    size: int
-
-
 def merge_files(paths: Sequence[StrPath], output: StrPath) -> None:
     """Write what the files at `paths` hold to `output`, which may be one of them.
 
@@ -100,7 +92,7 @@ def merge_files(paths: Sequence[StrPath], output: StrPath) -> None:
         merged = merger.merge([_Input(str(file.path), file) for file in files])
         with replace_file(output) as out:
             out.reserve(merged.size)
-            out.append(merged.parts)
+            merged.write_to(out)
 
 
 class _Merger:
@@ -109,7 +101,7 @@ class _Merger:
     def __init__(self, spool: Spool) -> None:
         self.spool = spool
 
-    def merge(self, inputs: Sequence[_Input]) -> _Merged:
+    def merge(self, inputs: Sequence[_Input]) -> FilePlan:
         """Merge files of one kind."""
         kinds = [recognise(item.source.data, anywhere=True) for item in inputs]
         for item, kind in zip(inputs, kinds, strict=True):
@@ -129,7 +121,7 @@ class _Merger:
 
     # -- bundles ---------------------------------------------------------------------
 
-    def _merge_bundles(self, inputs: Sequence[_Input]) -> _Merged:
+    def _merge_bundles(self, inputs: Sequence[_Input]) -> FilePlan:
         founds = [_only_bundle(item) for item in inputs]
         for item, found in zip(inputs, founds, strict=True):
             kind, other = founds[0].container, found.container
@@ -146,40 +138,39 @@ class _Merger:
         if layout in (Kind.ELF, Kind.COFF):
             return self._object_bundle(inputs, entries)
         if layout is Kind.TEXT_BUNDLE:
-            parts = tuple(_text_parts(entries, text_comment(contents[0].data)))
+            plan = FilePlan.of(_text_parts(entries, text_comment(contents[0].data)))
         else:
             bundles = [
                 read_bundle(content.data, 0, path=item.label)
                 for content, item in zip(contents, inputs, strict=True)
             ]
-            parts = tuple(_binary_parts(entries, bundles))
+            plan = FilePlan.of(_binary_parts(entries, bundles))
         if founds[0].container is Kind.COMPRESSED_BUNDLE:
-            parts = (self._compressed(inputs, parts),)
-        return _Merged(parts, sum(_size(part) for part in parts))
+            return self._compressed(inputs, plan)
+        return plan
 
-    def _compressed(self, inputs: Sequence[_Input], parts: Sequence[_Part]) -> FileRange:
+    def _compressed(self, inputs: Sequence[_Input], plan: FilePlan) -> FilePlan:
         from offload_tool.formats.compressed_bundle import compress_bundle, read_compressed_header
 
         headers = [read_compressed_header(item.source.data, path=item.label) for item in inputs]
         start = self.spool.out.position
         compress_bundle(
             self.spool.out,
-            [part if isinstance(part, bytes) else part.data for part in parts],
+            list(plan.chunks()),
             version=max(2, *(header.version for header in headers)),
             method=headers[0].method,
         )
-        return self.spool.since(start)
+        return FilePlan.of([self.spool.since(start)])
 
-    def _object_bundle(self, inputs: Sequence[_Input], entries: Sequence[_Entry]) -> _Merged:
+    def _object_bundle(self, inputs: Sequence[_Input], entries: Sequence[_Entry]) -> FilePlan:
         """Put all code objects into the first file's host object."""
-        from offload_tool.formats.file_plan import write_plan
         from offload_tool.formats.object_bundle import HOST_MARKER, plan_host, plan_object_bundle
 
         hosts = []
         for item in inputs:
             start = self.spool.out.position
             plan = plan_host(item.source.data, path=item.label)
-            write_plan(self.spool.out, plan, item.source)
+            plan.bound(item.source).write_to(self.spool.out)
             hosts.append(self.spool.since(start))
         for item, host in zip(inputs, hosts, strict=True):
             if not _equal(hosts[0], host):
@@ -191,14 +182,11 @@ class _Merger:
         ]
         rows = [(e.image.id, len(c)) for e, c in zip(entries, contents, strict=True)]
         plan = plan_object_bundle(data, rows, path=inputs[0].label)
-        start = self.spool.out.position
-        write_plan(self.spool.out, plan, data, contents)
-        made = self.spool.since(start)
-        return _Merged((made,), made.size)
+        return plan.bound(data, contents)
 
     # -- offload binaries ------------------------------------------------------------
 
-    def _merge_offload_binaries(self, inputs: Sequence[_Input]) -> _Merged:
+    def _merge_offload_binaries(self, inputs: Sequence[_Input]) -> FilePlan:
         """Put binaries of one image side by side; with one of several, all into one."""
         binaries = [
             _Binary(item, found)
@@ -209,12 +197,11 @@ class _Merger:
         if any(len(binary.found.images) != 1 for binary in binaries):
             return self._shared_offload_binary(binaries)
         binaries.sort(key=lambda binary: binary.entries[0].order)
-        parts = tuple(
+        return FilePlan.of(
             binary.input.source.range(binary.found.offset, binary.found.size) for binary in binaries
         )
-        return _Merged(parts, sum(part.size for part in parts))
 
-    def _shared_offload_binary(self, binaries: Sequence[_Binary]) -> _Merged:
+    def _shared_offload_binary(self, binaries: Sequence[_Binary]) -> FilePlan:
         """Lay out all images in one binary; it is compressed if all were."""
         from offload_tool.formats.offload_binary import (
             plan_shared_offload_binary,
@@ -235,22 +222,20 @@ class _Merger:
         planned = [row[1] for row in rows]
         if methods[0] is None or None in methods:
             layout = plan_shared_offload_binary(planned)
-            contents: list[_Part] = [
+            contents = [
                 bytes(content) if entry.image.content.is_decompressed else _content(entry)
                 for entry, _, content in rows
             ]
-            padding = layout.size - len(layout.head) - sum(row.size for row in planned)
-            return _Merged((layout.head, *contents, bytes(padding)), layout.size)
+            return layout.plan(contents)
         layout = plan_shared_offload_binary(planned, version=3)
         start = self.spool.out.position
         images = [content for _, _, content in rows]
         write_compressed_offload_binary(self.spool.out, layout, images, method=methods[0])
-        made = self.spool.since(start)
-        return _Merged((made,), made.size)
+        return FilePlan.of([self.spool.since(start)])
 
     # -- archives --------------------------------------------------------------------
 
-    def _merge_archives(self, inputs: Sequence[_Input]) -> _Merged:
+    def _merge_archives(self, inputs: Sequence[_Input]) -> FilePlan:
         from offload_tool.formats.symbol_index import member_symbols
 
         archives = [dict(_members(item)) for item in inputs]
@@ -269,13 +254,9 @@ class _Merger:
             symbols = member_symbols(first.source.data, path=first.label)
             rows.append(NewMember(key[0], merged[-1].size, symbols))
         layout = plan_archive(rows)
-        parts: list[_Part] = []
-        for before, content in zip(layout.before, merged, strict=True):
-            parts += (before, *content.parts)
-        parts.append(layout.end)
-        return _Merged(tuple(parts), layout.size)
+        return layout.plan(merged)
 
-    def _merge_members(self, group: Sequence[_Input]) -> _Merged:
+    def _merge_members(self, group: Sequence[_Input]) -> FilePlan:
         """Merge members of one name; what holds no images must be the same everywhere."""
         holding = [any(True for _ in containers_in(item.source, item.label)) for item in group]
         if any(holding) or recognise(group[0].source.data) is Kind.ARCHIVE:
@@ -283,8 +264,8 @@ class _Merger:
         for item in group:
             if item.source.data != group[0].source.data:
                 raise _contradiction(group[0], "one content", item, "another")
-        size = len(group[0].source)
-        return _Merged((group[0].source.range(0, size),), size)
+        source = group[0].source
+        return FilePlan.of([source.range(0, len(source))])
 
 
 def _members(item: _Input) -> Iterator[tuple[tuple[str, int], _Input]]:
@@ -386,28 +367,26 @@ def _check_distinct(entries: Sequence[_Entry]) -> None:
             raise MergeError(f"{both} both have an image for '{entry.image.id}'")
 
 
-def _binary_parts(entries: Sequence[_Entry], bundles: Sequence[Bundle]) -> Iterator[_Part]:
+def _binary_parts(
+    entries: Sequence[_Entry], bundles: Sequence[Bundle]
+) -> Iterator[bytes | FileRange | int]:
     rows = [(entry.image.id, entry.image.content.size) for entry in entries]
     layout = plan_bundle(rows, find_alignment(bundles))
     yield layout.header
     position = len(layout.header)
     for entry, place in zip(entries, layout.entries, strict=True):
-        yield bytes(place.offset - position)
+        yield place.offset - position
         yield _content(entry)
         position = place.offset + place.size
 
 
-def _text_parts(entries: Sequence[_Entry], comment: str) -> Iterator[_Part]:
+def _text_parts(entries: Sequence[_Entry], comment: str) -> Iterator[bytes | FileRange]:
     from offload_tool.formats.text_bundle import end_marker, start_marker
 
     for entry in entries:
         yield start_marker(comment, entry.image.id)
         yield _content(entry)
         yield end_marker(comment, entry.image.id)
-
-
-def _size(part: _Part) -> int:
-    return len(part) if isinstance(part, bytes) else part.size
 
 
 def _equal(first: FileRange, second: FileRange) -> bool:

@@ -168,14 +168,12 @@ def _image_kind(image: PackagedImage, source: InputFile, generation: Generation)
 def _append(out: OutputFile, image: PackagedImage, offload_kind: int) -> None:
     with InputFile(image.path) as source:
         image_kind = _image_kind(image, source, 22)
-        start, size = out.position, len(source)
+        size = len(source)
         layout = plan_offload_binary(
             size, image_kind=image_kind, offload_kind=offload_kind, strings=image.strings
         )
         out.reserve(layout.size)
-        out.write(layout.head)
-        out.copy(source, 0, size)
-        out.pad_to(start + layout.size)
+        layout.plan([source.range(0, size)]).write_to(out)
 
 
 def _kind_number(name: str, dialect: Dialect, warn: Callable[[str], None] | None) -> int:

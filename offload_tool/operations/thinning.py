@@ -28,29 +28,21 @@ from offload_tool.containers.kinds import Kind, recognise, text_comment
 from offload_tool.containers.walk import OBJECT_BUNDLE_SECTIONS, OFFLOADING_SECTION
 from offload_tool.errors import FormatError, UsageError
 from offload_tool.files import InputFile, replace_file
+from offload_tool.files.plan import FilePlan, Literal, Range
 from offload_tool.files.spool import Spool
 from offload_tool.formats.archive import NewMember, iter_members, plan_archive
 from offload_tool.formats.bundle import MAGIC, plan_bundle, read_bundle
 from offload_tool.formats.bundle_alignment import find_alignment
 from offload_tool.formats.elf_tables import read_elf_tables
 from offload_tool.formats.entry_id import OffloadKind
-from offload_tool.formats.file_plan import (
-    Content,
-    FilePlan,
-    HostRange,
-    Literal,
-    Piece,
-    join,
-    write_plan,
-)
 from offload_tool.formats.text_bundle import start_marker
 from offload_tool.operations.matching import NoImageError, explained, may_load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from offload_tool.containers.found import Found
-    from offload_tool.files import OutputFile, StrPath
+    from offload_tool.files import FileRange, StrPath
     from offload_tool.formats.compressed_stream import Method
     from offload_tool.formats.elf_shrink import Replacement
     from offload_tool.formats.elf_tables import ElfTables
@@ -96,20 +88,15 @@ def thin_file(path: StrPath, output: StrPath, keep: Sequence[Device]) -> ThinRep
     if Path(path).is_dir():
         raise UsageError(f"'{path}' is a folder: thin its files one by one")
     with InputFile(path) as source, Spool() as spool:
-        thinner = _Thinner(keep, spool.out)
+        thinner = _Thinner(keep, spool)
         plan = thinner.plan(source, str(path))
         thinner.check(path)
-        with spool.read() as packed, replace_file(output) as out:
-            contents = [packed.data[start : start + size] for start, size in thinner.contents]
-            write_plan(out, plan or _whole(source), source, contents)
+        with replace_file(output) as out:
+            (plan or FilePlan.of([source.range(0, len(source))])).write_to(out)
             if (mode := _mode(path)) is not None and out.seekable:
                 out.set_mode(mode)
             size = out.position
         return ThinReport(len(source), size, thinner.kept, thinner.removed, tuple(thinner.loads))
-
-
-def _whole(source: InputFile) -> FilePlan:
-    return FilePlan((HostRange(0, 0, len(source)),), len(source))
 
 
 def _mode(path: StrPath) -> int | None:
@@ -117,22 +104,12 @@ def _mode(path: StrPath) -> int | None:
     return stat.S_IMODE(status.st_mode) if stat.S_ISREG(status.st_mode) else None
 
 
-@dataclass(frozen=True, slots=True)
-class _New:
-    """What becomes of a container; positions count from its beginning."""
-
-    pieces: tuple[Piece, ...]
-    size: int
-
-
 class _Thinner:
-    """One run. Plans have `contents` as their contents, which are in the spool."""
+    """One run; what is compressed anew goes to the spool."""
 
-    def __init__(self, keep: Sequence[Device], spool: OutputFile) -> None:
+    def __init__(self, keep: Sequence[Device], spool: Spool) -> None:
         self.keep = keep
         self.spool = spool
-        self.contents: list[tuple[int, int]] = []
-        """Offset and size in the spool, in bytes."""
         self.served: set[Device] = set()
         self.present: dict[str, None] = {}
         """The IDs of all device images."""
@@ -192,7 +169,9 @@ class _Thinner:
             raise FormatError(message, path=found.label, offset=found.offset)
         return sorted(kept)
 
-    def _thin(self, source: InputFile, found: Found, *, limit: int | None = None) -> _New | None:
+    def _thin(
+        self, source: InputFile, found: Found, *, limit: int | None = None
+    ) -> FilePlan | None:
         """Plan what becomes of a container of the binary layouts; None if it stays.
 
         `limit` is how many bytes there are for one that is compressed.
@@ -204,9 +183,11 @@ class _Thinner:
             return _thin_bundle(source, found, kept)
         if found.container is Kind.COMPRESSED_BUNDLE:
             return self._thin_compressed(source, found, kept, limit)
-        return self._thin_offload_binary(source, found, kept) if kept else _New((), 0)
+        return self._thin_offload_binary(source, found, kept) if kept else FilePlan((), 0)
 
-    def _thin_offload_binary(self, source: InputFile, found: Found, kept: Sequence[int]) -> _New:
+    def _thin_offload_binary(
+        self, source: InputFile, found: Found, kept: Sequence[int]
+    ) -> FilePlan:
         """Lay out a binary of several images for those that stay; compressed as it was."""
         from offload_tool.formats.offload_binary import (
             plan_shared_offload_binary,
@@ -220,24 +201,17 @@ class _Thinner:
         rows = [planned_image(image) for image in images]
         if method is None:
             layout = plan_shared_offload_binary(rows)
-            pieces: list[Piece] = [Literal(0, layout.head)]
-            position = len(layout.head)
-            for image in images:
-                pieces.append(HostRange(position, image.offset, image.size))
-                position += image.size
-            pieces.append(Literal(position, bytes(layout.size - position)))
-            return _New(tuple(pieces), layout.size)
+            return layout.plan([source.range(image.offset, image.size) for image in images])
         layout = plan_shared_offload_binary(rows, version=3)
-        start = self.spool.position
-        size = write_compressed_offload_binary(
-            self.spool, layout, [image.content(data) for image in images], method=method
+        start = self.spool.out.position
+        write_compressed_offload_binary(
+            self.spool.out, layout, [image.content(data) for image in images], method=method
         )
-        self.contents.append((start, size))
-        return _New((Content(0, len(self.contents) - 1, size),), size)
+        return FilePlan.of([self.spool.since(start)])
 
     def _thin_compressed(
         self, source: InputFile, found: Found, kept: Sequence[int], limit: int | None
-    ) -> _New:
+    ) -> FilePlan:
         from offload_tool.formats.compressed_bundle import read_compressed_header
 
         header = read_compressed_header(source.data, found.offset, path=found.label)
@@ -248,73 +222,60 @@ class _Thinner:
         content = found.images[0].content.source
         ids = {found.images[at].id for at in kept}
         plan = _thin_content(content, ids, found.label)
-        parts = list(_memory(plan, content.data))
-        size = self._compress(parts, header.version, header.method, None)
-        if limit is not None and size > limit:
-            size = self._compress(parts, header.version, header.method, _HIGH_LEVEL)
-        return _New((Content(0, len(self.contents) - 1, size),), size)
+        parts = list(plan.chunks())
+        packed = self._compress(parts, header.version, header.method, None)
+        if limit is not None and packed.size > limit:
+            packed = self._compress(parts, header.version, header.method, _HIGH_LEVEL)
+        return FilePlan.of([packed])
 
     def _compress(
         self, parts: Sequence[bytes | memoryview], version: int, method: Method, level: int | None
-    ) -> int:
+    ) -> FileRange:
         from offload_tool.formats.compressed_bundle import compress_bundle
 
-        start = self.spool.position
-        compress_bundle(self.spool, parts, version=version, method=method, level=level)
-        self.contents.append((start, self.spool.position - start))
-        return self.spool.position - start
+        start = self.spool.out.position
+        compress_bundle(self.spool.out, parts, version=version, method=method, level=level)
+        return self.spool.since(start)
 
     # -- kinds of files --------------------------------------------------------------
 
     def _plan_archive(self, source: InputFile, label: str) -> FilePlan | None:
         from offload_tool.formats.symbol_index import member_symbols
 
-        new, plans, old = [], [], []
+        new, plans, contents = [], [], []
         for member in iter_members(source.data, path=label):
             if member.path is not None:
                 message = "is a thin archive: thin the files that are its members"
                 raise UsageError(f"'{label}' {message}")
             name = f"{label}({member.name})"
-            data = member.content(source.data)
-            plan = self.plan(InputFile.from_data(name, data), name)
-            symbols = member_symbols(data, path=name)  # thinning changes none of them
+            content = source.part(name, member.offset, member.size)
+            plan = self.plan(content, name)
+            symbols = member_symbols(content.data, path=name)  # thinning changes none of them
             size = member.size if plan is None else plan.size
             new.append(NewMember(member.name, size, symbols))
             plans.append(plan)
-            old.append(member)
+            contents.append(plan or content.range(0, member.size))
         if all(plan is None for plan in plans):
             return None
         layout = plan_archive(new)
-        pieces: list[Piece] = []
-        rows = zip(layout.before, layout.offsets, plans, old, strict=True)
-        for before, offset, plan, member in rows:
-            pieces.append(Literal(offset - len(before), before))
-            if plan is None:
-                pieces.append(HostRange(offset, member.offset, member.size))
-            else:
-                pieces += (_moved(piece, offset, member.offset) for piece in plan.pieces)
-        pieces.append(Literal(layout.size - len(layout.end), layout.end))
-        return FilePlan(join(pieces), layout.size)
+        return layout.plan(contents)
 
     def _plan_sequence(self, source: InputFile, label: str) -> FilePlan | None:
         """Plan a file of bundles or offload binaries, one after the other."""
-        pieces: list[Piece] = []
+        parts: list[FilePlan | FileRange | int] = []
         position = end = 0
         changed = False
         for found in containers_in(source, label):
             if found.offset > end and found.size:
-                alignment = min(found.offset & -found.offset, 4096)
-                position += -position % alignment
+                gap = -position % min(found.offset & -found.offset, 4096)
+                parts.append(gap)
+                position += gap
             end = found.offset + found.size
             new = self._thin(source, found)
             changed = changed or new is not None
-            if new is None:
-                pieces.append(HostRange(position, found.offset, found.size))
-                position += found.size
-            else:
-                pieces += (_moved(piece, position) for piece in new.pieces)
-                position += new.size
-        return FilePlan(join(pieces), position) if changed else None
+            parts.append(new or source.range(found.offset, found.size))
+            position += new.size if new else found.size
+        return FilePlan.of(parts) if changed else None
 
     def _plan_text(self, source: InputFile, label: str) -> FilePlan | None:
         (found,) = containers_in(source, label)
@@ -337,7 +298,7 @@ class _Thinner:
     def _plan_elf(self, source: InputFile, label: str) -> FilePlan | None:
         tables = read_elf_tables(source.data, path=label)
         changes: list[tuple[int, Replacement]] = []
-        binaries: dict[int, list[tuple[Found, _New | None]]] = {}
+        binaries: dict[int, list[tuple[Found, FilePlan | None]]] = {}
         changed = False
         plan = None
         for found in containers_in(source, label):
@@ -355,7 +316,7 @@ class _Thinner:
             if found.container is Kind.OFFLOAD_BINARY:
                 binaries.setdefault(number, []).append((found, new))
             else:
-                changes.append((number, _replacement(found, new)))
+                changes.append((number, _replacement(source, found, new)))
         if plan is not None and changed:
             raise FormatError(
                 "cannot be thinned: it is an object bundle, and embeds bundles as well", path=label
@@ -366,21 +327,20 @@ class _Thinner:
 
         for number, rows in binaries.items():
             if any(new is not None for _, new in rows):
-                changes.append((number, _shorter_section(tables, number, rows)))
+                changes.append((number, _shorter_section(source, tables, number, rows)))
         _check_only_bundles(tables, changes)
-        return plan_shrunk_elf(source.data, changes, path=label)
+        return plan_shrunk_elf(source.data, changes, path=label).bound(source)
 
 
-def _replacement(found: Found, new: _New | None) -> Replacement:
+def _replacement(source: InputFile, found: Found, new: FilePlan | None) -> Replacement:
     from offload_tool.formats.elf_shrink import Replacement
 
-    if new is None:
-        new = _New((HostRange(0, found.offset, found.size),), found.size)
-    return Replacement(found.offset, found.size, new.pieces, new.size)
+    plan = new or FilePlan.of([source.range(found.offset, found.size)])
+    return Replacement(found.offset, found.size, plan)
 
 
 def _shorter_section(
-    tables: ElfTables, number: int, rows: Sequence[tuple[Found, _New | None]]
+    source: InputFile, tables: ElfTables, number: int, rows: Sequence[tuple[Found, FilePlan | None]]
 ) -> Replacement:
     """Replace all of a section of offload binaries: LLVM wants no bytes between them."""
     from offload_tool.formats.elf_shrink import Replacement
@@ -389,15 +349,11 @@ def _shorter_section(
         message = f"a linked program has pointers to the images in {OFFLOADING_SECTION}"
         raise FormatError(f"{message}; link it again for fewer targets", path=tables.path)
     section = tables.sections[number]
-    pieces: list[Piece] = []
-    position = 0
-    for found, new in rows:
-        if new is None:
-            size = found.size + -found.size % _BINARY_ALIGNMENT
-            new = _New((HostRange(0, found.offset, size),), size)
-        pieces += (_moved(piece, position) for piece in new.pieces)
-        position += new.size
-    return Replacement(section.sh_offset, section.sh_size, tuple(pieces), position)
+    plan = FilePlan.of(
+        new or source.range(found.offset, found.size + -found.size % _BINARY_ALIGNMENT)
+        for found, new in rows
+    )
+    return Replacement(section.sh_offset, section.sh_size, plan)
 
 
 def _section_of(tables: ElfTables, found: Found) -> int:
@@ -427,17 +383,18 @@ def _check_zeros(tables: ElfTables, number: int, start: int | None, end: int) ->
         raise FormatError(message, path=tables.path, offset=found.start())
 
 
-def _thin_bundle(source: InputFile, found: Found, kept: Sequence[int]) -> _New:
+def _thin_bundle(source: InputFile, found: Found, kept: Sequence[int]) -> FilePlan:
     bundle = read_bundle(source.data, found.offset, path=found.label)
     images = [found.images[at] for at in kept]
     if not images:
-        return _New((Literal(0, MAGIC + bytes(8)),), len(MAGIC) + 8)
+        return FilePlan.of([MAGIC + bytes(8)])
     rows = [(image.id, image.content.size) for image in images]
     layout = plan_bundle(rows, find_alignment([bundle]))
-    pieces: list[Piece] = [Literal(0, layout.header)]
-    for image, entry in zip(images, layout.entries, strict=True):
-        pieces.append(HostRange(entry.offset, image.content.offset, entry.size))
-    return _New(tuple(pieces), layout.size)
+    contents = [
+        Range(entry.offset, *image.content.range)
+        for image, entry in zip(images, layout.entries, strict=True)
+    ]
+    return FilePlan((Literal(0, layout.header), *contents), layout.size)
 
 
 def _thin_content(source: InputFile, kept: set[str], label: str) -> FilePlan:
@@ -445,10 +402,8 @@ def _thin_content(source: InputFile, kept: set[str], label: str) -> FilePlan:
     kind = recognise(source.data, anywhere=True)
     found = next(containers_in(source, label))
     if kind is Kind.BUNDLE:
-        new = _thin_bundle(
-            source, found, [at for at, image in enumerate(found.images) if image.id in kept]
-        )
-        return FilePlan(new.pieces, new.size)
+        stays = [at for at, image in enumerate(found.images) if image.id in kept]
+        return _thin_bundle(source, found, stays)
     if kind is Kind.TEXT_BUNDLE:
         return _thin_text(source, found, kept)
     names = {_SECTION_PREFIX + entry_id.encode("utf-8", "surrogateescape") for entry_id in kept}
@@ -460,13 +415,13 @@ def _thin_content(source: InputFile, kept: set[str], label: str) -> FilePlan:
     def removed(name: bytes) -> bool:
         return name.startswith(_SECTION_PREFIX) and name not in names
 
-    return plan_sections(source.data, removed=removed, path=label)
+    return plan_sections(source.data, removed=removed, path=label).bound(source)
 
 
 def _thin_text(source: InputFile, found: Found, kept: set[str]) -> FilePlan:
     """Take entries out with their markers; text between entries stays."""
-    pieces: list[HostRange] = []
-    position = start = 0
+    parts: list[FileRange] = []
+    start = 0
     comment_size = len(text_comment(source.data))
     for image in found.images:
         if image.id in kept:
@@ -474,31 +429,7 @@ def _thin_text(source: InputFile, found: Found, kept: set[str]) -> FilePlan:
         first, size = image.content.offset, image.content.size
         begin = first - len(start_marker("", image.id)) - comment_size
         end = _END_OF_LINE.match(source.data, first + size)
-        pieces.append(HostRange(position, start, begin - start))
-        position += begin - start
+        parts.append(source.range(start, begin - start))
         start = end.end() if end else first + size
-    pieces.append(HostRange(position, start, len(source.data) - start))
-    position += len(source.data) - start
-    return FilePlan(join(pieces), position)
-
-
-def _moved(piece: Piece, position: int, host_offset: int = 0) -> Piece:
-    """Give a piece at a later position, of a host that begins at `host_offset` of another."""
-    if isinstance(piece, Literal):
-        return Literal(piece.position + position, piece.data)
-    if isinstance(piece, HostRange):
-        return HostRange(piece.position + position, piece.offset + host_offset, piece.size)
-    return Content(piece.position + position, piece.index, piece.size)
-
-
-def _memory(plan: FilePlan, host: memoryview) -> Iterator[bytes | memoryview]:
-    """Give the bytes of a plan without contents to insert, in order."""
-    position = 0
-    for piece in plan.pieces:
-        yield bytes(piece.position - position)
-        if isinstance(piece, Literal):
-            yield piece.data
-        elif isinstance(piece, HostRange):
-            yield host[piece.offset : piece.offset + piece.size]
-        position = piece.position + piece.size
-    yield bytes(plan.size - position)
+    parts.append(source.range(start, len(source) - start))
+    return FilePlan.of(parts)

@@ -17,7 +17,6 @@ from offload_tool.files.spool import Spool
 from offload_tool.formats import llvm_library
 from offload_tool.formats import triple as triples
 from offload_tool.formats.bitcode_splice import MAX_IMAGE_SIZE, plan_bitcode_with_images
-from offload_tool.formats.file_plan import write_plan
 from offload_tool.formats.offload_binary import (
     is_offload_binary,
     iter_offload_binaries,
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from offload_tool.files import StrPath
-    from offload_tool.formats.file_plan import FilePlan
+    from offload_tool.files.plan import FilePlan
     from offload_tool.formats.registration import Generation, Kind
 
 __all__ = ["ELF_HOSTS", "check_readable", "default_triple", "wrap_images"]
@@ -112,7 +111,7 @@ def wrap_images(
             _check_bitcode_sizes(files)
         plan = (_plan_object if as_object else _plan_bitcode)(registration)
         with replace_file(output) as out:
-            write_plan(out, plan, b"", files)
+            plan.bound(b"", files).write_to(out)
 
 
 def _check(
@@ -160,7 +159,7 @@ def _with_notes(file: InputFile, warn: Callable[[str], None]) -> InputFile:
         return file
     plan = plan_elf_with_notes(file.data, path=file.path)
     with Spool(file.path) as spool:
-        write_plan(spool.out, plan, file)
+        plan.bound(file).write_to(spool.out)
         return spool.read()
 
 

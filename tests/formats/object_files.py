@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from offload_tool.files import InputFile, replace_file
-from offload_tool.formats.file_plan import FilePlan, Source, write_plan
+from offload_tool.files.plan import FilePlan, Source
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 GFX906 = "hip-amdgcn-amd-amdhsa--gfx906"
@@ -45,14 +45,14 @@ CLASSES = {"32le": (1, "<"), "32be": (1, ">"), "64le": (2, "<"), "64be": (2, ">"
 def assemble(plan: FilePlan, host: bytes, contents: Sequence[bytes], tmp_path: Path) -> bytes:
     """Write a plan to a file and give the bytes of that file."""
     with replace_file(tmp_path / "assembled") as out:
-        write_plan(out, plan, host, contents)
+        plan.bound(host, contents).write_to(out)
     return (tmp_path / "assembled").read_bytes()
 
 
 def write_file(path: Path, plan: FilePlan, host: Path, contents: Sequence[Source] = ()) -> None:
     """Write a plan with the host as file, as the tools do."""
     with InputFile(host) as file, replace_file(path) as out:
-        write_plan(out, plan, file, contents)
+        plan.bound(file, contents).write_to(out)
 
 
 def run(*command: str | Path) -> None:

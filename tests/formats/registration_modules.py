@@ -7,18 +7,12 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from offload_tool.formats.file_plan import Content, FilePlan, Literal
+from offload_tool.files.plan import FilePlan
 
 
 def planned(plan: FilePlan, contents: Sequence[bytes]) -> bytes:
     """Give the file of a plan without a host."""
-    out = bytearray(plan.size)
-    for piece in plan.pieces:
-        assert isinstance(piece, Literal | Content)
-        data = piece.data if isinstance(piece, Literal) else contents[piece.index]
-        assert len(data) == piece.size
-        out[piece.position : piece.position + piece.size] = data
-    return bytes(out)
+    return b"".join(plan.bound(b"", contents).chunks())
 
 
 def disassembled(program: str, path: Path) -> str:

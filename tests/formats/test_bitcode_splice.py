@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from offload_tool.errors import FormatError
+from offload_tool.files.plan import Range
 from offload_tool.formats.bitcode_splice import plan_bitcode_with_images
-from offload_tool.formats.file_plan import Content
 from offload_tool.formats.llvm_library import assemble
 from offload_tool.formats.registration import (
     RegisteredImage,
@@ -80,8 +80,8 @@ def test_images_begin_at_whole_bytes_of_the_file() -> None:
     """An image is one piece of the plan, its size exact; nothing is shifted."""
     for size in range(1, 40):
         plan = plan_bitcode_with_images(module([size, size]), [size, size])
-        contents = [piece for piece in plan.pieces if isinstance(piece, Content)]
-        assert [(piece.index, piece.size) for piece in contents] == [(0, size), (1, size)]
+        contents = [piece for piece in plan.pieces if isinstance(piece, Range)]
+        assert [(piece.source, piece.size) for piece in contents] == [(0, size), (1, size)]
         assert plan.size % 4 == 0
 
 

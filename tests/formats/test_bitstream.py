@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offload_tool.errors import FormatError
+from offload_tool.files.plan import Literal
 from offload_tool.formats.bitstream import Block, Record, read_bitstream, write_bitstream
-from offload_tool.formats.file_plan import Literal
 from offload_tool.formats.llvm_library import assemble
 
 SOURCE = """

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offload_tool.errors import FormatError
+from offload_tool.files.plan import HOST, FilePlan, Range
 from offload_tool.formats.elf_edit import plan_elf
 from offload_tool.formats.elf_tables import read_elf_tables
-from offload_tool.formats.file_plan import FilePlan, HostRange
 from tests.formats.object_files import (
     C_SOURCE,
     CLASSES,
@@ -236,7 +236,11 @@ def test_other_string_tables_keep_their_content(tmp_path: Path) -> None:
     data = bytearray(make_elf(extra={b".stabstr": b"\0debug\0"}))
     (table,) = struct.unpack_from("<Q", data, 40)
     struct.pack_into("<I", data, table + 5 * 64 + 4, 3)  # SHT_STRTAB
-    elf = ELFFile(io.BytesIO(assemble(plan_added(bytes(data)), bytes(data), [b"", b""], tmp_path)))
+    elf = ELFFile(
+        io.BytesIO(
+            assemble(plan_added(bytes(data)), bytes(data), [row[1] for row in ADDED], tmp_path)
+        )
+    )
     assert elf.get_section_by_name(".stabstr").data() == b"\0debug\0"
 
 
@@ -244,7 +248,7 @@ def test_memory_does_not_hold_contents(tmp_path: Path) -> None:
     """Large sections of the host are ranges to copy, not bytes."""
     host = make_elf(extra={b".big": bytes(1 << 22)})
     pieces = plan_added(host).pieces
-    copied = sum(piece.size for piece in pieces if isinstance(piece, HostRange))
+    copied = sum(piece.size for piece in pieces if isinstance(piece, Range))
     assert copied >= 1 << 22
     assert write_and_read(tmp_path, host).count(bytes(1 << 22)) == 1
 
@@ -451,6 +455,6 @@ def check_plan(plan: FilePlan, host_size: int) -> None:
     for piece in plan.pieces:
         assert piece.position >= position
         position = piece.position + piece.size
-        if isinstance(piece, HostRange):
+        if isinstance(piece, Range) and piece.source == HOST:
             assert 0 <= piece.offset <= piece.offset + piece.size <= host_size
     assert position <= plan.size

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from offload_tool.errors import FormatError
+from offload_tool.files.plan import FilePlan
 from offload_tool.formats.elf_shrink import Replacement, plan_shrunk_elf
 from offload_tool.formats.elf_tables import ElfTables, read_elf_tables
-from offload_tool.formats.file_plan import Literal
 from tests.formats.object_files import CLASSES, assemble, make_elf
 
 NUMBER = 5
@@ -28,7 +28,7 @@ def section_start(data: bytes) -> int:
 
 
 def replacement(start: int, size: int, content: bytes) -> Replacement:
-    return Replacement(start, size, (Literal(0, content),), len(content))
+    return Replacement(start, size, FilePlan.of([content]))
 
 
 def contents(tables: ElfTables) -> list[bytes]:

@@ -22,8 +22,8 @@ LINUX = "x86_64-unknown-linux-gnu"
 
 
 def embed(content: bytes, cuid: str = "13", triple: str = LINUX) -> bytes:
-    layout = plan_embedding([cuid_hash(cuid)], len(content), triple)
-    return layout.head + bytes(layout.offset - len(layout.head)) + content + layout.tail
+    plan = plan_embedding([cuid_hash(cuid)], len(content), triple)
+    return b"".join(plan.bound(b"", [content]).chunks())
 
 
 def test_cuid_hash() -> None:

@@ -1,0 +1,171 @@
+"""A new file as a list of pieces: literal bytes, and ranges of other files.
+
+Whoever makes a file plans it from tables and sizes alone; it is written by copying, so memory
+does not grow with what is in it::
+
+    position  0       64            5000            9000000    9000004   9008192
+              Literal Range of host Range of        (zeros)    Literal   end
+                                    content 0
+
+An editor of object files plans with numbers for the files that it does not have; `bound` puts
+the files in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from offload_tool.errors import FileError
+from offload_tool.files import FileRange, InputFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from offload_tool.files import OutputFile
+
+__all__ = ["HOST", "FilePlan", "Literal", "Piece", "Range", "Source", "content", "join"]
+
+HOST = -1
+"""The number of the file that is edited."""
+_ZEROS = bytes(1 << 20)
+
+Source: TypeAlias = "InputFile | bytes | memoryview"
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """These bytes, at `position` of the new file."""
+
+    position: int
+    data: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """`size` bytes from `offset` of a source, at `position` of the new file."""
+
+    position: int
+    source: Source | int
+    """The source, or its number: `HOST`, or from 0 on that of a content to insert."""
+    offset: int
+    size: int
+
+
+Piece: TypeAlias = "Literal | Range"
+
+
+def content(position: int, index: int, size: int) -> Range:
+    """Give the piece that is the whole content number `index` of those to insert."""
+    return Range(position, index, 0, size)
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlan:
+    """A new file: `size` bytes, all zero but for the `pieces`, which are in file order."""
+
+    pieces: tuple[Piece, ...]
+    size: int
+
+    @classmethod
+    def of(cls, parts: Iterable[bytes | FileRange | FilePlan | int]) -> FilePlan:
+        """Plan parts one behind the other; a number stands for so many zeros."""
+        pieces: list[Piece] = []
+        position = 0
+        for part in parts:
+            if isinstance(part, int):
+                position += part
+                continue
+            if isinstance(part, FilePlan):
+                pieces += part.moved(position)
+                position += part.size
+                continue
+            piece = Literal(position, part) if isinstance(part, bytes) else Range(position, *part)
+            pieces.append(piece)
+            position += piece.size
+        return cls(join(pieces), position)
+
+    def moved(self, by: int) -> Iterator[Piece]:
+        """Give the pieces as they are in a file in which this one begins at `by`."""
+        return (replace(piece, position=piece.position + by) for piece in self.pieces)
+
+    def bound(self, host: Source | int, contents: Sequence[Source] = ()) -> FilePlan:
+        """Put sources in the place of their numbers; `HOST` may stay what it is.
+
+        :raises FileError: a content is not as long as it was when the plan was made.
+        :raises ValueError: one in memory is not.
+        """
+        return FilePlan(tuple(_bound(piece, host, contents) for piece in self.pieces), self.size)
+
+    def write_to(self, out: OutputFile) -> None:
+        """Append the file to `out`.
+
+        :raises FileError: a source became shorter since it was opened.
+        """
+        out.append(self._parts())
+
+    def _parts(self) -> Iterator[bytes | memoryview | FileRange | int]:
+        position = 0
+        for piece in self.pieces:
+            yield piece.position - position
+            if isinstance(piece, Literal):
+                yield piece.data
+            elif isinstance(piece.source, InputFile):
+                yield FileRange(piece.source, piece.offset, piece.size)
+            else:
+                yield _slice(piece)
+            position = piece.position + piece.size
+        yield self.size - position
+
+    def chunks(self) -> Iterator[bytes | memoryview]:
+        """Give the file's bytes, in order, mapped where they are in files."""
+        for part in self._parts():
+            if isinstance(part, FileRange):
+                yield part.data
+            elif isinstance(part, int):
+                yield from (_ZEROS[: part - at] for at in range(0, part, len(_ZEROS)))
+            else:
+                yield part
+
+
+def _bound(piece: Piece, host: Source | int, contents: Sequence[Source]) -> Piece:
+    if isinstance(piece, Literal) or not isinstance(piece.source, int):
+        return piece
+    if piece.source == HOST:
+        return replace(piece, source=host)
+    source = contents[piece.source]
+    if len(source) != piece.size:
+        if isinstance(source, InputFile):
+            raise FileError(source.path, "changed its size while it was read; try again")
+        raise ValueError(f"{len(source)} bytes for the {piece.size} of content {piece.source}")
+    return replace(piece, source=source)
+
+
+def _slice(piece: Range) -> memoryview:
+    if isinstance(piece.source, int):
+        raise TypeError(f"source {piece.source} of this plan is not bound")
+    data = piece.source.data if isinstance(piece.source, InputFile) else piece.source
+    return memoryview(data)[piece.offset : piece.offset + piece.size]
+
+
+def join(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
+    """Leave out empty pieces, and make one of neighbours that are neighbours in their source."""
+    joined: list[Piece] = []
+    for piece in pieces:
+        last = joined[-1] if joined else None
+        if (
+            isinstance(piece, Range)
+            and isinstance(last, Range)
+            and last.source is piece.source
+            and last.position + last.size == piece.position
+            and last.offset + last.size == piece.offset
+        ):
+            joined[-1] = replace(last, size=last.size + piece.size)
+        elif piece.size:
+            joined.append(piece)
+    return tuple(joined)
