@@ -35,23 +35,21 @@ and 19.1.7 write it, observed, and compared with the symbols that llvm-ar 22.1.8
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError
 from offload_tool.formats.bitcode_worker import rewrite
+from offload_tool.formats.bitstream import DEFINE, ENTER, FIRST, MAGIC, Bits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = ["bitcode_symbols", "bitcode_triple", "bitcode_undefined", "is_bitcode", "unwrap_bitcode"]
 
-_MAGIC = b"BC\xc0\xde"
 _WRAPPER_MAGIC = b"\xde\xc0\x17\x0b"
 _WRAPPER = struct.Struct("<8xII")
 _BLOCK = struct.Struct("<II")
-_ENTER_BLOCK = 1
-_DEFINE_ABBREVIATION = 2
-_FIRST_ABBREVIATION = 4
 _BLOB_RECORD = (2, 1, 1, 0, 5)
 """Operands; is literal, 1; is literal, encoding: blob."""
 _MODULE, _STRTAB, _SYMTAB = 8, 23, 25
@@ -66,7 +64,7 @@ _NAMES_BUDGET = 16
 
 def is_bitcode(data: memoryview) -> bool:
     """Tell whether `data` begins with bitcode's magic or that of its wrapper."""
-    return data[:4] in (_MAGIC, _WRAPPER_MAGIC)
+    return data[:4] in (MAGIC, _WRAPPER_MAGIC)
 
 
 def bitcode_symbols(data: memoryview) -> bytes:
@@ -126,21 +124,21 @@ def unwrap_bitcode(data: memoryview) -> memoryview:
     if len(data) < _WRAPPER.size:
         raise FormatError("bitcode wrapper is cut short")
     offset, size = _WRAPPER.unpack_from(data)
-    if offset + size > len(data) or data[offset : offset + 4] != _MAGIC:
+    if offset + size > len(data) or data[offset : offset + 4] != MAGIC:
         raise FormatError(f"bitcode wrapper points to {size} bytes at {offset}: no bitcode")
     return data[offset : offset + size]
 
 
 def _blocks(data: memoryview) -> Iterator[tuple[int, int, memoryview]]:
     """Give each block's number, width of abbreviation numbers, and content."""
-    position = len(_MAGIC)
+    position = len(MAGIC)
     while position + _BLOCK.size <= len(data):
         word, words = _BLOCK.unpack_from(data, position)
         if word == 0:
             return  # padding
         start = position + _BLOCK.size
         end = start + 4 * words
-        if word & 3 != _ENTER_BLOCK or word >> 14 or end > len(data):
+        if word & 3 != ENTER or word >> 14 or end > len(data):
             raise FormatError("bitcode is broken or cut short", offset=position)
         yield word >> 2 & 0xFF, word >> 10, data[start:end]
         position = end
@@ -169,38 +167,13 @@ def _find_tables(data: memoryview) -> tuple[memoryview, memoryview] | None:
 
 def _read_blob(content: memoryview, width: int) -> memoryview | None:
     """Give the blob of a block that defines an abbreviation for it and has one record."""
-    bits = _Bits(content)
-    if bits.fixed(width) != _DEFINE_ABBREVIATION:
-        return None
-    form = (bits.vbr(5), bits.fixed(1), bits.vbr(8), bits.fixed(1), bits.fixed(3))
-    if form != _BLOB_RECORD or bits.fixed(width) != _FIRST_ABBREVIATION:
-        return None
-    size = bits.vbr(6)
-    start = -(-bits.position // 32) * 4
-    return content[start : start + size] if start + size <= len(content) else None
-
-
-class _Bits:
-    """Reads numbers from the front of a block, lowest bit first; zeros follow its end."""
-
-    def __init__(self, data: memoryview) -> None:
-        self.value = int.from_bytes(data[:64], "little")
-        self.position = 0
-
-    def fixed(self, width: int) -> int:
-        self.position += width
-        return self.value >> (self.position - width) & ((1 << width) - 1)
-
-    def vbr(self, width: int) -> int:
-        """Read a number in chunks of `width` bits; the highest bit says that more follow."""
-        more = 1 << (width - 1)
-        result = shift = 0
-        chunk = more
-        while chunk & more:
-            chunk = self.fixed(width)
-            result |= (chunk & ~more) << shift
-            shift += width - 1
-        return result
+    bits = Bits(content, 0, 8 * len(content))
+    with suppress(FormatError):
+        if bits.fixed(width) == DEFINE:
+            form = (bits.vbr(5), bits.fixed(1), bits.vbr(8), bits.fixed(1), bits.fixed(3))
+            if form == _BLOB_RECORD and bits.fixed(width) == FIRST:
+                return bits.blob()
+    return None
 
 
 def _read_symbols(table: memoryview, strings: memoryview, budget: int, wanted: int) -> bytes:

@@ -31,46 +31,30 @@ document; numbers as clang 22.1.8 and 15.0.6 write them, observed with llvm-bcan
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError
 from offload_tool.formats.bitcode import unwrap_bitcode
 from offload_tool.formats.bitstream import (
-    ARRAY,
-    BLOB,
-    BLOCKINFO,
-    CHAR6,
-    CHARS,
-    DEFINE,
-    END,
     ENTER,
-    FIRST,
-    FIXED,
-    LITERAL,
     MAGIC,
-    MAX_WIDTH,
-    SETBID,
     TOP_WIDTH,
-    UNABBREVIATED,
-    VBR,
     Bits,
+    Block,
+    Reader,
+    Record,
+    packed_bytes,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from offload_tool.files import StrPath
-    from offload_tool.formats.bitstream import Abbreviation, Operand
 
 __all__ = ["EmbeddedObject", "find_embedded_objects"]
 
 _LIST = b"llvm.embedded.objects"
-
-_MAX_OPERANDS = 1 << 12
-"""Of an abbreviation, and of abbreviations in a block; LLVM uses a dozen."""
-_MAX_NUMBERS = 1 << 20
-"""In a record; an offload binary stands there in 8 bits each, and lists are shorter."""
 
 _MODULE, _CONSTANTS, _METADATA = 8, 11, 15
 _VERSION, _GLOBALVAR = 1, 7
@@ -79,7 +63,6 @@ _SETTYPE, _STRING, _CSTRING = 1, 8, 9
 _STRINGS, _VALUE, _NODE, _NAME, _NAMED_NODE = 35, 2, 3, 4, 10
 _NOT_NUMBERED = frozenset({_NAME, 6, _NAMED_NODE, 36, 38, 39})
 """Records of METADATA that are no metadata: names, kinds, attachments, indexes."""
-_CHUNK = 1 << 20
 _SEARCHED = 32 << 20
 
 
@@ -96,13 +79,7 @@ class EmbeddedObject:
 
     def chunks(self) -> Iterator[bytes]:
         """Give the content in pieces."""
-        stored = self.size - self.is_ended
-        first, shift = divmod(self.bit, 8)
-        for start in range(0, stored, _CHUNK):
-            size = min(_CHUNK, stored - start)
-            raw = self.data[first + start : first + start + size + (shift > 0)]
-            number = int.from_bytes(raw, "little") >> shift
-            yield (number & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+        yield from packed_bytes(self.data, self.bit, self.size - self.is_ended)
         if self.is_ended:
             yield b"\0"
 
@@ -130,7 +107,7 @@ def find_embedded_objects(
         while bits.end - bits.position >= 32:
             if bits.fixed(TOP_WIDTH) != ENTER:
                 break  # padding
-            block = _block(bits)
+            block = Reader.block(bits)
             if block.number == _MODULE:
                 found += _Module(data, block, name).find()
     except FormatError as error:
@@ -148,143 +125,10 @@ def _contains(data: memoryview, name: bytes, forget: Callable[[], object]) -> bo
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """A block: its number, the width of abbreviation IDs inside, and its content in bits."""
-
-    number: int
-    width: int
-    start: int
-    end: int
-
-
-@dataclass(slots=True)
-class _Record:
-    """A record. Numbers of 8 bits in an array stay where they are, and so does a blob."""
-
-    code: int
-    operands: list[int]
-    bit: int = 0
-    count: int = 0
-    """Of numbers of 8 bits from `bit` on, which follow the operands."""
-    blob: memoryview = field(default_factory=lambda: memoryview(b""))
-
-
-def _block(bits: Bits) -> _Block:
-    """Read a block's header, and pass over its content."""
-    number, width = bits.vbr(8), bits.vbr(4)
-    bits.align()
-    size = 32 * bits.fixed(32)
-    if not TOP_WIDTH <= width <= 32:
-        raise FormatError(f"abbreviation IDs of {width} bits")
-    start = bits.skip(size)
-    return _Block(number, width, start, start + size)
-
-
-class _Reader:
-    """Gives the items of blocks; knows the abbreviations."""
-
-    def __init__(self, data: memoryview) -> None:
-        self.data = data
-        self.known: dict[int, list[Abbreviation]] = {}
-        """What BLOCKINFO gives to the blocks of each number."""
-
-    def items(self, block: _Block) -> Iterator[_Block | _Record]:
-        """Give the blocks and records of a block; what is in inner blocks is passed over."""
-        bits = Bits(self.data, block.start, block.end)
-        abbreviations = list(self.known.get(block.number, ()))
-        described = abbreviations
-        while (number := bits.fixed(block.width)) != END:
-            if number == ENTER:
-                inner = _block(bits)
-                if inner.number == BLOCKINFO:
-                    for _ in self.items(inner):
-                        pass
-                yield inner
-            elif number == DEFINE:
-                if len(described) >= _MAX_OPERANDS:
-                    raise FormatError("too many abbreviations")
-                described.append(self._definition(bits))
-            else:
-                record = self._record(bits, number, abbreviations)
-                if block.number == BLOCKINFO and record.code == SETBID and record.operands:
-                    described = self.known.setdefault(record.operands[0], [])
-                yield record
-
-    @staticmethod
-    def _definition(bits: Bits) -> Abbreviation:
-        count = bits.vbr(5)
-        if count > _MAX_OPERANDS:
-            raise FormatError(f"an abbreviation of {count} operands")
-        operands: list[Operand] = []
-        for _ in range(count):
-            if bits.fixed(1):
-                operands.append((LITERAL, bits.vbr(8)))
-                continue
-            encoding = bits.fixed(3)
-            width = bits.vbr(5) if encoding in (FIXED, VBR) else 0
-            if not FIXED <= encoding <= BLOB or width > MAX_WIDTH or (encoding, width) == (2, 1):
-                raise FormatError(f"unknown encoding {encoding} of {width} bits")
-            if encoding in (FIXED, VBR) and not width:
-                encoding = LITERAL  # no bits at all: zero
-            operands.append((encoding, width))
-        return tuple(operands)
-
-    def _record(self, bits: Bits, number: int, abbreviations: list[Abbreviation]) -> _Record:
-        if number == UNABBREVIATED:
-            code, count = bits.vbr(6), bits.vbr(6)
-            return _Record(code, _numbers(bits, (VBR, 6), count))
-        if number - FIRST >= len(abbreviations):
-            raise FormatError(f"undefined abbreviation {number}")
-        values: list[int] = []
-        record = _Record(0, values)
-        operands = iter(abbreviations[number - FIRST])
-        for operand in operands:
-            if operand[0] == ARRAY:
-                self._array(bits, next(operands, (LITERAL, 0)), record)
-            elif operand[0] == BLOB:
-                record.blob = bits.blob()
-            else:
-                values.append(_number(bits, operand))
-        if not values:
-            raise FormatError("a record without a code")
-        record.code = values.pop(0)
-        return record
-
-    @staticmethod
-    def _array(bits: Bits, element: Operand, record: _Record) -> None:
-        count = bits.vbr(6)
-        if element == (FIXED, 8):
-            record.bit, record.count = bits.skip(8 * count), count
-        elif element[0] in (LITERAL, ARRAY, BLOB):
-            raise FormatError("an array of nothing")
-        else:
-            record.operands += _numbers(bits, element, count)
-
-
-def _numbers(bits: Bits, operand: Operand, count: int) -> list[int]:
-    """Read numbers; very many are only passed over."""
-    numbers = (_number(bits, operand) for _ in range(count))
-    if count <= _MAX_NUMBERS:
-        return list(numbers)
-    for _ in numbers:
-        pass
-    return []
-
-
-def _number(bits: Bits, operand: Operand) -> int:
-    encoding, width = operand
-    if encoding == LITERAL:
-        return width
-    if encoding == CHAR6:
-        return CHARS[bits.fixed(6)]
-    return bits.fixed(width) if encoding == FIXED else bits.vbr(width)
-
-
 class _Module:
     """What of a module tells about its embedded objects."""
 
-    def __init__(self, data: memoryview, block: _Block, section: bytes) -> None:
+    def __init__(self, data: memoryview, block: Block, section: bytes) -> None:
         self.data = data
         self.section = section
         self.initializers: dict[int, int] = {}
@@ -312,17 +156,17 @@ class _Module:
             if found is not None:
                 yield found
 
-    def _read(self, block: _Block) -> None:
-        reader = _Reader(self.data)
+    def _read(self, block: Block) -> None:
+        reader = Reader(self.data)
         for item in reader.items(block):
-            if isinstance(item, _Record):
+            if isinstance(item, Record):
                 self._read_record(item)
-            elif item.number == _CONSTANTS:
+            elif isinstance(item, Block) and item.number == _CONSTANTS:
                 self._read_constants(reader, item)
-            elif item.number == _METADATA:
+            elif isinstance(item, Block) and item.number == _METADATA:
                 self._read_metadata(reader, item)
 
-    def _read_record(self, record: _Record) -> None:
+    def _read_record(self, record: Record) -> None:
         if record.code == _VERSION and record.operands:
             self._version = record.operands[0]
         elif record.code in _VALUES:
@@ -331,25 +175,25 @@ class _Module:
                 self.initializers[self._count] = record.operands[at]
             self._count += 1
 
-    def _read_constants(self, reader: _Reader, block: _Block) -> None:
+    def _read_constants(self, reader: Reader, block: Block) -> None:
         for item in reader.items(block):
-            if not isinstance(item, _Record) or item.code == _SETTYPE:
+            if not isinstance(item, Record) or item.code == _SETTYPE:
                 continue
             if item.code in (_STRING, _CSTRING):
                 self.contents[self._count] = self._content(item, ended=item.code == _CSTRING)
             self._count += 1
 
-    def _content(self, record: _Record, *, ended: bool) -> EmbeddedObject:
+    def _content(self, record: Record, *, ended: bool) -> EmbeddedObject:
         if record.operands:  # not as numbers of 8 bits
             raw = bytes(number & 0xFF for number in record.operands)
             return EmbeddedObject(memoryview(raw), 0, len(raw) + ended, ended)
         return EmbeddedObject(self.data, record.bit, record.count + ended, ended)
 
-    def _read_metadata(self, reader: _Reader, block: _Block) -> None:
+    def _read_metadata(self, reader: Reader, block: Block) -> None:
         number = 0
         name = b""
         for item in reader.items(block):
-            if not isinstance(item, _Record):
+            if not isinstance(item, Record):
                 continue
             operands = item.operands
             if item.code == _NAME:
@@ -357,7 +201,7 @@ class _Module:
             elif item.code == _NAMED_NODE and name == _LIST:
                 self.listed += operands
             elif item.code == _STRINGS and len(operands) == 2:
-                self._read_strings(number, operands[0], item.blob, operands[1])
+                self._read_strings(number, operands[0], memoryview(item.blob or b""), operands[1])
                 number += operands[0]
             elif item.code == _VALUE and len(operands) == 2:
                 self.variables[number] = operands[1]

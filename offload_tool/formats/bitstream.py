@@ -1,7 +1,7 @@
 """LLVM's bitstream container: decoded into blocks and records, and written again.
 
-For modules that LLVM itself has just made and that are to be changed in a few places;
-`bitcode` reads the symbol table of modules from anywhere. Bits are counted from the
+`Reader` gives the blocks and records of any module; `read_bitstream` reads what LLVM itself has
+just made as a whole, to be changed in a few places. Bits are counted from the
 lowest one of each byte on; a stream is a sequence of abbreviated items::
 
     item                            abbreviation ID (`width` bits), then
@@ -42,31 +42,20 @@ if TYPE_CHECKING:
     from offload_tool.files.plan import Piece
 
 __all__ = [
-    "ARRAY",
-    "BLOB",
     "BLOCKINFO",
-    "CHAR6",
-    "CHARS",
     "DEFINE",
-    "END",
     "ENTER",
     "FIRST",
-    "FIXED",
-    "LITERAL",
     "MAGIC",
-    "MAX_WIDTH",
-    "SETBID",
     "TOP_WIDTH",
-    "UNABBREVIATED",
-    "VBR",
-    "Abbreviation",
     "Bits",
     "Block",
     "Definition",
     "Elements",
     "Item",
-    "Operand",
+    "Reader",
     "Record",
+    "packed_bytes",
     "read_bitstream",
     "write_bitstream",
 ]
@@ -84,6 +73,11 @@ TOP_WIDTH = 2
 CHARS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._"
 _MAX_COUNT = (1 << 32) - 1
 _MAX_DEPTH = 16
+_MAX_OPERANDS = 1 << 12
+"""Of an abbreviation, and of abbreviations in a block; LLVM uses a dozen."""
+_MAX_NUMBERS = 1 << 20
+"""In a record; an offload binary stands there in 8 bits each, and lists are shorter."""
+_CHUNK = 1 << 20
 
 Operand: TypeAlias = "tuple[int, int]"
 """Encoding, and its value or width."""
@@ -97,7 +91,11 @@ class Record:
     abbreviation: int
     code: int
     operands: list[int]
-    blob: bytes | None = None
+    blob: bytes | memoryview | None = None
+    bit: int = 0
+    """Where numbers of 8 bits begin that follow the operands and were left where they are."""
+    count: int = 0
+    """Of those."""
 
 
 @dataclass(slots=True)
@@ -133,6 +131,8 @@ class Block:
     header_at: int = 0
     """Where it is entered."""
     content_at: int = 0
+    size: int = 0
+    """Of the content, as it was read."""
 
     def blocks(self, number: int) -> Iterator[Block]:
         """Give the blocks of this number directly inside."""
@@ -153,13 +153,38 @@ def read_bitstream(data: bytes) -> list[Block]:
     """
     if data[: len(MAGIC)] != MAGIC:
         raise FormatError(f"expected bitcode, found {data[:4]!r}", offset=0)
-    reader = _Reader(data)
+    reader = Reader(memoryview(data), exact=True)
+    bits = Bits(reader.data, 8 * len(MAGIC), 8 * len(data))
     blocks = []
-    while reader.position < 8 * len(data):
-        if reader.fixed(TOP_WIDTH) != ENTER:
-            raise reader.error("expected a block")
-        blocks.append(reader.block())
+    while bits.position < bits.end:
+        if bits.fixed(TOP_WIDTH) != ENTER:
+            raise FormatError("expected a block in bitcode", offset=bits.position // 8)
+        blocks.append(reader.block(bits))
+        _fill(reader, blocks[-1], _MAX_DEPTH)
     return blocks
+
+
+def _fill(reader: Reader, block: Block, depth: int) -> None:
+    """Read what is in a block, and in all blocks in it."""
+    if not depth:
+        raise FormatError(f"more than {_MAX_DEPTH} blocks of bitcode one inside the other")
+    for item in reader.items(block):
+        if isinstance(item, Block):
+            _fill(reader, item, depth - 1)
+        elif isinstance(item, Record) and item.count:
+            item.operands += b"".join(packed_bytes(reader.data, item.bit, item.count))
+            item.bit = item.count = 0
+        block.items.append(item)
+
+
+def packed_bytes(data: memoryview, bit: int, count: int) -> Iterator[bytes]:
+    """Give the `count` numbers of 8 bits that begin at a bit of `data`, in pieces."""
+    first, shift = divmod(bit, 8)
+    for start in range(first, first + count, _CHUNK):
+        size = min(_CHUNK, first + count - start)
+        raw = data[start : start + size + (shift > 0)]
+        number = int.from_bytes(raw, "little") >> shift
+        yield (number & ((1 << 8 * size) - 1)).to_bytes(size, "little")
 
 
 class Bits:
@@ -213,106 +238,129 @@ class Bits:
         return start
 
 
-class _Reader(Bits):
-    def __init__(self, data: bytes) -> None:
-        super().__init__(memoryview(data), 8 * len(MAGIC), 8 * len(data))
+class Reader:
+    """Gives the items of blocks; knows the abbreviations. Nothing in the data is believed.
+
+    `exact`: blocks end where they say, and very long records are refused.
+    """
+
+    def __init__(self, data: memoryview, *, exact: bool = False) -> None:
+        self.data = data
+        self.exact = exact
         self.known: dict[int, list[Abbreviation]] = {}
-        """The abbreviations that BLOCKINFO gives to each block number."""
-        self.depth = 0
+        """What BLOCKINFO gives to the blocks of each number."""
 
-    def error(self, message: str) -> FormatError:
-        return FormatError(f"{message} in bitcode", offset=self.position // 8)
-
-    # -- items -----------------------------------------------------------------------
-
-    def block(self) -> Block:
-        """Read a block from behind its abbreviation ID."""
+    @staticmethod
+    def block(bits: Bits) -> Block:
+        """Read a block's header from behind its abbreviation ID; pass over its content."""
         # Blocks begin at a multiple of 4 bytes but for what was written before in theirs.
-        header_at = self.position // 32
-        block = Block(self.vbr(8), self.vbr(4), header_at=header_at)
-        self.align()
-        size = self.fixed(32)
-        block.content_at = self.position // 32
-        self.depth += 1
-        if block.width < TOP_WIDTH or self.depth > _MAX_DEPTH:
-            raise self.error("block header is wrong")
-        self._read_items(block)
-        self.depth -= 1
-        self.align()
-        if self.position // 32 != block.content_at + size:
-            raise self.error("block has another size than it claims")
+        header_at = bits.position // 32
+        block = Block(bits.vbr(8), bits.vbr(4), header_at=header_at)
+        bits.align()
+        block.size = bits.fixed(32)
+        if not TOP_WIDTH <= block.width <= 32:
+            raise FormatError(f"abbreviation IDs of {block.width} bits")
+        block.content_at = bits.skip(32 * block.size) // 32
         return block
 
-    def _read_items(self, block: Block) -> None:
+    def items(self, block: Block) -> Iterator[Block | Definition | Record]:
+        """Give what is in a block; what is in inner blocks is passed over."""
+        start = 32 * block.content_at
+        bits = Bits(self.data, start, start + 32 * block.size)
         abbreviations = list(self.known.get(block.number, ()))
-        described = -1  # the block number whose abbreviations BLOCKINFO tells
-        while (number := self.fixed(block.width)) != END:
+        described = abbreviations
+        while (number := bits.fixed(block.width)) != END:
             if number == ENTER:
-                block.items.append(self.block())
+                inner = self.block(bits)
+                yield inner
+                if inner.number == BLOCKINFO and not inner.items:
+                    for _ in self.items(inner):
+                        pass
             elif number == DEFINE:
-                definition = self._definition()
-                block.items.append(Definition(definition))
-                if block.number == BLOCKINFO:
-                    self.known.setdefault(described, []).append(definition)
-                else:
-                    abbreviations.append(definition)
+                if len(described) >= _MAX_OPERANDS:
+                    raise FormatError("too many abbreviations")
+                described.append(_definition(bits))
+                yield Definition(described[-1])
             else:
-                record = self._record(number, abbreviations)
-                block.items.append(record)
+                record = self._record(bits, number, abbreviations)
                 if block.number == BLOCKINFO and record.code == SETBID and record.operands:
-                    described = record.operands[0]
+                    described = self.known.setdefault(record.operands[0], [])
+                yield record
+        if self.exact and bits.position + -bits.position % 32 != bits.end:
+            raise FormatError("a block of bitcode has another size than it claims", offset=start)
 
-    def _definition(self) -> Abbreviation:
-        operands: list[Operand] = []
-        for _ in range(self.vbr(5)):
-            if self.fixed(1):
-                operands.append((LITERAL, self.vbr(8)))
-                continue
-            encoding = self.fixed(3)
-            if not FIXED <= encoding <= BLOB:
-                raise self.error("unknown encoding")
-            operands.append((encoding, self.vbr(5) if encoding <= VBR else 0))
-        arrays = [at for at, operand in enumerate(operands) if operand[0] == ARRAY]
-        if arrays and arrays != [len(operands) - 2]:
-            raise self.error("an array is not the last operand")
-        return tuple(operands)
-
-    def _record(self, number: int, abbreviations: Sequence[Abbreviation]) -> Record:
+    def _record(self, bits: Bits, number: int, abbreviations: Sequence[Abbreviation]) -> Record:
         if number == UNABBREVIATED:
-            code, count = self.vbr(6), self._count()
-            return Record(number, code, [self.vbr(6) for _ in range(count)])
+            code, count = bits.vbr(6), bits.vbr(6)
+            return Record(number, code, self._numbers(bits, (VBR, 6), count))
         if number - FIRST >= len(abbreviations):
-            raise self.error("undefined abbreviation")
+            raise FormatError(f"undefined abbreviation {number}")
         values: list[int] = []
-        blob = None
+        record = Record(number, 0, values)
         operands = iter(abbreviations[number - FIRST])
         for operand in operands:
             if operand[0] == ARRAY:
-                count, element = self._count(), next(operands)
-                values += (self._value(element) for _ in range(count))
+                self._array(bits, next(operands), record)
             elif operand[0] == BLOB:
-                blob = bytes(self.blob())
+                record.blob = bits.blob()
             else:
-                values.append(self._value(operand))
+                values.append(_number(bits, operand))
         if not values:
-            raise self.error("record without a code")
-        return Record(number, values[0], values[1:], blob)
+            raise FormatError("a record without a code")
+        record.code = values.pop(0)
+        return record
 
-    def _count(self) -> int:
-        count = self.vbr(6)
-        if count > 8 * len(self.data):
-            raise self.error(f"{count} operands do not fit")
-        return count
+    def _array(self, bits: Bits, element: Operand, record: Record) -> None:
+        count = bits.vbr(6)
+        encoding, width = element
+        if element == (FIXED, 8):
+            record.bit, record.count = bits.skip(8 * count), count
+        elif encoding in (LITERAL, ARRAY, BLOB) or (encoding != CHAR6 and not width):
+            raise FormatError("an array of nothing")
+        else:
+            record.operands += self._numbers(bits, element, count)
 
-    def _value(self, operand: Operand) -> int:
-        encoding, number = operand
-        if encoding == LITERAL:
-            return number
-        if encoding == CHAR6:
-            return CHARS[self.fixed(6)]
-        if number == 0:  # no bits at all: a literal zero
-            return 0
-        return self.fixed(number) if encoding == FIXED else self.vbr(number)
+    def _numbers(self, bits: Bits, operand: Operand, count: int) -> list[int]:
+        """Read numbers; very many are only passed over."""
+        numbers = (_number(bits, operand) for _ in range(count))
+        if count <= _MAX_NUMBERS:
+            return list(numbers)
+        if self.exact:
+            raise FormatError(f"a record of {count} numbers")
+        for _ in numbers:
+            pass
+        return []
+
+
+def _definition(bits: Bits) -> Abbreviation:
+    count = bits.vbr(5)
+    if count > _MAX_OPERANDS:
+        raise FormatError(f"an abbreviation of {count} operands")
+    operands: list[Operand] = []
+    for _ in range(count):
+        if bits.fixed(1):
+            operands.append((LITERAL, bits.vbr(8)))
+            continue
+        encoding = bits.fixed(3)
+        width = bits.vbr(5) if encoding in (FIXED, VBR) else 0
+        if not FIXED <= encoding <= BLOB or width > MAX_WIDTH or (encoding, width) == (VBR, 1):
+            raise FormatError(f"unknown encoding {encoding} of {width} bits")
+        operands.append((encoding, width))
+    arrays = [at for at, operand in enumerate(operands) if operand[0] == ARRAY]
+    if arrays and arrays != [len(operands) - 2]:
+        raise FormatError("an array is not the last operand")
+    return tuple(operands)
+
+
+def _number(bits: Bits, operand: Operand) -> int:
+    encoding, width = operand
+    if encoding == LITERAL:
+        return width
+    if encoding == CHAR6:
+        return CHARS[bits.fixed(6)]
+    if not width:  # no bits at all: zero
+        return 0
+    return bits.fixed(width) if encoding == FIXED else bits.vbr(width)
 
 
 def write_bitstream(blocks: Sequence[Block]) -> FilePlan:
@@ -450,7 +498,7 @@ class _Writer:
         elif encoding == VBR and number:
             self.vbr(value, number)
 
-    def _blob(self, blob: bytes) -> None:
+    def _blob(self, blob: bytes | memoryview) -> None:
         self.vbr(len(blob), 6)
         self.align()
         self.data += blob

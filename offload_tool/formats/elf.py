@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError
-from offload_tool.formats.elf_tables import ElfTables, is_elf_header, read_elf_tables
+from offload_tool.formats.elf_tables import (
+    SHT_DYNSYM,
+    SHT_SYMTAB,
+    ElfTables,
+    is_elf_header,
+    read_elf_tables,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +35,6 @@ EM_CUDA = 190
 EM_AMDGPU = 224
 _TYPES = ("ET_NONE", "ET_REL", "ET_EXEC", "ET_DYN", "ET_CORE")
 _STB_LOCAL = 0
-_SYMBOL_TABLES = (2, 11)
-"""``sh_type`` of symbol tables: SHT_SYMTAB and SHT_DYNSYM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,24 +108,17 @@ def read_elf(data: memoryview, *, symbols: bool = False, path: StrPath | None = 
 
 
 def _symbols(tables: ElfTables) -> Iterator[ElfSymbol]:
-    layout, home = tables.elf_class.symbol, tables.elf_class.symbol_index
-    info = tables.elf_class.symbol_info
+    home, info = tables.elf_class.symbol_index, tables.elf_class.symbol_info
     for index, section in enumerate(tables.sections):
-        if section.sh_type not in _SYMBOL_TABLES or not section.has_content:
+        if section.sh_type not in (SHT_SYMTAB, SHT_DYNSYM):
             continue
-        content = tables.content(index)
-        if section.sh_entsize != layout.size or len(content) % layout.size:
-            message = (
-                f"expected a table of symbols of {layout.size} bytes each, found "
-                f"{len(content)} bytes and sh_entsize {section.sh_entsize}"
-            )
-            raise tables.error(index, "sh_size", message)
+        rows = tables.symbols(index)
         if section.sh_link >= len(tables.sections):
             count = len(tables.sections)
             message = f"expected a section number below {count}, found {section.sh_link}"
             raise tables.error(index, "sh_link", message)
         names = tables.strings(section.sh_link)
-        for row in layout.iter_unpack(content):
+        for row in rows:
             name = names[row[0]]
             if name:
                 spelled = name.decode("utf-8", "surrogateescape")

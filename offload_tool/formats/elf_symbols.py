@@ -30,7 +30,7 @@ class Symbols:
         self._tables = tables
         self._symtab = symtab
         self._layout = tables.elf_class.symbol
-        self._rows = self._read_rows() if symtab else []
+        self._rows = tables.symbols(symtab) if symtab else []
         self._indexes = self._read_indexes(shndx) if symtab and shndx else []
         self._homes = [self._read_home(number) for number in range(len(self._rows))]
         self.locals = 0
@@ -40,17 +40,6 @@ class Symbols:
 
     def __len__(self) -> int:
         return len(self._rows)
-
-    def _read_rows(self) -> list[tuple[int, ...]]:
-        content = self._tables.content(self._symtab)
-        entry = self._tables.sections[self._symtab].sh_entsize
-        if entry != self._layout.size or len(content) % entry:
-            message = (
-                f"expected a table of symbols of {self._layout.size} bytes each, "
-                f"found {len(content)} bytes and sh_entsize {entry}"
-            )
-            raise self._tables.error(self._symtab, "sh_size", message)
-        return list(self._layout.iter_unpack(content))
 
     def _read_indexes(self, shndx: int) -> list[int]:
         content = self._tables.content(shndx)

@@ -29,21 +29,24 @@ if TYPE_CHECKING:
 __all__ = [
     "SHN_LORESERVE",
     "SHN_XINDEX",
+    "SHT_DYNSYM",
     "SHT_LLVM_OFFLOADING",
     "SHT_NOBITS",
+    "SHT_SYMTAB",
     "ElfClass",
     "ElfHeader",
     "ElfTables",
     "SectionHeader",
     "SegmentHeader",
     "StringTable",
+    "find_elf_class",
     "is_elf_header",
     "read_elf_tables",
 ]
 
 SHN_LORESERVE = 0xFF00
 SHN_XINDEX = 0xFFFF
-SHT_NOBITS = 8
+SHT_SYMTAB, SHT_NOBITS, SHT_DYNSYM = 2, 8, 11
 SHT_LLVM_OFFLOADING = 0x6FFF4C0B
 _SHT_NULL = 0
 _PN_XNUM = 0xFFFF
@@ -222,6 +225,21 @@ class ElfTables:
             return self.data[:0]
         return self.data[section.sh_offset : section.sh_offset + section.sh_size]
 
+    def symbols(self, index: int) -> list[tuple[int, ...]]:
+        """Give the symbols of section `index`, their fields in file order.
+
+        :raises FormatError: it is no table of symbols.
+        """
+        content, size = self.content(index), self.elf_class.symbol.size
+        entry = self.sections[index].sh_entsize
+        if entry != size or len(content) % size:
+            message = (
+                f"expected a table of symbols of {size} bytes each, found {len(content)} bytes "
+                f"and sh_entsize {entry}"
+            )
+            raise self.error(index, "sh_size", message)
+        return list(self.elf_class.symbol.iter_unpack(content))
+
     def strings(self, index: int) -> StringTable:
         """Open section `index` as string table."""
         return StringTable(
@@ -244,11 +262,12 @@ class ElfTables:
 
 def is_elf_header(data: memoryview) -> bool:
     """Tell whether `data` begins with an ELF header of a class and byte order that exist."""
-    elf_class = _find_class(data)
+    elf_class = find_elf_class(data)
     return elf_class is not None and len(data) >= elf_class.header.size
 
 
-def _find_class(data: memoryview) -> ElfClass | None:
+def find_elf_class(data: memoryview) -> ElfClass | None:
+    """Give the structs of the ELF file that begins here, if one of a known class does."""
     return _CLASSES.get((data[4], data[5])) if data[:4] == _MAGIC and len(data) > 5 else None
 
 
@@ -266,7 +285,7 @@ class _Reader:
         self.path = path
 
     def read(self) -> ElfTables:
-        elf_class = _find_class(self.data)
+        elf_class = find_elf_class(self.data)
         if elf_class is None:
             found = bytes(self.data[:6])
             raise self._error(0, "e_ident", f"expected an ELF file, found {found!r}")

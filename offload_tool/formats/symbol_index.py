@@ -22,11 +22,18 @@ import struct
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError
+from offload_tool.formats.elf_tables import (
+    SHT_SYMTAB,
+    ElfHeader,
+    SectionHeader,
+    find_elf_class,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from offload_tool.files import StrPath
+    from offload_tool.formats.elf_tables import ElfClass
 
 __all__ = ["member_symbols"]
 
@@ -34,7 +41,7 @@ _ELF_MAGIC = b"\x7fELF"
 _BITCODE_MAGICS = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
 _ELF_MIN_SIZE = 18
 """LLVM takes less for no object."""
-_SHT_SYMTAB, _SHT_STRTAB = 2, 3
+_SHT_STRTAB = 3
 _STT_SECTION, _STT_FILE = 3, 4
 _NAMES_BUDGET = 16
 """Times the size of the file; names can overlap, so a small broken file could ask for any."""
@@ -87,77 +94,58 @@ def member_symbols(
     return None
 
 
-class _ElfStructs:
-    """What of ELF's structs matters here, in one class and byte order."""
-
-    def __init__(self, order: str, *, is_64: bool) -> None:
-        # e_shoff, e_shentsize, e_shnum
-        self.header = struct.Struct(order + ("40xQ10xHH2x" if is_64 else "32xI10xHH2x"))
-        # sh_type, sh_offset, sh_size, sh_link, sh_entsize
-        self.section = struct.Struct(order + ("4xI16xQQI12xQ" if is_64 else "4xI8xIII8xI"))
-        # st_name, st_info, st_shndx
-        self.symbol = struct.Struct(order + ("IBxH16x" if is_64 else "I8xBxH"))
-
-
-_ELF_STRUCTS = {
-    (size, data): _ElfStructs(order, is_64=size == 2)
-    for size in (1, 2)
-    for data, order in ((1, "<"), (2, ">"))
-}
-
-
 def _elf_symbols(data: memoryview) -> bytes:
-    structs = _ELF_STRUCTS.get((data[4], data[5]))
-    if structs is None or len(data) < structs.header.size:
+    shape = find_elf_class(data)
+    if shape is None or len(data) < shape.header.size:
         found = bytes(data[:6])
         raise FormatError(f"expected an ELF header, found {found!r}", offset=0, field="e_ident")
-    start, entry, count = structs.header.unpack_from(data)
+    header = ElfHeader(*shape.header.unpack_from(data))
+    start, entry, count = header.e_shoff, header.e_shentsize, header.e_shnum
     if start == 0:
         return b""
-    if entry != structs.section.size:
-        message = f"expected {structs.section.size} bytes, found {entry}"
+    if entry != shape.section.size:
+        message = f"expected {shape.section.size} bytes, found {entry}"
         raise FormatError(message, offset=0, field="e_shentsize")
     if not count:  # the number is too large for the header, or 0
         first = _slice(data, start, entry, 0, "section header table")
-        count = structs.section.unpack(first)[2]
+        count = SectionHeader(*shape.section.unpack(first)).sh_size
     table = _slice(data, start, entry * count, 0, "section header table")
-    for index, row in enumerate(structs.section.iter_unpack(table)):
-        if row[0] == _SHT_SYMTAB:
-            return _elf_names(data, structs, table, row, start + index * entry)
+    for index, row in enumerate(shape.section.iter_unpack(table)):
+        if row[1] == SHT_SYMTAB:
+            return _elf_names(data, shape, table, SectionHeader(*row), start + index * entry)
     return b""
 
 
 def _elf_names(
-    data: memoryview,
-    structs: _ElfStructs,
-    table: memoryview,
-    row: tuple[int, ...],
-    place: int,
+    data: memoryview, shape: ElfClass, table: memoryview, row: SectionHeader, place: int
 ) -> bytes:
     """Read the symbol table of section header `row`, which is at offset `place`."""
-    _, offset, size, link, entry = row
-    if entry != structs.symbol.size or size % entry:
-        message = f"expected symbols of {structs.symbol.size} bytes, found {size} of {entry}"
+    if row.sh_entsize != shape.symbol.size or row.sh_size % row.sh_entsize:
+        message = f"expected symbols of {shape.symbol.size} bytes, found {row.sh_size} of "
+        message += f"{row.sh_entsize}"
         raise FormatError(message, offset=place, field="sh_entsize or sh_size of the symbol table")
-    symbols = _slice(data, offset, size, place, "symbol table")
-    if (link + 1) * structs.section.size > len(table):
-        message = f"expected a section number, found {link}"
+    symbols = _slice(data, row.sh_offset, row.sh_size, place, "symbol table")
+    at = row.sh_link * shape.section.size
+    if at + shape.section.size > len(table):
+        message = f"expected a section number, found {row.sh_link}"
         raise FormatError(message, offset=place, field="sh_link of the symbol table")
-    kind, offset, size, _, _ = structs.section.unpack_from(table, link * structs.section.size)
-    strings = bytes(_slice(data, offset, size, place, "string table"))
-    if kind != _SHT_STRTAB or not strings.endswith(b"\0"):
-        message = f"expected strings in section {link}, the last one ended by NUL"
+    names = SectionHeader(*shape.section.unpack_from(table, at))
+    strings = bytes(_slice(data, names.sh_offset, names.sh_size, place, "string table"))
+    if names.sh_type != _SHT_STRTAB or not strings.endswith(b"\0"):
+        message = f"expected strings in section {row.sh_link}, the last one ended by NUL"
         raise FormatError(message, offset=place, field="sh_link of the symbol table")
 
     limit = _NAMES_BUDGET * len(data)
     out = bytearray()
-    rows = structs.symbol.iter_unpack(symbols)
+    info_at, home_at = shape.symbol_info, shape.symbol_index
+    rows = shape.symbol.iter_unpack(symbols)
     next(rows, None)  # symbol 0 is none
-    for name, info, section in rows:
-        if info < 16 or not section or info & 15 in (_STT_SECTION, _STT_FILE):
+    for symbol in rows:
+        info, name = symbol[info_at], symbol[0]
+        if info < 16 or not symbol[home_at] or info & 15 in (_STT_SECTION, _STT_FILE):
             continue
         if name >= len(strings) or len(out) > limit:
-            message = f"expected less than {size} (the strings' size), found {name}"
+            message = f"expected less than {names.sh_size} (the strings' size), found {name}"
             raise FormatError(message, offset=place, field="st_name in the symbol table")
         out += strings[name : strings.index(b"\0", name) + 1]
     return bytes(out)
