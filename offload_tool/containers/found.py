@@ -1,10 +1,7 @@
-"""The containers of device images in any file, folder or zip file, and what is in them.
+"""The containers of device images that are on the way of a `walk`, and what is in them.
 
 ::
 
-    folder                      every regular file in it, at any depth; links are not followed
-    zip file (a wheel)          every member
-    archive (thin too)          every member, in nested archives as well
     bundle                      binary, text or object layout, compressed or not; several in a
                                 file, with zeros between
     offload binary              compressed or not; several in a file

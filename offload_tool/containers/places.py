@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from offload_tool.files import InputFile
@@ -14,8 +13,7 @@ MAX_DEPTH = 8
 """Files one inside the other."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Bytes to look at: a file, or a part of one."""
 
     path: str

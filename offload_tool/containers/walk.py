@@ -17,9 +17,8 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from offload_tool.containers.kinds import Kind, recognise
 from offload_tool.containers.places import MAX_DEPTH, Place, member_path
@@ -55,8 +54,7 @@ _FORGET_AFTER = 32 << 20
 """Bytes of a file after which what was mapped of it is given back."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
+class Spot(NamedTuple):
     """A range of bytes with containers of one kind."""
 
     place: Place

@@ -13,8 +13,7 @@ the files in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from offload_tool.errors import FileError
 from offload_tool.files import FileRange, InputFile
@@ -33,8 +32,7 @@ _ZEROS = bytes(1 << 20)
 Source: TypeAlias = "InputFile | bytes | memoryview"
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
+class Literal(NamedTuple):
     """These bytes, at `position` of the new file."""
 
     position: int
@@ -46,8 +44,7 @@ class Literal:
         return len(self.data)
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(NamedTuple):
     """`size` bytes from `offset` of a source, at `position` of the new file."""
 
     position: int
@@ -65,8 +62,7 @@ def content(position: int, index: int, size: int) -> Range:
     return Range(position, index, 0, size)
 
 
-@dataclass(frozen=True, slots=True)
-class FilePlan:
+class FilePlan(NamedTuple):
     """A new file: `size` bytes, all zero but for the `pieces`, which are in file order."""
 
     pieces: tuple[Piece, ...]
@@ -92,7 +88,7 @@ class FilePlan:
 
     def moved(self, by: int) -> Iterator[Piece]:
         """Give the pieces as they are in a file in which this one begins at `by`."""
-        return (replace(piece, position=piece.position + by) for piece in self.pieces)
+        return (piece._replace(position=piece.position + by) for piece in self.pieces)
 
     def bound(self, host: Source | int, contents: Sequence[Source] = ()) -> FilePlan:
         """Put sources in the place of their numbers; `HOST` may stay what it is.
@@ -137,13 +133,13 @@ def _bound(piece: Piece, host: Source | int, contents: Sequence[Source]) -> Piec
     if isinstance(piece, Literal) or not isinstance(piece.source, int):
         return piece
     if piece.source == HOST:
-        return replace(piece, source=host)
+        return piece._replace(source=host)
     source = contents[piece.source]
     if len(source) != piece.size:
         if isinstance(source, InputFile):
             raise FileError(source.path, "changed its size while it was read; try again")
         raise ValueError(f"{len(source)} bytes for the {piece.size} of content {piece.source}")
-    return replace(piece, source=source)
+    return piece._replace(source=source)
 
 
 def _slice(piece: Range) -> memoryview:
@@ -165,7 +161,7 @@ def join(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
             and last.position + last.size == piece.position
             and last.offset + last.size == piece.offset
         ):
-            joined[-1] = replace(last, size=last.size + piece.size)
+            joined[-1] = last._replace(size=last.size + piece.size)
         elif piece.size:
             joined.append(piece)
     return tuple(joined)

@@ -45,12 +45,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FormatError, UsageError
-from offload_tool.files.plan import FilePlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from offload_tool.files import FileRange, StrPath
+    from offload_tool.files.plan import FilePlan
 
 __all__ = [
     "ArchiveLayout",
@@ -363,6 +363,8 @@ class ArchiveLayout(NamedTuple):
 
     def plan(self, contents: Sequence[FileRange | FilePlan]) -> FilePlan:
         """Plan the archive of these contents."""
+        from offload_tool.files.plan import FilePlan  # readers need none
+
         around: Iterable[Sequence[bytes | FileRange | FilePlan]] = zip(
             self.before, contents, strict=True
         )

@@ -55,7 +55,6 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Literal
 
 from offload_tool.errors import FormatError, UsageError
-from offload_tool.files.plan import FilePlan
 from offload_tool.formats.string_table import build_string_table
 
 if TYPE_CHECKING:
@@ -63,6 +62,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from offload_tool.files import FileRange, OutputFile, StrPath
+    from offload_tool.files.plan import FilePlan
     from offload_tool.formats.compressed_stream import Method
 
 Dialect: TypeAlias = 'Literal["llvm22", "documented"]'
@@ -248,6 +248,8 @@ class OffloadBinaryLayout:
 
     def plan(self, images: Sequence[bytes | FileRange]) -> FilePlan:
         """Plan the binary of these images."""
+        from offload_tool.files.plan import FilePlan  # readers need none
+
         sizes = (len(i) if isinstance(i, bytes) else i.size for i in images)
         return FilePlan.of([self.head, *images, self.size - len(self.head) - sum(sizes)])
 

@@ -10,8 +10,8 @@ from offload_tool.errors import FormatError
 from offload_tool.formats.elf import ElfSection, read_elf
 from offload_tool.formats.hip_fatbin import plan_embedding
 
-LAYOUT = plan_embedding(["1"], 5, "x86_64-unknown-linux-gnu")
-OBJECT = LAYOUT.head + bytes(LAYOUT.offset - len(LAYOUT.head)) + b"hello" + LAYOUT.tail
+PLAN = plan_embedding(["1"], 5, "x86_64-unknown-linux-gnu")
+OBJECT = b"".join(PLAN.bound(b"", [b"hello"]).chunks())
 
 
 def test_header_sections_and_symbols() -> None:

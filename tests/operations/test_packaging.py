@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from offload_tool import list_images
 from offload_tool.errors import FileError, FormatError, OffloadError, UsageError
 from offload_tool.files import InputFile
 from offload_tool.formats.archive import NewMember, plan_archive
@@ -380,6 +381,7 @@ def test_thin_archives(tmp_path: Path) -> None:
     assert [Path(name).read_bytes() for name in written] == [b"first", b"first"]
     archive_of(tmp_path / "around.a", {"thin.a": path.read_bytes()})
     assert found_in(tmp_path / "around.a") == found_in(path)  # LLVM looks in the current folder
+    assert [image.size for image in list_images(tmp_path / "around.a")] == [len(b"first")] * 2
     (tmp_path / "sub" / "one").unlink()
     with pytest.raises(FileError, match="sub/one"):
         found_in(path)
