@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from offload_tool.errors import OffloadError
-    from offload_tool.formats.bundle import Bundle, BundleEntry, read_bundle
-    from offload_tool.formats.entry_id import BundleEntryID
-    from offload_tool.formats.target_id import TargetID
+    from offload_tool.formats.bundles.binary import Bundle, BundleEntry, read_bundle
+    from offload_tool.formats.names.entry_id import BundleEntryID
+    from offload_tool.formats.names.target_id import TargetID
     from offload_tool.operations.archiving import create_archive
     from offload_tool.operations.bundling import Compression, bundle_files
     from offload_tool.operations.embedding import embed_bundle
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 # Imported on first use: a command that only bundles does not load an ELF reader.
 _HOMES = {
-    "Bundle": "formats.bundle",
-    "BundleEntry": "formats.bundle",
-    "BundleEntryID": "formats.entry_id",
+    "Bundle": "formats.bundles.binary",
+    "BundleEntry": "formats.bundles.binary",
+    "BundleEntryID": "formats.names.entry_id",
     "Compression": "operations.bundling",
     "Device": "operations.matching",
     "DeviceImage": "operations.listing",
@@ -45,7 +45,7 @@ _HOMES = {
     "Match": "operations.matching",
     "OffloadError": "errors",
     "PackagedImage": "operations.packaging",
-    "TargetID": "formats.target_id",
+    "TargetID": "formats.names.target_id",
     "ThinReport": "operations.thinning",
     "bundle_files": "operations.bundling",
     "create_archive": "operations.archiving",
@@ -58,7 +58,7 @@ _HOMES = {
     "match_images": "operations.matching",
     "merge_files": "operations.merging",
     "package_images": "operations.packaging",
-    "read_bundle": "formats.bundle",
+    "read_bundle": "formats.bundles.binary",
     "thin_file": "operations.thinning",
     "unbundle_archive": "operations.unarchiving",
     "unbundle_file": "operations.unbundling",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool import list_images
-from offload_tool.formats.elf import read_elf
+from offload_tool.formats.objects.elf import read_elf
 from tests.conftest import ROOT, missing
 from tests.scons.conftest import flagged_clang
 

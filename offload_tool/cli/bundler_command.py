@@ -22,8 +22,8 @@ from offload_tool.cli.llvm_options import Information, LlvmUsageError
 from offload_tool.cli.terminal import print_lines
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.files import STDIN, STDOUT, InputFile
-from offload_tool.formats.bundle import MAGIC
-from offload_tool.formats.entry_id import BundleEntryID, OffloadKind, first_conflict
+from offload_tool.formats.bundles.binary import MAGIC
+from offload_tool.formats.names.entry_id import BundleEntryID, OffloadKind, first_conflict
 from offload_tool.operations.bundling import Compression, write_bundle
 from offload_tool.operations.unbundling import (
     MissingEntriesError,
@@ -34,7 +34,7 @@ from offload_tool.operations.unbundling import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from offload_tool.formats.compressed_bundle import CompressionReport
+    from offload_tool.formats.bundles.compressed import CompressionReport
     from offload_tool.operations.opening import OpenedBundle
 
 __all__ = ["run_bundler"]
@@ -249,7 +249,7 @@ class _Bundler:
     def _is_object(self, file: str) -> bool:
         if self.given.type != "o":
             return False
-        from offload_tool.formats.object_bundle import is_object_file  # rarely needed
+        from offload_tool.formats.bundles.objects import is_object_file  # rarely needed
 
         with InputFile(file) as source:
             return is_object_file(source.data) is not None

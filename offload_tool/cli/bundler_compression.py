@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from offload_tool.formats.compressed_bundle import CompressionReport
+    from offload_tool.formats.bundles.compressed import CompressionReport
 
 __all__ = [
     "compressed_format_version",

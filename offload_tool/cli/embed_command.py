@@ -99,14 +99,14 @@ def _sort(images: str) -> str:
     """Tell what a file is: ``HIP`` for its bundles, ``CUDA`` for a fat binary, ``package``."""
     from offload_tool.errors import UsageError
     from offload_tool.files import InputFile
-    from offload_tool.formats.bundle import is_bundle
+    from offload_tool.formats.bundles.binary import is_bundle
 
     with InputFile(images) as source:
         data = source.data
         if is_bundle(data):
             return "HIP"
         # Not before: this command runs once per source, and these take longer than it does.
-        from offload_tool.formats.compressed_bundle import is_compressed_bundle
+        from offload_tool.formats.bundles.compressed import is_compressed_bundle
         from offload_tool.formats.cuda_fatbin import is_cuda_fatbin
         from offload_tool.formats.offload_binary import is_offload_binary
 

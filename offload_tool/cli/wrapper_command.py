@@ -42,7 +42,7 @@ def run_wrapper(tool: str, arguments: Sequence[str], environ: Mapping[str, str])
 
 
 def _wrap(tool: str, given: WrapperArguments) -> None:
-    from offload_tool.formats.triple import fields, is_known_arch
+    from offload_tool.formats.names.triple import fields, is_known_arch
     from offload_tool.operations.wrapping import check_readable, wrap_images
 
     if given.is_older and not is_known_arch(fields(given.triple or "")[0]):

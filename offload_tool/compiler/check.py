@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import CodeObjectError, FormatError
 from offload_tool.files import InputFile
-from offload_tool.formats.elf import EM_AMDGPU, EM_CUDA, ElfFacts, is_elf, read_elf
 from offload_tool.formats.hip_fatbin import FATBIN, cuid_hash, cuid_symbol, fatbin_symbol
 from offload_tool.formats.hip_host import HipHostCode, bitcode_host_code, hip_host_code
-from offload_tool.formats.processors import find_processor
+from offload_tool.formats.names.processors import find_processor
+from offload_tool.formats.objects.elf import EM_AMDGPU, EM_CUDA, ElfFacts, is_elf, read_elf
 
 if TYPE_CHECKING:
     from offload_tool.compiler.device import Device
     from offload_tool.files import StrPath
-    from offload_tool.formats.target_id import TargetID
+    from offload_tool.formats.names.target_id import TargetID
 
 __all__ = [
     "OtherOutputError",
@@ -134,7 +134,7 @@ def check_holds_code(path: StrPath) -> None:
 
 
 def _check_host_bitcode(path: StrPath, cuid: str) -> None:
-    from offload_tool.formats.bitcode import bitcode_triple
+    from offload_tool.formats.bitcode.symbols import bitcode_triple
 
     defined = _bitcode_symbols(path, "a host object")
     with InputFile(path) as source:
@@ -272,7 +272,7 @@ def _host_entries(path: StrPath) -> set[str]:
 def _bitcode_symbols(path: StrPath, expected: str, arch: str = "") -> set[str]:
     """Give the names that a module of bitcode defines; it must be for `arch`, if that is told."""
     # Imported here and above: each command that compiles checks one sort of output only.
-    from offload_tool.formats.bitcode import bitcode_symbols, bitcode_triple, is_bitcode
+    from offload_tool.formats.bitcode.symbols import bitcode_symbols, bitcode_triple, is_bitcode
 
     with InputFile(path) as source:
         if not is_bitcode(source.data):
@@ -293,7 +293,7 @@ def _names(names: bytes) -> set[str]:
 
 
 def _is_bitcode_file(path: StrPath) -> bool:
-    from offload_tool.formats.bitcode import is_bitcode
+    from offload_tool.formats.bitcode.symbols import is_bitcode
 
     with InputFile(path) as source:
         return is_bitcode(source.data)
@@ -301,8 +301,8 @@ def _is_bitcode_file(path: StrPath) -> bool:
 
 def _described(data: memoryview) -> str:
     """Say in a few words what a file is that should be something else."""
-    from offload_tool.formats.bitcode import is_bitcode
-    from offload_tool.formats.bundle import is_bundle
+    from offload_tool.formats.bitcode.symbols import is_bitcode
+    from offload_tool.formats.bundles.binary import is_bundle
 
     if not len(data):
         return "an empty file"

@@ -18,7 +18,7 @@ from offload_tool.compiler.driver import ask
 from offload_tool.errors import CompilerError
 
 if TYPE_CHECKING:
-    from offload_tool.formats.target_id import TargetID
+    from offload_tool.formats.names.target_id import TargetID
 
 __all__ = [
     "PLACEHOLDER_FILE",

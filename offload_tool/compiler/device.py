@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import TargetIDError
-from offload_tool.formats.entry_id import BundleEntryID
-from offload_tool.formats.target_id import TargetID, parse_target_ids
-from offload_tool.formats.triple import is_known_arch, meaning
+from offload_tool.formats.names.entry_id import BundleEntryID
+from offload_tool.formats.names.target_id import TargetID, parse_target_ids
+from offload_tool.formats.names.triple import is_known_arch, meaning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from offload_tool.files import StrPath
-    from offload_tool.formats.target_id import TargetID
+    from offload_tool.formats.names.target_id import TargetID
 
 __all__ = ["device_flags", "driver_flags", "host_flags", "unwrap_code_object", "uses_new_driver"]
 
@@ -85,7 +85,7 @@ def unwrap_code_object(path: StrPath, target_id: TargetID) -> None:
     behind all others. What is no bundle, or has no such entry, is left as it is.
     """
     from offload_tool.files import InputFile, replace_file
-    from offload_tool.formats.bundle import is_bundle, read_bundle
+    from offload_tool.formats.bundles.binary import is_bundle, read_bundle
 
     with InputFile(path) as source:
         if not is_bundle(source.data):

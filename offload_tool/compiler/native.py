@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.compiler.driver import output_of
 from offload_tool.errors import CompilerError, TargetIDError
-from offload_tool.formats.target_id import TargetID
+from offload_tool.formats.names.target_id import TargetID
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

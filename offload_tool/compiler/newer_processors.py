@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from offload_tool.compiler.device import parse_devices
 from offload_tool.compiler.driver import ask
 from offload_tool.errors import CompilerError, TargetIDError
-from offload_tool.formats.processors import find_processor
+from offload_tool.formats.names.processors import find_processor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -38,8 +38,8 @@ _MODULES = (
     *(f"compiler/{name}.py" for name in ("identity", "installations", "lookups")),
     *(f"compiler/{name}.py" for name in ("newer_processors", "openmp", "passes", "probing")),
     *(f"compiler/{name}.py" for name in ("reading", "relevant", "remembered", "toolchain")),
-    "compiler/trials.py",
-    *("formats/entry_id.py", "formats/processors.py", "formats/target_id.py", "formats/triple.py"),
+    *("compiler/driver.py", "compiler/trials.py"),
+    *(f"formats/names/{name}.py" for name in ("entry_id", "processors", "target_id", "triple")),
 )
 _VARIABLES = (
     *("OFFLOAD_CLANG", "PATH", "HOME", "XDG_CACHE_HOME", "TMPDIR"),
@@ -97,7 +97,7 @@ class WantedPass(NamedTuple):
         if self.target is None:
             check_host_object(output, self.cuid)
             return
-        from offload_tool.formats.target_id import parse_target_ids
+        from offload_tool.formats.names.target_id import parse_target_ids
 
         (target_id,) = parse_target_ids([self.target], allow_unknown=True)
         unwrap_code_object(output, target_id)

@@ -354,7 +354,6 @@ class _Run:
     def meanwhile(self) -> None:
         """Do what is needed in the end and can be done while the command runs."""
         from offload_tool.compiler import check, depfile, reading  # noqa: F401
-        from offload_tool.formats import target_id  # noqa: F401
 
         self._manifest().prepare()
 

@@ -35,15 +35,15 @@ from offload_tool.containers.read import (
 from offload_tool.containers.walk import OFFLOADING_SECTION, Policy, Walk
 from offload_tool.errors import FormatError
 from offload_tool.files import InputFile
-from offload_tool.formats import triple
-from offload_tool.formats.bundle import is_bundle
-from offload_tool.formats.compressed_bundle import is_compressed_bundle
+from offload_tool.formats.bundles.binary import is_bundle
+from offload_tool.formats.bundles.compressed import is_compressed_bundle
+from offload_tool.formats.bundles.objects import is_object_file
 from offload_tool.formats.cuda_fatbin import SECTIONS as CUDA_SECTIONS
 from offload_tool.formats.cuda_fatbin import read_cuda_fatbin
-from offload_tool.formats.elf_tables import SHT_LLVM_OFFLOADING, is_elf_header
-from offload_tool.formats.entry_id import BundleEntryID
 from offload_tool.formats.hip_fatbin import SECTION as HIP_SECTION
-from offload_tool.formats.object_bundle import is_object_file
+from offload_tool.formats.names import triple
+from offload_tool.formats.names.entry_id import BundleEntryID
+from offload_tool.formats.objects.elf_tables import SHT_LLVM_OFFLOADING, is_elf_header
 from offload_tool.formats.offload_binary import (
     inflated,
     is_offload_binary,
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from offload_tool.containers.walk import Spot
     from offload_tool.errors import OffloadError
     from offload_tool.files import StrPath
-    from offload_tool.formats.coff_edit import CoffSection
-    from offload_tool.formats.elf_tables import ElfTables
+    from offload_tool.formats.objects.coff_edit import CoffSection
+    from offload_tool.formats.objects.elf_tables import ElfTables
 
 __all__ = ["Found", "FoundImage", "containers_in", "find_containers"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from enum import Enum
 
-from offload_tool.formats.text_bundle import COMMENT_MARKS
+from offload_tool.formats.bundles.text import COMMENT_MARKS
 
 __all__ = ["Kind", "next_content", "recognise", "text_comment"]
 
@@ -57,7 +57,7 @@ def recognise(data: memoryview, *, anywhere: bool = False) -> Kind | None:
     for magic, kind in _MAGICS:
         if begin.startswith(magic):
             return kind
-    from offload_tool.formats.coff_edit import is_coff  # rare, and large
+    from offload_tool.formats.objects.coff_edit import is_coff  # rare, and large
 
     if is_coff(data):
         return Kind.COFF

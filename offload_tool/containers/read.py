@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from offload_tool.files import InputFile
-from offload_tool.formats.bundle import read_bundle
-from offload_tool.formats.text_bundle import read_text_bundle
+from offload_tool.formats.bundles.binary import read_bundle
+from offload_tool.formats.bundles.text import read_text_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from offload_tool.files import FileRange, OutputFile, StrPath
-    from offload_tool.formats.bundle import Bundle
-    from offload_tool.formats.compressed_bundle import CompressionReport
+    from offload_tool.formats.bundles.binary import Bundle
+    from offload_tool.formats.bundles.compressed import CompressionReport
 
 __all__ = ["StoredEntry", "binary_bundle", "decompressed", "object_entries", "text_entries"]
 
@@ -53,7 +53,7 @@ class StoredEntry:
         :raises FormatError: the host object cannot be separated from the bundle.
         """
         if self.is_host_object:
-            from offload_tool.formats.object_bundle import plan_host
+            from offload_tool.formats.bundles.objects import plan_host
 
             plan_host(self.source.data, path=self.source.path).bound(self.source).write_to(out)
         else:
@@ -101,7 +101,7 @@ def object_entries(
 
     :raises FormatError: the object file is broken, or refused by `check`.
     """
-    from offload_tool.formats.object_bundle import read_object_bundle
+    from offload_tool.formats.bundles.objects import read_object_bundle
 
     found = read_object_bundle(source.data, path=path)
     if check is not None:
@@ -119,8 +119,8 @@ def decompressed(
 
     :raises FormatError: it is damaged.
     """
-    from offload_tool.formats.compressed_bundle import read_compressed_header
-    from offload_tool.formats.decompression import decompress
+    from offload_tool.formats.bundles.compressed import read_compressed_header
+    from offload_tool.formats.bundles.decompression import decompress
 
     data = source.data[:end]
     header = read_compressed_header(data, position, path=path)

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from offload_tool.files import StrPath
-    from offload_tool.formats.archive import ArchiveMember
-    from offload_tool.formats.bitcode_objects import EmbeddedObject
-    from offload_tool.formats.coff_edit import CoffSection
-    from offload_tool.formats.elf_tables import ElfTables
+    from offload_tool.formats.bitcode.embedded_objects import EmbeddedObject
+    from offload_tool.formats.objects.archive import ArchiveMember
+    from offload_tool.formats.objects.coff_edit import CoffSection
+    from offload_tool.formats.objects.elf_tables import ElfTables
 
 __all__ = [
     "OBJECT_BUNDLE_SECTIONS",
@@ -89,7 +89,7 @@ class Policy:
 
     def members(self, place: Place) -> Iterable[ArchiveMember]:
         """Read an archive's members."""
-        from offload_tool.formats.archive import iter_members
+        from offload_tool.formats.objects.archive import iter_members
 
         folder = Path(place.files[-1]).parent if place.files else None
         return iter_members(place.source.data, path=place.label, folder=folder)
@@ -240,7 +240,7 @@ class Walk(Generic[_T]):
     # -- object files ----------------------------------------------------------------
 
     def _in_elf(self, place: Place) -> Iterator[_T]:
-        from offload_tool.formats.elf_tables import read_elf_tables
+        from offload_tool.formats.objects.elf_tables import read_elf_tables
 
         tables = read_elf_tables(place.source.data, path=place.label)
         for number, (name, row) in enumerate(zip(tables.names, tables.sections, strict=True)):
@@ -249,7 +249,7 @@ class Walk(Generic[_T]):
         yield from self._object_bundle(place)
 
     def _in_coff(self, place: Place, *, named: bool) -> Iterator[_T]:
-        from offload_tool.formats.coff_edit import read_coff_sections
+        from offload_tool.formats.objects.coff_edit import read_coff_sections
 
         data = place.source.data
         try:
@@ -275,7 +275,7 @@ class Walk(Generic[_T]):
             yield from self.read(Spot(place, Kind.OBJECT_BUNDLE, 0, end, OBJECT_BUNDLE_SECTIONS))
 
     def _in_bitcode(self, place: Place) -> Iterator[_T]:
-        from offload_tool.formats.bitcode_objects import find_embedded_objects
+        from offload_tool.formats.bitcode.embedded_objects import find_embedded_objects
 
         source = place.source
         for embedded in find_embedded_objects(

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import CompilerError, FileError, FormatError
 from offload_tool.files import InputFile, replace_file
-from offload_tool.formats.elf_tables import is_elf_header, read_elf_tables
+from offload_tool.formats.objects.elf_tables import is_elf_header, read_elf_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import CodeObjectError, FormatError
 from offload_tool.files.plan import HOST, FilePlan, Literal, Range, content, join
-from offload_tool.formats.elf_tables import read_elf_tables
+from offload_tool.formats.objects.elf_tables import read_elf_tables
 
 if TYPE_CHECKING:
     from offload_tool.files import StrPath

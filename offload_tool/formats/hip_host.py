@@ -19,12 +19,12 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from offload_tool.formats.elf import read_elf
 from offload_tool.formats.hip_fatbin import CUID_PREFIX, FATBIN
+from offload_tool.formats.objects.elf import read_elf
 
 if TYPE_CHECKING:
     from offload_tool.files import StrPath
-    from offload_tool.formats.elf import ElfFacts
+    from offload_tool.formats.objects.elf import ElfFacts
 
 __all__ = [
     "ENTRY_SECTIONS",
@@ -104,7 +104,7 @@ def bitcode_host_code(data: memoryview) -> HipHostCode:
     :raises FormatError: as `bitcode_symbols`.
     """
     # Few host objects are bitcode, and it takes many modules to read.
-    from offload_tool.formats.bitcode import bitcode_symbols, bitcode_undefined
+    from offload_tool.formats.bitcode.symbols import bitcode_symbols, bitcode_undefined
 
     undefined, defined = (
         set(names.decode("utf-8", "surrogateescape").split("\0"))

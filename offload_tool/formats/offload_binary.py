@@ -55,7 +55,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Literal
 
 from offload_tool.errors import FormatError, UsageError
-from offload_tool.formats.string_table import build_string_table
+from offload_tool.formats.objects.string_table import build_string_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
     from offload_tool.files import FileRange, OutputFile, StrPath
     from offload_tool.files.plan import FilePlan
-    from offload_tool.formats.compressed_stream import Method
+    from offload_tool.formats.bundles.compressed_stream import Method
 
 Dialect: TypeAlias = 'Literal["llvm22", "documented"]'
 
@@ -325,7 +325,7 @@ def inflated(data: memoryview, binary: OffloadBinary, *, path: StrPath | None = 
     :raises FormatError: the compressed data are damaged.
     :raises FileError: there is no room for temporary files.
     """
-    from offload_tool.formats.decompression import decompress_range
+    from offload_tool.formats.bundles.decompression import decompress_range
 
     packed = binary.packed
     if packed is None:
@@ -573,7 +573,7 @@ def write_compressed_offload_binary(
     `output` is seekable. The size, in bytes, is with the zeros at the end. Nothing is
     copied into memory as a whole.
     """
-    from offload_tool.formats.compressed_stream import compress, split
+    from offload_tool.formats.bundles.compressed_stream import compress, split
 
     start = output.position
     header_size = _HEADER.size + _SIZE.size

@@ -51,7 +51,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from offload_tool.formats import triple as triples
+from offload_tool.formats.names import triple as triples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError, UsageError
 from offload_tool.files import InputFile, replace_file
-from offload_tool.formats.archive import NewMember, plan_archive
-from offload_tool.formats.symbol_index import member_symbols
+from offload_tool.formats.objects.archive import NewMember, plan_archive
+from offload_tool.formats.objects.symbol_index import member_symbols
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

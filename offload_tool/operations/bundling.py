@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING
 from offload_tool.errors import UsageError
 from offload_tool.files import InputFile, replace_file
 from offload_tool.files.plan import FilePlan, Literal, Range, join
-from offload_tool.formats.bundle import plan_bundle
-from offload_tool.formats.entry_id import OffloadKind, check_composition
-from offload_tool.formats.text_bundle import (
+from offload_tool.formats.bundles.binary import plan_bundle
+from offload_tool.formats.bundles.text import (
     COMMENT_MARKS,
     check_text_content,
     end_marker,
     start_marker,
 )
+from offload_tool.formats.names.entry_id import OffloadKind, check_composition
 from offload_tool.operations.opening import check_file_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from offload_tool.files import FileRange, OutputFile, StrPath
-    from offload_tool.formats.compressed_bundle import CompressionReport
-    from offload_tool.formats.compressed_stream import Method
-    from offload_tool.formats.entry_id import BundleEntryID
+    from offload_tool.formats.bundles.compressed import CompressionReport
+    from offload_tool.formats.bundles.compressed_stream import Method
+    from offload_tool.formats.names.entry_id import BundleEntryID
 
 __all__ = ["Compression", "bundle_files", "write_bundle"]
 
@@ -141,13 +141,13 @@ def _object_host(items: Sequence[_Item]) -> _Item | None:
     host = next((item for item in items if item.id.kind == OffloadKind.HOST), None)
     if host is None or not len(host.content):
         return None
-    from offload_tool.formats.object_bundle import is_object_file  # see opening
+    from offload_tool.formats.bundles.objects import is_object_file  # see opening
 
     return host if is_object_file(host.content.data) else None
 
 
 def _write_object(out: OutputFile, items: Sequence[_Item], host: _Item) -> None:
-    from offload_tool.formats.object_bundle import HOST_MARKER, plan_object_bundle
+    from offload_tool.formats.bundles.objects import HOST_MARKER, plan_object_bundle
 
     contents: list[InputFile | bytes] = [
         HOST_MARKER if item is host else item.content for item in items
@@ -158,7 +158,7 @@ def _write_object(out: OutputFile, items: Sequence[_Item], host: _Item) -> None:
 
 
 def _compress(out: OutputFile, plan: FilePlan, compression: Compression) -> CompressionReport:
-    from offload_tool.formats.compressed_bundle import compress_bundle
+    from offload_tool.formats.bundles.compressed import compress_bundle
 
     return compress_bundle(
         out,

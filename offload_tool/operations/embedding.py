@@ -16,12 +16,8 @@ from offload_tool.containers.walk import OFFLOADING_SECTION, Policy, open_member
 from offload_tool.errors import CodeObjectError, UsageError
 from offload_tool.files import InputFile, replace_file
 from offload_tool.formats import cuda_embedding
-from offload_tool.formats.archive import is_archive
-from offload_tool.formats.bitcode import is_bitcode
+from offload_tool.formats.bitcode.symbols import is_bitcode
 from offload_tool.formats.cuda_fatbin import NewCudaEntry, plan_cuda_fatbin
-from offload_tool.formats.elf import is_elf
-from offload_tool.formats.elf_edit import plan_elf
-from offload_tool.formats.elf_tables import SHT_LLVM_OFFLOADING
 from offload_tool.formats.hip_fatbin import FATBIN, cuid_hash, plan_embedding
 from offload_tool.formats.hip_host import (
     ENTRY_SECTIONS,
@@ -29,6 +25,10 @@ from offload_tool.formats.hip_host import (
     bitcode_host_code,
     read_hip_host_code,
 )
+from offload_tool.formats.objects.archive import is_archive
+from offload_tool.formats.objects.elf import is_elf
+from offload_tool.formats.objects.elf_edit import plan_elf
+from offload_tool.formats.objects.elf_tables import SHT_LLVM_OFFLOADING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

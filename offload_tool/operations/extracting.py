@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING
 from offload_tool.containers.found import find_containers
 from offload_tool.errors import FileError, FormatError
 from offload_tool.files import replace_file
-from offload_tool.formats.elf import EM_AMDGPU, EM_CUDA
-from offload_tool.formats.elf_tables import is_elf_header
-from offload_tool.formats.entry_id import OffloadKind
+from offload_tool.formats.names.entry_id import OffloadKind
+from offload_tool.formats.objects.elf import EM_AMDGPU, EM_CUDA
+from offload_tool.formats.objects.elf_tables import is_elf_header
 from offload_tool.operations.matching import NoImageError, explained
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from offload_tool.containers.found import find_containers
 from offload_tool.containers.kinds import Kind
-from offload_tool.formats.entry_id import OffloadKind
-from offload_tool.formats.processors import find_processor
+from offload_tool.formats.names.entry_id import OffloadKind
+from offload_tool.formats.names.processors import find_processor
 from offload_tool.operations.matching import NoImageError, explained
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ A device is named by a target ID (``gfx90a:xnack+``) or by a bundle entry ID, wh
 says the offload kind and triple. In one container it loads, for each offload kind (hip and
 hipv4 are one) and triple, one image: the one with its very ID, else the compatible one
 that sets the most features, else for AMD GPUs generic code, else SPIR-V; of equals the
-first in the file. Source: `offload_tool.formats.loading`.
+first in the file. Source: `offload_tool.formats.names.loading`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from offload_tool.containers.found import find_containers
 from offload_tool.errors import OffloadError, TargetIDError
-from offload_tool.formats import triple as triples
-from offload_tool.formats.entry_id import BundleEntryID, OffloadKind
-from offload_tool.formats.loading import (
+from offload_tool.formats.names import triple as triples
+from offload_tool.formats.names.entry_id import BundleEntryID, OffloadKind
+from offload_tool.formats.names.loading import (
     COMPATIBLE,
     EXACT,
     GENERIC,
@@ -30,7 +30,7 @@ from offload_tool.formats.loading import (
     is_amd,
     why_not,
 )
-from offload_tool.formats.target_id import TargetID
+from offload_tool.formats.names.target_id import TargetID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -23,17 +23,17 @@ from offload_tool.errors import FormatError, OffloadError, UsageError
 from offload_tool.files import InputFile, replace_file
 from offload_tool.files.plan import FilePlan
 from offload_tool.files.spool import Spool
-from offload_tool.formats.archive import NewMember, iter_members, plan_archive
-from offload_tool.formats.bundle import plan_bundle, read_bundle
-from offload_tool.formats.bundle_alignment import find_alignment
-from offload_tool.formats.entry_id import OffloadKind, find_conflicts
+from offload_tool.formats.bundles.alignment import find_alignment
+from offload_tool.formats.bundles.binary import plan_bundle, read_bundle
+from offload_tool.formats.names.entry_id import OffloadKind, find_conflicts
+from offload_tool.formats.objects.archive import NewMember, iter_members, plan_archive
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from offload_tool.containers.found import Found, FoundImage
     from offload_tool.files import FileRange, StrPath
-    from offload_tool.formats.bundle import Bundle
+    from offload_tool.formats.bundles.binary import Bundle
 
 __all__ = ["MergeError", "merge_files"]
 
@@ -150,7 +150,7 @@ class _Merger:
         return plan
 
     def _compressed(self, inputs: Sequence[_Input], plan: FilePlan) -> FilePlan:
-        from offload_tool.formats.compressed_bundle import compress_bundle, read_compressed_header
+        from offload_tool.formats.bundles.compressed import compress_bundle, read_compressed_header
 
         headers = [read_compressed_header(item.source.data, path=item.label) for item in inputs]
         start = self.spool.out.position
@@ -164,7 +164,7 @@ class _Merger:
 
     def _object_bundle(self, inputs: Sequence[_Input], entries: Sequence[_Entry]) -> FilePlan:
         """Put all code objects into the first file's host object."""
-        from offload_tool.formats.object_bundle import HOST_MARKER, plan_host, plan_object_bundle
+        from offload_tool.formats.bundles.objects import HOST_MARKER, plan_host, plan_object_bundle
 
         hosts = []
         for item in inputs:
@@ -236,7 +236,7 @@ class _Merger:
     # -- archives --------------------------------------------------------------------
 
     def _merge_archives(self, inputs: Sequence[_Input]) -> FilePlan:
-        from offload_tool.formats.symbol_index import member_symbols
+        from offload_tool.formats.objects.symbol_index import member_symbols
 
         archives = [dict(_members(item)) for item in inputs]
         for item, members in zip(inputs, archives, strict=True):
@@ -381,7 +381,7 @@ def _binary_parts(
 
 
 def _text_parts(entries: Sequence[_Entry], comment: str) -> Iterator[bytes | FileRange]:
-    from offload_tool.formats.text_bundle import end_marker, start_marker
+    from offload_tool.formats.bundles.text import end_marker, start_marker
 
     for entry in entries:
         yield start_marker(comment, entry.image.id)

@@ -27,15 +27,15 @@ from offload_tool.containers.read import (
     text_entries,
 )
 from offload_tool.errors import FormatError, UsageError
-from offload_tool.formats.bundle import is_bundle
-from offload_tool.formats.text_bundle import COMMENT_MARKS
+from offload_tool.formats.bundles.binary import is_bundle
+from offload_tool.formats.bundles.text import COMMENT_MARKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from offload_tool.containers.read import StoredEntry
     from offload_tool.files import InputFile
-    from offload_tool.formats.compressed_bundle import CompressionReport
+    from offload_tool.formats.bundles.compressed import CompressionReport
 
 __all__ = [
     "BINARY_TYPES",
@@ -141,7 +141,7 @@ def _read_plain(
 
 def _object_entries(source: InputFile, *, unbundling: bool) -> list[StoredEntry] | None:
     """Read an object bundle; None if the file is no object file."""
-    from offload_tool.formats.object_bundle import is_object_file, refuse_merged
+    from offload_tool.formats.bundles.objects import is_object_file, refuse_merged
 
     if is_object_file(source.data) is None:
         return None

@@ -61,9 +61,9 @@ if TYPE_CHECKING:
 
     from offload_tool.containers.walk import Spot
     from offload_tool.files import OutputFile, StrPath
-    from offload_tool.formats.archive import ArchiveMember
-    from offload_tool.formats.coff_edit import CoffSection
-    from offload_tool.formats.elf_tables import ElfTables
+    from offload_tool.formats.objects.archive import ArchiveMember
+    from offload_tool.formats.objects.coff_edit import CoffSection
+    from offload_tool.formats.objects.elf_tables import ElfTables
     from offload_tool.formats.offload_binary import Dialect, OffloadBinary, OffloadImage
 
 Generation: TypeAlias = Literal[22, 23]
@@ -268,7 +268,7 @@ class _Policy(Policy):
     def opens(self, place: Place, kind: Kind) -> bool:
         begin = place.source.data[:_ELF_HEADER]
         if kind is Kind.ELF:
-            from offload_tool.formats.elf_tables import is_elf_header
+            from offload_tool.formats.objects.elf_tables import is_elf_header
 
             return is_elf_header(begin)
         if kind is Kind.COFF:
@@ -286,7 +286,7 @@ class _Policy(Policy):
             ) from error
 
     def elf_section(self, tables: ElfTables, number: int) -> Kind | None:
-        from offload_tool.formats.elf_tables import SHT_LLVM_OFFLOADING
+        from offload_tool.formats.objects.elf_tables import SHT_LLVM_OFFLOADING
 
         is_wanted = tables.sections[number].sh_type == SHT_LLVM_OFFLOADING
         return Kind.OFFLOAD_BINARY if is_wanted and tables.header.e_type in _ELF_TYPES else None
@@ -545,7 +545,7 @@ class _Extraction:
         return name
 
     def _member(self, match: _Selected) -> _Member:
-        from offload_tool.formats.symbol_index import member_symbols
+        from offload_tool.formats.objects.symbol_index import member_symbols
 
         name = self._member_name(match)
 
@@ -574,7 +574,7 @@ def _write_image(out: OutputFile, match: _Selected) -> None:
 
 
 def _write_archive(out: OutputFile, members: Sequence[_Member]) -> None:
-    from offload_tool.formats.archive import NewMember, plan_archive
+    from offload_tool.formats.objects.archive import NewMember, plan_archive
 
     rows = [NewMember(row.name, row.match.image.size, row.symbols) for row in members]
     layout = plan_archive(rows)

@@ -14,7 +14,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from offload_tool.formats.entry_id import OffloadKind
+from offload_tool.formats.names.entry_id import OffloadKind
 from offload_tool.operations.listing import iter_images
 
 if TYPE_CHECKING:

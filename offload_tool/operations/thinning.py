@@ -30,12 +30,12 @@ from offload_tool.errors import FormatError, UsageError
 from offload_tool.files import InputFile, replace_file
 from offload_tool.files.plan import FilePlan, Literal, Range
 from offload_tool.files.spool import Spool
-from offload_tool.formats.archive import NewMember, iter_members, plan_archive
-from offload_tool.formats.bundle import MAGIC, plan_bundle, read_bundle
-from offload_tool.formats.bundle_alignment import find_alignment
-from offload_tool.formats.elf_tables import read_elf_tables
-from offload_tool.formats.entry_id import OffloadKind
-from offload_tool.formats.text_bundle import start_marker
+from offload_tool.formats.bundles.alignment import find_alignment
+from offload_tool.formats.bundles.binary import MAGIC, plan_bundle, read_bundle
+from offload_tool.formats.bundles.text import start_marker
+from offload_tool.formats.names.entry_id import OffloadKind
+from offload_tool.formats.objects.archive import NewMember, iter_members, plan_archive
+from offload_tool.formats.objects.elf_tables import read_elf_tables
 from offload_tool.operations.matching import NoImageError, explained, may_load
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
     from offload_tool.containers.found import Found
     from offload_tool.files import FileRange, StrPath
-    from offload_tool.formats.compressed_stream import Method
-    from offload_tool.formats.elf_shrink import Replacement
-    from offload_tool.formats.elf_tables import ElfTables
+    from offload_tool.formats.bundles.compressed_stream import Method
+    from offload_tool.formats.objects.elf_shrink import Replacement
+    from offload_tool.formats.objects.elf_tables import ElfTables
     from offload_tool.operations.matching import Device, Load
 
 __all__ = ["ThinReport", "thin_file"]
@@ -212,7 +212,7 @@ class _Thinner:
     def _thin_compressed(
         self, source: InputFile, found: Found, kept: Sequence[int], limit: int | None
     ) -> FilePlan:
-        from offload_tool.formats.compressed_bundle import read_compressed_header
+        from offload_tool.formats.bundles.compressed import read_compressed_header
 
         header = read_compressed_header(source.data, found.offset, path=found.label)
         if header.version == 1:
@@ -231,7 +231,7 @@ class _Thinner:
     def _compress(
         self, parts: Sequence[bytes | memoryview], version: int, method: Method, level: int | None
     ) -> FileRange:
-        from offload_tool.formats.compressed_bundle import compress_bundle
+        from offload_tool.formats.bundles.compressed import compress_bundle
 
         start = self.spool.out.position
         compress_bundle(self.spool.out, parts, version=version, method=method, level=level)
@@ -240,7 +240,7 @@ class _Thinner:
     # -- kinds of files --------------------------------------------------------------
 
     def _plan_archive(self, source: InputFile, label: str) -> FilePlan | None:
-        from offload_tool.formats.symbol_index import member_symbols
+        from offload_tool.formats.objects.symbol_index import member_symbols
 
         new, plans, contents = [], [], []
         for member in iter_members(source.data, path=label):
@@ -323,7 +323,7 @@ class _Thinner:
             )
         if not changed:
             return plan
-        from offload_tool.formats.elf_shrink import plan_shrunk_elf
+        from offload_tool.formats.objects.elf_shrink import plan_shrunk_elf
 
         for number, rows in binaries.items():
             if any(new is not None for _, new in rows):
@@ -333,7 +333,7 @@ class _Thinner:
 
 
 def _replacement(source: InputFile, found: Found, new: FilePlan | None) -> Replacement:
-    from offload_tool.formats.elf_shrink import Replacement
+    from offload_tool.formats.objects.elf_shrink import Replacement
 
     plan = new or FilePlan.of([source.range(found.offset, found.size)])
     return Replacement(found.offset, found.size, plan)
@@ -343,7 +343,7 @@ def _shorter_section(
     source: InputFile, tables: ElfTables, number: int, rows: Sequence[tuple[Found, FilePlan | None]]
 ) -> Replacement:
     """Replace all of a section of offload binaries: LLVM wants no bytes between them."""
-    from offload_tool.formats.elf_shrink import Replacement
+    from offload_tool.formats.objects.elf_shrink import Replacement
 
     if tables.header.e_type != _ET_REL:
         message = f"a linked program has pointers to the images in {OFFLOADING_SECTION}"
@@ -408,9 +408,9 @@ def _thin_content(source: InputFile, kept: set[str], label: str) -> FilePlan:
         return _thin_text(source, found, kept)
     names = {_SECTION_PREFIX + entry_id.encode("utf-8", "surrogateescape") for entry_id in kept}
     if kind is Kind.COFF:
-        from offload_tool.formats.coff_edit import plan_coff as plan_sections
+        from offload_tool.formats.objects.coff_edit import plan_coff as plan_sections
     else:
-        from offload_tool.formats.elf_edit import plan_elf as plan_sections
+        from offload_tool.formats.objects.elf_edit import plan_elf as plan_sections
 
     def removed(name: bytes) -> bool:
         return name.startswith(_SECTION_PREFIX) and name not in names

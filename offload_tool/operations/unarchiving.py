@@ -30,21 +30,21 @@ from offload_tool.containers.walk import OFFLOADING_SECTION, Policy, open_member
 from offload_tool.errors import FormatError, OffloadError, UsageError
 from offload_tool.files import InputFile, replace_all
 from offload_tool.files.spool import Spool
-from offload_tool.formats.archive import (
-    ArchiveMember,
-    NewMember,
-    is_archive,
-    plan_archive,
-)
-from offload_tool.formats.elf import is_elf
-from offload_tool.formats.entry_id import (
+from offload_tool.formats.names.entry_id import (
     BundleEntryID,
     first_conflict,
     has_all_fields,
     is_compatible,
 )
-from offload_tool.formats.processors import PROCESSORS
-from offload_tool.formats.symbol_index import member_symbols
+from offload_tool.formats.names.processors import PROCESSORS
+from offload_tool.formats.objects.archive import (
+    ArchiveMember,
+    NewMember,
+    is_archive,
+    plan_archive,
+)
+from offload_tool.formats.objects.elf import is_elf
+from offload_tool.formats.objects.symbol_index import member_symbols
 from offload_tool.operations.opening import Container, OpenedBundle, open_bundle
 
 if TYPE_CHECKING:
@@ -355,7 +355,7 @@ def _without_padding(place: Place) -> InputFile:
     compressed = content[: len(_COMPRESSED)] == _COMPRESSED and len(content) >= _DARWIN_ALIGNMENT
     if not compressed or content[-1:] != _PADDING:
         return source
-    from offload_tool.formats.compressed_bundle import read_compressed_header
+    from offload_tool.formats.bundles.compressed import read_compressed_header
 
     size = read_compressed_header(content, path=place.label).total_size or len(content)
     rest = bytes(content[size : size + _DARWIN_ALIGNMENT])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.files import InputFile, replace_all
-from offload_tool.formats.entry_id import (
+from offload_tool.formats.names.entry_id import (
     BundleEntryID,
     OffloadKind,
     best_match,

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from offload_tool.errors import FormatError, UsageError
 from offload_tool.files import InputFile, replace_file
 from offload_tool.files.spool import Spool
-from offload_tool.formats import llvm_library
-from offload_tool.formats import triple as triples
-from offload_tool.formats.bitcode_splice import MAX_IMAGE_SIZE, plan_bitcode_with_images
+from offload_tool.formats.bitcode import llvm_library
+from offload_tool.formats.bitcode.splice import MAX_IMAGE_SIZE, plan_bitcode_with_images
+from offload_tool.formats.names import triple as triples
 from offload_tool.formats.offload_binary import (
     is_offload_binary,
     iter_offload_binaries,
@@ -158,8 +158,8 @@ def check_readable(images: Sequence[StrPath]) -> None:
 
 def _with_notes(file: InputFile, warn: Callable[[str], None]) -> InputFile:
     """Give the ELF file with OpenMP's notes, in a temporary file without a name."""
-    from offload_tool.formats.elf_tables import is_elf_header
-    from offload_tool.formats.openmp_notes import plan_elf_with_notes
+    from offload_tool.formats.objects.elf_tables import is_elf_header
+    from offload_tool.formats.objects.openmp_notes import plan_elf_with_notes
 
     if not is_elf_header(file.data):
         warn(f"{file.path} is not an ELF image, so notes cannot be added to it.")
@@ -223,7 +223,7 @@ def _plan_bitcode(registration: Registration) -> FilePlan:
 
 
 def _plan_object(registration: Registration, compile_text: CompileText) -> FilePlan:
-    from offload_tool.formats.object_splice import plan_object_with_images
+    from offload_tool.formats.objects.splice import plan_object_with_images
 
     meaning = triples.meaning(registration.triple)
     if not _is_object_host(meaning):

@@ -21,7 +21,7 @@ from offload_tool.compiler.check import (
     check_holds_code,
 )
 from offload_tool.errors import CodeObjectError, OffloadError
-from offload_tool.formats.entry_id import BundleEntryID
+from offload_tool.formats.names.entry_id import BundleEntryID
 from offload_tool.scons.outputs import records_of
 from offload_tool.scons.recording import depfile_of
 

@@ -18,8 +18,8 @@ import SCons.Util
 
 from offload_tool.compiler.device import Device
 from offload_tool.errors import UsageError
-from offload_tool.formats.entry_id import BundleEntryID, OffloadKind
-from offload_tool.formats.target_id import TargetID
+from offload_tool.formats.names.entry_id import BundleEntryID, OffloadKind
+from offload_tool.formats.names.target_id import TargetID
 from offload_tool.scons import actions, settings
 from offload_tool.scons.aliases import add_aliases
 from offload_tool.scons.declaring import NodeBuilder

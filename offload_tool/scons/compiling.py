@@ -23,7 +23,7 @@ from offload_tool.compiler.manifest import manifest_path
 from offload_tool.compiler.named_files import all_words
 from offload_tool.compiler.passes import CompilePass, dependency_flags
 from offload_tool.compiler.side_files import keeps_temporaries
-from offload_tool.formats.entry_id import BundleEntryID
+from offload_tool.formats.names.entry_id import BundleEntryID
 from offload_tool.scons import actions, settings
 from offload_tool.scons.aliases import add_aliases
 from offload_tool.scons.declaring import DeclaredOtherwiseError, NodeBuilder, declare_free

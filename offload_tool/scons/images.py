@@ -34,7 +34,7 @@ from offload_tool.compiler import device_link, registration
 from offload_tool.compiler.cuda import cubin_arguments
 from offload_tool.compiler.named_files import possible_files
 from offload_tool.errors import UsageError
-from offload_tool.formats.entry_id import BundleEntryID, check_composition
+from offload_tool.formats.names.entry_id import BundleEntryID, check_composition
 from offload_tool.scons import actions, settings
 from offload_tool.scons.aliases import add_aliases
 from offload_tool.scons.archives import device_archive_nodes

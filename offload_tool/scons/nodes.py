@@ -17,7 +17,7 @@ import SCons.Util
 from offload_tool.compiler.device import Device
 from offload_tool.compiler.passes import C_SUFFIXES, KINDS, derive_cuid, source_kind
 from offload_tool.errors import UsageError
-from offload_tool.formats.entry_id import BundleEntryID
+from offload_tool.formats.names.entry_id import BundleEntryID
 from offload_tool.scons import settings
 
 if TYPE_CHECKING:

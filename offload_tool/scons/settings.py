@@ -27,7 +27,7 @@ from offload_tool.compiler.relevant import relevant_flags
 from offload_tool.compiler.toolchain import Places, Toolchain, find_toolchain
 from offload_tool.compiler.trials import Job
 from offload_tool.errors import CompilerError, TargetIDError, UsageError
-from offload_tool.formats.processors import find_processor
+from offload_tool.formats.names.processors import find_processor
 from offload_tool.operations.opening import FILE_TYPES
 from offload_tool.scons import compat
 from offload_tool.scons.running import command_spawn

@@ -16,13 +16,13 @@ from offload_tool.cli.bundler_compression import (
     describe_decompression,
 )
 from offload_tool.files import replace_file
-from offload_tool.formats.compressed_bundle import (
+from offload_tool.formats.bundles.compressed import (
     CompressedHeader,
     CompressionReport,
     compress_bundle,
     read_compressed_header,
 )
-from offload_tool.formats.decompression import decompress
+from offload_tool.formats.bundles.decompression import decompress
 from tests.formats.compressed import ZLIB, compressed
 
 HOST = "host-x86_64-unknown-linux-gnu-"

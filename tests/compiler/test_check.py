@@ -11,7 +11,7 @@ from offload_tool.compiler.check import check_code_object, check_host_object
 from offload_tool.compiler.hip import device_flags, host_flags
 from offload_tool.compiler.toolchain import Toolchain, find_toolchain
 from offload_tool.errors import CodeObjectError, CompilerError
-from offload_tool.formats.target_id import TargetID
+from offload_tool.formats.names.target_id import TargetID
 from tests.conftest import missing
 
 SOURCE = """\

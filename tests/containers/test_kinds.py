@@ -9,13 +9,13 @@ import pytest
 from offload_tool.containers.kinds import Kind, next_content, recognise
 from offload_tool.containers.read import binary_bundle
 from offload_tool.files import InputFile
-from offload_tool.formats.archive import is_archive
-from offload_tool.formats.bitcode import is_bitcode
-from offload_tool.formats.bundle import is_bundle, plan_bundle
-from offload_tool.formats.coff_edit import is_coff
-from offload_tool.formats.compressed_bundle import is_compressed_bundle
+from offload_tool.formats.bitcode.symbols import is_bitcode
+from offload_tool.formats.bundles.binary import is_bundle, plan_bundle
+from offload_tool.formats.bundles.compressed import is_compressed_bundle
 from offload_tool.formats.cuda_fatbin import is_cuda_fatbin
-from offload_tool.formats.elf import is_elf
+from offload_tool.formats.objects.archive import is_archive
+from offload_tool.formats.objects.coff_edit import is_coff
+from offload_tool.formats.objects.elf import is_elf
 from offload_tool.formats.offload_binary import is_offload_binary
 from tests.formats.object_files import make_coff, make_elf
 

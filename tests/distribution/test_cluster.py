@@ -20,7 +20,7 @@ from offload_tool.distribution.engine import Engine
 from offload_tool.distribution.session import Session
 from offload_tool.distribution.settings import Distribution
 from offload_tool.errors import UsageError
-from offload_tool.formats.target_id import TargetID
+from offload_tool.formats.names.target_id import TargetID
 from tests.distribution.conftest import Rocm
 
 pytestmark = pytest.mark.llvm

@@ -8,7 +8,7 @@ import pytest
 
 from offload_tool.compiler import hip, passes
 from offload_tool.distribution.commands import remote_form, why_local
-from offload_tool.formats.target_id import TargetID
+from offload_tool.formats.names.target_id import TargetID
 from tests.distribution.conftest import Rocm
 
 FLAGS = ["-O2", "-c", "-o", "out", "in.hip"]

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from offload_tool.errors import UsageError
-from offload_tool.formats.elf import read_elf
 from offload_tool.formats.hip_fatbin import (
     cuid_hash,
     cuid_symbol,
     fatbin_symbol,
     plan_embedding,
 )
+from offload_tool.formats.objects.elf import read_elf
 
 LINUX = "x86_64-unknown-linux-gnu"
 

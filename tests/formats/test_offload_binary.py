@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from offload_tool.errors import FormatError, UsageError
 from offload_tool.files import replace_file
-from offload_tool.formats.compressed_stream import Method
+from offload_tool.formats.bundles.compressed_stream import Method
 from offload_tool.formats.offload_binary import (
     MAGIC,
     ImageKind,

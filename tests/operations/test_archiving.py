@@ -12,7 +12,7 @@ import pytest
 
 from offload_tool import BundleEntryID, bundle_files
 from offload_tool.errors import FileError, FormatError, UsageError
-from offload_tool.formats.archive import iter_members, plan_archive
+from offload_tool.formats.objects.archive import iter_members, plan_archive
 from offload_tool.operations.archiving import create_archive
 from offload_tool.operations.unarchiving import unbundle_archive
 from tests.conftest import missing

@@ -10,7 +10,7 @@ import pytest
 
 from offload_tool import Compression, list_images
 from offload_tool.errors import OffloadError, UsageError
-from offload_tool.formats.archive import NewMember, plan_archive
+from offload_tool.formats.objects.archive import NewMember, plan_archive
 from offload_tool.operations.merging import MergeError, merge_files
 from tests.formats.object_files import make_coff, make_elf
 from tests.operations.fatbins import HOST, code, make_bundle

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from offload_tool import list_images
 from offload_tool.errors import FileError, FormatError, OffloadError, UsageError
 from offload_tool.files import InputFile
-from offload_tool.formats.archive import NewMember, plan_archive
+from offload_tool.formats.objects.archive import NewMember, plan_archive
 from offload_tool.formats.offload_binary import ImageKind, iter_offload_binaries
 from offload_tool.operations.packaging import (
     ImageFilter,

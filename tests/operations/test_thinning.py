@@ -12,8 +12,8 @@ import pytest
 
 from offload_tool import Compression, embed_bundle, list_images
 from offload_tool.errors import FormatError, OffloadError, UsageError
-from offload_tool.formats.archive import iter_members
-from offload_tool.formats.elf_tables import ElfTables, read_elf_tables
+from offload_tool.formats.objects.archive import iter_members
+from offload_tool.formats.objects.elf_tables import ElfTables, read_elf_tables
 from offload_tool.operations.matching import Device, NoImageError
 from offload_tool.operations.thinning import thin_file
 from tests.formats.object_files import make_coff, make_elf

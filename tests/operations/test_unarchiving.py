@@ -22,8 +22,8 @@ from offload_tool.cli.bundler_command import run_bundler
 from offload_tool.containers import walk
 from offload_tool.errors import FileError, FormatError, OffloadError
 from offload_tool.files import InputFile
-from offload_tool.formats.archive import NewMember, iter_members, plan_archive
-from offload_tool.formats.bundle import plan_bundle
+from offload_tool.formats.bundles.binary import plan_bundle
+from offload_tool.formats.objects.archive import NewMember, iter_members, plan_archive
 from offload_tool.operations import unarchiving
 from offload_tool.operations.unarchiving import (
     MissingCodeObjectError,

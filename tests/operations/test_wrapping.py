@@ -17,7 +17,7 @@ from elftools.elf.elffile import ELFFile
 from offload_tool import wrap_images
 from offload_tool.compiler.registration import compile_text
 from offload_tool.errors import FileError, FormatError, UsageError
-from offload_tool.formats import llvm_library
+from offload_tool.formats.bitcode import llvm_library
 from offload_tool.formats.offload_binary import plan_offload_binary
 from offload_tool.formats.registration import Kind
 from offload_tool.operations.wrapping import ELF_HOSTS, default_triple

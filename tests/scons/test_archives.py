@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from offload_tool.compiler.toolchain import find_toolchain
-from offload_tool.formats.archive import iter_members
-from offload_tool.formats.elf import read_elf
+from offload_tool.formats.objects.archive import iter_members
+from offload_tool.formats.objects.elf import read_elf
 from tests.scons.conftest import Project, passes
 
 BOTH = ("gfx906", "gfx90a:xnack+")

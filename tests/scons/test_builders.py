@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.formats.bundle import read_bundle
+from offload_tool.formats.bundles.binary import read_bundle
 from offload_tool.operations.listing import list_images
 from tests.conftest import ROOT
 from tests.scons.conftest import KERNEL, SCONSTRUCT, Project, passes

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from offload_tool.compiler.toolchain import find_toolchain
-from offload_tool.formats.elf import read_elf
 from offload_tool.formats.hip_host import read_hip_host_code
+from offload_tool.formats.objects.elf import read_elf
 from offload_tool.operations.archiving import create_archive
 from offload_tool.operations.listing import list_images
 from tests.conftest import missing

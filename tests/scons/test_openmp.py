@@ -13,8 +13,8 @@ import pytest
 
 from offload_tool.compiler import openmp
 from offload_tool.compiler.toolchain import find_toolchain
-from offload_tool.formats.bitcode import bitcode_symbols
-from offload_tool.formats.elf import read_elf
+from offload_tool.formats.bitcode.symbols import bitcode_symbols
+from offload_tool.formats.objects.elf import read_elf
 from offload_tool.operations.listing import list_images
 from tests.conftest import missing
 from tests.scons.conftest import SCONSTRUCT, Project, passes

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from offload_tool.formats.elf import read_elf
+from offload_tool.formats.objects.elf import read_elf
 from offload_tool.operations.listing import list_images
 from tests.scons.conftest import Project, passes
 

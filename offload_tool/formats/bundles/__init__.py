@@ -1,0 +1,1 @@
+"""The file formats of clang-offload-bundler: binary, text, object and compressed bundles."""

@@ -1,0 +1,1 @@
+"""Object files and archives of them: ELF, COFF and ar, their symbols and their editing."""

@@ -1,0 +1,456 @@
+r"""The archive of ``ar``: members one after the other, each behind a header of text.
+
+::
+
+    !<arch>\n                     8 bytes; ``!<thin>\n``: the members' contents are in files
+    /                             symbol index
+    //                            long-name table
+    member header (60), content, ``\n`` if the content's size is odd; for each member
+
+    offset  size  field of a member header: text, left-justified, padded with spaces
+    ------  ----  -----------------------------------------------------------------------
+    0       16    name
+    16      12    date, seconds, decimal
+    28      6     user, decimal
+    34      6     group, decimal
+    40      8     mode, octal
+    48      10    size of the content in bytes, decimal
+    58      2     terminator, a backquote and ``\n``
+
+Names, by dialect::
+
+    name/     GNU and COFF, up to 15 bytes          name      BSD, up to 16 bytes
+    /123      at offset 123 of the long-name table, where GNU ends it with ``/\n``, COFF
+              with NUL
+    #1/20     BSD: the first 20 bytes of the content, of which trailing NULs are no part
+
+What stands in front and is no member: ``/`` (GNU's symbol index; COFF has two), ``/SYM64/``,
+``//``, ``/<...>/`` (COFF), ``__.SYMDEF`` and its kin (BSD). GNU's symbol index, in big-endian
+integers of 4 bytes (``/``) or 8 (``/SYM64/``)::
+
+    number of symbols N; for each symbol the offset of its member's header; then the N
+    names, each ended by NUL; then NUL up to an even size
+
+Source: the manual page ar(5) of FreeBSD for BSD and GNU names, the PE Format document
+("Archive (Library) File Format") for COFF; what is written is what llvm-ar 22.1.8 and
+clang-offload-bundler 22.1.8 write with ``D`` and the format ``gnu``, observed.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from offload_tool.errors import FormatError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from offload_tool.files import FileRange, StrPath
+    from offload_tool.files.plan import FilePlan
+
+__all__ = [
+    "ArchiveLayout",
+    "ArchiveMember",
+    "NewMember",
+    "check_member_name",
+    "is_archive",
+    "iter_members",
+    "plan_archive",
+]
+
+MAGIC = b"!<arch>\n"
+THIN_MAGIC = b"!<thin>\n"
+_HEADER = struct.Struct("16s32s10s2s")
+"""Name, the fields that say nothing about the content, size, terminator."""
+_TERMINATOR = b"`\n"
+_MEMBER_ATTRIBUTES = b"0           0     0     644"
+_INDEX_ATTRIBUTES = b"0           0     0     0"
+_WORD, _WIDE_WORD = struct.Struct(">I"), struct.Struct(">Q")
+_LONG_NAMES = b"//"
+_INDEXES = frozenset({b"/", b"/SYM64/"})
+_BSD_INDEXES = frozenset(
+    {"__.SYMDEF", "__.SYMDEF SORTED", "__.SYMDEF_64", "__.SYMDEF_64 SORTED", "__.PKGDEF"}
+)
+_ATTRIBUTES = (
+    ("date", 16, 28, re.compile(rb"(-?[0-9]+)? *")),
+    ("user", 28, 34, re.compile(rb"(-?[0-9]+)? *")),
+    ("group", 34, 40, re.compile(rb"(-?[0-9]+)? *")),
+    ("mode", 40, 48, re.compile(rb"[0-7]* *")),
+)
+"""Field, begin and end in the header, what it may hold. COFF leaves some blank, or has -1."""
+_SIZE_AT = 48
+_NAME_END = re.compile(rb"/?\n|\0")
+_MAX_NAME = 1 << 16
+"""Bytes; keeps the time linear if all members of a broken file have one endless name."""
+_SHORT_NAME = 15
+_MAX_SIZE = 10**10
+_WIDE_OFFSET = 1 << 32
+_IMPORT = b"\0\0\xff\xff\0\0"
+"""How a COFF import object begins: IMAGE_FILE_MACHINE_UNKNOWN, 0xFFFF, version 0."""
+
+
+class ArchiveMember(NamedTuple):
+    """A member: its name and where its content is."""
+
+    name: str
+    """As stored (bytes that are no UTF-8 become surrogates); in a thin archive, a path."""
+    offset: int
+    """Where the content begins in the archive, in bytes; 0 where `path` has the content."""
+    size: int
+    """Bytes, as the header says; in a thin archive, the file may have changed since."""
+    header_offset: int
+    """Where the member's header begins in the archive, in bytes."""
+    path: Path | None = None
+    """The file that is the content, in a thin archive."""
+
+    def content(self, data: memoryview) -> memoryview:
+        """Give the content as a slice of the archive's `data`; not for thin archives."""
+        return data[self.offset : self.offset + self.size]
+
+
+def is_archive(data: memoryview) -> bool:
+    """Tell whether `data` begins with an archive's magic, thin or not."""
+    return data[: len(MAGIC)] in (MAGIC, THIN_MAGIC)
+
+
+def iter_members(
+    data: memoryview, *, path: StrPath | None = None, folder: Path | None = None
+) -> Iterator[ArchiveMember]:
+    """Read the members in their order; symbol indexes and long-name tables are left out.
+
+    A thin archive's members are relative to `folder` (default: that of the archive's file,
+    `path`); messages name `path`. The members before a broken one are given before the error.
+
+    :raises FormatError: it is no archive, a header contradicts the data or the format, or
+        it is a COFF import library, whose members only name the functions of a DLL.
+    """
+    reader = _Reader(data, path, folder)
+    imports_checked = False
+    for member in reader.read():
+        if reader.is_coff and not imports_checked and _is_import(data, member):
+            _refuse_import_library(data, path)
+            imports_checked = True
+        yield member
+
+
+def _is_import(data: memoryview, member: ArchiveMember) -> bool:
+    return member.content(data)[: len(_IMPORT)] == _IMPORT
+
+
+def _refuse_import_library(data: memoryview, path: StrPath | None) -> None:
+    """Refuse if all members carry the name of one DLL: a static library can hold imports too."""
+    members = list(_Reader(data, path).read())
+    if len({member.name for member in members}) == 1:
+        raise FormatError(
+            f"this is the COFF import library of '{members[0].name}', which holds no code; "
+            "give the static library",
+            path=path,
+            offset=members[0].header_offset,
+        )
+
+
+def check_member_name(member: ArchiveMember, *, path: StrPath | None = None) -> None:
+    """Check that a member's name can become a file's name: one component of a path.
+
+    :raises FormatError: it is empty, ``.`` or ``..``, or has a ``/`` or NUL in it.
+    """
+    name = member.name
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise FormatError(
+            f"expected a plain file name, found {name!r}; it could lead out of the folder",
+            path=path,
+            offset=member.header_offset,
+            field="member name",
+        )
+
+
+class _Reader:
+    """Walks an archive from header to header."""
+
+    def __init__(self, data: memoryview, path: StrPath | None, folder: Path | None = None) -> None:
+        self.data = data
+        self.path = path
+        self.folder = folder
+        self.thin = False
+        self.indexes = 0
+        self.names: memoryview | None = None
+        self.count = 0
+        """Of the members found so far."""
+        self.attributes = b""
+        """Of the last member; most archives have the same ones everywhere."""
+
+    @property
+    def is_coff(self) -> bool:
+        """Tell whether there are the two symbol indexes that only COFF has."""
+        return self.indexes > 1
+
+    def read(self) -> Iterator[ArchiveMember]:
+        if not is_archive(self.data):
+            found = bytes(self.data[: len(MAGIC)])
+            raise self._error(0, None, f"expected an archive, found {found!r}")
+        self.thin = self.data[: len(MAGIC)] == THIN_MAGIC
+        position = len(MAGIC)
+        while position < len(self.data):
+            raw, size = self._read_header(position)
+            special = raw.rstrip(b" ")
+            if self._is_special(special):
+                self._check_content(position, size, raw)
+                self._read_special(position, size, special)
+                position = _behind(position, size)
+                continue
+            if not self.thin:
+                self._check_content(position, size, raw)
+            member = self._read_member(position, size, raw)
+            if self._is_bsd_index(member, special):
+                self.indexes = 1
+            else:
+                self.count += 1
+                yield member
+            position = _behind(position, 0 if self.thin else size)
+
+    def _read_header(self, position: int) -> tuple[bytes, int]:
+        header = bytes(self.data[position : position + _HEADER.size])
+        if len(header) < _HEADER.size:
+            message = f"expected {_HEADER.size} bytes, found {len(header)}"
+            raise self._error(position, "header", f"{message}; the file may be cut short")
+        raw, attributes, size, terminator = _HEADER.unpack(header)
+        if terminator != _TERMINATOR:
+            message = f"expected {_TERMINATOR!r}, found {terminator!r}"
+            raise self._error(position + 58, "terminator", message, raw)
+        digits = size.rstrip(b" ")
+        if not digits.isdigit():
+            message = f"expected a decimal number, found {size!r}"
+            raise self._error(position + _SIZE_AT, "size", message, raw)
+        if attributes != self.attributes:
+            self._check_attributes(position, header)
+            self.attributes = attributes
+        return raw, int(digits)
+
+    def _check_attributes(self, position: int, header: bytes) -> None:
+        for field, start, end, form in _ATTRIBUTES:
+            text = header[start:end]
+            if not form.fullmatch(text):
+                kind = "an octal" if field == "mode" else "a decimal"
+                message = f"expected {kind} number or nothing, found {text!r}"
+                raise self._error(position + start, field, message, header[:16])
+
+    @staticmethod
+    def _is_special(name: bytes) -> bool:
+        return name in _INDEXES or name == _LONG_NAMES or name[:2] == b"/<"
+
+    def _is_bsd_index(self, member: ArchiveMember, raw: bytes) -> bool:
+        first = self.count == 0 and self.indexes == 0 and self.names is None
+        return first and member.name in _BSD_INDEXES and not raw.endswith(b"/")
+
+    def _read_special(self, position: int, size: int, name: bytes) -> None:
+        """Note what stands in front of the members; its content has been checked."""
+        if self.count:
+            raise self._error(position, "name", f"expected {name!r} before the members", name)
+        if name == _LONG_NAMES:
+            if self.names is not None:
+                raise self._error(position, "name", "expected one long-name table", name)
+            start = position + _HEADER.size
+            self.names = self.data[start : start + size]
+        elif name in _INDEXES:
+            self.indexes += 1
+
+    def _check_content(self, position: int, size: int, raw: bytes) -> None:
+        available = len(self.data) - position - _HEADER.size
+        if size > available:
+            message = f"expected at most {available} (what is left of the file), found {size}"
+            message += "; the file may be cut short"
+            raise self._error(position + _SIZE_AT, "size", message, raw)
+
+    def _read_member(self, position: int, size: int, raw: bytes) -> ArchiveMember:
+        start = position + _HEADER.size
+        name = raw.rstrip(b" ")
+        if not name:
+            raise self._error(position, "name", "expected a name, found only spaces")
+        if name[:1] == b"/":
+            name = self._find_long_name(position, name)
+        elif name[:3] == b"#1/" and name[3:] and not self.thin:
+            length = self._read_number(position, name, 3)
+            if length > size:
+                message = f"expected a name of at most {size} bytes (the content), found {length}"
+                raise self._error(position, "name", message, raw)
+            name = bytes(self.data[start : start + length]).rstrip(b"\0")
+            start, size = start + length, size - length
+        else:
+            name = name.removesuffix(b"/")
+        text = name.decode("utf-8", "surrogateescape")
+        if self.thin:
+            return ArchiveMember(text, 0, size, position, self._locate(position, text))
+        return ArchiveMember(text, start, size, position)
+
+    def _find_long_name(self, position: int, raw: bytes) -> bytes:
+        if self.thin and b":" in raw:
+            message = f"expected a file, found a member of another archive ({raw.decode()!r})"
+            raise self._error(position, "name", f"{message}; put that archive's members in", raw)
+        start = self._read_number(position, raw, 1)
+        if self.names is None:
+            message = f"refers to offset {start} of the long-name table, but there is none"
+            raise self._error(position, "name", message, raw)
+        end = _NAME_END.search(self.names, start, start + _MAX_NAME)
+        if end is None or end[0] == b"\n":
+            message = f"expected an ended name at offset {start} of the long-name table"
+            raise self._error(position, "name", f"{message} of {len(self.names)} bytes", raw)
+        return bytes(self.names[start : end.start()])
+
+    def _read_number(self, position: int, raw: bytes, start: int) -> int:
+        digits = raw[start:]
+        if not (digits.isdigit() and digits.isascii()):
+            message = f"expected a decimal number after {raw[:start]!r}, found {digits!r}"
+            raise self._error(position, "name", message, raw)
+        return int(digits)
+
+    def _locate(self, position: int, name: str) -> Path:
+        if not name or "\0" in name:
+            message = f"expected the path of a file, found {name!r}"
+            raise self._error(position, "name", message, name.encode("utf-8", "surrogateescape"))
+        return (Path(self.path or "").parent if self.folder is None else self.folder) / name
+
+    def _error(
+        self, offset: int, field: str | None, message: str, raw: bytes | None = None
+    ) -> FormatError:
+        if field is not None:
+            name = b"" if raw is None else raw.strip(b" ")
+            field = f"{field} of {self._describe(name)}"
+        return FormatError(message, path=self.path, offset=offset, field=field)
+
+    def _describe(self, name: bytes) -> str:
+        """Say what it is whose header has this name; empty, if it is not known."""
+        if self._is_special(name):
+            return "the long-name table" if name == _LONG_NAMES else "the symbol index"
+        text = name.decode("utf-8", "backslashreplace").removesuffix("/")
+        return f"member {self.count + 1}" + (f" ({text!r})" if text else "")
+
+
+def _behind(position: int, size: int) -> int:
+    """Give where the header after that of `position` begins: at an even offset."""
+    end = position + _HEADER.size + size
+    return end + (end & 1)
+
+
+class NewMember(NamedTuple):
+    """A member to write."""
+
+    name: str
+    size: int
+    """Bytes of the content."""
+    symbols: bytes | None = None
+    """The names for the symbol index, each ended by NUL; None: no object, so it has none.
+
+    An archive with objects has a symbol index, even if an empty one.
+    `offload_tool.formats.objects.symbol_index.member_symbols` gives both.
+    """
+
+
+class ArchiveLayout(NamedTuple):
+    """What an archive will look like: the bytes around its members' contents."""
+
+    before: tuple[bytes, ...]
+    """For each member, all that stands between the previous content and its own."""
+    end: bytes
+    """What stands after the last content (all there is, if there are no members)."""
+    offsets: tuple[int, ...]
+    """Where each member's content begins, in bytes."""
+    size: int
+    """Of the archive, in bytes."""
+
+    def plan(self, contents: Sequence[FileRange | FilePlan]) -> FilePlan:
+        """Plan the archive of these contents."""
+        from offload_tool.files.plan import FilePlan  # readers need none
+
+        around: Iterable[Sequence[bytes | FileRange | FilePlan]] = zip(
+            self.before, contents, strict=True
+        )
+        return FilePlan.of((*chain.from_iterable(around), self.end))
+
+
+def plan_archive(members: Sequence[NewMember], *, wide_offset: int = _WIDE_OFFSET) -> ArchiveLayout:
+    """Lay out an archive in GNU's format, the same bytes for the same members always.
+
+    To write it, write each of `before` and then the member's content, and `end` last.
+
+    From `wide_offset` on, a member's offset makes the symbol index one of 64 bits.
+
+    :raises UsageError: a name or a size that the format cannot hold.
+    """
+    names, fields = _name_fields([member.name for member in members])
+    positions = []
+    position = 0
+    for member in members:
+        if not 0 <= member.size < _MAX_SIZE:
+            limit = f"the format holds contents below {_MAX_SIZE} bytes"
+            raise UsageError(f"archive member '{member.name}' has {member.size} bytes; {limit}")
+        positions.append(position)
+        position = _behind(position, member.size)
+    head = _plan_head(members, positions, names, wide_offset)
+
+    before = []
+    offsets = []
+    gap = head
+    for member, start, field in zip(members, positions, fields, strict=True):
+        before.append(gap + _pack_header(field, _MEMBER_ATTRIBUTES, member.size))
+        offsets.append(len(head) + start + _HEADER.size)
+        gap = b"\n" if member.size & 1 else b""
+    return ArchiveLayout(tuple(before), gap, tuple(offsets), len(head) + position)
+
+
+def _pack_header(name: bytes, attributes: bytes, size: int) -> bytes:
+    return b"%-16b%-32b%-10d%b" % (name, attributes, size, _TERMINATOR)
+
+
+def _name_fields(names: Sequence[str]) -> tuple[bytes, list[bytes]]:
+    """Give the long-name table and, for each name, the header's field."""
+    table = bytearray()
+    found: dict[bytes, bytes] = {}
+    fields = []
+    for name in names:
+        raw = name.encode("utf-8", "surrogateescape")
+        if not raw or b"\0" in raw or b"\n" in raw:
+            raise UsageError(f"archive member name {name!r} is empty or has NUL or a line end")
+        if raw not in found:
+            if len(raw) <= _SHORT_NAME and b"/" not in raw:
+                found[raw] = raw + b"/"
+            else:
+                found[raw] = b"/%d" % len(table)
+                table += raw + b"/\n"
+        fields.append(found[raw])
+    return bytes(table), fields
+
+
+def _plan_head(
+    members: Sequence[NewMember], positions: list[int], names: bytes, wide_offset: int
+) -> bytes:
+    """Give what stands before the first member's header; `positions` count from there."""
+    tail = b""
+    if names:
+        names += b"\n" * (len(names) & 1)
+        tail = _pack_header(_LONG_NAMES, b"", len(names)) + names
+    return MAGIC + _pack_index(members, positions, len(tail), wide_offset) + tail
+
+
+def _pack_index(
+    members: Sequence[NewMember], positions: list[int], tail_size: int, wide_offset: int
+) -> bytes:
+    """Give the symbol index with its header; `tail_size` bytes are between it and the members."""
+    if all(member.symbols is None for member in members):
+        return b""
+    names = b"".join(member.symbols or b"" for member in members)
+    counts = [(member.symbols or b"").count(b"\0") for member in members]
+    names = names or bytes(3)  # LLVM's empty index, for the sake of old linkers
+    for word in (_WORD, _WIDE_WORD):
+        size = word.size * (1 + sum(counts)) + len(names)
+        size += size & 1
+        first = len(MAGIC) + _HEADER.size + size + tail_size
+        if first + positions[-1] < wide_offset:
+            break
+    offsets = (word.pack(first + at) * count for at, count in zip(positions, counts, strict=True))
+    index = word.pack(sum(counts)) + b"".join(offsets) + names
+    field = b"/" if word is _WORD else b"/SYM64/"
+    return _pack_header(field, _INDEX_ATTRIBUTES, size) + index.ljust(size, b"\0")

@@ -1,0 +1,388 @@
+"""Adds sections to COFF objects and removes sections, with the bytes of llvm-objcopy 22.
+
+::
+
+    file header (20 bytes)     NumberOfSections, PointerToSymbolTable
+    section headers (40 each)  name: 8 bytes, or ``/`` and its offset in the string table
+    for each section           raw data, then relocations (10 bytes each); no padding
+    symbol table (18 each)     names likewise; section numbers count from 1
+    string table               its size (4), then strings (`string_table`)
+
+Integers are little-endian. Uninitialised sections (``.bss``) get their zeros into the
+file, as a hole where the file system has them. New sections have the characteristics
+``IMAGE_SCN_LNK_REMOVE | IMAGE_SCN_MEM_READ``; their virtual addresses are one behind the
+other, behind the last section's.
+
+Source: the PE Format document, "COFF File Header" and following; llvm-objcopy 22.1.8,
+observed, for x86-64, i686 and aarch64 objects. Images (``.exe``, ``.dll``) and
+``/bigobj`` objects, which llvm-objcopy supports, are read but not edited.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from offload_tool.errors import FormatError
+from offload_tool.files.plan import HOST, FilePlan, Literal, Piece, Range, content, join
+from offload_tool.formats.objects.string_table import build_string_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from offload_tool.files import StrPath
+
+__all__ = ["CoffSection", "is_coff", "plan_coff", "read_coff_sections"]
+
+_HEADER = struct.Struct("<HHIIIHH")
+_SECTION = struct.Struct("<8sIIIIIIHHI")
+_SYMBOL = struct.Struct("<8sIHHBB")
+_SECTION_AUX = struct.Struct("<IHHIHBBH")
+"""Auxiliary record of a section's symbol; fields 4 and 7 are a section number."""
+_RELOCATION_SIZE = 10
+_PE_OFFSET_AT = 60
+_PE = b"PE\0\0"
+_BIGOBJ = b"\0\0\xff\xff"
+_BIGOBJ_CLASS = bytes.fromhex("c7a1bad1eebaa94baf20faf66aa4dcb8")
+_BIGOBJ_HEADER = struct.Struct("<6xHI32xIII")
+_BIGOBJ_SYMBOL_SIZE = 20
+_RESOURCE = b"\0\0\0\0\x20\0\0\0\xff"
+_MACHINES = frozenset(
+    # Those that LLVM takes for COFF by their first two bytes.
+    {0x0, 0x8664, 0xAA64, 0xA641, 0xA64E, 0x0150, 0x0250, 0x0268, 0x0290}
+    | {version << 8 | low for version in (1, 2) for low in (0x4C, 0x66, 0x83, 0x84, 0xC4, 0xF0)}
+)
+_MAX_SECTIONS = 65279
+_RELOCATION_OVERFLOW = 0x01000000
+_LINK_REMOVE, _MEMORY_READ = 0x800, 0x40000000
+_BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_NAME_SIZE = 8
+_CLASS_STATIC = 3
+_COMDAT_ASSOCIATIVE = 5
+
+
+class _Header(NamedTuple):
+    machine: int
+    sections: int
+    timestamp: int
+    symbols_at: int
+    symbols: int
+    optional_size: int
+    characteristics: int
+
+
+class _SectionHeader(NamedTuple):
+    name: bytes
+    virtual_size: int
+    virtual_address: int
+    raw_size: int
+    raw_at: int
+    relocations_at: int
+    lines_at: int
+    relocations: int
+    lines: int
+    characteristics: int
+
+
+@dataclass(frozen=True, slots=True)
+class CoffSection:
+    """A section: its name, and where its content is in the file (offset, size in bytes)."""
+
+    name: bytes
+    offset: int
+    size: int
+
+
+def is_coff(data: memoryview) -> bool:
+    """Tell whether LLVM takes `data` for a COFF object or a PE image."""
+    if bytes(data[:2]) == b"MZ":
+        at = int.from_bytes(data[_PE_OFFSET_AT : _PE_OFFSET_AT + 4], "little")
+        return bytes(data[at : at + len(_PE)]) == _PE
+    if _is_bigobj(data):
+        return True
+    if len(data) < _HEADER.size or data[:4] == _BIGOBJ or data[:9] == _RESOURCE:
+        return False
+    header = _Header._make(_HEADER.unpack(data[: _HEADER.size]))
+    end = _HEADER.size + header.optional_size + header.sections * _SECTION.size
+    return header.machine in _MACHINES and end <= len(data)
+
+
+def _is_bigobj(data: memoryview) -> bool:
+    return data[:4] == _BIGOBJ and data[12:28] == _BIGOBJ_CLASS
+
+
+def read_coff_sections(data: memoryview, *, path: StrPath | None = None) -> tuple[CoffSection, ...]:
+    """Read the section table of a COFF object or PE image.
+
+    :raises FormatError: its tables contradict the data.
+    """
+    coff = _Coff(data, path)
+    return tuple(
+        CoffSection(name, row.raw_at, row.raw_size if row.raw_at else 0)
+        for name, row in zip(coff.names, coff.sections, strict=True)
+    )
+
+
+def plan_coff(
+    host: memoryview,
+    added: Sequence[tuple[bytes, int]] = (),
+    removed: Callable[[bytes], bool] = lambda _: False,
+    *,
+    path: StrPath | None = None,
+) -> FilePlan:
+    """Plan the host with (name, size in bytes) sections added and the `removed` ones gone.
+
+    `removed` is asked with each section's name.
+
+    :raises FormatError: the host is an image or a ``/bigobj`` object, its tables
+        contradict it, a symbol is in a removed section, or the result would be too large.
+    """
+    coff = _Coff(host, path)
+    if coff.kind != "object":
+        message = f"expected an ordinary COFF object, found a {coff.kind}; sections can be added "
+        message += "and removed only in objects that were compiled without /bigobj"
+        raise coff.error(0, "file header", message)
+    return _Planner(coff, added, removed).plan()
+
+
+class _Coff:
+    """The tables of a COFF file; every range in them lies within the file."""
+
+    def __init__(self, data: memoryview, path: StrPath | None) -> None:
+        self.data = data
+        self.path = path
+        self.kind, self.start = "object", 0
+        # Strings can overlap: a small broken file could ask for any amount of memory.
+        self.budget = 16 * len(data)
+        self.symbol_size = _SYMBOL.size
+        if bytes(data[:2]) == b"MZ":
+            self.kind = "PE image"
+            at = int.from_bytes(self.take(_PE_OFFSET_AT, 4, "e_lfanew"), "little")
+            self.start = at + len(_PE)
+        self.header = self._read_header()
+        self.symbols = self._read_symbols()
+        self.strings = self._read_strings()
+        self.sections = self._read_sections()
+        self.names = [
+            self._section_name(index, row.name) for index, row in enumerate(self.sections)
+        ]
+
+    def section_at(self, index: int) -> int:
+        """Give the offset of section header `index`, which counts from 0."""
+        return self.header_end + self.header.optional_size + index * _SECTION.size
+
+    def _read_header(self) -> _Header:
+        if not _is_bigobj(self.data):
+            self.header_end = self.start + _HEADER.size
+            return _Header._make(_HEADER.unpack(self.take(self.start, _HEADER.size, "file header")))
+        self.kind = "/bigobj object"
+        self.symbol_size = _BIGOBJ_SYMBOL_SIZE
+        self.header_end = _BIGOBJ_HEADER.size
+        machine, timestamp, sections, symbols_at, symbols = _BIGOBJ_HEADER.unpack(
+            self.take(0, _BIGOBJ_HEADER.size, "file header")
+        )
+        return _Header(machine, sections, timestamp, symbols_at, symbols, 0, 0)
+
+    def _read_symbols(self) -> memoryview:
+        if not self.header.symbols_at:
+            return self.data[:0]
+        size = self.header.symbols * self.symbol_size
+        return self.take(self.header.symbols_at, size, "symbol table")
+
+    def _read_strings(self) -> bytes:
+        at = self.header.symbols_at + len(self.symbols)
+        if not self.header.symbols_at or at == len(self.data):
+            return b""
+        size = int.from_bytes(self.take(at, 4, "size of the string table"), "little")
+        return bytes(self.take(at, max(size, 4), "string table"))
+
+    def _read_sections(self) -> list[_SectionHeader]:
+        size = self.header.sections * _SECTION.size
+        raw = self.take(self.section_at(0), size, "section headers")
+        rows = [_SectionHeader._make(fields) for fields in _SECTION.iter_unpack(raw)]
+        for index, row in enumerate(rows):
+            field = f"section header {index + 1}"
+            if row.raw_at:
+                self.take(row.raw_at, row.raw_size, f"PointerToRawData of {field}")
+            self.take(row.relocations_at, self.relocations_size(row), f"relocations of {field}")
+        return rows
+
+    def relocations_size(self, row: _SectionHeader) -> int:
+        """Give the bytes of a section's relocations; the first may hold their number."""
+        count = row.relocations
+        if row.characteristics & _RELOCATION_OVERFLOW and count == 0xFFFF:
+            count = int.from_bytes(self.take(row.relocations_at, 4, "relocation 0"), "little")
+        return count * _RELOCATION_SIZE
+
+    def _section_name(self, index: int, raw: bytes) -> bytes:
+        name = raw.rstrip(b"\0")
+        if not name.startswith(b"/"):
+            return name
+        digits = name[1:]
+        if digits.isdigit():
+            return self.string(int(digits), self.section_at(index))
+        if digits[:1] == b"/" and all(digit in _BASE64 for digit in digits[1:]):
+            offset = 0
+            for digit in digits[1:]:
+                offset = offset * 64 + _BASE64.index(digit)
+            return self.string(offset, self.section_at(index))
+        message = f"expected '/' and an offset in the string table, found {name!r}"
+        raise self.error(self.section_at(index), "Name", message)
+
+    def string(self, offset: int, user: int) -> bytes:
+        """Give the string at `offset` of the string table, for the record at `user`."""
+        end = self.strings.find(b"\0", offset) if offset >= 4 else -1
+        if end < 0:
+            message = (
+                f"expected a NUL-terminated string at offset {offset} of the string table of "
+                f"{len(self.strings)} bytes; the file may be cut short"
+            )
+            raise self.error(user, "Name", message)
+        self.budget -= end - offset
+        if self.budget < 0:
+            message = "the names, taken together, are far longer than the file"
+            raise self.error(user, "Name", message)
+        return self.strings[offset:end]
+
+    def take(self, offset: int, size: int, field: str) -> memoryview:
+        if size and offset + size > len(self.data):
+            message = (
+                f"expected {size} bytes at offset {offset}, but the file has {len(self.data)}; "
+                "it may be cut short"
+            )
+            raise self.error(min(offset, len(self.data)), field, message)
+        return self.data[offset : offset + size]
+
+    def error(self, offset: int, field: str, message: str) -> FormatError:
+        return FormatError(message, path=self.path, offset=offset, field=field)
+
+
+class _Planner:
+    def __init__(
+        self,
+        coff: _Coff,
+        added: Sequence[tuple[bytes, int]],
+        removed: Callable[[bytes], bool],
+    ) -> None:
+        self.coff = coff
+        self.kept = [index for index, name in enumerate(coff.names) if not removed(name)]
+        self.names = [*(coff.names[index] for index in self.kept), *(name for name, _ in added)]
+        self.numbers = {old + 1: new for new, old in enumerate(self.kept, 1)}
+        self.added = added
+        if len(self.names) > _MAX_SECTIONS:
+            message = f"expected at most {_MAX_SECTIONS} sections, found {len(self.names)}"
+            raise coff.error(2, "NumberOfSections", message)
+
+    def plan(self) -> FilePlan:
+        symbols = list(self._symbols())
+        strings, offsets = build_string_table(
+            (name for name in self.names if len(name) > _NAME_SIZE),
+            (name for name, _ in symbols if len(name) > _NAME_SIZE),
+            head=bytes(4),
+        )
+        rows, pieces, end = self._lay_out()
+        tail = b"".join(_symbol_name(name, offsets) + rest for name, rest in symbols)
+        if tail or len(strings) > 4:
+            tail += len(strings).to_bytes(4, "little") + strings[4:]
+        self._check_size(end + len(tail))
+        header = self.coff.header._replace(
+            sections=len(rows), symbols_at=end if tail else 0, optional_size=0
+        )
+        table = (
+            _SECTION.pack(*row._replace(name=_section_name(name, offsets)))
+            for name, row in zip(self.names, rows, strict=True)
+        )
+        head = _HEADER.pack(*header) + b"".join(table)
+        return FilePlan(join([Literal(0, head), *pieces, Literal(end, tail)]), end + len(tail))
+
+    def _symbols(self) -> Iterator[tuple[bytes, bytes]]:
+        """Give each symbol's name, and the bytes of its record behind the name, renumbered."""
+        coff, size = self.coff, _SYMBOL.size
+        position = 0
+        while position < len(coff.symbols):
+            at = coff.header.symbols_at + position
+            raw, *fields, auxiliaries = _SYMBOL.unpack(coff.symbols[position : position + size])
+            position += size
+            auxiliary = bytes(coff.symbols[position : position + auxiliaries * size])
+            if len(auxiliary) < auxiliaries * size:
+                message = f"{auxiliaries} auxiliary records do not fit into the symbol table"
+                raise coff.error(at, "NumberOfAuxSymbols", message)
+            position += len(auxiliary)
+            if raw[:4] == bytes(4):
+                name = coff.string(int.from_bytes(raw[4:], "little"), at) if any(raw) else b""
+            else:
+                name = raw.rstrip(b"\0")
+            if 0 < fields[1] <= _MAX_SECTIONS:
+                if fields[3] == _CLASS_STATIC and auxiliaries == 1:
+                    auxiliary = self._renumber_auxiliary(fields[1], auxiliary, at)
+                fields[1] = self._new_number(fields[1], at)
+            yield name, _SYMBOL.pack(b"", *fields, auxiliaries)[_NAME_SIZE:] + auxiliary
+
+    def _renumber_auxiliary(self, section: int, auxiliary: bytes, at: int) -> bytes:
+        fields = list(_SECTION_AUX.unpack(auxiliary))
+        if fields[5] == _COMDAT_ASSOCIATIVE:
+            section = fields[4] | fields[7] << 16
+        number = self._new_number(section, at)
+        fields[4], fields[7] = number & 0xFFFF, number >> 16
+        return _SECTION_AUX.pack(*fields)
+
+    def _new_number(self, section: int, at: int) -> int:
+        if section not in self.numbers:
+            there = "is removed" if 0 < section <= len(self.coff.names) else "does not exist"
+            message = f"the symbol belongs to section {section}, which {there}"
+            raise self.coff.error(at, "SectionNumber", message)
+        return self.numbers[section]
+
+    def _check_size(self, size: int) -> None:
+        if size >= 1 << 32:
+            message = f"the result would have {size} bytes; a COFF object can have 4 GiB"
+            raise self.coff.error(0, "size", message)
+
+    def _lay_out(self) -> tuple[list[_SectionHeader], list[Piece], int]:
+        """Place raw data and relocations of all sections behind each other."""
+        end = _HEADER.size + len(self.names) * _SECTION.size
+        rows: list[_SectionHeader] = []
+        pieces: list[Piece] = []
+        for old in self.kept:
+            row = self.coff.sections[old]
+            if row.lines:
+                message = "line numbers are not supported; compile without them"
+                raise self.coff.error(self.coff.section_at(old), "NumberOfLinenumbers", message)
+            if row.raw_at:
+                pieces.append(Range(end, HOST, row.raw_at, row.raw_size))
+            raw_at, end = end, end + row.raw_size
+            size = self.coff.relocations_size(row)
+            pieces.append(Range(end, HOST, row.relocations_at, size))
+            rows.append(
+                row._replace(
+                    raw_at=raw_at if row.raw_size else 0, relocations_at=end if size else 0
+                )
+            )
+            end += size
+        for index, (_, size) in enumerate(self.added):
+            address = rows[-1].virtual_address + rows[-1].virtual_size if rows else 0
+            self._check_size(max(end + size, address + size))
+            flags = _LINK_REMOVE | _MEMORY_READ
+            at = end if size else 0
+            rows.append(_SectionHeader(b"", size, address, size, at, 0, 0, 0, 0, flags))
+            pieces.append(content(end, index, size))
+            end += size
+        self._check_size(end)
+        return rows, pieces, end
+
+
+def _symbol_name(name: bytes, offsets: Mapping[bytes, int]) -> bytes:
+    if len(name) > _NAME_SIZE:
+        return bytes(4) + offsets[name].to_bytes(4, "little")
+    return name.ljust(_NAME_SIZE, b"\0")
+
+
+def _section_name(name: bytes, offsets: Mapping[bytes, int]) -> bytes:
+    if len(name) <= _NAME_SIZE:
+        return name
+    offset = offsets[name]
+    if offset < 10**7:
+        return b"/%d" % offset
+    digits = (_BASE64[offset >> shift & 63] for shift in range(30, -6, -6))
+    return b"//" + bytes(digits)

@@ -1,0 +1,584 @@
+"""Replaces bundles inside of ELF files by smaller ones, and cuts out what becomes free.
+
+In a program or library nothing moves in memory, so no pointer, relocation or unwind table
+changes. What becomes free behind a bundle is cut out of the file in whole pages, and the
+loadable segment around it becomes several, with holes between their addresses::
+
+    before  | .rodata | bundle 1 ........ | bundle 2 ..... | .eh_frame |      one PT_LOAD
+    after   | .rodata | bundle 1, headers |  (hole)
+                                          | bundle 2 |  (hole)
+                                                           | .eh_frame |      three PT_LOADs
+
+    file      everything in its order without the holes; offsets of segments and sections
+              become smaller by what was cut out before them
+    headers   the new program header table, where bytes became free behind a bundle
+    sections  the first piece of .hip_fatbin keeps its section header; the others have new
+              ones at the table's end, with the same name; symbols change to them
+
+In a relocatable file there are no pages and no pointers yet: the section becomes shorter,
+and symbols in it move; so do addends of relocations that name the section itself.
+
+Source: the System V gABI, chapters 4 and 5; the loaders of Linux 4 to 6, glibc and musl,
+which map each PT_LOAD by itself and want p_offset congruent to p_vaddr modulo the page.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import struct
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from offload_tool.errors import FormatError
+from offload_tool.files.plan import HOST, FilePlan, Literal, Piece, Range, join
+from offload_tool.formats.objects.elf_tables import (
+    SHN_LORESERVE,
+    ElfTables,
+    SectionHeader,
+    SegmentHeader,
+    read_elf_tables,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from offload_tool.files import StrPath
+
+__all__ = ["Replacement", "plan_shrunk_elf"]
+
+_ET_REL, _ET_EXEC = 1, 2
+_PT_LOAD, _PT_INTERP, _PT_PHDR = 1, 3, 6
+_PF_R = 4
+_SHT_SYMTAB, _SHT_RELA, _SHT_REL, _SHT_DYNSYM, _SHT_SYMTAB_SHNDX = 2, 4, 9, 11, 18
+_SHT_CREL = 0x40000014
+_STT_SECTION = 3
+_PAGE = 4096
+_SMALL_PAGES = frozenset({3, 22, 62, 243})
+"""Machines whose pages are never larger than 4096 bytes: i386, s390x, x86-64, RISC-V."""
+_MAX_PROGRAM_HEADERS = 73
+"""In a program: Linux before 5.18 does not start one whose table has more than 4096 bytes."""
+_MAX_LIBRARY_HEADERS = 2048
+"""In a library: glibc has two copies of the table on its stack, and each piece becomes one
+or two mappings, of which a process has 65530."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """New content for a range of the file."""
+
+    start: int
+    """Where the old content begins, in bytes from the beginning of the file."""
+    size: int
+    """Of the old content, in bytes."""
+    plan: FilePlan
+    """The new content."""
+
+
+class _Room(NamedTuple):
+    """A replacement and the bytes up to the next one, or to the section's end."""
+
+    section: int
+    replacement: Replacement
+    end: int
+
+    @property
+    def free(self) -> int:
+        """Where the free bytes begin."""
+        return self.replacement.start + self.replacement.plan.size
+
+
+class _Cut(NamedTuple):
+    start: int
+    end: int
+    room: _Room
+
+
+@dataclass(slots=True)
+class _Changes:
+    """What differs from the old file, besides the cuts."""
+
+    cuts: list[_Cut] = field(default_factory=list)
+    program_headers: tuple[int, int] | None = None
+    """New e_phoff and e_phnum."""
+    sections: list[SectionHeader] = field(default_factory=list)
+    literals: list[tuple[int, bytes]] = field(default_factory=list)
+    """Bytes to write at offsets of the old file."""
+    appended: tuple[int, bytes] | None = None
+    """Bytes behind everything else, and where they begin in the new file."""
+    _starts: list[int] = field(default_factory=list)
+    _before: list[int] = field(default_factory=lambda: [0])
+
+    def cut(self, cuts: Sequence[_Cut]) -> None:
+        """Set the cuts, in file order."""
+        self.cuts = list(cuts)
+        self._starts = [cut.start for cut in cuts]
+        self._before = [0, *itertools.accumulate(cut.end - cut.start for cut in cuts)]
+
+    def moved(self, offset: int) -> int:
+        """Give where a byte of the old file comes to be."""
+        at = bisect.bisect_left(self._starts, offset)
+        if at and offset < self.cuts[at - 1].end:
+            return self.cuts[at - 1].start - self._before[at - 1]  # it was cut out
+        return offset - self._before[at]
+
+
+def plan_shrunk_elf(
+    host: memoryview,
+    replacements: Iterable[tuple[int, Replacement]],
+    *,
+    path: StrPath | None = None,
+) -> FilePlan:
+    """Plan the host with (section number, replacement) items made; none may be larger.
+
+    What stands behind a replaced range, up to the next one or the section's end, must be
+    zeros, and none of it is kept.
+
+    :raises FormatError: the host's tables contradict it, or it cannot be done safely.
+    """
+    tables = read_elf_tables(host, path=path)
+    rooms = _rooms(tables, replacements)
+    editor = _Relocatable if tables.header.e_type == _ET_REL else _Linked
+    try:
+        return editor(tables, rooms).plan()
+    except struct.error as error:
+        message = f"numbers in its headers are too large ({error})"
+        raise FormatError(f"cannot be thinned safely: {message}", path=path) from error
+
+
+def _rooms(tables: ElfTables, replacements: Iterable[tuple[int, Replacement]]) -> list[_Room]:
+    items = sorted(replacements, key=lambda item: item[1].start)
+    rooms = []
+    for at, (number, item) in enumerate(items):
+        section = tables.sections[number]
+        end = section.sh_offset + section.sh_size
+        if at + 1 < len(items):
+            end = min(end, items[at + 1][1].start)
+        if item.plan.size > end - item.start or item.start < section.sh_offset:
+            message = f"the new content has {item.plan.size} bytes, there is room for "
+            message += f"{end - item.start} at offset {item.start}"
+            raise FormatError(message, path=tables.path, field=tables.label(number))
+        rooms.append(_Room(number, item, end))
+    for number, section in enumerate(tables.sections):
+        for room in rooms:
+            first, last = section.sh_offset, section.sh_offset + section.sh_size
+            if (
+                number != room.section
+                and section.has_content
+                and first < room.end
+                and last > room.replacement.start
+            ):
+                message = f"shares bytes with {tables.label(room.section)}; cannot be thinned"
+                raise tables.error(number, "sh_offset", message)
+    return rooms
+
+
+class _Editor:
+    """What linked and relocatable files have in common."""
+
+    def __init__(self, tables: ElfTables, rooms: Sequence[_Room]) -> None:
+        self.tables = tables
+        self.rooms = rooms
+        self.changes = _Changes(sections=list(tables.sections))
+        self.at_start = {room.replacement.start: room for room in rooms}
+
+    def error(self, message: str) -> FormatError:
+        """Say why the file is refused."""
+        return FormatError(f"cannot be thinned safely: {message}", path=self.tables.path)
+
+    def symbols(self) -> Iterator[tuple[int, tuple[int, ...], int]]:
+        """Give (offset in the file, fields, number) of symbols in the rooms' sections."""
+        elf_class = self.tables.elf_class
+        numbers = {room.section for room in self.rooms}
+        for index, section in enumerate(self.tables.sections):
+            if section.sh_type not in (_SHT_SYMTAB, _SHT_DYNSYM):
+                continue
+            content = self.tables.content(index)
+            content = content[: len(content) // elf_class.symbol.size * elf_class.symbol.size]
+            for number, fields in enumerate(elf_class.symbol.iter_unpack(content)):
+                if fields[elf_class.symbol_index] in numbers:
+                    yield section.sh_offset + number * elf_class.symbol.size, fields, index
+
+    def set_symbol(self, offset: int, fields: Sequence[int], **values: int) -> None:
+        """Write a symbol with other st_value, st_size or st_shndx."""
+        is_64 = self.tables.elf_class.is_64
+        places = {"st_value": 4, "st_size": 5} if is_64 else {"st_value": 1, "st_size": 2}
+        places["st_shndx"] = self.tables.elf_class.symbol_index
+        new = list(fields)
+        for name, value in values.items():
+            new[places[name]] = value
+        if new != list(fields):
+            self.changes.literals.append((offset, self.tables.elf_class.symbol.pack(*new)))
+
+    def value_and_size(self, fields: Sequence[int]) -> tuple[int, int]:
+        """Give a symbol's st_value and st_size."""
+        return (fields[4], fields[5]) if self.tables.elf_class.is_64 else (fields[1], fields[2])
+
+    def finish(self) -> FilePlan:
+        """Put the new file together."""
+        tables, changes = self.tables, self.changes
+        header = tables.header
+        sections = [
+            row
+            if index == 0 or row is not old
+            else row._replace(sh_offset=changes.moved(row.sh_offset))
+            for index, (row, old) in enumerate(zip(changes.sections, self._old(), strict=True))
+        ]
+        if len(sections) >= SHN_LORESERVE:
+            raise self.error(f"it would have {len(sections)} sections")
+        end = self.content_end()
+        position = changes.moved(end)
+        if changes.appended is not None:
+            position = changes.appended[0] + len(changes.appended[1])
+        position += -position % tables.elf_class.address_size
+        header = header._replace(e_shoff=position, e_shnum=len(sections))
+        if changes.program_headers is not None:
+            offset, count = changes.program_headers
+            header = header._replace(e_phoff=offset, e_phnum=count)
+        changes.literals.append((0, tables.elf_class.header.pack(*header)))
+        table = b"".join(tables.elf_class.section.pack(*row) for row in sections)
+        appended = [] if changes.appended is None else [Literal(*changes.appended)]
+        pieces = [*self._pieces(end), *appended, Literal(position, table)]
+        return FilePlan(join(pieces), position + len(table))
+
+    def _old(self) -> list[SectionHeader | None]:
+        extra = len(self.changes.sections) - len(self.tables.sections)
+        return [*self.tables.sections, *([None] * extra)]
+
+    def content_end(self) -> int:
+        """Give where the old file ends, without a section header table at its end."""
+        header = self.tables.header
+        size = self.tables.elf_class.section.size * header.e_shnum
+        at_end = header.e_shoff + size == len(self.tables.data)
+        return header.e_shoff if at_end else len(self.tables.data)
+
+    def _pieces(self, end: int) -> Iterator[Piece]:
+        """Give what is before the section header table, in the order of the new file."""
+        literals = deque(sorted(self.changes.literals))
+        position = 0
+        for room in self.rooms:
+            yield from self._copied(literals, position, room.replacement.start)
+            start = self.changes.moved(room.replacement.start)
+            yield from room.replacement.plan.moved(start)
+            while literals and literals[0][0] < room.end:
+                offset, data = literals.popleft()  # headers in what became free
+                yield Literal(self.changes.moved(offset), data)
+            position = room.end
+        yield from self._copied(literals, position, end)
+
+    def _copied(self, literals: deque[tuple[int, bytes]], start: int, end: int) -> Iterator[Piece]:
+        """Give a range of the host, with literals over it."""
+        while literals and literals[0][0] < end:
+            offset, data = literals.popleft()
+            if offset < start or offset + len(data) > end:
+                raise self.error("parts of its headers share bytes")
+            yield Range(self.changes.moved(start), HOST, start, offset - start)
+            yield Literal(self.changes.moved(offset), data)
+            start = offset + len(data)
+        if start < end:
+            yield Range(self.changes.moved(start), HOST, start, end - start)
+
+
+class _Linked(_Editor):
+    """A program or library: addresses stay, whole pages go."""
+
+    def plan(self) -> FilePlan:
+        self.page = self._page()
+        cuts = self._choose(self._candidates())
+        self._place_table(cuts)
+        self._split_sections()
+        return self.finish()
+
+    def _page(self) -> int:
+        alignments = [s.p_align for s in self.tables.segments if s.p_type == _PT_LOAD]
+        if not alignments:
+            raise self.error("it has no loadable segments")
+        if self.tables.header.e_machine in _SMALL_PAGES:
+            return _PAGE
+        return max(_PAGE, *alignments)
+
+    def _candidates(self) -> list[_Cut]:
+        cuts = []
+        for room in self.rooms:
+            self._check_loaded(room)
+            start = room.free + -room.free % self.page
+            end = room.end - room.end % self.page
+            if start < end:
+                cuts.append(_Cut(start, end, room))
+        return cuts
+
+    def _check_loaded(self, room: _Room) -> None:
+        """Refuse bundles that are not all in one loaded segment, or shared with another one."""
+        section = self.tables.sections[room.section]
+        label = self.tables.label(room.section)
+        loaded = 0
+        for index, segment in enumerate(self.tables.segments):
+            start, end = segment.p_offset, segment.p_offset + segment.p_filesz
+            if start >= room.end or end <= room.replacement.start:
+                continue
+            same = section.sh_addr - segment.p_vaddr == section.sh_offset - start
+            if not (start <= room.replacement.start and room.end <= end and same):
+                raise self.error(f"program header {index} holds a part of {label}")
+            loaded += segment.p_type == _PT_LOAD
+        if loaded != 1:
+            raise self.error(f"{loaded} loaded segments hold {label}, expected 1")
+
+    def _choose(self, cuts: list[_Cut]) -> list[_Cut]:
+        """Keep the largest if there would be too many program headers."""
+        header = self.tables.header
+        kinds = {segment.p_type for segment in self.tables.segments}
+        self.is_program = header.e_type == _ET_EXEC or _PT_INTERP in kinds
+        limit = _MAX_PROGRAM_HEADERS if self.is_program else _MAX_LIBRARY_HEADERS
+        largest = sorted(cuts, key=lambda cut: (cut.start - cut.end, cut.start))
+        return sorted(largest[: max(limit - header.e_phnum, 0)])
+
+    def _place_table(self, cuts: list[_Cut]) -> None:
+        """Find room for the program header table: before the first cut, or at the end."""
+        row_size = self.tables.elf_class.segment.size
+        for at, cut in enumerate(cuts):
+            start = cut.room.free + -cut.room.free % self.tables.elf_class.address_size
+            size = row_size * (len(self.tables.segments) + len(cuts) - at)
+            begin = start + size + -(start + size) % self.page
+            if begin < cut.end:
+                self.changes.cut([_Cut(begin, cut.end, cut.room), *cuts[at + 1 :]])
+                self._put_table_between(start)
+                return
+            if not self.is_program:
+                self.changes.cut(cuts)
+                self._append_table()
+                return
+
+    def _put_table_between(self, table_at: int) -> None:
+        section = self.tables.sections[self.changes.cuts[0].room.section]
+        address = section.sh_addr + table_at - section.sh_offset
+        first = min(
+            (s for s in self.tables.segments if s.p_type == _PT_LOAD), key=lambda s: s.p_vaddr
+        )
+        if self.is_program and address - table_at != first.p_vaddr - first.p_offset:
+            # Linux before 5.18 tells a program its table's address by this rule.
+            raise self.error("its program header table cannot move")
+        table = self._pack_table(self._new_segments(), table_at, address)
+        self.changes.literals.append((table_at, table))
+
+    def _append_table(self) -> None:
+        """Put the table behind everything else, into a segment of its own."""
+        rows = self._new_segments()
+        table_at = self.changes.moved(self.content_end())
+        table_at += -table_at % self.page
+        top = max(row.p_vaddr + row.p_memsz for row in rows if row.p_type == _PT_LOAD)
+        address = top + -top % self.page
+        size = self.tables.elf_class.segment.size * (len(rows) + 1)
+        own = SegmentHeader(_PT_LOAD, _PF_R, table_at, address, address, size, size, self.page)
+        last = max(at for at, row in enumerate(rows) if row.p_type == _PT_LOAD)
+        rows.insert(last + 1, own)
+        self.changes.appended = table_at, self._pack_table(rows, table_at, address)
+
+    def _new_segments(self) -> list[SegmentHeader]:
+        return [row for segment in self.tables.segments for row in self._split(segment)]
+
+    def _pack_table(self, rows: Sequence[SegmentHeader], table_at: int, address: int) -> bytes:
+        size = self.tables.elf_class.segment.size * len(rows)
+        packed = []
+        for row in rows:
+            if row.p_type == _PT_PHDR:
+                physical = address + row.p_paddr - row.p_vaddr
+                row = row._replace(
+                    p_offset=table_at,
+                    p_vaddr=address,
+                    p_paddr=physical,
+                    p_filesz=size,
+                    p_memsz=size,
+                )
+            packed.append(self.tables.elf_class.pack_segment(row))
+        self.changes.program_headers = table_at, len(rows)
+        return b"".join(packed)
+
+    def _split(self, segment: SegmentHeader) -> list[SegmentHeader]:
+        """Give what becomes of a segment: several where something is cut out of it."""
+        start, end = segment.p_offset, segment.p_offset + segment.p_filesz
+        inside = [c for c in self.changes.cuts if c.start < end and c.end > start]
+        if segment.p_type != _PT_LOAD and inside and segment.p_type != _PT_PHDR:
+            raise self.error("a segment that is not loaded by itself holds the bundles")
+        if any(cut.start < start or cut.end > end for cut in inside):
+            raise self.error("two segments share bytes of the bundles")
+        rows = []
+        for begin, stop in zip(
+            (start, *(cut.end for cut in inside)),
+            (*(cut.start for cut in inside), end),
+            strict=True,
+        ):
+            last = stop == end
+            memory = segment.p_memsz - (begin - start) if last else stop - begin
+            if inside and last and not memory:
+                continue
+            row = segment._replace(
+                p_offset=self.changes.moved(begin),
+                p_vaddr=segment.p_vaddr + begin - start,
+                p_paddr=segment.p_paddr + begin - start,
+                p_filesz=stop - begin,
+                p_memsz=memory,
+            )
+            rows.append(self._aligned(row))
+        return rows
+
+    def _aligned(self, row: SegmentHeader) -> SegmentHeader:
+        """Demand no more than pages of a segment that is not where it was."""
+        if row.p_align <= 1 or (row.p_vaddr - row.p_offset) % row.p_align == 0:
+            return row
+        if row.p_type != _PT_LOAD or row.p_align <= self.page:
+            raise self.error(f"a segment's offset and address differ modulo {row.p_align}")
+        if (row.p_vaddr - row.p_offset) % self.page or self._needed_alignment(row) > self.page:
+            raise self.error(f"a segment needs an alignment of {row.p_align} bytes")
+        return row._replace(p_align=self.page)
+
+    def _needed_alignment(self, row: SegmentHeader) -> int:
+        end = row.p_vaddr + row.p_memsz
+        inside = (s for s in self.tables.sections if s.sh_addr and s.sh_flags & 2)
+        return max((s.sh_addralign for s in inside if row.p_vaddr <= s.sh_addr < end), default=1)
+
+    def _split_sections(self) -> None:
+        """Give every piece of a section between two cuts a header of its own."""
+        self.pieces: dict[int, list[tuple[int, int]]] = {}
+        for number in dict.fromkeys(room.section for room in self.rooms):
+            self._split_section(number)
+        for offset, fields, _ in self.symbols():
+            self._move_symbol(offset, fields)
+
+    def _split_section(self, number: int) -> None:
+        section = self.tables.sections[number]
+        cut_rooms = {cut.room for cut in self.changes.cuts}
+        rooms = [room for room in self.rooms if room.section == number]
+        start, target = section.sh_offset, number
+        self.pieces[number] = []
+        for at, room in enumerate(rooms):
+            if room not in cut_rooms and at + 1 < len(rooms):
+                continue
+            address = section.sh_addr + start - section.sh_offset
+            row = section._replace(
+                sh_addr=address,
+                sh_offset=self.changes.moved(start),
+                sh_size=max(room.free - start, 0),
+                sh_addralign=min(section.sh_addralign, address & -address or section.sh_addralign),
+            )
+            if target == number:
+                self.changes.sections[number] = row
+            else:
+                self.changes.sections.append(row)
+            self.pieces[number].append((address, target))
+            if at + 1 < len(rooms):
+                start = rooms[at + 1].replacement.start
+                target = len(self.changes.sections)
+
+    def _move_symbol(self, offset: int, fields: Sequence[int]) -> None:
+        """Let a symbol name the section piece that it is in now, and the new size."""
+        number = fields[self.tables.elf_class.symbol_index]
+        section = self.tables.sections[number]
+        value, size = self.value_and_size(fields)
+        pieces = self.pieces[number]
+        at = bisect.bisect_right([address for address, _ in pieces], value) if value else 1
+        target = pieces[max(at - 1, 0)][1]
+        room = self.at_start.get(value - section.sh_addr + section.sh_offset)
+        if room is not None:
+            size = min(size, room.replacement.plan.size)
+        self.set_symbol(offset, fields, st_shndx=target, st_size=size)
+
+
+class _Relocatable(_Editor):
+    """An object: the section becomes shorter."""
+
+    def plan(self) -> FilePlan:
+        self._choose_cuts()
+        for number in dict.fromkeys(room.section for room in self.rooms):
+            self._shorten(number)
+        sections = {}
+        for offset, fields, table in self.symbols():
+            self._move_symbol(offset, fields)
+            info = fields[self.tables.elf_class.symbol_info]
+            if info & 15 == _STT_SECTION:
+                at = offset - self.tables.sections[table].sh_offset
+                number = at // self.tables.elf_class.symbol.size
+                sections[table, number] = fields[self.tables.elf_class.symbol_index]
+        self._move_relocations(sections)
+        return self.finish()
+
+    def _choose_cuts(self) -> None:
+        cuts = []
+        for room in self.rooms:
+            behind = (
+                row.sh_addralign
+                for row in self.tables.sections
+                if row.sh_offset >= room.end and row.has_content
+            )
+            step = max(self.tables.elf_class.address_size, *behind, 1)
+            section = self.tables.sections[room.section]
+            if room.end < section.sh_offset + section.sh_size:
+                step = max(step, section.sh_addralign)  # the next one stays as aligned as it was
+            size = (room.end - room.free) // step * step
+            if size > 0:
+                cuts.append(_Cut(room.end - size, room.end, room))
+        self.changes.cut(cuts)
+
+    def _shorten(self, number: int) -> None:
+        section = self.tables.sections[number]
+        last = max(room.free for room in self.rooms if room.section == number)
+        start = self.changes.moved(section.sh_offset)
+        size = self.changes.moved(last) - start
+        self.changes.sections[number] = section._replace(sh_offset=start, sh_size=size)
+
+    def _inside(self, number: int, value: int) -> int:
+        """Give where an offset in section `number` comes to be."""
+        start = self.tables.sections[number].sh_offset
+        return self.changes.moved(start + value) - self.changes.moved(start)
+
+    def _move_symbol(self, offset: int, fields: Sequence[int]) -> None:
+        number = fields[self.tables.elf_class.symbol_index]
+        value, size = self.value_and_size(fields)
+        start = self.tables.sections[number].sh_offset
+        room = self.at_start.get(start + value)
+        if value and room is None:
+            message = f"a symbol points into {self.tables.label(number)}"
+            raise self.error(f"{message}, but to no bundle's beginning")
+        if room is not None:
+            size = min(size, room.replacement.plan.size)
+        self.set_symbol(offset, fields, st_value=self._inside(number, value), st_size=size)
+
+    def _move_relocations(self, named: dict[tuple[int, int], int]) -> None:
+        """Change addends that count from the beginning of a shortened section."""
+        moved = any(
+            self.changes.moved(room.replacement.start) - room.replacement.start
+            != self.changes.moved(self.tables.sections[room.section].sh_offset)
+            - self.tables.sections[room.section].sh_offset
+            for room in self.rooms
+        )
+        numbers = {room.section for room in self.rooms}
+        for index, row in enumerate(self.tables.sections):
+            if row.sh_type not in (_SHT_RELA, _SHT_REL, _SHT_CREL):
+                continue
+            if row.sh_info in numbers:
+                raise self.error(f"{self.tables.label(index)} changes the bundles when linking")
+            if not moved:
+                continue  # only offset 0 is a bundle's, and stays so
+            if row.sh_type == _SHT_RELA:
+                self._move_addends(index, row, named)
+            elif named:
+                raise self.error(f"{self.tables.label(index)} keeps its addends elsewhere")
+
+    def _move_addends(
+        self, index: int, row: SectionHeader, named: dict[tuple[int, int], int]
+    ) -> None:
+        elf_class = self.tables.elf_class
+        layout = struct.Struct(elf_class.order + ("QQq" if elf_class.is_64 else "IIi"))
+        content = self.tables.content(index)
+        content = content[: len(content) // layout.size * layout.size]
+        for number, (place, info, addend) in enumerate(layout.iter_unpack(content)):
+            section = named.get((row.sh_link, info >> (32 if elf_class.is_64 else 8)))
+            if section is None:
+                continue
+            start = self.tables.sections[section].sh_offset + addend
+            if start not in self.at_start:
+                message = f"{self.tables.label(index)} points into {self.tables.label(section)}, "
+                raise self.error(f"{message}but to no bundle's beginning")
+            offset = row.sh_offset + number * layout.size
+            data = layout.pack(place, info, self._inside(section, addend))
+            self.changes.literals.append((offset, data))

@@ -1,0 +1,209 @@
+"""The symbols for an archive's index: what a linker may take a member out of it for.
+
+======================  =================================================================
+content                 symbols
+======================  =================================================================
+ELF, of any type        of the static symbol table, in its order: bound global, weak or
+                        unique, and not undefined; not those of sections and files
+LLVM bitcode            `offload_tool.formats.bitcode.symbols`
+COFF object, PE image   external ones and weak aliases, in the order of the symbol table;
+                        not undefined ones
+anything else           none: no object
+======================  =================================================================
+
+Source: the gABI, "Symbol Table"; the PE Format document, "COFF Symbol Table"; what
+llvm-ar 22.1.8 puts in the index, observed. LLVM also knows Mach-O, WebAssembly and XCOFF.
+Readers of what is not there are not imported, so that a run that needs none starts sooner.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import FormatError
+from offload_tool.formats.objects.elf_tables import (
+    SHT_SYMTAB,
+    ElfHeader,
+    SectionHeader,
+    find_elf_class,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from offload_tool.files import StrPath
+    from offload_tool.formats.objects.elf_tables import ElfClass
+
+__all__ = ["member_symbols"]
+
+_ELF_MAGIC = b"\x7fELF"
+_BITCODE_MAGICS = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
+_ELF_MIN_SIZE = 18
+"""LLVM takes less for no object."""
+_SHT_STRTAB = 3
+_STT_SECTION, _STT_FILE = 3, 4
+_NAMES_BUDGET = 16
+"""Times the size of the file; names can overlap, so a small broken file could ask for any."""
+
+_COFF = struct.Struct("<8xII")
+_BIGOBJ = struct.Struct("<44x4xII")
+_BIGOBJ_MAGIC = b"\0\0\xff\xff"
+_COFF_SYMBOL = struct.Struct("<8sIhHBB")
+_BIGOBJ_SYMBOL = struct.Struct("<8sIiHBB")
+_COFF_EXTERNAL, _COFF_WEAK = 2, 105
+_COFF_ABSOLUTE = -1
+_COFF_ALIAS = 3
+_PE_OFFSET_AT = 60
+
+
+def member_symbols(
+    data: memoryview,
+    *,
+    path: StrPath | None = None,
+    offset: int = 0,
+    warn: Callable[[str], object] | None = None,
+) -> bytes | None:
+    """Give the names of the symbols that `data` defines for others, each ended by NUL.
+
+    None means that it is no object. `path` and `offset`, where `data` begins in that file,
+    are for messages. Bitcode and COFF that cannot be read are no objects, as for LLVM in
+    the case of bitcode; the reason is given to `warn`.
+
+    :raises FormatError: it is an ELF file, but its symbol table is broken.
+    """
+    magic = bytes(data[:4])
+    if magic == _ELF_MAGIC and len(data) >= _ELF_MIN_SIZE:
+        try:
+            return _elf_symbols(data)
+        except FormatError as error:
+            place = offset + (error.offset or 0)
+            raise FormatError(error.message, path=path, offset=place, field=error.field) from error
+    try:
+        if magic in _BITCODE_MAGICS:
+            from offload_tool.formats.bitcode.symbols import bitcode_symbols
+
+            return bitcode_symbols(data)
+        from offload_tool.formats.objects.coff_edit import is_coff
+
+        if is_coff(data):
+            return _coff_symbols(data)
+    except FormatError as error:
+        if warn is not None:
+            warn(error.message)
+    return None
+
+
+def _elf_symbols(data: memoryview) -> bytes:
+    shape = find_elf_class(data)
+    if shape is None or len(data) < shape.header.size:
+        found = bytes(data[:6])
+        raise FormatError(f"expected an ELF header, found {found!r}", offset=0, field="e_ident")
+    header = ElfHeader(*shape.header.unpack_from(data))
+    start, entry, count = header.e_shoff, header.e_shentsize, header.e_shnum
+    if start == 0:
+        return b""
+    if entry != shape.section.size:
+        message = f"expected {shape.section.size} bytes, found {entry}"
+        raise FormatError(message, offset=0, field="e_shentsize")
+    if not count:  # the number is too large for the header, or 0
+        first = _slice(data, start, entry, 0, "section header table")
+        count = SectionHeader(*shape.section.unpack(first)).sh_size
+    table = _slice(data, start, entry * count, 0, "section header table")
+    for index, row in enumerate(shape.section.iter_unpack(table)):
+        if row[1] == SHT_SYMTAB:
+            return _elf_names(data, shape, table, SectionHeader(*row), start + index * entry)
+    return b""
+
+
+def _elf_names(
+    data: memoryview, shape: ElfClass, table: memoryview, row: SectionHeader, place: int
+) -> bytes:
+    """Read the symbol table of section header `row`, which is at offset `place`."""
+    if row.sh_entsize != shape.symbol.size or row.sh_size % row.sh_entsize:
+        message = f"expected symbols of {shape.symbol.size} bytes, found {row.sh_size} of "
+        message += f"{row.sh_entsize}"
+        raise FormatError(message, offset=place, field="sh_entsize or sh_size of the symbol table")
+    symbols = _slice(data, row.sh_offset, row.sh_size, place, "symbol table")
+    at = row.sh_link * shape.section.size
+    if at + shape.section.size > len(table):
+        message = f"expected a section number, found {row.sh_link}"
+        raise FormatError(message, offset=place, field="sh_link of the symbol table")
+    names = SectionHeader(*shape.section.unpack_from(table, at))
+    strings = bytes(_slice(data, names.sh_offset, names.sh_size, place, "string table"))
+    if names.sh_type != _SHT_STRTAB or not strings.endswith(b"\0"):
+        message = f"expected strings in section {row.sh_link}, the last one ended by NUL"
+        raise FormatError(message, offset=place, field="sh_link of the symbol table")
+
+    limit = _NAMES_BUDGET * len(data)
+    out = bytearray()
+    info_at, home_at = shape.symbol_info, shape.symbol_index
+    rows = shape.symbol.iter_unpack(symbols)
+    next(rows, None)  # symbol 0 is none
+    for symbol in rows:
+        info, name = symbol[info_at], symbol[0]
+        if info < 16 or not symbol[home_at] or info & 15 in (_STT_SECTION, _STT_FILE):
+            continue
+        if name >= len(strings) or len(out) > limit:
+            message = f"expected less than {names.sh_size} (the strings' size), found {name}"
+            raise FormatError(message, offset=place, field="st_name in the symbol table")
+        out += strings[name : strings.index(b"\0", name) + 1]
+    return bytes(out)
+
+
+def _slice(data: memoryview, offset: int, size: int, place: int, field: str) -> memoryview:
+    if offset + size > len(data):
+        message = f"claims {size} bytes at {offset}, but the ELF file has {len(data)}"
+        raise FormatError(f"{message}; it may be cut short", offset=place, field=field)
+    return data[offset : offset + size]
+
+
+def _coff_symbols(data: memoryview) -> bytes:
+    at, header, layout = 0, _COFF, _COFF_SYMBOL
+    if data[:4] == _BIGOBJ_MAGIC:
+        header, layout = _BIGOBJ, _BIGOBJ_SYMBOL
+    elif bytes(data[:2]) == b"MZ":
+        at = int.from_bytes(data[_PE_OFFSET_AT : _PE_OFFSET_AT + 4], "little") + 4
+    if at + header.size > len(data):
+        raise FormatError("COFF header is cut short", offset=at)
+    start, count = header.unpack_from(data, at)
+    if not start or not count:
+        return b""
+    end = start + layout.size * count
+    if end > len(data):
+        raise FormatError("COFF symbol table is cut short", offset=start)
+    return _coff_names(data, layout, start, end)
+
+
+def _coff_names(data: memoryview, layout: struct.Struct, start: int, end: int) -> bytes:
+    """Read the symbol table from offset `start` to `end`; the strings are behind it."""
+    stride = layout.size
+    strings = bytes(data[end : end + int.from_bytes(data[end : end + 4], "little")])
+    limit = _NAMES_BUDGET * len(data)
+    out = bytearray()
+    position = start
+    while position < end:
+        name, value, section, _, kind, aux = layout.unpack_from(data, position)
+        weak = kind == _COFF_WEAK and aux
+        if weak:
+            tail = data[position + stride + 4 : position + stride + 8]
+            defined = int.from_bytes(tail, "little") == _COFF_ALIAS
+        else:
+            defined = kind == _COFF_EXTERNAL and (section or value) != 0
+            defined = defined and not (section == _COFF_ABSOLUTE and aux)
+        if len(out) > limit:
+            raise FormatError("COFF symbols' names, taken together, are far longer than the file")
+        if defined:
+            out += _coff_name(name, strings) + b"\0"
+        position += stride * (1 + aux)
+    return bytes(out)
+
+
+def _coff_name(name: bytes, strings: bytes) -> bytes:
+    if name[:4] != bytes(4):
+        return name.partition(b"\0")[0]
+    start = int.from_bytes(name[4:], "little")
+    end = strings.find(b"\0", start)
+    if end < 0:
+        raise FormatError(f"COFF symbol's name is at {start}, behind the {len(strings)} of strings")
+    return strings[start:end]

@@ -1,0 +1,32 @@
+"""String tables: sorted by their ends, tails shared."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offload_tool.formats.objects.string_table import build_string_table
+
+NAMES = st.lists(st.binary(max_size=6).filter(lambda name: b"\0" not in name), max_size=30)
+
+
+def test_layout() -> None:
+    """Strings are sorted by their reversed bytes, descending, and a suffix is shared."""
+    table, offsets = build_string_table([b"text", b".text", b".rela.text", b".data", b""])
+    assert table == b"\0.rela.text\0.data\0"
+    assert offsets == {b"": 0, b".rela.text": 1, b".text": 6, b"text": 7, b".data": 12}
+
+
+def test_groups() -> None:
+    """A later group comes behind an earlier one, however it sorts."""
+    table, _ = build_string_table([b"aaa", b"zzz"], [b"zzzz", b"aaa"], head=bytes(4))
+    assert table == b"\0\0\0\0zzz\0aaa\0zzzz\0"
+
+
+@given(first=NAMES, second=NAMES)
+def test_each_string_is_at_its_offset(first: list[bytes], second: list[bytes]) -> None:
+    """Reading at a string's offset up to the NUL gives that string."""
+    table, offsets = build_string_table(first, second)
+    assert set(offsets) == {b"", *first, *second}
+    for name, offset in offsets.items():
+        assert table[offset : table.index(b"\0", offset)] == name
