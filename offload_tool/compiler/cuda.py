@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PLACEHOLDER_FILE",
     "Ptxas",
+    "check_ptxas",
     "cubin_arguments",
     "device_flags",
     "find_ptxas",
@@ -113,6 +115,33 @@ def find_ptxas(named: str = "", toolkit: str = "") -> Ptxas | None:
         if named:
             raise CompilerError(f"OFFLOAD_PTXAS={named!r} cannot be run: {answer.reason}")
     return None
+
+
+@functools.lru_cache(maxsize=8)
+def _processors_of(ptxas: Ptxas) -> frozenset[str]:
+    """Give the processors that ``ptxas --help`` lists; none where it lists them otherwise.
+
+    Source: ptxas 12.9 and 13.2, observed: ``'sm_80'`` among the values of ``--gpu-name``.
+    """
+    try:
+        said = ask([*ptxas.command, "--help"]).output
+    except CompilerError:
+        return frozenset()
+    return frozenset(re.findall(r"'(sm_\d+[af]?)'", said))
+
+
+def check_ptxas(ptxas: Ptxas, target_id: TargetID) -> None:
+    """Refuse a processor that `ptxas` does not know, before anything is compiled for it.
+
+    :raises CompilerError: it is one; CUDA 13 knows none before sm_75.
+    """
+    known = _processors_of(ptxas)
+    if known and str(target_id) not in known:
+        raise CompilerError(
+            f"{target_id}: '{ptxas.command[0]}' ({ptxas.identity}) makes no code for it, but for "
+            f"{', '.join(sorted(known))}; name one of another CUDA version with OFFLOAD_PTXAS, or "
+            "set OFFLOAD_PTXAS='none' to embed PTX alone"
+        )
 
 
 def _ptxas_candidates(toolkit: str) -> list[tuple[str, ...]]:

@@ -37,6 +37,7 @@ __all__ = [
     "Installation",
     "cuda_installations",
     "device_library_folders",
+    "passed_over",
     "rocm_compilers",
     "rocm_installations",
     "rocm_roots",
@@ -66,6 +67,11 @@ _HIP_VERSION = re.compile(
     r"^\s*#?\s*(?:define\s+)?HIP_VERSION_(MAJOR|MINOR|PATCH)[ \t=]+(\d+)", re.M
 )
 _CUDA_VERSION = re.compile(r"^\s*#\s*define\s+CUDA_VERSION\s+(\d+)", re.MULTILINE)
+_NAMED = {
+    "hip": (("ROCM_PATH", "HIP_PATH"), _HIP_HEADER),
+    "cuda": (("CUDA_PATH", "CUDA_HOME"), _CUDA_HEADER),
+}
+"""Variables of the shell that name installations, and the header by which one is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +125,7 @@ def rocm_roots(environ: Mapping[str, str], named: str = "") -> list[str]:
 
 def _rocm_places(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     """Give the folders that may be a ROCm installation, each once."""
-    places = [(environ.get(name, ""), f"${name}") for name in ("ROCM_PATH", "HIP_PATH")]
+    places = [(environ.get(name, ""), f"${name}") for name in _NAMED["hip"][0]]
     places += [(path, "wheel rocm-sdk") for path in _wheels(_WHEELS)]
     others = [*_newest("/opt/rocm", "core-*"), *_newest("/opt", "rocm-*")]
     places += [(path, "") for path in ("/opt/rocm", *others, "/usr")]
@@ -170,7 +176,7 @@ def cuda_installations(environ: Mapping[str, str], named: str = "") -> list[Inst
         return [_cuda(named, "OFFLOAD_CUDA_PATH")]
     import shutil
 
-    places = [(environ.get(name, ""), f"${name}") for name in ("CUDA_PATH", "CUDA_HOME")]
+    places = [(environ.get(name, ""), f"${name}") for name in _NAMED["cuda"][0]]
     nvcc = shutil.which("nvcc", path=environ.get("PATH", os.defpath))
     if nvcc is not None:
         places.append((str(Path(os.path.realpath(nvcc)).parent.parent), nvcc))
@@ -182,6 +188,19 @@ def cuda_installations(environ: Mapping[str, str], named: str = "") -> list[Inst
         if path and _has(path, _CUDA_HEADER):
             seen.setdefault(os.path.realpath(path), _cuda(path, origin))
     return list(seen.values())
+
+
+def passed_over(environ: Mapping[str, str], kind: str) -> list[str]:
+    """Say which variables of the shell name a folder that is no installation for ``hip``, ``cuda``.
+
+    Nobody has named it for this package alone, so that others are looked for; but not silently.
+    """
+    names, header = _NAMED[kind]
+    return [
+        f"${name}='{environ[name]}' has no {header}"
+        for name in names
+        if environ.get(name) and not _has(environ[name], header)
+    ]
 
 
 def searched_places(environ: Mapping[str, str]) -> list[str]:

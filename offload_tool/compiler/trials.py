@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from offload_tool.compiler.driver import Answer, ask, jobs_of
 from offload_tool.compiler.installations import (
     cuda_installations,
     device_library_folders,
+    passed_over,
     rocm_installations,
     rocm_roots,
 )
@@ -178,7 +179,9 @@ def _find_rocm(asked: _Asked, places: Places) -> Found:
             Found((f"--rocm-path={root.path}",), f"HIP {root}", root.identity, (root.path,))
             for root in roots
         ]
-        headers = _first(asked, tried or [Found()], (*_WITHOUT_LIBRARIES, *_HIP_HEADER))
+        named = bool(places.rocm or asked.environ.get("OFFLOAD_ROCM_PATH"))
+        lacking = [] if named else passed_over(asked.environ, "hip")
+        headers = _first(asked, tried or [Found()], (*_WITHOUT_LIBRARIES, *_HIP_HEADER), lacking)
     if job.needs_libraries:
         folders = []
         if not asked.gives("--rocm-path", "--rocm-device-lib-path", "--hip-device-lib-path"):
@@ -204,7 +207,8 @@ def _find_cuda(asked: _Asked, places: Places) -> Found:
     if not (job.needs_headers or job.needs_libraries or named):
         return Found()
     toolkits = cuda_installations(asked.environ, places.cuda)
-    return _first(asked, [_toolkit(found) for found in toolkits] or [Found()], ())
+    lacking = [] if named else passed_over(asked.environ, "cuda")
+    return _first(asked, [_toolkit(found) for found in toolkits] or [Found()], (), lacking)
 
 
 def _toolkit(found: Installation) -> Found:
@@ -214,8 +218,12 @@ def _toolkit(found: Installation) -> Found:
     return Found(tuple(flags), f"CUDA {found}", found.identity, (found.path,), found.version)
 
 
-def _first(asked: _Asked, tried: Iterable[Found], flags: Sequence[str]) -> Found:
+def _first(
+    asked: _Asked, tried: Iterable[Found], flags: Sequence[str], lacking: Sequence[str] = ()
+) -> Found:
     """Give the first with which the compiler can do the job; `flags` leave out the rest of it.
+
+    `lacking` says what was named and not tried.
 
     :raises CompilerError: there is none; the message says what each lacks.
     """
@@ -226,9 +234,10 @@ def _first(asked: _Asked, tried: Iterable[Found], flags: Sequence[str]) -> Found
         except CompilerError as error:
             reasons.setdefault(str(error), found.description)
         else:
-            return found
+            said = "; ".join(filter(None, [found.description, *lacking]))
+            return replace(found, description=said)
     texts = [f"{what}: {reason}" if what else reason for reason, what in reasons.items()]
-    raise CompilerError("; ".join(texts))
+    raise CompilerError("; ".join([*texts, *lacking]))
 
 
 # -- asking ------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 import SCons.Util
 
 from offload_tool.compiler import device_link, registration
-from offload_tool.compiler.cuda import cubin_arguments
+from offload_tool.compiler.cuda import check_ptxas, cubin_arguments
 from offload_tool.compiler.named_files import possible_files
 from offload_tool.errors import UsageError
 from offload_tool.formats.names.entry_id import BundleEntryID, check_composition
@@ -452,6 +452,7 @@ def _cubin(env: Environment, unit: Unit, ptx: Node) -> list[Node]:
     if ptxas is None:
         return []
     device = ptx.attributes.offload_device
+    check_ptxas(ptxas, device.target_id)
     node = _declared(
         _PTXAS,
         env,

@@ -169,6 +169,18 @@ def test_shell_variables_count(clang: str, installed: Places) -> None:
     assert f"--rocm-device-lib-path={installed.device_libraries}" in found.rocm_flags
 
 
+def test_shell_variables_that_name_no_installation(clang: str, installed: Places) -> None:
+    """They are passed over, and it is said: where another one is taken, and where none is."""
+    environ = {"PATH": str(Path(clang).parent), "ROCM_PATH": "/no/rocm", "CUDA_PATH": "/no/cuda"}
+    places = Places(device_libraries=installed.device_libraries)
+    other = {**environ, "HIP_PATH": installed.rocm}
+    found = find_toolchain(other, clang=clang, jobs=(Job("hip", ("gfx906",)),), places=places)
+    lacks = "$ROCM_PATH='/no/rocm' has no include/hip/hip_runtime.h"
+    assert f"HIP 6.4.1 ($HIP_PATH: {installed.rocm}); {lacks}" in str(found)
+    with pytest.raises(CompilerError, match=r"\$CUDA_PATH='/no/cuda' has no include/cuda\.h"):
+        find_toolchain(environ, clang=clang, jobs=(Job("cuda", ("sm_80",)),))
+
+
 def test_flags_that_say_where(clang: str, installed: Places) -> None:
     """Where a flag says where ROCm is, nothing else is passed."""
     flags = (

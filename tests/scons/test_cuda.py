@@ -62,6 +62,9 @@ import pathlib, struct, sys
 if "--version" in sys.argv:
     print("stand-in ptxas\\nversion 1")
     sys.exit(0)
+if "--help" in sys.argv:
+    print("Allowed values for this option:  'compute_80','sm_80','sm_90','sm_90a'.")
+    sys.exit(0)
 pathlib.Path("ptxas.log").open("a").write(" ".join(sys.argv[1:]) + "\\n")
 output, source = sys.argv[sys.argv.index("-o") + 1 :]
 head = struct.pack("<4s5B7x2HIQQQI6H", b"\\x7fELF", 2, 1, 1, 0, 8, 2, 190, 1, 0, 0, 0, 0,
@@ -156,6 +159,16 @@ def test_real_ptxas(kernels: Project) -> None:
     assert len(entries(kernels.folder / "k.fatbin")) == 4
     assert registered(kernels)[1:] == ["_Z6kernelPi", "end"]
     kernels.assert_up_to_date()
+
+
+def test_processor_that_ptxas_does_not_know(assembled: Project) -> None:
+    """It is refused before anything is compiled, with what can be done."""
+    assembled.sconstruct("env['OFFLOAD_ARCH'] = ['sm_70', 'sm_80']\n" + PROGRAM, HEAD)
+    run = assembled.run()
+    assert (run.status, run.compiles) == (2, [])
+    assert "makes no code for it, but for sm_80, sm_90, sm_90a; name one of another" in run.errors
+    assembled.sconstruct("env['OFFLOAD_ARCH'] = ['sm_70', 'sm_80']\n" + PTX_ONLY + PROGRAM, HEAD)
+    assert assembled.build() == passes("k.cu", "host", "sm_70", "sm_80")
 
 
 def test_with_and_without_ptxas(assembled: Project) -> None:
