@@ -30,6 +30,8 @@ WRITES_MORE = (
 """Options with which a compile writes files beside its output."""
 _WITH_NEXT = ("-split-dwarf-output", "-opt-record-file", "-stack-usage-file")
 _ATTACHED = ("-ftime-trace=", "-coverage-notes-file=")
+_OF_LLD = ".resolution.txt"
+"""What lld writes beside its output with ``--save-temps``, without being told the name."""
 
 
 def keeps_temporaries(words: Iterable[str]) -> bool:
@@ -69,6 +71,6 @@ def _written(words: list[str], output: str) -> dict[str, bool]:
         if name:
             local = posixpath.relpath(name) if name.startswith("/") else name
             found[local] = local.startswith(stem)
-        elif option == "-o" and value != output:  # temporaries that are not kept are gone
-            found[value] = False
+        elif option == "-o":  # temporaries that are not kept are gone
+            found |= dict.fromkeys({value, f"{value}{_OF_LLD}"} - {output}, False)
     return found

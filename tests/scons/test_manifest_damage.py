@@ -219,6 +219,9 @@ BESIDE = {
     "trace": Beside(["-ftime-trace"], "k.host.json"),
     "report": Beside(["-fsave-optimization-record"], "k.gfx906.opt.yaml", compiled="gfx906"),
     "temporaries": Beside(["--save-temps"], "k-host-x86_64-pc-linux-gnu.hipi", is_own=False),
+    "temporary of lld": Beside(
+        ["--save-temps"], "k.gfx906.co.resolution.txt", compiled="gfx906", is_own=False
+    ),
     "in a file of flags": Beside(["@flags"], "k.host.dwo"),
 }
 
