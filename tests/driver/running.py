@@ -24,6 +24,7 @@ _NOISE = re.compile(r"offload: |.*is up to date\.|scons: Nothing to be done|.*[W
 # What is no output: SCons's and the tool's own records, and intermediate files of --save-temps.
 _RECORDS = re.compile(
     r"\.sconsign|\.d$|-(hip|host|cuda|openmp)-|\.log$|(^|/)\.|\.(i|s)$|\.tmp\.bc$|(^|/)k\d\.bc$"
+    r"|\.resolution\.txt$"
 )
 
 
