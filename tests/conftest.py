@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Under nohup, every child would ignore this signal, and tests that send it would wait for ever.
+# Under nohup, or in a script's background, every child would ignore one of these signals, and tests
+# that send it would wait for ever.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent
 

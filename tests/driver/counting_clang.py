@@ -62,7 +62,10 @@ def main() -> int:
 def _compiles(words: list[str]) -> bool:
     if "-o" not in words or _NO_COMPILE.intersection(words) or {"-c", "-S"}.isdisjoint(words):
         return False
-    return words[words.index("-o") + 1] != os.devnull  # that is a question
+    output = words[words.index("-o") + 1]
+    if output.endswith("/registration.o"):  # of a module that no source is compiled for
+        return False
+    return output != os.devnull  # that is a question
 
 
 def _control(folder: str) -> dict[str, object]:
