@@ -53,7 +53,8 @@ _HOST_IR_SUFFIX = ".host.bc"
 def device_nodes(env: Environment, unit: Unit) -> list[Node]:
     """Give one node per device: what the compiler makes of the source for it."""
     made = []
-    for device in settings.devices(env, unit.kind):
+    devices = partial(settings.devices, env, unit.kind)
+    for device in settings.once(env, f"devices of {unit.kind}", devices):
         job = _pass(env, unit, "device", device)
         suffix = "$OFFLOADDEVICESUFFIX" if job.suffix == ".co" else job.suffix
         names = unit.files(env, f".{device.filename}{suffix}")

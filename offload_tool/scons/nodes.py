@@ -280,7 +280,8 @@ def given_ids(env: Environment) -> list[BundleEntryID]:
 
 def identified(env: Environment, nodes: Any) -> list[Node]:
     """Make nodes depend on what the compiler says of itself; give them back."""
-    identity = env.Value(settings.toolchain(env).identity)
+    text = settings.toolchain(env).identity
+    identity = settings.once(env, f"identity {text}", lambda: env.Value(text))
     for node in nodes:
         node.add_dependency([identity])
     return list(nodes)
