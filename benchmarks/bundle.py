@@ -55,7 +55,7 @@ def _small(folder: Path, llvm: str) -> None:
     theirs, ours = compare([[llvm, *arguments], [*OURS, *arguments]], folder, runs=15)
     _row("bundle 4 x 100 KB, a process", {"LLVM": theirs, "offload-tool bundler": ours}, "LLVM")
     items = [(BundleEntryID.parse(i), path) for i, path in zip(ids, inputs, strict=True)]
-    seconds = time_call(lambda: bundle_files(folder / "small.hipfb", items), runs=101)
+    seconds = time_call(lambda: bundle_files(items, folder / "small.hipfb"), runs=101)
     print(f"  {'in-process':24} {seconds * 1000:8.3f} ms wall")
 
 
@@ -82,7 +82,7 @@ def _many(folder: Path, llvm: str) -> None:
 
     def bundle_all() -> None:
         for index in range(1000):
-            bundle_files(out / f"{index}.hipfb", items, alignment=4096)
+            bundle_files(items, out / f"{index}.hipfb", alignment=4096)
 
     seconds = time_call(bundle_all, runs=3)
     arguments = ["-type=bc", f"-targets={','.join(ids)}", "-output=one", "-bundle-align=4096"]

@@ -10,17 +10,30 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from offload_tool.errors import OffloadError
+    from offload_tool.errors import (
+        CodeObjectError,
+        CompilerError,
+        ContentError,
+        EntryIDError,
+        FileError,
+        FormatError,
+        NoContainerError,
+        OffloadError,
+        TargetIDError,
+        UnsupportedError,
+        UsageError,
+    )
     from offload_tool.formats.bundles.binary import Bundle, BundleEntry, read_bundle
     from offload_tool.formats.names.entry_id import BundleEntryID
     from offload_tool.formats.names.target_id import TargetID
     from offload_tool.operations.archiving import create_archive
     from offload_tool.operations.bundling import Compression, bundle_files
     from offload_tool.operations.embedding import embed_bundle
-    from offload_tool.operations.extracting import extract_device_images
+    from offload_tool.operations.extracting import ExtractedImage, extract_device_images
+    from offload_tool.operations.image_data import iter_image_data, open_image
     from offload_tool.operations.listing import DeviceImage, iter_images, list_images
-    from offload_tool.operations.matching import Device, Load, Match, match_images
-    from offload_tool.operations.merging import merge_files
+    from offload_tool.operations.matching import Device, Load, Match, NoImageError, match_images
+    from offload_tool.operations.merging import MergeError, merge_files
     from offload_tool.operations.packaging import (
         ImageFilter,
         PackagedImage,
@@ -28,8 +41,16 @@ if TYPE_CHECKING:
         package_images,
     )
     from offload_tool.operations.thinning import ThinReport, thin_file
-    from offload_tool.operations.unarchiving import unbundle_archive
-    from offload_tool.operations.unbundling import list_entry_ids, unbundle_file
+    from offload_tool.operations.unarchiving import (
+        MissingCodeObjectError,
+        NotAnArchiveError,
+        unbundle_archive,
+    )
+    from offload_tool.operations.unbundling import (
+        MissingEntriesError,
+        list_entry_ids,
+        unbundle_file,
+    )
     from offload_tool.operations.wrapping import wrap_images
 
 # Imported on first use: a command that only bundles does not load an ELF reader.
@@ -37,26 +58,44 @@ _HOMES = {
     "Bundle": "formats.bundles.binary",
     "BundleEntry": "formats.bundles.binary",
     "BundleEntryID": "formats.names.entry_id",
+    "CodeObjectError": "errors",
+    "CompilerError": "errors",
     "Compression": "operations.bundling",
+    "ContentError": "errors",
     "Device": "operations.matching",
     "DeviceImage": "operations.listing",
+    "EntryIDError": "errors",
+    "ExtractedImage": "operations.extracting",
+    "FileError": "errors",
+    "FormatError": "errors",
     "ImageFilter": "operations.packaging",
     "Load": "operations.matching",
     "Match": "operations.matching",
+    "MergeError": "operations.merging",
+    "MissingCodeObjectError": "operations.unarchiving",
+    "MissingEntriesError": "operations.unbundling",
+    "NoContainerError": "errors",
+    "NoImageError": "operations.matching",
+    "NotAnArchiveError": "operations.unarchiving",
     "OffloadError": "errors",
     "PackagedImage": "operations.packaging",
     "TargetID": "formats.names.target_id",
+    "TargetIDError": "errors",
     "ThinReport": "operations.thinning",
+    "UnsupportedError": "errors",
+    "UsageError": "errors",
     "bundle_files": "operations.bundling",
     "create_archive": "operations.archiving",
     "embed_bundle": "operations.embedding",
     "extract_device_images": "operations.extracting",
     "extract_images": "operations.packaging",
+    "iter_image_data": "operations.image_data",
     "iter_images": "operations.listing",
     "list_entry_ids": "operations.unbundling",
     "list_images": "operations.listing",
     "match_images": "operations.matching",
     "merge_files": "operations.merging",
+    "open_image": "operations.image_data",
     "package_images": "operations.packaging",
     "read_bundle": "formats.bundles.binary",
     "thin_file": "operations.thinning",
@@ -69,26 +108,44 @@ __all__ = [
     "Bundle",
     "BundleEntry",
     "BundleEntryID",
+    "CodeObjectError",
+    "CompilerError",
     "Compression",
+    "ContentError",
     "Device",
     "DeviceImage",
+    "EntryIDError",
+    "ExtractedImage",
+    "FileError",
+    "FormatError",
     "ImageFilter",
     "Load",
     "Match",
+    "MergeError",
+    "MissingCodeObjectError",
+    "MissingEntriesError",
+    "NoContainerError",
+    "NoImageError",
+    "NotAnArchiveError",
     "OffloadError",
     "PackagedImage",
     "TargetID",
+    "TargetIDError",
     "ThinReport",
+    "UnsupportedError",
+    "UsageError",
     "bundle_files",
     "create_archive",
     "embed_bundle",
     "extract_device_images",
     "extract_images",
+    "iter_image_data",
     "iter_images",
     "list_entry_ids",
     "list_images",
     "match_images",
     "merge_files",
+    "open_image",
     "package_images",
     "read_bundle",
     "thin_file",

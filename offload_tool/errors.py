@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from offload_tool.printable import one_line
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from os import PathLike
@@ -16,17 +18,31 @@ if TYPE_CHECKING:
 __all__ = [
     "CodeObjectError",
     "CompilerError",
+    "ContentError",
     "EntryIDError",
     "FileError",
     "FormatError",
+    "LimitError",
+    "NoContainerError",
     "OffloadError",
     "TargetIDError",
+    "UnexpectedError",
+    "UnsupportedError",
     "UsageError",
 ]
 
 
 class OffloadError(Exception):
-    """Root of the family; never raised itself."""
+    """Root of the family; itself raised only by drop-in commands, with the words of LLVM's.
+
+    As text it is one line, whatever names of files and members are in it.
+    """
+
+    def __str__(self) -> str:
+        return one_line(self._text())
+
+    def _text(self) -> str:
+        return super().__str__()
 
 
 class UsageError(OffloadError, ValueError):
@@ -57,8 +73,8 @@ class FileError(OffloadError):
         super().__init__(f"'{path}': {text}")
 
 
-class FormatError(OffloadError):
-    """A file's bytes contradict its format.
+class ContentError(OffloadError):
+    """What is in a file cannot be used; one of the three below says why.
 
     `path` is the file's name or None for data in memory; `offset` is in bytes from
     the beginning of that file; `field` is the name that the format's document uses.
@@ -78,13 +94,56 @@ class FormatError(OffloadError):
         self.field = field
         super().__init__(message)
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         where = [] if self.path is None else [f"'{self.path}'"]
         if self.offset is not None:
             where.append(f"offset {self.offset:#x}")
         if self.field is not None:
             where.append(self.field)
         return ": ".join([", ".join(where), self.message]) if where else self.message
+
+
+class LimitError(OffloadError):
+    """A file asks for more than this run may use; see `offload_tool.files.budget`.
+
+    `variable` is the environment's, with which more can be allowed.
+    """
+
+    def __init__(
+        self, message: str, variable: str, path: str | PathLike[str] | None = None
+    ) -> None:
+        self.path = path
+        self.variable = variable
+        option = "--" + variable.removeprefix("OFFLOAD_").lower().replace("_", "-")
+        where = "" if path is None else f"'{path}': "
+        super().__init__(f"{where}{message}; allow more with {option} or {variable}")
+
+
+class FormatError(ContentError):
+    """A file is broken: its bytes contradict its format, or end too early."""
+
+
+class UnsupportedError(ContentError):
+    """A file is not broken, as far as is known, but of a sort that this package does not handle.
+
+    A version or variant that it does not read, or one in which it cannot make the change.
+    """
+
+
+class NoContainerError(ContentError):
+    """A file is not broken, but holds no container of device images."""
+
+
+class UnexpectedError(OffloadError):
+    """What reading a file led to that is none of the errors of this family: a mistake in here.
+
+    Where many files are read, it stands for that file, so that the others are read.
+    """
+
+    def __init__(self, path: str | PathLike[str], error: Exception) -> None:
+        self.path = path
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        super().__init__(f"'{path}': cannot be read, for a reason that nobody foresaw ({text})")
 
 
 class CompilerError(OffloadError):

@@ -16,6 +16,10 @@ from hypothesis import HealthCheck, settings
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Where no bytecode is to be written, each program that tests start would compile the package anew:
+# a third of the time of a run of SCons.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # Reproducible in CI: the same examples in every run, no deadline on a shared machine.
@@ -23,6 +27,36 @@ settings.register_profile(
     "offload", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("offload")
+
+
+SLOW_FIRST = (
+    "scons/test_rebuild_table.py",
+    "driver/",
+    "test_examples.py",
+    "test_meson.py",
+    "toolchains/",
+    "scons/",
+    "cli/",
+)
+"""Files are given to workers whole and in this order: a slow one at the end would run alone."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the slow files."""
+    folder = f"{ROOT / 'tests'}/"
+
+    def rank(item: pytest.Item) -> int:
+        path = str(item.path).removeprefix(folder)
+        ranks = (at for at, begin in enumerate(SLOW_FIRST) if path.startswith(begin))
+        return next(ranks, len(SLOW_FIRST))
+
+    items.sort(key=rank)
+
+
+def identity(path: Path) -> tuple[int, ...]:
+    """Give all of a file's metadata that stays when it is only read."""
+    found = path.stat()
+    return (found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def missing(what: str) -> None:
@@ -69,5 +103,31 @@ def llvm23() -> Callable[[str], str]:
         if tool in os.environ.get("OFFLOAD_REQUIRE_LLVM23", "").split():
             pytest.fail(f"LLVM 23's {tool} is missing, and OFFLOAD_REQUIRE_LLVM23 asks for it")
         pytest.skip(f"LLVM 23's {tool} is not installed")
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def nvidia() -> Callable[[str], Path]:
+    """Give a program or library of NVIDIA's wheels: ``fatbinary``, ``libnvfatbin.so.12``.
+
+    They are in the folder ``nvidia`` of an environment's packages, of this one or the one that
+    OFFLOAD_TEST_CUDA names; see CONTRIBUTING.md.
+    """
+    import importlib.util
+
+    spec = importlib.util.find_spec("nvidia")
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    if named := os.environ.get("OFFLOAD_TEST_CUDA"):
+        folders.insert(0, named)
+
+    def find(name: str) -> Path:
+        for folder in folders:
+            for place in ("*/bin", "*/lib"):
+                # The newest CUDA first, by which the folders of the wheels are named.
+                for found in sorted(Path(folder).glob(f"{place}/{name}"), reverse=True):
+                    return found
+        missing(f"NVIDIA's {name}")
+        raise AssertionError  # missing() does not return
 
     return find

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool import list_images
-from offload_tool.formats.objects.elf import read_elf
+from offload_tool.formats.objects.elf import read_elf_tables
 from tests.conftest import ROOT, missing
 from tests.scons.conftest import flagged_clang
 
@@ -111,8 +111,8 @@ def test_rdc_library(tmp_path: Path, compiler: str) -> None:
     assert found is not None, ran
     images = {t: folder / "app" / f"app.{files[t]}.co" for t in gpus}
     for path in images.values():
-        facts = read_elf(memoryview(path.read_bytes()), symbols=True, path=path)
-        assert found[1] in {symbol.name for symbol in facts.symbols if symbol.defined}
+        tables = read_elf_tables(memoryview(path.read_bytes()), path=path)
+        assert found[1] in {symbol.name for symbol in tables.named_symbols() if symbol.defined}
 
     before = {target: path.read_bytes() for target, path in images.items()}
     script = folder / "geometry" / "SConscript"

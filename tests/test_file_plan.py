@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
 
 from offload_tool.errors import FileError
 from offload_tool.files import InputFile, replace_file
-from offload_tool.files.plan import HOST, FilePlan, Literal, Range, content, join
+from offload_tool.files.plan import HOST, FilePlan, Literal, Range, content, join, reopened
 
 LARGE = 200_000
 
@@ -43,6 +44,36 @@ def test_every_piece_at_its_position(tmp_path: Path, in_memory: bool, size: int,
         plan.write_to(out)
         assert b"".join(plan.chunks()) == expected[len(b"before") :]
     assert (tmp_path / "out").read_bytes() == expected
+
+
+@pytest.mark.parametrize("size", [5, LARGE], ids=["small", "large"])
+def test_files_opened_one_at_a_time(tmp_path: Path, size: int) -> None:
+    """What is opened again is open only while it is copied."""
+    paths = [tmp_path / str(number) for number in range(100)]
+    for number, path in enumerate(paths):
+        path.write_bytes(bytes([number]) * size)
+    plan = FilePlan.of([b"head", *(reopened(path, size) for path in paths)])
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with replace_file(tmp_path / "out") as out:
+        few = len(list(Path("/proc/self/fd").iterdir())) + 9
+        resource.setrlimit(resource.RLIMIT_NOFILE, (few, limits[1]))
+        try:
+            plan.write_to(out)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    expected = b"head" + b"".join(path.read_bytes() for path in paths)
+    assert (tmp_path / "out").read_bytes() == expected
+
+
+def test_a_file_that_changed_before_it_was_opened_again(tmp_path: Path) -> None:
+    """A file with another size than before is refused by name, and nothing is written."""
+    (tmp_path / "in").write_bytes(b"longer")
+    with (
+        pytest.raises(FileError, match="in': changed its size"),
+        replace_file(tmp_path / "out") as out,
+    ):
+        reopened(tmp_path / "in", 4).write_to(out)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_content_that_changed(tmp_path: Path) -> None:

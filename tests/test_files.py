@@ -7,7 +7,6 @@ import signal
 import stat
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from offload_tool import files
 from offload_tool.errors import FileError
 from offload_tool.files import FileRange, InputFile, replace_all, replace_file
 from offload_tool.files.spool import Spool
+from tests.conftest import identity
 
 
 def leftovers(folder: Path) -> list[str]:
@@ -77,14 +77,13 @@ def test_empty_input(tmp_path: Path) -> None:
 
 
 def test_input_from_a_pipe(tmp_path: Path) -> None:
-    """A pipe, which cannot be mapped either, is read to its end."""
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
-    writer = threading.Thread(target=path.write_bytes, args=(b"through a pipe",))
-    writer.start()
-    with InputFile(path) as source, replace_file(tmp_path / "out") as out:
+    """A pipe that is open already (``<(...)``) is read to its end, though it cannot be mapped."""
+    reading, writing = os.pipe()
+    os.write(writing, b"through a pipe")
+    os.close(writing)
+    with InputFile(f"/dev/fd/{reading}") as source, replace_file(tmp_path / "out") as out:
         out.copy(source)
-    writer.join()
+    os.close(reading)
     assert (tmp_path / "out").read_bytes() == b"through a pipe"
 
 
@@ -161,7 +160,7 @@ def test_full_disk(tmp_path: Path) -> None:
         "except FileError as error:\n"
         "    print(error)\n"
     )
-    command = [sys.executable, "-c", script]
+    command = [sys.executable, "-B", "-c", script]  # bytecode would be cut, too
     done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
     assert done.stdout == "'out': File too large\n"
     assert leftovers(tmp_path) == ["out"]
@@ -191,7 +190,7 @@ def test_replacing_keeps_permissions_and_follows_links(tmp_path: Path) -> None:
 
 
 def test_device_as_output() -> None:
-    """What is no regular file is written directly, never replaced."""
+    """What is not a regular file is written directly, never replaced."""
     with replace_file(os.devnull) as out:
         out.write(b"x")
         out.pad_to(5000)
@@ -236,12 +235,12 @@ def test_equal_content_keeps_the_old_file(
     path, content = tmp_path / "out", os.urandom(size)
     path.write_bytes(content)
     path.chmod(0o440)
-    before = path.stat()
+    before = identity(path)
     with replace_file(path, keep_equal=True) as out:
         out.write(content)
         assert not out.kept
     assert out.kept
-    assert path.stat() == before
+    assert identity(path) == before
     assert leftovers(tmp_path) == ["out"]
 
 
@@ -295,12 +294,12 @@ def test_only_changed_of_several_are_replaced(tmp_path: Path) -> None:
     names = ["same", "changed", "new"]
     (tmp_path / "same").write_bytes(b"same")
     (tmp_path / "changed").write_bytes(b"CHANGED")
-    before = (tmp_path / "same").stat()
+    before = identity(tmp_path / "same")
     with replace_all([tmp_path / name for name in names], keep_equal=True) as outputs:
         for name, out in zip(names, outputs, strict=True):
             out.write(name.encode())
     assert [out.kept for out in outputs] == [True, False, False]
-    assert (tmp_path / "same").stat() == before
+    assert identity(tmp_path / "same") == before
     assert [(tmp_path / name).read_bytes() for name in names] == [b"same", b"changed", b"new"]
 
 
@@ -337,7 +336,7 @@ def test_no_room_for_one_of_several(tmp_path: Path) -> None:
         "except FileError as error:\n"
         "    print(error)\n"
     )
-    command = [sys.executable, "-c", script]
+    command = [sys.executable, "-B", "-c", script]
     done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
     assert done.stdout == "'one': File too large\n"
     assert leftovers(tmp_path) == ["one", "two"]
@@ -385,11 +384,13 @@ def test_input_that_became_shorter(tmp_path: Path, size: int) -> None:
     """An input that lost bytes since it was opened is named, and no output is made."""
     path = tmp_path / "in"
     path.write_bytes(bytes(size))
-    with InputFile(path) as source:
-        os.truncate(path, size - 1)
-        with (
-            pytest.raises(FileError, match="in': became shorter"),
-            replace_file(tmp_path / "out") as out,
-        ):
-            out.append([FileRange(source, 0, size)])
+
+    def copy() -> None:
+        with InputFile(path) as source:
+            os.truncate(path, size - 1)
+            with replace_file(tmp_path / "out") as out:
+                out.append([FileRange(source, 0, size)])
+
+    with pytest.raises(FileError, match="in': became shorter"):
+        copy()
     assert leftovers(tmp_path) == ["in"]

@@ -155,7 +155,7 @@ def test_error_in_the_source(built: Project) -> None:
     """The compiler's message stops the build; no output, depfile or stamp is left."""
     text = built.source.read_text()
     old = built.source.stat()
-    built.source.write_text(text + "this is no C++\n")
+    built.source.write_text(text + "this is not C++\n")
     done = built.call("-k")
     assert done.returncode != 0
     assert "error:" in done.stdout

@@ -287,7 +287,7 @@ def test_generated_header(project: Project) -> None:
 def test_error_in_a_source(built: Project) -> None:
     """The build stops with the compiler's message, leaves no output, and goes on when mended."""
     text = (built.source / "scale.hip").read_text()
-    built.write("scale.hip", text + "this is no C++\n")
+    built.write("scale.hip", text + "this is not C++\n")
     done = built.call("ninja", "-k", "0")
     assert done.returncode != 0
     assert "scale.hip:14:1: error:" in done.stdout, done.stdout

@@ -116,7 +116,7 @@ def test_runs_on_the_device(program: Program, form: str) -> None:
     elif form == "two images":  # the runtime passes over what is for other devices
         images.insert(0, program.folder / "other")
         images[0].write_bytes(b"\x7fELF" + bytes(200))
-    wrap_images(output, images, kind="openmp", triple=TRIPLE)
+    wrap_images(images, output, kind="openmp", triple=TRIPLE)
     done = program.run("host.o", output.name)
     assert (done.returncode, done.stdout) == (0, "on device 499500\n"), done.stderr
 

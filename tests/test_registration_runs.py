@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool import wrap_images
-from offload_tool.formats.registration import Kind
+from offload_tool.formats.registration import RegisteredKind
 
 SOURCE = """
 #define __global__ __attribute__((global))
@@ -78,7 +78,7 @@ LANGUAGES = {
 def test_registration_of_kernels_and_variables(
     tmp_path: Path,
     llvm: Callable[[str], str],
-    kind: Kind,
+    kind: RegisteredKind,
     magic: str,
     before_main: list[str],
     linker: str,
@@ -89,7 +89,7 @@ def test_registration_of_kernels_and_variables(
     (tmp_path / "source").write_text(SOURCE.replace("RUNTIME", kind))
     (tmp_path / "runtime.c").write_text(STAND_IN.replace("RUNTIME", kind))
     (tmp_path / "image").write_bytes(b"device code\0")
-    wrap_images(tmp_path / "registration.o", [tmp_path / "image"], kind=kind)
+    wrap_images([tmp_path / "image"], tmp_path / "registration.o", kind=kind)
     host = ["--offload-new-driver", "-fgpu-rdc", "--offload-host-only", "-c", "source"]
     for command in (
         [*LANGUAGES[kind], *host, "-o", "host.o"],

@@ -83,7 +83,7 @@ def test_code_object_manager_finds_the_images(tmp_path: Path) -> None:
         path = code.with_suffix(f".{index}")
         path.write_bytes(bytes(1000 + index))
         items.append((BundleEntryID.parse(f"hipv4-amdgcn-amd-amdhsa--{target}"), path))
-    bundle_files(tmp_path / "bundle", items, alignment=4096)
+    bundle_files(items, tmp_path / "bundle", alignment=4096)
 
     places = {
         image.target_id: (image.offset, image.size) for image in list_images(tmp_path / "bundle")
@@ -124,7 +124,7 @@ def test_match_is_what_the_runtime_asks_for(tmp_path: Path, first: int, step: in
         entry = name if name == SPIRV else f"hipv4-amdgcn-amd-amdhsa--{name}"
         items.append((BundleEntryID.parse(entry), tmp_path / f"{index}"))
     bundle = tmp_path / "bundle"
-    bundle_files(bundle, items, alignment=4096)
+    bundle_files(items, bundle, alignment=4096)
     offsets = {image.id: image.offset for image in list_images(bundle)}
     for device, generic in (
         ("gfx942:sramecc+:xnack-", "gfx9-4-generic:sramecc+:xnack-"),

@@ -7,14 +7,20 @@ import importlib
 import os
 import sys
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
+from offload_tool.cli.limit_options import add_limits, with_limits
+from offload_tool.cli.outcome import guarded
+from offload_tool.cli.terminal import print_lines, print_text
 from offload_tool.errors import OffloadError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias
 
-__all__ = ["main"]
+    Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
+
+__all__ = ["SELF_READING", "main", "make_parser"]
 
 
 _DROP_INS = {
@@ -26,22 +32,33 @@ _DROP_INS = {
 
 They can also be called by that name, through a link to ``offload-tool``.
 """
-_COMMANDS = ("list", "extract", "match", "thin", "merge", "report", "embed", "archive", "dist")
+_COMMANDS = (
+    *("list", "extract", "match", "thin", "merge", "report"),
+    *("embed", "archive", "dist", "completion"),
+)
+_READING = frozenset({"list", "extract", "match", "thin", "merge", "report", "embed"})
+"""Those that read files of which nobody may know where they come from."""
+SELF_READING = {
+    "compile": "compile a source for one target ID, or for the host",
+    "bundler": "bundle and unbundle files, as clang-offload-bundler does",
+    "packager": "package and extract images, as llvm-offload-binary does",
+    "wrapper": "register device images, as llvm-offload-wrapper does",
+}
+"""Commands that read their command lines themselves, with their lines in the help."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; give its exit status: 0, 1 for an error, 2 for wrong usage."""
+    """Run one command; give its exit status: 0, 1 for an error, 2 for wrong usage.
+
+    See `offload_tool.cli.outcome` for what ends it besides.
+    """
     words = sys.argv[1:] if arguments is None else list(arguments)
-    try:
+
+    def run() -> int:
         status = _run_drop_in(words, sys.argv[0] if arguments is None else "")
-        if status is None:
-            status = _run(words)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader (head, a pager) has seen enough; the interpreter must not try again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    return status
+        return _run(words) if status is None else status
+
+    return guarded(run)
 
 
 def _run_drop_in(words: list[str], invoked: str) -> int | None:
@@ -51,10 +68,7 @@ def _run_drop_in(words: list[str], invoked: str) -> int | None:
         if name.startswith(tools):
             return _drop_in(command, invoked, words)
         if words[:2] == [command, "--restat"]:  # ours, and so outside of what the tool knows
-            from offload_tool.files import keeping_equal
-
-            with keeping_equal():
-                return _drop_in(command, f"offload-tool {command}", words[2:])
+            return _drop_in(command, f"offload-tool {command}", words[2:], keep_equal=True)
         if words[:1] == [command]:
             return _drop_in(command, f"offload-tool {command}", words[1:])
     if words[:1] == ["compile"]:  # it reads its command line itself, to start fast
@@ -62,21 +76,34 @@ def _run_drop_in(words: list[str], invoked: str) -> int | None:
     return None
 
 
-def _drop_in(command: str, tool: str, words: list[str]) -> int:
+def _drop_in(command: str, tool: str, words: list[str], **options: bool) -> int:
     module = importlib.import_module(f"offload_tool.cli.{command}_command")
-    status: int = getattr(module, f"run_{command}")(tool, words, os.environ)
+    status: int = getattr(module, f"run_{command}")(tool, words, os.environ, **options)
     return status
 
 
 def _run(words: list[str]) -> int:
-    parser = _parser(words[0] if words else "")
+    parser = make_parser(words[0] if words else "", _add_names)
     options = parser.parse_args(words)
     try:
-        status: int = options.run(options)
+        with with_limits(options):
+            status: int = options.run(options)
     except OffloadError as error:
-        print(f"{parser.prog}: error: {error}", file=sys.stderr)
+        print_lines([f"{parser.prog}: error: {error}"])
         return 1
     return status
+
+
+class _Parser(argparse.ArgumentParser):
+    """Tells what is wrong through the one printer: words of the command line can be names."""
+
+    def print_help(self, file: object = None) -> None:  # noqa: ARG002 - it is asked for
+        print_text(self.format_help(), sys.stdout)
+
+    def error(self, message: str) -> NoReturn:
+        print_text(self.format_usage(), sys.stderr)
+        print_lines([f"{self.prog}: error: {message}"])
+        self.exit(2)
 
 
 class _Version(argparse.Action):
@@ -85,13 +112,16 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         import importlib.metadata  # slow, and rarely needed
 
-        print(f"{parser.prog} {importlib.metadata.version('offload-tool')}")
+        print_lines([f"{parser.prog} {importlib.metadata.version('offload-tool')}"], sys.stdout)
         parser.exit()
 
 
-def _parser(command: str) -> argparse.ArgumentParser:
-    """Give the parser of all commands; of one alone, which starts faster, if `command` is one."""
-    parser = argparse.ArgumentParser(
+def make_parser(command: str, add_others: Callable[[Commands], None]) -> argparse.ArgumentParser:
+    """Give the parser of all commands; of one alone, which starts faster, if `command` is one.
+
+    `add_others` adds those that read their command lines themselves.
+    """
+    parser: argparse.ArgumentParser = _Parser(
         prog="offload-tool",
         description="GPU offload bundles: make them, take them apart, see what is in a file.",
         allow_abbrev=False,
@@ -100,18 +130,13 @@ def _parser(command: str) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in (command,) if command in _COMMANDS else _COMMANDS:
         importlib.import_module(f"offload_tool.cli.{name}_command").add(commands)
-    if command in _COMMANDS:
-        return parser
-    commands.add_parser(
-        "compile", help="compile a source for one target ID, or for the host", add_help=False
-    )
-    commands.add_parser(
-        "bundler", help="bundle and unbundle files, as clang-offload-bundler does", add_help=False
-    )
-    commands.add_parser(
-        "packager", help="package and extract images, as llvm-offload-binary does", add_help=False
-    )
-    commands.add_parser(
-        "wrapper", help="register device images, as llvm-offload-wrapper does", add_help=False
-    )
+        if name in _READING:
+            add_limits(commands.choices[name])
+    if command not in _COMMANDS:
+        add_others(commands)
     return parser
+
+
+def _add_names(commands: Commands) -> None:
+    for name, text in SELF_READING.items():
+        commands.add_parser(name, help=text, add_help=False)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
+
+from offload_tool.cli.terminal import print_lines
 
 if TYPE_CHECKING:
     import argparse
@@ -35,9 +36,9 @@ def run(options: argparse.Namespace) -> int:
     from offload_tool.operations.archiving import create_archive
 
     create_archive(
-        options.output,
         [(PurePath(file).name, file) for file in options.files],
+        options.output,
         keep_equal=options.restat,
-        warn=lambda text: print(f"offload-tool: warning: {text}", file=sys.stderr),
+        warn=lambda text: print_lines([f"offload-tool: warning: {text}"]),
     )
     return 0

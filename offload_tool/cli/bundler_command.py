@@ -18,7 +18,7 @@ from offload_tool.cli.bundler_compression import (
     lookup,
 )
 from offload_tool.cli.bundler_options import BundlerArguments, parse_bundler_arguments
-from offload_tool.cli.llvm_options import Information, LlvmUsageError
+from offload_tool.cli.drop_in import run_drop_in
 from offload_tool.cli.terminal import print_lines
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.files import STDIN, STDOUT, InputFile
@@ -43,29 +43,33 @@ _SECTION = MAGIC.decode()
 _UNCOMPRESSED_REPORTED = 8  # bytes; LLVM says nothing about shorter files
 
 
-def run_bundler(tool: str, arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run the command; `tool` is the name for messages. Give the exit status, 0 or 1."""
-    try:
-        parsed = parse_bundler_arguments(tool, arguments)
-        if isinstance(parsed, Information):
-            print_lines(parsed.warnings)
-            sys.stdout.buffer.write(os.fsencode(parsed.text))
-        else:
-            _Bundler(tool, parsed, environ).run()
-    except LlvmUsageError as error:
-        print_lines(error.lines)
-        return error.exit_status
-    except OffloadError as error:
-        print_lines([f"{tool}: error: {error}"])
-        return 1
-    return 0
+def run_bundler(
+    tool: str, arguments: Sequence[str], environ: Mapping[str, str], *, keep_equal: bool = False
+) -> int:
+    """Run the command; `tool` is the name for messages. Give the exit status, 0 or 1.
+
+    With `keep_equal`, outputs that already have the very bytes are left untouched.
+    """
+    return run_drop_in(
+        tool,
+        lambda: parse_bundler_arguments(tool, arguments),
+        lambda given: _Bundler(tool, given, environ, keep_equal=keep_equal).run(),
+    )
 
 
 class _Bundler:
     """One run: what was asked for, after the environment had its say."""
 
-    def __init__(self, tool: str, given: BundlerArguments, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        tool: str,
+        given: BundlerArguments,
+        environ: Mapping[str, str],
+        *,
+        keep_equal: bool,
+    ) -> None:
         self.tool = tool
+        self.keep_equal = keep_equal
         self.given = given
         self.verbose = _switch(given.verbose, environ, "OFFLOAD_BUNDLER_VERBOSE")
         self.compress = _switch(given.compress, environ, "OFFLOAD_BUNDLER_COMPRESS")
@@ -178,11 +182,12 @@ class _Bundler:
             return
         compression = Compression(level=self.level, version=self.version)
         report = write_bundle(
-            output,
             items,
+            output,
             file_type=self.given.type,
             alignment=self.given.bundle_align,
             compression=compression if self.compress else None,
+            keep_equal=self.keep_equal,
         )
         if report is not None:
             self.report(describe_compression(report))
@@ -200,6 +205,7 @@ class _Bundler:
                 file_type=self.given.type,
                 allow_missing=self.given.allow_missing_bundles,
                 hip_openmp=self.given.hip_openmp_compatible,
+                keep_equal=self.keep_equal,
                 opened=self._report_opened,
             )
         except MissingEntriesError as error:
@@ -221,6 +227,7 @@ class _Bundler:
                 allow_missing=self.given.allow_missing_bundles,
                 hip_openmp=self.given.hip_openmp_compatible,
                 check=self.given.check_input_archive,
+                keep_equal=self.keep_equal,
                 opened=self._report_member,
                 warn=self.warn,
             )

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import argparse
 import functools
-import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from offload_tool.compiler.sources import KINDS, derive_cuid, source_kind
+from offload_tool.cli.terminal import print_lines
+from offload_tool.compiler.sources import KINDS, derive_cuid, kind_of_suffix
 from offload_tool.errors import OffloadError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import FrameType
 
     from offload_tool.compiler.passes import Stage
 
-__all__ = ["run_compile"]
+__all__ = ["compile_parser", "run_compile"]
 
 _WRONG_USAGE = 2
-_ENDED_BY_SIGNAL = 128
 _WIDTH = 98
 """Columns of the help."""
 
@@ -35,25 +33,19 @@ class _Formatter(argparse.HelpFormatter):
         super().__init__(prog, width=_WIDTH)
 
 
-class _Parser(argparse.ArgumentParser):
+class _OneLineParser(argparse.ArgumentParser):
     """Tells what is wrong in one line, so that it can be found in a build's output."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(_WRONG_USAGE, f"{self.prog}: error: {message}\n")
+        print_lines([f"{self.prog}: error: {message}"])
+        self.exit(_WRONG_USAGE)
 
 
 def run_compile(tool: str, words: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run the command; give the exit status: the compiler's, or 1 for an error, 2 for usage."""
     # argparse's own reading of "--" differs between versions of Python.
     split = words.index("--") if "--" in words else len(words)
-    options = _parser(tool).parse_args(words[:split])
-    import signal
-
-    before = {
-        number: signal.signal(number, _stop)  # the output is then what it was
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-        if signal.getsignal(number) is not signal.SIG_IGN
-    }
+    options = compile_parser(tool).parse_args(words[:split])
     try:
         if options.link:
             return _link(options, words[split + 1 :], environ)
@@ -61,22 +53,13 @@ def run_compile(tool: str, words: Sequence[str], environ: Mapping[str, str]) -> 
     except OffloadError as error:
         status = _WRONG_USAGE if isinstance(error, UsageError) else 1
         message = str(error)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    print(f"{tool}: error: {message}", file=sys.stderr)
+    print_lines([f"{tool}: error: {message}"])
     return status
 
 
-def _stop(number: int, _: FrameType | None) -> NoReturn:
-    import signal
-
-    signal.signal(number, signal.SIG_IGN)  # what is being put right is not to be stopped
-    raise SystemExit(_ENDED_BY_SIGNAL + number)
-
-
-def _parser(tool: str) -> argparse.ArgumentParser:
-    parser = _Parser(
+def compile_parser(tool: str) -> argparse.ArgumentParser:
+    """Give the parser of the words before ``--``; `tool` is the name for messages."""
+    parser = _OneLineParser(
         prog=tool,
         usage="%(prog)s SOURCE -o OUT (--target-id ID | --host | --emit-host-ir) [options] "
         "[-- FLAGS...]",
@@ -138,8 +121,8 @@ def _parser(tool: str) -> argparse.ArgumentParser:
 
 def _compile(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[str, str]) -> int:
     from offload_tool.cli.compile_runner import choose_runner
-    from offload_tool.compiler.remembered import WantedPass
-    from offload_tool.compiler.running import Outputs, run_pass
+    from offload_tool.compiler.pass_commands import WantedPass
+    from offload_tool.compiler.pass_runner import Outputs, run_pass
 
     if len(options.sources) != 1:
         listed = ", ".join(options.sources)
@@ -147,6 +130,11 @@ def _compile(options: argparse.Namespace, flags: Sequence[str], environ: Mapping
     (source,) = options.sources
     stage: Stage = options.stage
     cuid = derive_cuid(source) if options.cuid is None else options.cuid
+    if options.rdc and _kind(options) == "cuda":
+        raise UsageError(
+            "--rdc: relocatable device code of CUDA sources cannot be linked by this command; the "
+            "SCons tool builds it (OFFLOAD_RDC)"
+        )
     wanted = WantedPass(_kind(options), stage, cuid, options.target_id, options.rdc)
     return run_pass(
         wanted,
@@ -160,9 +148,9 @@ def _compile(options: argparse.Namespace, flags: Sequence[str], environ: Mapping
 
 
 def _link(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[str, str]) -> int:
-    from offload_tool.compiler.newer_processors import devices_of_compiler
-    from offload_tool.compiler.remembered import remembered_toolchain
-    from offload_tool.compiler.running import Outputs, run_device_link
+    from offload_tool.compiler.newer_processors import targets_of_compiler
+    from offload_tool.compiler.pass_commands import cached_toolchain
+    from offload_tool.compiler.pass_runner import Outputs, run_device_link
     from offload_tool.compiler.trials import Job
     from offload_tool.errors import CompilerError
 
@@ -172,16 +160,16 @@ def _link(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[st
         if getattr(options, option) is not None:
             raise UsageError(f"--{option.replace('_', '-')} is of no use with --link")
     kind = options.kind or "hip"
-    devices = devices_of_compiler(
-        [options.target_id], kind, functools.cache(lambda: remembered_toolchain(environ))
+    devices = targets_of_compiler(
+        [options.target_id], kind, functools.cache(lambda: cached_toolchain(environ))
     )
     if len(devices) != 1:
         raise UsageError(f"'{options.target_id}': expected one target ID for one output")
     try:  # what compiles sources with all that such ones may need, links them
         names = (devices[0].name,) if devices[0].target_id is not None else ()
-        toolchain = remembered_toolchain(environ, Job(kind, names))
+        toolchain = cached_toolchain(environ, Job(kind, names))
     except CompilerError:
-        toolchain = remembered_toolchain(environ)
+        toolchain = cached_toolchain(environ)
     return run_device_link(
         devices[0],
         kind,
@@ -196,7 +184,7 @@ def _kind(options: argparse.Namespace) -> str:
     if options.kind is not None:
         return str(options.kind)
     (source,) = options.sources
-    kind = source_kind(source)
+    kind = kind_of_suffix(source)
     if kind is None and (options.host_ir is not None or options.stage == "host-ir"):
         kind = "openmp"
     if kind is None:

@@ -6,17 +6,17 @@ once, and said; passes that must stay on this machine stay.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
+from offload_tool.cli.terminal import pass_on, print_lines
 from offload_tool.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from offload_tool.compiler.remembered import WantedPass
-    from offload_tool.compiler.running import Runner
-    from offload_tool.distribution.running import Finished
+    from offload_tool.compiler.pass_commands import WantedPass
+    from offload_tool.compiler.pass_runner import Runner
+    from offload_tool.distribution.fallback import Finished
 
 __all__ = ["choose_runner"]
 
@@ -40,12 +40,12 @@ def choose_runner(wanted: WantedPass, environ: Mapping[str, str]) -> Runner | No
 
 def _with_launcher(launcher: Sequence[str], *, is_device: bool) -> Runner:
     def run_host(command: Sequence[str], environment: Mapping[str, str]) -> int:
-        from offload_tool.compiler.running import run_command
+        from offload_tool.compiler.pass_runner import run_command
 
         return run_command([*launcher, *command], environment)
 
     def run_device(command: Sequence[str], environment: Mapping[str, str]) -> int:
-        from offload_tool.distribution.running import run_with_launcher
+        from offload_tool.distribution.fallback import run_with_launcher
 
         return _finish(*run_with_launcher(launcher, command, environment))
 
@@ -53,28 +53,25 @@ def _with_launcher(launcher: Sequence[str], *, is_device: bool) -> Runner:
 
 
 def _distributed(folder: str, environ: Mapping[str, str]) -> Runner:
-    from offload_tool.compiler.remembered import remembered_toolchain
+    from offload_tool.compiler.pass_commands import cached_toolchain
+    from offload_tool.distribution.dist_folder import load_distribution
     from offload_tool.distribution.session import Session
-    from offload_tool.distribution.settings import load_distribution
 
     distribution = load_distribution(folder)
-    distribution.check_compiler(remembered_toolchain(environ))
+    distribution.check_compiler(cached_toolchain(environ))
     session = Session(distribution)
 
     def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
-        for line in session.begin_quickly():
-            print(line, file=sys.stderr)
+        print_lines(session.begin_quickly())
         return _finish(*session.run(command, environment))
 
     return run
 
 
 def _finish(finished: Finished, message: str) -> int:
-    sys.stderr.flush()
-    sys.stderr.buffer.write(finished.output)
-    sys.stderr.flush()
+    pass_on(finished.output)
     if message:
-        print(message, file=sys.stderr)
+        print_lines([message])
     return finished.status
 
 
@@ -87,4 +84,4 @@ def _launcher(environ: Mapping[str, str]) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise UsageError(f"OFFLOAD_LAUNCHER={text!r} is no command: {error}") from error
+        raise UsageError(f"OFFLOAD_LAUNCHER={text!r} is not a command: {error}") from error

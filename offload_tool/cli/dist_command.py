@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
+
+from offload_tool.cli.terminal import print_lines
 
 if TYPE_CHECKING:
     import argparse
@@ -35,12 +38,25 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     init.add_argument("--clang", metavar="C", help="the compiler (default: the one builds find)")
     init.set_defaults(run=run_init)
     status = steps.add_parser(
-        "status", help="ask the scheduler and the local engine how they are", allow_abbrev=False
+        "status",
+        help="ask the scheduler and the local engine how they are",
+        description="Say how the cluster and the local sccache server are.",
+        epilog="The exit status is 1 where nothing would be distributed.",
+        allow_abbrev=False,
     )
-    stop = steps.add_parser("stop", help="end the local sccache server", allow_abbrev=False)
+    stop = steps.add_parser(
+        "stop",
+        help="end the local sccache server",
+        description="End the local sccache server; the next build that needs one starts it.",
+        allow_abbrev=False,
+    )
     for step, run in ((status, run_status), (stop, run_stop)):
         step.add_argument("folder", metavar="DIR", help="made by 'dist init'")
         step.set_defaults(run=run)
+
+
+def _print(line: str) -> None:
+    print_lines([line], sys.stdout)
 
 
 def run_init(options: argparse.Namespace) -> int:
@@ -51,11 +67,11 @@ def run_init(options: argparse.Namespace) -> int:
     token = read_token(options.token_file)
     toolchain = find_toolchain(clang=options.clang)
     made = set_up(options.output, options.scheduler, token, toolchain)
-    print(f"{toolchain}: {made.files} files packed, {made.archive_size / _MEGABYTE:.0f} MB")
-    print(f"the scheduler answers and accepts the token: {made.status}")
+    _print(f"{toolchain}: {made.files} files packed, {made.archive_size / _MEGABYTE:.0f} MB")
+    _print(f"the scheduler answers and accepts the token: {made.status}")
     if not made.status.servers:
-        print("warning: until a server joins, everything is compiled on this machine")
-    print(
+        _print("warning: until a server joins, everything is compiled on this machine")
+    _print(
         f"use it: OFFLOAD_DIST={os.path.relpath(made.folder)}, in a construction environment of "
         "SCons, or in the shell for 'offload-tool compile'"
     )
@@ -64,23 +80,23 @@ def run_init(options: argparse.Namespace) -> int:
 
 def run_status(options: argparse.Namespace) -> int:
     """Print how the cluster and the local engine are; 1 where nothing would be distributed."""
+    from offload_tool.distribution.dist_folder import load_distribution
     from offload_tool.distribution.engine import Engine
     from offload_tool.distribution.scheduler import ask_scheduler
     from offload_tool.distribution.session import Session
-    from offload_tool.distribution.settings import load_distribution
 
     distribution = load_distribution(options.folder)
     problem = Session(distribution).look()
     if problem:
-        print(f"cluster: {problem}")
+        _print(f"cluster: {problem}")
     else:
-        print(f"cluster: {distribution.scheduler}: {ask_scheduler(distribution.scheduler)}")
+        _print(f"cluster: {distribution.scheduler}: {ask_scheduler(distribution.scheduler)}")
     engine = Engine(distribution)
     if not engine.is_running():
-        print("local sccache server: not running; a build starts it")
+        _print("local sccache server: not running; a build starts it")
         return int(bool(problem))
     counted = engine.counters()
-    print(
+    _print(
         f"local sccache server: {'' if engine.is_connected() else 'not '}connected; since its "
         f"start: {counted.requests} compiles, {counted.distributed} sent to servers, "
         f"{counted.cache_hits} from the cache, {counted.dist_errors} again locally"
@@ -90,8 +106,8 @@ def run_status(options: argparse.Namespace) -> int:
 
 def run_stop(options: argparse.Namespace) -> int:
     """End the local sccache server of a folder."""
+    from offload_tool.distribution.dist_folder import load_distribution
     from offload_tool.distribution.engine import Engine
-    from offload_tool.distribution.settings import load_distribution
 
     Engine(load_distribution(options.folder)).stop()
     return 0

@@ -49,7 +49,6 @@ def run(options: argparse.Namespace) -> int:
     :raises UsageError: images of another kind, or too many host objects for them.
     """
     from offload_tool.errors import UsageError
-    from offload_tool.files import keeping_equal
     from offload_tool.operations import embedding
 
     output, images, hosts = options.output, options.bundle, options.host_object
@@ -57,69 +56,68 @@ def run(options: argparse.Namespace) -> int:
     if sort != "HIP" and len(hosts) != 1:
         what = "a CUDA fat binary" if sort == "CUDA" else "an offload binary"
         raise UsageError(f"'{images}' is {what}: give the one --host-object that it goes into")
-    with keeping_equal():
-        if sort == "HIP":
-            triple = options.host_triple or _host_triple()
-            if hosts and embedding.read_host_files(hosts).has_entries:
-                _embed_with_registration(output, images, triple, hosts)
-                return 0
-            embedding.embed_bundle(
-                output, images, host_triple=triple, cuid=options.cuid, host_files=hosts
-            )
-        elif sort == "CUDA":
-            embedding.embed_cuda_fatbin(output, hosts[0], images)
+    if sort == "CUDA":
+        embedding.embed_cuda_fatbin(hosts[0], images, output, keep_equal=True)
+    elif sort != "HIP":
+        embedding.embed_offload_binary(hosts[0], images, output, keep_equal=True)
+    else:
+        triple = options.host_triple or _host_triple()
+        if hosts and embedding.read_host_files(hosts).has_entries:
+            _embed_with_registration(images, hosts, output, triple)
         else:
-            embedding.embed_offload_binary(output, hosts[0], images)
+            embedding.embed_bundle(
+                images,
+                output,
+                host_triple=triple,
+                cuid=options.cuid,
+                host_files=hosts,
+                keep_equal=True,
+            )
     return 0
 
 
-def _embed_with_registration(output: str, bundle: str, triple: str, hosts: list[str]) -> None:
+def _embed_with_registration(bundle: str, hosts: list[str], output: str, triple: str) -> None:
     """Write the object for host code of the new offload driver, which does not register itself.
 
     :raises CompilerError: no compiler, which makes that part.
     """
     import os
-    import tempfile
 
-    from offload_tool.compiler.registration import write_registration
-    from offload_tool.compiler.remembered import remembered_toolchain
+    from offload_tool.compiler.hip_registration import write_registration
+    from offload_tool.compiler.pass_commands import cached_toolchain
     from offload_tool.files import InputFile, replace_file
+    from offload_tool.files.spool import temporary_folder
     from offload_tool.operations.embedding import embed_bundle
 
-    toolchain = remembered_toolchain(os.environ)
-    with tempfile.TemporaryDirectory() as folder:
+    toolchain = cached_toolchain(os.environ)
+    with temporary_folder() as folder:
         embedded, joined = f"{folder}/bundle.o", f"{folder}/joined.o"
-        embed_bundle(embedded, bundle, host_triple=triple, host_files=hosts, registers_entries=True)
-        write_registration(joined, toolchain, [embedded])
-        with InputFile(joined) as source, replace_file(output) as out:
+        embed_bundle(bundle, embedded, host_triple=triple, host_files=hosts, registers_entries=True)
+        write_registration(toolchain, [embedded], joined)
+        with InputFile(joined) as source, replace_file(output, keep_equal=True) as out:
             out.copy(source)
 
 
 def _sort(images: str) -> str:
     """Tell what a file is: ``HIP`` for its bundles, ``CUDA`` for a fat binary, ``package``."""
+    from offload_tool.containers.file_format import FileFormat, recognise
     from offload_tool.errors import UsageError
     from offload_tool.files import InputFile
-    from offload_tool.formats.bundles.binary import is_bundle
 
+    sorts: dict[FileFormat | None, str] = {
+        FileFormat.BUNDLE: "HIP",
+        FileFormat.CUDA_FATBIN: "CUDA",
+        FileFormat.OFFLOAD_BINARY: "package",
+    }
     with InputFile(images) as source:
-        data = source.data
-        if is_bundle(data):
-            return "HIP"
-        # Not before: this command runs once per source, and these take longer than it does.
-        from offload_tool.formats.bundles.compressed import is_compressed_bundle
-        from offload_tool.formats.cuda_fatbin import is_cuda_fatbin
-        from offload_tool.formats.offload_binary import is_offload_binary
-
-        if is_compressed_bundle(data):
-            return "HIP"
-        if is_cuda_fatbin(data):
-            return "CUDA"
-        if is_offload_binary(data):
-            return "package"
-        found = bytes(data[:4])
-    raise UsageError(
-        f"'{images}': expected a bundle, a CUDA fat binary or an offload binary, found {found!r}"
-    )
+        sort = sorts.get(recognise(source.data))
+        found = bytes(source.data[:4])
+    if sort is None:
+        raise UsageError(
+            f"'{images}': expected a bundle, a CUDA fat binary or an offload binary, "
+            f"found {found!r}"
+        )
+    return sort
 
 
 def _host_triple() -> str:

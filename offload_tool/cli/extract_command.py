@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
-from offload_tool.cli.terminal import print_lines, print_problems, printable
+from offload_tool.cli.terminal import print_lines, print_problems, print_text, printable
 
 if TYPE_CHECKING:
     import argparse
@@ -24,7 +25,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "print what was written. With --target, of each bundle or offload binary in the file "
         "only what such a device would load: the image of that very ID, else the compatible one "
         "that sets the most features, else generic code that covers an AMD GPU, else for HIP "
-        "SPIR-V; which is told.",
+        "SPIR-V; of CUDA's code the nearest cubin, else PTX; which is told. Images that are "
+        "compressed by themselves are unpacked.",
         allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", help="a file, folder or zip file")
@@ -47,7 +49,9 @@ def run(options: argparse.Namespace) -> int:
 
     problems: list[OffloadError] = []
     devices = [Device.parse(text) for text in options.target]
-    images = extract_device_images(options.file, options.output, devices, skipped=problems.append)
+    images = extract_device_images(
+        options.file, options.output, devices=devices, skipped=problems.append
+    )
     if options.json:
         rows = [
             {
@@ -64,10 +68,9 @@ def run(options: argparse.Namespace) -> int:
             }
             for image in images
         ]
-        print(json.dumps(rows, indent=2))
+        print_text(json.dumps(rows, indent=2) + "\n", sys.stdout)
     else:
-        for image in images:
-            print(printable(str(image.path)))
+        print_lines((printable(str(image.path)) for image in images), sys.stdout)
         print_lines(
             printable(f"offload-tool: note: {device} loads {load}")
             for device, load in dict.fromkeys(pair for image in images for pair in image.loads)

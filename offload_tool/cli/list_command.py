@@ -1,29 +1,37 @@
-"""``offload-tool list FILE... [--json]``: the device images in any file."""
+"""``offload-tool list FILE... [--json]``: the device images in any file.
+
+What ``--json`` prints is described by ``list.schema.json``, which ``--schema`` prints.
+"""
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
+import io
+import itertools
 import json
 import os
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from offload_tool.cli.terminal import print_problems, printable
-from offload_tool.errors import UsageError
+from offload_tool.cli.terminal import print_lines, print_problems, print_text, printable
+from offload_tool.errors import OffloadError, UsageError
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Sequence
 
-    from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
-    from offload_tool.errors import OffloadError
     from offload_tool.operations.listing import DeviceImage
+    from offload_tool.operations.matching import Device
 
 __all__ = ["add", "run"]
 
+_MOST_NOTES = 20
+_MOST_RULED = 2000
+"""Rows of a table up to which rich measures and rules it; that takes 1 ms a row."""
+_NUMBERS = frozenset({"#", "offset", "images", "size (bytes)", "compressed", "share"})
 _WIDE = 10_000  # columns, where no terminal says how many: lines in a pipe are not cut
 
 
@@ -49,25 +57,66 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "would load, and why; may be given several times",
     )
     parser.add_argument("--json", action="store_true", help="print a JSON list, for programs")
+    parser.add_argument(
+        "--schema", action=_Schema, nargs=0, help="print the JSON schema of that list and exit"
+    )
+    parser.add_argument(
+        "--scan",
+        action="store_true",
+        help="look for containers anywhere in files, by their magic, not only where runtimes do",
+    )
     parser.set_defaults(run=run)
 
 
+class _Schema(argparse.Action):
+    """Prints the schema, without any file to list."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        text = Path(__file__).with_name("list.schema.json").read_text(encoding="utf-8")
+        print_text(text, sys.stdout)
+        parser.exit()
+
+
 def run(options: argparse.Namespace) -> int:
-    """Print the images of all files, or an error and nothing."""
-    from offload_tool.operations.listing import iter_images
+    """Print the images of all files that can be read, then what is wrong with the others."""
     from offload_tool.operations.matching import Device
 
     problems: list[OffloadError] = []
+    notes: list[str] = []
     devices = [Device.parse(text) for text in options.target]
-    listed = [
-        (file, list(iter_images(file, devices, skipped=problems.append))) for file in options.files
-    ]
+    listed = []
+    for file in options.files:
+        try:
+            listed.append((file, _images(file, devices, options, problems, notes)))
+        except OffloadError as error:
+            if len(options.files) == 1:
+                raise
+            problems.append(error)
     images = [image for _, found in listed for image in found]
     if options.json:
-        print(json.dumps([_row(image) for image in images], indent=2))
+        rows = json.dumps([_row(image) for image in images], indent=2)
+        print_text(f"{rows}\n", sys.stdout)
     else:
         _print_tables(listed)
+    print_lines(f"offload-tool: note: {note}" for note in notes[:_MOST_NOTES])
+    if len(notes) > _MOST_NOTES:
+        print_lines([f"offload-tool: note: and {len(notes) - _MOST_NOTES} more such places"])
     return print_problems(problems)
+
+
+def _images(
+    file: str,
+    devices: Sequence[Device],
+    options: argparse.Namespace,
+    problems: list[OffloadError],
+    notes: list[str],
+) -> list[DeviceImage]:
+    from offload_tool.operations.listing import iter_images
+
+    found = iter_images(
+        file, devices=devices, skipped=problems.append, strays=notes.append, scan=options.scan
+    )
+    return list(found)
 
 
 def _row(image: DeviceImage) -> dict[str, object]:
@@ -78,57 +127,96 @@ def _row(image: DeviceImage) -> dict[str, object]:
 
 
 def _print_tables(listed: Sequence[tuple[str, list[DeviceImage]]]) -> None:
+    for file, found in listed:
+        _print(_image_table(file, found))
+        print_lines([f"  {_summary(found)}"], sys.stdout)
+    images = [image for _, found in listed for image in found]
+    if len({image.target_id for image in _device(images)}) < len(_device(images)):
+        print_lines([""], sys.stdout)
+        _print(_totals_table(images))
+
+
+class _Sheet(NamedTuple):
+    """Text in columns."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+def _print(table: _Sheet) -> None:
+    if len(table.rows) > _MOST_RULED:
+        _print_plain(table)
+        return
     # Imported here: half of a command's start-up time, and only a table needs it.
     try:
         from rich.console import Console
     except ImportError as error:  # a copy of this package within a project
         raise UsageError("tables need the package 'rich'; install it, or use --json") from error
 
-    console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
-    for file, found in listed:
-        _print(console, _image_table(file, found))
-        print(f"  {_summary(found)}")
-    images = [image for _, found in listed for image in found]
-    if len({image.target_id for image in _device(images)}) < len(_device(images)):
-        print()
-        _print(console, _totals_table(images))
+    is_terminal = sys.stdout.isatty()
+    width = None if is_terminal else _WIDE
+    # Not its own way to the stream, which is that of the one printer.
+    kept = io.StringIO()
+    Console(file=kept, force_terminal=is_terminal, width=width, highlight=False).print(
+        _ruled(table)
+    )
+    lines = (line.rstrip() for line in kept.getvalue().splitlines())
+    print_text("\n".join([*lines, ""]), sys.stdout)
 
 
-def _print(console: Console, table: Table) -> None:
-    with console.capture() as captured:
-        console.print(table)
-    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+def _ruled(table: _Sheet) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    def text(cell: str) -> Text:
+        return Text(printable(cell))  # a plain string would be read as markup
+
+    made = Table(
+        title=text(table.title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
+    )
+    for name in table.columns:
+        made.add_column(
+            name,
+            justify="right" if name in _NUMBERS else "left",
+            style="cyan" if name == "target ID" else None,
+        )
+    for row in table.rows:
+        made.add_row(*map(text, row))
+    return made
 
 
-def _image_table(file: str, images: Sequence[DeviceImage]) -> Table:
+def _print_plain(table: _Sheet) -> None:
+    """Print columns that are as wide as their widest cell, without any more art."""
+    rows = [table.columns, *(tuple(map(printable, row)) for row in table.rows)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sides = [">" if name in _NUMBERS else "<" for name in table.columns]
+    form = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
+    print_lines(["", table.title, ""], sys.stdout)
+    print_lines((f"  {form.format(*row)}".rstrip() for row in rows), sys.stdout)
+    print_lines([""], sys.stdout)
+
+
+def _image_table(file: str, images: Sequence[DeviceImage]) -> _Sheet:
     several = len({(image.file, image.index) for image in images}) > 1
     places = [_place(file, image) for image in images]
-    packed = _has_compressed(images)
-    described = any(image.image_kind for image in images)
     total = sum(image.stored_size for image in _device(images))
-    table = _new_table(file)
     columns = {
         "in": any(places),
         "#": several,
         "target ID": True,
         "covers": any(image.covers for image in images),
         "kind": True,
-        "image": described,
+        "image": any(image.image_kind for image in images),
         "triple": True,
         "offset": True,
         "size (bytes)": True,
-        "compressed": packed,
+        "compressed": _has_compressed(images),
         "share": True,
         "loaded by": any(image.loads for image in images),
     }
-    right = {"#", "offset", "size (bytes)", "compressed", "share"}
-    for name, shown in columns.items():
-        if shown:
-            table.add_column(
-                name,
-                justify="right" if name in right else "left",
-                style="cyan" if name == "target ID" else None,
-            )
+    rows = []
     for place, image in zip(places, images, strict=True):
         cells = (
             place,
@@ -144,41 +232,29 @@ def _image_table(file: str, images: Sequence[DeviceImage]) -> Table:
             "" if image.kind == "host" else _share(image.stored_size, total),
             "; ".join(f"{device}: {load.rule}, {load.reason}" for device, load in image.loads),
         )
-        row = zip(cells, columns.values(), strict=True)
-        table.add_row(*(_text(cell) for cell, shown in row if shown))
-    return table
+        rows.append(tuple(itertools.compress(cells, columns.values())))
+    return _Sheet(file, tuple(itertools.compress(columns, columns.values())), rows)
 
 
-def _totals_table(images: Sequence[DeviceImage]) -> Table:
-    table = _new_table("per target ID")
-    table.add_column("target ID", style="cyan")
-    table.add_column("images", justify="right")
-    table.add_column("size (bytes)", justify="right")
+def _totals_table(images: Sequence[DeviceImage]) -> _Sheet:
     packed = _has_compressed(images)
-    if packed:
-        table.add_column("compressed", justify="right")
-    table.add_column("share", justify="right")
     groups: dict[str, list[DeviceImage]] = {}
     for image in _device(images):
         groups.setdefault(image.target_id or "-", []).append(image)
     stored = {name: sum(image.stored_size for image in group) for name, group in groups.items()}
-    for name in sorted(groups, key=lambda name: (-stored[name], name)):
-        cells = [
+    total = sum(stored.values())
+    rows = [
+        (
             name,
             f"{len(groups[name]):,}",
             f"{sum(image.size for image in groups[name]):,}",
             *([f"{stored[name]:,}"] if packed else []),
-            _share(stored[name], sum(stored.values())),
-        ]
-        table.add_row(*(_text(cell) for cell in cells))
-    return table
-
-
-def _new_table(title: str) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    return Table(title=_text(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+            _share(stored[name], total),
+        )
+        for name in sorted(groups, key=lambda name: (-stored[name], name))
+    ]
+    names = ["target ID", "images", "size (bytes)", *(["compressed"] if packed else []), "share"]
+    return _Sheet("per target ID", tuple(names), rows)
 
 
 def _summary(images: Sequence[DeviceImage]) -> str:
@@ -207,9 +283,3 @@ def _place(file: str, image: DeviceImage) -> str:
 
 def _share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "-"
-
-
-def _text(cell: str) -> Text:
-    from rich.text import Text
-
-    return Text(printable(cell))  # a plain string would be read as markup

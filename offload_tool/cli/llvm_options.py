@@ -7,7 +7,7 @@ For commands that stand in for an LLVM tool. A tool describes its options in a
 - ``-option=value`` or ``-option value``; a flag takes a value only after ``=``;
 - a scalar given again replaces the first, a list grows; elements may be empty;
 - one-letter flags can be grouped (``-hh``);
-- what follows ``--`` is no option; ``@FILE`` stands for the arguments in FILE;
+- what follows ``--`` is not an option; ``@FILE`` stands for the arguments in FILE;
 - every wrong argument is reported, not only the first; ``--help`` ends the reading.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import TypeAlias
 
-Kind: TypeAlias = Literal[
+OptionType: TypeAlias = Literal[
     "flag", "string", "list", "commalist", "uint", "int", "enum", "information"
 ]
 Visibility: TypeAlias = Literal["shown", "hidden", "never"]
@@ -34,9 +34,9 @@ Value: TypeAlias = "bool | int | str"
 __all__ = [
     "CommandLine",
     "Information",
-    "Kind",
     "LlvmUsageError",
     "Option",
+    "OptionType",
     "Positionals",
     "Values",
     "Visibility",
@@ -63,7 +63,7 @@ class Option:
 
     name: str
     """Without dashes."""
-    kind: Kind
+    option_type: OptionType
     """``information`` is an option that prints something and ends the program."""
     help: str
     """Further lines are indented below the first."""
@@ -80,7 +80,7 @@ class Option:
     @property
     def takes_value(self) -> bool:
         """Whether the option cannot stand without a value."""
-        return self.kind not in {"flag", "information"}
+        return self.option_type not in {"flag", "information"}
 
     @property
     def dashed(self) -> str:
@@ -90,7 +90,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Positionals:
-    """How many arguments that are no options a tool takes (`maximum` None: any number)."""
+    """How many arguments that are not options a tool takes (`maximum` None: any number)."""
 
     minimum: int = 0
     maximum: int | None = 0
@@ -153,7 +153,7 @@ class Information:
 class LlvmUsageError(UsageError):
     """A command line that an LLVM tool refuses: print `lines` on standard error as they are.
 
-    Arguments that are no UTF-8 are surrogates in them, as in ``sys.argv``.
+    Arguments that are not UTF-8 are surrogates in them, as in ``sys.argv``.
     """
 
     exit_status = 1
@@ -161,6 +161,9 @@ class LlvmUsageError(UsageError):
     def __init__(self, lines: Iterable[str]) -> None:
         self.lines = tuple(lines)
         super().__init__("\n".join(self.lines))
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)  # who prints them prints lines
 
 
 _GENERIC = (
@@ -218,10 +221,10 @@ def parse(tool: str, command_line: CommandLine, arguments: Sequence[str]) -> Val
         words = expand_response_files(arguments)
     except UsageError as error:
         raise LlvmUsageError([str(error)]) from error
-    return _Parser(tool, command_line).parse(words)
+    return _CommandLineParser(tool, command_line).parse(words)
 
 
-class _Parser:
+class _CommandLineParser:
     """Reads one command line; `errors` holds the lines for standard error so far."""
 
     def __init__(self, tool: str, command_line: CommandLine) -> None:
@@ -265,7 +268,7 @@ class _Parser:
         if option is None:
             self._unknown(word, self._nearest(argument))
             return None
-        if option.kind == "information" and given is None:
+        if option.option_type == "information" and given is None:
             return _information(self.tool, self.command_line, option.name)
         self._occurrence(option, given, remaining)
         return None
@@ -287,7 +290,7 @@ class _Parser:
         return None, argument, None
 
     def _occurrence(self, option: Option, given: str | None, remaining: Iterator[str]) -> None:
-        if option.kind == "information":
+        if option.option_type == "information":
             self._wrong(option, f"does not allow a value! '{given}' specified.")
             return
         if option.takes_value and given is None:
@@ -326,11 +329,11 @@ class _Parser:
         nearest = min(
             candidates,
             key=lambda option: (
-                _distance(option.name, argument if option.kind == "information" else name),
+                _distance(option.name, argument if option.option_type == "information" else name),
                 option.bucket,
             ),
         )
-        if value and nearest.kind != "information":
+        if value and nearest.option_type != "information":
             return _dashed(f"{nearest.name}={value}")
         return nearest.dashed
 
@@ -351,15 +354,15 @@ def _converted(option: Option, text: str) -> list[Value]:
 
     :raises ValueError: it is none.
     """
-    if option.kind == "flag":
+    if option.option_type == "flag":
         if text not in _FLAG_VALUES:
             raise ValueError(f"'{text}' is invalid value for boolean argument! Try 0 or 1")
         return [_FLAG_VALUES[text]]
-    if option.kind in _RANGES:
-        return [_integer(text, *_RANGES[option.kind])]
-    if option.kind == "enum" and text not in dict(option.choices):
+    if option.option_type in _RANGES:
+        return [_integer(text, *_RANGES[option.option_type])]
+    if option.option_type == "enum" and text not in dict(option.choices):
         raise ValueError(f"Cannot find option named '{text}'!")
-    return [*text.split(",")] if option.kind == "commalist" else [text]
+    return [*text.split(",")] if option.option_type == "commalist" else [text]
 
 
 def _integer(text: str, low: int, high: int, type_name: str) -> int:
@@ -434,7 +437,7 @@ def _described(options: Iterable[Option], width: int) -> Iterator[str]:
 
 
 def _rows(option: Option) -> Iterator[tuple[str, str]]:
-    value = option.value_name or _VALUE_NAMES.get(option.kind, "string")
+    value = option.value_name or _VALUE_NAMES.get(option.option_type, "string")
     if not option.takes_value:
         value = ""
     elif len(option.name) == 1:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from typing import TYPE_CHECKING
 
-from offload_tool.cli.terminal import print_problems, printable
+from offload_tool.cli.terminal import print_lines, print_problems, print_text, printable
 
 if TYPE_CHECKING:
     import argparse
@@ -24,8 +25,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="tell which images of a file a device would load",
         description="Tell for each bundle and offload binary in a file which image a device "
         "would load, and why: the one of its very ID, else the compatible one that sets the "
-        "most features, else generic code that covers an AMD GPU, else for HIP SPIR-V; or why "
-        "there is none.",
+        "most features, else generic code that covers an AMD GPU, else for HIP SPIR-V; for "
+        "NVIDIA's GPUs the nearest cubin, else PTX; or why there is none.",
         epilog="The exit status is 0 if there is an image in each of them, else 1.",
         allow_abbrev=False,
     )
@@ -43,12 +44,11 @@ def run(options: argparse.Namespace) -> int:
     device = Device.parse(options.id)
     matches = list(match_images(options.file, device, skipped=problems.append))
     if options.json:
-        print(json.dumps([_row(match) for match in matches], indent=2))
+        print_text(json.dumps([_row(match) for match in matches], indent=2) + "\n", sys.stdout)
     else:
-        for match in matches:
-            print("\n".join(_lines(match)))
+        print_lines((printable(line) for match in matches for line in _lines(match)), sys.stdout)
         if not matches:
-            print(f"{options.file}: no device images")
+            print_lines([f"{options.file}: no device images"], sys.stdout)
     status = print_problems(problems)
     return status if matches and all(match.ids for match in matches) else 1
 
@@ -61,7 +61,7 @@ def _lines(match: Match) -> list[str]:
     where = match.file if match.member is None else f"{match.file}({match.member})"
     if match.ids:
         text = ", ".join(map(str, match.loads))
-        return [printable(f"{where}, {match.container} {match.index}: {text}")]
+        return [f"{where}, {match.container} {match.index}: {text}"]
     lines = [f"{where}, {match.container} {match.index}: no image"]
     lines += (f"  {entry_id}: {reason}" for entry_id, reason in match.reasons)
-    return [printable(line) for line in lines]
+    return lines

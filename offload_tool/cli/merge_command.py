@@ -15,14 +15,17 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "merge",
         help="make one bundle of builds for different targets",
-        description="Merge bundles, offload binaries, or archives of bundles (member by member) "
+        description="Merge bundles, offload binaries, CUDA fat binaries, or archives of these "
+        "(member by member) "
         "that were built from the same sources for different targets. The result is that of one "
         "build for all of them: the host entry, which must be the same in all files, then the "
         "images by target ID. A target may come from one file only.",
         allow_abbrev=False,
     )
-    parser.add_argument("files", nargs="+", metavar="FILE")
-    parser.add_argument("-o", dest="output", required=True, metavar="OUT")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="two or more of one sort")
+    parser.add_argument(
+        "-o", dest="output", required=True, metavar="OUT", help="the output; may be an input"
+    )
     parser.set_defaults(run=run)
 
 

@@ -7,28 +7,28 @@ order in which it does them, with its messages; where these do not name the file
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from offload_tool.cli.drop_in import give, run_drop_in
 from offload_tool.cli.llvm_options import (
     CommandLine,
-    Information,
-    LlvmUsageError,
     Option,
     Positionals,
     help_text,
     parse,
 )
 from offload_tool.cli.terminal import print_lines
-from offload_tool.errors import FormatError, OffloadError, UsageError
+from offload_tool.errors import ContentError, OffloadError, UsageError
 from offload_tool.files import STDIN, STDOUT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from offload_tool.cli.llvm_options import Values
+    from offload_tool.errors import OffloadError
     from offload_tool.formats.offload_binary import Dialect
     from offload_tool.operations.packaging import Generation
 
@@ -77,41 +77,41 @@ _INVALID = "Invalid data was encountered while parsing the file"
 _CUT_SHORT = "The end of the file was unexpectedly encountered"
 
 
-def run_packager(tool: str, arguments: Sequence[str], _: Mapping[str, str]) -> int:
+def run_packager(
+    tool: str, arguments: Sequence[str], _: Mapping[str, str], *, keep_equal: bool = False
+) -> int:
     """Run the command; `tool` is the name for messages. Give the exit status, 0 or 1.
 
-    No environment variable matters.
+    No environment variable matters. With `keep_equal`, outputs that already have the very bytes
+    are left untouched.
     """
-    try:
-        values = parse(tool, PACKAGER_COMMAND_LINE, arguments)
-        if isinstance(values, Information):
-            print_lines(values.warnings)
-            _give(values.text)
-            return 0
-        if _stem(tool).endswith(_OLD_NAME):
-            print_lines([_DEPRECATED])
-        inputs = values.positionals
-        given = _Given(
-            tool,
-            output=values.text("o") or "",
-            input=inputs[0] if inputs else "",
-            images=[_Image.read(text) for text in values.texts("image")],
-            archive=bool(values.flag("archive")),
-            # The parser has compared it with the choices.
-            dialect=cast("Dialect | None", values.text("kind-numbering")),
-            generation=_generation(tool, values.text("llvm")),
-        )
-        if values.flag("h") or not (given.output or given.input):
-            _give(help_text(tool, PACKAGER_COMMAND_LINE, listed=True))
-        else:
-            given.run()
-    except LlvmUsageError as error:
-        print_lines(error.lines)
-        return error.exit_status
-    except OffloadError as error:
-        print_lines([f"{tool}: error: {_described(error)}"])
-        return 1
-    return 0
+    return run_drop_in(
+        tool,
+        lambda: parse(tool, PACKAGER_COMMAND_LINE, arguments),
+        lambda values: _run(tool, values, keep_equal=keep_equal),
+        _described,
+    )
+
+
+def _run(tool: str, values: Values, *, keep_equal: bool) -> None:
+    if _stem(tool).endswith(_OLD_NAME):
+        print_lines([_DEPRECATED])
+    inputs = values.positionals
+    given = _Given(
+        tool,
+        output=values.text("o") or "",
+        input=inputs[0] if inputs else "",
+        images=[_Image.read(text) for text in values.texts("image")],
+        archive=bool(values.flag("archive")),
+        # The parser has compared it with the choices.
+        dialect=cast("Dialect | None", values.text("kind-numbering")),
+        generation=_generation(tool, values.text("llvm")),
+        keep_equal=keep_equal,
+    )
+    if values.flag("h") or not (given.output or given.input):
+        give(help_text(tool, PACKAGER_COMMAND_LINE, listed=True))
+    else:
+        given.run()
 
 
 def _generation(tool: str, wanted: str | None) -> Generation:
@@ -123,23 +123,19 @@ def _generation(tool: str, wanted: str | None) -> Generation:
 
 def _described(error: OffloadError) -> str:
     """Put LLVM's words before what exactly is wrong with a file."""
-    if not isinstance(error, FormatError):
+    if not isinstance(error, ContentError):
         return str(error)
-    from offload_tool.formats.offload_binary import OffloadBinaryError
+    from offload_tool.formats.offload_binary import OffloadBinaryError, OffloadBinaryVersionError
 
-    if not isinstance(error, OffloadBinaryError):
+    if not isinstance(error, (OffloadBinaryError, OffloadBinaryVersionError)):
         return str(error)
-    general = _CUT_SHORT if error.cut_short else _INVALID
+    cut_short = isinstance(error, OffloadBinaryError) and error.cut_short
+    general = _CUT_SHORT if cut_short else _INVALID
     return f"'{error.path}': {general}: offset {error.offset:#x}, {error.field}: {error.message}"
 
 
-def _give(text: str) -> None:
-    sys.stdout.buffer.write(os.fsencode(text))
-    sys.stdout.buffer.flush()
-
-
 def _say_extracted(name: str) -> None:
-    _give(f"Extracted: {name}\n")
+    print_lines([f"Extracted: {name}"], sys.stdout)
 
 
 def _stem(tool: str) -> str:
@@ -183,6 +179,7 @@ class _Given:
     archive: bool
     dialect: Dialect | None
     generation: Generation
+    keep_equal: bool
 
     def run(self) -> None:
         if self.output and self.input:
@@ -208,10 +205,11 @@ class _Given:
                 packaged.append(PackagedImage(path, image.strings, kind))
         output = STDOUT if self.output == "-" else self.output
         package_images(
-            output,
             packaged,
+            output,
             dialect=self.dialect or "llvm22",
             generation=self.generation,
+            keep_equal=self.keep_equal,
             warn=self._warn,
         )
 
@@ -233,6 +231,7 @@ class _Given:
             padding=False,
             dialect=self.dialect,
             generation=self.generation,
+            keep_equal=self.keep_equal,
             warn=self._warn,
             extracted=_say_extracted if self.generation == 23 else None,
         )

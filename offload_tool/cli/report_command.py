@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
+from offload_tool.cli.terminal import print_problems
 from offload_tool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -45,9 +45,7 @@ def run(options: argparse.Namespace) -> int:
     page = render_page(options.paths, summarise(images), problems, library=library)
     with replace_file(options.output) as output:
         output.write(page.encode())
-    for problem in problems:
-        print(f"offload-tool: error: {problem}", file=sys.stderr)
-    return 1 if problems else 0
+    return print_problems(problems)
 
 
 def _plotting_library() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,12 +19,14 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         description="Write a bundle, offload binary, archive, or ELF or COFF file that embeds one "
         "of these with only the images that the devices to keep would load: in each bundle the "
         "image of a device's very ID, else the compatible one that sets the most features, else "
-        "generic code that covers an AMD GPU, else for HIP SPIR-V. What a device may load that has "
+        "generic code that covers an AMD GPU, else for HIP SPIR-V; for NVIDIA's GPUs the nearest "
+        "cubin, and all PTX. What a device may load that has "
         "the features set which its ID leaves open stays beside these. Host "
-        "entries stay. A program or library stays as it is in memory and becomes smaller on disk.",
+        "entries stay. A program or library stays as it is in memory and becomes smaller on disk; "
+        "a PE file keeps its size, with zeros where images were, and loses its signature's worth.",
         allow_abbrev=False,
     )
-    parser.add_argument("file", metavar="FILE")
+    parser.add_argument("file", metavar="FILE", help="a file, but no folder or zip file")
     parser.add_argument(
         "--keep",
         action="extend",
@@ -32,25 +35,30 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         metavar="ID",
         help="target IDs (gfx90a:xnack+) or bundle entry IDs",
     )
-    parser.add_argument("-o", dest="output", required=True, metavar="OUT")
+    parser.add_argument(
+        "--no-ptx",
+        action="store_true",
+        help="take out PTX of CUDA, and code for linking, where a cubin is loaded: newer devices "
+        "cannot run what is left",
+    )
+    parser.add_argument(
+        "-o", dest="output", required=True, metavar="OUT", help="the output; may be an input"
+    )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Write the file; print what that saved."""
-    from offload_tool.cli.terminal import printable
+    from offload_tool.cli.terminal import print_lines
     from offload_tool.operations.matching import Device
     from offload_tool.operations.thinning import thin_file
 
     devices = [Device.parse(text) for text in options.keep]
-    report = thin_file(options.file, options.output, devices)
+    report = thin_file(options.file, options.output, keep=devices, keep_ptx=not options.no_ptx)
     before, after = report.size_before, report.size_after
     part = f" ({100 * after / before:.1f} %)" if before else ""
-    print(
-        f"{printable(options.output)}: {before:,} -> {after:,} bytes{part}, "
-        f"{report.kept} of {report.kept + report.removed} device images kept"
-    )
-    for device, load in report.loads:
-        if not load.is_native:
-            print(printable(f"  {device} loads {load}"))
+    images = f"{report.kept} of {report.kept + report.removed} device images kept"
+    lines = [f"{options.output}: {before:,} -> {after:,} bytes{part}, {images}"]
+    lines += (f"  {device} loads {load}" for device, load in report.loads if not load.is_native)
+    print_lines(lines, sys.stdout)
     return 0

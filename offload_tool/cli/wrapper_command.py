@@ -7,14 +7,12 @@ output names it, and the older one's modules are for objects of a current clang.
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import TYPE_CHECKING
 
-from offload_tool.cli.llvm_options import Information, LlvmUsageError
+from offload_tool.cli.drop_in import run_drop_in
 from offload_tool.cli.terminal import print_lines
 from offload_tool.cli.wrapper_options import WrapperArguments, parse_wrapper_arguments
-from offload_tool.errors import OffloadError, UsageError
+from offload_tool.errors import UsageError
 from offload_tool.files import STDIN, STDOUT
 
 if TYPE_CHECKING:
@@ -23,25 +21,22 @@ if TYPE_CHECKING:
 __all__ = ["run_wrapper"]
 
 
-def run_wrapper(tool: str, arguments: Sequence[str], environ: Mapping[str, str]) -> int:  # noqa: ARG001 (no variable is read)
-    """Run the command; `tool` is the name for messages. Give the exit status, 0 or 1."""
-    try:
-        parsed = parse_wrapper_arguments(tool, arguments)
-        if isinstance(parsed, Information):
-            print_lines(parsed.warnings)
-            sys.stdout.buffer.write(os.fsencode(parsed.text))
-        else:
-            _wrap(tool, parsed)
-    except LlvmUsageError as error:
-        print_lines(error.lines)
-        return error.exit_status
-    except OffloadError as error:
-        print_lines([f"{tool}: error: {error}"])
-        return 1
-    return 0
+def run_wrapper(
+    tool: str, arguments: Sequence[str], _: Mapping[str, str], *, keep_equal: bool = False
+) -> int:
+    """Run the command; `tool` is the name for messages. Give the exit status, 0 or 1.
+
+    No environment variable matters. With `keep_equal`, an output that already has the very bytes
+    is left untouched.
+    """
+    return run_drop_in(
+        tool,
+        lambda: parse_wrapper_arguments(tool, arguments),
+        lambda given: _wrap(tool, given, keep_equal=keep_equal),
+    )
 
 
-def _wrap(tool: str, given: WrapperArguments) -> None:
+def _wrap(tool: str, given: WrapperArguments, *, keep_equal: bool) -> None:
     from offload_tool.formats.names.triple import fields, is_known_arch
     from offload_tool.operations.wrapping import check_readable, wrap_images
 
@@ -52,12 +47,13 @@ def _wrap(tool: str, given: WrapperArguments) -> None:
         check_readable(images)
         raise UsageError("no output file; give one with -o FILE")
     wrap_images(
-        STDOUT if given.output == "-" else given.output,
         images,
+        STDOUT if given.output == "-" else given.output,
         kind=given.kind,
         triple=given.triple,
         target_ids=given.target_ids or None,
         generation=given.generation,
         add_notes=given.add_notes,
+        keep_equal=keep_equal,
         warn=lambda text: print_lines([f"{tool}: warning: {text}"]),
     )

@@ -27,7 +27,7 @@ from offload_tool.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from offload_tool.formats.registration import Generation, Kind
+    from offload_tool.formats.registration import Generation, RegisteredKind
 
 __all__ = [
     "OLDER_WRAPPER_COMMAND_LINE",
@@ -112,7 +112,7 @@ OLDER_WRAPPER_COMMAND_LINE = CommandLine(
 class WrapperArguments:
     """A wrapper command line as given; nothing beyond its syntax is checked."""
 
-    kind: Kind
+    kind: RegisteredKind
     is_older: bool
     """Whether it is clang-offload-wrapper's."""
     generation: Generation

@@ -9,7 +9,8 @@
 The compiler is told the output's true name, which some outputs contain (``--coverage``,
 ``-gsplit-dwarf``). Clang and lld write a file of another name and rename it, so the old one can
 keep its name meanwhile: ``.OUT.old`` is a second one (a hard link). Whatever else writes the
-output may write into the old file, so the file is moved away before.
+output (a launcher) may write into the old file, so ``.OUT.old`` is that file itself then, and
+``OUT`` a copy of it: whenever this process is killed, the old output is there.
 
 What a killed run has left is given its name back by the next one.
 """
@@ -56,11 +57,15 @@ class Aside:
     def put(self, *, keep: bool) -> None:
         """Give the output, if there is one, the second name; with `keep` it has both then.
 
-        :raises FileError: it cannot be renamed.
+        Without, what has its name is a copy.
+
+        :raises FileError: it cannot be renamed or copied.
         """
         try:
-            if not (keep and self._link()):
+            if not self._link():
                 self._new.rename(self._old)
+            elif not keep:
+                self._copy()
         except FileNotFoundError:
             pass
         except OSError as error:
@@ -74,6 +79,16 @@ class Aside:
         except OSError:  # a file system without hard links
             return False
         return True
+
+    def _copy(self) -> None:
+        """Put a copy with the same times into the output's place, in one step."""
+        from offload_tool.files import InputFile, replace_file
+
+        status = self._old.stat()
+        with InputFile(self._old) as old, replace_file(self._new) as out:
+            out.copy(old)
+            out.set_mode(status.st_mode)
+        os.utime(self._new, ns=(status.st_atime_ns, status.st_mtime_ns))
 
     def take_back_if_equal(self) -> None:
         """Let the old output be the output again where the new one has the same bytes."""

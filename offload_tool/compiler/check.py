@@ -9,19 +9,30 @@ known beforehand, so it is looked for.
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from offload_tool.errors import CodeObjectError, FormatError
+from offload_tool.errors import CodeObjectError, ContentError, FormatError
 from offload_tool.files import InputFile
 from offload_tool.formats.hip_fatbin import FATBIN, cuid_hash, cuid_symbol, fatbin_symbol
 from offload_tool.formats.hip_host import HipHostCode, bitcode_host_code, hip_host_code
 from offload_tool.formats.names.processors import find_processor
-from offload_tool.formats.objects.elf import EM_AMDGPU, EM_CUDA, ElfFacts, is_elf, read_elf
+from offload_tool.formats.objects.elf import (
+    EM_AMDGPU,
+    EM_CUDA,
+    ET_REL,
+    is_elf,
+    is_elf_header,
+    read_elf_tables,
+)
 
 if TYPE_CHECKING:
-    from offload_tool.compiler.device import Device
+    from collections.abc import Iterable, Iterator
+
+    from offload_tool.compiler.compile_target import CompileTarget
     from offload_tool.files import StrPath
     from offload_tool.formats.names.target_id import TargetID
+    from offload_tool.formats.objects.elf import ElfTables
 
 __all__ = [
     "OtherOutputError",
@@ -34,6 +45,7 @@ __all__ = [
     "check_holds_code",
     "check_host_ir",
     "check_host_object",
+    "check_no_entries",
     "check_ptx",
 ]
 
@@ -80,22 +92,23 @@ def check_code_object(path: StrPath, target_id: TargetID, cuid: str | None) -> N
     if processor is not None and processor.family == "spirv":
         _check_spirv(path, target_id)
         return
-    facts = _read(path, f"a code object for {target_id}")
-    if facts.machine != EM_AMDGPU:
+    with _read(path, f"a code object for {target_id}") as elf:
+        header, defined = elf.header, _defined(elf)
+    if header.e_machine != EM_AMDGPU:
         raise OtherOutputError(
             f"'{path}': expected a code object for {target_id} (ELF machine {EM_AMDGPU}), "
-            f"found ELF machine {facts.machine}"
+            f"found ELF machine {header.e_machine}"
         )
     if processor is not None and processor.mach is not None:
-        mach = facts.flags & _MACH_MASK
+        mach = header.e_flags & _MACH_MASK
         if mach != processor.mach:
             raise OtherOutputError(
                 f"'{path}': expected processor {target_id.processor} (EF_AMDGPU_MACH "
                 f"{processor.mach:#x}), found {mach:#x}"
             )
-        _check_features(path, target_id, facts.flags, processor.features)
+        _check_features(path, target_id, header.e_flags, processor.features)
     if cuid is not None:
-        _check_cuid(path, {s.name for s in facts.symbols if s.defined}, cuid)
+        _check_cuid(path, defined, cuid)
 
 
 def check_host_object(path: StrPath, cuid: str, *, rdc: bool = False) -> None:
@@ -112,17 +125,16 @@ def check_host_object(path: StrPath, cuid: str, *, rdc: bool = False) -> None:
     if _is_bitcode_file(path):
         _check_host_bitcode(path, cuid)
         return
-    with InputFile(path) as source:
-        facts = _read(path, "a host object")
-        if facts.machine == EM_AMDGPU:
-            raise CodeObjectError(f"'{path}': expected a host object, found AMDGPU code")
-        code = hip_host_code(facts, source.data)
+    with _read(path, "a host object") as elf:
+        code, defined = hip_host_code(elf), _defined(elf)
+    if elf.header.e_machine == EM_AMDGPU:
+        raise CodeObjectError(f"'{path}': expected a host object, found AMDGPU code")
     _check_registration(path, code, cuid, rdc=rdc)
-    _check_cuid(path, {s.name for s in facts.symbols if s.defined}, cuid)
+    _check_cuid(path, defined, cuid)
 
 
 def check_holds_code(path: StrPath) -> None:
-    """Check that device code can be put into a host object: it is no bitcode of ``-flto``.
+    """Check that device code can be put into a host object: it is not bitcode of ``-flto``.
 
     :raises CodeObjectError: it is.
     """
@@ -167,7 +179,7 @@ def _check_registration(path: StrPath, code: HipHostCode, cuid: str, *, rdc: boo
         )
 
 
-def check_bitcode(path: StrPath, device: Device, cuid: str) -> None:
+def check_bitcode(path: StrPath, device: CompileTarget, cuid: str) -> None:
     """Check relocatable device code of HIP: bitcode for such a device, with this CUID.
 
     :raises CodeObjectError: it is something else; the message says what was found.
@@ -195,36 +207,63 @@ def check_ptx(path: StrPath, target_id: TargetID) -> None:
         )
 
 
-def check_cubin(path: StrPath) -> None:
-    """Check that a file is a cubin.
+def check_cubin(path: StrPath, *, rdc: bool = False) -> None:
+    """Check that a file is a cubin: with `rdc` one to be linked, else one to be loaded.
 
     :raises CodeObjectError: it is something else.
     """
-    facts = _read(path, "a cubin")
-    if facts.machine != EM_CUDA:
+    with _read(path, "a cubin") as elf:
+        machine, kind = elf.header.e_machine, elf.header.e_type
+    if machine != EM_CUDA:
         raise CodeObjectError(
-            f"'{path}': expected a cubin (ELF machine {EM_CUDA}), found ELF machine {facts.machine}"
+            f"'{path}': expected a cubin (ELF machine {EM_CUDA}), found ELF machine {machine}"
+        )
+    if rdc != (kind == ET_REL):
+        what = ("one to be loaded", "one to be linked")
+        raise CodeObjectError(
+            f"'{path}': expected a cubin that is {what[rdc]}, found {what[not rdc]}"
         )
 
 
-def check_cuda_host_object(path: StrPath) -> None:
+def check_cuda_host_object(path: StrPath, *, rdc: bool = False) -> None:
     """Check a CUDA host object: if it has kernels, then a place for the fat binary too.
+
+    With relocatable device code (`rdc`), entries of the new offload driver do as well.
 
     :raises CodeObjectError: it is something else; the message says what was found.
     """
-    from offload_tool.formats.cuda_embedding import SECTION, find_placeholder
+    from offload_tool.formats.cuda_embedding import RELOCATABLE_SECTION, SECTION, find_placeholder
+    from offload_tool.formats.cuda_host import cuda_host_code
 
-    facts = _read(path, "a host object")
-    if facts.machine in (EM_AMDGPU, EM_CUDA):
+    with _read(path, "a host object") as elf:
+        kernels = [name for name in _defined(elf) if _KERNEL_STUB in name]
+    if elf.header.e_machine in (EM_AMDGPU, EM_CUDA):
         raise CodeObjectError(f"'{path}': expected a host object, found device code")
     with InputFile(path) as source:
         if find_placeholder(source.data, path=path) is not None:
             return
-    kernels = [s.name for s in facts.symbols if s.defined and _KERNEL_STUB in s.name]
+        if rdc and cuda_host_code(read_elf_tables(source.data, path=path)).has_entries:
+            return
     if kernels:
+        section = RELOCATABLE_SECTION if rdc else SECTION
         raise OtherOutputError(
-            f"'{path}': expected a section {SECTION} for the fat binary of {kernels[0]}, found none"
+            f"'{path}': expected a section {section} for the fat binary of {kernels[0]}, found none"
         )
+
+
+def check_no_entries(path: StrPath) -> None:
+    """Check that a CUDA host object is of the old offload driver, which was asked for.
+
+    :raises CodeObjectError: it has entries of the new one.
+    """
+    from offload_tool.formats.cuda_host import cuda_host_code
+
+    with _read(path, "a host object") as elf:
+        if cuda_host_code(elf).has_entries:
+            raise OtherOutputError(
+                f"'{path}': expected host code of the old offload driver, as clang's driver said "
+                "it would be, found entries of the new one; set OFFLOAD_ARCHIVE_FORMAT"
+            )
 
 
 def check_host_ir(path: StrPath) -> None:
@@ -237,7 +276,7 @@ def check_host_ir(path: StrPath) -> None:
     _bitcode_symbols(path, "host IR")
 
 
-def check_entries(path: StrPath, device: Device, host_ir: StrPath) -> None:
+def check_entries(path: StrPath, device: CompileTarget, host_ir: StrPath) -> None:
     """Check that a device module of OpenMP has every kernel that its host code starts.
 
     It is bitcode for a GPU, and an object for a CPU.
@@ -281,7 +320,7 @@ def _bitcode_symbols(path: StrPath, expected: str, arch: str = "") -> set[str]:
         try:
             names = bitcode_symbols(source.data)
             triple = bitcode_triple(source.data)
-        except FormatError as error:
+        except ContentError as error:
             raise CodeObjectError(f"'{path}': {error}; expected {expected}") from error
     if arch and triple.split("-", 1)[0] not in ("", arch):
         raise OtherOutputError(f"'{path}': expected {expected}, found bitcode for {triple}")
@@ -315,17 +354,19 @@ def _described(data: memoryview) -> str:
     return repr(bytes(data[:8]))
 
 
-def _cpu_symbols(path: StrPath, device: Device) -> set[str]:
+def _cpu_symbols(path: StrPath, device: CompileTarget) -> set[str]:
     """Give the names that an object of a CPU as OpenMP device defines."""
-    facts = _read(path, f"a device module for {device.name}")
-    names = {symbol.name for symbol in facts.symbols if symbol.defined}
-    if facts.machine in (EM_AMDGPU, EM_CUDA) or any(map(_HOST_MARK.fullmatch, names)):
+    with _read(path, f"a device module for {device.name}") as elf:
+        machine, symbols = elf.header.e_machine, list(elf.named_symbols())
+    defined = [symbol for symbol in symbols if symbol.defined]
+    is_host = any(_HOST_MARK.fullmatch(symbol.name) for symbol in defined)
+    if machine in (EM_AMDGPU, EM_CUDA) or is_host:
         raise OtherOutputError(
             f"'{path}': expected a device module for {device.name}, found "
-            f"{_OTHER_CODE.get(facts.machine, 'a host object')}"
+            f"{_OTHER_CODE.get(machine, 'a host object')}"
         )
     # In host code that was not optimised, functions that no other file sees have the same names.
-    return {symbol.name for symbol in facts.symbols if symbol.defined and not symbol.local}
+    return {symbol.name for symbol in defined if not symbol.local}
 
 
 def _check_spirv(path: StrPath, target_id: TargetID) -> None:
@@ -338,15 +379,26 @@ def _check_spirv(path: StrPath, target_id: TargetID) -> None:
             )
 
 
-def _read(path: StrPath, expected: str) -> ElfFacts:
+@contextmanager
+def _read(path: StrPath, expected: str) -> Iterator[ElfTables]:
+    """Open an ELF file; what the block finds to be broken is told with what was expected."""
     with InputFile(path) as source:
         if not is_elf(source.data):
             found = _described(source.data)
             raise OtherOutputError(f"'{path}': expected {expected} (ELF), found {found}")
         try:
-            return read_elf(source.data, symbols=True, path=path)
-        except FormatError as error:
+            if not is_elf_header(source.data):
+                message = "broken ELF file: cut short, or of a class or byte order that does "
+                message += "not exist"
+                raise FormatError(message, path=path, offset=4, field="e_ident")
+            yield read_elf_tables(source.data, path=path)
+        except ContentError as error:
             raise CodeObjectError(f"{error}; expected {expected}") from error
+
+
+def _defined(elf: ElfTables) -> dict[str, None]:
+    """Give the names of the symbols that are defined, in their order."""
+    return {symbol.name: None for symbol in elf.named_symbols() if symbol.defined}
 
 
 def _check_features(
@@ -362,7 +414,7 @@ def _check_features(
             )
 
 
-def _check_cuid(path: StrPath, defined: set[str], cuid: str) -> None:
+def _check_cuid(path: StrPath, defined: Iterable[str], cuid: str) -> None:
     wanted = cuid_symbol(cuid)
     if wanted not in defined:
         found = sorted(n for n in defined if n.startswith("__hip_cuid_")) or ["none"]

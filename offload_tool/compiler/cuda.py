@@ -19,14 +19,21 @@ from offload_tool.compiler.driver import ask
 from offload_tool.errors import CompilerError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from offload_tool.formats.names.target_id import TargetID
 
 __all__ = [
+    "ARCHIVE_FORMATS",
+    "ARCH_LIST",
+    "ARCH_LIST_SINCE",
     "PLACEHOLDER_FILE",
     "Ptxas",
+    "arch_list_flags",
     "check_ptxas",
     "cubin_arguments",
     "device_flags",
+    "driver_flags",
     "find_ptxas",
     "host_flags",
     "placeholder_flags",
@@ -41,7 +48,15 @@ PLACEHOLDER_FILE = str(Path(__file__).with_name("placeholder.fatbin"))
 # kernels, and a PTX that knows no newer processor.
 _SDK = ("-Xclang", "-target-sdk-version=11.8")
 _PTX_VERSIONS = ((75, 63), (80, 70), (86, 71), (88, 74), (89, 78), (90, 80), (101, 86), (999, 88))
+ARCH_LIST = "__CUDA_ARCH_LIST__"
+ARCH_LIST_SINCE = 22
+"""The first clang that defines it."""
 _NO_PTXAS = ("none", "no", "false", "0")
+ARCHIVE_FORMATS = {
+    "offload-binary": "--offload-new-driver",
+    "fat-binary": "--no-offload-new-driver",
+}
+"""How relocatable code is kept in libraries, and the flag for the driver that does so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +68,16 @@ class Ptxas:
     """What it says of its version; goes into signatures."""
 
 
-def device_flags(target_id: TargetID, cuid: str, *, toolkit: bool = False) -> list[str]:
+def device_flags(
+    target_id: TargetID, cuid: str, *, toolkit: bool = False, rdc: bool = False
+) -> list[str]:
     """Give the flags for the PTX of `target_id`, which needs no program of NVIDIA's.
 
-    With a `toolkit`, clang takes PTX and SDK version from that.
+    With a `toolkit`, clang takes PTX and SDK version from that. With `rdc` (relocatable device
+    code), other sources see its functions and variables.
     """
-    flags = ["-x", "cuda", "--cuda-device-only", f"--offload-arch={target_id}", f"-cuid={cuid}"]
+    flags = ["-x", "cuda", "--cuda-device-only", f"--offload-arch={target_id}"]
+    flags += _relocatable(cuid) if rdc else [f"-cuid={cuid}"]
     return flags if toolkit else [*flags, ptx_flag(target_id), *_SDK]
 
 
@@ -72,10 +91,40 @@ def ptx_flag(target_id: TargetID) -> str:
     return f"--cuda-feature=+ptx{version}"
 
 
-def host_flags(cuid: str, *, toolkit: bool = False) -> list[str]:
+def host_flags(cuid: str, *, toolkit: bool = False, rdc: bool = False) -> list[str]:
     """Give the flags for the host object with the placeholder; see `placeholder_flags`."""
-    flags = ["-x", "cuda", "--offload-host-only", f"-cuid={cuid}"]
+    flags = ["-x", "cuda", "--offload-host-only"]
+    flags += _relocatable(cuid) if rdc else [f"-cuid={cuid}"]
     return flags if toolkit else [*flags, *_SDK]
+
+
+def driver_flags(archive_format: str) -> list[str]:
+    """Give the flags that choose the offload driver for relocatable code; after the user's.
+
+    `archive_format` is one of `ARCHIVE_FORMATS`, or empty for the driver's own.
+    """
+    return [ARCHIVE_FORMATS[archive_format]] if archive_format else []
+
+
+def arch_list_flags(targets: Iterable[TargetID]) -> list[str]:
+    """Give the flags that tell each pass of all targets: behind the user's.
+
+    Thrust and CUB put them into the names of kernels, and host code goes by them. Clang's driver
+    tells each pass of its own target alone, and a host pass of sm_52: nothing would fit.
+    Source: clang 22.1.8, observed; older ones define no such macro.
+    """
+    numbers = {int("".join(filter(str.isdigit, each.processor)) or "0") * 10 for each in targets}
+    listed = ",".join(map(str, sorted(numbers)))
+    return [f"-U{ARCH_LIST}", f"-D{ARCH_LIST}={listed}"]
+
+
+def _relocatable(cuid: str) -> list[str]:
+    """Give the flags for relocatable device code.
+
+    Static variables have names with the CUID in host and device code, which the driver of clang
+    19 hands to neither: the front end is told. (Both, as newer drivers would make up another.)
+    """
+    return ["-fgpu-rdc", f"-cuid={cuid}", "-Xclang", f"-cuid={cuid}"]
 
 
 def placeholder_flags() -> list[str]:
@@ -83,9 +132,12 @@ def placeholder_flags() -> list[str]:
     return ["-Xclang", "-fcuda-include-gpubinary", "-Xclang", PLACEHOLDER_FILE]
 
 
-def cubin_arguments(target_id: TargetID) -> list[str]:
-    """Give the arguments of ``ptxas`` that make a cubin for `target_id` of its PTX."""
-    return ["-m64", f"--gpu-name={target_id}"]
+def cubin_arguments(target_id: TargetID, *, rdc: bool = False) -> list[str]:
+    """Give the arguments of ``ptxas`` that make a cubin for `target_id` of its PTX.
+
+    With `rdc` it is one to be linked.
+    """
+    return ["-m64", f"--gpu-name={target_id}", *(["--compile-only"] if rdc else [])]
 
 
 @functools.lru_cache(maxsize=8)

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offload_tool.compiler.caching import remembered
+from offload_tool.compiler.answer_cache import cached_answer
 from offload_tool.compiler.driver import front_end_jobs, option_values
 from offload_tool.compiler.identity import is_script
 
@@ -58,7 +58,7 @@ def _known(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -
         return [__file__, program, *sorted(folders), *answer]
 
     question = ["device libraries", os.getcwd(), *command, "", *given]  # noqa: PTH109
-    answer = remembered(question, find, witnesses)
+    answer = cached_answer(question, find, witnesses)
     # None of them may be somewhere tomorrow.
     return tuple(map(str, answer)) if answer else _ask(command, environment)
 

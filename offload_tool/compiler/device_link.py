@@ -1,7 +1,8 @@
 """The link of relocatable device code: bitcode of all sources, per target ID, to one image.
 
 AMD GPUs: lld with link-time optimisation, as clang's driver calls it for ``-fgpu-rdc``
-(22.1.8, observed with ``-###``). A CPU as OpenMP device: a shared library.
+(22.1.8, observed with ``-###``). A CPU as OpenMP device: a shared library. For NVIDIA GPUs see
+`nvlink` (CUDA) and `openmp_nvidia`.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from typing import TYPE_CHECKING
 from offload_tool.errors import UsageError
 
 if TYPE_CHECKING:
-    from offload_tool.compiler.device import Device
+    from offload_tool.compiler.compile_target import CompileTarget
     from offload_tool.compiler.toolchain import Toolchain
 
 __all__ = ["link_arguments", "linker"]
 
 
-def linker(device: Device, toolchain: Toolchain) -> tuple[str, ...]:
+def linker(device: CompileTarget, toolchain: Toolchain) -> tuple[str, ...]:
     """Give the command that links for `device`.
 
     :raises UsageError: there is none for such a device.
@@ -26,10 +27,10 @@ def linker(device: Device, toolchain: Toolchain) -> tuple[str, ...]:
         return (*toolchain.cxx, "-shared")
     if device.arch == "amdgcn":
         return toolchain.lld
-    raise UsageError(f"device code for {device.name} cannot be linked; expected AMD GPUs or a CPU")
+    raise UsageError(f"lld links no device code for {device.name}; expected AMD GPUs or a CPU")
 
 
-def link_arguments(device: Device, kind: str) -> list[str]:
+def link_arguments(device: CompileTarget, kind: str) -> list[str]:
     """Give the arguments that say what the image of sources of `kind` is for.
 
     A HIP image shows its kernels and variables only; OpenMP's runtime may ask for others.

@@ -25,7 +25,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from offload_tool.compiler.caching import cache_folder
+from offload_tool.compiler.answer_cache import cache_folder
 from offload_tool.compiler.driver import ask
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.files import replace_file

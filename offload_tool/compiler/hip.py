@@ -82,7 +82,7 @@ def unwrap_code_object(path: StrPath, target_id: TargetID) -> None:
     """Take the code object out of the bundle that a device pass may have put it in.
 
     Clang 22 does so under ``--offload-new-driver``, if a script around it adds that flag
-    behind all others. What is no bundle, or has no such entry, is left as it is.
+    behind all others. What is not a bundle, or has no such entry, is left as it is.
     """
     from offload_tool.files import InputFile, replace_file
     from offload_tool.formats.bundles.binary import is_bundle, read_bundle

@@ -16,14 +16,16 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import mmap
 import os
 import re
 import shlex
 import shutil
-import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from offload_tool.errors import OffloadError
+from offload_tool.files import InputFile
+from offload_tool.formats.objects.elf import ELF64_LITTLE, PT_NOTE, read_elf_segments
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -42,12 +44,7 @@ __all__ = [
 
 _SCRIPT = b"#!"
 _ELF_64 = b"\x7fELF\x02\x01"
-_ELF_HEADER = struct.Struct("<32xQ14xHH")
-"""e_phoff, e_phentsize, e_phnum of ELFCLASS64, little-endian."""
-_SEGMENT = struct.Struct("<I4xQ16xQ")
-"""p_type, p_offset, p_filesz."""
-_NOTE = struct.Struct("<III")
-_PT_NOTE, _NT_GNU_BUILD_ID = 4, 3
+_NT_GNU_BUILD_ID = 3
 _CONFIGURATION = re.compile(r"^Configuration file: (?P<path>.+)$", re.MULTILINE)
 _PLAIN_NAME = re.compile(r"clang(-\d+)?")
 _CONFIG_FLAGS = ("--config", "-config")
@@ -107,29 +104,20 @@ def program_identity(program: str) -> str:
                 return f"script {_digest(head + opened.read())}"
             if head != _ELF_64:
                 return ""
-            with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return _build_id(data)
-    except (OSError, ValueError, struct.error):
+        with InputFile(program) as source:
+            return _build_id(source.data)
+    except (OSError, OffloadError):
         return ""
 
 
-def _build_id(data: mmap.mmap) -> str:
-    offset, size, count = _ELF_HEADER.unpack_from(data)
-    for index in range(count):
-        kind, start, length = _SEGMENT.unpack_from(data, offset + index * size)
-        end = min(start + length, len(data))
-        while kind == _PT_NOTE and start + _NOTE.size <= end:
-            name_size, value_size, note = _NOTE.unpack_from(data, start)
-            name = start + _NOTE.size
-            value = name + _padded(name_size)
-            if note == _NT_GNU_BUILD_ID and data[name : name + name_size] == b"GNU\0":
-                return f"build ID {data[value : value + value_size].hex()}"
-            start = value + _padded(value_size)
+def _build_id(data: memoryview) -> str:
+    for segment in read_elf_segments(data):
+        if segment.p_type == PT_NOTE:
+            content = data[segment.p_offset : segment.p_offset + segment.p_filesz]
+            for name, number, description in ELF64_LITTLE.unpack_notes(content):
+                if (name, number) == (b"GNU\0", _NT_GNU_BUILD_ID):
+                    return f"build ID {description.hex()}"
     return ""
-
-
-def _padded(size: int) -> int:
-    return -(-size // 4) * 4
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:

@@ -98,8 +98,7 @@ def rocm_installations(environ: Mapping[str, str], named: str = "") -> list[Inst
     """
     named = named or environ.get("OFFLOAD_ROCM_PATH", "")
     if named:
-        if not _has(named, _HIP_HEADER):
-            raise CompilerError(_lacks("OFFLOAD_ROCM_PATH", named, _HIP_HEADER, "ROCm"))
+        _demand("OFFLOAD_ROCM_PATH", named, _HIP_HEADER, "ROCm")
         return [_hip(named, "OFFLOAD_ROCM_PATH")]
     places = _rocm_places(environ)
     return [_hip(path, origin) for path, origin in places if _has(path, _HIP_HEADER)]
@@ -147,10 +146,7 @@ def device_library_folders(
     """
     named = named or environ.get("OFFLOAD_DEVICE_LIB_PATH", "")
     if named:
-        if not _has(named, _LIBRARY):
-            raise CompilerError(
-                _lacks("OFFLOAD_DEVICE_LIB_PATH", named, _LIBRARY, "AMD's device libraries")
-            )
+        _demand("OFFLOAD_DEVICE_LIB_PATH", named, _LIBRARY, "AMD's device libraries")
         return [named]
     found = [environ.get("HIP_DEVICE_LIB_PATH", "")]
     found += (f"{resources}/{name}/bitcode" for name in ("amdgcn", "lib/amdgcn"))
@@ -171,8 +167,7 @@ def cuda_installations(environ: Mapping[str, str], named: str = "") -> list[Inst
     """
     named = named or environ.get("OFFLOAD_CUDA_PATH", "")
     if named:
-        if not _has(named, _CUDA_HEADER):
-            raise CompilerError(_lacks("OFFLOAD_CUDA_PATH", named, _CUDA_HEADER, "a CUDA toolkit"))
+        _demand("OFFLOAD_CUDA_PATH", named, _CUDA_HEADER, "a CUDA toolkit")
         return [_cuda(named, "OFFLOAD_CUDA_PATH")]
     import shutil
 
@@ -191,7 +186,7 @@ def cuda_installations(environ: Mapping[str, str], named: str = "") -> list[Inst
 
 
 def passed_over(environ: Mapping[str, str], kind: str) -> list[str]:
-    """Say which variables of the shell name a folder that is no installation for ``hip``, ``cuda``.
+    """Say which variables of the shell name a folder without an installation for ``hip``, ``cuda``.
 
     Nobody has named it for this package alone, so that others are looked for; but not silently.
     """
@@ -271,5 +266,8 @@ def _package_folders() -> list[str]:
     return [place for place in sys.path if place.endswith(("site-packages", "dist-packages"))]
 
 
-def _lacks(variable: str, path: str, name: str, what: str) -> str:
-    return f"{variable}='{path}' is no folder of {what}: '{path}/{name}' is not there"
+def _demand(variable: str, path: str, name: str, what: str) -> None:
+    if not _has(path, name):
+        raise CompilerError(
+            f"{variable}='{path}' is not a folder of {what}: '{path}/{name}' is not there"
+        )

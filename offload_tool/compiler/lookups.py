@@ -28,7 +28,7 @@ from offload_tool.compiler.driver import front_end_jobs
 from offload_tool.compiler.fingerprints import digest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from offload_tool.compiler.fingerprints import Fingerprints
 
@@ -36,6 +36,7 @@ __all__ = [
     "Lookups",
     "appeared",
     "expected_lookups",
+    "found_in",
     "origins",
     "origins_digest",
     "search_folders",
@@ -79,22 +80,23 @@ class Lookups(NamedTuple):
     origins: str = ""
     """A digest of what decides where the compiler looks by itself: see `origins`; "" if nothing."""
 
-    def found_in(self, place: str, prints: Fingerprints) -> Iterator[str]:
-        """Give those of the names that are there in a folder."""
-        begin = place.rstrip("/") or place
-        for folder, names in _by_folder(self.names).items():
-            path = f"{begin}/{folder}" if begin and folder else begin or folder
-            for name in names & prints.names(path):
-                yield f"{folder}/{name}" if folder else name
-
 
 @functools.lru_cache(maxsize=4096)
-def _by_folder(names: tuple[str, ...]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+def _searched(
+    folders: tuple[str, ...], names: tuple[str, ...]
+) -> tuple[tuple[str, str, frozenset[str]], ...]:
+    """Give each folder that is looked into, how its files are spelled, and which of them count."""
+    by_folder: dict[str, set[str]] = {}
     for name in names:
         folder, _, last = name.rpartition("/")
-        found.setdefault(folder, set()).add(last)
-    return found
+        by_folder.setdefault(folder, set()).add(last)
+    found = []
+    for place in folders:
+        begin = f"{place.rstrip('/')}/" if place else ""
+        for folder, wanted in by_folder.items():
+            spelled = f"{begin}{folder}/" if folder else begin
+            found.append((spelled.rstrip("/") or place, spelled, frozenset(wanted)))
+    return tuple(found)
 
 
 def search_folders(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -103,7 +105,7 @@ def search_folders(command: Sequence[str], environment: Mapping[str, str]) -> tu
     `command` is the compile up to its input, without options for outputs. The driver is asked;
     where it does not answer, there are none. Source: clang 22.1.8, observed: ``-###`` prints each
     front end's command, with every folder as an option, those of ``CPATH`` (in one word with
-    ``-I``) and of configuration files included. Without a language, an empty file is no source;
+    ``-I``) and of configuration files included. Without a language, an empty file is not a source;
     C++ has all folders of C.
     """
     language = () if "-x" in command else ("-x", "c++")
@@ -172,12 +174,18 @@ def expected_lookups(
 
 def appeared(lookups: Lookups, read: frozenset[str], prints: Fingerprints) -> list[str]:
     """Give the files that are there now, under names that are looked up, and were not before."""
-    found = {
-        f"{place.rstrip('/')}/{name}" if place else name
-        for place in lookups.folders
-        for name in lookups.found_in(place, prints)
-    }
+    found = found_in(lookups.folders, lookups.names, prints)
     return sorted(found.difference(read, lookups.present))
+
+
+def found_in(folders: tuple[str, ...], names: tuple[str, ...], prints: Fingerprints) -> set[str]:
+    """Give those of the names that are there in some of the folders, behind the folder's name."""
+    found: set[str] = set()
+    for folder, spelled, wanted in _searched(folders, names):
+        there = prints.names(folder)
+        if not wanted.isdisjoint(there):
+            found.update(spelled + name for name in wanted & there)
+    return found
 
 
 def _asked_names(read: Iterable[str], words: Iterable[str]) -> tuple[list[str], bool]:

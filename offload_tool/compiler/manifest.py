@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Judgement",
-    "Record",
+    "PassRecord",
     "Start",
     "State",
     "confirmed",
@@ -59,7 +59,7 @@ _LARGEST = 64 << 20
 """Bytes; a pass that reads 10,000 headers has a record of 2 MB."""
 
 
-class Record(NamedTuple):
+class PassRecord(NamedTuple):
     """What one run of a pass was made of, and what it made."""
 
     key: Mapping[str, str]
@@ -115,7 +115,7 @@ def manifest_path(output: str) -> str:
 
 
 def judge(
-    record: Record | None,
+    record: PassRecord | None,
     key: Mapping[str, str],
     prints: Fingerprints,
     output: str | None = None,
@@ -149,7 +149,7 @@ def judge(
     return Judgement(State.CURRENT)
 
 
-def _damage(record: Record, prints: Fingerprints, output: str) -> str:
+def _damage(record: PassRecord, prints: Fingerprints, output: str) -> str:
     """Say what has become of the files that a pass has made; "" where they are as it made them."""
     found = prints.digest(output)
     if not found:
@@ -163,8 +163,8 @@ def _damage(record: Record, prints: Fingerprints, output: str) -> str:
 
 
 def confirmed(
-    record: Record, read: Iterable[str], judgement: Judgement, look: Callable[[], Lookups]
-) -> Record | None:
+    record: PassRecord, read: Iterable[str], judgement: Judgement, look: Callable[[], Lookups]
+) -> PassRecord | None:
     """Give the record with what appeared noted as not read; None where the pass reads it.
 
     `read` is what the preprocessor has read when it was asked; `look` gives the lookups of a pass
@@ -217,7 +217,7 @@ def record_pass_result(
     prints: Fingerprints,
     *,
     identified: bool = False,
-) -> Record:
+) -> PassRecord:
     """Give the record of a pass that has read the files `read` and written `output`.
 
     `identified`: the result also depends on which files these are, not on their content alone.
@@ -230,7 +230,7 @@ def record_pass_result(
     made, look = prints.digest(output), look_at(output)
     if look is not None:
         prints.note(output, look, made)
-    return Record(dict(key), inputs, lookups, made)
+    return PassRecord(dict(key), inputs, lookups, made)
 
 
 def identity(name: str) -> str:
@@ -246,7 +246,7 @@ def _identified(name: str, digest: str, identified: bool) -> str:
     return f"{digest}{_IDENTITY}{identity(name)}" if identified and digest != CHANGED else digest
 
 
-def write_record(path: str, record: Record, prints: Fingerprints, output: str | None) -> None:
+def write_record(path: str, record: PassRecord, prints: Fingerprints, output: str | None) -> None:
     """Write a record; with the looks of the files, and of `output`, where these are known.
 
     :raises FileError: it cannot be written.
@@ -273,7 +273,7 @@ def write_record(path: str, record: Record, prints: Fingerprints, output: str | 
         out.write(f"{json.dumps(value)}\n{json.dumps(looks)}\n".encode())
 
 
-def read_record(path: str, prints: Fingerprints, output: str | None = None) -> Record | None:
+def read_record(path: str, prints: Fingerprints, output: str | None = None) -> PassRecord | None:
     """Read a record; None where there is none that can be used.
 
     The looks that stand in it are told to `prints`, that of the output as the look of `output`.
@@ -298,7 +298,7 @@ def _content(path: str) -> bytes:
         os.close(descriptor)
 
 
-def _record_of(value: Any) -> Record:
+def _record_of(value: Any) -> PassRecord:
     if value["version"] != _VERSION:
         raise ValueError("of another version")
     lookups = value["lookups"]
@@ -306,7 +306,7 @@ def _record_of(value: Any) -> Record:
     output = value["output"]
     if not isinstance(output, str):
         raise TypeError("no digest")
-    return Record(
+    return PassRecord(
         _text_by_text(value["key"]),
         _text_by_text(value["inputs"]),
         Lookups(**texts, unknown=bool(lookups["unknown"]), origins=str(lookups["origins"])),
@@ -315,7 +315,7 @@ def _record_of(value: Any) -> Record:
     )
 
 
-def _believe(record: Record, looks: Any, prints: Fingerprints, output: str) -> None:
+def _believe(record: PassRecord, looks: Any, prints: Fingerprints, output: str) -> None:
     digests = {**_named(record.key), **record.inputs, **record.beside, "": record.output}
     for name, numbers in looks.items():
         if digests.get(name):

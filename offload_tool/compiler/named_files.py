@@ -26,7 +26,7 @@ _NO_FILES = (
     *("-foptimization-record-file=", "-ftime-trace="),
 )
 """Macros may be called like files; folders are looked through by the preprocessor; what a compile
-writes is no input of the next one."""
+writes is not an input of the next one."""
 _DEPTH = 10
 """Response files within response files; clang stops at a depth of its own."""
 _LARGEST = 1 << 20

@@ -12,7 +12,7 @@ import functools
 import os
 from typing import TYPE_CHECKING
 
-from offload_tool.compiler.device import parse_devices
+from offload_tool.compiler.compile_target import parse_targets
 from offload_tool.compiler.driver import ask
 from offload_tool.errors import CompilerError, TargetIDError
 from offload_tool.formats.names.processors import find_processor
@@ -20,10 +20,10 @@ from offload_tool.formats.names.processors import find_processor
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from offload_tool.compiler.device import Device
+    from offload_tool.compiler.compile_target import CompileTarget
     from offload_tool.compiler.toolchain import Toolchain
 
-__all__ = ["devices_of_compiler", "refusal"]
+__all__ = ["refusal", "targets_of_compiler"]
 
 _PLANS = {
     "amdgcn": ("-x", "hip", "-nogpuinc", "-nogpulib"),
@@ -31,10 +31,10 @@ _PLANS = {
 }
 
 
-def devices_of_compiler(
+def targets_of_compiler(
     items: Iterable[str], kind: str, compiler: Callable[[], Toolchain]
-) -> tuple[Device, ...]:
-    """Read a list of devices as `parse_devices` does; what is newer must be the compiler's.
+) -> tuple[CompileTarget, ...]:
+    """Read a list of devices as `parse_targets` does; what is newer must be the compiler's.
 
     :raises TargetIDError: invalid or conflicting ones, or some that the compiler does not
         know; its own words are told.
@@ -43,11 +43,11 @@ def devices_of_compiler(
     words = list(items)
     unknown: TargetIDError | None = None
     try:
-        devices = parse_devices(words, kind)
+        devices = parse_targets(words, kind)
     except TargetIDError as error:
         unknown = error
         try:
-            devices = parse_devices(words, kind, allow_unknown=True)
+            devices = parse_targets(words, kind, allow_unknown=True)
         except TargetIDError:
             raise error from None  # there is more to it than a processor
     problems = []
@@ -61,7 +61,7 @@ def devices_of_compiler(
     return devices
 
 
-def _is_newer(device: Device) -> bool:
+def _is_newer(device: CompileTarget) -> bool:
     if device.target_id is None:
         return False
     processor = find_processor(device.target_id.processor)
@@ -71,7 +71,7 @@ def _is_newer(device: Device) -> bool:
     return processor.since > 22 or not features.isdisjoint(processor.newer_features)
 
 
-def refusal(compiler: Toolchain, device: Device) -> str | None:
+def refusal(compiler: Toolchain, device: CompileTarget) -> str | None:
     """Ask a compiler for a device; give why it refuses, in its words, or None."""
     plan = _PLANS.get(device.arch)
     if plan is None:

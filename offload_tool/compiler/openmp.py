@@ -23,7 +23,7 @@ from offload_tool.compiler.driver import ask
 from offload_tool.errors import CompilerError
 
 if TYPE_CHECKING:
-    from offload_tool.compiler.device import Device
+    from offload_tool.compiler.compile_target import CompileTarget
     from offload_tool.compiler.driver import Answer
     from offload_tool.compiler.toolchain import Toolchain
 
@@ -42,6 +42,8 @@ _ANY_TARGET = "gfx906"
 """The driver must be told some target for the host pass; the IR is the same for all."""
 _HOST_RUNTIMES = ("libomptarget.so", "libomp.so")
 """What host programs are linked with; packages may have the first without the other."""
+_LIBRARY_SINCE = 20
+"""The first LLVM whose device runtimes for NVIDIA GPUs are not one for each processor."""
 
 
 def host_ir_flags() -> list[str]:
@@ -58,7 +60,7 @@ def host_flags() -> list[str]:
     return ["-x", "ir", "-Wno-unused-command-line-argument"]
 
 
-def device_flags(device: Device, host_ir: str, host_triple: str) -> list[str]:
+def device_flags(device: CompileTarget, host_ir: str, host_triple: str) -> list[str]:
     """Give the flags for a device's module; `host_ir` is the path of the host IR."""
     flags = [f"--target={device.triple.rstrip('-')}", "-fopenmp", "-fvisibility=protected"]
     if device.target_id is not None:
@@ -119,26 +121,43 @@ def _library_folder(toolchain: Toolchain) -> Path:
 
 
 @functools.lru_cache(maxsize=64)
-def device_runtimes(toolchain: Toolchain, device: Device) -> tuple[str, ...]:
+def device_runtimes(toolchain: Toolchain, device: CompileTarget) -> tuple[str, ...]:
     """Give the device runtime of OpenMP that came with the compiler, to link into images.
 
-    A library since LLVM 21, a bitcode file for each processor family before.
+    A library since LLVM 21, a bitcode file for each processor family before, or, up to LLVM 19,
+    for each processor.
     """
     libraries = _library_folder(toolchain)
-    names = (f"{device.triple.rstrip('-')}/libompdevice.a", "libomptarget-amdgpu.bc")
-    for name in names if device.arch == "amdgcn" else ():
+    for name in _device_runtime_names(device):
         if (libraries / name).is_file():
             return (str(libraries / name),)
     return ()
 
 
-def no_device_runtime(toolchain: Toolchain, device: Device) -> str:
+def _device_runtime_names(device: CompileTarget) -> tuple[str, ...]:
+    if device.target_id is None:
+        return ()
+    if device.arch == "amdgcn":
+        return (_device_library(device), "libomptarget-amdgpu.bc")
+    processor = f"libomptarget-nvptx-{device.target_id}.bc"
+    return (_device_library(device), "libomptarget-nvptx.bc", processor)
+
+
+def _device_library(device: CompileTarget) -> str:
+    triple = "-".join(device.triple.split("-")[:3])
+    return f"{triple}/libompdevice.a"
+
+
+def no_device_runtime(toolchain: Toolchain, device: CompileTarget) -> str:
     """Say that there is no device runtime for a GPU, and what has one."""
-    name = f"{device.triple.rstrip('-')}/libompdevice.a"
+    # Where it has another name in older versions, that is the last of them.
+    old = device.arch != "amdgcn" and toolchain.major < _LIBRARY_SINCE
+    name = _device_runtime_names(device)[-1] if old else _device_library(device)
+    of_rocm = "of ROCm, or " if device.arch == "amdgcn" else ""
     return (
         f"OpenMP code for {device.name} cannot be linked: clang {toolchain.version} comes without "
         f"OpenMP's device runtime ('{_library_folder(toolchain) / name}' is not there); install "
-        f"one built for {device.arch} (of ROCm, or LLVM's libompdevice of the same version), or "
+        f"one built for {device.arch} ({of_rocm}LLVM's libompdevice of the same version), or "
         "name it with OFFLOAD_DEVICE_RUNTIME"
     )
 

@@ -8,6 +8,7 @@ The one list that the SCons tool and ``offload-tool compile`` share:
              device    code object                       machine, target ID, CUID
              with rdc  bitcode                           CUID
     cuda     host      object with a placeholder         the placeholder is there
+             with rdc  the same, or with entries         one of them is there
              device    PTX                               its target
     openmp   host-ir   bitcode                           it is bitcode
              host      object, compiled from the IR      (none: the IR was checked)
@@ -22,14 +23,14 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal
 
 from offload_tool.compiler import cuda, hip, openmp
-from offload_tool.compiler.device import parse_device
-from offload_tool.compiler.sources import C_SUFFIXES, KINDS, derive_cuid, source_kind
+from offload_tool.compiler.compile_target import parse_target
+from offload_tool.compiler.sources import C_SUFFIXES, KINDS, derive_cuid, kind_of_suffix
 from offload_tool.errors import UsageError
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from offload_tool.compiler.device import Device
+    from offload_tool.compiler.compile_target import CompileTarget
     from offload_tool.compiler.toolchain import Toolchain
     from offload_tool.files import StrPath
 
@@ -40,12 +41,13 @@ __all__ = [
     "Stage",
     "dependency_flags",
     "derive_cuid",
-    "source_kind",
+    "kind_of_suffix",
 ]
 
 Stage: TypeAlias = "Literal['host-ir', 'host', 'device']"
 
 _DEVICE_SUFFIXES = {"hip": ".co", "cuda": ".ptx", "openmp": ".bc"}
+_RELOCATABLE_SUFFIXES = {"hip": ".bc", "cuda": ".rdc.ptx", "openmp": ".bc"}
 
 
 def dependency_flags(depfile: str) -> list[str]:
@@ -68,7 +70,7 @@ class CompilePass:
     kind: str
     stage: Stage
     cuid: str
-    device: Device | None = None
+    device: CompileTarget | None = None
     rdc: bool = False
 
     def __post_init__(self) -> None:
@@ -78,8 +80,6 @@ class CompilePass:
             raise UsageError("a device pass needs a target ID, and only a device pass has one")
         if self.stage == "host-ir" and self.kind != "openmp":
             raise UsageError(f"only OpenMP sources are compiled to host IR, not {self.kind} ones")
-        if self.rdc and self.kind == "cuda":
-            raise UsageError("relocatable device code of CUDA sources cannot be built; use HIP")
 
     def to_text(self) -> str:
         """Give a text of which `from_text` makes this pass again."""
@@ -90,7 +90,7 @@ class CompilePass:
     def from_text(cls, text: str) -> CompilePass:
         """Read what `to_text` gave."""
         kind, stage, cuid, name, rdc = json.loads(text)
-        device = parse_device(name, allow_unknown=True) if name is not None else None
+        device = parse_target(name, allow_unknown=True) if name is not None else None
         return cls(kind, stage, cuid, device, rdc)
 
     @property
@@ -98,7 +98,7 @@ class CompilePass:
         """The usual suffix of the output of a device pass."""
         if self.device is not None and self.device.target_id is None:
             return ".o"
-        return ".bc" if self.rdc else _DEVICE_SUFFIXES[self.kind]
+        return _RELOCATABLE_SUFFIXES[self.kind] if self.rdc else _DEVICE_SUFFIXES[self.kind]
 
     @property
     def needs_host_ir(self) -> bool:
@@ -115,22 +115,24 @@ class CompilePass:
         if self.kind == "openmp":
             return [*self._openmp_flags(toolchain, host_ir), "-c"]
         if self.device is None:
-            toolkit = bool(toolchain.cuda)
-            made = cuda.host_flags(self.cuid, toolkit=toolkit) if self.kind == "cuda" else None
-            return [*(made or hip.host_flags(self.cuid, rdc=self.rdc)), "-c"]
-        assert self.device.target_id is not None  # noqa: S101 - parse_devices checks it
+            if self.kind == "hip":
+                return [*hip.host_flags(self.cuid, rdc=self.rdc), "-c"]
+            return [*cuda.host_flags(self.cuid, toolkit=bool(toolchain.cuda), rdc=self.rdc), "-c"]
+        assert self.device.target_id is not None  # noqa: S101 - parse_targets checks it
         if self.kind == "cuda":
-            flags = cuda.device_flags(
-                self.device.target_id, self.cuid, toolkit=bool(toolchain.cuda)
-            )
+            toolkit = bool(toolchain.cuda)
+            target_id = self.device.target_id
+            flags = cuda.device_flags(target_id, self.cuid, toolkit=toolkit, rdc=self.rdc)
             return [*flags, "-S"]
         return [*hip.device_flags(self.device.target_id, self.cuid, rdc=self.rdc), "-c"]
 
     def last_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
         """Give those flags of the pass that must come after the user's.
 
-        `archive_format` is as of `hip.driver_flags`.
+        `archive_format` is as of `hip.driver_flags`, or `cuda.driver_flags`.
         """
+        if self.kind == "cuda" and self.rdc:
+            return cuda.driver_flags(archive_format)
         if self.kind != "hip":
             return []
         return hip.driver_flags(toolchain.major, rdc=self.rdc, archive_format=archive_format)
@@ -166,7 +168,7 @@ class CompilePass:
         elif self.kind == "hip":
             check.check_host_object(output, self.cuid, rdc=self.rdc)
         elif self.kind == "cuda":
-            check.check_cuda_host_object(output)
+            check.check_cuda_host_object(output, rdc=self.rdc)
         elif self.stage == "host-ir":
             check.check_host_ir(output)
 
@@ -187,7 +189,7 @@ class CompilePass:
             check.check_entries(output, self.device, host_ir)
             return
         target_id = self.device.target_id
-        assert target_id is not None  # noqa: S101 - parse_devices checks it
+        assert target_id is not None  # noqa: S101 - parse_targets checks it
         if self.kind == "cuda":
             check.check_ptx(output, target_id)
         elif self.rdc:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from offload_tool.compiler.caching import remembered
+from offload_tool.compiler.answer_cache import cached_answer
 from offload_tool.compiler.driver import output_of
 from offload_tool.compiler.identity import (
     all_configuration_files,
@@ -195,7 +195,7 @@ def _facts(command: tuple[str, ...], version: re.Match[str], path: str) -> _Fact
     question = ["facts", *command, version.string, path, os.environ.get("HOME", "")]
     if not all(map(os.path.isabs, [command[0], *path.split(os.pathsep)])):
         question.append(os.getcwd())  # noqa: PTH109
-    answer = remembered(question, find, witnesses)
+    answer = cached_answer(question, find, witnesses)
     try:
         amdgpu, lld, lld_version, configuration = answer
         return _Facts(
@@ -218,7 +218,7 @@ def version_of(command: tuple[str, ...], path: str = "") -> re.Match[str]:
     A program is asked once, and again when it is another one; anything else in each run,
     since nobody knows what a script calls.
 
-    :raises CompilerError: it cannot be run, or is no clang.
+    :raises CompilerError: it cannot be run, or is not a clang.
     """
     import shutil
 
@@ -228,7 +228,7 @@ def version_of(command: tuple[str, ...], path: str = "") -> re.Match[str]:
         witnesses = [__file__, program, str(folder), str(folder.parent / "lib")]
         question = ["version", program, *command, os.environ.get("HOME", "")]
         answer = str(
-            remembered(question, lambda: output_of(command, "--version"), lambda _: witnesses)
+            cached_answer(question, lambda: output_of(command, "--version"), lambda _: witnesses)
         )
     else:
         answer = output_of(command, "--version")

@@ -23,7 +23,7 @@ from offload_tool.compiler.fingerprints import Fingerprints
 from offload_tool.compiler.heeded import HEEDED_VARIABLES, tells_folder
 from offload_tool.compiler.lookups import Lookups, expected_lookups
 from offload_tool.compiler.manifest import (
-    Record,
+    PassRecord,
     Start,
     State,
     confirmed,
@@ -40,7 +40,7 @@ from offload_tool.errors import OffloadError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from offload_tool.compiler.remembered import Surroundings
+    from offload_tool.compiler.pass_commands import Surroundings
 
 __all__ = ["Recorded", "Work"]
 
@@ -199,7 +199,7 @@ class Recorded:
         libraries = work.surroundings().libraries
         return list(dict.fromkeys([*read, *work.given, *libraries, *self._named_files()]))
 
-    def _write(self, record: Record) -> None:
+    def _write(self, record: PassRecord) -> None:
         try:
             write_record(self._path, record, self._prints, self._work.output)
         except OffloadError:  # a full disk, say: the output is right all the same

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["C_SUFFIXES", "KINDS", "KIND_OF_SUFFIX", "derive_cuid", "source_kind"]
+__all__ = ["C_SUFFIXES", "KINDS", "KIND_OF_SUFFIX", "derive_cuid", "kind_of_suffix"]
 
 KINDS = ("hip", "openmp", "cuda")
 C_SUFFIXES = (".c",)
 KIND_OF_SUFFIX = {".hip": "hip", ".cu": "cuda"}
 
 
-def source_kind(name: str) -> str | None:
+def kind_of_suffix(name: str) -> str | None:
     """Give the offload kind that a source's suffix tells, if it does."""
     return KIND_OF_SUFFIX.get(os.path.splitext(name)[1])  # noqa: PTH122 - a fast start
 

@@ -172,7 +172,7 @@ def _named(
     try:
         command = tuple(shlex.split(named))
     except ValueError as error:
-        raise CompilerError(f"OFFLOAD_CLANG={named!r} is no command: {error}") from error
+        raise CompilerError(f"OFFLOAD_CLANG={named!r} is not a command: {error}") from error
     hint = f"set OFFLOAD_CLANG to a clang >= {OLDEST_CLANG}, or unset it to let one be found"
     embedded = command == ("embedded",) or command[-2:] == ("ziglang", "clang")
     if not embedded and (not command or shutil.which(command[0], path=path) is None):

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from offload_tool.compiler.caching import remembered
+from offload_tool.compiler.answer_cache import cached_answer
 from offload_tool.compiler.driver import Answer, ask, jobs_of
 from offload_tool.compiler.installations import (
     cuda_installations,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from offload_tool.compiler.installations import Installation
 
-__all__ = ["Found", "Job", "Places", "find_for"]
+__all__ = ["Equipment", "Job", "Places", "find_for"]
 
 _NO_LIBRARIES = {"-nogpulib", "-nocudalib", "--no-offloadlib"}
 _NO_HEADERS = {"-nogpuinc", "-nocudainc"}
@@ -97,7 +97,7 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Equipment:
     """With what a compiler can do a job."""
 
     flags: tuple[str, ...] = ()
@@ -117,9 +117,9 @@ class Found:
         paths = (Path(folder, name) for folder in self.used for name in names)
         return [str(path) for path in paths if path.is_file()]
 
-    def joined(self, other: Found) -> Found:
+    def joined(self, other: Equipment) -> Equipment:
         """Give this and another one as one."""
-        return Found(
+        return Equipment(
             self.flags + other.flags,
             ", ".join(filter(None, (self.description, other.description))),
             " ".join(filter(None, (self.identity, other.identity))),
@@ -150,7 +150,7 @@ class _Asked:
 
 def find_for(
     command: Sequence[str], identity: str, job: Job, places: Places, environ: Mapping[str, str]
-) -> Found:
+) -> Equipment:
     """Find with what installations a compiler can do a job.
 
     `command` begins each of its calls, `identity` tells it from others, and `environ` is
@@ -163,25 +163,27 @@ def find_for(
         return _find_rocm(asked, places)
     if job.kind == "cuda":
         return _find_cuda(asked, places)
-    _ask(asked, Found())
-    return Found()
+    _ask(asked, Equipment())
+    return Equipment()
 
 
-def _find_rocm(asked: _Asked, places: Places) -> Found:
+def _find_rocm(asked: _Asked, places: Places) -> Equipment:
     job = asked.job
-    _ask(asked, Found((*_WITHOUT_LIBRARIES, *_WITHOUT_HEADERS)))
+    _ask(asked, Equipment((*_WITHOUT_LIBRARIES, *_WITHOUT_HEADERS)))
     roots: list[Installation] = []
     if job.needs_headers and not asked.gives("--rocm-path", "--hip-path"):
         roots = rocm_installations(asked.environ, places.rocm)
-    headers = libraries = Found()
+    headers = libraries = Equipment()
     if job.needs_headers:
         tried = [
-            Found((f"--rocm-path={root.path}",), f"HIP {root}", root.identity, (root.path,))
+            Equipment((f"--rocm-path={root.path}",), f"HIP {root}", root.identity, (root.path,))
             for root in roots
         ]
         named = bool(places.rocm or asked.environ.get("OFFLOAD_ROCM_PATH"))
         lacking = [] if named else passed_over(asked.environ, "hip")
-        headers = _first(asked, tried or [Found()], (*_WITHOUT_LIBRARIES, *_HIP_HEADER), lacking)
+        headers = _first(
+            asked, tried or [Equipment()], (*_WITHOUT_LIBRARIES, *_HIP_HEADER), lacking
+        )
     if job.needs_libraries:
         folders = []
         if not asked.gives("--rocm-path", "--rocm-device-lib-path", "--hip-device-lib-path"):
@@ -191,36 +193,38 @@ def _find_rocm(asked: _Asked, places: Places) -> Found:
                 asked.environ, below, resources, places.device_libraries
             )
         tried = [
-            Found((f"--rocm-device-lib-path={path}",), f"device libraries in {path}", "", (path,))
+            Equipment(
+                (f"--rocm-device-lib-path={path}",), f"device libraries in {path}", "", (path,)
+            )
             for path in folders
         ]
-        libraries = _first(asked, tried or [Found()], _WITHOUT_HEADERS)
+        libraries = _first(asked, tried or [Equipment()], _WITHOUT_HEADERS)
     return headers.joined(libraries)
 
 
-def _find_cuda(asked: _Asked, places: Places) -> Found:
+def _find_cuda(asked: _Asked, places: Places) -> Equipment:
     job = asked.job
-    _ask(asked, Found((*_WITHOUT_LIBRARIES, *_WITHOUT_HEADERS)))
+    _ask(asked, Equipment((*_WITHOUT_LIBRARIES, *_WITHOUT_HEADERS)))
     named = bool(places.cuda or asked.environ.get("OFFLOAD_CUDA_PATH"))
     if asked.gives("--cuda-path"):
-        return Found()
+        return Equipment()
     if not (job.needs_headers or job.needs_libraries or named):
-        return Found()
+        return Equipment()
     toolkits = cuda_installations(asked.environ, places.cuda)
     lacking = [] if named else passed_over(asked.environ, "cuda")
-    return _first(asked, [_toolkit(found) for found in toolkits] or [Found()], (), lacking)
+    return _first(asked, [_toolkit(found) for found in toolkits] or [Equipment()], (), lacking)
 
 
-def _toolkit(found: Installation) -> Found:
+def _toolkit(found: Installation) -> Equipment:
     flags = [f"--cuda-path={found.path}", "-Wno-unknown-cuda-version"]
     cccl = f"{found.path}/include/cccl"  # where CUDA 13 has Thrust and CUB, as nvcc knows
     flags += ["-isystem", cccl] if Path(cccl).is_dir() else []
-    return Found(tuple(flags), f"CUDA {found}", found.identity, (found.path,), found.version)
+    return Equipment(tuple(flags), f"CUDA {found}", found.identity, (found.path,), found.version)
 
 
 def _first(
-    asked: _Asked, tried: Iterable[Found], flags: Sequence[str], lacking: Sequence[str] = ()
-) -> Found:
+    asked: _Asked, tried: Iterable[Equipment], flags: Sequence[str], lacking: Sequence[str] = ()
+) -> Equipment:
     """Give the first with which the compiler can do the job; `flags` leave out the rest of it.
 
     `lacking` says what was named and not tried.
@@ -243,7 +247,7 @@ def _first(
 # -- asking ------------------------------------------------------------------------------
 
 
-def _ask(asked: _Asked, found: Found, flags: Sequence[str] = ()) -> None:
+def _ask(asked: _Asked, found: Equipment, flags: Sequence[str] = ()) -> None:
     """Ask whether the job can be done with this; the answer is remembered.
 
     :raises CompilerError: it cannot; the message is what the compiler says.
@@ -262,7 +266,7 @@ def _ask(asked: _Asked, found: Found, flags: Sequence[str] = ()) -> None:
         return [__file__, *(f"{path}/{part}" for path in found.used for part in _PARTS)]
 
     question = ["trial", asked.identity, found.identity, *words, "", *job.targets]
-    answer = remembered(question, find, witnesses)
+    answer = cached_answer(question, find, witnesses)
     if answer:
         raise CompilerError(str(answer[0]))
 
@@ -314,4 +318,4 @@ def _resources(asked: _Asked) -> str:
         return answer.output.strip() if answer.status == 0 else ""
 
     question = ["resources", asked.identity, *asked.command]
-    return str(remembered(question, find, lambda folder: [__file__, str(folder)]))
+    return str(cached_answer(question, find, lambda folder: [__file__, str(folder)]))

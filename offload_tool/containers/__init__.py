@@ -1,4 +1,4 @@
-"""Where device images are: kinds of containers, the one walk through them, and their bytes.
+"""Where device images are: formats of files, the one walk through them, and their bytes.
 
 Knows the formats; what is done with the images is in `offload_tool.operations`.
 """

@@ -10,8 +10,11 @@
                                 .llvm.offloading       offload binaries
                                 __CLANG_OFFLOAD_BUNDLE__*   an object bundle
                                 .nv_fatbin, __nv_relfatbin  CUDA fat binaries
+                                  (COFF: .nv_fatb, __nv_rel)
+                                anything that is not code   CUDA fat binaries, wherever they begin
     LLVM bitcode of a host      offload binaries that it embeds
     CUDA fat binary             see `offload_tool.formats.cuda_fatbin`
+    AMD code object, cubin      itself: an image that no container is around
 
 Containers come one at a time, and what one of them was decompressed to goes when the next
 one is asked for: memory does not grow with their number.
@@ -23,9 +26,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offload_tool.containers.kinds import Kind, next_content, recognise, text_comment
+from offload_tool.containers.file_format import FileFormat, next_content, recognise, text_comment
 from offload_tool.containers.places import Place
 from offload_tool.containers.read import (
+    CudaContent,
+    LastPayload,
     StoredEntry,
     binary_bundle,
     decompressed,
@@ -33,17 +38,27 @@ from offload_tool.containers.read import (
     text_entries,
 )
 from offload_tool.containers.walk import OFFLOADING_SECTION, Policy, Walk
-from offload_tool.errors import FormatError
+from offload_tool.errors import FormatError, NoContainerError, UnsupportedError
 from offload_tool.files import InputFile
+from offload_tool.files.budget import Budget, running
 from offload_tool.formats.bundles.binary import is_bundle
 from offload_tool.formats.bundles.compressed import is_compressed_bundle
 from offload_tool.formats.bundles.objects import is_object_file
 from offload_tool.formats.cuda_fatbin import SECTIONS as CUDA_SECTIONS
-from offload_tool.formats.cuda_fatbin import read_cuda_fatbin
+from offload_tool.formats.cuda_fatbin import (
+    cuda_fatbin_size,
+    find_cuda_fatbin,
+    read_cuda_fatbin,
+)
+from offload_tool.formats.device_elf import read_code_object
 from offload_tool.formats.hip_fatbin import SECTION as HIP_SECTION
 from offload_tool.formats.names import triple
 from offload_tool.formats.names.entry_id import BundleEntryID
-from offload_tool.formats.objects.elf_tables import SHT_LLVM_OFFLOADING, is_elf_header
+from offload_tool.formats.objects.elf import (
+    SHT_LLVM_OFFLOADING,
+    is_elf_header,
+    read_elf_tables,
+)
 from offload_tool.formats.offload_binary import (
     inflated,
     is_offload_binary,
@@ -51,19 +66,29 @@ from offload_tool.formats.offload_binary import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
     from offload_tool.containers.walk import Spot
     from offload_tool.errors import OffloadError
     from offload_tool.files import StrPath
+    from offload_tool.formats.cuda_fatbin import CudaFatbin
     from offload_tool.formats.objects.coff_edit import CoffSection
-    from offload_tool.formats.objects.elf_tables import ElfTables
+    from offload_tool.formats.objects.elf import ElfTables
 
-__all__ = ["Found", "FoundImage", "containers_in", "find_containers"]
+__all__ = ["CUDA_SECTION_NAMES", "FoundContainer", "FoundImage", "containers_in", "find_containers"]
 
-_COFF_HIP_SECTION = HIP_SECTION[:8]  # a linked image has no room for more
+_COFF_NAME = 8
+"""Bytes; the names of sections in a linked PE image have no room for more."""
+CUDA_SECTION_NAMES = (*CUDA_SECTIONS, *(name[:_COFF_NAME] for name in CUDA_SECTIONS))
+"""Of the sections that hold nothing but fat binaries, in ELF and in PE files."""
+_SHT_PROGBITS, _SHF_EXECINSTR = 1, 4
+_SCANNED = 32 << 20
+"""Bytes that are looked through before what was mapped of them is given back."""
 _CUDA_TRIPLE = "nvptx64-nvidia-cuda-unknown"
-_EMPTY: dict[Kind | None, str] = {Kind.ARCHIVE: "an archive", Kind.BITCODE: "bitcode"}
+_EMPTY: dict[FileFormat | None, str] = {
+    FileFormat.ARCHIVE: "an archive",
+    FileFormat.BITCODE: "bitcode",
+}
 _KNOWN = (
     "a bundle (__CLANG_OFFLOAD_BUNDLE__ or CCOB), an offload binary, an archive, a zip file, or an "
     "ELF or COFF file that embeds one of these"
@@ -91,6 +116,13 @@ class FoundImage:
         """The parts of the ID."""
         return BundleEntryID(self.kind, self.triple, self.target_id)
 
+    def refusal(self, label: str) -> UnsupportedError | None:
+        """Say why the image's bytes cannot be given, of a file called `label`; None if they can."""
+        if self.content.cuda is None or self.content.cuda.image.is_readable:
+            return None
+        message = f"{self.id} cannot be unpacked: how is not publicly known"
+        return UnsupportedError(message, path=label, offset=self.content.offset)
+
     @property
     def size(self) -> int:
         """Bytes; 0 for the host entry that stands for the whole object file."""
@@ -100,11 +132,11 @@ class FoundImage:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundContainer:
     """A container; its images can be read until the next one is asked for."""
 
     place: Place
-    container: Kind
+    container: FileFormat
     """A bundle, compressed or not, an offload binary or a CUDA fat binary."""
     offset: int
     """In the place, as the images' offsets."""
@@ -139,48 +171,90 @@ class Found:
 class _Everything(Policy):
     """Every container that is known is looked into."""
 
-    def elf_section(self, tables: ElfTables, number: int) -> Kind | None:
+    def __init__(self, *, code_objects: bool = False) -> None:
+        self.code_objects = code_objects
+
+    def elf_section(self, tables: ElfTables, number: int) -> FileFormat | None:
         row = tables.sections[number]
         if not row.has_content or not row.sh_size:
             return None
         if row.sh_type == SHT_LLVM_OFFLOADING:
-            return Kind.OFFLOAD_BINARY
-        return _by_name(tables.data, tables.names[number], row.sh_offset)
+            return FileFormat.OFFLOAD_BINARY
+        kind = _by_name(tables.data, tables.names[number], row.sh_offset)
+        is_data = row.sh_type == _SHT_PROGBITS and not row.sh_flags & _SHF_EXECINSTR
+        return FileFormat.CUDA_FATBIN if kind is None and is_data else kind
 
-    def coff_section(self, data: memoryview, section: CoffSection) -> Kind | None:
-        return _by_name(data, section.name, section.offset) if section.size else None
+    def coff_section(self, data: memoryview, section: CoffSection) -> FileFormat | None:
+        if not section.size:
+            return None
+        whole = (HIP_SECTION, OFFLOADING_SECTION, *CUDA_SECTIONS)
+        names = {name[:_COFF_NAME].encode(): name.encode() for name in whole}
+        name = names.get(section.name, section.name)
+        return _by_name(data, name, section.offset) or FileFormat.CUDA_FATBIN
+
+    def holds_only(self, name: bytes, file_format: FileFormat) -> bool:
+        known = {section.encode() for section in CUDA_SECTION_NAMES}
+        return file_format is not FileFormat.CUDA_FATBIN or name in known
 
 
-def _by_name(data: memoryview, name: bytes, start: int) -> Kind | None:
+def _by_name(data: memoryview, name: bytes, start: int) -> FileFormat | None:
     section = name.decode("utf-8", "backslashreplace")
-    if section in (HIP_SECTION, _COFF_HIP_SECTION):
-        return Kind.BUNDLE
+    if section == HIP_SECTION:
+        return FileFormat.BUNDLE
     # In a linked program it is of an ordinary type, and may hold bare images.
     if section.startswith(OFFLOADING_SECTION) and is_offload_binary(data, start):
-        return Kind.OFFLOAD_BINARY
-    return Kind.CUDA_FATBIN if section in CUDA_SECTIONS else None
+        return FileFormat.OFFLOAD_BINARY
+    return FileFormat.CUDA_FATBIN if section in CUDA_SECTION_NAMES else None
 
 
 def find_containers(
-    path: StrPath, *, skipped: Callable[[OffloadError], None] | None = None
-) -> Iterator[Found]:
+    path: StrPath,
+    *,
+    skipped: Callable[[OffloadError], None] | None = None,
+    strays: Callable[[str], None] | None = None,
+    scan: bool = False,
+) -> Generator[FoundContainer, None, None]:
     """Find the containers of the file, folder or zip file at `path`, in file order.
 
     In a folder or a zip file, files come in the order of their names or of the zip file;
-    those without images are passed over, and those that cannot be read go to `skipped`
-    (default: they end the search).
+    those without images are passed over, and those that cannot be read, and members of archives
+    that cannot, go to `skipped` (default: they end the search). `strays` is told of containers
+    in object files that are in none of the sections that a runtime would look into; with `scan`
+    they are given, and what looks like one anywhere in other files.
 
-    :raises FormatError: a broken file, or, if it is no folder or zip file, one without a
-        container.
+    :raises NoContainerError: it is neither a folder nor a zip file, and holds no container.
+    :raises FormatError: a broken file.
+    :raises UnsupportedError: one of a sort that is not read.
     :raises FileError: it cannot be read.
     """
     index, last = -1, None
-    for found in _find(path, Walk(_Everything(), _containers, skipped)):
+    walk = Walk(
+        _Everything(code_objects=True),
+        _containers,
+        skipped,
+        strays=None if strays is None else _stray_telling(strays),
+        scan=_found_size if scan else None,
+    )
+    budget = running() or Budget()
+    for found in _find(path, walk):
+        budget.member(found.label, len(found.images))
         index, last = (index + 1 if found.path == last else 0), found.path
         yield replace(found, index=index)
 
 
-def _find(path: StrPath, walk: Walk[Found]) -> Iterator[Found]:
+def _found_size(found: FoundContainer) -> int:
+    return max(found.size, 1)
+
+
+def _stray_telling(strays: Callable[[str], None]) -> Callable[[Place, int, FileFormat], None]:
+    def tell(place: Place, at: int, file_format: FileFormat) -> None:
+        what = f"what looks like a {file_format.value} is at offset {at:#x}"
+        strays(f"'{place.label}': {what}, outside of every known section; see it with --scan")
+
+    return tell
+
+
+def _find(path: StrPath, walk: Walk[FoundContainer]) -> Iterator[FoundContainer]:
     if Path(path).is_dir():
         yield from walk.folder(path)
         return
@@ -189,50 +263,54 @@ def _find(path: StrPath, walk: Walk[Found]) -> Iterator[Found]:
         for found in walk.look(Place.of(source, str(path)), named=True):
             empty = False
             yield found
-        if empty and recognise(source.data) is not Kind.ZIP:
+        is_silent = walk.has_skipped or recognise(source.data) is FileFormat.ZIP
+        if empty and not is_silent:
             raise _no_images(source.data, path)
 
 
-def containers_in(source: InputFile, label: str) -> Iterator[Found]:
-    """Find the containers in a file that is no folder, zip file or archive.
+def containers_in(source: InputFile, label: str) -> Iterator[FoundContainer]:
+    """Find the containers in a file that is neither folder, zip file nor archive.
 
     `label` names it in messages.
 
     :raises FormatError: a broken file.
+    :raises UnsupportedError: one of a sort that is not read.
     """
     yield from Walk(_Everything(), _containers).look(Place.of(source, label), named=True)
 
 
-def _no_images(data: memoryview, path: StrPath) -> FormatError:
+def _no_images(data: memoryview, path: StrPath) -> NoContainerError:
     if is_elf_header(data):
         sections = f"{HIP_SECTION}, {OFFLOADING_SECTION} or {', '.join(CUDA_SECTIONS)}"
         message = f"expected device images, found an ELF file without a {HIP_SECTION} section "
         message += f"(nor {sections.partition(', ')[2]})"
-        return FormatError(message, path=path)
+        return NoContainerError(message, path=path)
     name = _EMPTY.get(recognise(data)) or ("an object file" if is_object_file(data) else None)
     if name:
-        return FormatError(f"expected device images, found {name} without any", path=path)
-    return FormatError(f"expected {_KNOWN}, found {bytes(data[:8])!r}", path=path, offset=0)
+        return NoContainerError(f"expected device images, found {name} without any", path=path)
+    return NoContainerError(f"expected {_KNOWN}, found {bytes(data[:8])!r}", path=path, offset=0)
 
 
 # -- what is at a spot -----------------------------------------------------------------
 
 
-def _containers(spot: Spot) -> Iterator[Found]:
+def _containers(spot: Spot) -> Iterator[FoundContainer]:
     place = spot.place
-    if spot.kind is Kind.BUNDLE:
+    if spot.file_format in (FileFormat.BUNDLE, FileFormat.COMPRESSED_BUNDLE):
         yield from _bundles(spot)
-    elif spot.kind is Kind.OFFLOAD_BINARY:
+    elif spot.file_format is FileFormat.CODE_OBJECT:
+        yield _code_object(spot)
+    elif spot.file_format is FileFormat.OFFLOAD_BINARY:
         yield from _offload_binaries(spot)
-    elif spot.kind is Kind.CUDA_FATBIN:
+    elif spot.file_format is FileFormat.CUDA_FATBIN:
         yield from _cuda_fatbins(spot)
-    elif spot.kind is Kind.TEXT_BUNDLE:
+    elif spot.file_format is FileFormat.TEXT_BUNDLE:
         entries = text_entries(place.source, text_comment(place.source.data), path=place.label)
-        yield Found(place, Kind.BUNDLE, 0, spot.end, _images(entries))
+        yield FoundContainer(place, FileFormat.BUNDLE, 0, spot.end, _images(entries))
     elif entries := object_entries(place.source, path=place.label):
         start = min(entry.offset for entry in entries)
         size = sum(entry.size for entry in entries)
-        yield Found(place, Kind.BUNDLE, start, size, _images(entries), spot.section)
+        yield FoundContainer(place, FileFormat.BUNDLE, start, size, _images(entries), spot.section)
 
 
 def _images(entries: Iterable[StoredEntry]) -> tuple[FoundImage, ...]:
@@ -240,34 +318,36 @@ def _images(entries: Iterable[StoredEntry]) -> tuple[FoundImage, ...]:
 
 
 def _image(
-    parts: BundleEntryID, entry: StoredEntry, kind: str | None = None, size: int | None = None
+    parts: BundleEntryID, entry: StoredEntry, image_kind: str | None = None, size: int | None = None
 ) -> FoundImage:
-    return FoundImage(entry.id, parts.kind, parts.triple, parts.target_id, entry, kind, size)
+    return FoundImage(entry.id, parts.kind, parts.triple, parts.target_id, entry, image_kind, size)
 
 
-def _bundles(spot: Spot) -> Iterator[Found]:
+def _bundles(spot: Spot) -> Iterator[FoundContainer]:
     """Give the bundles at a spot; zeros may be between them."""
     place = spot.place
     data = place.source.data[: spot.end]
-    last: Kind | None = None
+    last: FileFormat | None = None
     position = next_content(data, spot.start)
     while position is not None:
         if is_bundle(data, position):
-            last = Kind.BUNDLE
+            last = FileFormat.BUNDLE
             bundle, entries = binary_bundle(place.source, position, spot.end, path=place.label)
             size = bundle.size
         elif is_compressed_bundle(data, position):
-            last = Kind.COMPRESSED_BUNDLE
+            last = FileFormat.COMPRESSED_BUNDLE
             content, report = decompressed(place.source, position, spot.end, path=place.label)
             entries = [replace(e, is_decompressed=True) for e in _packed_entries(content)]
             size = report.end - position
-        elif last is Kind.BUNDLE:
+        elif last is FileFormat.BUNDLE:
             return  # LLVM accepts anything behind an uncompressed bundle
         else:
             what = "zeros or another bundle after a compressed one" if last else "a bundle"
             message = f"expected {what}, found {bytes(data[position : position + 8])!r}"
             raise FormatError(message, path=place.label, offset=position)
-        yield Found(place, last, position, size, _images(entries), spot.section)
+        yield FoundContainer(place, last, position, size, _images(entries), spot.section)
+        if spot.is_stray:
+            return
         position = next_content(data, position + size)
 
 
@@ -276,13 +356,17 @@ def _packed_entries(content: InputFile) -> list[StoredEntry]:
     path = content.path
     if is_bundle(content.data):
         return binary_bundle(content, path=path)[1]
-    kind = recognise(content.data, anywhere=True)
-    if kind is Kind.TEXT_BUNDLE:
+    file_format = recognise(content.data, anywhere=True)
+    if file_format is FileFormat.TEXT_BUNDLE:
         return text_entries(content, text_comment(content.data), path=path)
-    return object_entries(content, path=path) if kind in (Kind.ELF, Kind.COFF) else []
+    return (
+        object_entries(content, path=path)
+        if file_format in (FileFormat.ELF, FileFormat.COFF)
+        else []
+    )
 
 
-def _offload_binaries(spot: Spot) -> Iterator[Found]:
+def _offload_binaries(spot: Spot) -> Iterator[FoundContainer]:
     place = spot.place
     data = place.source.data
     for binary in iter_offload_binaries(data, spot.start, spot.end, path=place.label):
@@ -298,7 +382,31 @@ def _offload_binaries(spot: Spot) -> Iterator[Found]:
             entry = StoredEntry(str(parts), source, row.offset, row.size, is_decompressed=is_packed)
             images.append(_image(parts, entry, row.image_kind_name))
         rest = (binary.offset, binary.size, tuple(images), spot.section)
-        yield Found(place, Kind.OFFLOAD_BINARY, *rest)
+        yield FoundContainer(place, FileFormat.OFFLOAD_BINARY, *rest)
+        if spot.is_stray:
+            return
+
+
+def _code_object(spot: Spot) -> FoundContainer:
+    """Give a code object that is a file, or at a spot of one, as the one image in itself."""
+    place, data = spot.place, spot.place.source.data[spot.start : spot.end]
+    if spot.is_stray:
+        tables = read_elf_tables(data, path=place.label)
+        data = data[: _end_of(tables)]
+    facts = read_code_object(data, path=place.label)
+    parts = BundleEntryID(facts.kind, facts.triple, facts.target_id)
+    entry = StoredEntry(str(parts), place.source, spot.start, len(data))
+    images = (_image(parts, entry, facts.image_kind),)
+    return FoundContainer(place, FileFormat.CODE_OBJECT, spot.start, len(data), images)
+
+
+def _end_of(tables: ElfTables) -> int:
+    """Give where an ELF file ends that has something behind it."""
+    header, classes = tables.header, tables.elf_class
+    ends = [row.sh_offset + row.sh_size for row in tables.sections if row.has_content]
+    ends += [row.p_offset + row.p_filesz for row in tables.segments]
+    ends.append(header.e_shoff + len(tables.sections) * classes.section.size)
+    return max(ends, default=0)
 
 
 def _four_fields(text: str) -> str:
@@ -306,17 +414,60 @@ def _four_fields(text: str) -> str:
     return triple.emitted(text) if text.isprintable() and text else "---"
 
 
-def _cuda_fatbins(spot: Spot) -> Iterator[Found]:
+def _cuda_fatbins(spot: Spot) -> Iterator[FoundContainer]:
     place = spot.place
     data = place.source.data[: spot.end]
-    position = next_content(data, spot.start)
-    while position is not None:
+    forgotten = spot.start
+    for position in _cuda_begins(spot, data):
         fatbin = read_cuda_fatbin(data, position, path=place.label)
-        images = []
-        for row in fatbin.entries:
-            parts = BundleEntryID("cuda", _CUDA_TRIPLE, row.processor)
-            entry = StoredEntry(str(parts), place.source, row.offset, row.stored_size)
-            unpacked = row.size if row.is_compressed else None
-            images.append(_image(parts, entry, row.kind, unpacked))
-        yield Found(place, Kind.CUDA_FATBIN, position, fatbin.size, tuple(images), spot.section)
-        position = next_content(data, position + fatbin.size)
+        images = tuple(_cuda_images(place, fatbin))
+        rest = (position, fatbin.size, images, spot.section)
+        yield FoundContainer(place, FileFormat.CUDA_FATBIN, *rest)
+        if position + fatbin.size - forgotten > _SCANNED:
+            forgotten = position + fatbin.size
+            place.source.forget()
+        if spot.is_stray:
+            return
+
+
+def _cuda_begins(spot: Spot, data: memoryview) -> Iterator[int]:
+    """Give where fat binaries begin: one after the other, or scattered over other data."""
+    if spot.section is None or spot.section in CUDA_SECTION_NAMES:
+        position = next_content(data, spot.start)
+        while position is not None:
+            yield position
+            position = next_content(data, position + cuda_fatbin_size(data, position))
+        return
+    start = spot.start
+    while start < spot.end:
+        stop = min(start + _SCANNED, spot.end)
+        at = find_cuda_fatbin(data, start, stop, spot.end)
+        if at is None:
+            spot.place.source.forget()
+            start = stop
+        else:
+            yield at
+            start = at + cuda_fatbin_size(data, at)
+
+
+def _cuda_images(place: Place, fatbin: CudaFatbin) -> Iterator[FoundImage]:
+    payloads = LastPayload()
+    for entry in fatbin.entries:
+        total, before = sum(image.size for image in entry.images), 0
+        for image in entry.images:
+            parts = BundleEntryID("cuda", _CUDA_TRIPLE, image.processor)
+            stored = image.stored_size
+            if len(entry.images) > 1:  # they share one payload; the parts add up to it
+                after = before + image.size
+                stored = stored * after // total - stored * before // total if total else 0
+                before = after
+            content = StoredEntry(
+                str(parts),
+                place.source,
+                image.offset,
+                stored,
+                is_decompressed=len(entry.images) > 1,
+                cuda=CudaContent(image, place.label, payloads),
+            )
+            unpacked = image.size if image.is_compressed else None
+            yield _image(parts, content, image.image_kind, unpacked)

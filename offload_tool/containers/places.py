@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from offload_tool.files import InputFile
 
-__all__ = ["MAX_DEPTH", "Place", "member_path"]
-
-MAX_DEPTH = 8
-"""Files one inside the other."""
+__all__ = ["Place", "member_path"]
 
 
 class Place(NamedTuple):

@@ -1,4 +1,4 @@
-"""The entries of bundles of every layout, and the way to an image's bytes.
+"""The entries of bundles and other containers, and the way to an image's bytes.
 
 Modules for object files and for compression are imported where they are used: most runs
 need neither, and start in half the time without.
@@ -19,8 +19,75 @@ if TYPE_CHECKING:
     from offload_tool.files import FileRange, OutputFile, StrPath
     from offload_tool.formats.bundles.binary import Bundle
     from offload_tool.formats.bundles.compressed import CompressionReport
+    from offload_tool.formats.cuda_fatbin import CudaImage
+    from offload_tool.formats.cuda_payload import Packed
 
-__all__ = ["StoredEntry", "binary_bundle", "decompressed", "object_entries", "text_entries"]
+__all__ = [
+    "CudaContent",
+    "LastPayload",
+    "StoredEntry",
+    "binary_bundle",
+    "decompressed",
+    "object_entries",
+    "text_entries",
+]
+
+
+class CudaContent:
+    """One image of a CUDA fat binary, with what others that are compressed with it share."""
+
+    def __init__(self, image: CudaImage, label: str, payloads: LastPayload) -> None:
+        self.image = image
+        self.label = label
+        self.payloads = payloads
+
+    def view(self, source: InputFile) -> memoryview:
+        """Give the image, unpacked and without padding.
+
+        :raises ContentError: the payload is damaged, or it is not known how to unpack it.
+        """
+        from offload_tool.formats.cuda_fatbin import content_size
+
+        image = self.image
+        if image.packed is None:
+            content = source.data[image.offset : image.offset + image.size]
+        else:
+            whole = memoryview(self.payloads.unpacked(source, image.packed, self.label))
+            content = whole[image.start : image.start + image.size]
+        return content[: content_size(content, image.image_kind)]
+
+    def write_to(self, out: OutputFile, source: InputFile) -> None:
+        """Append the image, unpacked and without padding.
+
+        :raises ContentError: the payload is damaged, or it is not known how to unpack it.
+        """
+        content = self.view(source)
+        out.reserve(len(content))
+        if self.image.packed is None:
+            out.copy(source, self.image.offset, len(content))
+        else:
+            out.write(content)
+
+
+class LastPayload:
+    """Keeps what was decompressed last, for the images that are compressed together."""
+
+    def __init__(self) -> None:
+        self._packed: Packed | None = None
+        self._content = b""
+
+    def unpacked(self, source: InputFile, packed: Packed, label: str) -> bytes:
+        """Give what a payload of `source` decompresses to.
+
+        :raises FormatError: it is damaged.
+        """
+        from offload_tool.formats.cuda_payload import decompressed
+
+        if packed != self._packed:
+            self._packed, self._content = None, b""  # not both at a time
+            self._content = decompressed(source.data, packed, path=label)
+            self._packed = packed
+        return self._content
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +104,8 @@ class StoredEntry:
     """The content is all of `source`, an object file, without the bundle's sections."""
     is_decompressed: bool = False
     """`source` is not a part of the file itself."""
+    cuda: CudaContent | None = None
+    """What a fat binary of CUDA says of the content, which may be compressed by itself."""
 
     @property
     def range(self) -> FileRange:
@@ -44,15 +113,35 @@ class StoredEntry:
         return self.source.range(self.offset, self.size)
 
     def begin(self, size: int) -> memoryview:
-        """Give the first bytes of the content, at most `size`."""
+        """Give the first bytes of the content as it is stored, at most `size`."""
         return self.source.data[self.offset : self.offset + min(self.size, size)]
+
+    def view(self) -> memoryview:
+        """Give the content: mapped, or put together in memory.
+
+        That is what becomes of a host object, and of what is compressed by itself.
+
+        :raises ContentError: the host object cannot be separated from the bundle, or what is
+            compressed is damaged.
+        """
+        if self.cuda is not None:
+            return self.cuda.view(self.source)
+        if not self.is_host_object:
+            return self.range.data
+        from offload_tool.formats.bundles.objects import plan_host
+
+        plan = plan_host(self.source.data, path=self.source.path).bound(self.source)
+        return memoryview(b"".join(plan.chunks()))
 
     def write_to(self, out: OutputFile) -> None:
         """Append the content to `out`.
 
-        :raises FormatError: the host object cannot be separated from the bundle.
+        :raises ContentError: the host object cannot be separated from the bundle, or what is
+            compressed is damaged.
         """
-        if self.is_host_object:
+        if self.cuda is not None:
+            self.cuda.write_to(out, self.source)
+        elif self.is_host_object:
             from offload_tool.formats.bundles.objects import plan_host
 
             plan_host(self.source.data, path=self.source.path).bound(self.source).write_to(out)
@@ -99,7 +188,7 @@ def object_entries(
 ) -> list[StoredEntry]:
     """Read an object bundle, in section order; an object that is none has no entries.
 
-    :raises FormatError: the object file is broken, or refused by `check`.
+    :raises ContentError: the object file is broken, or refused by `check`.
     """
     from offload_tool.formats.bundles.objects import read_object_bundle
 
@@ -118,6 +207,7 @@ def decompressed(
     """Give what the compressed bundle at `position` of `source`, which ends before `end`, holds.
 
     :raises FormatError: it is damaged.
+    :raises UnsupportedError: it is of a version or sort that is not read.
     """
     from offload_tool.formats.bundles.compressed import read_compressed_header
     from offload_tool.formats.bundles.decompression import decompress

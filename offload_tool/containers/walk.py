@@ -17,29 +17,41 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from offload_tool.containers.kinds import Kind, recognise
-from offload_tool.containers.places import MAX_DEPTH, Place, member_path
-from offload_tool.errors import FileError, FormatError, OffloadError
+from offload_tool.containers.file_format import FileFormat, recognise
+from offload_tool.containers.places import Place, member_path
+from offload_tool.errors import (
+    ContentError,
+    FileError,
+    FormatError,
+    OffloadError,
+    UnexpectedError,
+    UnsupportedError,
+    UsageError,
+)
 from offload_tool.files import InputFile
+from offload_tool.files.budget import Budget, running
+from offload_tool.files.regular import is_within
 from offload_tool.files.spool import Spool
 
 if TYPE_CHECKING:
     import zipfile
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from offload_tool.files import StrPath
     from offload_tool.formats.bitcode.embedded_objects import EmbeddedObject
     from offload_tool.formats.objects.archive import ArchiveMember
     from offload_tool.formats.objects.coff_edit import CoffSection
-    from offload_tool.formats.objects.elf_tables import ElfTables
+    from offload_tool.formats.objects.elf import ElfTables
 
 __all__ = [
     "OBJECT_BUNDLE_SECTIONS",
     "OFFLOADING_SECTION",
+    "CopyPolicy",
     "Policy",
     "Spot",
     "Walk",
@@ -49,21 +61,24 @@ __all__ = [
 _T = TypeVar("_T")
 OFFLOADING_SECTION = ".llvm.offloading"
 OBJECT_BUNDLE_SECTIONS = "__CLANG_OFFLOAD_BUNDLE__*"
+_OBJECT_BUNDLE_SECTION = b"__CLANG_OFFLOAD_BUNDLE__"
 _PE_MAGIC = b"MZ"
 _FORGET_AFTER = 32 << 20
 """Bytes of a file after which what was mapped of it is given back."""
 
 
 class Spot(NamedTuple):
-    """A range of bytes with containers of one kind."""
+    """A range of bytes with containers of one format."""
 
     place: Place
-    kind: Kind
+    file_format: FileFormat
     start: int
     """Bytes from the beginning of the place; so is `end`."""
     end: int
     section: str | None = None
     """Name of the section that they are in."""
+    is_stray: bool = False
+    """Only the one container at `start` is meant, which nothing points to."""
 
 
 class Policy:
@@ -72,19 +87,22 @@ class Policy:
     Each verb that is to be as one of LLVM's programs has its own.
     """
 
-    too_deep = f"expected at most {MAX_DEPTH} files one inside the other, found more"
     contains_itself = "this archive contains itself"
-    irregular = "'{path}' is no regular file, as members must be"
+    irregular = "'{path}' is not a regular file, as members must be"
     believes_coff = False
     """Whether two bytes make a COFF object even of a broken file that nobody named."""
     object_bundles = True
+    confined = True
+    """Whether the members of a thin archive must be in its folder, unless the run allows others."""
+    code_objects = False
+    """Whether device code that no container is around is given."""
 
     def label(self, place: Place, name: str) -> str:
         """Name a member of the file at `place` for messages."""
         return f"{place.path}({member_path((*place.names, name))})"
 
-    def opens(self, place: Place, kind: Kind) -> bool:  # noqa: ARG002
-        """Tell whether the file at `place`, which is of a known kind, is looked into."""
+    def opens(self, place: Place, file_format: FileFormat) -> bool:  # noqa: ARG002
+        """Tell whether the file at `place`, which is of a known format, is looked into."""
         return True
 
     def members(self, place: Place) -> Iterable[ArchiveMember]:
@@ -94,13 +112,17 @@ class Policy:
         folder = Path(place.files[-1]).parent if place.files else None
         return iter_members(place.source.data, path=place.label, folder=folder)
 
-    def elf_section(self, tables: ElfTables, number: int) -> Kind | None:  # noqa: ARG002
+    def elf_section(self, tables: ElfTables, number: int) -> FileFormat | None:  # noqa: ARG002
         """Tell what is in a section of an ELF file."""
         return None
 
-    def coff_section(self, data: memoryview, section: CoffSection) -> Kind | None:  # noqa: ARG002
+    def coff_section(self, data: memoryview, section: CoffSection) -> FileFormat | None:  # noqa: ARG002
         """Tell what is in a section of a COFF file."""
         return None
+
+    def holds_only(self, name: bytes, file_format: FileFormat) -> bool:  # noqa: ARG002
+        """Tell whether a section holds containers of that format and nothing else."""
+        return True
 
     def refusal(self, place: Place, member: ArchiveMember, message: str) -> FormatError:
         """Make the error that a thin archive's member cannot be one."""
@@ -111,10 +133,32 @@ class Policy:
         return error
 
 
+class CopyPolicy(Policy):
+    """For who writes an archive anew, and so has no place for a thin one; `advice` says why."""
+
+    def __init__(self, advice: str) -> None:
+        self.advice = advice
+
+    def label(self, place: Place, name: str) -> str:
+        """Name each member behind those around it."""
+        return f"{place.label}({name})"
+
+    def members(self, place: Place) -> Iterator[ArchiveMember]:
+        """Read an archive's members.
+
+        :raises UsageError: it is a thin archive.
+        """
+        for member in super().members(place):
+            if member.path is not None:
+                raise UsageError(f"'{place.label}' is a thin archive: {self.advice}")
+            yield member
+
+
 def open_members(place: Place, policy: Policy) -> Iterator[tuple[ArchiveMember, Place]]:
     """Give an archive's members; the file of a thin one's is open until the next.
 
     :raises FormatError: the archive is broken, or a thin archive's member cannot be one.
+    :raises UnsupportedError: a thin archive that is packed in another file.
     :raises FileError: the file of a thin archive's member cannot be read.
     """
     for member in policy.members(place):
@@ -127,7 +171,7 @@ def open_members(place: Place, policy: Policy) -> Iterator[tuple[ArchiveMember, 
             continue
         if not place.files:
             message = "expected an archive with its members in it, found a thin one"
-            raise FormatError(message, path=place.label, offset=0)
+            raise UnsupportedError(message, path=place.label, offset=0)
         label = _label(place, member.name, policy)
         with _open_member(place, member, member.path, policy) as source:
             files, names = (*place.files, str(member.path)), (*place.names, member.name)
@@ -136,8 +180,9 @@ def open_members(place: Place, policy: Policy) -> Iterator[tuple[ArchiveMember, 
 
 def _label(place: Place, name: str, policy: Policy) -> str:
     label = policy.label(place, name)
-    if len(place.names) >= MAX_DEPTH:
-        raise FormatError(policy.too_deep, path=label)
+    budget = running() or Budget()
+    budget.enter(len(place.names) + 1, label)
+    budget.member(label)
     return label
 
 
@@ -149,6 +194,8 @@ def _open_member(place: Place, member: ArchiveMember, path: Path, policy: Policy
             raise policy.refusal(place, member, policy.contains_itself)
         if not stat.S_ISREG(status.st_mode):
             raise policy.refusal(place, member, policy.irregular.format(path=path))
+        if policy.confined and not (running() or Budget()).limits.outside:
+            _check_inside(place, member, path, policy)
         return InputFile(path)
     except OSError as error:
         raise policy.unreadable(place, member, FileError(path, error)) from error
@@ -156,10 +203,21 @@ def _open_member(place: Place, member: ArchiveMember, path: Path, policy: Policy
         raise policy.unreadable(place, member, error) from error
 
 
+def _check_inside(place: Place, member: ArchiveMember, path: Path, policy: Policy) -> None:
+    folder = Path(place.files[0]).parent
+    if not is_within(path, folder):
+        message = f"names a file outside of '{folder}', the folder of the archive"
+        message += "; if that is meant, allow it with --thin-outside or OFFLOAD_THIN_OUTSIDE=1"
+        raise policy.refusal(place, member, message)
+
+
 class Walk(Generic[_T]):
     """One search, under a `policy`: it gives what `read` makes of each spot.
 
-    `skipped` takes what is broken in a folder or zip file (default: it ends the search);
+    `skipped` takes what is broken in a folder, zip file or archive (default: it ends the search),
+    whatever it is: the other files are looked at. `strays` takes what stands outside of all known
+    sections of an object file: the place, the offset and the format. With `scan`, which tells the
+    size of what was found, the walk gives it, and what is anywhere in files of no known format.
     `spool` opens a file for what is a range of none.
     """
 
@@ -169,43 +227,71 @@ class Walk(Generic[_T]):
         read: Callable[[Spot], Iterable[_T]],
         skipped: Callable[[OffloadError], None] | None = None,
         spool: Callable[[], AbstractContextManager[Spool]] = Spool,
+        *,
+        strays: Callable[[Place, int, FileFormat], None] | None = None,
+        scan: Callable[[_T], int] | None = None,
     ) -> None:
+        self.strays = strays
+        self.scan = scan
         self.policy = policy
         self.read = read
         self.skipped = skipped
+        self.has_skipped = False
+        """Whether something was broken."""
         self.spool = spool
 
     def folder(self, folder: StrPath) -> Iterator[_T]:
         """Give what is in the files of a folder, in the order of their names."""
+        budget = running() or Budget()
         for path in _files(folder, self._skip):
-            try:
+            with self._isolated(path):
+                budget.next_file()
+                budget.member(path)
                 with InputFile(path) as source:
                     yield from self.look(Place.of(source, path))
-            except OffloadError as error:
-                self._skip(error)
+
+    @contextmanager
+    def _isolated(self, label: str) -> Iterator[None]:
+        """Let the walk go on behind a file, whatever happened in it."""
+        try:
+            yield
+        except OffloadError as error:
+            self._skip(error)
+        except MemoryError:
+            self._skip(FileError(label, "needs more memory than there is"))
+        except Exception as error:
+            if self.skipped is None:
+                raise
+            self._skip(UnexpectedError(label, error))
 
     def look(self, place: Place, *, named: bool = False) -> Iterator[_T]:
         """Give what is in one file; `named`: by the user, so a text is searched."""
-        kind = recognise(place.source.data, anywhere=named)
-        if kind is None or not self.policy.opens(place, kind):
+        file_format = recognise(place.source.data, anywhere=named)
+        if file_format is None:
+            if self.scan:
+                yield from self._scanned(place, [], [])
             return
-        if kind is Kind.ARCHIVE:
+        if not self.policy.opens(place, file_format):
+            return
+        if file_format is FileFormat.ARCHIVE:
             for _, inner in open_members(place, self.policy):
-                yield from self.look(inner)
-        elif kind is Kind.ZIP:
+                with self._isolated(inner.label):
+                    yield from self.look(inner)
+        elif file_format is FileFormat.ZIP:
             yield from self._in_zip(place)
-        elif kind is Kind.ELF:
+        elif file_format is FileFormat.ELF:
             yield from self._in_elf(place)
-        elif kind is Kind.COFF:
+        elif file_format is FileFormat.COFF:
             yield from self._in_coff(place, named=named)
-        elif kind is Kind.BITCODE:
+        elif file_format is FileFormat.BITCODE:
             yield from self._in_bitcode(place)
         else:
-            yield from self.read(Spot(place, kind, 0, len(place.source)))
+            yield from self.read(Spot(place, file_format, 0, len(place.source)))
 
     def _skip(self, error: OffloadError) -> None:
         if self.skipped is None:
             raise error
+        self.has_skipped = True
         self.skipped(error)
 
     # -- zip files -------------------------------------------------------------------
@@ -215,12 +301,9 @@ class Walk(Generic[_T]):
 
         with open_zip(place.source, place.label) as archive:
             for row in archive.infolist():
-                if row.is_dir():
-                    continue
-                try:
-                    yield from self._in_zip_member(place, archive, row)
-                except OffloadError as error:
-                    self._skip(error)
+                if not row.filename.endswith("/"):
+                    with self._isolated(f"{place.label}({row.filename})"):
+                        yield from self._in_zip_member(place, archive, row)
 
     def _in_zip_member(
         self, place: Place, archive: zipfile.ZipFile, row: zipfile.ZipInfo
@@ -228,25 +311,37 @@ class Walk(Generic[_T]):
         from offload_tool.containers.zips import open_zip_member
 
         label = f"{place.label}({row.filename})"
-        with open_zip_member(archive, row, place.source, label, _is_known) as member:
+        inner = _label(place, row.filename, self.policy)
+        wanted = _is_any if self.scan else _is_known
+        with open_zip_member(archive, row, place.source, label, wanted) as member:
             if member is not None:
                 source, offset = member
                 known = place.base is not None and offset is not None
                 base = (place.base or 0) + (offset or 0) if known else None
                 names = (*place.names, row.filename)
-                inner = _label(place, row.filename, self.policy)
                 yield from self.look(Place(place.path, source, inner, (), names, base))
 
     # -- object files ----------------------------------------------------------------
 
     def _in_elf(self, place: Place) -> Iterator[_T]:
-        from offload_tool.formats.objects.elf_tables import read_elf_tables
+        from offload_tool.formats.device_elf import is_code_object
+        from offload_tool.formats.objects.elf import read_elf_tables
 
+        if self.policy.code_objects and is_code_object(place.source.data):
+            yield from self.read(Spot(place, FileFormat.CODE_OBJECT, 0, len(place.source)))
+            return
         tables = read_elf_tables(place.source.data, path=place.label)
+        known: list[tuple[int, int]] = []
+        searched: list[tuple[int, int]] = []
         for number, (name, row) in enumerate(zip(tables.names, tables.sections, strict=True)):
-            if kind := self.policy.elf_section(tables, number):
-                yield from self._section(place, kind, name, row.sh_offset, row.sh_size)
+            if file_format := self.policy.elf_section(tables, number):
+                whole = self.policy.holds_only(name, file_format)
+                (known if whole else searched).append((row.sh_offset, row.sh_offset + row.sh_size))
+                yield from self._section(place, file_format, name, row.sh_offset, row.sh_size)
+            elif name.startswith(_OBJECT_BUNDLE_SECTION) and row.has_content:
+                known.append((row.sh_offset, row.sh_offset + row.sh_size))
         yield from self._object_bundle(place)
+        yield from self._outside(place, known, searched)
 
     def _in_coff(self, place: Place, *, named: bool) -> Iterator[_T]:
         from offload_tool.formats.objects.coff_edit import read_coff_sections
@@ -254,25 +349,66 @@ class Walk(Generic[_T]):
         data = place.source.data
         try:
             sections = read_coff_sections(data, path=place.label)
-        except FormatError:
+        except ContentError:
             if named or self.policy.believes_coff or bytes(data[:2]) == _PE_MAGIC:
                 raise
             return  # two bytes tell a COFF object, and other files may begin with them too
+        known: list[tuple[int, int]] = []
+        searched: list[tuple[int, int]] = []
         for row in sections:
-            if kind := self.policy.coff_section(data, row):
-                yield from self._section(place, kind, row.name, row.offset, row.size)
+            if file_format := self.policy.coff_section(data, row):
+                whole = self.policy.holds_only(row.name, file_format)
+                (known if whole else searched).append((row.offset, row.offset + row.size))
+                yield from self._section(place, file_format, row.name, row.offset, row.size)
+            elif row.name.startswith(_OBJECT_BUNDLE_SECTION):
+                known.append((row.offset, row.offset + row.size))
         yield from self._object_bundle(place)
+        yield from self._outside(place, known, searched)
+
+    def _outside(
+        self,
+        place: Place,
+        known: Sequence[tuple[int, int]],
+        searched: Sequence[tuple[int, int]],
+    ) -> Iterator[_T]:
+        """Give, or only say, what is outside of an object file's known sections.
+
+        The `searched` ones were looked through for fat binaries of CUDA.
+        """
+        if self.scan:
+            yield from self._scanned(place, known, searched)
+        elif self.strays is not None:
+            for at, file_format in _strays(place.source, known, searched):
+                self.strays(place, at, file_format)
+
+    def _scanned(
+        self,
+        place: Place,
+        known: Sequence[tuple[int, int]],
+        searched: Sequence[tuple[int, int]],
+    ) -> Iterator[_T]:
+        """Give what is outside of the `known` ranges; none within what was given."""
+        behind = 0
+        for at, file_format in _strays(place.source, known, searched):
+            if at >= behind:
+                end = len(place.source)
+                with self._isolated(place.label):
+                    for found in self.read(Spot(place, file_format, at, end, is_stray=True)):
+                        behind = at + self.scan(found) if self.scan is not None else end
+                        yield found
 
     def _section(
-        self, place: Place, kind: Kind, name: bytes, start: int, size: int
+        self, place: Place, file_format: FileFormat, name: bytes, start: int, size: int
     ) -> Iterable[_T]:
         section = name.decode("utf-8", "backslashreplace")
-        return self.read(Spot(place, kind, start, start + size, section))
+        return self.read(Spot(place, file_format, start, start + size, section))
 
     def _object_bundle(self, place: Place) -> Iterator[_T]:
         if self.policy.object_bundles:
             end = len(place.source)
-            yield from self.read(Spot(place, Kind.OBJECT_BUNDLE, 0, end, OBJECT_BUNDLE_SECTIONS))
+            yield from self.read(
+                Spot(place, FileFormat.OBJECT_BUNDLE, 0, end, OBJECT_BUNDLE_SECTIONS)
+            )
 
     def _in_bitcode(self, place: Place) -> Iterator[_T]:
         from offload_tool.formats.bitcode.embedded_objects import find_embedded_objects
@@ -281,13 +417,37 @@ class Walk(Generic[_T]):
         for embedded in find_embedded_objects(
             source.data, OFFLOADING_SECTION, path=place.label, forget=source.forget
         ):
-            with self.spool() as spool:  # it begins at any bit, so is no range
+            with self.spool() as spool:  # it begins at any bit, so is not a range
                 start, end = _unpack(embedded, spool, source)
                 with spool.read(place.label) as whole:
                     part = whole.part(place.label, start, end - start)
                     inner = Place(place.path, part, place.label, (), place.names, None)
                     rest = (0, len(part), OFFLOADING_SECTION)
-                    yield from self.read(Spot(inner, Kind.OFFLOAD_BINARY, *rest))
+                    yield from self.read(Spot(inner, FileFormat.OFFLOAD_BINARY, *rest))
+
+
+def _is_in(at: int, ranges: Iterable[tuple[int, int]]) -> bool:
+    return any(start <= at < end for start, end in ranges)
+
+
+def _strays(
+    source: InputFile, known: Sequence[tuple[int, int]], searched: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, FileFormat]]:
+    """Search all bytes of a file but the `known` ranges."""
+    from offload_tool.containers.scan import find_strays
+
+    position, done = 0, 0
+    for start, end in (*sorted(known), (len(source), len(source))):
+        if start > position:
+            for at, file_format in find_strays(source.data, position, start):
+                found = file_format is FileFormat.CUDA_FATBIN and _is_in(at, searched)
+                if at and not found:  # at 0, it is what was looked into
+                    yield at, file_format
+            done += start - position
+            if done > _FORGET_AFTER:
+                done = 0
+                source.forget()
+        position = max(position, end)
 
 
 def _unpack(embedded: EmbeddedObject, spool: Spool, source: InputFile) -> tuple[int, int]:
@@ -303,6 +463,10 @@ def _unpack(embedded: EmbeddedObject, spool: Spool, source: InputFile) -> tuple[
 
 def _is_known(begin: memoryview) -> bool:
     return recognise(begin) is not None
+
+
+def _is_any(_: memoryview) -> bool:
+    return True
 
 
 def _is_file(path: str, status: os.stat_result) -> bool:

@@ -2,7 +2,7 @@
 
 A member that is stored as it is is a range of the zip file. Others are unpacked one at a
 time into a file without a name, if they begin like something that is wanted; never more
-than the zip file says of their size, and that is checked first.
+than the zip file says of their size, and that is asked of the run's budget first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import zipfile
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, BinaryIO
 
-from offload_tool.errors import FileError, FormatError, OffloadError
+from offload_tool.errors import FileError, FormatError, OffloadError, UnsupportedError
+from offload_tool.files.budget import budget
 from offload_tool.files.spool import Spool
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ __all__ = ["open_zip", "open_zip_member"]
 _MEMBER_MAGIC = b"PK\x03\x04"
 _PEEK = 4096
 _CHUNK = 1 << 20
-_LIMIT, _LIMIT_RATIO = 4 << 30, 1024
-"""A packed file may have so many bytes, or so many times its packed size, when unpacked."""
 _LOCAL_HEADER, _NAME_LENGTH_AT = 30, 26
 _ENCRYPTED = 1
 
@@ -58,10 +57,13 @@ def open_zip_member(
     Gives None for a packed member that is not `wanted`, by its first bytes. `label` names
     the member in messages.
 
-    :raises FormatError: the member is broken, encrypted, packed in an unknown way, or
-        greater than there is room for.
+    :raises FormatError: the member is broken, or greater than there is room for.
+    :raises UnsupportedError: it is encrypted, or packed in an unknown way.
+    :raises LimitError: it is greater than the run's budget allows.
     """
     if row.compress_type == zipfile.ZIP_STORED and not row.flag_bits & _ENCRYPTED:
+        # Nothing is unpacked, but many rows can name the same bytes.
+        budget(len(source)).unpack(row.file_size, label)
         offset = _stored_offset(source.data, row, label)
         yield source.part(label, offset, row.file_size), offset
         return
@@ -71,9 +73,10 @@ def open_zip_member(
         yield None
         return
     with Spool() as spool:
-        _check_size(row, label)
+        _check_room(row.file_size, label)
+        budget(row.compress_size).unpack(row.file_size, label)
         with _reading(label), archive.open(row) as member:
-            while chunk := member.read(_CHUNK):
+            while chunk := member.read(_CHUNK):  # never more than the size that was asked for
                 spool.out.write(chunk)
         if spool.out.position != row.file_size:
             message = f"expected {row.file_size} bytes, found {spool.out.position}"
@@ -91,9 +94,11 @@ def _reading(label: str) -> Iterator[None]:
         raise
     except OSError as error:
         raise FileError(label, error) from error
+    except (NotImplementedError, RuntimeError) as error:  # an unknown method, or encrypted
+        message = f"cannot be read from the zip file: {error}"
+        raise UnsupportedError(message, path=label) from error
     except Exception as error:
-        # Broken data, an unknown or encrypted method: zlib.error, struct.error, BadZipFile,
-        # NotImplementedError, RuntimeError, EOFError, ... All mean the same here.
+        # Broken data: zlib.error, struct.error, BadZipFile, EOFError, ... All mean the same here.
         raise FormatError(f"cannot be read from the zip file: {error}", path=label) from error
 
 
@@ -101,6 +106,7 @@ def _stream(source: InputFile, stack: ExitStack) -> BinaryIO:
     """Open the bytes of a zip file as a stream."""
     descriptor = source.fileno()
     if descriptor is None:  # a zip file that is stored in another one
+        budget(len(source)).unpack(len(source), source.path)
         spool = stack.enter_context(Spool())
         spool.out.write(source.data)
         descriptor = spool.descriptor
@@ -120,9 +126,8 @@ def _stored_offset(data: memoryview, row: zipfile.ZipInfo, label: str) -> int:
     return offset
 
 
-def _check_size(row: zipfile.ZipInfo, label: str) -> None:
-    limit = max(_LIMIT, row.compress_size * _LIMIT_RATIO)
-    most = min(limit, shutil.disk_usage(tempfile.gettempdir()).free)
-    if row.file_size > most:
-        message = f"unpacking needs {row.file_size} bytes; expected at most {most}"
-        raise FormatError(message, path=label)
+def _check_room(size: int, label: str) -> None:
+    """Refuse what does not fit on the disk."""
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    if size > free:
+        raise FormatError(f"unpacking needs {size} bytes; {free} are free", path=label)

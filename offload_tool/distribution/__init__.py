@@ -3,8 +3,8 @@
 Two users stand on it, the SCons tool and the command line; it knows neither.
 
 - `packing` makes the compiler portable, `setup` writes the folder that ``OFFLOAD_DIST`` names
-- `settings` reads that folder, `scheduler` and `engine` talk to the cluster and to sccache
+- `dist_folder` reads that folder, `scheduler` and `engine` talk to the cluster and to sccache
 - `commands` says which compiles may leave this machine, and in which form
-- `running` runs a compile; one that failed for the engine's reasons runs again here
+- `fallback` runs a compile; one that failed for the engine's reasons runs again here
 - `session` joins these for one build, and says at the end what was distributed
 """

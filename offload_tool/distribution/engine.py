@@ -18,13 +18,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from offload_tool.distribution.settings import CLIENT, SETUP
+from offload_tool.distribution.dist_folder import CLIENT, SETUP
 from offload_tool.errors import CompilerError, FileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from offload_tool.distribution.settings import Distribution
+    from offload_tool.distribution.dist_folder import Distribution
 
 __all__ = ["Counters", "Engine"]
 
@@ -112,7 +112,7 @@ class Engine:
         """Tell whether the server has reached the scheduler."""
         try:
             answer = json.loads(self._sccache("--dist-status").stdout)
-        except ValueError:
+        except (ValueError, RecursionError):
             return False
         return isinstance(answer, dict) and "SchedulerStatus" in answer
 
@@ -130,7 +130,7 @@ class Engine:
                 dist_errors=int(stats["dist_errors"]),
                 cache_hits=sum(map(int, stats["cache_hits"]["counts"].values())),
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             reason = (said.stderr.strip().splitlines() or [repr(error)])[-1]
             raise CompilerError(f"OFFLOAD_DIST: sccache gives no counters: {reason}") from error
 

@@ -21,14 +21,15 @@ import re
 import shlex
 import shutil
 import stat
-import subprocess
 import tarfile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from offload_tool.errors import CompilerError, FileError, FormatError
+from offload_tool.compiler.driver import ask, jobs_of
+from offload_tool.compiler.identity import configuration_files
+from offload_tool.errors import CompilerError, ContentError, FileError
 from offload_tool.files import InputFile, replace_file
-from offload_tool.formats.objects.elf_tables import is_elf_header, read_elf_tables
+from offload_tool.formats.objects.elf import PT_INTERP, is_elf_header, read_elf_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,18 +39,15 @@ if TYPE_CHECKING:
 
 __all__ = ["compiler_names", "compiler_programs", "pack_programs"]
 
-_SECONDS = 60
-_PT_INTERP = 3
 _ROOT_LINKS = ("/lib", "/lib64")
 _LIBRARY = re.compile(r"^\s+(?:\S+ => )?(?P<path>/\S+) \(0x[0-9a-f]+\)$", re.MULTILINE)
 _NOT_FOUND = re.compile(r"^\s+(?P<name>\S+) => not found$", re.MULTILINE)
 _NO_FILE = re.compile(r"^.*shared libraries: (\S+): .*$")
-_CONFIGURATION = re.compile(r"^Configuration file: (?P<path>/.*)$", re.MULTILINE)
 _LAUNCHERS = ("ccache", "sccache", "distcc", "icecc")
 _LINKS_AT_MOST = 40  # on one path, as Linux has it
 _LEVEL = 1  # of gzip: a tenth larger than at 6, in a third of the time
 # Fixed for a command that runs on the server, so that nothing of this shell is packed.
-_PLAIN = {"PATH": os.defpath, "LC_ALL": "C"}
+_PLAIN = {"PATH": os.defpath}
 
 
 def compiler_programs(toolchain: Toolchain) -> list[str]:
@@ -75,10 +73,8 @@ def compiler_programs(toolchain: Toolchain) -> list[str]:
         raise CompilerError(f"'{clang}' is {name}, not a compiler; name the clang that it runs")
     asked = ["-x", "hip", "--cuda-device-only", "--offload-arch=gfx906", "--no-gpu-bundle-output"]
     asked += ["-nogpulib", "-nogpuinc", *toolchain.local_flags, "-c", os.devnull, "-o", "x"]
-    _, said = _ask([clang, "-###", *asked])
-    # Each job is one line that begins with a space and the program in quotes.
-    jobs = [shlex.split(line) for line in said.splitlines() if line.startswith(' "')]
-    configured = _CONFIGURATION.findall(_ask([clang, "--version"])[1])
+    jobs = jobs_of(ask([clang, "-###", *asked], _PLAIN))
+    configured = configuration_files(ask([clang, "--version"], _PLAIN).output)
     programs = [clang, *(job[0] for job in jobs), *configured]
     if not any("lld" in Path(program).name for program in programs):
         raise CompilerError(f"'{clang}' names no lld for its device links; install its lld")
@@ -143,9 +139,10 @@ def _libraries(program: str) -> tuple[list[str], bool]:
 
 def _ask_loader(command: Sequence[str]) -> tuple[str, str]:
     """Give what the loader says, and which libraries it does not find (empty: it finds all)."""
-    status, said = _ask(command)
+    answer = ask(command, _PLAIN)
+    said = answer.output + answer.errors
     missing = _NOT_FOUND.findall(said)
-    if status != 0 and not missing:
+    if answer.status and not missing:
         missing = [_NO_FILE.sub(r"\1", said.strip().splitlines()[-1])] if said.strip() else ["?"]
     return said, ", ".join(missing)
 
@@ -162,10 +159,10 @@ def _interpreter(program: str) -> str | None:
             return None
         try:
             segments = read_elf_tables(data, path=program).segments
-        except FormatError as error:
-            raise CompilerError(f"'{program}' is no readable ELF program: {error}") from error
+        except ContentError as error:
+            raise CompilerError(f"'{program}' is not a readable ELF program: {error}") from error
         for segment in segments:
-            if segment.p_type == _PT_INTERP:
+            if segment.p_type == PT_INTERP:
                 name = bytes(data[segment.p_offset : segment.p_offset + segment.p_filesz])
                 return os.fsdecode(name.rstrip(b"\0"))
     return None
@@ -230,22 +227,3 @@ def _add(archive: tarfile.TarFile, path: Path, link: str | None) -> None:
             archive.addfile(member, content)
     except OSError as error:
         raise FileError(path, error) from error
-
-
-def _ask(command: Sequence[str]) -> tuple[int, str]:
-    """Give a command's status and what it says, in all."""
-    try:
-        answer = subprocess.run(
-            command,
-            env=_PLAIN,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CompilerError(f"{shlex.join(command)} cannot be run: {error}") from error
-    return answer.returncode, answer.stdout

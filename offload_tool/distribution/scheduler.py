@@ -65,7 +65,7 @@ def ask_scheduler(url: str) -> SchedulerStatus:
     try:
         answer = json.loads(body)
         numbers = [int(answer[name]) for name in ("num_servers", "num_cpus", "in_progress")]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise SchedulerError(
             f"{url} answers, but not as an sccache-dist scheduler (status {status})"
         ) from None

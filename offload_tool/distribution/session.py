@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from offload_tool.distribution.commands import remote_form, why_local
 from offload_tool.distribution.engine import Counters, Engine
-from offload_tool.distribution.running import Finished, run_here, run_once, was_stopped
+from offload_tool.distribution.fallback import Finished, run_here, run_once, was_stopped
 from offload_tool.distribution.scheduler import SchedulerError, ask_scheduler, check_token
 from offload_tool.errors import CompilerError, OffloadError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from offload_tool.distribution.settings import Distribution
+    from offload_tool.distribution.dist_folder import Distribution
     from offload_tool.files import StrPath
 
 __all__ = ["Report", "Session"]

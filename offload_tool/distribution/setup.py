@@ -1,4 +1,4 @@
-"""Make the folder that ``OFFLOAD_DIST`` names; see `settings` for what is in it."""
+"""Make the folder that ``OFFLOAD_DIST`` names; see `dist_folder` for what is in it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offload_tool.distribution import settings
+from offload_tool.distribution import dist_folder
 from offload_tool.distribution.packing import compiler_names, compiler_programs, pack_programs
 from offload_tool.distribution.scheduler import (
     SchedulerStatus,
@@ -98,10 +98,10 @@ def set_up(folder: StrPath, scheduler: str, token: str, toolchain: Toolchain) ->
     Nothing is written where a check fails.
 
     :raises CompilerError: this compiler cannot be distributed.
-    :raises UsageError: `scheduler` is no address, or refuses the token.
+    :raises UsageError: `scheduler` is not an address, or refuses the token.
     :raises SchedulerError: the scheduler does not answer.
     """
-    settings.find_sccache()
+    dist_folder.find_sccache()
     url = read_url(scheduler)
     programs, names = compiler_programs(toolchain), compiler_names(toolchain)
     status = ask_scheduler(url)
@@ -115,28 +115,28 @@ def set_up(folder: StrPath, scheduler: str, token: str, toolchain: Toolchain) ->
         made.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(made, error) from error
-    archive = made / settings.ARCHIVE
+    archive = made / dist_folder.ARCHIVE
     # The archive under its old name must not meet a description of the new one.
-    for name in (settings.SETUP, settings.ARCHIVE):
+    for name in (dist_folder.SETUP, dist_folder.ARCHIVE):
         (made / name).unlink(missing_ok=True)
     packed = pack_programs([*names, *programs], archive)
     _write(made / ".gitignore", "# A token and 100 MB of compiler belong into no repository.\n*\n")
-    _write(made / settings.CLIENT, _client(made, url, token, names), mode=0o600)
-    _write(made / settings.ENVIRONMENT, _environment(made))
+    _write(made / dist_folder.CLIENT, _client(made, url, token, names), mode=0o600)
+    _write(made / dist_folder.ENVIRONMENT, _environment(made))
     setup = {
-        "version": settings.SETUP_VERSION,
+        "version": dist_folder.SETUP_VERSION,
         "folder": str(made),
         "scheduler": url,
         "compilers": names,
         "identity": toolchain.own_identity,
-        "files": [astuple(settings.PackedFile.of(path)) for path in packed],
+        "files": [astuple(dist_folder.PackedFile.of(path)) for path in packed],
     }
-    _write(made / settings.SETUP, json.dumps(setup, indent=1) + "\n")
+    _write(made / dist_folder.SETUP, json.dumps(setup, indent=1) + "\n")
     return MadeSetup(made, status, len(packed), archive.stat().st_size)
 
 
 def _client(folder: Path, url: str, token: str, names: list[str]) -> str:
-    archive = _quoted(folder / settings.ARCHIVE)
+    archive = _quoted(folder / dist_folder.ARCHIVE)
     return _CLIENT.format(
         scheduler=_quoted(url),
         dist=_quoted(folder / "dist"),
@@ -148,8 +148,8 @@ def _client(folder: Path, url: str, token: str, names: list[str]) -> str:
 
 def _environment(folder: Path) -> str:
     variables = {
-        "SCCACHE_CONF": folder / settings.CLIENT,
-        "SCCACHE_SERVER_UDS": settings.socket_of(folder),
+        "SCCACHE_CONF": folder / dist_folder.CLIENT,
+        "SCCACHE_SERVER_UDS": dist_folder.socket_of(folder),
         "SCCACHE_IDLE_TIMEOUT": _IDLE_SECONDS,
     }
     return "".join(f"{name}={value}\n" for name, value in variables.items())

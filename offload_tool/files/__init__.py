@@ -12,15 +12,20 @@ import mmap
 import os
 import stat
 from contextlib import ExitStack, contextmanager, suppress
-from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from offload_tool.errors import FileError
+from offload_tool.errors import FileError, UsageError
+from offload_tool.files import mapped
+from offload_tool.files.budget import running
+from offload_tool.files.interruption import check_stopped, shielded
+from offload_tool.files.regular import open_regular, read_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import TypeAlias
+
+    from offload_tool.files.budget import Budget
 
 StrPath: TypeAlias = "str | os.PathLike[str]"
 
@@ -31,7 +36,7 @@ __all__ = [
     "InputFile",
     "OutputFile",
     "StrPath",
-    "keeping_equal",
+    "have_same_content",
     "replace_all",
     "replace_file",
 ]
@@ -48,16 +53,17 @@ _GATHERED = 1 << 18  # bytes; stays in the processor's cache
 _SMALL = 1 << 16  # bytes; larger ranges are faster copied inside the kernel
 _RESERVED = 1 << 16  # bytes; nothing is gained for smaller files
 _DESCRIPTORS = "/proc/self/fd"
-_SHORTER = "became shorter while it was read; try again"
-_keeps_equal = ContextVar("keeps_equal", default=False)
+_PERMISSIONS = 0o777  # a file of new content does not run as someone else
+_WRITABLE = 0o222
 
 
 class InputFile:
     """A file opened for reading; `data` is its content, mapped (bytes on disk stay there).
 
-    Use as a context manager. What is no regular file (a pipe) is read into memory.
+    Use as a context manager; see `offload_tool.files.regular` for what is opened. What is not a
+    regular file (standard input) is read into memory.
 
-    :raises FileError: it cannot be opened or read.
+    :raises FileError: it cannot be opened or read, or is of no kind that can be.
     """
 
     def __init__(self, path: StrPath) -> None:
@@ -66,22 +72,16 @@ class InputFile:
         self._start = 0
         self._descriptor: int | None = None
         self._data: memoryview | None = None
+        mapped.forget(path)
+        descriptor, self._size = open_regular(path)
+        if self._size >= 0:
+            self._descriptor = descriptor
+            return
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                status = os.fstat(descriptor)
-                if stat.S_ISREG(status.st_mode):
-                    self._size = status.st_size
-                    self._descriptor = descriptor
-                    return
-                with os.fdopen(os.dup(descriptor), "rb", buffering=0) as file:
-                    self._data = memoryview(file.readall())
-                self._size = len(self._data)
-            finally:
-                if self._descriptor is None:
-                    os.close(descriptor)
-        except OSError as error:
-            raise FileError(path, error) from error
+            self._data = memoryview(read_all(path, descriptor))
+        finally:
+            os.close(descriptor)
+        self._size = len(self._data)
 
     @classmethod
     def _make(
@@ -124,18 +124,17 @@ class InputFile:
 
     @property
     def data(self) -> memoryview:
-        """The content. It is mapped when it is first asked for."""
+        """The content. It is mapped, or read if it is small, when it is first asked for.
+
+        :raises FileError: the file became shorter since it was opened.
+        """
         if self._data is None:
             if self._whole is not None:
                 self._data = self._whole.data[self._start : self._start + self._size]
                 return self._data
             if self._descriptor is None or not self._size:  # an empty file cannot be mapped
                 return memoryview(b"")
-            try:
-                mapped = mmap.mmap(self._descriptor, self._size, access=mmap.ACCESS_READ)
-            except (OSError, ValueError) as error:  # ValueError: it became shorter
-                raise FileError(self.path, str(error)) from error
-            self._data = memoryview(mapped)
+            self._data = mapped.load(self.path, self._descriptor, self._size)
         return self._data
 
     def __len__(self) -> int:
@@ -156,7 +155,7 @@ class InputFile:
             except OSError as error:
                 raise FileError(self.path, error) from error
         if len(found) < size:
-            raise FileError(self.path, _SHORTER)
+            raise FileError(self.path, mapped.SHORTER)
         return found
 
     def read_into(self, room: memoryview, offset: int) -> None:
@@ -172,7 +171,7 @@ class InputFile:
         except OSError as error:
             raise FileError(self.path, error) from error
         if count < len(room):
-            raise FileError(self.path, _SHORTER)
+            raise FileError(self.path, mapped.SHORTER)
 
     def grow(self) -> None:
         """Take in what was added to the file since it was opened."""
@@ -183,8 +182,8 @@ class InputFile:
         """Give the memory of mapped pages back; they are read again when they are needed."""
         if self._whole is not None:
             self._whole.forget()
-        elif self._descriptor is not None and self._data is not None:
-            self._data.obj.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+        elif self._data is not None and isinstance(self._data.obj, mmap.mmap):
+            self._data.obj.madvise(mmap.MADV_DONTNEED)
 
     def fileno(self) -> int | None:
         """Give the descriptor of all of the content; None where `data` or another file has it."""
@@ -200,8 +199,15 @@ class InputFile:
     def __enter__(self) -> InputFile:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, _: type[BaseException] | None, error: BaseException | None, __: object
+    ) -> None:
+        descriptor, size = self._descriptor, self._size
+        shorter = descriptor is not None and mapped.is_broken(self.path, descriptor, size)
         self.close()
+        if shorter and (error is None or isinstance(error, Exception)):
+            mapped.forget(self.path)
+            raise FileError(self.path, mapped.SHORTER) from error  # whatever that led to
 
 
 class FileRange(NamedTuple):
@@ -223,16 +229,37 @@ class OutputFile:
     Made by `replace_file`. `position` is in bytes from the beginning.
     """
 
-    def __init__(self, path: StrPath, descriptor: int, *, seekable: bool) -> None:
+    def __init__(
+        self,
+        path: StrPath,
+        descriptor: int,
+        *,
+        seekable: bool,
+        budget: Budget | None = None,
+    ) -> None:
         self.path = path
+        self._budget = budget
         self.position = 0
+        self.mode: int | None = None
+        """Permission bits; None: the usual ones."""
         self.kept = False
         """Whether the old file, which was equal, stayed; known after `replace_file`'s block."""
         self._descriptor = descriptor
         self._seekable = seekable
 
     def write(self, data: bytes | memoryview) -> None:
-        """Append `data`."""
+        """Append `data`.
+
+        :raises LimitError: this and all other methods that write: the run's budget is used up.
+        """
+        self._charge(len(data))
+        self._write(data)
+
+    def _charge(self, size: int) -> None:
+        if self._budget is not None and size > 0:
+            self._budget.write(size, self.path)
+
+    def _write(self, data: bytes | memoryview) -> None:
         view = memoryview(data)
         try:
             while view:
@@ -290,12 +317,21 @@ class OutputFile:
                 view = view[written:]
 
     def set_mode(self, mode: int) -> None:
-        """Give the file these permission bits instead of the usual ones."""
+        """Give the file these permission bits instead of the usual ones, or the old file's.
+
+        Set-user-ID, set-group-ID and sticky bits are not among them.
+        """
+        self.mode = mode & _PERMISSIONS
         with _naming(self.path):
-            os.fchmod(self._descriptor, mode)
+            os.fchmod(self._descriptor, self.mode)
 
     def reserve(self, size: int) -> None:
-        """Make room for `size` more bytes, so that a full disk is found out now."""
+        """Make room for `size` more bytes, so that a full disk is found out now.
+
+        :raises LimitError: they are more than the run's budget has left.
+        """
+        if self._budget is not None:
+            self._budget.check_write(size, self.path)
         self._allocate(self.position, size)
 
     def _allocate(self, position: int, size: int) -> None:
@@ -309,12 +345,13 @@ class OutputFile:
     def pad_to(self, position: int) -> None:
         """Append zeros up to `position`, as a hole where the file system has them."""
         gap = position - self.position
+        self._charge(gap)
         if self._seekable and gap > 0:
             with _naming(self.path):
                 os.lseek(self._descriptor, position, os.SEEK_SET)
             self.position = position
         while not self._seekable and gap > 0:
-            self.write(bytes(min(gap, _READ_CHUNK)))
+            self._write(bytes(min(gap, _READ_CHUNK)))
             gap = position - self.position
 
     def finish(self) -> None:
@@ -332,6 +369,7 @@ class OutputFile:
         """
         remaining = len(source) - offset if size is None else size
         source, offset, _ = source.range(offset, remaining)
+        self._charge(remaining)
         descriptor = source.fileno()
         if descriptor is not None:
             done = self._copy_in_kernel(descriptor, offset, remaining)
@@ -339,7 +377,7 @@ class OutputFile:
             remaining -= done
         while remaining:
             chunk = source.read(offset, min(remaining, _READ_CHUNK))
-            self.write(chunk)
+            self._write(chunk)
             offset += len(chunk)
             remaining -= len(chunk)
 
@@ -363,25 +401,17 @@ class OutputFile:
 
 
 @contextmanager
-def keeping_equal() -> Iterator[None]:
-    """Write all files of the block with `keep_equal`, whoever writes them."""
-    token = _keeps_equal.set(True)
-    try:
-        yield
-    finally:
-        _keeps_equal.reset(token)
-
-
-@contextmanager
 def replace_file(path: StrPath, *, keep_equal: bool = False) -> Iterator[OutputFile]:
     """Write the file at `path`: it appears, or is replaced, when the block ends well.
 
     On an exception the old file stays as it was and nothing new is left behind. A
-    symbolic link is followed; what is no regular file (``/dev/null``, a pipe) is
-    written directly. With `keep_equal`, an old file of the very same content is left
+    symbolic link is followed; what is not a regular file (``/dev/null``, a pipe) is
+    written directly. The new file has the old one's permissions, without set-user-ID,
+    set-group-ID and sticky bits. A read-only file is not replaced. With `keep_equal`, an old
+    file of the very same content is left
     untouched, its times too; the output's `kept` tells so after the block.
 
-    :raises FileError: the file cannot be created or written.
+    :raises FileError: the file cannot be created or written, or an input became shorter.
     """
     with replace_all([path], keep_equal=keep_equal) as (output,):
         yield output
@@ -391,28 +421,59 @@ def replace_file(path: StrPath, *, keep_equal: bool = False) -> Iterator[OutputF
 def replace_all(
     paths: Sequence[StrPath], *, keep_equal: bool = False
 ) -> Iterator[list[OutputFile]]:
-    """Write several files as `replace_file` does: when one cannot be written, none is replaced."""
+    """Write several files as `replace_file` does: when one cannot be written, none is replaced.
+
+    :raises UsageError: two of them are one file.
+    """
     outputs: list[OutputFile] = []
     replacements: list[_Replacement] = []
     with ExitStack() as stack:
         for path in paths:
             with _naming(path):
-                if str(path) == STDOUT or (Path(path).exists() and not Path(path).is_file()):
+                if _is_direct(path):
                     outputs.append(stack.enter_context(_open_directly(path)))
                 else:
-                    replacements.append(stack.enter_context(_Replacement(path)))
+                    with shielded():
+                        replacements.append(stack.enter_context(_Replacement(path)))
                     outputs.append(replacements[-1].file)
+        _refuse_equal(replacements)
         try:
             yield outputs
         except OSError as error:  # of what is not written through an OutputFile
             raise FileError(error.filename or paths[0], error) from error
         # Only when nothing can fail any more for want of room, the first is replaced.
         for replacement in replacements:
-            replacement.complete(keep_equal=keep_equal or _keeps_equal.get())
-        for replacement in replacements:
-            replacement.link()
-        for replacement in replacements:
-            replacement.take_name()
+            replacement.complete(keep_equal=keep_equal)
+        mapped.check_maps()
+        check_stopped()
+        with shielded():
+            for replacement in replacements:
+                replacement.link()
+            for replacement in replacements:
+                replacement.take_name()
+
+
+def _is_direct(path: StrPath) -> bool:
+    """Tell whether what is there is written as it is: no regular file, or standard output.
+
+    :raises OSError: a link leads nowhere, round in circles say.
+    """
+    if str(path) == STDOUT:
+        return True
+    try:
+        return not stat.S_ISREG(Path(path).stat().st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _refuse_equal(replacements: Sequence[_Replacement]) -> None:
+    paths: dict[Path, StrPath] = {}
+    for replacement in replacements:
+        other = paths.setdefault(replacement.final, replacement.path)
+        if other is not replacement.path:
+            raise UsageError(
+                f"'{other}' and '{replacement.path}' are one output; give each a file of its own"
+            )
 
 
 @contextmanager
@@ -430,7 +491,7 @@ def _open_directly(path: StrPath) -> Iterator[OutputFile]:
     own = str(path) == STDOUT
     descriptor = os.dup(1) if own else os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
-        yield OutputFile(path, descriptor, seekable=False)
+        yield OutputFile(path, descriptor, seekable=False, budget=running())
     finally:
         os.close(descriptor)
 
@@ -440,21 +501,26 @@ class _Replacement:
 
     def __init__(self, path: StrPath) -> None:
         self.path = path
-        self._final = Path(os.path.realpath(path))
-        self._mode = stat.S_IMODE(self._final.stat().st_mode) if self._final.exists() else None
-        name = f".{self._final.name[:200]}.{os.urandom(6).hex()}.tmp"
-        self._temporary = self._final.with_name(name)
+        self.final = Path(os.path.realpath(path))
+        old = stat.S_IMODE(self.final.stat().st_mode) if self.final.exists() else None
+        self._is_read_only = old is not None and not old & _WRITABLE
+        name = f".{self.final.name[:200]}.{os.urandom(6).hex()}.tmp"
+        self._temporary = self.final.with_name(name)
         self._descriptor, self._named = _open_temporary(self._temporary)
-        self.file = OutputFile(path, self._descriptor, seekable=True)
+        self.file = OutputFile(path, self._descriptor, seekable=True, budget=running())
+        self.file.mode = None if old is None else old & _PERMISSIONS
 
     def complete(self, *, keep_equal: bool) -> None:
         """Give the file its size and permissions, or find that the old one can stay."""
         self.file.finish()
-        if keep_equal and _same_content(self._descriptor, self._final):
+        if keep_equal and _same_content(self._descriptor, self.final):
             self.file.kept = True
-        elif self._mode is not None:
+            return
+        if self._is_read_only:
+            raise FileError(self.path, "is read-only; make it writable, or remove it")
+        if self.file.mode is not None:
             with _naming(self.path):
-                os.fchmod(self._descriptor, self._mode)
+                os.fchmod(self._descriptor, self.file.mode)
 
     def link(self) -> None:
         """Give the file a name, for now that of the temporary."""
@@ -469,16 +535,17 @@ class _Replacement:
         """Replace the old file."""
         if not self.file.kept:
             with _naming(self.path):
-                self._temporary.replace(self._final)
+                self._temporary.replace(self.final)
             self._named = False
 
     def __enter__(self) -> _Replacement:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
-        if self._named:
-            self._temporary.unlink(missing_ok=True)
+        with shielded():
+            os.close(self._descriptor)
+            if self._named:
+                self._temporary.unlink(missing_ok=True)
 
 
 def _open_temporary(path: Path) -> tuple[int, bool]:
@@ -492,6 +559,25 @@ def _open_temporary(path: Path) -> tuple[int, bool]:
             return os.open(path.parent, flags, 0o666), False
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     return os.open(path, flags, 0o666), True
+
+
+def have_same_content(path: StrPath, other: StrPath) -> bool:
+    """Tell whether the file at `other` can be read, is not a link, and has the bytes of `path`.
+
+    :raises FileError: the file at `path` cannot be read.
+    """
+    if not stat.S_ISREG(_mode_of(other)):
+        return False
+    with InputFile(path) as source:
+        descriptor = source.fileno()
+        return descriptor is not None and _same_content(descriptor, Path(other))
+
+
+def _mode_of(path: StrPath) -> int:
+    try:
+        return os.lstat(path).st_mode
+    except OSError:
+        return 0
 
 
 def _same_content(descriptor: int, path: Path) -> bool:

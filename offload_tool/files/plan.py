@@ -8,28 +8,71 @@ does not grow with what is in it::
                                     content 0
 
 An editor of object files plans with numbers for the files that it does not have; `bound` puts
-the files in.
+the files in. Of `Unopened` files a plan can have more than can be open at once.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from offload_tool.errors import FileError
 from offload_tool.files import FileRange, InputFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
-    from offload_tool.files import OutputFile
+    from offload_tool.files import OutputFile, StrPath
 
-__all__ = ["HOST", "FilePlan", "Literal", "Piece", "Range", "Source", "content", "join"]
+__all__ = [
+    "HOST",
+    "FilePlan",
+    "Literal",
+    "Piece",
+    "Range",
+    "Source",
+    "Unopened",
+    "content",
+    "join",
+    "reopened",
+]
 
 HOST = -1
 """The number of the file that is edited."""
 _ZEROS = bytes(1 << 20)
 
 Source: TypeAlias = "InputFile | bytes | memoryview"
+
+
+class Unopened(NamedTuple):
+    """A file that is open only while something is copied from it."""
+
+    open: Callable[[], AbstractContextManager[InputFile]]
+
+    def range(self, offset: int, size: int) -> FilePlan:
+        """Plan `size` bytes of it, from `offset` on."""
+        return FilePlan((Range(0, self, offset, size),), size)
+
+
+def reopened(path: StrPath, size: int) -> FilePlan:
+    """Plan the file at `path`, which has been looked at and had `size` bytes.
+
+    :raises FileError: when it is written, if the file has another size then.
+    """
+    return Unopened(partial(_reopen, path, size)).range(0, size)
+
+
+def _reopen(path: StrPath, size: int) -> InputFile:
+    source = InputFile(path)
+    if len(source) != size:
+        source.close()
+        raise _changed(path)
+    return source
+
+
+def _changed(path: StrPath) -> FileError:
+    return FileError(path, "changed its size while it was read; try again")
 
 
 class Literal(NamedTuple):
@@ -48,7 +91,7 @@ class Range(NamedTuple):
     """`size` bytes from `offset` of a source, at `position` of the new file."""
 
     position: int
-    source: Source | int
+    source: Source | Unopened | int
     """The source, or its number: `HOST`, or from 0 on that of a content to insert."""
     offset: int
     size: int
@@ -101,8 +144,9 @@ class FilePlan(NamedTuple):
     def write_to(self, out: OutputFile) -> None:
         """Append the file to `out`.
 
-        :raises FileError: a source became shorter since it was opened.
+        :raises FileError: a source became shorter since it was opened, or the disk is full.
         """
+        out.reserve(self.size)
         out.append(self._parts())
 
     def _parts(self) -> Iterator[bytes | memoryview | FileRange | int]:
@@ -113,6 +157,9 @@ class FilePlan(NamedTuple):
                 yield piece.data
             elif isinstance(piece.source, InputFile):
                 yield FileRange(piece.source, piece.offset, piece.size)
+            elif isinstance(piece.source, Unopened):
+                with piece.source.open() as source:
+                    yield FileRange(source, piece.offset, piece.size)
             else:
                 yield _slice(piece)
             position = piece.position + piece.size
@@ -137,13 +184,13 @@ def _bound(piece: Piece, host: Source | int, contents: Sequence[Source]) -> Piec
     source = contents[piece.source]
     if len(source) != piece.size:
         if isinstance(source, InputFile):
-            raise FileError(source.path, "changed its size while it was read; try again")
+            raise _changed(source.path)
         raise ValueError(f"{len(source)} bytes for the {piece.size} of content {piece.source}")
     return piece._replace(source=source)
 
 
 def _slice(piece: Range) -> memoryview:
-    if isinstance(piece.source, int):
+    if isinstance(piece.source, int | Unopened):
         raise TypeError(f"source {piece.source} of this plan is not bound")
     data = piece.source.data if isinstance(piece.source, InputFile) else piece.source
     return memoryview(data)[piece.offset : piece.offset + piece.size]

@@ -1,23 +1,29 @@
-"""A temporary file without a name, for bytes that are no range of any input."""
+"""A temporary file without a name, for bytes that are a range of no input."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError
 from offload_tool.files import FileRange, InputFile, OutputFile
+from offload_tool.files.interruption import shielded
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from offload_tool.files import StrPath
 
-__all__ = ["Spool"]
+__all__ = ["Spool", "temporary_folder"]
 
 
 class Spool:
-    """The file: written through `out`, read through `since` and `read`; gone with its block.
+    """The file: written through `added` or `out`, read through `since` and `read`.
 
-    `name` stands for it in messages. It is made in `folder` (default: the usual one).
+    It is gone with its block. `name` stands for it in messages. It is made in `folder`
+    (default: the usual one).
 
     :raises FileError: there is no room for temporary files.
     """
@@ -37,8 +43,14 @@ class Spool:
     def _reader(self) -> InputFile:
         return self.read()
 
+    def added(self, write: Callable[[OutputFile], object]) -> FileRange:
+        """Give what `write` appends; it can be read as long as the spool is open."""
+        start = self.out.position
+        write(self.out)
+        return self.since(start)
+
     def since(self, start: int = 0) -> FileRange:
-        """Give what was written from `start` on; it can be read as long as the spool is open."""
+        """Give what was written from `start` on; likewise."""
         self.out.finish()
         self._reader.grow()
         return FileRange(self._reader, start, self.out.position - start)
@@ -55,3 +67,23 @@ class Spool:
         if "_reader" in self.__dict__:
             self._reader.close()
         self._file.close()
+
+
+@contextmanager
+def temporary_folder(prefix: str = "offload-", folder: StrPath | None = None) -> Iterator[Path]:
+    """Make a folder that is gone behind the block, however that ends.
+
+    :raises OSError: it cannot be made.
+    """
+    import shutil
+    import tempfile
+
+    made = None
+    try:
+        with shielded():
+            made = tempfile.mkdtemp(prefix=prefix, dir=folder)
+        yield Path(made)
+    finally:
+        with shielded():
+            if made is not None:
+                shutil.rmtree(made, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""CUDA's fat binary inside a host object: the section ``.nv_fatbin``.
+"""CUDA's fat binary inside a host object: the section ``.nv_fatbin``, or ``__nv_relfatbin``.
 
 clang embeds the fat binary that it is given while it compiles the host code::
 
@@ -15,6 +15,7 @@ section's header says so. Nothing else of the object changes::
     object as it was, with another offset and size | zeros | fat binary
     in the header of section .nv_fatbin
 
+With relocatable device code, the section is ``__nv_relfatbin``: `formats.cuda_host` has that.
 Source: clang 22.1.8 and 19.1.7, observed.
 """
 
@@ -22,20 +23,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from offload_tool.errors import CodeObjectError, FormatError
+from offload_tool.errors import CodeObjectError, FormatError, UnsupportedError
 from offload_tool.files.plan import HOST, FilePlan, Literal, Range, content, join
-from offload_tool.formats.objects.elf_tables import read_elf_tables
+from offload_tool.formats.objects.elf import read_elf_tables
 
 if TYPE_CHECKING:
     from offload_tool.files import StrPath
 
-__all__ = ["ALIGNMENT", "PLACEHOLDER", "SECTION", "find_placeholder", "plan_embedding"]
+__all__ = [
+    "ALIGNMENT",
+    "PLACEHOLDER",
+    "RELOCATABLE_SECTION",
+    "SECTION",
+    "find_placeholder",
+    "plan_embedding",
+]
 
 PLACEHOLDER = b"offload_tool: the fat binary goes here"
 SECTION = ".nv_fatbin"
+RELOCATABLE_SECTION = "__nv_relfatbin"
 ALIGNMENT = 16
 """Of the fat binary in the file, in bytes; the section itself asks for 8."""
-_ELFCLASS64_LITTLE = b"\x7fELF\x02\x01"
+_SECTIONS = (SECTION.encode(), RELOCATABLE_SECTION.encode())
+_ELF_MAGIC = b"\x7fELF"
+_ELFCLASS64_LITTLE = _ELF_MAGIC + b"\x02\x01"
 
 
 def find_placeholder(data: memoryview, *, path: StrPath | None = None) -> int | None:
@@ -45,18 +56,20 @@ def find_placeholder(data: memoryview, *, path: StrPath | None = None) -> int | 
     nor device variables.
 
     :raises CodeObjectError: something else is in that section.
-    :raises FormatError: it is no 64-bit little-endian ELF file, or a broken one.
+    :raises FormatError: it is not an ELF file, or a broken one.
+    :raises UnsupportedError: it is a 32-bit or big-endian ELF file.
     """
     if data[: len(_ELFCLASS64_LITTLE)] != _ELFCLASS64_LITTLE:
-        raise FormatError("expected a 64-bit little-endian ELF object", path=path, offset=0)
+        wrong = UnsupportedError if data[:4] == _ELF_MAGIC else FormatError
+        raise wrong("expected a 64-bit little-endian ELF object", path=path, offset=0)
     tables = read_elf_tables(data, path=path)
     for index, (name, section) in enumerate(zip(tables.names, tables.sections, strict=True)):
-        if name == SECTION.encode():
+        if name in _SECTIONS:
             found = data[section.sh_offset : section.sh_offset + section.sh_size]
             if found == PLACEHOLDER:
                 return index
             raise CodeObjectError(
-                f"'{path}': expected the placeholder of a fat binary in {SECTION}, "
+                f"'{path}': expected the placeholder of a fat binary in {name.decode()}, "
                 f"found {bytes(found[:8])!r}"
             )
     return None

@@ -31,11 +31,20 @@ The embedding object is an ELF64 relocatable file of 6 sections::
 from __future__ import annotations
 
 import hashlib
-import struct
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import UsageError
 from offload_tool.files.plan import FilePlan, Literal, content
+from offload_tool.formats.objects.elf import (
+    ELF64_LITTLE,
+    ET_REL,
+    SHF_ALLOC,
+    SHT_NOBITS,
+    SHT_PROGBITS,
+    SHT_STRTAB,
+    SHT_SYMTAB,
+    STT_OBJECT,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,12 +79,8 @@ _HOSTS = {
     "loongarch64": (258, 0x43),
 }
 
-_EHDR = struct.Struct("<16sHHIQQQIHHHHHH")
-_SHDR = struct.Struct("<IIQQQQIIQQ")
-_SYM = struct.Struct("<IBBHQQ")
-_SHT_PROGBITS, _SHT_SYMTAB, _SHT_STRTAB, _SHT_NOBITS = 1, 2, 3, 8
-_SHF_WRITE, _SHF_ALLOC = 1, 2
-_STT_OBJECT = 1
+_ELF = ELF64_LITTLE
+_SHF_WRITE = 1
 _STB_GLOBAL, _STB_WEAK = 1, 2
 _STV_HIDDEN = 2
 _HANDLE_SIZE = 8
@@ -119,7 +124,7 @@ def plan_embedding(
     machine, flags = _HOSTS[arch]
 
     strings = _Strings()
-    symbols = _SYM.pack(0, 0, 0, 0, 0, 0)
+    symbols = bytes(_ELF.symbol.size)
     suffixes = [f"_{name}" for name in hashes]
     for suffix in [*suffixes, ""] if for_all else suffixes:
         symbols += _symbol(strings.add(FATBIN + suffix), _STB_GLOBAL, 1, size)
@@ -133,18 +138,18 @@ def plan_embedding(
 
     rows = [
         (0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
-        (names[0], _SHT_PROGBITS, _SHF_ALLOC, 0, ALIGNMENT, size, 0, 0, ALIGNMENT, 0),
-        (names[1], _SHT_NOBITS, _SHF_ALLOC | _SHF_WRITE, 0, symbols_at, _HANDLE_SIZE, 0, 0, 8, 0),
-        (names[2], _SHT_PROGBITS, 0, 0, symbols_at, 0, 0, 0, 1, 0),
-        (names[3], _SHT_SYMTAB, 0, 0, symbols_at, len(symbols), 5, 1, 8, _SYM.size),
-        (names[4], _SHT_STRTAB, 0, 0, strings_at, len(strings.data), 0, 0, 1, 0),
+        (names[0], SHT_PROGBITS, SHF_ALLOC, 0, ALIGNMENT, size, 0, 0, ALIGNMENT, 0),
+        (names[1], SHT_NOBITS, SHF_ALLOC | _SHF_WRITE, 0, symbols_at, _HANDLE_SIZE, 0, 0, 8, 0),
+        (names[2], SHT_PROGBITS, 0, 0, symbols_at, 0, 0, 0, 1, 0),
+        (names[3], SHT_SYMTAB, 0, 0, symbols_at, len(symbols), 5, 1, 8, _ELF.symbol.size),
+        (names[4], SHT_STRTAB, 0, 0, strings_at, len(strings.data), 0, 0, 1, 0),
     ]
-    head = _EHDR.pack(
+    head = _ELF.header.pack(
         b"\x7fELF\x02\x01\x01".ljust(16, b"\0"),
-        *(1, machine, 1, 0, 0, headers_at, flags),
-        *(_EHDR.size, 0, 0, _SHDR.size, len(rows), len(rows) - 1),
+        *(ET_REL, machine, 1, 0, 0, headers_at, flags),
+        *(_ELF.header.size, 0, 0, _ELF.section.size, len(rows), len(rows) - 1),
     )
-    table = b"".join(_SHDR.pack(*row) for row in rows)
+    table = b"".join(_ELF.section.pack(*row) for row in rows)
     pieces = (
         Literal(0, head),
         content(ALIGNMENT, 0, size),
@@ -168,7 +173,7 @@ class _Strings:
 
 
 def _symbol(name: int, binding: int, section: int, size: int) -> bytes:
-    return _SYM.pack(name, binding << 4 | _STT_OBJECT, _STV_HIDDEN, section, 0, size)
+    return _ELF.symbol.pack(name, binding << 4 | STT_OBJECT, _STV_HIDDEN, section, 0, size)
 
 
 def _align(position: int, alignment: int) -> int:

@@ -15,16 +15,16 @@ functions for device code alone has neither, and nothing to register. Source: ob
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from offload_tool.formats import offload_entries
 from offload_tool.formats.hip_fatbin import CUID_PREFIX, FATBIN
-from offload_tool.formats.objects.elf import read_elf
+from offload_tool.formats.objects.elf import read_elf_tables
 
 if TYPE_CHECKING:
     from offload_tool.files import StrPath
-    from offload_tool.formats.objects.elf import ElfFacts
+    from offload_tool.formats.objects.elf import ElfTables
 
 __all__ = [
     "ENTRY_SECTIONS",
@@ -34,10 +34,8 @@ __all__ = [
     "read_hip_host_code",
 ]
 
-ENTRY_SECTIONS = ("llvm_offload_entries", "hip_offloading_entries")
+ENTRY_SECTIONS = (offload_entries.SECTION, offload_entries.section_before("hip"))
 """Of all offload kinds, since LLVM 21; of HIP alone, before."""
-_ENTRY = struct.Struct("<8xHH44x")  # reserved, version, kind, flags and five words
-_HIP = 4  # as kind
 _STUB = "__device_stub__"
 _REGISTERS = {"__hipRegisterFatBinary", "__cudaRegisterFatBinary"}  # CUDA has the same stubs
 
@@ -76,16 +74,20 @@ class HipHostCode:
 def read_hip_host_code(data: memoryview, *, path: StrPath | None = None) -> HipHostCode:
     """Read what an ELF object says of its HIP code.
 
-    :raises FormatError: it is no ELF file, or a broken one.
+    :raises FormatError: it is not an ELF file, or a broken one.
     """
-    return hip_host_code(read_elf(data, symbols=True, path=path), data)
+    return hip_host_code(read_elf_tables(data, path=path))
 
 
-def hip_host_code(facts: ElfFacts, data: memoryview) -> HipHostCode:
-    """Give the same of an ELF object that was read, with its symbols, from `data`."""
-    undefined = {symbol.name for symbol in facts.symbols if not symbol.defined}
-    defined = {symbol.name for symbol in facts.symbols if symbol.defined}
-    has_entries = _has_entries(facts, data)
+def hip_host_code(tables: ElfTables) -> HipHostCode:
+    """Give the same of an ELF object whose tables were read.
+
+    :raises FormatError: its symbols contradict it.
+    """
+    symbols = list(tables.named_symbols())
+    undefined = {symbol.name for symbol in symbols if not symbol.defined}
+    defined = {symbol.name for symbol in symbols if symbol.defined}
+    has_entries = offload_entries.has_entries(tables, "hip")
     lost: list[str] = []
     if not has_entries and _REGISTERS.isdisjoint(undefined):
         lost = sorted(name for name in defined if _STUB in name)
@@ -115,21 +117,6 @@ def bitcode_host_code(data: memoryview) -> HipHostCode:
         FATBIN in undefined,
         cuids=_without_prefix(defined, CUID_PREFIX),
     )
-
-
-def _has_entries(facts: ElfFacts, data: memoryview) -> bool:
-    general, old = ENTRY_SECTIONS
-    for section in facts.sections:
-        if not section.has_content:
-            continue
-        if section.name == old:
-            return True
-        if section.name == general:
-            rows = section.size // _ENTRY.size * _ENTRY.size
-            content = data[section.offset : section.offset + rows]
-            if any(kind == _HIP for _, kind in _ENTRY.iter_unpack(content)):
-                return True
-    return False
 
 
 def _without_prefix(names: set[str], prefix: str) -> frozenset[str]:

@@ -54,7 +54,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Literal
 
-from offload_tool.errors import FormatError, UsageError
+from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.objects.string_table import build_string_table
 
 if TYPE_CHECKING:
@@ -153,6 +153,10 @@ class OffloadBinaryError(FormatError):
     cut_short = False
 
 
+class OffloadBinaryVersionError(UnsupportedError):
+    """An offload binary is of a version that nobody knew when this was written."""
+
+
 @dataclass(frozen=True, slots=True)
 class OffloadImage:
     """An entry: a device image, where it is, and what is said of it."""
@@ -163,7 +167,7 @@ class OffloadImage:
     """As stored; its meaning depends on who wrote it, see `offload_kind_name`."""
     flags: int
     strings: Mapping[str, str]
-    """In stored order (bytes that are no UTF-8 become surrogates)."""
+    """In stored order (bytes that are not UTF-8 become surrogates)."""
     offset: int
     """Where the image begins in the data it was read from, in bytes."""
     size: int
@@ -246,7 +250,7 @@ class OffloadBinaryLayout:
     size: int
     """Bytes."""
 
-    def plan(self, images: Sequence[bytes | FileRange]) -> FilePlan:
+    def plan(self, images: Sequence[bytes | FileRange | FilePlan]) -> FilePlan:
         """Plan the binary of these images."""
         from offload_tool.files.plan import FilePlan  # readers need none
 
@@ -300,6 +304,7 @@ def iter_offload_binaries(
     A compressed binary comes without images: `inflated` gives them.
 
     :raises OffloadBinaryError: something else is there, or a binary is broken.
+    :raises OffloadBinaryVersionError: one is of an unknown version.
     """
     end = len(data) if end is None else min(end, len(data))
     position = start
@@ -309,7 +314,7 @@ def iter_offload_binaries(
             if found is None:
                 return
             position = found.start()
-        binary = _Reader(data, position, end, path).read()
+        binary = _BinaryReader(data, position, end, path).read()
         yield binary
         position += binary.size
         if binary.packed is not None:  # its size is exact, but the next one is aligned
@@ -375,7 +380,7 @@ def _is_zstd(data: memoryview, packed: PackedBody) -> bool:
     return data[packed.offset : packed.offset + len(_ZSTD_MAGIC)] == _ZSTD_MAGIC
 
 
-class _Reader:
+class _BinaryReader:
     """Reads one binary; `size` is how much of the data it may use."""
 
     def __init__(self, data: memoryview, start: int, end: int, path: StrPath | None) -> None:
@@ -393,7 +398,9 @@ class _Reader:
         _, version, size, entries_at, count = _HEADER.unpack_from(self.data, self.start)
         if not _ONE_ENTRY <= version <= _COMPRESSIBLE:
             message = f"expected 1, 2 or 3, found {version}; a newer LLVM may have written it"
-            raise self._error(4, "version", message)
+            raise OffloadBinaryVersionError(
+                message, path=self.path, offset=self.start + 4, field="version"
+            )
         header_size = _HEADER.size
         if version >= _COMPRESSIBLE:
             header_size += _SIZE.size

@@ -39,8 +39,8 @@ offload arch, ptr compile options}; the constructor calls ``__tgt_register_image
 each before anything else. LLVM's runtimes have no such function, AMD's had: in generation
 22 it is called where the runtime has it.
 
-The images are not in the text: `ModuleText` has a placeholder for each, which
-`bitcode_splice` or `object_splice` replaces by the bytes.
+The images are not in the text: it has a placeholder for each, which `bitcode.splice` or
+`objects.splice` replaces by the bytes.
 
 Source: llvm-offload-wrapper 22.1.8 and clang-offload-wrapper 15.0.6, observed: the
 disassembly is equal. The Clang Offload Wrapper document for what target IDs add.
@@ -56,16 +56,16 @@ from offload_tool.formats.names import triple as triples
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-Kind: TypeAlias = Literal["openmp", "cuda", "hip"]
+RegisteredKind: TypeAlias = Literal["openmp", "cuda", "hip"]
 Generation: TypeAlias = Literal[22, 15]
 
 __all__ = [
-    "KINDS",
     "PLACEHOLDER_SIZE",
+    "REGISTERED_KINDS",
     "SECTION_MARK",
     "Generation",
-    "Kind",
     "RegisteredImage",
+    "RegisteredKind",
     "Registration",
     "bitcode_text",
     "image_alignment",
@@ -73,7 +73,7 @@ __all__ = [
     "object_text",
 ]
 
-KINDS: tuple[Kind, ...] = ("openmp", "cuda", "hip")
+REGISTERED_KINDS: tuple[RegisteredKind, ...] = ("openmp", "cuda", "hip")
 PLACEHOLDER_SIZE = 1 << 40
 """In a text for bitcode, image N is an array of this many zeros and N more."""
 SECTION_MARK = "offload.image."
@@ -98,7 +98,7 @@ class RegisteredImage:
 class Registration:
     """What a module registers."""
 
-    kind: Kind
+    kind: RegisteredKind
     triple: str
     """Of the host, as typed."""
     images: Sequence[RegisteredImage]
@@ -141,7 +141,7 @@ def bitcode_text(registration: Registration) -> str:
         )
         for number, image in enumerate(registration.images)
     ]
-    return _Module(registration, texts).text()
+    return _ModuleText(registration, texts).text()
 
 
 def object_text(registration: Registration) -> str:
@@ -158,7 +158,7 @@ def object_text(registration: Registration) -> str:
         for number in range(len(registration.images))
     ]
     elf = _object_format(registration) == "elf"
-    return _Module(registration, texts, init_arrays=elf).text()
+    return _ModuleText(registration, texts, init_arrays=elf).text()
 
 
 def _object_format(registration: Registration) -> str:
@@ -197,7 +197,7 @@ class _ImageText:
         return f"ptr getelementptr inbounds ({self.type}, ptr {name}, i64 1, i64 0)"
 
 
-class _Module:
+class _ModuleText:
     """Writes one module's text, in LLVM's order of globals and functions."""
 
     def __init__(

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from offload_tool.errors import FileError, UsageError
+from offload_tool.errors import UsageError
 from offload_tool.files import InputFile, replace_file
+from offload_tool.files.plan import reopened
 from offload_tool.formats.objects.archive import NewMember, plan_archive
 from offload_tool.formats.objects.symbol_index import member_symbols
 
@@ -23,36 +24,32 @@ __all__ = ["create_archive"]
 
 
 def create_archive(
-    output: StrPath,
     members: Sequence[tuple[str, StrPath]],
+    output: StrPath,
     *,
     keep_equal: bool = False,
     warn: Callable[[str], None] | None = None,
 ) -> None:
-    """Write an archive of (member name, file) items, in their order.
+    """Write the archive `output` of `members`, (member name, file) in their order.
 
-    The bytes depend on names and contents alone. With `keep_equal`, a file at `output` that
-    has these bytes already is left untouched. Files are opened one at a time; memory does
-    not grow with their sizes. `warn` is called with what could not be read of the symbols
+    The bytes depend on names and contents alone. With `keep_equal`, a file that already has
+    the very bytes is left untouched. Files are opened one at a time; memory does not grow
+    with their sizes. `warn` is called with what could not be read of the symbols
     of bitcode or COFF: the member is then written without.
 
-    :raises UsageError: a name that is no plain file name, a name given twice, or a file that
-        is no regular file.
+    :raises UsageError: a name that is not a plain file name, a name given twice, or a file that
+        is not a regular file.
     :raises FormatError: a member is an ELF file with a broken symbol table.
     :raises FileError: a file cannot be read or written.
     """
     _check_names(members)
     described = [_describe(name, path, warn) for name, path in members]
-    layout = plan_archive(described)
+    contents = [
+        reopened(path, member.size) for (_, path), member in zip(members, described, strict=True)
+    ]
+    plan = plan_archive(described).plan(contents)
     with replace_file(output, keep_equal=keep_equal) as out:
-        out.reserve(layout.size)
-        for before, member, (_, path) in zip(layout.before, described, members, strict=True):
-            out.write(before)
-            with InputFile(path) as source:
-                if len(source) != member.size:
-                    raise FileError(path, "changed its size while it was read; try again")
-                out.copy(source)
-        out.write(layout.end)
+        plan.write_to(out)
 
 
 def _check_names(members: Sequence[tuple[str, StrPath]]) -> None:

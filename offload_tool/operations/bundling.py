@@ -12,21 +12,16 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import UsageError
 from offload_tool.files import InputFile, replace_file
-from offload_tool.files.plan import FilePlan, Literal, Range, join
 from offload_tool.formats.bundles.binary import plan_bundle
-from offload_tool.formats.bundles.text import (
-    COMMENT_MARKS,
-    check_text_content,
-    end_marker,
-    start_marker,
-)
+from offload_tool.formats.bundles.text import COMMENT_MARKS, check_text_content, plan_text_bundle
 from offload_tool.formats.names.entry_id import OffloadKind, check_composition
-from offload_tool.operations.opening import check_file_type
+from offload_tool.operations.opening import DEFAULT_FILE_TYPE, check_file_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from offload_tool.files import FileRange, OutputFile, StrPath
+    from offload_tool.files.plan import FilePlan
     from offload_tool.formats.bundles.compressed import CompressionReport
     from offload_tool.formats.bundles.compressed_stream import Method
     from offload_tool.formats.names.entry_id import BundleEntryID
@@ -47,20 +42,22 @@ class Compression:
 
 
 def bundle_files(
-    output: StrPath,
     items: Sequence[tuple[BundleEntryID, StrPath | None]],
+    output: StrPath,
     *,
-    file_type: str = "bc",
+    file_type: str = DEFAULT_FILE_TYPE,
     alignment: int = 1,
     compression: Compression | None = None,
+    keep_equal: bool = False,
 ) -> CompressionReport | None:
-    """Write the bundle of (bundle entry ID, file) items to `output`, in their order.
+    """Write the bundle of `items`, (bundle entry ID, file) in their order, to `output`.
 
     None for a file is an empty code object, as a fat binary's host entry is. `file_type`
     is one of clang-offload-bundler's: text (``ii``, ``s``, ...), ``bc`` for the binary
-    layout, ``o`` for sections in the host's object file where there is one. `alignment`
-    (bytes) and `compression` do not matter to that last layout. Memory does not grow with
-    the files' sizes: their bytes are copied inside the kernel, or streamed to be compressed.
+    layout, ``o`` for sections in the host's object file where there is one, else the binary
+    layout. `alignment` (bytes) and `compression` do not matter to sections. With `keep_equal`,
+    a file that already has the very bytes is left untouched. Memory does not grow with the
+    files' sizes: their bytes are copied inside the kernel, or streamed to be compressed.
 
     :raises EntryIDError: equal IDs, or a feature set in one entry and Any in another.
     :raises UsageError: no items, an unknown file type, an alignment below 1, or a host of
@@ -70,17 +67,23 @@ def bundle_files(
     """
     check_composition([entry_id for entry_id, _ in items])
     return write_bundle(
-        output, items, file_type=file_type, alignment=alignment, compression=compression
+        items,
+        output,
+        file_type=file_type,
+        alignment=alignment,
+        compression=compression,
+        keep_equal=keep_equal,
     )
 
 
 def write_bundle(
-    output: StrPath,
     items: Sequence[tuple[BundleEntryID, StrPath | None]],
+    output: StrPath,
     *,
     file_type: str,
     alignment: int = 1,
     compression: Compression | None = None,
+    keep_equal: bool = False,
 ) -> CompressionReport | None:
     """Do what `bundle_files` does, for IDs whose composition the caller has checked."""
     if not items:
@@ -90,17 +93,16 @@ def write_bundle(
         check_file_type(file_type)
         host = _object_host(contents) if file_type == "o" else None
         if host is not None:
-            with replace_file(output) as out:
+            with replace_file(output, keep_equal=keep_equal) as out:
                 _write_object(out, contents, host)
             return None
         if file_type in COMMENT_MARKS:
             plan = _text_bundle(contents, COMMENT_MARKS[file_type])
         else:
             plan = _binary_bundle(contents, alignment)
-        with replace_file(output) as out:
+        with replace_file(output, keep_equal=keep_equal) as out:
             if compression is not None:
                 return _compress(out, plan, compression)
-            out.reserve(plan.size)
             plan.write_to(out)
     return None
 
@@ -110,6 +112,10 @@ class _Item:
     id: BundleEntryID
     content: InputFile
 
+    @property
+    def range(self) -> FileRange:
+        return self.content.range(0, len(self.content))
+
 
 def _open(path: StrPath | None) -> InputFile:
     return InputFile.from_data("empty", memoryview(b"")) if path is None else InputFile(path)
@@ -117,20 +123,13 @@ def _open(path: StrPath | None) -> InputFile:
 
 def _binary_bundle(items: Sequence[_Item], alignment: int) -> FilePlan:
     layout = plan_bundle(((str(item.id), len(item.content)) for item in items), alignment)
-    ranges = (
-        Range(entry.offset, item.content, 0, entry.size)
-        for item, entry in zip(items, layout.entries, strict=True)
-    )
-    return FilePlan(join([Literal(0, layout.header), *ranges]), layout.size)
+    return layout.plan(item.range for item in items)
 
 
 def _text_bundle(items: Sequence[_Item], comment: str) -> FilePlan:
-    parts: list[bytes | FileRange] = []
     for item in items:
         check_text_content(item.content.data, comment, path=item.content.path)
-        content = item.content.range(0, len(item.content))
-        parts += (start_marker(comment, str(item.id)), content, end_marker(comment, str(item.id)))
-    return FilePlan.of(parts)
+    return plan_text_bundle(((str(item.id), item.range) for item in items), comment)
 
 
 def _object_host(items: Sequence[_Item]) -> _Item | None:

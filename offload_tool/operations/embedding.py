@@ -17,7 +17,7 @@ from offload_tool.errors import CodeObjectError, UsageError
 from offload_tool.files import InputFile, replace_file
 from offload_tool.formats import cuda_embedding
 from offload_tool.formats.bitcode.symbols import is_bitcode
-from offload_tool.formats.cuda_fatbin import NewCudaEntry, plan_cuda_fatbin
+from offload_tool.formats.cuda_fatbin import FatbinStyle, NewCudaEntry, plan_cuda_fatbin
 from offload_tool.formats.hip_fatbin import FATBIN, cuid_hash, plan_embedding
 from offload_tool.formats.hip_host import (
     ENTRY_SECTIONS,
@@ -26,9 +26,8 @@ from offload_tool.formats.hip_host import (
     read_hip_host_code,
 )
 from offload_tool.formats.objects.archive import is_archive
-from offload_tool.formats.objects.elf import is_elf
+from offload_tool.formats.objects.elf import SHT_LLVM_OFFLOADING, is_elf
 from offload_tool.formats.objects.elf_edit import plan_elf
-from offload_tool.formats.objects.elf_tables import SHT_LLVM_OFFLOADING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -48,8 +47,8 @@ _OFFLOADING_ALIGNMENT = 8
 
 
 def embed_bundle(
-    output: StrPath,
     bundle: StrPath,
+    output: StrPath,
     *,
     host_triple: str,
     cuid: str | None = None,
@@ -57,14 +56,14 @@ def embed_bundle(
     registers_entries: bool = False,
     keep_equal: bool = False,
 ) -> None:
-    """Write the object whose section ``.hip_fatbin`` holds the file `bundle`.
+    """Write the object `output` whose section ``.hip_fatbin`` holds the file `bundle`.
 
-    It completes the host object that was compiled with ``-cuid=<cuid>`` and depends on
-    nothing else of it; or all `host_files` (objects and archives of them), whose symbols say
-    what they ask for. Host code of the new offload driver asks for nothing, but has entries:
-    `registers_entries` says that an object which registers them is linked beside this one (see
-    `offload_tool.compiler.registration`). The bundle's bytes are copied inside the kernel.
-    With `keep_equal`, a file that has the same bytes already is left untouched.
+    It completes the host object for `host_triple` that was compiled with ``-cuid=`` and `cuid`,
+    and depends on nothing else of it; or all `host_files` (objects and archives of them), whose
+    symbols say what they ask for. Host code of the new offload driver asks for nothing, but has
+    entries: `registers_entries` says that an object which registers them is linked beside this
+    one (see `offload_tool.compiler.hip_registration`). The bundle's bytes are copied inside the
+    kernel. With `keep_equal`, a file that already has the very bytes is left untouched.
 
     :raises UsageError: the host architecture is not one that this package can write, no host
         file is HIP host code, or has entries without `registers_entries`.
@@ -144,23 +143,39 @@ def _host_code(data: memoryview, name: str) -> Iterator[tuple[str, HipHostCode]]
         yield name, read_hip_host_code(data, path=name)
 
 
-def write_cuda_fatbin(output: StrPath, images: Sequence[tuple[str, StrPath]]) -> None:
-    """Write CUDA's fat binary of (processor, file) images: PTX and cubins, in their order.
+def write_cuda_fatbin(
+    images: Sequence[tuple[str, StrPath]],
+    output: StrPath,
+    *,
+    style: FatbinStyle | None = None,
+    identifier: str = "",
+    options: str = "",
+    may_be_empty: bool = False,
+    keep_equal: bool = False,
+) -> None:
+    """Write CUDA's fat binary of (processor, file) images, as ``fatbinary`` writes it.
 
-    :raises UsageError: no image, or a processor that such a file cannot name.
+    They are PTX and cubins, relocatable or not, in their order. `style` says how they are
+    compressed and for what host (default: not, Linux); `identifier` names them for people, and
+    `options` are those for ptxas, when the driver compiles PTX. One that `may_be_empty` is for a
+    program that has nothing but the PTX of its sources, which the driver links. With
+    `keep_equal`, a file that already has the very bytes is left untouched.
+
+    :raises UsageError: no image, a processor that such a file cannot name, or one that a
+        cubin is not for.
     :raises FormatError: a file that is neither PTX nor a cubin.
     :raises FileError: a file cannot be read or written.
     """
-    if not images:
+    if not images and not may_be_empty:
         raise UsageError("a CUDA fat binary needs at least one image")
     files = [InputFile(path) for _, path in images]
     try:
         entries = [
-            NewCudaEntry(processor, file.data)
+            NewCudaEntry(processor, file.data, identifier, options)
             for (processor, _), file in zip(images, files, strict=True)
         ]
-        with replace_file(output) as out:
-            for piece in plan_cuda_fatbin(entries):
+        with replace_file(output, keep_equal=keep_equal) as out:
+            for piece in plan_cuda_fatbin(entries, style or FatbinStyle()):
                 out.write(piece)
     finally:
         for file in files:
@@ -168,9 +183,9 @@ def write_cuda_fatbin(output: StrPath, images: Sequence[tuple[str, StrPath]]) ->
 
 
 def embed_cuda_fatbin(
-    output: StrPath,
     host_object: StrPath,
     fatbin: StrPath,
+    output: StrPath,
     *,
     must_be_wanted: bool = True,
     keep_equal: bool = False,
@@ -178,9 +193,11 @@ def embed_cuda_fatbin(
     """Write a copy of a CUDA host object that holds `fatbin` instead of the placeholder.
 
     One that has no place for it is an error if it `must_be_wanted`, else copied as it is.
+    With `keep_equal`, a file that already has the very bytes is left untouched.
 
     :raises CodeObjectError: the host object was not compiled with the placeholder.
-    :raises FormatError: it is no 64-bit little-endian ELF object, or a broken one.
+    :raises FormatError: it is not an ELF object, or a broken one.
+    :raises UnsupportedError: it is not 64-bit little-endian.
     :raises FileError: a file cannot be read or written.
     """
     with InputFile(host_object) as host, InputFile(fatbin) as images:
@@ -194,10 +211,14 @@ def embed_cuda_fatbin(
             plan.bound(host, [images]).write_to(out)
 
 
-def embed_offload_binary(output: StrPath, host_object: StrPath, package: StrPath) -> None:
+def embed_offload_binary(
+    host_object: StrPath, package: StrPath, output: StrPath, *, keep_equal: bool = False
+) -> None:
     """Write a copy of an ELF host object whose section ``.llvm.offloading`` holds `package`.
 
-    :raises FormatError: the host object is no ELF file, or a broken one.
+    With `keep_equal`, a file that already has the very bytes is left untouched.
+
+    :raises FormatError: the host object is not an ELF file, or a broken one.
     :raises FileError: a file cannot be read or written.
     """
     with InputFile(host_object) as host, InputFile(package) as images:
@@ -208,5 +229,5 @@ def embed_offload_binary(output: StrPath, host_object: StrPath, package: StrPath
             section_type=SHT_LLVM_OFFLOADING,
             alignment=_OFFLOADING_ALIGNMENT,
         )
-        with replace_file(output) as out:
+        with replace_file(output, keep_equal=keep_equal) as out:
             plan.bound(host, [images]).write_to(out)

@@ -14,24 +14,24 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.containers.found import find_containers
-from offload_tool.errors import FileError, FormatError
-from offload_tool.files import replace_file
+from offload_tool.errors import FileError, UnsupportedError
+from offload_tool.files import have_same_content, replace_file
+from offload_tool.files.interruption import shielded
+from offload_tool.files.spool import temporary_folder
 from offload_tool.formats.names.entry_id import OffloadKind
-from offload_tool.formats.objects.elf import EM_AMDGPU, EM_CUDA
-from offload_tool.formats.objects.elf_tables import is_elf_header
+from offload_tool.formats.objects.elf import EM_AMDGPU, EM_CUDA, is_elf_header, read_elf_header
 from offload_tool.operations.matching import NoImageError, explained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from offload_tool.containers.found import Found, FoundImage
+    from offload_tool.containers.found import FoundContainer, FoundImage
     from offload_tool.errors import OffloadError
     from offload_tool.files import StrPath
     from offload_tool.operations.matching import Device, Load
@@ -44,6 +44,7 @@ _BEGIN = 64
 _MAX_NAME = 180
 """Characters; file systems take 255 bytes, and a number or an extension may follow."""
 _MACHINE_EXTENSIONS = {EM_AMDGPU: ".co", EM_CUDA: ".cubin"}
+_CUDA_EXTENSIONS = {"ptx": ".ptx", "relocatable ptx": ".ptx", "elf": ".cubin", "nvvm": ".ltoir"}
 _MAGIC_EXTENSIONS = (
     (b"BC\xc0\xde", ".bc"),
     (b"\xde\xc0\x17\x0b", ".bc"),
@@ -71,36 +72,42 @@ class ExtractedImage:
 def extract_device_images(
     path: StrPath,
     directory: StrPath,
-    devices: Sequence[Device] = (),
     *,
+    devices: Sequence[Device] = (),
+    keep_equal: bool = False,
     skipped: Callable[[OffloadError], None] | None = None,
 ) -> list[ExtractedImage]:
-    """Write the device images of a file, folder or zip file into `directory`.
+    """Write the device images of the file, folder or zip file at `path` into `directory`.
 
     With `devices`, only what these would load (see `matching`), in each container. The
-    directory is made if it is not there; files of the same names in it are replaced.
-    `skipped` is called with what cannot be read of a folder or zip file, and with images
-    that only NVIDIA's tools can unpack.
+    directory is made if it is not there; files of the same names in it are replaced, or with
+    `keep_equal` left untouched where they already have the very bytes.
+    Images of CUDA's fat binaries are unpacked. `skipped` is called with what cannot be read of
+    a folder or zip file, and once for all images of one ID that only NVIDIA can unpack.
 
     :raises NoImageError: there is no image for one of `devices`.
-    :raises FormatError: a broken file, or one without a container.
+    :raises NoContainerError: the file holds no container of device images.
+    :raises FormatError: a broken file.
+    :raises UnsupportedError: one of a sort that is not read, or an image that cannot be unpacked.
     :raises FileError: a file cannot be read or written.
     """
     folder = Path(directory)
-    made = not folder.exists()
+    new = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".extract-", dir=folder) as temporary:
-            run = _Extraction(Path(path), Path(temporary), devices, skipped)
+        with temporary_folder(".extract-", folder) as temporary:
+            run = _FolderOfImages(Path(path), temporary, devices, skipped)
             written = run.write()
             _refuse_folders(folder, written)
-            for image in written:
-                final = folder / image.path.name
-                image.path.replace(final)
+            with shielded():
+                for image in written:
+                    final = folder / image.path.name
+                    if not (keep_equal and have_same_content(image.path, final)):
+                        image.path.replace(final)
     except BaseException as error:
-        if made:
-            with suppress(OSError):
-                folder.rmdir()
+        with suppress(OSError):
+            for parent in new:
+                parent.rmdir()
         if isinstance(error, OSError):
             raise FileError(folder, error) from error
         raise
@@ -118,7 +125,7 @@ def _moved(image: ExtractedImage, folder: Path) -> ExtractedImage:
     return replace(image, path=folder / image.path.name)
 
 
-class _Extraction:
+class _FolderOfImages:
     def __init__(
         self,
         path: Path,
@@ -133,6 +140,8 @@ class _Extraction:
         self.names: set[str] = set()
         self.written: list[ExtractedImage] = []
         self.present: dict[str, None] = {}
+        self.unreadable: dict[tuple[str, str], int] = {}
+        """How many images cannot be unpacked, by the file and their ID."""
 
     def write(self) -> list[ExtractedImage]:
         unserved = list(self.devices)
@@ -152,15 +161,24 @@ class _Extraction:
                     self._write(found, image, loads[image.id])
         if unserved:
             raise NoImageError(self.path, unserved, self.present)
+        self._report_unreadable()
         return self.written
 
-    def _write(self, found: Found, image: FoundImage, loads: Sequence[tuple[str, Load]]) -> None:
-        if image.unpacked_size is not None:
-            message = f"{image.id} is compressed in NVIDIA's own way; cuobjdump can extract it"
-            error = FormatError(message, path=found.label, offset=image.content.offset)
+    def _report_unreadable(self) -> None:
+        for (label, image_id), count in self.unreadable.items():
+            message = f"{count} of the images {image_id} cannot be unpacked: how is not publicly "
+            message += "known; 'list' names their places"
+            error = UnsupportedError(message, path=label)
             if self.skipped is None:
                 raise error
             self.skipped(error)
+
+    def _write(
+        self, found: FoundContainer, image: FoundImage, loads: Sequence[tuple[str, Load]]
+    ) -> None:
+        if image.refusal(found.label):
+            key = found.label, image.id
+            self.unreadable[key] = self.unreadable.get(key, 0) + 1
             return
         name = self._name(found, image)
         path = self.folder / name
@@ -173,7 +191,7 @@ class _Extraction:
             )
         )
 
-    def _name(self, found: Found, image: FoundImage) -> str:
+    def _name(self, found: FoundContainer, image: FoundImage) -> str:
         inner = os.path.relpath(found.path, self.path) if self.path.is_dir() else self.path.name
         where = inner if found.member is None else f"{inner}_{found.member}"
         stem = _UNSAFE.sub("_", f"{where}.{found.index}.{image.id}").lstrip(".-")[-_MAX_NAME:]
@@ -190,13 +208,14 @@ class _Extraction:
 def _extension(image: FoundImage) -> str:
     """Tell by its first bytes what an image is."""
     content = image.content
-    begin = bytes(content.begin(_BEGIN))
+    if content.cuda is not None:
+        return _CUDA_EXTENSIONS.get(image.image_kind or "", "")
+    begin = content.begin(_BEGIN)
     if content.is_host_object:
         return ".o"
-    if is_elf_header(memoryview(begin)):
-        machine = int.from_bytes(begin[18:20], "little" if begin[5] == 1 else "big")
-        return _MACHINE_EXTENSIONS.get(machine, ".o")
+    if is_elf_header(begin):
+        return _MACHINE_EXTENSIONS.get(read_elf_header(begin).e_machine, ".o")
     for magic, extension in _MAGIC_EXTENSIONS:
-        if begin.startswith(magic):
+        if begin[: len(magic)] == magic:
             return extension
-    return ".ptx" if image.image_kind == "ptx" else ""
+    return ""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from offload_tool.containers.file_format import FileFormat
 from offload_tool.containers.found import find_containers
-from offload_tool.containers.kinds import Kind
 from offload_tool.formats.names.entry_id import OffloadKind
 from offload_tool.formats.names.processors import find_processor
 from offload_tool.operations.matching import NoImageError, explained
@@ -17,12 +17,12 @@ from offload_tool.operations.matching import NoImageError, explained
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from offload_tool.containers.found import Found, FoundImage
+    from offload_tool.containers.found import FoundContainer, FoundImage
     from offload_tool.errors import OffloadError
     from offload_tool.files import StrPath
     from offload_tool.operations.matching import Device, Load
 
-__all__ = ["DeviceImage", "iter_images", "list_images"]
+__all__ = ["DeviceImage", "iter_images", "list_images", "listed_images"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,8 @@ class DeviceImage:
     member: str | None
     """Archive or zip file member, or None: ``a.o``, ``lib/x.so``, ``lib/y.a(a.o)``."""
     container: str
-    """``bundle``, ``compressed-bundle``, ``offload-binary`` or ``cuda-fatbin``."""
+    """``bundle``, ``compressed-bundle``, ``offload-binary``, ``cuda-fatbin``, or ``code-object``
+    for device code that no container is around."""
     index: int
     """Which container of the file, from 0."""
     id: str
@@ -43,10 +44,11 @@ class DeviceImage:
     triple: str
     target_id: str
     offset: int | None
-    """Bytes from the beginning of the file; None where the image is no range of it: inside
+    """Bytes from the beginning of the file; None where the image is not a range of it: inside
     of compressed data, or the host entry that stands for a whole object file."""
     size: int
-    """Bytes, decompressed; 0 for the host entry that stands for a whole object file."""
+    """Bytes, decompressed; 0 for the host entry that stands for a whole object file. In CUDA's fat
+    binaries, with up to 8 bytes that pad the image, which are not extracted."""
     stored_size: int
     """Bytes that it takes in the file: `size`; in a compressed container, a part of the
     container's bytes in proportion to `size`, so that the parts add up to the container."""
@@ -59,6 +61,8 @@ class DeviceImage:
     image_kind: str | None
     """What an offload binary (``object``, ``bitcode``, ``cubin``, ...) or CUDA's fat binary
     (``ptx``, ``elf``) says of the content; None for bundles, which say nothing."""
+    image_index: int
+    """Which image of the container, from 0."""
     covers: tuple[str, ...] = ()
     """Of generic code for AMD GPUs: the processors that it runs on."""
     loads: tuple[tuple[str, Load], ...] = ()
@@ -71,7 +75,9 @@ def list_images(path: StrPath) -> list[DeviceImage]:
     See `offload_tool.containers.found` for what is read. Host entries are listed as
     well: they are part of what the file says it holds.
 
-    :raises FormatError: the file holds no container, or it or a file in it is broken.
+    :raises NoContainerError: the file holds no container of device images.
+    :raises FormatError: it or a file in it is broken.
+    :raises UnsupportedError: it or a file in it is of a sort that is not read.
     :raises FileError: it cannot be read.
     """
     return list(iter_images(path))
@@ -79,46 +85,66 @@ def list_images(path: StrPath) -> list[DeviceImage]:
 
 def iter_images(
     path: StrPath,
-    devices: Sequence[Device] = (),
     *,
+    devices: Sequence[Device] = (),
     skipped: Callable[[OffloadError], None] | None = None,
+    strays: Callable[[str], None] | None = None,
+    scan: bool = False,
 ) -> Iterator[DeviceImage]:
-    """List the images in a file, folder or zip file, one after the other.
+    """List the images in the file, folder or zip file at `path`, one after the other.
 
-    With `devices`, only what these would load. `skipped` is called for each file in a folder
-    or zip file that cannot be read; without it, the first one ends the listing.
+    With `devices`, only what these would load. `skipped` is called for each file in a folder,
+    zip file or archive that cannot be read; without it, the first one ends the listing.
+    `strays` and `scan`: see `offload_tool.containers.found.find_containers`.
 
     :raises NoImageError: at the end, there was no image for one of `devices`.
-    :raises FormatError: see `list_images`.
+    :raises ContentError: see `list_images`.
     :raises FileError: it cannot be read.
+    """
+    found = listed_images(path, devices, skipped, strays, scan=scan)
+    return (image for image, _, _ in found)
+
+
+def listed_images(
+    path: StrPath,
+    devices: Sequence[Device] = (),
+    skipped: Callable[[OffloadError], None] | None = None,
+    strays: Callable[[str], None] | None = None,
+    *,
+    scan: bool = False,
+) -> Iterator[tuple[DeviceImage, FoundImage, FoundContainer]]:
+    """Give each image that `iter_images` does, and what was found there.
+
+    It can be read until the next one is asked for.
     """
     unserved = dict.fromkeys(devices)
     present: dict[str, None] = {}
-    for found in find_containers(path, skipped=skipped):
+    for found in find_containers(path, skipped=skipped, strays=strays, scan=scan):
         loads: dict[int, list[tuple[str, Load]]] = {}
         for device in devices:
             for index, load in explained(found.images, device).items():
                 loads.setdefault(index, []).append((device.text, load))
                 unserved.pop(device, None)
         present.update({i.id: None for i in found.images if i.kind != OffloadKind.HOST})
-        for index, image in enumerate(_listed(found)):
+        for index, (image, source) in enumerate(zip(_listed(found), found.images, strict=True)):
             if not devices:
-                yield image
+                yield image, source, found
             elif index in loads:
-                yield replace(image, loads=tuple(loads[index]))
+                yield replace(image, loads=tuple(loads[index])), source, found
     if unserved:
         raise NoImageError(path, unserved, present)
 
 
-def _listed(found: Found) -> Iterator[DeviceImage]:
+def _listed(found: FoundContainer) -> Iterator[DeviceImage]:
     stored = _stored_sizes(found)
-    for image, stored_size in zip(found.images, stored, strict=True):
+    for index, (image, stored_size) in enumerate(zip(found.images, stored, strict=True)):
         processor = find_processor(image.target_id.partition(":")[0])
         yield DeviceImage(
             file=found.path,
             member=found.member,
             container=found.container.value,
             index=found.index,
+            image_index=index,
             id=image.id,
             kind=image.kind,
             triple=image.triple,
@@ -134,16 +160,16 @@ def _listed(found: Found) -> Iterator[DeviceImage]:
         )
 
 
-def _offset(found: Found, image: FoundImage) -> int | None:
+def _offset(found: FoundContainer, image: FoundImage) -> int | None:
     content = image.content
     if content.is_decompressed or content.is_host_object:
         return None
     return found.in_file(content.offset)
 
 
-def _stored_sizes(found: Found) -> Sequence[int]:
+def _stored_sizes(found: FoundContainer) -> Sequence[int]:
     """Divide a compressed container's bytes among its images."""
-    if found.container is not Kind.COMPRESSED_BUNDLE:
+    if found.container is not FileFormat.COMPRESSED_BUNDLE:
         return [0 if i.content.is_host_object else i.content.size for i in found.images]
     total = sum(image.size for image in found.images)
     parts = []

@@ -3,8 +3,10 @@
 A device is named by a target ID (``gfx90a:xnack+``) or by a bundle entry ID, which also
 says the offload kind and triple. In one container it loads, for each offload kind (hip and
 hipv4 are one) and triple, one image: the one with its very ID, else the compatible one
-that sets the most features, else for AMD GPUs generic code, else SPIR-V; of equals the
-first in the file. Source: `offload_tool.formats.names.loading`.
+that sets the most features, else for AMD GPUs generic code, else SPIR-V; for NVIDIA's the
+cubin that is nearest, else PTX; of equals the first in the file.
+
+Source: `offload_tool.formats.names.loading`.
 """
 
 from __future__ import annotations
@@ -26,11 +28,12 @@ from offload_tool.formats.names.loading import (
     Fit,
     completions,
     find_fit,
-    generic_version,
     is_amd,
+    is_cuda,
     why_not,
 )
 from offload_tool.formats.names.target_id import TargetID
+from offload_tool.formats.objects.code_object import generic_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -63,7 +66,7 @@ class Device:
 
     @classmethod
     def parse(cls, text: str) -> Device:
-        """Read a target ID or a bundle entry ID.
+        """Read `text`, a target ID or a bundle entry ID.
 
         :raises TargetIDError: it is neither.
         """
@@ -110,7 +113,7 @@ class Load:
     id: str
     """As stored."""
     rule: str
-    """``exact``, ``compatible``, ``generic`` or ``spirv``."""
+    """``exact``, ``compatible``, ``generic``, ``spirv`` or ``ptx``."""
     reason: str
 
     def __str__(self) -> str:
@@ -188,6 +191,7 @@ def _runtime(image: BundleEntryID, asked: BundleEntryID) -> object:
 def _rank(entry: BundleEntryID, asked: BundleEntryID, fit: Fit) -> tuple[int, ...]:
     return (
         RULES.index(fit.rule),
+        fit.rank,
         entry != asked,
         (entry.kind, entry.target_id) != (asked.kind, asked.target_id),
         -entry.target_id.count(":"),
@@ -203,8 +207,9 @@ def may_load(images: Sequence[FoundImage], device: Device) -> set[int]:
     """Give the indexes of all images that a device of that name may load.
 
     Besides those of `served_by`, what a device loads that has the features set which the
-    name leaves open, and what runtimes load that pass over some generic code. Nothing
-    where `served_by` gives nothing.
+    name leaves open, and what runtimes load that pass over some generic code; of CUDA, all
+    cubins for the device's number, and images of the same ID, which are linked when they are
+    loaded. Nothing where `served_by` gives nothing.
     """
     return set(_may_load(_summarised(images), device))
 
@@ -215,7 +220,19 @@ def _may_load(candidates: _Candidates, device: Device) -> frozenset[int]:
     for completed in device.completed() if found else ():
         found.update(_served_by(candidates, completed, surely=False))
         found.update(_served_by(candidates, completed, surely=True))
-    return frozenset(found)
+    return frozenset(found | _cuda_companions(candidates, device, found))
+
+
+def _cuda_companions(candidates: _Candidates, device: Device, found: set[int]) -> set[int]:
+    loaded = {candidates[index][0] for index in found}
+    companions = set()
+    for index, (entry, _) in enumerate(candidates):
+        if not is_cuda(entry):
+            continue
+        fit = find_fit(entry, device.asks(entry))
+        if entry in loaded or (fit is not None and fit.rule == EXACT):
+            companions.add(index)
+    return companions
 
 
 def explained(images: Sequence[FoundImage], device: Device) -> dict[int, Load]:
@@ -241,11 +258,13 @@ def explained(images: Sequence[FoundImage], device: Device) -> dict[int, Load]:
 def match_images(
     path: StrPath, device: Device, *, skipped: Callable[[OffloadError], None] | None = None
 ) -> Iterator[Match]:
-    """Say for each container of a file, folder or zip file what `device` would load.
+    """Say for each container of the file, folder or zip file at `path` what `device` would load.
 
     Containers without device images are left out. `skipped` is called as for `iter_images`.
 
-    :raises FormatError: a broken file, or one without a container.
+    :raises NoContainerError: the file holds no container of device images.
+    :raises FormatError: a broken file.
+    :raises UnsupportedError: one of a sort that is not read.
     :raises FileError: it cannot be read.
     """
     for found in find_containers(path, skipped=skipped):

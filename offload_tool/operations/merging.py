@@ -5,6 +5,8 @@
     bundle (any layout),      one of all entries: the host's first, then by target ID, which is
     compressed or not         the order in which the SCons tool bundles a build of all targets
     offload binaries          all of them, in that order; one of all images, if one has several
+    CUDA fat binaries         one of all entries: by target ID, cubins before PTX, which is the
+                              order in which the SCons tool writes them
     archives                  member by member, in the order of the first archive
 
 Each target may come from one file only, and host entries must be the same in all of them.
@@ -15,35 +17,40 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
+from offload_tool.containers.file_format import FileFormat, recognise, text_comment
 from offload_tool.containers.found import containers_in
-from offload_tool.containers.kinds import Kind, recognise, text_comment
+from offload_tool.containers.places import Place
+from offload_tool.containers.walk import CopyPolicy, open_members
 from offload_tool.errors import FormatError, OffloadError, UsageError
 from offload_tool.files import InputFile, replace_file
 from offload_tool.files.plan import FilePlan
 from offload_tool.files.spool import Spool
 from offload_tool.formats.bundles.alignment import find_alignment
 from offload_tool.formats.bundles.binary import plan_bundle, read_bundle
+from offload_tool.formats.bundles.text import plan_text_bundle
 from offload_tool.formats.names.entry_id import OffloadKind, find_conflicts
-from offload_tool.formats.objects.archive import NewMember, iter_members, plan_archive
+from offload_tool.formats.objects.archive import NewMember, plan_archive
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from offload_tool.containers.found import Found, FoundImage
+    from offload_tool.containers.found import FoundContainer, FoundImage
     from offload_tool.files import FileRange, StrPath
-    from offload_tool.formats.bundles.binary import Bundle
+    from offload_tool.formats.cuda_fatbin import CudaImage
 
 __all__ = ["MergeError", "merge_files"]
 
-_KINDS = {
-    Kind.BUNDLE: "a bundle",
-    Kind.TEXT_BUNDLE: "a text bundle",
-    Kind.ELF: "an ELF file",
-    Kind.COFF: "a COFF file",
-    Kind.ARCHIVE: "an archive",
-    Kind.OFFLOAD_BINARY: "offload binaries",
+_FORMATS = {
+    FileFormat.BUNDLE: "a bundle",
+    FileFormat.TEXT_BUNDLE: "a text bundle",
+    FileFormat.ELF: "an ELF file",
+    FileFormat.COFF: "a COFF file",
+    FileFormat.ARCHIVE: "an archive",
+    FileFormat.OFFLOAD_BINARY: "offload binaries",
+    FileFormat.CUDA_FATBIN: "a CUDA fat binary",
     None: "no container of device images",
 }
 _CHUNK = 1 << 20
@@ -54,19 +61,16 @@ class MergeError(OffloadError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Input:
-    """One of the files, or of their archives' members."""
-
-    label: str
-    source: InputFile
-
-
-@dataclass(frozen=True, slots=True)
 class _Entry:
     """An image of the result, and the input that it comes from."""
 
-    input: _Input
+    input: Place
     image: FoundImage
+
+    @property
+    def content(self) -> FileRange:
+        """The image's bytes."""
+        return self.image.content.range
 
     @property
     def order(self) -> tuple[bool, str, str, str]:
@@ -75,12 +79,15 @@ class _Entry:
         return image.kind != OffloadKind.HOST, image.target_id, image.kind, image.triple
 
 
-def merge_files(paths: Sequence[StrPath], output: StrPath) -> None:
+def merge_files(paths: Sequence[StrPath], output: StrPath, *, keep_equal: bool = False) -> None:
     """Write what the files at `paths` hold to `output`, which may be one of them.
+
+    With `keep_equal`, a file that already has the very bytes is left untouched.
 
     :raises MergeError: a target comes from two files, targets cannot stand beside each
         other, or host entries differ; the message names both files.
-    :raises FormatError: a file is broken or holds no container.
+    :raises FormatError: a file is broken.
+    :raises UnsupportedError: a file is of a version or sort that is not read.
     :raises UsageError: fewer than two files, or files that cannot be merged at all.
     :raises FileError: a file cannot be read or written.
     """
@@ -89,9 +96,8 @@ def merge_files(paths: Sequence[StrPath], output: StrPath) -> None:
     with ExitStack() as stack:
         merger = _Merger(stack.enter_context(Spool()))
         files = [stack.enter_context(InputFile(path)) for path in paths]
-        merged = merger.merge([_Input(str(file.path), file) for file in files])
-        with replace_file(output) as out:
-            out.reserve(merged.size)
+        merged = merger.merge([Place.of(file, str(file.path)) for file in files])
+        with replace_file(output, keep_equal=keep_equal) as out:
             merged.write_to(out)
 
 
@@ -101,32 +107,45 @@ class _Merger:
     def __init__(self, spool: Spool) -> None:
         self.spool = spool
 
-    def merge(self, inputs: Sequence[_Input]) -> FilePlan:
-        """Merge files of one kind."""
-        kinds = [recognise(item.source.data, anywhere=True) for item in inputs]
-        for item, kind in zip(inputs, kinds, strict=True):
-            if kind is not kinds[0]:
+    def merge(self, inputs: Sequence[Place]) -> FilePlan:
+        """Merge files of one format."""
+        formats = [recognise(item.source.data, anywhere=True) for item in inputs]
+        for item, file_format in zip(inputs, formats, strict=True):
+            if file_format is not formats[0]:
                 raise _contradiction(
-                    inputs[0], _KINDS.get(kinds[0], "a file"), item, _KINDS.get(kind, "a file")
+                    inputs[0],
+                    _FORMATS.get(formats[0], "a file"),
+                    item,
+                    _FORMATS.get(file_format, "a file"),
                 )
-        if kinds[0] is Kind.ARCHIVE:
+        if formats[0] is FileFormat.ARCHIVE:
             return self._merge_archives(inputs)
-        if kinds[0] is Kind.OFFLOAD_BINARY:
+        if formats[0] is FileFormat.OFFLOAD_BINARY:
             return self._merge_offload_binaries(inputs)
-        if kinds[0] in (Kind.BUNDLE, Kind.TEXT_BUNDLE, Kind.ELF, Kind.COFF):
+        if formats[0] is FileFormat.CUDA_FATBIN:
+            return _merge_cuda(inputs)
+        if formats[0] in (
+            FileFormat.BUNDLE,
+            FileFormat.TEXT_BUNDLE,
+            FileFormat.ELF,
+            FileFormat.COFF,
+        ):
             return self._merge_bundles(inputs)
         raise UsageError(
-            f"'{inputs[0].label}': expected a bundle, offload binaries or an archive of bundles"
+            f"'{inputs[0].label}': expected a bundle, offload binaries, CUDA fat binaries or an "
+            "archive of these"
         )
 
     # -- bundles ---------------------------------------------------------------------
 
-    def _merge_bundles(self, inputs: Sequence[_Input]) -> FilePlan:
+    def _merge_bundles(self, inputs: Sequence[Place]) -> FilePlan:
         founds = [_only_bundle(item) for item in inputs]
         for item, found in zip(inputs, founds, strict=True):
-            kind, other = founds[0].container, found.container
-            if other is not kind:
-                raise _contradiction(inputs[0], kind.value, item, other.value)
+            container, other = founds[0].container, found.container
+            if other is not container:
+                raise _contradiction(inputs[0], container.value, item, other.value)
+            if not found.images:
+                raise FormatError("expected a bundle with entries, found none", path=item.label)
         entries = _merged_entries(
             [
                 [_Entry(item, image) for image in found.images]
@@ -135,49 +154,51 @@ class _Merger:
         )
         contents = [_unpacked(item, found) for item, found in zip(inputs, founds, strict=True)]
         layout = recognise(contents[0].data, anywhere=True)
-        if layout in (Kind.ELF, Kind.COFF):
+        if layout in (FileFormat.ELF, FileFormat.COFF):
             return self._object_bundle(inputs, entries)
-        if layout is Kind.TEXT_BUNDLE:
-            plan = FilePlan.of(_text_parts(entries, text_comment(contents[0].data)))
+        if layout is FileFormat.TEXT_BUNDLE:
+            rows = ((entry.image.id, entry.content) for entry in entries)
+            plan = plan_text_bundle(rows, text_comment(contents[0].data))
         else:
             bundles = [
                 read_bundle(content.data, 0, path=item.label)
                 for content, item in zip(contents, inputs, strict=True)
             ]
-            plan = FilePlan.of(_binary_parts(entries, bundles))
-        if founds[0].container is Kind.COMPRESSED_BUNDLE:
+            sizes = [(entry.image.id, entry.image.content.size) for entry in entries]
+            alignment = find_alignment(bundles)
+            plan = plan_bundle(sizes, alignment).plan(entry.content for entry in entries)
+        if founds[0].container is FileFormat.COMPRESSED_BUNDLE:
             return self._compressed(inputs, plan)
         return plan
 
-    def _compressed(self, inputs: Sequence[_Input], plan: FilePlan) -> FilePlan:
+    def _compressed(self, inputs: Sequence[Place], plan: FilePlan) -> FilePlan:
         from offload_tool.formats.bundles.compressed import compress_bundle, read_compressed_header
 
         headers = [read_compressed_header(item.source.data, path=item.label) for item in inputs]
-        start = self.spool.out.position
-        compress_bundle(
-            self.spool.out,
-            list(plan.chunks()),
-            version=max(2, *(header.version for header in headers)),
-            method=headers[0].method,
+        packed = self.spool.added(
+            lambda out: compress_bundle(
+                out,
+                list(plan.chunks()),
+                version=max(2, *(header.version for header in headers)),
+                method=headers[0].method,
+            )
         )
-        return FilePlan.of([self.spool.since(start)])
+        return FilePlan.of([packed])
 
-    def _object_bundle(self, inputs: Sequence[_Input], entries: Sequence[_Entry]) -> FilePlan:
+    def _object_bundle(self, inputs: Sequence[Place], entries: Sequence[_Entry]) -> FilePlan:
         """Put all code objects into the first file's host object."""
         from offload_tool.formats.bundles.objects import HOST_MARKER, plan_host, plan_object_bundle
 
         hosts = []
         for item in inputs:
-            start = self.spool.out.position
-            plan = plan_host(item.source.data, path=item.label)
-            plan.bound(item.source).write_to(self.spool.out)
-            hosts.append(self.spool.since(start))
+            plan = plan_host(item.source.data, path=item.label).bound(item.source)
+            hosts.append(self.spool.added(plan.write_to))
         for item, host in zip(inputs, hosts, strict=True):
             if not _equal(hosts[0], host):
                 raise _contradiction(inputs[0], "one host object", item, "another")
         data = hosts[0].data
         contents = [
-            HOST_MARKER if entry.image.content.is_host_object else _content(entry).data
+            HOST_MARKER if entry.image.content.is_host_object else entry.content.data
             for entry in entries
         ]
         rows = [(e.image.id, len(c)) for e, c in zip(entries, contents, strict=True)]
@@ -186,7 +207,7 @@ class _Merger:
 
     # -- offload binaries ------------------------------------------------------------
 
-    def _merge_offload_binaries(self, inputs: Sequence[_Input]) -> FilePlan:
+    def _merge_offload_binaries(self, inputs: Sequence[Place]) -> FilePlan:
         """Put binaries of one image side by side; with one of several, all into one."""
         binaries = [
             _Binary(item, found)
@@ -223,19 +244,22 @@ class _Merger:
         if methods[0] is None or None in methods:
             layout = plan_shared_offload_binary(planned)
             contents = [
-                bytes(content) if entry.image.content.is_decompressed else _content(entry)
+                bytes(content) if entry.image.content.is_decompressed else entry.content
                 for entry, _, content in rows
             ]
             return layout.plan(contents)
         layout = plan_shared_offload_binary(planned, version=3)
-        start = self.spool.out.position
-        images = [content for _, _, content in rows]
-        write_compressed_offload_binary(self.spool.out, layout, images, method=methods[0])
-        return FilePlan.of([self.spool.since(start)])
+        write = partial(
+            write_compressed_offload_binary,
+            layout=layout,
+            images=[content for _, _, content in rows],
+            method=methods[0],
+        )
+        return FilePlan.of([self.spool.added(write)])
 
     # -- archives --------------------------------------------------------------------
 
-    def _merge_archives(self, inputs: Sequence[_Input]) -> FilePlan:
+    def _merge_archives(self, inputs: Sequence[Place]) -> FilePlan:
         from offload_tool.formats.objects.symbol_index import member_symbols
 
         archives = [dict(_members(item)) for item in inputs]
@@ -256,10 +280,10 @@ class _Merger:
         layout = plan_archive(rows)
         return layout.plan(merged)
 
-    def _merge_members(self, group: Sequence[_Input]) -> FilePlan:
+    def _merge_members(self, group: Sequence[Place]) -> FilePlan:
         """Merge members of one name; what holds no images must be the same everywhere."""
         holding = [any(True for _ in containers_in(item.source, item.label)) for item in group]
-        if any(holding) or recognise(group[0].source.data) is Kind.ARCHIVE:
+        if any(holding) or recognise(group[0].source.data) is FileFormat.ARCHIVE:
             return self.merge(group)
         for item in group:
             if item.source.data != group[0].source.data:
@@ -268,19 +292,15 @@ class _Merger:
         return FilePlan.of([source.range(0, len(source))])
 
 
-def _members(item: _Input) -> Iterator[tuple[tuple[str, int], _Input]]:
+def _members(archive: Place) -> Iterator[tuple[tuple[str, int], Place]]:
     """Give members by name and number: the first of that name, the second, ..."""
     counts: dict[str, int] = {}
-    for member in iter_members(item.source.data, path=item.label):
-        if member.path is not None:
-            raise UsageError(f"'{item.label}' is a thin archive: merge the files in it")
+    for member, place in open_members(archive, CopyPolicy("merge the files in it")):
         number = counts[member.name] = counts.get(member.name, 0) + 1
-        label = f"{item.label}({member.name})"
-        source = item.source.part(label, member.offset, member.size)
-        yield (member.name, number), _Input(label, source)
+        yield (member.name, number), place
 
 
-def _only_bundle(item: _Input) -> Found:
+def _only_bundle(item: Place) -> FoundContainer:
     found = list(containers_in(item.source, item.label))
     embedded = [f"section {one.section}" for one in found if one.section and "*" not in one.section]
     if embedded:
@@ -291,14 +311,9 @@ def _only_bundle(item: _Input) -> Found:
     return found[0]
 
 
-def _content(entry: _Entry) -> FileRange:
-    """Give an image's bytes."""
-    return entry.image.content.range
-
-
-def _unpacked(item: _Input, found: Found) -> InputFile:
+def _unpacked(item: Place, found: FoundContainer) -> InputFile:
     """Give the file that a bundle is, decompressed."""
-    if found.container is not Kind.COMPRESSED_BUNDLE:
+    if found.container is not FileFormat.COMPRESSED_BUNDLE:
         return item.source
     if not found.images:
         raise FormatError("expected a bundle with entries, found none", path=item.label)
@@ -343,15 +358,15 @@ def _named(ids: Iterable[str]) -> str:
 def _same_host(first: _Entry, second: _Entry) -> bool:
     if first.image.content.is_host_object and second.image.content.is_host_object:
         return True  # the objects are compared when they are separated
-    return _equal(_content(first), _content(second))
+    return _equal(first.content, second.content)
 
 
 @dataclass(frozen=True, slots=True)
 class _Binary:
     """An offload binary of an input."""
 
-    input: _Input
-    found: Found
+    input: Place
+    found: FoundContainer
 
     @property
     def entries(self) -> list[_Entry]:
@@ -367,26 +382,47 @@ def _check_distinct(entries: Sequence[_Entry]) -> None:
             raise MergeError(f"{both} both have an image for '{entry.image.id}'")
 
 
-def _binary_parts(
-    entries: Sequence[_Entry], bundles: Sequence[Bundle]
-) -> Iterator[bytes | FileRange | int]:
-    rows = [(entry.image.id, entry.image.content.size) for entry in entries]
-    layout = plan_bundle(rows, find_alignment(bundles))
-    yield layout.header
-    position = len(layout.header)
-    for entry, place in zip(entries, layout.entries, strict=True):
-        yield place.offset - position
-        yield _content(entry)
-        position = place.offset + place.size
+def _merge_cuda(inputs: Sequence[Place]) -> FilePlan:
+    """Put the entries of all files into one fat binary, as they are."""
+    from offload_tool.formats.cuda_fatbin import cuda_header
+
+    rows = [row for item in inputs for row in _cuda_rows(item)]
+    rows.sort(key=lambda row: row.order)
+    first: dict[tuple[str, str, str], _CudaRow] = {}
+    for row in rows:
+        for image in row.images:
+            other = first.setdefault((image.image_kind, image.processor, image.identifier), row)
+            if other.input is not row.input:
+                both = f"'{other.input.label}' and '{row.input.label}'"
+                raise MergeError(f"{both} both have an image for '{image.processor}'")
+    parts = [row.input.source.range(row.offset, row.size) for row in rows]
+    return FilePlan.of([cuda_header(sum(part.size for part in parts)), *parts])
 
 
-def _text_parts(entries: Sequence[_Entry], comment: str) -> Iterator[bytes | FileRange]:
-    from offload_tool.formats.bundles.text import end_marker, start_marker
+class _CudaRow(NamedTuple):
+    """An entry of a fat binary of an input."""
 
-    for entry in entries:
-        yield start_marker(comment, entry.image.id)
-        yield _content(entry)
-        yield end_marker(comment, entry.image.id)
+    input: Place
+    offset: int
+    size: int
+    images: tuple[CudaImage, ...]
+
+    @property
+    def order(self) -> tuple[str, bool]:
+        """By target ID, as users write it, and cubins before what is compiled when it is loaded."""
+        if not self.images:
+            return "", False
+        image = self.images[0]
+        return f"sm_{image.processor.partition('_')[2]}", image.image_kind != "elf"
+
+
+def _cuda_rows(item: Place) -> Iterator[_CudaRow]:
+    from offload_tool.formats.cuda_fatbin import read_cuda_fatbin
+
+    for found in containers_in(item.source, item.label):
+        fatbin = read_cuda_fatbin(item.source.data, found.offset, path=item.label)
+        for entry in fatbin.entries:
+            yield _CudaRow(item, entry.offset, entry.size, entry.images)
 
 
 def _equal(first: FileRange, second: FileRange) -> bool:
@@ -401,7 +437,7 @@ def _equal(first: FileRange, second: FileRange) -> bool:
     return True
 
 
-def _contradiction(first: _Input, what: str, second: _Input, other: str) -> MergeError:
+def _contradiction(first: Place, what: str, second: Place, other: str) -> MergeError:
     return MergeError(
         f"cannot merge '{first.label}' and '{second.label}': the first has {what}, "
         f"the second {other}"

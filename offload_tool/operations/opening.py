@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from offload_tool.containers.kinds import next_content
+from offload_tool.containers.file_format import next_content
 from offload_tool.containers.read import (
     binary_bundle,
     decompressed,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BINARY_TYPES",
+    "DEFAULT_FILE_TYPE",
     "FILE_TYPES",
     "Container",
     "OpenedBundle",
@@ -49,8 +50,10 @@ __all__ = [
 BINARY_TYPES = ("bc", "gch", "ast")
 FILE_TYPES = (*COMMENT_MARKS, *BINARY_TYPES, "o")
 """The file types that can be bundled; ``a`` can only be unbundled."""
+DEFAULT_FILE_TYPE = "o"
+"""What clang's driver says of its fat binaries: an object bundle, or the binary layout."""
 
-_COMPRESSED = b"CCOB"  # the magic of `compressed_bundle`, which is imported only for those
+_COMPRESSED = b"CCOB"  # the magic of `bundles.compressed`, which is imported only for those
 _SMALLEST_COMPRESSED = 8  # bytes; LLVM takes a shorter file for no compressed bundle
 
 
@@ -96,9 +99,10 @@ def open_bundle(
     """Find the entries of `source` from `start` on; it must stay open while they are used.
 
     `wanted` says which IDs are to be unbundled; without it all are listed (see
-    `read_text_bundle`). A file that is no bundle has no entries.
+    `read_text_bundle`). A file that is not a bundle has no entries.
 
     :raises FormatError: it is a broken bundle.
+    :raises UnsupportedError: it is of a version or sort that is not read.
     """
     containers: list[Container] = []
     contents: list[InputFile] = []
@@ -140,7 +144,7 @@ def _read_plain(
 
 
 def _object_entries(source: InputFile, *, unbundling: bool) -> list[StoredEntry] | None:
-    """Read an object bundle; None if the file is no object file."""
+    """Read an object bundle; None if the file is not an object file."""
     from offload_tool.formats.bundles.objects import is_object_file, refuse_merged
 
     if is_object_file(source.data) is None:

@@ -37,11 +37,12 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from offload_tool.containers.kinds import Kind
-from offload_tool.containers.places import MAX_DEPTH, Place
+from offload_tool.containers.file_format import FileFormat
+from offload_tool.containers.places import Place
 from offload_tool.containers.walk import OFFLOADING_SECTION, Policy, Walk
-from offload_tool.errors import FormatError, UsageError
+from offload_tool.errors import ContentError, FormatError, UsageError
 from offload_tool.files import STDOUT, InputFile, replace_all, replace_file
+from offload_tool.files.plan import Unopened, reopened
 from offload_tool.files.spool import Spool
 from offload_tool.formats.offload_binary import (
     ImageKind,
@@ -60,10 +61,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from offload_tool.containers.walk import Spot
-    from offload_tool.files import OutputFile, StrPath
-    from offload_tool.formats.objects.archive import ArchiveMember
+    from offload_tool.files import FileRange, OutputFile, StrPath
+    from offload_tool.files.plan import FilePlan
+    from offload_tool.formats.objects.archive import ArchiveMember, NewMember
     from offload_tool.formats.objects.coff_edit import CoffSection
-    from offload_tool.formats.objects.elf_tables import ElfTables
+    from offload_tool.formats.objects.elf import ElfTables
     from offload_tool.formats.offload_binary import Dialect, OffloadBinary, OffloadImage
 
 Generation: TypeAlias = Literal[22, 23]
@@ -88,6 +90,8 @@ _KINDS = "openmp, cuda, hip, sycl or none"
 
 
 # -- packaging ---------------------------------------------------------------------------
+_MAX_DEPTH = 8
+"""Offload binaries one inside the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +108,15 @@ class PackagedImage:
 
 
 def package_images(
-    output: StrPath,
     images: Iterable[PackagedImage],
+    output: StrPath,
     *,
     dialect: Dialect = "llvm22",
     generation: Generation = 22,
     keep_equal: bool = False,
     warn: Callable[[str], None] | None = None,
 ) -> None:
-    """Write one offload binary per image to `output`, one directly behind the other.
+    """Write one offload binary for each of `images` to `output`, one directly behind the other.
 
     With `generation` 23, one of all of them, which nothing older than LLVM 23 can read.
     `dialect` is whose numbers the offload kinds get. An unknown kind becomes 0, as in LLVM,
@@ -134,26 +138,19 @@ def package_images(
 def _append_shared(out: OutputFile, images: Sequence[tuple[PackagedImage, int]]) -> None:
     with ExitStack() as stack:
         few = len(images) <= _AT_ONCE  # else they are opened a second time
-        rows, files = [], []
+        rows: list[PlannedImage] = []
+        contents: list[FileRange | FilePlan] = []
         for image, offload_kind in images:
             source = InputFile(image.path)
             stack.callback(source.close)
-            kind = _image_kind(image, source, 23)
-            rows.append(PlannedImage(len(source), kind, offload_kind, image.strings))
-            files.append(source)
-            if not few:
+            image_kind, size = _image_kind(image, source, 23), len(source)
+            rows.append(PlannedImage(size, image_kind, offload_kind, image.strings))
+            if few:
+                contents.append(source.range(0, size))
+            else:
                 source.close()
-        layout = plan_shared_offload_binary(rows)
-        out.reserve(layout.size)
-        start = out.position
-        out.write(layout.head)
-        for source, row in zip(files, rows, strict=True):
-            with source if few else InputFile(source.path) as again:
-                if len(again) != row.size:
-                    message = f"expected {row.size} bytes as before, found {len(again)}"
-                    raise FormatError(f"{message}; it was changed meanwhile", path=again.path)
-                out.copy(again, 0, row.size)
-        out.pad_to(start + layout.size)
+                contents.append(reopened(image.path, size))
+        plan_shared_offload_binary(rows).plan(contents).write_to(out)
 
 
 def _image_kind(image: PackagedImage, source: InputFile, generation: Generation) -> int:
@@ -172,7 +169,6 @@ def _append(out: OutputFile, image: PackagedImage, offload_kind: int) -> None:
         layout = plan_offload_binary(
             size, image_kind=image_kind, offload_kind=offload_kind, strings=image.strings
         )
-        out.reserve(layout.size)
         layout.plan([source.range(0, size)]).write_to(out)
 
 
@@ -201,11 +197,6 @@ class FoundBinary:
     """Name of the archive member that has it, the innermost one."""
     reopen: Callable[[], InputFile] | None = None
     """None: `source` is the input itself."""
-
-    @property
-    def is_in_file(self) -> bool:
-        """Whether its offsets are such in the input."""
-        return self.reopen is None
 
     @contextmanager
     def opened(self) -> Iterator[InputFile]:
@@ -247,56 +238,59 @@ def find_offload_binaries(
     bitcode are copied to a file without a name.
 
     :raises FormatError: the file, or what is in it, is broken.
+    :raises UnsupportedError: it is of a version or sort that is not read.
     :raises FileError: a member of a thin archive cannot be read.
     """
     with ExitStack() as stack:
-        reader = _Reader(stack, padding=padding)
-        walk = Walk(_Policy(), reader.read, spool=lambda: nullcontext(reader.spool))
+        reader = _SpotReader(stack, padding=padding)
+        walk = Walk(_PackagerPolicy(), reader.read, spool=lambda: nullcontext(reader.spool))
         yield walk.look(Place.of(source, str(source.path)))
 
 
-class _Policy(Policy):
+class _PackagerPolicy(Policy):
     """What is looked into as llvm-offload-binary does it; messages count from the file's begin."""
 
-    too_deep = f"expected at most {MAX_DEPTH} archives one inside the other"
+    confined = False  # as LLVM's program has it: the user named the archive for its members
     believes_coff = True
     object_bundles = False
 
     def label(self, place: Place, name: str) -> str:
         return f"{place.label}({name})"
 
-    def opens(self, place: Place, kind: Kind) -> bool:
+    def opens(self, place: Place, file_format: FileFormat) -> bool:
         begin = place.source.data[:_ELF_HEADER]
-        if kind is Kind.ELF:
-            from offload_tool.formats.objects.elf_tables import is_elf_header
+        if file_format is FileFormat.ELF:
+            from offload_tool.formats.objects.elf import is_elf_header
 
             return is_elf_header(begin)
-        if kind is Kind.COFF:
+        if file_format is FileFormat.COFF:
             return begin[: len(_PE_MAGIC)] != _PE_MAGIC
-        return kind in (Kind.OFFLOAD_BINARY, Kind.BITCODE, Kind.ARCHIVE)
+        return file_format in (FileFormat.OFFLOAD_BINARY, FileFormat.BITCODE, FileFormat.ARCHIVE)
 
     def members(self, place: Place) -> Iterable[ArchiveMember]:
         try:
             return list(super().members(place))
-        except FormatError as error:
+        except ContentError as error:
             _, start, _ = place.source.range(0, 0)
             at = None if error.offset is None else start + error.offset
-            raise FormatError(
+            raise type(error)(
                 error.message, path=place.label, offset=at, field=error.field
             ) from error
 
-    def elf_section(self, tables: ElfTables, number: int) -> Kind | None:
-        from offload_tool.formats.objects.elf_tables import SHT_LLVM_OFFLOADING
+    def elf_section(self, tables: ElfTables, number: int) -> FileFormat | None:
+        from offload_tool.formats.objects.elf import SHT_LLVM_OFFLOADING
 
         is_wanted = tables.sections[number].sh_type == SHT_LLVM_OFFLOADING
-        return Kind.OFFLOAD_BINARY if is_wanted and tables.header.e_type in _ELF_TYPES else None
+        return (
+            FileFormat.OFFLOAD_BINARY if is_wanted and tables.header.e_type in _ELF_TYPES else None
+        )
 
-    def coff_section(self, data: memoryview, section: CoffSection) -> Kind | None:  # noqa: ARG002
+    def coff_section(self, data: memoryview, section: CoffSection) -> FileFormat | None:  # noqa: ARG002
         is_wanted = section.name.startswith(OFFLOADING_SECTION.encode())
-        return Kind.OFFLOAD_BINARY if is_wanted else None
+        return FileFormat.OFFLOAD_BINARY if is_wanted else None
 
 
-class _Reader:
+class _SpotReader:
     """Reads the binaries at a spot; what is in a spool can be read until the search ends."""
 
     def __init__(self, stack: ExitStack, *, padding: bool) -> None:
@@ -348,6 +342,10 @@ class _Selected:
     found: FoundBinary
     image: OffloadImage
 
+    @property
+    def content(self) -> FilePlan:
+        return Unopened(self.found.opened).range(self.image.offset, self.image.size)
+
 
 def extract_images(
     path: StrPath,
@@ -363,7 +361,7 @@ def extract_images(
     warn: Callable[[str], None] | None = None,
     extracted: Callable[[str], None] | None = None,
 ) -> list[str]:
-    """Write the images of the file at `path` that match each filter; give the files written.
+    """Write the images of the file at `path` that match each of `filters`; give the files written.
 
     Of several images for one output, the last is written; with `archive`, an archive of all.
     A filter that nothing matches writes nothing. Names made from strings are put into
@@ -378,7 +376,8 @@ def extract_images(
     with `keep_equal`, those that already have the very bytes are left untouched.
 
     :raises UsageError: with `archive`, a filter without an output; an unknown kind and no `warn`.
-    :raises FormatError: the file is broken, or its strings are no part of a file name.
+    :raises FormatError: the file is broken, or its strings are not part of a file name.
+    :raises UnsupportedError: it is of a version or sort that is not read.
     :raises FileError: a file cannot be read or written.
     """
     with InputFile(path) as source, find_offload_binaries(source, padding=padding) as found:
@@ -388,7 +387,9 @@ def extract_images(
             for image in binary.binary.images
             if image.has_image
         ]
-        job = _Extraction(path, name, selected, folder, dialect, warn, generation, padding=padding)
+        job = _ImageOutputs(
+            path, name, selected, folder, dialect, warn, generation, padding=padding
+        )
         if generation == 23 and not filters:
             filters, archive = [ImageFilter()], False
         for wanted in filters:
@@ -403,7 +404,7 @@ def extract_images(
         return [str(output) for output, _ in job.outputs.values()]
 
 
-class _Extraction:
+class _ImageOutputs:
     """What goes where; of two things for one file, the later one."""
 
     def __init__(
@@ -428,7 +429,7 @@ class _Extraction:
         self.padding = padding
         self.made: list[str] = []
         """The names that were made from strings, in order."""
-        self.outputs: dict[str, tuple[StrPath, Callable[[OutputFile], None]]] = {}
+        self.outputs: dict[str, tuple[StrPath, FilePlan]] = {}
 
     def add(self, wanted: ImageFilter) -> None:
         """Add the files of one filter."""
@@ -438,14 +439,14 @@ class _Extraction:
                 output = "-" if wanted.output == STDOUT else wanted.output
                 self._tell(f"Multiple inputs match to a single file, '{output}'")
             if matches:
-                self._put(wanted.output, matches[-1])
+                self._store(wanted.output, matches[-1].content)
             return
         if self.generation == 23:
             matches = [leaf for match in matches for leaf in self._leaves(match, 0)]
         for number, match in enumerate(matches):
             name = self._name(match.image, number)
             self.made.append(name)
-            self._put(Path(self.folder, name), match)
+            self._store(Path(self.folder, name), match.content)
 
     def _leaves(self, match: _Selected, depth: int) -> Iterator[_Selected]:
         """Give the images in an image that is offload binaries; else the image itself."""
@@ -455,8 +456,8 @@ class _Extraction:
                 yield match
                 return
             label = f"{source.path} (image)"
-            if depth == MAX_DEPTH:
-                message = f"expected at most {MAX_DEPTH} offload binaries one inside the other"
+            if depth == _MAX_DEPTH:
+                message = f"expected at most {_MAX_DEPTH} offload binaries one inside the other"
                 raise FormatError(message, path=label, offset=start)
             found = [
                 _found(binary, source, label, match.found.member, match.found.reopen)
@@ -475,8 +476,10 @@ class _Extraction:
         if matches:
             if wanted.output is None:
                 raise UsageError("Image must have a 'file' argument.")
-            members = [self._member(match) for match in matches]
-            self._store(wanted.output, lambda out: _write_archive(out, members))
+            from offload_tool.formats.objects.archive import plan_archive
+
+            layout = plan_archive([self._member(match) for match in matches])
+            self._store(wanted.output, layout.plan([match.content for match in matches]))
 
     def write(self, *, keep_equal: bool) -> None:
         """Write all files."""
@@ -485,20 +488,17 @@ class _Extraction:
             batch = outputs[start : start + _AT_ONCE]
             paths = [path for path, _ in batch]
             with replace_all(paths, keep_equal=keep_equal) as files:
-                for file, (_, write) in zip(files, batch, strict=True):
-                    write(file)
+                for file, (_, plan) in zip(files, batch, strict=True):
+                    plan.write_to(file)
 
     def _tell(self, message: str) -> None:
         if self.warn is not None:
             self.warn(message)
 
-    def _store(self, output: StrPath, write: Callable[[OutputFile], None]) -> None:
+    def _store(self, output: StrPath, plan: FilePlan) -> None:
         real = os.path.realpath(output)
         self.outputs.pop(real, None)
-        self.outputs[real] = output, write
-
-    def _put(self, output: StrPath, match: _Selected) -> None:
-        self._store(output, lambda out: _write_image(out, match))
+        self.outputs[real] = output, plan
 
     def _matches(self, wanted: ImageFilter) -> list[_Selected]:
         kind = None
@@ -544,7 +544,8 @@ class _Extraction:
             )
         return name
 
-    def _member(self, match: _Selected) -> _Member:
+    def _member(self, match: _Selected) -> NewMember:
+        from offload_tool.formats.objects.archive import NewMember
         from offload_tool.formats.objects.symbol_index import member_symbols
 
         name = self._member_name(match)
@@ -555,34 +556,7 @@ class _Extraction:
         with match.found.opened() as source:
             content, offset = match.image.content(source.data), match.image.offset
             symbols = member_symbols(content, path=source.path, offset=offset, warn=warn)
-        return _Member(name, symbols, match)
-
-
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """A member of an archive to write."""
-
-    name: str
-    symbols: bytes | None
-    match: _Selected
-
-
-def _write_image(out: OutputFile, match: _Selected) -> None:
-    with match.found.opened() as source:
-        out.reserve(match.image.size)
-        out.copy(source, match.image.offset, match.image.size)
-
-
-def _write_archive(out: OutputFile, members: Sequence[_Member]) -> None:
-    from offload_tool.formats.objects.archive import NewMember, plan_archive
-
-    rows = [NewMember(row.name, row.match.image.size, row.symbols) for row in members]
-    layout = plan_archive(rows)
-    out.reserve(layout.size)
-    for before, member in zip(layout.before, members, strict=True):
-        out.write(before)
-        _write_image(out, member.match)
-    out.write(layout.end)
+        return NewMember(name, match.image.size, symbols)
 
 
 def _stem(name: str) -> str:

@@ -4,7 +4,7 @@ A place is a member of an archive, or a file that is none. Sizes are in bytes, o
 `size` is what a device loads, `stored` what the file spends on it. They differ in compressed
 containers, and by the tables and padding that belong to a container but to no image.
 
-Host entries are no device code: they are counted apart, in `SizeReport.host`.
+Host entries are not device code: they are counted apart, in `SizeReport.host`.
 """
 
 from __future__ import annotations

@@ -8,11 +8,17 @@ do host entries. What is made::
     offload binary            whole binaries go; one of several images is laid out anew, and
                               compressed again if it was
     archive                   member by member, with a new symbol index
-    ELF with .hip_fatbin      every bundle stays at its address (`elf_shrink`)
+    ELF with .hip_fatbin,     every bundle or fat binary stays at its address (`elf_shrink`)
+    CUDA's sections
+    CUDA fat binary           its other entries, as they are; PTX and NVVM stay, because devices
+                              of tomorrow need them, unless told otherwise
+    PE with CUDA's sections   every fat binary stays where it is, with zeros behind it: the file
+                              keeps its size
     object with               a shorter section
     .llvm.offloading
 
-Everything else is refused with its reason.
+Fat binaries of CUDA in other sections stay as they are: what is around them may count their
+bytes. Everything else is refused with its reason.
 """
 
 from __future__ import annotations
@@ -20,32 +26,39 @@ from __future__ import annotations
 import re
 import stat
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offload_tool.containers.found import containers_in
-from offload_tool.containers.kinds import Kind, recognise, text_comment
-from offload_tool.containers.walk import OBJECT_BUNDLE_SECTIONS, OFFLOADING_SECTION
-from offload_tool.errors import FormatError, UsageError
+from offload_tool.containers.file_format import FileFormat, recognise, text_comment
+from offload_tool.containers.found import CUDA_SECTION_NAMES, containers_in
+from offload_tool.containers.places import Place
+from offload_tool.containers.walk import (
+    OBJECT_BUNDLE_SECTIONS,
+    OFFLOADING_SECTION,
+    CopyPolicy,
+    open_members,
+)
+from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.files import InputFile, replace_file
-from offload_tool.files.plan import FilePlan, Literal, Range
+from offload_tool.files.plan import FilePlan
 from offload_tool.files.spool import Spool
 from offload_tool.formats.bundles.alignment import find_alignment
 from offload_tool.formats.bundles.binary import MAGIC, plan_bundle, read_bundle
 from offload_tool.formats.bundles.text import start_marker
 from offload_tool.formats.names.entry_id import OffloadKind
-from offload_tool.formats.objects.archive import NewMember, iter_members, plan_archive
-from offload_tool.formats.objects.elf_tables import read_elf_tables
+from offload_tool.formats.objects.archive import NewMember, plan_archive
+from offload_tool.formats.objects.elf import read_elf_tables
 from offload_tool.operations.matching import NoImageError, explained, may_load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from offload_tool.containers.found import Found
+    from offload_tool.containers.found import FoundContainer, FoundImage
     from offload_tool.files import FileRange, StrPath
     from offload_tool.formats.bundles.compressed_stream import Method
+    from offload_tool.formats.objects.elf import ElfTables
     from offload_tool.formats.objects.elf_shrink import Replacement
-    from offload_tool.formats.objects.elf_tables import ElfTables
     from offload_tool.operations.matching import Device, Load
 
 __all__ = ["ThinReport", "thin_file"]
@@ -55,6 +68,8 @@ _SECTION_PREFIX = MAGIC
 _NOT_ZERO = re.compile(rb"[^\0]")
 _END_OF_LINE = re.compile(rb"\n[^\n]*\n?")
 _HIGH_LEVEL = 19
+_CUBINS = frozenset({"elf", "cubin"})
+_COMPILED_LATER = frozenset({"ptx", "relocatable ptx", "nvvm", "tile ir"})
 _BINARY_ALIGNMENT = 8
 """Of offload binaries; the size of a compressed one is without the zeros at its end."""
 
@@ -73,13 +88,24 @@ class ThinReport:
     """What the devices to keep would load: each device as it was given, with each image."""
 
 
-def thin_file(path: StrPath, output: StrPath, keep: Sequence[Device]) -> ThinReport:
+def thin_file(
+    path: StrPath,
+    output: StrPath,
+    *,
+    keep: Sequence[Device],
+    keep_ptx: bool = True,
+    keep_equal: bool = False,
+) -> ThinReport:
     """Write the file at `path` to `output` with only the images that `keep` would load.
 
-    `output` may be `path`. Memory does not grow with the file.
+    `output` may be `path`. With `keep_equal`, a file that already has the very bytes is left
+    untouched. Memory does not grow with the file. Without `keep_ptx`, PTX and NVVM of CUDA go too
+    where they are not what a device to keep loads.
 
     :raises NoImageError: there is no image for one of `keep`.
-    :raises FormatError: the file is broken, has no container, or cannot be thinned safely.
+    :raises NoContainerError: the file holds no container of device images.
+    :raises FormatError: it is broken.
+    :raises UnsupportedError: it cannot be thinned safely.
     :raises UsageError: no devices, or a folder or zip file.
     :raises FileError: a file cannot be read or written.
     """
@@ -88,10 +114,10 @@ def thin_file(path: StrPath, output: StrPath, keep: Sequence[Device]) -> ThinRep
     if Path(path).is_dir():
         raise UsageError(f"'{path}' is a folder: thin its files one by one")
     with InputFile(path) as source, Spool() as spool:
-        thinner = _Thinner(keep, spool)
-        plan = thinner.plan(source, str(path))
+        thinner = _Thinner(keep, spool, keep_ptx=keep_ptx)
+        plan = thinner.plan(Place.of(source, str(path)))
         thinner.check(path)
-        with replace_file(output) as out:
+        with replace_file(output, keep_equal=keep_equal) as out:
             (plan or FilePlan.of([source.range(0, len(source))])).write_to(out)
             if (mode := _mode(path)) is not None and out.seekable:
                 out.set_mode(mode)
@@ -107,8 +133,9 @@ def _mode(path: StrPath) -> int | None:
 class _Thinner:
     """One run; what is compressed anew goes to the spool."""
 
-    def __init__(self, keep: Sequence[Device], spool: Spool) -> None:
+    def __init__(self, keep: Sequence[Device], spool: Spool, *, keep_ptx: bool) -> None:
         self.keep = keep
+        self.keep_ptx = keep_ptx
         self.spool = spool
         self.served: set[Device] = set()
         self.present: dict[str, None] = {}
@@ -123,32 +150,37 @@ class _Thinner:
         if unserved:
             raise NoImageError(path, unserved, self.present)
 
-    def plan(self, source: InputFile, label: str) -> FilePlan | None:
+    def plan(self, place: Place) -> FilePlan | None:
         """Plan the new file; None if it is the old one."""
-        kind = recognise(source.data, anywhere=True)
-        if kind is Kind.ARCHIVE:
-            return self._plan_archive(source, label)
-        if kind in (Kind.BUNDLE, Kind.OFFLOAD_BINARY):
+        source, label = place.source, place.label
+        file_format = recognise(source.data, anywhere=True)
+        if file_format is FileFormat.ARCHIVE:
+            return self._plan_archive(place)
+        if file_format in (
+            FileFormat.BUNDLE,
+            FileFormat.OFFLOAD_BINARY,
+            FileFormat.CUDA_FATBIN,
+        ):
             return self._plan_sequence(source, label)
-        if kind is Kind.TEXT_BUNDLE:
+        if file_format is FileFormat.TEXT_BUNDLE:
             return self._plan_text(source, label)
-        if kind is Kind.ELF:
+        if file_format is FileFormat.ELF:
             return self._plan_elf(source, label)
-        if kind is Kind.COFF:
+        if file_format is FileFormat.COFF:
             return self._plan_coff(source, label)
-        if kind is Kind.ZIP:
+        if file_format is FileFormat.ZIP:
             message = "is a zip file: unpack it, thin the files in it, and pack it again"
             raise UsageError(f"'{label}' {message} (a wheel: with `wheel unpack` and `wheel pack`)")
-        if kind in (Kind.CUDA_FATBIN, Kind.BITCODE):
+        if file_format is FileFormat.BITCODE:
             for found in containers_in(source, label):
                 if self._kept(found) is not None:
-                    message = f"images cannot be taken out of {kind.value}"
-                    raise FormatError(f"cannot be thinned: {message}", path=label)
+                    message = f"images cannot be taken out of {file_format.value}"
+                    raise UnsupportedError(f"cannot be thinned: {message}", path=label)
         return None
 
     # -- what stays ------------------------------------------------------------------
 
-    def _kept(self, found: Found) -> list[int] | None:
+    def _kept(self, found: FoundContainer) -> list[int] | None:
         """Give the indexes of the images that stay; None if all of them do."""
         kept = {at for at, image in enumerate(found.images) if image.kind == OffloadKind.HOST}
         hosts = len(kept)
@@ -158,19 +190,28 @@ class _Thinner:
                 self.served.add(device)
             self.loads.update({(device.text, load): None for load in loads.values()})
             kept |= may_load(found.images, device)
+        if found.container is FileFormat.CUDA_FATBIN:
+            kept = self._kept_of_cuda(found, kept)
         device_images = [image for image in found.images if image.kind != OffloadKind.HOST]
         self.present.update(dict.fromkeys(image.id for image in device_images))
         self.kept += len(kept) - hosts
         self.removed += len(found.images) - len(kept)
         if len(kept) == len(found.images):
             return None
-        if found.container is Kind.CUDA_FATBIN:
-            message = "a CUDA fat binary cannot be thinned; link the program again for fewer GPUs"
-            raise FormatError(message, path=found.label, offset=found.offset)
         return sorted(kept)
 
+    def _kept_of_cuda(self, found: FoundContainer, kept: set[int]) -> set[int]:
+        """Add what is not for a device of its own, and what shares an entry with what stays."""
+        images = found.images
+        if found.section is not None and found.section not in CUDA_SECTION_NAMES:
+            return set(range(len(images)))
+        goes = _CUBINS if self.keep_ptx else _CUBINS | _COMPILED_LATER
+        kept = kept | {at for at, i in enumerate(images) if i.image_kind not in goes}
+        entries = {number for at in kept if (number := _cuda_entry(images[at])) is not None}
+        return kept | {at for at, i in enumerate(images) if _cuda_entry(i) in entries}
+
     def _thin(
-        self, source: InputFile, found: Found, *, limit: int | None = None
+        self, source: InputFile, found: FoundContainer, *, limit: int | None = None
     ) -> FilePlan | None:
         """Plan what becomes of a container of the binary layouts; None if it stays.
 
@@ -179,14 +220,16 @@ class _Thinner:
         kept = self._kept(found)
         if kept is None:
             return None
-        if found.container is Kind.BUNDLE:
+        if found.container is FileFormat.BUNDLE:
             return _thin_bundle(source, found, kept)
-        if found.container is Kind.COMPRESSED_BUNDLE:
+        if found.container is FileFormat.COMPRESSED_BUNDLE:
             return self._thin_compressed(source, found, kept, limit)
+        if found.container is FileFormat.CUDA_FATBIN:
+            return _thin_cuda(source, found, kept)
         return self._thin_offload_binary(source, found, kept) if kept else FilePlan((), 0)
 
     def _thin_offload_binary(
-        self, source: InputFile, found: Found, kept: Sequence[int]
+        self, source: InputFile, found: FoundContainer, kept: Sequence[int]
     ) -> FilePlan:
         """Lay out a binary of several images for those that stay; compressed as it was."""
         from offload_tool.formats.offload_binary import (
@@ -203,14 +246,16 @@ class _Thinner:
             layout = plan_shared_offload_binary(rows)
             return layout.plan([source.range(image.offset, image.size) for image in images])
         layout = plan_shared_offload_binary(rows, version=3)
-        start = self.spool.out.position
-        write_compressed_offload_binary(
-            self.spool.out, layout, [image.content(data) for image in images], method=method
+        write = partial(
+            write_compressed_offload_binary,
+            layout=layout,
+            images=[image.content(data) for image in images],
+            method=method,
         )
-        return FilePlan.of([self.spool.since(start)])
+        return FilePlan.of([self.spool.added(write)])
 
     def _thin_compressed(
-        self, source: InputFile, found: Found, kept: Sequence[int], limit: int | None
+        self, source: InputFile, found: FoundContainer, kept: Sequence[int], limit: int | None
     ) -> FilePlan:
         from offload_tool.formats.bundles.compressed import read_compressed_header
 
@@ -218,7 +263,7 @@ class _Thinner:
         if header.version == 1:
             message = "compressed bundles of version 1 can be read, but not written; unbundle it, "
             message += "and bundle its files again"
-            raise FormatError(message, path=found.label, offset=found.offset)
+            raise UnsupportedError(message, path=found.label, offset=found.offset)
         content = found.images[0].content.source
         ids = {found.images[at].id for at in kept}
         plan = _thin_content(content, ids, found.label)
@@ -233,28 +278,25 @@ class _Thinner:
     ) -> FileRange:
         from offload_tool.formats.bundles.compressed import compress_bundle
 
-        start = self.spool.out.position
-        compress_bundle(self.spool.out, parts, version=version, method=method, level=level)
-        return self.spool.since(start)
+        return self.spool.added(
+            lambda out: compress_bundle(out, parts, version=version, method=method, level=level)
+        )
 
-    # -- kinds of files --------------------------------------------------------------
+    # -- formats of files --------------------------------------------------------------
 
-    def _plan_archive(self, source: InputFile, label: str) -> FilePlan | None:
+    def _plan_archive(self, archive: Place) -> FilePlan | None:
         from offload_tool.formats.objects.symbol_index import member_symbols
 
         new, plans, contents = [], [], []
-        for member in iter_members(source.data, path=label):
-            if member.path is not None:
-                message = "is a thin archive: thin the files that are its members"
-                raise UsageError(f"'{label}' {message}")
-            name = f"{label}({member.name})"
-            content = source.part(name, member.offset, member.size)
-            plan = self.plan(content, name)
-            symbols = member_symbols(content.data, path=name)  # thinning changes none of them
+        policy = CopyPolicy("thin the files that are its members")
+        for member, place in open_members(archive, policy):
+            plan = self.plan(place)
+            # Thinning changes none of the symbols.
+            symbols = member_symbols(place.source.data, path=place.label)
             size = member.size if plan is None else plan.size
             new.append(NewMember(member.name, size, symbols))
             plans.append(plan)
-            contents.append(plan or content.range(0, member.size))
+            contents.append(plan or place.source.range(0, member.size))
         if all(plan is None for plan in plans):
             return None
         layout = plan_archive(new)
@@ -286,19 +328,28 @@ class _Thinner:
 
     def _plan_coff(self, source: InputFile, label: str) -> FilePlan | None:
         plan = None
+        parts: list[FilePlan | FileRange | int] = []
+        end = 0
         for found in containers_in(source, label):
             kept = self._kept(found)
             if kept is not None:
+                if found.container is FileFormat.CUDA_FATBIN and _is_pe(source.data):
+                    new = _thin_cuda(source, found, kept)
+                    parts += [source.range(end, found.offset - end), new, found.size - new.size]
+                    end = found.offset + found.size
+                    continue
                 if found.section != OBJECT_BUNDLE_SECTIONS:
                     message = f"images in section {found.section} of a COFF file cannot be removed"
-                    raise FormatError(message, path=label, offset=found.offset)
+                    raise UnsupportedError(message, path=label, offset=found.offset)
                 plan = _thin_content(source, {found.images[at].id for at in kept}, label)
+        if parts:
+            return FilePlan.of([*parts, source.range(end, len(source) - end)])
         return plan
 
     def _plan_elf(self, source: InputFile, label: str) -> FilePlan | None:
         tables = read_elf_tables(source.data, path=label)
         changes: list[tuple[int, Replacement]] = []
-        binaries: dict[int, list[tuple[Found, FilePlan | None]]] = {}
+        binaries: dict[int, list[tuple[FoundContainer, FilePlan | None]]] = {}
         changed = False
         plan = None
         for found in containers_in(source, label):
@@ -307,18 +358,20 @@ class _Thinner:
                 if kept is not None:
                     plan = _thin_content(source, {found.images[at].id for at in kept}, label)
                 continue
-            if found.container is Kind.CUDA_FATBIN:
-                self._kept(found)  # raises if something would have to go
-                continue
             new = self._thin(source, found, limit=found.size)
+            if (
+                found.container is FileFormat.CUDA_FATBIN
+                and found.section not in CUDA_SECTION_NAMES
+            ):
+                continue
             changed = changed or new is not None
             number = _section_of(tables, found)
-            if found.container is Kind.OFFLOAD_BINARY:
+            if found.container is FileFormat.OFFLOAD_BINARY:
                 binaries.setdefault(number, []).append((found, new))
             else:
                 changes.append((number, _replacement(source, found, new)))
         if plan is not None and changed:
-            raise FormatError(
+            raise UnsupportedError(
                 "cannot be thinned: it is an object bundle, and embeds bundles as well", path=label
             )
         if not changed:
@@ -332,7 +385,7 @@ class _Thinner:
         return plan_shrunk_elf(source.data, changes, path=label).bound(source)
 
 
-def _replacement(source: InputFile, found: Found, new: FilePlan | None) -> Replacement:
+def _replacement(source: InputFile, found: FoundContainer, new: FilePlan | None) -> Replacement:
     from offload_tool.formats.objects.elf_shrink import Replacement
 
     plan = new or FilePlan.of([source.range(found.offset, found.size)])
@@ -340,14 +393,17 @@ def _replacement(source: InputFile, found: Found, new: FilePlan | None) -> Repla
 
 
 def _shorter_section(
-    source: InputFile, tables: ElfTables, number: int, rows: Sequence[tuple[Found, FilePlan | None]]
+    source: InputFile,
+    tables: ElfTables,
+    number: int,
+    rows: Sequence[tuple[FoundContainer, FilePlan | None]],
 ) -> Replacement:
     """Replace all of a section of offload binaries: LLVM wants no bytes between them."""
     from offload_tool.formats.objects.elf_shrink import Replacement
 
     if tables.header.e_type != _ET_REL:
         message = f"a linked program has pointers to the images in {OFFLOADING_SECTION}"
-        raise FormatError(f"{message}; link it again for fewer targets", path=tables.path)
+        raise UnsupportedError(f"{message}; link it again for fewer targets", path=tables.path)
     section = tables.sections[number]
     plan = FilePlan.of(
         new or source.range(found.offset, found.size + -found.size % _BINARY_ALIGNMENT)
@@ -356,7 +412,7 @@ def _shorter_section(
     return Replacement(section.sh_offset, section.sh_size, plan)
 
 
-def _section_of(tables: ElfTables, found: Found) -> int:
+def _section_of(tables: ElfTables, found: FoundContainer) -> int:
     for number, row in enumerate(tables.sections):
         inside = row.sh_offset <= found.offset < row.sh_offset + row.sh_size
         name = tables.names[number].decode("utf-8", "backslashreplace")
@@ -380,34 +436,50 @@ def _check_zeros(tables: ElfTables, number: int, start: int | None, end: int) ->
     start = tables.sections[number].sh_offset if start is None else start
     if found := _NOT_ZERO.search(tables.data, start, max(start, end)):
         message = f"expected bundles and zeros in {tables.label(number)}, found something else"
-        raise FormatError(message, path=tables.path, offset=found.start())
+        raise UnsupportedError(message, path=tables.path, offset=found.start())
 
 
-def _thin_bundle(source: InputFile, found: Found, kept: Sequence[int]) -> FilePlan:
+def _cuda_entry(image: FoundImage) -> int | None:
+    """Tell which entry of its fat binary an image is in, of those that can be taken out."""
+    return None if image.content.cuda is None else image.content.cuda.image.entry
+
+
+def _is_pe(data: memoryview) -> bool:
+    return bytes(data[:2]) == b"MZ"
+
+
+def _thin_cuda(source: InputFile, found: FoundContainer, kept: Sequence[int]) -> FilePlan:
+    """Plan a fat binary of the entries in which the `kept` images are, as they are."""
+    from offload_tool.formats.cuda_fatbin import cuda_header, read_cuda_fatbin
+
+    stays = {_cuda_entry(found.images[at]) for at in kept}
+    fatbin = read_cuda_fatbin(source.data, found.offset, path=found.label)
+    entries = [entry for number, entry in enumerate(fatbin.entries) if number in stays]
+    header = cuda_header(sum(entry.size for entry in entries))
+    return FilePlan.of([header, *(source.range(entry.offset, entry.size) for entry in entries)])
+
+
+def _thin_bundle(source: InputFile, found: FoundContainer, kept: Sequence[int]) -> FilePlan:
     bundle = read_bundle(source.data, found.offset, path=found.label)
     images = [found.images[at] for at in kept]
     if not images:
         return FilePlan.of([MAGIC + bytes(8)])
     rows = [(image.id, image.content.size) for image in images]
     layout = plan_bundle(rows, find_alignment([bundle]))
-    contents = [
-        Range(entry.offset, *image.content.range)
-        for image, entry in zip(images, layout.entries, strict=True)
-    ]
-    return FilePlan((Literal(0, layout.header), *contents), layout.size)
+    return layout.plan(image.content.range for image in images)
 
 
 def _thin_content(source: InputFile, kept: set[str], label: str) -> FilePlan:
     """Plan a bundle that is a file of its own, of any layout, with the `kept` entries."""
-    kind = recognise(source.data, anywhere=True)
+    file_format = recognise(source.data, anywhere=True)
     found = next(containers_in(source, label))
-    if kind is Kind.BUNDLE:
+    if file_format is FileFormat.BUNDLE:
         stays = [at for at, image in enumerate(found.images) if image.id in kept]
         return _thin_bundle(source, found, stays)
-    if kind is Kind.TEXT_BUNDLE:
+    if file_format is FileFormat.TEXT_BUNDLE:
         return _thin_text(source, found, kept)
     names = {_SECTION_PREFIX + entry_id.encode("utf-8", "surrogateescape") for entry_id in kept}
-    if kind is Kind.COFF:
+    if file_format is FileFormat.COFF:
         from offload_tool.formats.objects.coff_edit import plan_coff as plan_sections
     else:
         from offload_tool.formats.objects.elf_edit import plan_elf as plan_sections
@@ -418,7 +490,7 @@ def _thin_content(source: InputFile, kept: set[str], label: str) -> FilePlan:
     return plan_sections(source.data, removed=removed, path=label).bound(source)
 
 
-def _thin_text(source: InputFile, found: Found, kept: set[str]) -> FilePlan:
+def _thin_text(source: InputFile, found: FoundContainer, kept: set[str]) -> FilePlan:
     """Take entries out with their markers; text between entries stays."""
     parts: list[FileRange] = []
     start = 0

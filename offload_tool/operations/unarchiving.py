@@ -21,7 +21,6 @@ import posixpath
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -53,12 +52,13 @@ if TYPE_CHECKING:
     from offload_tool.containers.read import StoredEntry
     from offload_tool.errors import FileError
     from offload_tool.files import FileRange, OutputFile, StrPath
+    from offload_tool.files.plan import FilePlan
 
 __all__ = ["MissingCodeObjectError", "NotAnArchiveError", "unbundle_archive"]
 
 _FORGET_AFTER = 8 << 20
 """Bytes of the archive after which what was mapped of it is given back."""
-_COMPRESSED = b"CCOB"  # the magic of `compressed_bundle`, which is imported only for those
+_COMPRESSED = b"CCOB"  # the magic of `bundles.compressed`, which is imported only for those
 _PADDING, _DARWIN_ALIGNMENT = b"\n", 8
 _PARALLEL = 8 << 20
 """Bytes of all outputs from which on threads are worth their start."""
@@ -93,18 +93,20 @@ def unbundle_archive(
     opened: Callable[[OpenedBundle], None] | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> None:
-    """Write each target's device-specific archive of the archive at `path` to its file.
+    """Write the device-specific archive of each target in `outputs`, of the archive at `path`.
 
-    One pass over the archive; all outputs are written or none. With `allow_missing`, a
-    target without code objects gets an empty archive; with `check`, the composition of
-    each member is checked first; with `keep_equal`, a file that already has the very bytes
-    is left untouched. With `offload_binaries`, relocatable code of the new offload driver
-    (section ``.llvm.offloading``) is taken from members that are no bundle, and an object that
-    is no archive is taken for one of it alone; LLVM's program does neither. `opened` is called
+    One pass over the archive; all outputs are written or none. With `allow_missing`, a target
+    without code objects gets an empty archive; with `check`, the composition of each member is
+    checked first; with `hip_openmp`, hip and openmp entries serve each other; with
+    `keep_equal`, a file that already has the very bytes is left untouched. With
+    `offload_binaries`, relocatable code of the new offload driver (section
+    ``.llvm.offloading``) is taken from members that are not bundles, and an object that is not
+    an archive is taken for one of it alone; LLVM's program does neither. `opened` is called
     with each bundle, `warn` with what could not be read of a code object's symbols.
 
     :raises NotAnArchiveError: the file has not the magic of an archive.
     :raises FormatError: the archive or one of its members is broken, or is not there (thin).
+    :raises UnsupportedError: one of them is of a version or sort that is not read.
     :raises MissingCodeObjectError: a target without code objects.
     :raises UsageError: no targets.
     :raises FileError: a file cannot be read or written.
@@ -118,26 +120,20 @@ def unbundle_archive(
         walk.offload_binaries = offload_binaries
         if check:
             walk.check_composition()
-        collected = walk.collect(opened)
-        for target, archive in zip(outputs, collected, strict=True):
-            if not archive.members and not allow_missing:
+        plans = []
+        for target, members in zip(outputs, walk.collect(opened), strict=True):
+            if not members and not allow_missing:
                 raise MissingCodeObjectError(path, target)
+            layout = plan_archive([member for member, _ in members])
+            plans.append(layout.plan([content for _, content in members]))
         with replace_all(list(outputs.values()), keep_equal=keep_equal) as files:
-            _write_all(files, collected)
+            _write_all(files, plans)
 
 
-class _Archive:
-    """A DSA to be written: its members, and where the content of each is."""
-
-    def __init__(self) -> None:
-        self.members: list[NewMember] = []
-        self.contents: list[FileRange] = []
-
-
-def _write_all(files: Sequence[OutputFile], archives: Sequence[_Archive]) -> None:
+def _write_all(files: Sequence[OutputFile], archives: Sequence[FilePlan]) -> None:
     """Write the archives, large ones at the same time: the kernel's copying is all the work."""
-    size = sum(member.size for archive in archives for member in archive.members)
-    # What is no regular file, standard output say, may be given twice.
+    size = sum(archive.size for archive in archives)
+    # What is not a regular file, standard output say, may be given twice.
     if size < _PARALLEL or not all(file.seekable for file in files):
         count = 1
     else:
@@ -148,7 +144,7 @@ def _write_all(files: Sequence[OutputFile], archives: Sequence[_Archive]) -> Non
     def work() -> None:
         try:
             for file, archive in waiting:
-                _write(file, archive)
+                archive.write_to(file)
         except BaseException as error:  # whatever it is, the caller is to know
             errors.append(error)
             list(waiting)  # nobody needs to write the others
@@ -162,13 +158,6 @@ def _write_all(files: Sequence[OutputFile], archives: Sequence[_Archive]) -> Non
         thread.join()
     if errors:
         raise errors[0]
-
-
-def _write(out: OutputFile, archive: _Archive) -> None:
-    layout = plan_archive(archive.members)
-    out.reserve(layout.size)
-    out.append(chain.from_iterable(zip(layout.before, archive.contents, strict=True)))
-    out.write(layout.end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +195,7 @@ class _Walk:
 
     @cached_property
     def spool(self) -> Spool:
-        """Where contents go that are no range of the archive; closed with the stack."""
+        """Where contents go that are not ranges of the archive; closed with the stack."""
         return self.stack.enter_context(Spool())
 
     def check_composition(self) -> None:
@@ -220,9 +209,11 @@ class _Walk:
                     f"{self.source.path}"
                 )
 
-    def collect(self, opened: Callable[[OpenedBundle], None] | None) -> list[_Archive]:
-        """Give each target's archive."""
-        collected = [_Archive() for _ in self.targets]
+    def collect(
+        self, opened: Callable[[OpenedBundle], None] | None
+    ) -> list[list[tuple[NewMember, FileRange]]]:
+        """Give the members of each target's archive, and where their contents are."""
+        collected: list[list[tuple[NewMember, FileRange]]] = [[] for _ in self.targets]
         for member, bundle in self._bundles():
             if opened is not None:
                 opened(bundle)
@@ -233,10 +224,9 @@ class _Walk:
                     suffix = extension if service.extension is None else service.extension
                     # The stem stands there twice, as LLVM has it.
                     name = f"{stem}{service.infix}{stem}{suffix}".replace(":", "_")
-                    made, content = self._member(name, member, entry)
+                    made = self._member(name, member, entry)
                     for index in service.targets:
-                        collected[index].members.append(made)
-                        collected[index].contents.append(content)
+                        collected[index].append(made)
         return collected
 
     def _bundles(self) -> Iterator[tuple[ArchiveMember, OpenedBundle]]:
@@ -254,11 +244,11 @@ class _Walk:
     def _members(self) -> Iterator[tuple[ArchiveMember, InputFile]]:
         place = Place.of(self.source, str(self.source.path))
         if is_archive(self.source.data):
-            for member, inner in open_members(place, _Policy()):
+            for member, inner in open_members(place, _UnbundlerPolicy()):
                 yield member, _without_padding(inner) if member.path is None else inner.source
             return
         name = posixpath.basename(place.path)
-        whole = self.source.part(_Policy().label(place, name), 0, len(self.source))
+        whole = self.source.part(_UnbundlerPolicy().label(place, name), 0, len(self.source))
         yield ArchiveMember(name, 0, len(whole), 0), whole
 
     def _check_name(self, member: ArchiveMember) -> None:
@@ -308,14 +298,14 @@ class _Walk:
     def _content(self, member: ArchiveMember, entry: StoredEntry) -> FileRange:
         """Find an entry's content in the archive; what is not there goes to the spool."""
         if member.path is not None or entry.is_host_object or entry.is_decompressed:
-            start = self.spool.out.position
-            entry.write_to(self.spool.out)
-            return self.spool.since(start)
+            return self.spool.added(entry.write_to)
         return entry.range
 
 
-class _Policy(Policy):
+class _UnbundlerPolicy(Policy):
     """How members are opened: as ``list`` does it, in other words."""
+
+    confined = False  # as LLVM's program has it: the user named the archive for its members
 
     contains_itself = "this thin archive has itself as a member; take it out"
 

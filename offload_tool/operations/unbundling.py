@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from offload_tool.errors import OffloadError, UsageError
+from offload_tool.errors import FormatError, OffloadError, UsageError
 from offload_tool.files import InputFile, replace_all
 from offload_tool.formats.names.entry_id import (
     BundleEntryID,
@@ -18,7 +18,7 @@ from offload_tool.formats.names.entry_id import (
     has_all_fields,
     is_compatible,
 )
-from offload_tool.operations.opening import check_file_type, open_bundle
+from offload_tool.operations.opening import DEFAULT_FILE_TYPE, check_file_type, open_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -43,19 +43,22 @@ def unbundle_file(
     path: StrPath,
     outputs: Mapping[BundleEntryID, StrPath],
     *,
-    file_type: str = "o",
+    file_type: str = DEFAULT_FILE_TYPE,
     allow_missing: bool = False,
     hip_openmp: bool = False,
+    keep_equal: bool = False,
     opened: Callable[[OpenedBundle], None] | None = None,
 ) -> None:
-    """Write the entry that serves each target of the bundle at `path` to its file.
+    """Write the entry of the bundle at `path` that serves each target of `outputs` to its file.
 
-    All outputs are written or none. With `allow_missing`, targets without an entry get
-    empty files; where none has one (the file is no bundle, say), the host target gets the
-    whole file. `hip_openmp` lets hip and openmp entries serve each other. `opened` is
-    called with the bundle before anything is written.
+    All outputs are written or none. `file_type` is as for `bundle_files`. With `allow_missing`,
+    targets without an entry get empty files; where none has one (the file is not a bundle,
+    say), the host target gets the whole file. `hip_openmp` lets hip and openmp entries serve
+    each other. With `keep_equal`, files that already have the very bytes are left untouched.
+    `opened` is called with the bundle before anything is written.
 
     :raises FormatError: the file is a broken bundle.
+    :raises UnsupportedError: it is of a version or sort that is not read.
     :raises MissingEntriesError: no entry serves one or more of the targets.
     :raises UsageError: no targets, or an unknown file type.
     :raises FileError: a file cannot be read or written.
@@ -77,10 +80,10 @@ def unbundle_file(
         chosen = _assign(entries, targets, hip_openmp=hip_openmp)
         missing = [str(target) for target in targets if target not in chosen]
         if missing and any(not has_all_fields(entry.id) for entry in entries):
-            raise OffloadError("invalid bundle id read from the bundle")
+            raise FormatError("invalid bundle id read from the bundle")
         if missing and not allow_missing:
             raise MissingEntriesError(path, missing, [entry.id for entry in entries])
-        with replace_all(list(outputs.values())) as files:
+        with replace_all(list(outputs.values()), keep_equal=keep_equal) as files:
             for target, file in zip(targets, files, strict=True):
                 if target in chosen:
                     chosen[target].write_to(file)
@@ -89,13 +92,18 @@ def unbundle_file(
 
 
 def list_entry_ids(
-    path: StrPath, *, file_type: str, opened: Callable[[OpenedBundle], None] | None = None
+    path: StrPath,
+    *,
+    file_type: str = DEFAULT_FILE_TYPE,
+    opened: Callable[[OpenedBundle], None] | None = None,
 ) -> list[str]:
     """Give the entry IDs of the bundle at `path`, as stored, in file order.
 
-    A file that is no bundle has none. `opened` is called with the bundle.
+    A file that is not a bundle has none. `file_type` is as for `bundle_files`. `opened` is
+    called with the bundle.
 
     :raises FormatError: the file is a broken bundle.
+    :raises UnsupportedError: it is of a version or sort that is not read.
     :raises UsageError: an unknown file type.
     :raises FileError: it cannot be read.
     """

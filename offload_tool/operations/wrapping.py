@@ -11,7 +11,7 @@ import platform
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from offload_tool.errors import FormatError, UsageError
+from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.files import InputFile, replace_file
 from offload_tool.files.spool import Spool
 from offload_tool.formats.bitcode import llvm_library
@@ -23,7 +23,7 @@ from offload_tool.formats.offload_binary import (
     read_offload_binary,
 )
 from offload_tool.formats.registration import (
-    KINDS,
+    REGISTERED_KINDS,
     RegisteredImage,
     Registration,
     bitcode_text,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from offload_tool.files import StrPath
     from offload_tool.files.plan import FilePlan
-    from offload_tool.formats.registration import Generation, Kind
+    from offload_tool.formats.registration import Generation, RegisteredKind
 
     CompileText = Callable[[str, str], bytes]
 
@@ -60,19 +60,20 @@ def default_triple() -> str:
 
 
 def wrap_images(
-    output: StrPath,
     images: Sequence[StrPath],
+    output: StrPath,
     *,
-    kind: Kind,
+    kind: RegisteredKind,
     triple: str | None = None,
     target_ids: Sequence[str] | None = None,
     generation: Generation = 22,
     as_object: bool | None = None,
     add_notes: bool = False,
+    keep_equal: bool = False,
     compile_text: CompileText = llvm_library.compile_object,
     warn: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Write the module that registers the files `images` in host programs for `triple`.
+    """Write the module that registers `images`, files of `kind`, in host programs for `triple`.
 
     OpenMP takes any number of images; those that are offload binaries are registered as
     what they hold. CUDA takes one fat binary, HIP one bundle. Without `triple`, the host is
@@ -81,15 +82,19 @@ def wrap_images(
     host objects' entries: 22 for clang 20 and later, 15 for older ones, for OpenMP only. Of
     OpenMP images, `target_ids`, one for each, are registered with runtimes that know them. With
     `add_notes`, images that are ELF files say in a section of notes that they are for OpenMP;
-    `warn` is told of others. `compile_text` makes an object of a module in LLVM IR, given its text
-    and triple, where no images are in it yet.
+    `warn` is told of others. With `keep_equal`, a file that already has the very bytes is left
+    untouched. `compile_text` makes an object of a module in LLVM IR, given its text and triple,
+    where no images are in it yet.
 
     :raises UsageError: no image or too many, an argument that does not fit the others, no
         llvmlite, or no way to write such objects; also what `compile_text` raises.
-    :raises FormatError: a broken offload binary, or an image too large for the format.
+    :raises FormatError: a broken offload binary.
+    :raises UnsupportedError: an image too large for the format.
     :raises FileError: a file cannot be read or written.
     """
     triple = default_triple() if triple is None else triple
+    if not triple.isprintable():
+        raise UsageError(f"{triple!r}: expected a triple, found a character that is not printable")
     if as_object is None:
         as_object = os.fspath(output).endswith(_OBJECT_SUFFIXES)
     with ExitStack() as stack:
@@ -117,18 +122,20 @@ def wrap_images(
             plan = _plan_object(registration, compile_text)
         else:
             plan = _plan_bitcode(registration)
-        with replace_file(output) as out:
+        with replace_file(output, keep_equal=keep_equal) as out:
             plan.bound(b"", files).write_to(out)
 
 
 def _check(
     images: Sequence[StrPath],
-    kind: Kind,
+    kind: RegisteredKind,
     target_ids: Sequence[str] | None,
     generation: Generation,
 ) -> None:
-    if kind not in KINDS:
-        raise UsageError(f"unknown offload kind '{kind}': expected one of {', '.join(KINDS)}")
+    if kind not in REGISTERED_KINDS:
+        raise UsageError(
+            f"unknown offload kind '{kind}': expected one of {', '.join(REGISTERED_KINDS)}"
+        )
     if not images:
         raise UsageError("expected at least one device image to wrap")
     if kind != "openmp":
@@ -144,7 +151,7 @@ def _check(
                 f"expected one target ID for each of {len(images)} images, found {len(target_ids)}"
             )
         if wrong := [target_id for target_id in target_ids if not target_id or "\0" in target_id]:
-            raise UsageError(f"{wrong[0]!r} is no target ID: expected a name such as gfx90a:xnack+")
+            raise UsageError(f"{wrong[0]!r} is not a target ID: expected one such as gfx90a:xnack+")
 
 
 def check_readable(images: Sequence[StrPath]) -> None:
@@ -158,7 +165,7 @@ def check_readable(images: Sequence[StrPath]) -> None:
 
 def _with_notes(file: InputFile, warn: Callable[[str], None]) -> InputFile:
     """Give the ELF file with OpenMP's notes, in a temporary file without a name."""
-    from offload_tool.formats.objects.elf_tables import is_elf_header
+    from offload_tool.formats.objects.elf import is_elf_header
     from offload_tool.formats.objects.openmp_notes import plan_elf_with_notes
 
     if not is_elf_header(file.data):
@@ -193,7 +200,9 @@ def _no_image(file: InputFile) -> FormatError:
     return FormatError("expected a device image in this offload binary", path=file.path)
 
 
-def _ranges(file: InputFile, kind: Kind, generation: Generation) -> tuple[tuple[int, int], ...]:
+def _ranges(
+    file: InputFile, kind: RegisteredKind, generation: Generation
+) -> tuple[tuple[int, int], ...]:
     """Give what of a file is registered: the file, or the images inside of it."""
     if kind != "openmp" or generation != 22 or not is_offload_binary(file.data):
         return ((0, len(file)),)
@@ -210,7 +219,7 @@ def _ranges(file: InputFile, kind: Kind, generation: Generation) -> tuple[tuple[
 def _check_bitcode_sizes(files: Sequence[InputFile]) -> None:
     for file in files:
         if len(file) > MAX_IMAGE_SIZE:
-            raise FormatError(
+            raise UnsupportedError(
                 f"expected less than 4 GiB for an image in bitcode, found {len(file)} bytes; "
                 "write an object (.o) instead",
                 path=file.path,

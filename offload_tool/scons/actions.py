@@ -19,8 +19,10 @@ from offload_tool.compiler.check import (
     check_code_object,
     check_cubin,
     check_holds_code,
+    check_no_entries,
+    check_ptx,
 )
-from offload_tool.errors import CodeObjectError, OffloadError
+from offload_tool.errors import CodeObjectError, OffloadError, UsageError
 from offload_tool.formats.names.entry_id import BundleEntryID
 from offload_tool.scons.outputs import records_of
 from offload_tool.scons.recording import depfile_of
@@ -34,20 +36,25 @@ __all__ = [
     "ARCHIVE",
     "BUNDLE",
     "CHECK_UNSEEN",
+    "CUDA_ARCHIVE",
     "DEVICE",
     "DEVICE_ARCHIVE",
     "EMBED",
     "EMBED_CUDA",
+    "EMBED_LINKED_CUDA",
     "EMBED_PACKAGE",
     "EXTRACT",
     "FATBIN",
     "HOST",
     "HOST_FROM_IR",
     "LINK",
+    "LINK_CUDA",
+    "LINK_PTX",
     "MERGE",
     "PACKAGE",
     "PTXAS",
     "REGISTER",
+    "REGISTER_CUDA",
     "UNBUNDLE",
     "WRAP",
 ]
@@ -81,6 +88,10 @@ def offload_bundle(target: list[Node], source: list[Node], env: Environment) -> 
     return _run(_bundle, target, source, env)
 
 
+def offload_cuda_archive(target: list[Node], source: list[Node], env: Environment) -> int:
+    return _run(_cuda_archive, target, source, env)
+
+
 def offload_device_archive(target: list[Node], source: list[Node], env: Environment) -> int:
     return _run(_device_archive, target, source, env)
 
@@ -95,6 +106,22 @@ def offload_embed_cuda(target: list[Node], source: list[Node], env: Environment)
 
 def offload_embed_package(target: list[Node], source: list[Node], env: Environment) -> int:
     return _run(_embed_package, target, source, env)
+
+
+def offload_embed_linked_cuda(target: list[Node], source: list[Node], env: Environment) -> int:
+    return _run(_embed_linked_cuda, target, source, env)
+
+
+def offload_register_cuda(target: list[Node], source: list[Node], env: Environment) -> int:
+    return _run(_register_cuda, target, source, env)
+
+
+def offload_link_cuda(target: list[Node], source: list[Node], env: Environment) -> int:
+    return _run(_link_cuda, target, source, env)
+
+
+def offload_link_ptx(target: list[Node], source: list[Node], env: Environment) -> int:
+    return _run(_link_ptx, target, source, env)
 
 
 def offload_extract(target: list[Node], source: list[Node], env: Environment) -> int:
@@ -141,10 +168,15 @@ REGISTER = _command("REGISTER")
 CHECK_UNSEEN = SCons.Action.Action(offload_check_unseen, cmdstr=None)
 ARCHIVE = _function(offload_archive, "ARCHIVE")
 BUNDLE = _function(offload_bundle, "BUNDLE")
+CUDA_ARCHIVE = _function(offload_cuda_archive, "DEVICEARCHIVE")
 DEVICE_ARCHIVE = _function(offload_device_archive, "DEVICEARCHIVE")
 EMBED = _function(offload_embed, "EMBED")
 EMBED_CUDA = _function(offload_embed_cuda, "EMBED")
 EMBED_PACKAGE = _function(offload_embed_package, "EMBED")
+EMBED_LINKED_CUDA = _function(offload_embed_linked_cuda, "EMBED")
+REGISTER_CUDA = _function(offload_register_cuda, "REGISTER")
+LINK_PTX = _function(offload_link_ptx, "CUDALINK")
+LINK_CUDA = _function(offload_link_cuda, "CUDALINK")
 EXTRACT = _function(offload_extract, "EXTRACT")
 FATBIN = _function(offload_fatbin, "FATBIN")
 PACKAGE = _function(offload_package, "PACKAGE")
@@ -201,7 +233,7 @@ def _finish_link(target: list[Node], source: list[Node], env: Environment) -> No
 
 
 def _finish_cubin(target: list[Node], source: list[Node], env: Environment) -> None:  # noqa: ARG001
-    check_cubin(str(target[0]))
+    check_cubin(str(target[0]), rdc=getattr(target[0].attributes, "offload_relocatable", False))
 
 
 def _check_unseen(target: list[Node], source: list[Node], env: Environment) -> None:  # noqa: ARG001
@@ -210,8 +242,8 @@ def _check_unseen(target: list[Node], source: list[Node], env: Environment) -> N
 
     for node in target[0].attributes.offload_unseen:
         if has_relocatable_code(str(node)):
-            raise OffloadError(
-                f"'{node}' has relocatable HIP code, which '{target[0]}' is linked without: no "
+            raise UsageError(
+                f"'{node}' has relocatable device code, which '{target[0]}' is linked without: no "
                 "kernel of it would be found; give it in OFFLOAD_LIBS"
             )
 
@@ -219,7 +251,7 @@ def _check_unseen(target: list[Node], source: list[Node], env: Environment) -> N
 def _archive(target: list[Node], source: list[Node], env: Environment) -> None:  # noqa: ARG001
     from offload_tool.operations.archiving import create_archive
 
-    create_archive(str(target[0]), [(node.name, str(node)) for node in source])
+    create_archive([(node.name, str(node)) for node in source], str(target[0]))
 
 
 def _bundle(target: list[Node], source: list[Node], env: Environment) -> None:
@@ -236,8 +268,8 @@ def _bundle(target: list[Node], source: list[Node], env: Environment) -> None:
     method, *settings = spec["compression"]
     compression = Compression(method, *settings) if method else None
     bundle_files(
-        str(target[0]),
         items,
+        str(target[0]),
         file_type=spec["file_type"],
         alignment=spec["alignment"],
         compression=compression,
@@ -253,13 +285,21 @@ def _device_archive(target: list[Node], source: list[Node], env: Environment) ->
     unbundle_archive(str(source[0]), outputs, keep_equal=True, offload_binaries=True, **options)
 
 
+def _cuda_archive(target: list[Node], source: list[Node], env: Environment) -> None:
+    from offload_tool.operations.cuda_unarchiving import unbundle_cuda_library
+
+    spec = _spec(env)
+    missing = spec["allow_missing"]
+    unbundle_cuda_library(str(source[0]), str(target[0]), spec["processor"], allow_missing=missing)
+
+
 def _embed(target: list[Node], source: list[Node], env: Environment) -> None:
     from offload_tool.operations.embedding import embed_bundle
 
     spec = _spec(env)
     embed_bundle(
-        str(target[0]),
         str(source[0]),
+        str(target[0]),
         host_triple=spec["host_triple"],
         cuid=spec["cuid"],
         host_files=[str(node) for node in source[1:]],
@@ -267,18 +307,52 @@ def _embed(target: list[Node], source: list[Node], env: Environment) -> None:
     )
 
 
-def _embed_cuda(target: list[Node], source: list[Node], env: Environment) -> None:  # noqa: ARG001
+def _embed_cuda(target: list[Node], source: list[Node], env: Environment) -> None:
     from offload_tool.operations.embedding import embed_cuda_fatbin
 
+    if _spec(env).get("relocatable", False):
+        check_no_entries(str(source[0]))
     # A source may have functions for device code alone.
-    embed_cuda_fatbin(str(target[0]), str(source[0]), str(source[1]), must_be_wanted=False)
+    embed_cuda_fatbin(str(source[0]), str(source[1]), str(target[0]), must_be_wanted=False)
+
+
+def _embed_linked_cuda(target: list[Node], source: list[Node], env: Environment) -> None:
+    from offload_tool.compiler.cuda_linked import embed_fat_binaries
+
+    linked, *sources = map(str, source)
+    embed_fat_binaries(str(target[0]), env["_OFFLOAD_CC"], env["ENV"], linked, sources)
+
+
+def _register_cuda(target: list[Node], source: list[Node], env: Environment) -> None:
+    from offload_tool.compiler.cuda_linked import compile_registration
+
+    hosts = list(map(str, source[1:]))
+    compile_registration(str(target[0]), env["_OFFLOAD_CC"], env["ENV"], hosts)
+
+
+def _link_cuda(target: list[Node], source: list[Node], env: Environment) -> None:
+    from offload_tool.compiler.nvlink import link_cubins
+
+    linker = [*env["_OFFLOAD_LINKER"], *_spec(env)["arguments"], *env["_OFFLOAD_LINK_LIBRARIES"]]
+    link_cubins(str(target[0]), linker, list(map(str, source)), env["ENV"])
+    check_cubin(str(target[0]))
+
+
+def _link_ptx(target: list[Node], source: list[Node], env: Environment) -> None:
+    from offload_tool.compiler.openmp_nvidia import link_bitcode
+
+    spec = _spec(env)
+    command = [*env["_OFFLOAD_CLANG"], *env["_OFFLOAD_LOCAL_FLAGS"], *spec["arguments"]]
+    runtimes = env["_OFFLOAD_RUNTIMES"]
+    link_bitcode(str(target[0]), command, list(map(str, source)), runtimes, env["ENV"])
+    check_ptx(str(target[0]), target[0].attributes.offload_device.target_id)
 
 
 def _embed_package(target: list[Node], source: list[Node], env: Environment) -> None:  # noqa: ARG001
     from offload_tool.operations.embedding import embed_offload_binary
 
     check_holds_code(str(source[0]))
-    embed_offload_binary(str(target[0]), str(source[0]), str(source[1]))
+    embed_offload_binary(str(source[0]), str(source[1]), str(target[0]))
 
 
 def _extract(target: list[Node], source: list[Node], env: Environment) -> None:
@@ -289,24 +363,32 @@ def _extract(target: list[Node], source: list[Node], env: Environment) -> None:
     written = extract_images(str(source[0]), [wanted])
     if not written:
         text = ", ".join(f"{key} {value}" for key, value in spec["strings"].items())
-        raise OffloadError(f"'{source[0]}': no image of {spec['kind']} with {text}")
+        raise UsageError(f"'{source[0]}': no image of {spec['kind']} with {text}")
 
 
 def _fatbin(target: list[Node], source: list[Node], env: Environment) -> None:
     from offload_tool.operations.embedding import write_cuda_fatbin
 
-    processors = _spec(env)["processors"]
-    write_cuda_fatbin(str(target[0]), list(zip(processors, map(str, source), strict=True)))
+    spec = _spec(env)
+    write_cuda_fatbin(
+        list(zip(spec["processors"], map(str, source), strict=True)),
+        str(target[0]),
+        options=spec.get("options", ""),
+        may_be_empty=spec.get("linked", False),
+    )
 
 
 def _package(target: list[Node], source: list[Node], env: Environment) -> None:
+    from offload_tool.formats.offload_binary import ImageKind
     from offload_tool.operations.packaging import PackagedImage, package_images
 
     images = []
     for node, values in zip(source, _spec(env)["images"], strict=True):
         strings = {key: values[key] for key in ("triple", "arch") if values[key]}
-        images.append(PackagedImage(str(node), strings, values["kind"]))
-    package_images(str(target[0]), images)
+        given = values.get("image_kind")
+        image_kind = ImageKind[given] if given else None
+        images.append(PackagedImage(str(node), strings, values["kind"], image_kind))
+    package_images(images, str(target[0]))
 
 
 def _unbundle(target: list[Node], source: list[Node], env: Environment) -> None:
@@ -318,7 +400,7 @@ def _unbundle(target: list[Node], source: list[Node], env: Environment) -> None:
 
 
 def _wrap(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.compiler.registration import compile_text
+    from offload_tool.compiler.hip_registration import compile_text
     from offload_tool.operations.wrapping import wrap_images
 
     spec = _spec(env)
@@ -329,8 +411,8 @@ def _wrap(target: list[Node], source: list[Node], env: Environment) -> None:
         return compile_text([*command, f"--target={triple}"], env["ENV"], text)
 
     wrap_images(
-        str(target[0]),
         images,
+        str(target[0]),
         kind=spec["kind"],
         triple=spec["triple"],
         compile_text=compiled,

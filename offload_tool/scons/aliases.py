@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import SCons.Errors
 import SCons.Node.FS
 
-from offload_tool.compiler.device import parse_device
+from offload_tool.compiler.compile_target import parse_target
 from offload_tool.errors import OffloadError
 from offload_tool.scons import compat
 
 if TYPE_CHECKING:
-    from offload_tool.compiler.device import Device
+    from offload_tool.compiler.compile_target import CompileTarget
     from offload_tool.scons.protocols import Environment, Node
 
 __all__ = ["PREFIX", "add_aliases", "look_up_target_ids"]
@@ -33,7 +33,7 @@ _aliases: dict[str, Any] = {}
 """For each name without the prefix, its alias."""
 
 
-def add_aliases(env: Environment, node: Node, device: Device) -> None:
+def add_aliases(env: Environment, node: Node, device: CompileTarget) -> None:
     """Let ``scons <target ID>``, and ``scons <processor>``, build a node."""
     names = [device.name]
     if device.target_id is not None:
@@ -75,7 +75,7 @@ def _say(text: str) -> None:
 
 def _is_target_id(name: str) -> bool:
     try:
-        parse_device(name)
+        parse_target(name)
     except OffloadError:
         return False
     return True
@@ -86,7 +86,7 @@ def _find(name: str) -> Any:
     if given in _aliases:
         return _aliases[given]
     try:
-        return _aliases.get(parse_device(given, allow_unknown=True).name)
+        return _aliases.get(parse_target(given, allow_unknown=True).name)
     except OffloadError:
         return None
 

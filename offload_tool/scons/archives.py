@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import SCons.Util
 
-from offload_tool.compiler.device import Device
+from offload_tool.compiler.compile_target import CompileTarget
 from offload_tool.errors import UsageError
 from offload_tool.formats.names.entry_id import BundleEntryID, OffloadKind
 from offload_tool.formats.names.target_id import TargetID
@@ -37,10 +37,11 @@ __all__ = [
     "device_of",
     "entry_names",
     "given_entries",
-    "image_kind",
+    "kind_outside_bundles",
 ]
 
 _ARCHIVE = NodeBuilder(actions.ARCHIVE)
+_CUDA_ARCHIVE = NodeBuilder(actions.CUDA_ARCHIVE)
 _DEVICE_ARCHIVE = NodeBuilder(actions.DEVICE_ARCHIVE)
 
 
@@ -59,22 +60,43 @@ def device_archive_nodes(
 
     Devices are those of ``OFFLOAD_ARCH``; the library itself may know of which kind it is.
     """
+    stem = stem or library.dir.File(SCons.Util.splitext(library.name)[0])
+    given = env.subst("$OFFLOAD_KIND").lower()
+    kind = getattr(library.attributes, "offload_library_kind", None) or given
+    if kind == "cuda":
+        devices = settings.devices(env, kind)
+        return [_cuda_archive_node(env, library, device, stem) for device in devices]
     if entries is None:
-        kind = getattr(library.attributes, "offload_library_kind", None) or bundle_kind(env)
+        kind = kind or bundle_kind(env)
         entries = [
             BundleEntryID.parse(f"{kind}-{device.triple}-{device.target_id or ''}")
             for device in settings.devices(env, kind)
         ]
-    stem = stem or library.dir.File(SCons.Util.splitext(library.name)[0])
     names = entry_names(entries, [device_of(entry).filename for entry in entries])
     pairs = zip(entries, names, strict=True)
     return [_device_archive_node(env, library, entry, stem, name) for entry, name in pairs]
 
 
+def _cuda_archive_node(env: Environment, library: Node, device: CompileTarget, stem: Node) -> Node:
+    """Declare the archive of a library's relocatable CUDA code for one processor."""
+    node = stem.dir.File(f"{stem.name}.{device.filename}{env.subst('$LIBSUFFIX')}")
+    missing = bool(env["OFFLOAD_ALLOW_MISSING_BUNDLES"])
+    spec = settings.spec(processor=str(device.target_id), allow_missing=missing)
+    if node.has_builder() and getattr(node.attributes, "offload_spec", None) == (spec, library):
+        return node  # several programs use the library
+    _CUDA_ARCHIVE(env, node, library, _OFFLOAD_SPEC=spec, _OFFLOAD_TARGET_ID=device.name)
+    env.Precious(node)  # the action leaves an equal one as it is
+    node.attributes.offload_spec = (spec, library)
+    label(node, "cuda", device)
+    node.attributes.offload_relocatable = True
+    add_aliases(env, node, device)
+    return node
+
+
 def _device_archive_node(
     env: Environment, library: Node, entry: BundleEntryID, stem: Node, name: str
 ) -> Node:
-    device, kind = device_of(entry), image_kind(entry)
+    device, kind = device_of(entry), kind_outside_bundles(entry)
     node = stem.dir.File(f"{stem.name}.{name}{env.subst('$LIBSUFFIX')}")
     options = settings.unbundling(env, archive=True)
     spec = settings.spec(entry=str(entry), **({"options": options} if options else {}))
@@ -101,15 +123,15 @@ def bundle_kind(env: Environment) -> str:
     return str(kind)
 
 
-def image_kind(entry: BundleEntryID) -> str:
+def kind_outside_bundles(entry: BundleEntryID) -> str:
     """Give the offload kind that images of an entry have outside of bundles."""
     return OffloadKind.HIP if entry.kind == OffloadKind.HIPV4 else entry.kind
 
 
-def device_of(entry: BundleEntryID) -> Device:
+def device_of(entry: BundleEntryID) -> CompileTarget:
     """Give the device of an entry, which has the triple for a name where it has no target ID."""
     target_id = TargetID.parse(entry.target_id, allow_unknown=True) if entry.target_id else None
-    return Device(entry.target_id or entry.triple.rstrip("-"), entry.triple, target_id)
+    return CompileTarget(entry.target_id or entry.triple.rstrip("-"), entry.triple, target_id)
 
 
 def entry_names(entries: Sequence[BundleEntryID], names: list[str]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from offload_tool.compiler import reading
 from offload_tool.compiler import side_files as side
 from offload_tool.compiler.heeded import tells_folder
+from offload_tool.compiler.lookups import found_in
 from offload_tool.errors import CompilerError
 from offload_tool.scons import compat
 
@@ -98,8 +99,9 @@ def copy_to_variants(node: Node, lookups: Lookups, prints: Fingerprints) -> None
         source = folder.srcnode()
         if source is folder or not folder.duplicate:
             continue
-        for wanted in lookups.found_in(str(source.rdir()), prints):
-            fs.File(posixpath.join(name, wanted), fs.Top).exists()
+        place = str(source.rdir())
+        for found in found_in((place,), lookups.names, prints):
+            fs.File(name + found.removeprefix(place.rstrip("/")), fs.Top).exists()
 
 
 def renew_copies(node: Any, names: Iterable[str], prints: Fingerprints) -> None:

@@ -18,9 +18,9 @@ import SCons.Node.FS
 import SCons.Util
 
 from offload_tool.compiler import openmp
-from offload_tool.compiler.device import Device, parse_device
+from offload_tool.compiler.compile_target import CompileTarget, parse_target
 from offload_tool.compiler.passes import C_SUFFIXES
-from offload_tool.errors import OffloadError, UsageError
+from offload_tool.errors import CompilerError, OffloadError, UsageError
 from offload_tool.scons import actions, compat, settings
 from offload_tool.scons.archives import (
     archive_node,
@@ -29,7 +29,7 @@ from offload_tool.scons.archives import (
     device_of,
     entry_names,
     given_entries,
-    image_kind,
+    kind_outside_bundles,
 )
 from offload_tool.scons.common_builders import accept_offload_sources, builder_of_scons
 from offload_tool.scons.compile_commands import database_node
@@ -94,6 +94,7 @@ def add_builders(env: Environment) -> None:
         env.AddMethod(_as_builder(name, method), name)
     env.AddMethod(_as_users_see_it(offload_device_runtime), "OffloadDeviceRuntime")
     env.AddMethod(_as_users_see_it(offload_host_runtime), "OffloadHostRuntime")
+    env.AddMethod(_as_users_see_it(offload_cuda_toolkit), "OffloadCudaToolkit")
     env.AddMethod(offload_progress, "OffloadProgress")
 
 
@@ -241,7 +242,7 @@ def offload_unbundle(env: Environment, target: str | None, source: Any) -> list[
         spec = settings.spec(entry=str(entry), **({"options": options} if options else {}))
         nodes += _UNBUNDLE(env, file, bundle, _OFFLOAD_SPEC=spec)
         if entry.kind != "host":
-            file.attributes.offload_kind = image_kind(entry)
+            file.attributes.offload_kind = kind_outside_bundles(entry)
             file.attributes.offload_device = device_of(entry)
         file.attributes.offload_entry_id = entry
     return nodes
@@ -273,8 +274,10 @@ def offload_archive(env: Environment, target: str | None, source: Any) -> list[N
         raise UsageError(
             f"'{archive}' has sources of {' and '.join(sorted(kinds))}: one archive each"
         )
-    if "openmp" in (*kinds, env.subst("$OFFLOAD_KIND").lower()):
-        archive.attributes.offload_library_kind = "openmp"
+    told = kinds or {env.subst("$OFFLOAD_KIND").lower()}
+    if not told.isdisjoint({"openmp", "cuda"}):
+        archive.attributes.offload_library_kind = next(iter(told))
+    _keep_source_fatbins(archive, members)
     return [archive]
 
 
@@ -318,7 +321,7 @@ def offload_extract(env: Environment, target: str | None, source: Any) -> list[N
     """
     package = _one_source(env, source, "OffloadExtract takes one file")
     kind = env.subst("$OFFLOAD_KIND").lower() or "hip"
-    wanted = [(image_kind(entry), device_of(entry), entry) for entry in given_ids(env)]
+    wanted = [(kind_outside_bundles(entry), device_of(entry), entry) for entry in given_ids(env)]
     if not wanted:
         devices = settings.devices(env, kind)
         wanted = [(kind, device, device.entry_id(kind)) for device in devices]
@@ -403,7 +406,37 @@ def offload_static_library(env: Environment, target: str | None, source: Any) ->
     if modules:  # the link of a program takes them from there
         archive.attributes.offload_device_nodes = modules
     archive.attributes.offload_archive = bool(env["OFFLOAD_RDC"] or modules)
+    kinds = _relocatable_kinds(members)
+    if len(kinds) > 1:
+        raise UsageError(
+            f"'{archive}' has relocatable device code of {' and '.join(sorted(kinds))}: one "
+            "library each"
+        )
+    if kinds == {"cuda"}:
+        archive.attributes.offload_library_kind = "cuda"
+    _keep_source_fatbins(archive, members)
     return [archive]
+
+
+def _relocatable_kinds(members: list[Node]) -> set[str]:
+    """Give the offload kinds of objects whose device code is yet to be linked."""
+    return {
+        module.attributes.offload_kind
+        for member in members
+        for module in getattr(member.attributes, "offload_device_nodes", ())
+    }
+
+
+def _keep_source_fatbins(library: Node, members: list[Node]) -> None:
+    """Let a link know the PTX of a library's CUDA sources, if no member has its own.
+
+    It is for devices that have no linked image.
+    """
+    found = [getattr(member.attributes, "offload_source_fatbins", None) for member in members]
+    if found and None not in found:
+        library.attributes.offload_source_fatbins = [
+            node for nodes in found if nodes is not None for node in nodes
+        ]
 
 
 def offload_shared_library(env: Environment, target: str | None, source: Any) -> list[Node]:
@@ -433,12 +466,21 @@ def offload_compilation_database(env: Environment, target: str | None, source: A
 
 def offload_device_runtime(env: Environment, target_id: str) -> list[str]:
     """Give the OpenMP device runtime that is linked into images for `target_id`; [] for none."""
-    return settings.device_runtimes(env, parse_device(target_id))
+    return settings.device_runtimes(env, parse_target(target_id))
 
 
 def offload_host_runtime(env: Environment) -> str | None:
     """Give the OpenMP runtime that came with the compiler; without one, no program links."""
     return openmp.host_runtime(settings.toolchain(env))
+
+
+def offload_cuda_toolkit(env: Environment) -> str | None:
+    """Give the folder of the CUDA toolkit that sources are compiled with; None if there is none."""
+    try:
+        found = settings.toolchain(settings.for_kinds(env, ["cuda"]))
+    except CompilerError:
+        return None
+    return found.cuda or None
 
 
 def _link(env: Environment, target: str | None, source: Any, builder: str) -> list[Any]:
@@ -553,6 +595,8 @@ def _linkable(node: Node) -> Any:
             f"'{node}' is a complete device image, which no program is linked of; give the "
             "program its source, or embed its bundle with OffloadWrapper"
         )
+    if node.attributes.offload_kind == "cuda":
+        raise UsageError(f"'{node}' takes part in no link without its host code: give its source")
     return node
 
 
@@ -571,14 +615,21 @@ def _is_given_library(node: Node) -> bool:
     if node.is_derived() or node.get_suffix() not in _LIBRARY_SUFFIXES:
         return False
     path = next((str(item) for item in (node, node.srcnode()) if item.exists()), None)
-    from offload_tool.operations.relocatable import has_relocatable_code
+    from offload_tool.operations.relocatable import relocatable_kinds
 
-    return path is not None and has_relocatable_code(path)
+    kinds = relocatable_kinds(path) if path is not None else frozenset()
+    if len(kinds) > 1:
+        raise UsageError(f"'{node}' has relocatable device code of HIP and CUDA: one library each")
+    if kinds == {"cuda"}:
+        node.attributes.offload_library_kind = "cuda"
+    return bool(kinds)
 
 
 def _given_libraries(env: Environment) -> list[Any]:
     """Give the archives of ``OFFLOAD_LIBS``, and those that ``LIBS`` has as nodes."""
     given = source_nodes(env, env["OFFLOAD_LIBS"]) if env["OFFLOAD_LIBS"] else []
+    for node in given:
+        _is_device_archive(node)  # of which offload kind it is, where it is there to be read
     others = SCons.Util.flatten([env.get("LIBS", [])])
     return given + [node for node in others if _is_device_archive(node)]
 
@@ -592,7 +643,7 @@ def _library_file(env: Environment, target: str) -> Any:
     return env.fs.File(str(path.with_name(name if name.startswith(prefix) else prefix + name)))
 
 
-def _given_devices(env: Environment, nodes: list[Node]) -> dict[Any, tuple[str, Device]]:
+def _given_devices(env: Environment, nodes: list[Node]) -> dict[Any, tuple[str, CompileTarget]]:
     """Give the offload kinds and devices of plain files, which ``OFFLOAD_TARGETS`` tells."""
     given = given_ids(env)
     if len(nodes) != len(given):
@@ -602,7 +653,7 @@ def _given_devices(env: Environment, nodes: list[Node]) -> dict[Any, tuple[str, 
             "expected one for each, in order"
         )
     pairs = zip(nodes, given, strict=True)
-    return {node: (image_kind(entry), device_of(entry)) for node, entry in pairs}
+    return {node: (kind_outside_bundles(entry), device_of(entry)) for node, entry in pairs}
 
 
 def _stem(env: Environment, target: str | None, source: Any) -> Any:

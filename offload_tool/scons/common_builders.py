@@ -16,7 +16,7 @@ import SCons.Node
 import SCons.Tool
 import SCons.Util
 
-from offload_tool.compiler.sources import KIND_OF_SUFFIX, source_kind
+from offload_tool.compiler.sources import KIND_OF_SUFFIX, kind_of_suffix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -111,7 +111,7 @@ class _Accepting(SCons.Util.Proxy):  # type: ignore[misc]
             name = env.subst(item)
         else:
             return False
-        return source_kind(name) is not None and not _has_action(env, name)
+        return kind_of_suffix(name) is not None and not _has_action(env, name)
 
 
 def _has_action(env: Environment, name: str) -> bool:

@@ -66,12 +66,12 @@ for _owner, *_names in _NEEDED:
             )
 
 
-def adopt(node: Any, kind: type) -> None:
+def adopt(node: Any, node_class: type) -> None:
     """Make a file node one of a class of ours, as SCons does with entries that become files."""
     if type(node) is SCons.Node.FS.Entry:  # nobody has asked yet what it is
         node.disambiguate()
-    if type(node) is SCons.Node.FS.File or issubclass(kind, type(node)):
-        node.__class__ = kind
+    if type(node) is SCons.Node.FS.File or issubclass(node_class, type(node)):
+        node.__class__ = node_class
 
 
 def replace_implicit(node: Any, nodes: list[Node]) -> None:
@@ -195,7 +195,7 @@ def all_sources(node: Any) -> list[Any]:
 
 
 def waits_for(node: Any) -> list[Any]:
-    """Give what has to be made before a node, and is no dependency of it."""
+    """Give what has to be made before a node, and is not a dependency of it."""
     return list(node.prerequisites or ())
 
 
@@ -239,12 +239,12 @@ def blame_caller(function: Any) -> None:
     function.__code__ = function.__code__.replace(co_filename=place)
 
 
-def of_build(env: Environment, kind: Callable[[], T]) -> T:
+def of_build(env: Environment, make: Callable[[], T]) -> T:
     """Give what there is once in a build: it belongs to the file system that SCons builds in."""
     known: dict[Any, Any] = vars(env.fs).setdefault("offload_of_build", {})
-    if kind not in known:
-        known[kind] = kind()
-    found: T = known[kind]
+    if make not in known:
+        known[make] = make()
+    found: T = known[make]
     return found
 
 

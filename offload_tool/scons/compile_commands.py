@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["database_node"]
 
 _WITHOUT = {"OFFLOAD_LAUNCHER": "", "_OFFLOAD_DEPENDENCY_FLAGS": []}
-"""A launcher is no compiler, and reading code writes no depfile."""
+"""A launcher is not a compiler, and reading code writes no depfile."""
 
 
 def offload_compile_commands(target: list[Node], source: list[Node], env: Environment) -> int:  # noqa: ARG001

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import SCons.Script
 from SCons.Subst import Literal
 
-from offload_tool.compiler import hip
+from offload_tool.compiler import cuda, hip
 from offload_tool.compiler.device_libraries import device_libraries
 from offload_tool.compiler.manifest import manifest_path
 from offload_tool.compiler.named_files import all_words
@@ -37,7 +37,7 @@ from offload_tool.scons.spawning import device_spawn
 from offload_tool.scons.summary import ask_for_summary, timed
 
 if TYPE_CHECKING:
-    from offload_tool.compiler.device import Device
+    from offload_tool.compiler.compile_target import CompileTarget
     from offload_tool.scons.nodes import Unit
     from offload_tool.scons.protocols import Environment, Node
 
@@ -48,6 +48,7 @@ _DEVICE = NodeBuilder(actions.DEVICE, PassOutput, **_SCANNERS)
 _HOST = NodeBuilder(actions.HOST, PassOutput, **_SCANNERS)
 _HOST_FROM_IR = NodeBuilder(actions.HOST_FROM_IR, PassOutput, source_scanner=NO_SCANNER)
 _HOST_IR_SUFFIX = ".host.bc"
+_NO_CUID = "-cuid=0"
 
 
 def device_nodes(env: Environment, unit: Unit) -> list[Node]:
@@ -141,7 +142,9 @@ def _from_host_ir(
     identified(env, made)
 
 
-def _pass(env: Environment, unit: Unit, stage: Any, device: Device | None = None) -> CompilePass:
+def _pass(
+    env: Environment, unit: Unit, stage: Any, device: CompileTarget | None = None
+) -> CompilePass:
     return CompilePass(unit.kind, stage, unit.cuid, device, rdc=settings.is_relocatable(env, unit))
 
 
@@ -249,12 +252,23 @@ def _flag_words(env: Environment, unit: Unit, job: CompilePass) -> tuple[str, ..
 
 def last_flags(env: Environment, job: CompilePass) -> list[str]:
     """Give those flags of a pass that come after the user's."""
-    wanted = settings.archive_format(env) if job.kind == "hip" and job.rdc else ""
-    return job.last_flags(settings.toolchain(env), wanted)
+    wanted = settings.archive_format(env, job.kind) if job.rdc else ""
+    flags = job.last_flags(settings.toolchain(env), wanted)
+    return [*flags, *_arch_list_flags(env)] if job.kind == "cuda" else flags
+
+
+def _arch_list_flags(env: Environment) -> list[str]:
+    """Give the flags that tell a CUDA toolkit's headers of all targets; without one, none asks."""
+    found = settings.toolchain(env)
+    given = env.subst("$CCFLAGS $CPPFLAGS $_CPPDEFFLAGS $OFFLOAD_FLAGS $OFFLOAD_HOST_FLAGS")
+    if not found.cuda or found.major < cuda.ARCH_LIST_SINCE or cuda.ARCH_LIST in given:
+        return []
+    targets = [device.target_id for device in settings.devices(env, "cuda")]
+    return cuda.arch_list_flags([each for each in targets if each is not None])
 
 
 def uses_new_driver(env: Environment, unit: Unit) -> bool:
-    """Tell whether relocatable code of a HIP source is made by clang's new offload driver."""
+    """Tell whether relocatable code of a source is made by clang's new offload driver."""
     toolchain = settings.toolchain(env)
     job = _pass(env, unit, "host")
     given = env.subst_list(
@@ -262,9 +276,11 @@ def uses_new_driver(env: Environment, unit: Unit) -> bool:
     )
     words = [*job.flags(toolchain), *map(str, given[0]), *last_flags(env, job)]
     # What differs from source to source without a meaning here would be asked for each.
-    flags = [word for word in words if "-cuid=" not in word and not word.startswith(("-D", "-I"))]
+    flags = [_NO_CUID if word.startswith("-cuid=") else word for word in words]
+    flags = [word for word in flags if not word.startswith(("-D", "-I"))]
     environment = {**env["ENV"], **dict(toolchain.environment)}
-    return hip.uses_new_driver([*toolchain.clang, *toolchain.local_flags, *flags], environment)
+    local = [word for word in job.local_flags(toolchain, unit.source.name) if word]
+    return hip.uses_new_driver([*toolchain.clang, *local, *flags], environment)
 
 
 def _substituted(env: Environment, text: str, unit: Unit) -> list[str]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from offload_tool.scons.protocols import Environment, Node
 
-__all__ = ["DeclaredOtherwiseError", "NodeBuilder", "declare_free"]
+__all__ = ["DeclaredOtherwiseError", "NodeBuilder", "declare_free", "declared"]
 
 
 class DeclaredOtherwiseError(UsageError):
@@ -31,9 +31,9 @@ class NodeBuilder:
     they were given different variables, even where these mean nothing to the node.
     """
 
-    def __init__(self, action: Any, kind: type = Output, **arguments: Any) -> None:
+    def __init__(self, action: Any, node_class: type = Output, **arguments: Any) -> None:
         self._builder = SCons.Builder.Builder(action=action, **arguments)
-        self._kind = kind
+        self._node_class = node_class
 
     def __call__(self, env: Environment, node: Node, sources: Any, **variables: Any) -> list[Node]:
         """Give the node, in a list.
@@ -42,7 +42,7 @@ class NodeBuilder:
         """
         if not node.has_explicit_builder():
             nodes = list(self._builder(env, node, sources, **variables))
-            compat.adopt(node, self._kind)
+            compat.adopt(node, self._node_class)
             return nodes
         given = sources if isinstance(sources, list) else [sources]
         action = self._builder.action
@@ -88,6 +88,13 @@ def declare_free(names: Iterable[Node], declare: Callable[[Node], Node]) -> Node
         return made
     assert problem is not None  # noqa: S101 - there is a plain name
     raise problem
+
+
+def declared(
+    builder: NodeBuilder, env: Environment, names: Iterable[Node], sources: Any, **variables: Any
+) -> Node:
+    """Declare a node that a builder makes, by the first of `names` that is free."""
+    return declare_free(names, lambda node: builder(env, node, sources, **variables)[0])
 
 
 _NOT_IN_RESULTS = {"OFFLOAD_LAUNCHER": "", "_OFFLOAD_DEPENDENCY_FLAGS": []}

@@ -11,7 +11,7 @@ For one HIP source and two target IDs::
 Each arrow is one action with one output. The host object is joined with the device
 images at the very end, so neither side waits for, or is rebuilt because of, the other.
 With relocatable device code, and with OpenMP, what is made of all sources is linked first,
-once per device::
+once per device (`cuda_images` has CUDA)::
 
     a.hip -- a.gfx906.bc --+
                            +-- prog.gfx906.co --+
@@ -23,15 +23,13 @@ once per device::
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import SCons.Util
 
-from offload_tool.compiler import device_link, registration
-from offload_tool.compiler.cuda import check_ptxas, cubin_arguments
+from offload_tool.compiler import device_link, hip_registration
 from offload_tool.compiler.named_files import possible_files
 from offload_tool.errors import UsageError
 from offload_tool.formats.names.entry_id import BundleEntryID, check_composition
@@ -39,7 +37,16 @@ from offload_tool.scons import actions, settings
 from offload_tool.scons.aliases import add_aliases
 from offload_tool.scons.archives import device_archive_nodes
 from offload_tool.scons.compiling import device_nodes, uses_new_driver, with_host
-from offload_tool.scons.declaring import NodeBuilder, declare_free
+from offload_tool.scons.cuda_images import (
+    LinkedCuda,
+    RelocatableCuda,
+    complete_object,
+    cuda_object,
+    linked_objects,
+    relocatable_code,
+)
+from offload_tool.scons.cuda_openmp import openmp_image
+from offload_tool.scons.declaring import NodeBuilder, declared
 from offload_tool.scons.nodes import (
     entry_id,
     files_beside,
@@ -47,12 +54,11 @@ from offload_tool.scons.nodes import (
     identified,
     label,
 )
-from offload_tool.scons.running import command_spawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from offload_tool.compiler.device import Device
+    from offload_tool.compiler.compile_target import CompileTarget
     from offload_tool.scons.nodes import Owner, Unit
     from offload_tool.scons.protocols import Environment, Node
 
@@ -73,15 +79,15 @@ __all__ = [
 # The fat binary's host entry is empty and always has this name, as the driver writes it.
 _EMPTY_HOST_ENTRY = BundleEntryID.parse("host-x86_64-unknown-linux-gnu-")
 
+_NO_ENVIRONMENT = "-unknown"
+"""Ends the triple of NVIDIA GPUs in bundle entry IDs alone."""
+
 _BUNDLE = NodeBuilder(actions.BUNDLE)
 _EMBED = NodeBuilder(actions.EMBED)
-_EMBED_CUDA = NodeBuilder(actions.EMBED_CUDA)
 _EMBED_PACKAGE = NodeBuilder(actions.EMBED_PACKAGE)
-_FATBIN = NodeBuilder(actions.FATBIN)
 _LINK = NodeBuilder(actions.LINK)
 _MERGE = NodeBuilder(actions.MERGE)
 _PACKAGE = NodeBuilder(actions.PACKAGE)
-_PTXAS = NodeBuilder(actions.PTXAS)
 _REGISTER = NodeBuilder(actions.REGISTER)
 _WRAP = NodeBuilder(actions.WRAP)
 
@@ -99,19 +105,20 @@ class _Parts:
     """What is linked together: host files, and what each has for each device."""
 
     hosts: list[Node] = field(default_factory=list)
-    modules: list[dict[Device, list[Any]]] = field(default_factory=list)
-    device_code: dict[Device, list[Any]] = field(default_factory=dict)
+    modules: list[dict[CompileTarget, list[Any]]] = field(default_factory=list)
+    device_code: dict[CompileTarget, list[Any]] = field(default_factory=dict)
     """What has no host part."""
+    cuda: LinkedCuda = field(default_factory=LinkedCuda)
 
     def add(self, host: Node, nodes: list[Node]) -> None:
         """Add a host file and its device code."""
         self.hosts.append(host)
-        found: dict[Device, list[Any]] = {}
+        found: dict[CompileTarget, list[Any]] = {}
         for node in nodes:
             found.setdefault(node.attributes.offload_device, []).append(node)
         self.modules.append(found)
 
-    def of(self, device: Device) -> list[Any]:
+    def of(self, device: CompileTarget) -> list[Any]:
         """Give the inputs of the link for one device.
 
         :raises UsageError: one of the files has no code for it.
@@ -151,46 +158,84 @@ def linkable_nodes(
     named = partial(files_beside, env, stem, owner=owner)
     parts: dict[str, _Parts] = {}
     for unit in given.units:
+        relocatable = settings.is_relocatable(env, unit)
+        if unit.kind == "cuda" and relocatable:
+            _add_cuda(env, parts.setdefault("cuda", _Parts()), unit, shared=shared)
+            continue
         if unit.kind == "cuda":
             suffix = settings.shared_suffix(env) if shared else "$OBJSUFFIX"
-            linked.objects.append(_cuda_object(env, unit, unit.files(env, suffix), shared=shared))
+            linked.objects.append(cuda_object(env, unit, unit.files(env, suffix), shared=shared))
             continue
         unit, host = with_host(env, unit, shared=shared)
-        if unit.kind == "openmp" or settings.is_relocatable(env, unit):
+        if unit.kind == "openmp" or relocatable:
             parts.setdefault(unit.kind, _Parts()).add(host, device_nodes(env, unit))
         else:
             linked.objects += [host, _embedded_bundle(env, unit)]
     for node in given.objects:
         modules = node.attributes.offload_device_nodes
-        kind = modules[0].attributes.offload_kind
-        parts.setdefault(kind, _Parts()).add(node, modules)
+        _add_given(parts, modules[0].attributes.offload_kind, node, modules)
     for library in given.libraries:
         nodes = _library_code(env, library, stem)
-        kind = nodes[0].attributes.offload_kind
-        parts.setdefault(kind, _Parts()).add(library, nodes)
+        _add_given(parts, nodes[0].attributes.offload_kind, library, nodes)
     for node in given.device_code:
         found = parts.setdefault(node.attributes.offload_kind, _Parts()).device_code
         found.setdefault(node.attributes.offload_device, []).append(node)
     for kind, part in parts.items():
-        images = [
-            _link_node(env, named, kind, device, part.of(device))
-            for device in settings.devices(env, kind)
-        ]
         linked.objects += [node for node in part.hosts if node not in given.libraries]
-        if kind == "hip":
-            bundle = bundle_node(env, named("$OFFLOADBUNDLESUFFIX"), images)
-            linked.objects.append(_embedded_for_all(env, named, bundle, part.hosts))
-            linked.objects.append(_registration_of_entries(env, named))
-        else:
-            linked.objects.append(_registration(env, named, images))
-            linked.needs_openmp = True
+        linked.needs_openmp |= kind == "openmp"
+        linked.objects += _device_links(env, named, kind, part)
     for node in linked.objects if shared else ():
         node.attributes.shared = True  # SCons links no other objects into a shared library
     return linked
 
 
+def _device_links(env: Environment, named: Names, kind: str, part: _Parts) -> list[Node]:
+    """Declare the link of each device, and the objects by which a program has what they give."""
+    devices = settings.devices(env, kind)
+    if kind == "cuda":
+        return linked_objects(env, named, part.cuda, devices, part.of)
+    images = []
+    for device in devices:
+        link = openmp_image if device.arch == "nvptx64" else _link_node
+        images.append(link(env, named, kind, device, part.of(device)))
+    if kind == "openmp":
+        return [_registration(env, named, images)]
+    bundle = bundle_node(env, named("$OFFLOADBUNDLESUFFIX"), images)
+    embedded = _embedded_for_all(env, named, bundle, part.hosts)
+    return [embedded, _registration_of_entries(env, named)]
+
+
+def _add_cuda(env: Environment, part: _Parts, unit: Unit, *, shared: bool) -> None:
+    """Add a source of relocatable CUDA code to what is linked together."""
+    code = relocatable_code(env, unit, shared=shared)
+    fatbin = code.ptx_fatbin(env)
+    if code.has_entries:
+        part.add(code.host, code.modules)
+        part.cuda.sources.append(fatbin)
+        return
+    suffix = settings.shared_suffix(env) if shared else "$OBJSUFFIX"
+    whole = complete_object(
+        env, code.unit.files(env, f".rdc{suffix}"), code.host, fatbin, relocatable=True
+    )
+    part.add(whole, code.modules)
+    part.cuda.asking.append(whole)
+
+
+def _add_given(parts: dict[str, _Parts], kind: str, node: Node, modules: list[Node]) -> None:
+    """Add an object or library and its device code; it may be of another build."""
+    part = parts.setdefault(kind, _Parts())
+    part.add(node, modules)
+    if kind != "cuda":
+        return
+    sources = getattr(node.attributes, "offload_source_fatbins", None)
+    if sources is None:
+        part.cuda.asking.append(node)
+    else:
+        part.cuda.sources += sources
+
+
 def _library_code(env: Environment, library: Node, stem: Node) -> list[Any]:
-    """Give a library's device code: modules of OpenMP, or one archive per target ID of HIP.
+    """Give a library's device code: modules, or one archive per target ID.
 
     Of a library from elsewhere it goes to the program's folder.
     """
@@ -214,7 +259,9 @@ def object_node(
     section ``.llvm.offloading``.
     """
     if unit.kind == "cuda":
-        return _cuda_object(env, unit, names, shared=shared)
+        if settings.is_relocatable(env, unit):
+            return _relocatable_cuda_object(env, relocatable_code(env, unit, shared=shared), names)
+        return cuda_object(env, unit, names, shared=shared)
     unit, host = with_host(env, unit, shared=shared)
     devices = device_nodes(env, unit)
     if unit.kind == "openmp":
@@ -225,8 +272,24 @@ def object_node(
         return _object_bundle(env, names, devices, host)
     variables = settings.toolchain_variables(env, settings.toolchain(env).lld)
     parts = [host, _embedded_bundle(env, unit, devices)]
-    made = _declared(_MERGE, env, names, parts, **variables)
+    made = declared(_MERGE, env, names, parts, **variables)
     return identified(env, [made])[0]
+
+
+def _relocatable_cuda_object(
+    env: Environment, code: RelocatableCuda, names: Iterable[Node]
+) -> Node:
+    """Declare the object of a CUDA source whose device code is yet to be linked.
+
+    It has a section ``.llvm.offloading``, or ``__nv_relfatbin``.
+    """
+    if not code.has_entries:
+        made = complete_object(env, names, code.host, code.whole_fatbin(env), relocatable=True)
+        made.attributes.offload_device_nodes = code.modules
+        return made
+    made = _object_with_package(env, code.unit, names, code.modules, code.host)
+    made.attributes.offload_source_fatbins = [code.ptx_fatbin(env)]
+    return made
 
 
 def openmp_member_node(env: Environment, unit: Unit, names: Iterable[Node]) -> Node:
@@ -238,20 +301,13 @@ def openmp_member_node(env: Environment, unit: Unit, names: Iterable[Node]) -> N
     return _object_bundle(env, names, device_nodes(env, unit), host)
 
 
-def _declared(
-    builder: NodeBuilder, env: Environment, names: Iterable[Node], sources: Any, **variables: Any
-) -> Node:
-    """Declare a node that a builder makes, by the first of `names` that is free."""
-    return declare_free(names, lambda node: builder(env, node, sources, **variables)[0])
-
-
 def _object_with_package(
     env: Environment, unit: Unit, names: Iterable[Node], devices: list[Node], host: Node
 ) -> Node:
     """Declare the object with relocatable code in a section, as the new offload driver has it."""
     package = package_node(env, unit.files(env, "$OFFLOADPACKAGESUFFIX"), devices)
     spec = settings.spec()
-    made = _declared(_EMBED_PACKAGE, env, names, [host, package], _OFFLOAD_SPEC=spec)
+    made = declared(_EMBED_PACKAGE, env, names, [host, package], _OFFLOAD_SPEC=spec)
     made.attributes.offload_device_nodes = devices
     return made
 
@@ -285,7 +341,7 @@ def bundle_node(
         entries=entries,
         file_type=file_type,
     )
-    return _declared(_BUNDLE, env, names, nodes, _OFFLOAD_SPEC=spec)
+    return declared(_BUNDLE, env, names, nodes, _OFFLOAD_SPEC=spec)
 
 
 def _bundled_id(node: Node, file_type: str) -> BundleEntryID | None:
@@ -298,7 +354,7 @@ def package_node(
     env: Environment,
     names: Iterable[Node],
     nodes: list[Node],
-    given: dict[Any, tuple[str, Device]] | None = None,
+    given: dict[Any, tuple[str, CompileTarget]] | None = None,
 ) -> Node:
     """Declare the offload binary of nodes that know their kind and device, or are `given` them.
 
@@ -308,8 +364,8 @@ def package_node(
     for node in nodes:
         told = (given or {}).get(node)
         known = told or (node.attributes.offload_kind, node.attributes.offload_device)
-        images.append(_described(*known))
-    return _declared(_PACKAGE, env, names, nodes, _OFFLOAD_SPEC=settings.spec(images=images))
+        images.append(_described(*known) | _image_kind(node))
+    return declared(_PACKAGE, env, names, nodes, _OFFLOAD_SPEC=settings.spec(images=images))
 
 
 def wrap_node(env: Environment, names: Iterable[Node], images: list[Node], kind: str) -> Node:
@@ -319,15 +375,22 @@ def wrap_node(env: Environment, names: Iterable[Node], images: list[Node], kind:
     """
     spec = settings.spec(kind=kind, triple=settings.toolchain(env).host_triple)
     variables = settings.toolchain_variables(env)
-    return identified(env, [_declared(_WRAP, env, names, images, **variables, _OFFLOAD_SPEC=spec)])[
+    return identified(env, [declared(_WRAP, env, names, images, **variables, _OFFLOAD_SPEC=spec)])[
         0
     ]
 
 
-def _described(kind: str, device: Device) -> dict[str, str]:
+def _described(kind: str, device: CompileTarget) -> dict[str, str]:
     """Say of an image in an offload binary what it is, as the driver does."""
     arch = str(device.target_id) if device.target_id is not None else ""
-    return {"kind": kind, "triple": device.triple.rstrip("-"), "arch": arch}
+    triple = device.triple.rstrip("-").removesuffix(_NO_ENVIRONMENT)
+    return {"kind": kind, "triple": triple, "arch": arch}
+
+
+def _image_kind(node: Node) -> dict[str, str]:
+    """Say what the content is, where its name tells something else than clang's link expects."""
+    is_cubin = node.get_suffix() == ".cubin"
+    return {"image_kind": "OBJECT"} if is_cubin and node.attributes.offload_relocatable else {}
 
 
 # -- HIP -----------------------------------------------------------------------------
@@ -340,7 +403,7 @@ def _embedded_bundle(env: Environment, unit: Unit, devices: list[Node] | None = 
     triple = settings.toolchain(env).host_triple
     spec = settings.spec(cuid=unit.cuid, host_triple=triple, registers_entries=False)
     names = unit.files(env, "$OFFLOADEMBEDSUFFIX")
-    return _declared(_EMBED, env, names, [bundle], _OFFLOAD_SPEC=spec)
+    return declared(_EMBED, env, names, [bundle], _OFFLOAD_SPEC=spec)
 
 
 def _embedded_for_all(env: Environment, named: Names, bundle: Any, host_files: list[Node]) -> Node:
@@ -348,7 +411,7 @@ def _embedded_for_all(env: Environment, named: Names, bundle: Any, host_files: l
     triple = settings.toolchain(env).host_triple
     spec = settings.spec(cuid=None, host_triple=triple, registers_entries=True)
     names = named("$OFFLOADEMBEDSUFFIX")
-    return _declared(_EMBED, env, names, [bundle, *host_files], _OFFLOAD_SPEC=spec)
+    return declared(_EMBED, env, names, [bundle, *host_files], _OFFLOAD_SPEC=spec)
 
 
 def _registration_of_entries(env: Environment, named: Names) -> Node:
@@ -357,14 +420,14 @@ def _registration_of_entries(env: Environment, named: Names) -> Node:
     Which driver made the host objects is not known before they are, so it is always there.
     """
     toolchain = settings.toolchain(env)
-    made = _declared(
+    made = declared(
         _REGISTER,
         env,
         named(".registration$OBJSUFFIX"),
-        [env.File(registration.SOURCE)],
+        [env.File(hip_registration.SOURCE)],
         **settings.toolchain_variables(env, toolchain.cc),
         _OFFLOAD_CC=list(toolchain.cc),
-        _OFFLOAD_REGISTER_FLAGS=registration.compile_flags(),
+        _OFFLOAD_REGISTER_FLAGS=hip_registration.compile_flags(),
     )
     return identified(env, [made])[0]
 
@@ -376,7 +439,7 @@ def _object_bundle(
     entries = [(str(_in_library(device)), at) for at, device in enumerate(devices)]
     entries.append((str(entry_id(host)), len(devices)))
     spec = settings.spec(alignment=1, compression=(None, None), entries=entries, file_type="o")
-    made = _declared(_BUNDLE, env, names, [*devices, host], _OFFLOAD_SPEC=spec)
+    made = declared(_BUNDLE, env, names, [*devices, host], _OFFLOAD_SPEC=spec)
     made.attributes.offload_device_nodes = devices
     return made
 
@@ -391,13 +454,13 @@ def _in_library(node: Node) -> BundleEntryID:
 
 
 def _link_node(
-    env: Environment, named: Names, kind: str, device: Device, inputs: list[Node]
+    env: Environment, named: Names, kind: str, device: CompileTarget, inputs: list[Node]
 ) -> Node:
     toolchain = settings.toolchain(env)
     gpu = device.target_id is not None
     suffix = "$OFFLOADDEVICESUFFIX" if gpu else "$SHLIBSUFFIX"
     runtimes = settings.needed_runtimes(env, device) if kind == "openmp" else []
-    node = _declared(
+    node = declared(
         _LINK,
         env,
         named(f".{device.filename}{suffix}"),
@@ -429,46 +492,6 @@ def _link_inputs(
     if not gpu:
         return ["$SOURCES"]
     return ["--whole-archive", "$SOURCES", "--no-whole-archive", *runtimes]
-
-
-# -- CUDA ------------------------------------------------------------------------------
-
-
-def _cuda_object(
-    env: Environment, unit: Unit, names: Iterable[Node], *, shared: bool = False
-) -> Node:
-    """Declare the host object of a CUDA source with its fat binary in it."""
-    unit, host = with_host(env, unit, shared=shared)
-    images = [image for ptx in device_nodes(env, unit) for image in (*_cubin(env, unit, ptx), ptx)]
-    processors = [str(image.attributes.offload_device.target_id) for image in images]
-    spec = settings.spec(processors=processors)
-    fatbin = _declared(_FATBIN, env, unit.files(env, ".fatbin"), images, _OFFLOAD_SPEC=spec)
-    return _declared(_EMBED_CUDA, env, names, [host, fatbin], _OFFLOAD_SPEC=settings.spec())
-
-
-def _cubin(env: Environment, unit: Unit, ptx: Node) -> list[Node]:
-    """Declare the cubin of a PTX module, where there is a ptxas."""
-    ptxas = settings.ptxas(env)
-    if ptxas is None:
-        return []
-    device = ptx.attributes.offload_device
-    check_ptxas(ptxas, device.target_id)
-    node = _declared(
-        _PTXAS,
-        env,
-        unit.files(env, f".{device.filename}.cubin"),
-        [ptx],
-        ESCAPE=shlex.quote,
-        SPAWN=command_spawn(ptxas.command),
-        _OFFLOAD_PTXAS=list(ptxas.command),
-        _OFFLOAD_PTXAS_ARGUMENTS=cubin_arguments(device.target_id),
-        _OFFLOAD_TARGET_ID=device.name,
-        IMPLICIT_COMMAND_DEPENDENCIES=False,
-    )
-    env.Depends(node, env.Value(ptxas.identity))
-    label(node, unit.kind, device)
-    add_aliases(env, node, device)
-    return [node]
 
 
 # -- OpenMP ----------------------------------------------------------------------------

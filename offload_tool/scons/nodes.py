@@ -14,8 +14,8 @@ import SCons.Node
 import SCons.Node.FS
 import SCons.Util
 
-from offload_tool.compiler.device import Device
-from offload_tool.compiler.passes import C_SUFFIXES, KINDS, derive_cuid, source_kind
+from offload_tool.compiler.compile_target import CompileTarget
+from offload_tool.compiler.passes import C_SUFFIXES, KINDS, derive_cuid, kind_of_suffix
 from offload_tool.errors import UsageError
 from offload_tool.formats.names.entry_id import BundleEntryID
 from offload_tool.scons import settings
@@ -188,7 +188,7 @@ def kind_of(env: Environment, node: Node) -> str | None:
     given = env.subst("$OFFLOAD_KIND").lower()
     if given not in ("", *KINDS):
         raise UsageError(f"OFFLOAD_KIND: expected one of {', '.join(KINDS)}, found {given!r}")
-    by_suffix = source_kind(node.name)
+    by_suffix = kind_of_suffix(node.name)
     if by_suffix is not None:
         # The suffix says the language; only HIP can be compiled from another one's source.
         return "hip" if given == "hip" else by_suffix
@@ -256,7 +256,7 @@ def named(env: Environment, name: str, suffix: str) -> Node:
     return env.fs.File(name if PurePath(name).suffix else name + env.subst(suffix))
 
 
-def label(node: Node, kind: str, device: Device) -> None:
+def label(node: Node, kind: str, device: CompileTarget) -> None:
     """Write on a node which device's image it is."""
     node.attributes.offload_kind = kind
     node.attributes.offload_device = device
@@ -264,7 +264,7 @@ def label(node: Node, kind: str, device: Device) -> None:
         node.attributes.offload_entry_id = _entry_id_of(device, kind)
 
 
-_entry_id_of = functools.cache(Device.entry_id)
+_entry_id_of = functools.cache(CompileTarget.entry_id)
 
 
 def entry_id(node: Node) -> BundleEntryID | None:

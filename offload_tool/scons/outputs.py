@@ -32,7 +32,7 @@ COMMAND = "its command"
 class PlainOutput(File):  # type: ignore[misc]
     """A file that a builder of SCons makes for this tool: a program, an object of a C source.
 
-    Its ``Decider`` counts. What a killed build has left is no output of what was stored before.
+    Its ``Decider`` counts. What a killed build has left is not an output of what was stored before.
     """
 
     __slots__ = ()

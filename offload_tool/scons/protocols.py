@@ -34,7 +34,7 @@ class Node(Protocol):
         """Give this node more sources."""
 
     def add_prerequisite(self, prerequisite: list[Node]) -> None:
-        """Let this node wait for others, which are no dependencies of it."""
+        """Let this node wait for others, which are not dependencies of it."""
 
     def children(self, scan: bool = True) -> list[Node]:
         """Give all that this node depends on."""

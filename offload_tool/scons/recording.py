@@ -24,7 +24,7 @@ from offload_tool.compiler.fingerprints import Fingerprints
 from offload_tool.compiler.lookups import Lookups, expected_lookups
 from offload_tool.compiler.manifest import (
     Judgement,
-    Record,
+    PassRecord,
     Start,
     State,
     confirmed,
@@ -77,7 +77,7 @@ class PassRecords:
         self._node = node
         self.words = words
         """The flags, those of the user included."""
-        self._record: Record | None = None
+        self._record: PassRecord | None = None
         self._start: Start | None = None
         self._key_before: Mapping[str, str] = {}
 
@@ -134,7 +134,7 @@ class PassRecords:
             self._record = None
             _PRINTS.forget_system()
 
-    def _load(self) -> Record | None:
+    def _load(self) -> PassRecord | None:
         if self._record is None:
             output = _path(self._node)
             self._record = read_record(manifest_path(output), _PRINTS, output)
@@ -162,15 +162,17 @@ class PassRecords:
         return self.job.stage == "host-ir"
 
     def _judge(
-        self, record: Record | None, key: Mapping[str, str], output: str | None = None
+        self, record: PassRecord | None, key: Mapping[str, str], output: str | None = None
     ) -> Judgement:
         return judge(record, key, _PRINTS, output, identified=self._is_identified)
 
-    def _ask_about(self, record: Record, judgement: Judgement) -> Record | None:
+    def _ask_about(self, record: PassRecord, judgement: Judgement) -> PassRecord | None:
         read = asking.preprocess(self._node, self.command)
         return None if read is None else self._confirmed(record, read, judgement)
 
-    def _confirmed(self, record: Record, read: list[str], judgement: Judgement) -> Record | None:
+    def _confirmed(
+        self, record: PassRecord, read: list[str], judgement: Judgement
+    ) -> PassRecord | None:
         return confirmed(record, read, judgement, lambda: self._lookups(read))
 
     # -- a compile -------------------------------------------------------------------------
@@ -228,7 +230,7 @@ class PassRecords:
         found = expected_lookups(read, folders, self.words, _PRINTS)
         return found if folders else found._replace(unknown=True)
 
-    def _keep(self, record: Record) -> None:
+    def _keep(self, record: PassRecord) -> None:
         self._record = record
         if compat.does_execute():
             output = _path(self._node)
@@ -294,7 +296,7 @@ class PassRecords:
         prefix = name[: cache.config["prefix_len"]].upper()
         return Path(cache.path, prefix, f"{name}.manifest")
 
-    def _find(self, cache: Any) -> Record | None:
+    def _find(self, cache: Any) -> PassRecord | None:
         key = self.key()
         try:
             files = list(self._folder(cache, key).iterdir())

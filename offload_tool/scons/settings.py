@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 import SCons.Script
 import SCons.Util
 
-from offload_tool.compiler import hip, openmp
+from offload_tool.compiler import cuda, hip, openmp
+from offload_tool.compiler.compile_target import CompileTarget, parse_target, parse_targets
 from offload_tool.compiler.cuda import Ptxas, find_ptxas
-from offload_tool.compiler.device import Device, parse_device, parse_devices
 from offload_tool.compiler.heeded import HEEDED_VARIABLES
 from offload_tool.compiler.installations import VARIABLES
 from offload_tool.compiler.native import NATIVE, native_targets
-from offload_tool.compiler.newer_processors import devices_of_compiler
+from offload_tool.compiler.newer_processors import targets_of_compiler
+from offload_tool.compiler.nvlink import NvLinker, find_nvlink
 from offload_tool.compiler.relevant import relevant_flags
 from offload_tool.compiler.toolchain import Places, Toolchain, find_toolchain
 from offload_tool.compiler.trials import Job
@@ -53,6 +54,7 @@ __all__ = [
     "is_relocatable",
     "link_flags",
     "needed_runtimes",
+    "nvlink",
     "once",
     "ptxas",
     "result_variables",
@@ -66,12 +68,12 @@ __all__ = [
 
 # Part of every in-process action's signature. Raise it when the bytes that we write for
 # the same inputs change, and only then: it rebuilds every user's bundles.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 _COMPILE = (
-    "$( $OFFLOAD_LAUNCHER $_OFFLOAD_CLANG $_OFFLOAD_LOCAL_FLAGS $) $_OFFLOAD_PASS_FLAGS "
+    "$_OFFLOAD_PROGRAM $_OFFLOAD_PASS_FLAGS "
     "$_OFFLOAD_LANGUAGE_FLAGS $CCFLAGS $CPPFLAGS $_CPPDEFFLAGS $_OFFLOAD_INCLUDES {flags} "
-    "$_OFFLOAD_LAST_FLAGS $( $_OFFLOAD_DEPENDENCY_FLAGS $) -o $TARGET $SOURCE"
+    "$_OFFLOAD_LAST_FLAGS $_OFFLOAD_DEPENDENCY_FLAGS -o $TARGET $SOURCE"
 )
 
 _DEFAULTS: dict[str, Any] = {
@@ -100,6 +102,7 @@ _DEFAULTS: dict[str, Any] = {
     "OFFLOAD_LAUNCHER": "",
     "OFFLOAD_LIBS": [],
     "OFFLOAD_LINK_FLAGS": [],
+    "OFFLOAD_NVLINK": "",
     "OFFLOAD_PTXAS": "",
     "OFFLOAD_PTXAS_FLAGS": [],
     "OFFLOAD_RDC": False,
@@ -112,7 +115,7 @@ _DEFAULTS: dict[str, Any] = {
     "OFFLOADHOSTCOM": _COMPILE.format(flags="$_OFFLOAD_PIC_FLAGS $OFFLOAD_HOST_FLAGS"),
     "OFFLOADHOSTCOMSTR": "$_OFFLOAD_LANGUAGE [host] $SOURCE",
     "OFFLOADHOSTIRCOM": (
-        "$( $OFFLOAD_LAUNCHER $_OFFLOAD_CLANG $_OFFLOAD_LOCAL_FLAGS $) $_OFFLOAD_PASS_FLAGS "
+        "$_OFFLOAD_PROGRAM $_OFFLOAD_PASS_FLAGS "
         "$_OFFLOAD_LANGUAGE_FLAGS $CCFLAGS $_OFFLOAD_PIC_FLAGS $OFFLOAD_HOST_FLAGS "
         "-o $TARGET $SOURCE"
     ),
@@ -125,6 +128,7 @@ _DEFAULTS: dict[str, Any] = {
     "OFFLOADPTXASCOM": (
         "$( $_OFFLOAD_PTXAS $) $_OFFLOAD_PTXAS_ARGUMENTS $OFFLOAD_PTXAS_FLAGS -o $TARGET $SOURCE"
     ),
+    "OFFLOADCUDALINKCOMSTR": "LINK [$_OFFLOAD_TARGET_ID] $TARGET",
     "OFFLOADPTXASCOMSTR": "PTXAS [$_OFFLOAD_TARGET_ID] $TARGET",
     "OFFLOADREGISTERCOM": "$( $_OFFLOAD_CC $) $_OFFLOAD_REGISTER_FLAGS -o $TARGET $( $SOURCE $)",
     "OFFLOADREGISTERCOMSTR": "REGISTER $TARGET",
@@ -185,7 +189,7 @@ def check_names(names: Iterable[str]) -> None:
             raise UsageError(f"unknown construction variable {name}; {hint}")
 
 
-def devices(env: Environment, kind: str) -> tuple[Device, ...]:
+def devices(env: Environment, kind: str) -> tuple[CompileTarget, ...]:
     """Give ``OFFLOAD_ARCH`` in canonical form, sorted, so that its order means nothing.
 
     :raises TargetIDError: invalid or conflicting target IDs; all problems are listed.
@@ -196,9 +200,9 @@ def devices(env: Environment, kind: str) -> tuple[Device, ...]:
         here = native_targets(toolchain(env), kind)
         given = [name for item in given for name in (here if item == NATIVE else [item])]
     if env["OFFLOAD_ALLOW_UNKNOWN_ARCH"]:
-        found = parse_devices(given, kind, allow_unknown=True)
+        found = parse_targets(given, kind, allow_unknown=True)
     else:
-        found = devices_of_compiler(given, kind, lambda: toolchain(env))
+        found = targets_of_compiler(given, kind, lambda: toolchain(env))
     if not found:
         raise UsageError("OFFLOAD_ARCH is empty: set it to target IDs, such as ['gfx90a:xnack+']")
     built = {name for device in found for name in _flag_keys(device)}
@@ -228,15 +232,9 @@ def shared_suffix(env: Environment) -> str:
 def is_relocatable(env: Environment, unit: Unit) -> bool:
     """Tell whether ``OFFLOAD_RDC`` asks for relocatable device code of a source.
 
-    :raises UsageError: it does, of a CUDA source. OpenMP's device code always is.
+    OpenMP's device code always is, and has no other form.
     """
-    wanted = bool(env["OFFLOAD_RDC"])
-    if wanted and unit.kind == "cuda":
-        raise UsageError(
-            f"OFFLOAD_RDC: relocatable device code of CUDA cannot be built ('{unit.source}'); "
-            "give this source an environment with OFFLOAD_RDC=False"
-        )
-    return wanted and unit.kind == "hip"
+    return bool(env["OFFLOAD_RDC"]) and unit.kind in ("hip", "cuda")
 
 
 _FLAGS_OF_BOTH = re.compile(
@@ -257,13 +255,13 @@ def link_flags(env: Environment) -> list[str]:
     return [word for word in words if _FLAGS_OF_BOTH.fullmatch(word) and word not in there]
 
 
-def arch_flags(env: Environment, device: Device) -> list[Any]:
+def arch_flags(env: Environment, device: CompileTarget) -> list[Any]:
     """Give the flags of ``OFFLOAD_ARCH_FLAGS`` for a device: its processor's, then its own."""
     flags = _flags_by_name(env)
     return [flag for name in _flag_keys(device) for flag in flags.get(name, ())]
 
 
-def _flag_keys(device: Device) -> tuple[str, ...]:
+def _flag_keys(device: CompileTarget) -> tuple[str, ...]:
     if device.target_id is None:
         return (device.name,)
     return tuple(dict.fromkeys((device.target_id.processor, device.name)))
@@ -274,7 +272,7 @@ def _flags_by_name(env: Environment, built: Container[str] | None = None) -> dic
 
     With what is `built`, other keys with processors that the table lacks are errors.
 
-    :raises TargetIDError: a key is no target ID.
+    :raises TargetIDError: a key is not a target ID.
     """
     given = env["OFFLOAD_ARCH_FLAGS"] or {}
     if not hasattr(given, "items"):
@@ -284,9 +282,9 @@ def _flags_by_name(env: Environment, built: Container[str] | None = None) -> dic
     any_processor = built is None or bool(env["OFFLOAD_ALLOW_UNKNOWN_ARCH"])
     flags: dict[str, list[Any]] = {}
     for key, value in given.items():
-        name = parse_device(str(key), allow_unknown=True).name
+        name = parse_target(str(key), allow_unknown=True).name
         if not any_processor and built is not None and name not in built:
-            parse_device(str(key))
+            parse_target(str(key))
         flags.setdefault(name, []).extend(env.Split(value))
     return flags
 
@@ -294,7 +292,7 @@ def _flags_by_name(env: Environment, built: Container[str] | None = None) -> dic
 def bundle_alignment(env: Environment) -> int:
     """Give ``OFFLOAD_BUNDLE_ALIGN``, in bytes.
 
-    :raises UsageError: it is no positive integer.
+    :raises UsageError: it is not a positive integer.
     """
     given = env.subst(str(env["OFFLOAD_BUNDLE_ALIGN"]))
     if not given.isdecimal() or int(given) < 1:
@@ -302,26 +300,32 @@ def bundle_alignment(env: Environment) -> int:
     return int(given)
 
 
-_ARCHIVE_FORMATS = ("object-bundle", "offload-binary")
+_ARCHIVE_FORMATS = {"hip": ("object-bundle", "offload-binary"), "cuda": tuple(cuda.ARCHIVE_FORMATS)}
 
 
-def archive_format(env: Environment) -> str:
+def archive_format(env: Environment, kind: str) -> str:
     """Give ``OFFLOAD_ARCHIVE_FORMAT``; empty for that of the compiler's offload driver.
 
-    :raises UsageError: it is none of the formats, or one that the compiler cannot make.
+    :raises UsageError: it is none of the formats of this offload kind, or one that the compiler
+        cannot make.
     """
     given = str(env.subst(str(env["OFFLOAD_ARCHIVE_FORMAT"] or "")))
-    if given not in ("", *_ARCHIVE_FORMATS):
+    if given not in ("", *_ARCHIVE_FORMATS[kind]):
         raise UsageError(
-            f"OFFLOAD_ARCHIVE_FORMAT: expected {' or '.join(_ARCHIVE_FORMATS)}, found {given!r}"
+            f"OFFLOAD_ARCHIVE_FORMAT: expected {' or '.join(_ARCHIVE_FORMATS[kind])} for "
+            f"{kind.upper()} sources, found {given!r}"
         )
-    flags = hip.driver_flags(toolchain(env).major, rdc=True)
-    if given == "offload-binary" and flags:
+    if kind == "hip" and given == "offload-binary":
+        _check_new_driver(env, given)
+    return given
+
+
+def _check_new_driver(env: Environment, given: str) -> None:
+    if hip.driver_flags(toolchain(env).major, rdc=True):
         raise UsageError(
             f"OFFLOAD_ARCHIVE_FORMAT: clang {toolchain(env).version} cannot make {given}; "
             "expected clang 21 or later"
         )
-    return given
 
 
 def bundle_type(env: Environment, default: str) -> str:
@@ -353,7 +357,7 @@ def compression(env: Environment) -> tuple[str | int | None, ...]:
     or clang's variable for the version in the environment of commands. (The usual version is
     left out, so that builds of before it could be set stay up to date.)
 
-    :raises UsageError: an unknown method, a level that is no integer, or another version.
+    :raises UsageError: an unknown method, a level that is not an integer, or another version.
     """
     method, level = _method_and_level(env)
     if method is None:
@@ -486,7 +490,7 @@ def _targets_of(env: Environment, kind: str) -> tuple[str, ...]:
     """Give the target IDs that the compiler must know; what is wrong with them, others say."""
     given = [name for name in _given_targets(env) if name != NATIVE]
     try:
-        found = parse_devices(given, kind, allow_unknown=bool(env["OFFLOAD_ALLOW_UNKNOWN_ARCH"]))
+        found = parse_targets(given, kind, allow_unknown=bool(env["OFFLOAD_ALLOW_UNKNOWN_ARCH"]))
     except TargetIDError:
         return ()
     ids = [device.target_id for device in found if device.target_id is not None]
@@ -507,6 +511,28 @@ def ptxas(env: Environment) -> Ptxas | None:
     return find_ptxas(env.subst("$OFFLOAD_PTXAS"), toolchain(env).cuda)
 
 
+def nvlink(env: Environment) -> NvLinker | None:
+    """Find NVIDIA's device linker: ``OFFLOAD_NVLINK``, that of the toolkit in use, or another one.
+
+    :raises CompilerError: the one named cannot be run.
+    """
+    assembler = ptxas(env)
+    beside = assembler.command[0] if assembler is not None else ""
+    return find_nvlink(env.subst("$OFFLOAD_NVLINK"), toolchain(env).cuda, beside)
+
+
+def _program_words(
+    target: list[Any],  # noqa: ARG001
+    source: list[Any],  # noqa: ARG001
+    env: Environment,  # noqa: ARG001
+    for_signature: bool,
+) -> list[str]:
+    """Give the words before the flags; they are in no signature, and not worked out for one."""
+    if for_signature:
+        return []
+    return ["$OFFLOAD_LAUNCHER", "$_OFFLOAD_CLANG", "$_OFFLOAD_LOCAL_FLAGS"]
+
+
 def toolchain_variables(env: Environment, program: Sequence[str] | None = None) -> dict[str, Any]:
     """Give the variables through which command lines name the compiler and linkers.
 
@@ -514,6 +540,7 @@ def toolchain_variables(env: Environment, program: Sequence[str] | None = None) 
     """
     found = toolchain(env)
     return {
+        "_OFFLOAD_PROGRAM": _program_words,
         "_OFFLOAD_CLANG": list(found.clang),
         "_OFFLOAD_LOCAL_FLAGS": list(found.local_flags),
         "_OFFLOAD_LLD": list(found.lld),
@@ -540,7 +567,7 @@ def add_environment(env: Environment, nodes: Any) -> None:
             env.Depends(node, env.Value(json.dumps(found, sort_keys=True)))
 
 
-def device_runtimes(env: Environment, device: Device) -> list[str]:
+def device_runtimes(env: Environment, device: CompileTarget) -> list[str]:
     """Give the libraries that are linked into OpenMP images: ``OFFLOAD_DEVICE_RUNTIME``.
 
     By default those that the compiler brings for such a device; none if it brings none.
@@ -551,7 +578,7 @@ def device_runtimes(env: Environment, device: Device) -> list[str]:
     return list(openmp.device_runtimes(toolchain(env), device))
 
 
-def needed_runtimes(env: Environment, device: Device) -> list[str]:
+def needed_runtimes(env: Environment, device: CompileTarget) -> list[str]:
     """Give `device_runtimes`; OpenMP images for a GPU do not link without.
 
     :raises CompilerError: there are none, and nothing says that none are wanted.

@@ -24,7 +24,7 @@ from offload_tool.scons.running import command_spawn, shortened, split_words
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from offload_tool.distribution.running import Finished
+    from offload_tool.distribution.fallback import Finished
     from offload_tool.distribution.session import Session
     from offload_tool.scons.protocols import Environment
 
@@ -52,7 +52,7 @@ def device_spawn(env: Environment, kind: str) -> Callable[..., int]:
 
 @functools.lru_cache(maxsize=8)
 def _with_launcher(launcher: tuple[str, ...], clang: tuple[str, ...]) -> Callable[..., int]:
-    from offload_tool.distribution.running import run_with_launcher
+    from offload_tool.distribution.fallback import run_with_launcher
 
     def run(_shell: Any, _escape: Any, _name: str, words: list[str], env: dict[str, str]) -> int:
         command = split_words(words)
@@ -68,7 +68,7 @@ def _with_launcher(launcher: tuple[str, ...], clang: tuple[str, ...]) -> Callabl
 
 
 def _distributed(env: Environment, folder: str) -> Callable[..., int]:
-    from offload_tool.distribution.settings import load_distribution
+    from offload_tool.distribution.dist_folder import load_distribution
 
     load_distribution(folder).check_compiler(settings.toolchain(env))
     return _spawn_of(folder)
@@ -76,8 +76,8 @@ def _distributed(env: Environment, folder: str) -> Callable[..., int]:
 
 @functools.lru_cache(maxsize=8)
 def _spawn_of(folder: str) -> Callable[..., int]:
+    from offload_tool.distribution.dist_folder import load_distribution
     from offload_tool.distribution.session import Session
-    from offload_tool.distribution.settings import load_distribution
 
     session = Session(load_distribution(folder))
     beginning = _Once(session)

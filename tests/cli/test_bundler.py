@@ -585,7 +585,7 @@ def test_full_disk(alone: Bench, job: str) -> None:
     )
     before = sorted(path.name for path in folder.iterdir())
     done = subprocess.run(
-        [sys.executable, "-c", script, *arguments],
+        [sys.executable, "-B", "-c", script, *arguments],  # bytecode would be cut, too
         cwd=folder, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 1

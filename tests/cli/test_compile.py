@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from offload_tool.cli import main
-from offload_tool.compiler import caching
+from offload_tool.compiler import answer_cache
 from offload_tool.compiler.depfile import read_depfile
 from offload_tool.compiler.sources import derive_cuid
 from offload_tool.compiler.toolchain import Toolchain, find_toolchain
-from offload_tool.distribution import engine, settings
+from offload_tool.distribution import dist_folder, engine
 from offload_tool.formats.hip_fatbin import cuid_hash
 from offload_tool.operations.embedding import find_wanted_hashes
 from tests.cli.conftest import KERNEL, script
@@ -239,7 +239,7 @@ def test_line_break_in_a_name(folder: Path, capfd: pytest.CaptureFixture[str]) -
         ([*GFX906, "--kind", "openmp", "--host-ir", "none.bc"], 1, "'none.bc': No such file"),
         ([*HOST[:-1], "--emit-host-ir"], 2, "only OpenMP sources are compiled to host IR"),
         ([*GFX906, "--kind", "cuda"], 1, "gfx906 cannot be compiled from CUDA sources"),
-        ([*GFX906[:-1], "sm_80", "--kind", "cuda", "--rdc"], 2, "of CUDA sources cannot be"),
+        ([*GFX906[:-1], "sm_80", "--kind", "cuda", "--rdc"], 2, "of CUDA sources cannot be linked"),
         ([*HOST, "--link"], 2, "--link links for one target ID"),
         ([*GFX906, "--link", "--cuid", "x"], 2, "--cuid is of no use with --link"),
         ([*GFX906, "--link", "--host-ir", "x"], 2, "--host-ir is of no use with --link"),
@@ -268,7 +268,7 @@ def test_wrong_usage(
         ("OFFLOAD_CLANG", "/nowhere/clang", 1, "OFFLOAD_CLANG names '/nowhere/clang'"),
         ("OFFLOAD_CLANG", "/bin/false", 1, "/bin/false --version failed"),
         ("OFFLOAD_LAUNCHER", "/nowhere/ccache", 1, "'/nowhere/ccache' cannot be run"),
-        ("OFFLOAD_LAUNCHER", "'", 2, "is no command: No closing quotation"),
+        ("OFFLOAD_LAUNCHER", "'", 2, "is not a command: No closing quotation"),
         ("OFFLOAD_DIST", "/nowhere/d", 2, "OFFLOAD_DIST: '/nowhere/d' has no setup.json"),
     ],
 )
@@ -293,7 +293,7 @@ def test_compiler_error(folder: Path, capfd: pytest.CaptureFixture[str]) -> None
     """The compiler's message and status are passed on; what was made before is gone."""
     words = [*GFX906, "--depfile", "k.d", "--stamp", "k.stamp", *FLAGS]
     assert run(*words) == 0
-    Path("k.hip").write_text(KERNEL + "this is no C++\n")
+    Path("k.hip").write_text(KERNEL + "this is not C++\n")
     assert run(*words) == 1
     said = capfd.readouterr().err
     assert "k.hip:4:1: error:" in said
@@ -483,7 +483,7 @@ def test_broken_memory(
     """What is remembered of the compiler may be broken, or gone: it is then asked again."""
     assert run(*GFX906, *FLAGS) == 0  # so that only what `compile` itself remembers is asked for
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    caching.cache_folder.cache_clear()
+    answer_cache.cache_folder.cache_clear()
     try:
         assert run(*GFX906, *FLAGS) == 0
         answers = list((tmp_path / "cache").rglob("*.json"))
@@ -497,7 +497,7 @@ def test_broken_memory(
         assert asked  # a result that is current asks for less
         assert all(after[path] == text.encode() for path in answers if path not in asked)
     finally:
-        caching.cache_folder.cache_clear()
+        answer_cache.cache_folder.cache_clear()
 
 
 def test_another_compiler_is_noticed(folder: Path, stand_in: Callable[[str], None]) -> None:
@@ -609,7 +609,7 @@ def cluster(
     path = tmp_path / "socket"
     (dist / "env").write_text(f"SCCACHE_CONF={dist}/client.toml\nSCCACHE_SERVER_UDS={path}\n")
     sccache, log = tmp_path / "sccache", tmp_path / "log"
-    monkeypatch.setattr(settings, "find_sccache", lambda: str(sccache))
+    monkeypatch.setattr(dist_folder, "find_sccache", lambda: str(sccache))
     monkeypatch.setenv("OFFLOAD_DIST", str(dist))
 
     def make(text: str) -> Path:
@@ -665,7 +665,7 @@ def test_error_in_the_source_on_a_cluster(
 ) -> None:
     """An error in the source is said once, by the compiler here; no output is left."""
     cluster('"$@"; exit 254')
-    Path("k.hip").write_text(KERNEL + "this is no C++\n")
+    Path("k.hip").write_text(KERNEL + "this is not C++\n")
     assert run(*GFX906, *FLAGS) == 1
     said = capfd.readouterr().err
     assert said.count("k.hip:4:1: error:") == 1

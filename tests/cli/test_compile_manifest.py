@@ -258,7 +258,7 @@ def test_newer_gcc(compiles: Callable[..., bool], folder: Path, is_read: bool) -
 def test_error_removes_the_manifest(compiles: Callable[..., bool]) -> None:
     """After an error in the source nothing is left, and nothing is current."""
     assert compiles(*WORDS, *FOLDERS)
-    Path("k.hip").write_text("this is no C++\n")
+    Path("k.hip").write_text("this is not C++\n")
     assert run(*WORDS, *FOLDERS) == 1
     assert names() == {"k.hip", "first", "second"}
     Path("k.hip").write_text(SOURCE)

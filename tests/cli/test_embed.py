@@ -11,7 +11,7 @@ import pytest
 
 from offload_tool import list_images
 from offload_tool.cli import main
-from offload_tool.compiler.toolchain import find_toolchain
+from offload_tool.compiler.toolchain import Toolchain, find_toolchain
 from offload_tool.errors import CompilerError
 from offload_tool.formats.hip_fatbin import cuid_hash
 from offload_tool.operations.embedding import find_wanted_hashes, write_cuda_fatbin
@@ -51,11 +51,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def compile_host(source: str, text: str, *options: str) -> None:
+def toolchain() -> Toolchain:
     try:
-        find_toolchain()
+        return find_toolchain()
     except CompilerError as error:
         missing(f"a compiler ({error})")
+        raise
+
+
+def compile_host(source: str, text: str, *options: str) -> None:
+    toolchain()
     Path(source).write_text(text)
     assert run("compile", source, "-o", "host.o", "--host", *options) == 0
 
@@ -133,7 +138,7 @@ def test_relocatable_code_of_either_driver_is_registered(driver: str) -> None:
 def test_kernels_that_nobody_registers(capfd: pytest.CaptureFixture[str]) -> None:
     """A host object with a kernel, and with neither way to register it, is refused by name."""
     Path("lost.c").write_text("void _Z5__device_stub__k(void) {}\n")
-    subprocess.run([*find_toolchain().cc, "-c", "lost.c"], check=True)
+    subprocess.run([*toolchain().cc, "-c", "lost.c"], check=True)
     assert run("embed", "k.hipfb", "-o", "a.o", "--host-object", "lost.o") == 1
     assert "nobody registers the kernel _Z5__device_stub__k" in capfd.readouterr().err
     assert not Path("a.o").exists()
@@ -188,7 +193,7 @@ def test_cuda() -> None:
     """A CUDA fat binary takes the placeholder's place in a copy of the host object."""
     compile_host("c.cu", CUDA, "--", "-nocudainc", "-nocudalib")
     Path("c.ptx").write_text(".version 7.0\n.target sm_80\n.address_size 64\n")
-    write_cuda_fatbin("c.fatbin", [("sm_80", "c.ptx")])
+    write_cuda_fatbin([("sm_80", "c.ptx")], "c.fatbin")
     before = Path("host.o").read_bytes()
     assert run("embed", "c.fatbin", "-o", "c.o", "--host-object", "host.o") == 0
     assert Path("host.o").read_bytes() == before
@@ -225,7 +230,7 @@ def test_wrong_usage(
 ) -> None:
     """Whatever is wrong is said in the last line, and nothing is written."""
     Path("c.ptx").write_text(".version 7.0\n.target sm_80\n.address_size 64\n")
-    write_cuda_fatbin("c.fatbin", [("sm_80", "c.ptx")])
+    write_cuda_fatbin([("sm_80", "c.ptx")], "c.fatbin")
     before = names()
     assert run("embed", *words) == status
     said = capfd.readouterr()

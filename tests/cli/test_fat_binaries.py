@@ -162,7 +162,7 @@ def test_match_json(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_no_device(
     command: str, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is no target ID is refused in one line, with advice."""
+    """What is not a target ID is refused in one line, with advice."""
     options = {
         "match": [str(bundle), "gfx906:xnack"],
         "extract": [str(bundle), "--target", "gfx906:xnack", "-o", str(tmp_path / "x")],

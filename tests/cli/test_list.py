@@ -11,12 +11,13 @@ import pytest
 
 from offload_tool import BundleEntryID, Compression, bundle_files
 from offload_tool.cli import main
+from offload_tool.formats.bundles.compressed_stream import Method
 from tests.operations.fatbins import HOST, make_bundle
 
 ID = "hipv4-amdgcn-amd-amdhsa--gfx90a:xnack+"
 MORE_KEYS = [
     *("stored_size", "container_offset", "container_size", "section", "image_kind"),
-    *("covers", "loads"),
+    *("image_index", "covers", "loads"),
 ]
 KEYS = ["file", "member", "container", "index", "id", "kind", "triple", "target_id"]
 
@@ -25,7 +26,7 @@ KEYS = ["file", "member", "container", "index", "id", "kind", "triple", "target_
 def bundle(tmp_path: Path) -> Path:
     """Give a bundle of one entry with 1234 bytes."""
     (tmp_path / "in").write_bytes(bytes(1234))
-    bundle_files(tmp_path / "b", [(BundleEntryID.parse(ID), tmp_path / "in")], alignment=4096)
+    bundle_files([(BundleEntryID.parse(ID), tmp_path / "in")], tmp_path / "b", alignment=4096)
     return tmp_path / "b"
 
 
@@ -63,6 +64,7 @@ def test_json(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "member": None,
         "container": "bundle",
         "index": 0,
+        "image_index": 0,
         "id": ID,
         "kind": "hipv4",
         "triple": "amdgcn-amd-amdhsa-",
@@ -127,12 +129,12 @@ def test_hostile_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_error(
     tmp_path: Path, bundle: Path, capsys: pytest.CaptureFixture[str], extra: list[str]
 ) -> None:
-    """A broken file among several is one line on stderr, status 1, and nothing on stdout."""
+    """A broken file among several is one line on stderr and status 1; the others are listed."""
     broken = tmp_path / "broken"
     broken.write_bytes(bundle.read_bytes()[:-1])
-    assert main(["list", *extra, str(bundle), str(broken)]) == 1
+    assert main(["list", *extra, str(broken), str(bundle)]) == 1
     captured = capsys.readouterr()
-    assert captured.out == ""
+    assert "1234" in captured.out.replace(",", "")
     assert captured.err.startswith(f"offload-tool: error: '{broken}', offset 0x20, entry 1")
     assert captured.err.count("\n") == 1
 
@@ -179,6 +181,25 @@ def test_folder_with_a_broken_file(
     else:
         assert "sub/good" in captured.out
         assert "1 device image, 1,234 bytes" in captured.out
+
+
+@pytest.mark.parametrize("method", ["zlib", "zstd"])
+def test_folder_with_broken_compressed_bundles(tmp_path: Path, method: Method) -> None:
+    """Each broken bundle of a folder is one line; Python, asked for all warnings, adds none."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    compression = Compression(method=method)
+    good = make_bundle(folder / "good", {"gfx906": bytes(5000)}, compression=compression)
+    data = good.read_bytes()
+    (folder / "cut").write_bytes(data[:-1])
+    (folder / "damaged").write_bytes(data[:-9] + bytes(9))
+    command = [sys.executable, "-X", "dev", "-m", "offload_tool", "list", folder]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "1 device image, 5,000 bytes" in done.stdout
+    assert [line.partition(", offset")[0] for line in done.stderr.splitlines()] == [
+        f"offload-tool: error: '{folder / name}'" for name in ("cut", "damaged")
+    ]
 
 
 def test_closed_pipe(bundle: Path) -> None:

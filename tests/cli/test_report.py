@@ -37,7 +37,7 @@ def make_bundle(
         image = path.with_name(f"{path.name}.{index}.image")
         image.write_bytes(bytes(size))
         items.append((BundleEntryID("hipv4", "amdgcn-amd-amdhsa-", target), image))
-    bundle_files(path, items, compression=compression)
+    bundle_files(items, path, compression=compression)
     for index in range(len(targets)):
         path.with_name(f"{path.name}.{index}.image").unlink()
     return path

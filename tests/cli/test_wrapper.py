@@ -166,7 +166,7 @@ def test_random_modules_of_the_older_tool(older: Bench, seed: int) -> None:
         older.write(f"image{number}", random_image(source))
         for number in range(source.choice([1, 2, 3, 9]))
     ]
-    triple = source.choice([*TRIPLES[:-4], "x86_64"])  # the last ones are no triples
+    triple = source.choice([*TRIPLES[:-4], "x86_64"])  # the last ones are not triples
     older.assert_same_module("-target", triple, *names)
 
 

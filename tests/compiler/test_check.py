@@ -85,7 +85,7 @@ def test_host_object_instead(compiled) -> None:
 
 
 def test_bundle_instead(compiled) -> None:
-    """The driver's own bundle, without --no-gpu-bundle-output, is no code object."""
+    """The driver's own bundle, without --no-gpu-bundle-output, is not a code object."""
     flags = [f for f in device_flags(TargetID.parse("gfx906"), "1") if "bundle" not in f]
     if subprocess.run(["sh", "-c", "command -v clang-offload-bundler"], check=False).returncode:
         magic = b"__CLANG_OFFLOAD_BUNDLE__" + bytes(8)
@@ -115,7 +115,7 @@ def test_empty_code_object(tmp_path: Path, llvm) -> None:
     ids=["empty", "text", "cut"],
 )
 def test_no_elf(tmp_path: Path, content: bytes, message: str) -> None:
-    """An output that is no ELF file is refused with what it is."""
+    """An output that is not an ELF file is refused with what it is."""
     output = tmp_path / "out"
     output.write_bytes(content)
     with pytest.raises(CodeObjectError, match=message):

@@ -26,7 +26,7 @@ def test_equal_content_has_equal_digests(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["missing", "folder", "fifo", "nul"])
 def test_what_is_no_file(tmp_path: Path, kind: str) -> None:
-    """What is no regular file has no digest, and reading it does not wait."""
+    """What is not a regular file has no digest, and reading it does not wait."""
     path = str(tmp_path / "it")
     if kind == "folder":
         Path(path).mkdir()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def forget() -> None:
 
 @pytest.fixture
 def clang() -> str:
-    """Give the path of a clang that is no part of a wheel."""
+    """Give the path of a clang that is not a part of a wheel."""
     try:
         found = find_toolchain()
     except CompilerError:
@@ -132,7 +133,7 @@ def test_included_configuration(tmp_path: Path) -> None:
 
 
 def test_build_id(tmp_path: Path) -> None:
-    """A program has the build ID that binutils read in it; what is no program has nothing."""
+    """A program has the build ID that binutils read in it; what is not a program has nothing."""
     program = shutil.which("clang-22")
     readelf = shutil.which("llvm-readelf-22") or shutil.which("readelf")
     if program is None or readelf is None:
@@ -146,6 +147,18 @@ def test_build_id(tmp_path: Path) -> None:
     broken.write_bytes(Path(program).read_bytes()[:100])
     assert program_identity(str(broken)) == ""
     assert program_identity(str(tmp_path / "none")) == ""
+
+
+@pytest.mark.parametrize("at", [32, 64 + 8, 64 + 32], ids=["e_phoff", "p_offset", "p_filesz"])
+def test_broken_program(tmp_path: Path, at: int) -> None:
+    """A program whose notes are nowhere in the file has nothing."""
+    header = b"\x7fELF\2\1\1" + bytes(9)
+    header += struct.pack("<HHIQQQIHHHHHH", 2, 62, 1, 0, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+    data = bytearray(header + struct.pack("<IIQQQQQQ", 4, 4, 64, 0, 0, 56, 56, 4))
+    data[at : at + 8] = b"\xff" * 8
+    program = tmp_path / "program"
+    program.write_bytes(data)
+    assert program_identity(str(program)) == ""
 
 
 def test_names_that_are_modes(tmp_path: Path) -> None:

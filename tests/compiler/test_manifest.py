@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from offload_tool.compiler.fingerprints import CHANGED, Fingerprints
 from offload_tool.compiler.lookups import Lookups
 from offload_tool.compiler.manifest import (
-    Record,
+    PassRecord,
     Start,
     State,
     confirmed,
@@ -31,7 +31,7 @@ TEXTS = st.text(st.characters(exclude_characters="\0"), max_size=8)
 DIGESTS = st.text("0123456789abcdef", min_size=1, max_size=32)
 TUPLES = st.lists(TEXTS, max_size=3).map(tuple)
 RECORDS = st.builds(
-    Record,
+    PassRecord,
     st.dictionaries(TEXTS, TEXTS, max_size=4),
     st.dictionaries(TEXTS, DIGESTS, max_size=4),
     st.builds(Lookups, TUPLES, TUPLES, TUPLES, st.booleans()),
@@ -40,7 +40,7 @@ RECORDS = st.builds(
 
 
 @pytest.fixture
-def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Record:
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PassRecord:
     """Give the record of a pass that has read two files of the current folder."""
     monkeypatch.chdir(tmp_path)
     for name in ("k.hip", "include/k.h", "k.co"):
@@ -60,14 +60,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(record=RECORDS)
-def test_round_trip(folder: Path, record: Record) -> None:
+def test_round_trip(folder: Path, record: PassRecord) -> None:
     """A record is read as it was written, whatever its texts are."""
     path = str(folder / "m")
     write_record(path, record, Fingerprints(), None)
     assert read_record(path, Fingerprints()) == record
 
 
-def test_looks_are_kept(made: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looks_are_kept(made: PassRecord, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was digested once is believed by the next run, without reading."""
     prints = Fingerprints()
     time.sleep(0.05)
@@ -113,15 +113,15 @@ def test_broken_records(folder: Path, data: st.DataObject) -> None:
     ],
 )
 def test_other_json(tmp_path: Path, value: object) -> None:
-    """JSON that is no record of this version is as good as none."""
+    """JSON that is not a record of this version is as good as none."""
     path = tmp_path / "m"
     path.write_text(json.dumps(value) + "\n{}\n")
     assert read_record(str(path), Fingerprints(), "k.co") is None
 
 
 @pytest.mark.parametrize("looks", ["", "[]", '{"": 1}', '{"": [1, 2]}', '{"": "text"}', "{"])
-def test_broken_looks(made: Record, looks: str) -> None:
-    """A second line that is no list of looks makes no output current that is not."""
+def test_broken_looks(made: PassRecord, looks: str) -> None:
+    """A second line that is not a list of looks makes no output current that is not."""
     write_record("m", made, Fingerprints(), "k.co")
     first = Path("m").read_text().splitlines()[0]
     Path("m").write_text(f"{first}\n{looks}\n")
@@ -132,13 +132,13 @@ def test_broken_looks(made: Record, looks: str) -> None:
 
 
 def test_deep_nesting(tmp_path: Path) -> None:
-    """Nesting without end is no record, and no crash."""
+    """Nesting without end is not a record, and not a crash."""
     path = tmp_path / "m"
     path.write_text("[" * 200_000)
     assert read_record(str(path), Fingerprints()) is None
 
 
-def test_current(made: Record) -> None:
+def test_current(made: PassRecord) -> None:
     """Where nothing has changed, the output is current."""
     assert judge(made, KEY, Fingerprints(), "k.co").state is State.CURRENT
     assert judge(made, KEY, Fingerprints()).state is State.CURRENT
@@ -152,7 +152,7 @@ def test_current(made: Record) -> None:
         ({**KEY, "more": ""}, "more changed"),
     ],
 )
-def test_other_key(made: Record, key: Mapping[str, str], reason: str) -> None:
+def test_other_key(made: PassRecord, key: Mapping[str, str], reason: str) -> None:
     """A part of the key that is another, gone, or new makes the output outdated, by name."""
     judgement = judge(made, key, Fingerprints(), "k.co")
     assert (judgement.state, judgement.reason) == (State.OUTDATED, reason)
@@ -160,7 +160,7 @@ def test_other_key(made: Record, key: Mapping[str, str], reason: str) -> None:
 
 @pytest.mark.parametrize("name", ["k.hip", "include/k.h", "k.co"])
 @pytest.mark.parametrize("how", ["other", "longer", "empty", "gone", "folder"])
-def test_other_file(made: Record, name: str, how: str) -> None:
+def test_other_file(made: PassRecord, name: str, how: str) -> None:
     """Any other content of an input or the output, or none, makes the output outdated."""
     path = Path(name)
     if how in ("gone", "folder"):
@@ -174,7 +174,7 @@ def test_other_file(made: Record, name: str, how: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["k.h", "include/sub/k.h", "sub/k.h"])
-def test_file_that_appears(made: Record, name: str) -> None:
+def test_file_that_appears(made: PassRecord, name: str) -> None:
     """A file under a name that is looked up makes it unsure; the preprocessor settles that."""
     Path(name).parent.mkdir(exist_ok=True)
     Path(name).touch()
@@ -186,7 +186,7 @@ def test_file_that_appears(made: Record, name: str) -> None:
     assert judge(surer, KEY, Fingerprints(), "k.co").state is State.CURRENT
 
 
-def test_other_folders(made: Record) -> None:
+def test_other_folders(made: PassRecord) -> None:
     """Where the compiler may look in other folders, it is unsure, and has new lookups then."""
     lookups = made.lookups._replace(origins="another digest")
     judgement = judge(made._replace(lookups=lookups), KEY, Fingerprints(), "k.co")
@@ -197,7 +197,7 @@ def test_other_folders(made: Record) -> None:
     assert surer.lookups == new
 
 
-def test_unknown_lookup(made: Record) -> None:
+def test_unknown_lookup(made: PassRecord) -> None:
     """Where a name is looked up that nobody knows, the output is never sure."""
     unknown = made._replace(lookups=made.lookups._replace(unknown=True))
     assert judge(unknown, KEY, Fingerprints(), "k.co").state is State.UNSURE
@@ -209,7 +209,7 @@ def test_no_record() -> None:
 
 
 @pytest.mark.parametrize("moment", ["before the digest", "before the start", "equal content"])
-def test_written_during_the_pass(made: Record, moment: str) -> None:
+def test_written_during_the_pass(made: PassRecord, moment: str) -> None:
     """A file that may have been written after a pass began is not recorded as read."""
     assert made.is_sure
     if moment == "before the start":
@@ -229,7 +229,7 @@ def test_written_during_the_pass(made: Record, moment: str) -> None:
     assert judge(read_record("m", fresh, "k.co"), KEY, fresh, "k.co").state is State.OUTDATED
 
 
-def test_unknown_file_of_the_same_moment(made: Record) -> None:
+def test_unknown_file_of_the_same_moment(made: PassRecord) -> None:
     """A file that nobody looked at before, made at the very moment of the start, is not sure."""
     start = Start.now("marker", [])
     os.utime("k.hip")
@@ -237,7 +237,7 @@ def test_unknown_file_of_the_same_moment(made: Record) -> None:
     assert not record.is_sure
 
 
-def test_input_that_is_gone(made: Record) -> None:
+def test_input_that_is_gone(made: PassRecord) -> None:
     """A file that was read and is gone when the pass ends is not recorded as read."""
     start = Start.now("marker", ["k.hip"])
     Path("k.hip").unlink()

@@ -62,7 +62,7 @@ def test_no_gpu(compiler: Toolchain, tmp_path: Path) -> None:
 
 
 def test_what_is_no_target_id(compiler: Toolchain, tmp_path: Path) -> None:
-    """A line that is no target ID is not taken for one."""
+    """A line that is not a target ID is not taken for one."""
     write(tmp_path, "amdgpu-arch", "echo gfx90a:bogus")
     with pytest.raises(CompilerError, match="names no GPU; offload-arch is not there"):
         native_targets(compiler, "hip")

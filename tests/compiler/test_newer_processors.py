@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.cli.compile_command import run_compile
-from offload_tool.compiler.newer_processors import devices_of_compiler, refusal
+from offload_tool.compiler.newer_processors import refusal, targets_of_compiler
 from offload_tool.compiler.toolchain import Toolchain, find_toolchain
 from offload_tool.errors import TargetIDError
 
@@ -38,11 +38,11 @@ def nobody() -> Toolchain:
 
 def test_known_processors_are_asked_of_nobody() -> None:
     """For what LLVM 22 has, no process is started; mistakes are told as ever."""
-    devices = devices_of_compiler(["gfx90a:xnack+", "gfx1100", "tahiti"], "hip", nobody)
+    devices = targets_of_compiler(["gfx90a:xnack+", "gfx1100", "tahiti"], "hip", nobody)
     assert [device.name for device in devices] == ["gfx1100", "gfx600", "gfx90a:xnack+"]
     for wrong in ("gfx90a:bogus+", "gfx90a:xnack+ gfx90a", "gfx9990:xnack", "sm_90"):
         with pytest.raises(TargetIDError):
-            devices_of_compiler(["gfx9990", wrong], "hip", nobody)
+            targets_of_compiler(["gfx9990", wrong], "hip", nobody)
 
 
 @pytest.mark.parametrize("text", ["amdgcn-amd-amdhsa", "amdgpu9.06-amd-amdhsa", "nvptx64-a-b"])
@@ -50,14 +50,14 @@ def test_known_processors_are_asked_of_nobody() -> None:
 def test_triples_of_gpus_are_no_devices(text: str, kind: str) -> None:
     """Only a CPU is named by its triple."""
     with pytest.raises(TargetIDError, match=f"'{text}' is a GPU's triple: give its target ID"):
-        devices_of_compiler([text], kind, nobody)
+        targets_of_compiler([text], kind, nobody)
 
 
 @pytest.mark.llvm
 def test_the_compiler_decides(newer_clang: str) -> None:
     """A processor and its features are known if the compiler takes them."""
     words = ["gfx1030", "gfx9990:xnack+:sramecc-"]
-    devices = devices_of_compiler(words, "hip", compiler(newer_clang))
+    devices = targets_of_compiler(words, "hip", compiler(newer_clang))
     assert [device.name for device in devices] == ["gfx1030", "gfx9990:sramecc-:xnack+"]
     assert devices[1].triple == "amdgcn-amd-amdhsa-"
 
@@ -67,7 +67,7 @@ def test_the_compiler_decides(newer_clang: str) -> None:
 def test_what_the_compiler_refuses_is_refused_in_its_words(newer_clang: str, text: str) -> None:
     """The message says what the table lacks, who was asked, and what it said."""
     with pytest.raises(TargetIDError) as caught:
-        devices_of_compiler(["gfx1030", text], "hip", compiler(newer_clang))
+        targets_of_compiler(["gfx1030", text], "hip", compiler(newer_clang))
     message = str(caught.value)
     assert f"unknown processor '{text.partition(':')[0]}'" in message
     assert f"newer-clang) does not compile for '{text}': " in message
@@ -80,7 +80,7 @@ def test_a_compiler_that_is_too_old(llvm: Callable[[str], str], text: str) -> No
     """What the table has from LLVM 23 is refused early where the compiler is LLVM 22's."""
     message = f"clang 22.* does not compile for '{re.escape(text)}': "
     with pytest.raises(TargetIDError, match=message):
-        devices_of_compiler([text], "hip", compiler(llvm("clang")))
+        targets_of_compiler([text], "hip", compiler(llvm("clang")))
 
 
 @pytest.mark.llvm
@@ -89,7 +89,7 @@ def test_the_right_compiler_for_them(llvm23: Callable[[str], str]) -> None:
     clang = llvm23("clang-23")
     words = ["gfx1310", "gfx1250:sramecc+", "gfx13-generic", "gfx1172"]
     toolchain = Toolchain((clang,), (), (), (), (), "23.1.4", "", clang, "")
-    devices = devices_of_compiler(words, "hip", lambda: toolchain)
+    devices = targets_of_compiler(words, "hip", lambda: toolchain)
     assert [refusal(toolchain, device) for device in devices] == [None] * 4
 
 

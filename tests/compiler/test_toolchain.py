@@ -77,7 +77,7 @@ def test_rocm_goes_before_path(tmp_path: Path, no_wheel: None) -> None:
 
 
 def test_unusable_ones_are_passed_over(tmp_path: Path, no_wheel: None) -> None:
-    """A clang that is too old, without AMDGPU or broken is no candidate."""
+    """A clang that is too old, without AMDGPU or broken is not a candidate."""
     fake_clang(tmp_path / "a/clang-30", "30.0.0", targets="  x86-64 - 64-bit X86\n")
     fake_clang(tmp_path / "c/clang-28", "16.0.0")
     (fake_clang(tmp_path / "d/clang-27", "1.0.0")).write_text("#!/bin/sh\nexit 3\n")
@@ -111,7 +111,7 @@ def test_no_lld(tmp_path: Path, no_wheel: None) -> None:
     ("named", "message"),
     [
         ("/no/such/clang", "not an executable file"),
-        ("clang '", "is no command"),
+        ("clang '", "is not a command"),
         ("   ", "not an executable file"),
     ],
     ids=["missing", "quote", "blank"],

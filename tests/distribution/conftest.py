@@ -13,8 +13,8 @@ import pytest
 
 from examples.cluster.loopback import Cluster, why_impossible
 from offload_tool.cli import main
+from offload_tool.distribution.dist_folder import Distribution, load_distribution
 from offload_tool.distribution.engine import Engine
-from offload_tool.distribution.settings import Distribution, load_distribution
 
 
 def cannot(reason: str) -> None:

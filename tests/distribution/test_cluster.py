@@ -16,9 +16,9 @@ from examples.cluster.loopback import Cluster
 from offload_tool.cli import main
 from offload_tool.compiler import hip
 from offload_tool.compiler.check import check_code_object
+from offload_tool.distribution.dist_folder import Distribution
 from offload_tool.distribution.engine import Engine
 from offload_tool.distribution.session import Session
-from offload_tool.distribution.settings import Distribution
 from offload_tool.errors import UsageError
 from offload_tool.formats.names.target_id import TargetID
 from tests.distribution.conftest import Rocm

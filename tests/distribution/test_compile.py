@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from offload_tool.distribution.dist_folder import Distribution
 from offload_tool.distribution.engine import Counters, Engine
-from offload_tool.distribution.settings import Distribution
 
 pytestmark = pytest.mark.cluster
 

@@ -21,7 +21,7 @@ from tests.driver.state import State
 ROOT = Path(__file__).resolve().parents[2]
 _SECONDS = 300
 _NOISE = re.compile(r"offload: |.*is up to date\.|scons: Nothing to be done|.*[Ww]arning|$")
-# What is no output: SCons's and the tool's own records, and intermediate files of --save-temps.
+# What is not an output: SCons's and the tool's own records, and intermediate files of --save-temps.
 _RECORDS = re.compile(
     r"\.sconsign|\.d$|-(hip|host|cuda|openmp)-|\.log$|(^|/)\.|\.(i|s)$|\.tmp\.bc$|(^|/)k\d\.bc$"
     r"|\.resolution\.txt$"

@@ -16,7 +16,7 @@ from offload_tool.formats.hip_fatbin import (
     fatbin_symbol,
     plan_embedding,
 )
-from offload_tool.formats.objects.elf import read_elf
+from offload_tool.formats.objects.elf import ET_REL, read_elf_tables
 
 LINUX = "x86_64-unknown-linux-gnu"
 
@@ -38,15 +38,16 @@ def test_content_is_in_the_section(size: int) -> None:
     """The section holds the bundle's bytes exactly, on a page boundary."""
     content = bytes(index % 251 for index in range(size))
     data = memoryview(embed(content))
-    section = next(s for s in read_elf(data).sections if s.name == ".hip_fatbin")
-    assert section.offset % 4096 == 0
-    assert bytes(data[section.offset : section.offset + section.size]) == content
+    tables = read_elf_tables(data)
+    number = tables.names.index(b".hip_fatbin")
+    assert tables.sections[number].sh_offset % 4096 == 0
+    assert tables.content(number) == content
 
 
 def test_other_hosts() -> None:
     """The object is one of the host's architecture; an unknown one is refused by name."""
-    arm = read_elf(memoryview(embed(b"x", triple="aarch64-unknown-linux-gnu")))
-    assert (arm.machine, arm.type) == (183, "ET_REL")
+    arm = read_elf_tables(memoryview(embed(b"x", triple="aarch64-unknown-linux-gnu"))).header
+    assert (arm.e_machine, arm.e_type) == (183, ET_REL)
     with pytest.raises(UsageError, match=r"sparc-sun-solaris.*expected one of aarch64, "):
         plan_embedding(["1"], 1, "sparc-sun-solaris")
 
@@ -62,8 +63,8 @@ def test_linkers_accept_it(tmp_path: Path, llvm: Callable[[str], str]) -> None:
     fat.write_bytes(embed(b"bundle", cuid="abc"))
     subprocess.run([llvm("ld.lld"), "-r", host, fat, "-o", linked], check=True)
 
-    symbols = {s.name: s for s in read_elf(memoryview(linked.read_bytes()), symbols=True).symbols}
-    assert symbols[fatbin_symbol("abc")].defined
+    symbols = read_elf_tables(memoryview(linked.read_bytes())).named_symbols()
+    assert fatbin_symbol("abc") in {symbol.name for symbol in symbols if symbol.defined}
     headers = subprocess.run(
         [llvm("llvm-readelf"), "-SsW", fat], check=True, capture_output=True, text=True
     )

@@ -82,7 +82,7 @@ def make_bundle(
         file = path.with_name(f"{path.name}.in{number}")
         file.write_bytes(content)
         items.append((BundleEntryID.parse(entry_id(target)), file))
-    bundle_files(path, items, alignment=alignment, compression=compression, file_type=file_type)
+    bundle_files(items, path, alignment=alignment, compression=compression, file_type=file_type)
     for number in range(len(images)):
         path.with_name(f"{path.name}.in{number}").unlink()
     return path

@@ -36,7 +36,7 @@ def inputs(tmp_path: Path) -> dict[BundleEntryID, Path]:
 
 def test_round_trip(tmp_path: Path, inputs: dict[BundleEntryID, Path]) -> None:
     """What is bundled comes out again, each code object in its file."""
-    bundle_files(tmp_path / "bundle", list(inputs.items()), alignment=4096)
+    bundle_files(list(inputs.items()), tmp_path / "bundle", alignment=4096)
     outputs = {entry_id: tmp_path / f"out{i}" for i, entry_id in enumerate(inputs)}
     unbundle_file(tmp_path / "bundle", outputs)
     for entry_id, path in inputs.items():
@@ -50,7 +50,7 @@ def test_same_bytes_as_llvm(
 ) -> None:
     """Our bundle has the bytes of clang-offload-bundler's, for any alignment and order."""
     for order in (list(inputs), list(reversed(inputs))):
-        bundle_files(tmp_path / "ours", [(i, inputs[i]) for i in order], alignment=alignment)
+        bundle_files([(i, inputs[i]) for i in order], tmp_path / "ours", alignment=alignment)
         run_llvm(
             llvm,
             [f"-bundle-align={alignment}", f"-output={tmp_path / 'theirs'}"],
@@ -66,7 +66,7 @@ def test_llvm_lists_and_unbundles_ours_and_we_theirs(
 ) -> None:
     """Each side reads the other's bundle and gives the same files."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    bundle_files(ours, list(inputs.items()), alignment=4096)
+    bundle_files(list(inputs.items()), ours, alignment=4096)
     listed = subprocess.run(
         [llvm("clang-offload-bundler"), "-type=o", "-list", f"-input={ours}"],
         check=True,
@@ -104,7 +104,7 @@ def test_most_specific_compatible_entry(tmp_path: Path) -> None:
         (gpu("gfx90a:xnack-"), tmp_path / "off"),
         (gpu("gfx90a:xnack+"), tmp_path / "on"),
     ]
-    bundle_files(tmp_path / "bundle", items)
+    bundle_files(items, tmp_path / "bundle")
     hip = BundleEntryID.parse("hip-amdgcn-amd-amdhsa--gfx90a:sramecc+:xnack+")
     unbundle_file(tmp_path / "bundle", {hip: tmp_path / "out"})
     assert (tmp_path / "out").read_text() == "on"
@@ -112,7 +112,7 @@ def test_most_specific_compatible_entry(tmp_path: Path) -> None:
 
 def test_missing_entries(tmp_path: Path, inputs: dict[BundleEntryID, Path]) -> None:
     """A target that no entry serves is named, and no output at all is written."""
-    bundle_files(tmp_path / "bundle", list(inputs.items()))
+    bundle_files(list(inputs.items()), tmp_path / "bundle")
     outputs = {gpu("gfx906"): tmp_path / "a", gpu("gfx942"): tmp_path / "b"}
     with pytest.raises(MissingEntriesError, match=r"no entry for .*gfx942; .*gfx906") as caught:
         unbundle_file(tmp_path / "bundle", outputs)
@@ -122,7 +122,7 @@ def test_missing_entries(tmp_path: Path, inputs: dict[BundleEntryID, Path]) -> N
 
 def test_corrupt_bundle(tmp_path: Path, inputs: dict[BundleEntryID, Path]) -> None:
     """A bundle that was cut short is refused, and no output is written."""
-    bundle_files(tmp_path / "bundle", list(inputs.items()))
+    bundle_files(list(inputs.items()), tmp_path / "bundle")
     data = (tmp_path / "bundle").read_bytes()
     (tmp_path / "bundle").write_bytes(data[:-1])
     with pytest.raises(FormatError, match="may be cut short"):
@@ -147,21 +147,21 @@ def test_refused_compositions(
     files = list(inputs.values())
     items = [(BundleEntryID.parse(t), f) for t, f in zip(targets, files, strict=False)]
     with pytest.raises(error):
-        bundle_files(tmp_path / "bundle", items)
+        bundle_files(items, tmp_path / "bundle")
     assert (tmp_path / "bundle").read_text() == "old"
 
 
 def test_missing_input(tmp_path: Path) -> None:
     """An input that is not there is named, and no output is written."""
     with pytest.raises(FileError, match=r"nowhere': No such file"):
-        bundle_files(tmp_path / "bundle", [(HOST, None), (gpu("gfx906"), tmp_path / "nowhere")])
+        bundle_files([(HOST, None), (gpu("gfx906"), tmp_path / "nowhere")], tmp_path / "bundle")
     assert not (tmp_path / "bundle").exists()
 
 
 def test_output_may_be_an_input(tmp_path: Path, inputs: dict[BundleEntryID, Path]) -> None:
     """Bundling over one of the inputs loses nothing."""
-    bundle_files(tmp_path / "expected", list(inputs.items()))
-    bundle_files(inputs[gpu("gfx1100")], list(inputs.items()))
+    bundle_files(list(inputs.items()), tmp_path / "expected")
+    bundle_files(list(inputs.items()), inputs[gpu("gfx1100")])
     assert inputs[gpu("gfx1100")].read_bytes() == (tmp_path / "expected").read_bytes()
 
 
@@ -173,7 +173,7 @@ def test_memory_does_not_grow_with_the_images(tmp_path: Path) -> None:
     script = (
         "from offload_tool import BundleEntryID, bundle_files, unbundle_file\n"
         f"ids = [BundleEntryID.parse({GPU!r} + t) for t in ('gfx906', 'gfx942')]\n"
-        "bundle_files('bundle', [(i, 'big') for i in ids], alignment=4096)\n"
+        "bundle_files([(i, 'big') for i in ids], 'bundle', alignment=4096)\n"
         "unbundle_file('bundle', {i: f'out{n}' for n, i in enumerate(ids)})\n"
         "print(*(line.split()[1] for line in open('/proc/self/status') if 'VmHWM' in line))\n"
     )

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from offload_tool import Compression
-from offload_tool.errors import FileError, FormatError, OffloadError
+from offload_tool.errors import FileError, FormatError, OffloadError, UnsupportedError
 from offload_tool.operations.extracting import extract_device_images
 from offload_tool.operations.matching import Device, NoImageError
 from tests.formats.object_files import make_elf
-from tests.formats.test_cuda_fatbin import cuda_fatbin
+from tests.formats.test_cuda_fatbin import CUBIN, CUBIN_AT, cuda_fatbin
+from tests.operations.archives import thin_archive
 from tests.operations.fatbins import HOST, code, make_bundle
 
 IMAGES = {HOST: b"host", "gfx906": code("gfx906"), "gfx90a:xnack+": b"BC\xc0\xde" + bytes(9)}
@@ -41,7 +42,7 @@ def test_devices(tmp_path: Path) -> None:
     """With devices, what each of them would load is written; a host by its entry ID."""
     path = make_bundle(tmp_path / "b", IMAGES)
     devices = [Device.parse("gfx906:xnack-"), Device.parse(HOST)]
-    images = extract_device_images(path, tmp_path / "out", devices)
+    images = extract_device_images(path, tmp_path / "out", devices=devices)
     assert [image.id for image in images] == [HOST, f"{ID}gfx906"]
     assert (tmp_path / "out" / f"b.0.{HOST}").read_bytes() == b"host"
 
@@ -51,14 +52,14 @@ def test_device_without_image(tmp_path: Path) -> None:
     path = make_bundle(tmp_path / "b", IMAGES)
     devices = [Device.parse("gfx906"), Device.parse("gfx90a")]
     with pytest.raises(NoImageError, match=r"no image for gfx90a; images found: hipv4-.*gfx906"):
-        extract_device_images(path, tmp_path / "out", devices)
+        extract_device_images(path, tmp_path / "out", devices=devices)
     assert not (tmp_path / "out").exists()
 
 
 def test_host_object(tmp_path: Path) -> None:
     """The host entry of an object bundle is the object without the bundle's sections."""
     path = make_bundle(tmp_path / "b.o", {HOST: make_elf(), "gfx906": b"code"}, file_type="o")
-    (image,) = extract_device_images(path, tmp_path / "out", [Device.parse(HOST)])
+    (image,) = extract_device_images(path, tmp_path / "out", devices=[Device.parse(HOST)])
     assert image.path.suffix == ".o"
     assert b"__CLANG_OFFLOAD_BUNDLE__" not in image.path.read_bytes()
 
@@ -115,11 +116,37 @@ def test_broken_later(tmp_path: Path) -> None:
 
 
 def test_cuda(tmp_path: Path) -> None:
-    """PTX comes out as it is; what NVIDIA compressed is told of, not written as garbage."""
+    """PTX comes out without its NUL, and what is compressed is unpacked."""
     path = tmp_path / "x.fatbin"
     path.write_bytes(cuda_fatbin())
+    images = extract_device_images(path, tmp_path / "out")
+    name = "x.fatbin.0.cuda-nvptx64-nvidia-cuda-unknown-"
+    assert [image.path.name for image in images] == [f"{name}compute_80.ptx", f"{name}sm_90.cubin"]
+    assert [image.path.read_bytes() for image in images] == [b".version 8.0", CUBIN]
+
+
+def test_cuda_that_is_scrambled(tmp_path: Path) -> None:
+    """What NVIDIA alone can read is told of once, and not written as garbage."""
+    path = tmp_path / "x.fatbin"
+    data = bytearray(cuda_fatbin())
+    data[CUBIN_AT + 40 : CUBIN_AT + 44] = (0x12011).to_bytes(4, "little")
+    path.write_bytes(data * 3)
     problems: list[OffloadError] = []
-    (image,) = extract_device_images(path, tmp_path / "out", skipped=problems.append)
-    assert image.path.name == "x.fatbin.0.cuda-nvptx64-nvidia-cuda-unknown-compute_80.ptx"
-    assert image.path.read_bytes().startswith(b".version 8.0")
-    assert "cuobjdump" in str(problems[0])
+    images = extract_device_images(path, tmp_path / "out", skipped=problems.append)
+    assert {image.path.suffix for image in images} == {".ptx"}
+    (problem,) = problems
+    assert "3 of the images cuda-nvptx64-nvidia-cuda-unknown-sm_90 cannot be" in str(problem)
+    with pytest.raises(UnsupportedError, match="not publicly known"):
+        extract_device_images(path, tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_damaged_cuda(tmp_path: Path) -> None:
+    """A damaged payload is refused with its offset in the member, and nothing is written."""
+    data = bytearray(cuda_fatbin())
+    data[CUBIN_AT + 64] ^= 0xFF
+    (tmp_path / "m.fatbin").write_bytes(data)
+    path = thin_archive(tmp_path / "x.a", ["m.fatbin"])
+    with pytest.raises(FormatError, match=r"x\.a\(m\.fatbin\)', offset 0xa0, payload"):
+        extract_device_images(path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

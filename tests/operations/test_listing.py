@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool import BundleEntryID, bundle_files, embed_bundle, list_images
-from offload_tool.errors import FileError, FormatError
+from offload_tool.errors import FileError, FormatError, NoContainerError
 
 IDS = [
     "host-x86_64-unknown-linux-gnu-",
@@ -25,7 +25,7 @@ def bundle(tmp_path: Path) -> Path:
         path = tmp_path / f"in{index}"
         path.write_bytes(bytes([index]) * index * 10)
         items.append((BundleEntryID.parse(text), path))
-    bundle_files(tmp_path / "bundle", items, alignment=64)
+    bundle_files(items, tmp_path / "bundle", alignment=64)
     return tmp_path / "bundle"
 
 
@@ -50,7 +50,7 @@ def test_bundle(bundle: Path) -> None:
 def test_object_that_embeds_it(tmp_path: Path, bundle: Path) -> None:
     """In an ELF file, offsets count from the beginning of that file."""
     embedded = tmp_path / "embedded.o"
-    embed_bundle(embedded, bundle, cuid="x", host_triple="x86_64-pc-linux-gnu")
+    embed_bundle(bundle, embedded, cuid="x", host_triple="x86_64-pc-linux-gnu")
     images = list_images(embedded)
     assert [image.id for image in images] == IDS
     data = embedded.read_bytes()
@@ -82,7 +82,8 @@ def test_no_images(tmp_path: Path, content: bytes, message: str) -> None:
     """A file without images, or with broken ones, is refused by name."""
     path = tmp_path / "file"
     path.write_bytes(content)
-    with pytest.raises(FormatError, match=message) as caught:
+    broken = content.startswith((b"\x7fELF", b"__CLANG"))
+    with pytest.raises(FormatError if broken else NoContainerError, match=message) as caught:
         list_images(path)
     assert str(path) in str(caught.value)
 

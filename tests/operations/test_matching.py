@@ -182,7 +182,7 @@ def test_each_container(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "gfx90a:", "gfx906:xnack", "a b", "host-"])
 def test_no_device(text: str) -> None:
-    """What is no target ID and no bundle entry ID is refused (one colon at the end is clang's)."""
+    """What is neither target ID nor bundle entry ID is refused (a last colon is clang's)."""
     if text == "gfx90a:":
         assert str(Device.parse(text).target) == "gfx90a"
     else:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool import Compression, list_images
+from offload_tool import Compression, embed_bundle, list_images
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.formats.objects.archive import NewMember, plan_archive
 from offload_tool.operations.merging import MergeError, merge_files
@@ -233,7 +233,7 @@ def test_kinds_of_files(tmp_path: Path) -> None:
 
 
 def test_archives_disagree(tmp_path: Path) -> None:
-    """Archives must have the same members, and the same content where it is no bundle."""
+    """Archives must have the same members, and the same content where it is not a bundle."""
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     (tmp_path / "a" / "text").write_bytes(b"one")
@@ -261,3 +261,16 @@ def test_too_few_or_useless_files(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="expected a bundle"):
         merge_files([tmp_path / "text", tmp_path / "text"], tmp_path / "never")
     assert not (tmp_path / "never").exists()
+
+
+def test_linked_files(tmp_path: Path) -> None:
+    """Objects that embed bundles are refused, with the section and what to merge instead."""
+    paths = []
+    for target in TARGETS[:2]:
+        bundle = make_bundle(tmp_path / f"b.{target}", part(b"", target))
+        paths.append(tmp_path / f"{target}.o")
+        embed_bundle(bundle, paths[-1], cuid="x", host_triple="x86_64-linux-gnu")
+    message = r"gfx1030\.o' cannot be merged: it embeds images in section \.hip_fatbin; merge the"
+    with pytest.raises(UsageError, match=message):
+        merge_files(paths, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

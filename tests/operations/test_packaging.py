@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offload_tool import list_images
-from offload_tool.errors import FileError, FormatError, OffloadError, UsageError
+from offload_tool.errors import FileError, FormatError, LimitError, OffloadError, UsageError
 from offload_tool.files import InputFile
 from offload_tool.formats.objects.archive import NewMember, plan_archive
 from offload_tool.formats.offload_binary import ImageKind, iter_offload_binaries
@@ -41,7 +41,7 @@ def package(path: Path, *images: tuple[bytes, str], **options: object) -> Path:
         file = path.parent / f"{path.name}.{index}.o"
         file.write_bytes(content)
         made.append(PackagedImage(file, {"triple": "amdgcn-amd-amdhsa", "arch": arch}, "hip"))
-    package_images(path, made, **options)  # type: ignore[arg-type]
+    package_images(made, path, **options)  # type: ignore[arg-type]
     return path
 
 
@@ -61,8 +61,9 @@ def found_in(path: Path, **options: object) -> list[tuple[str | None, bytes, boo
         for binary in binaries:
             for image in binary.binary.images:
                 content = bytes(image.content(binary.source.data))
-                found.append((binary.member, content, binary.is_in_file))
-                if binary.is_in_file:
+                is_in_file = binary.reopen is None
+                found.append((binary.member, content, is_in_file))
+                if is_in_file:
                     data = path.read_bytes()
                     assert data[image.offset : image.offset + image.size] == content
     return found
@@ -235,7 +236,7 @@ def test_same_images_same_bytes(tmp_path: Path) -> None:
     (tmp_path / "a.o").write_bytes(b"image")
     orders = [{"triple": "t", "arch": "a", "x": "y"}, {"x": "y", "arch": "a", "triple": "t"}]
     for index, strings in enumerate(orders):
-        package_images(tmp_path / str(index), [PackagedImage(tmp_path / "a.o", strings, "cuda")])
+        package_images([PackagedImage(tmp_path / "a.o", strings, "cuda")], tmp_path / str(index))
     assert (tmp_path / "0").read_bytes() == (tmp_path / "1").read_bytes()
 
 
@@ -246,12 +247,12 @@ def test_kinds(tmp_path: Path) -> None:
         PackagedImage(tmp_path / "a.o"),
         PackagedImage(tmp_path / "a.o", image_kind=ImageKind.SPIRV, kind="hip"),
     ]
-    package_images(tmp_path / "p", images)
-    package_images(tmp_path / "old", images, dialect="documented")
+    package_images(images, tmp_path / "p")
+    package_images(images, tmp_path / "old", dialect="documented")
     assert kinds_in(tmp_path / "p") == [(1, 0), (6, 4)]
     assert kinds_in(tmp_path / "old") == [(1, 0), (6, 3)]
     with pytest.raises(UsageError, match="unknown offload kind 'hipv4', expected openmp, cuda,"):
-        package_images(tmp_path / "p", [PackagedImage(tmp_path / "a.o", kind="hipv4")])
+        package_images([PackagedImage(tmp_path / "a.o", kind="hipv4")], tmp_path / "p")
     assert kinds_in(tmp_path / "p") == [(1, 0), (6, 4)]
 
 
@@ -304,7 +305,7 @@ def test_unpackaging_over_the_package(tmp_path: Path) -> None:
     path = package(tmp_path / "p", (b"one", "a"))
     extract_images(path, [ImageFilter(output=path)])
     assert path.read_bytes() == b"one"
-    package_images(path, [PackagedImage(path, {"arch": "a"})])
+    package_images([PackagedImage(path, {"arch": "a"})], path)
     extract_images(path, [ImageFilter(output=path)])
     assert path.read_bytes() == b"one"
 
@@ -333,7 +334,7 @@ def test_nothing_is_written_when_something_fails(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="none/y"):
         extract_images(path, filters)
     with pytest.raises(FileError, match=r"none\.o"):
-        package_images(tmp_path / "x", [*_images(tmp_path), PackagedImage(tmp_path / "none.o")])
+        package_images([*_images(tmp_path), PackagedImage(tmp_path / "none.o")], tmp_path / "x")
     assert (tmp_path / "x").read_bytes() == b"old"
     assert sorted(tmp_path.iterdir()) == before
 
@@ -396,7 +397,7 @@ def test_archives_without_end(tmp_path: Path) -> None:
     data = b"end"
     for _ in range(20):
         data = archive_of(tmp_path / "deep.a", {"inner.a": data}).read_bytes()
-    with pytest.raises(FormatError, match="at most 8 archives one inside the other"):
+    with pytest.raises(LimitError, match="at most 8 files one inside the other"):
         found_in(tmp_path / "deep.a")
 
 
@@ -435,7 +436,7 @@ def test_memory_does_not_grow_with_images(tmp_path: Path) -> None:
         file.truncate(size)
     tracemalloc.start()
     try:
-        package_images(tmp_path / "p", [PackagedImage(tmp_path / "a.o", {"arch": "a"})] * 2)
+        package_images([PackagedImage(tmp_path / "a.o", {"arch": "a"})] * 2, tmp_path / "p")
         extract_images(tmp_path / "p", [ImageFilter(output=tmp_path / "x")])
         _, peak = tracemalloc.get_traced_memory()
     finally:
@@ -461,7 +462,7 @@ def test_import_is_light() -> None:
     code = (
         "import sys, offload_tool.operations.packaging; "
         "print([m for m in sys.modules if m.startswith('offload_tool.formats.') and "
-        "m.rpartition('.')[2] in ('archive', 'elf_tables', 'coff_edit', 'bitcode_objects')])"
+        "m.rpartition('.')[2] in ('archive', 'elf', 'coff_edit', 'embedded_objects')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert done.stdout == b"[]\n"

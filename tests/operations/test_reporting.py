@@ -36,7 +36,7 @@ def make_bundle(path: Path, compression: Compression | None = None) -> Path:
         image = path.with_name(f"{path.name}.{index}")
         image.write_bytes(bytes(size))
         items.append((BundleEntryID.parse(text), image))
-    bundle_files(path, items, alignment=4096, compression=compression)
+    bundle_files(items, path, file_type="bc", alignment=4096, compression=compression)
     return path
 
 
@@ -58,7 +58,7 @@ def test_per_target(bundle: Path) -> None:
 
 
 def test_host(bundle: Path) -> None:
-    """Host entries are no device code: they are counted apart, in no row."""
+    """Host entries are not device code: they are counted apart, in no row."""
     report = summarise(list_images(bundle))
     assert report.host == 1000
     for rows in (report.targets, report.files, report.containers, report.cells):

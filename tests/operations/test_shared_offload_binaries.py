@@ -32,7 +32,7 @@ def make(path: Path, form: str, *targets: str) -> Path:
         rows.append(
             PackagedImage(image, {"triple": "amdgcn-amd-amdhsa", "arch": target}, kind="hip")
         )
-    package_images(path, rows, generation=23)
+    package_images(rows, path, generation=23)
     if form != "shared":
         method = ZLIB if form == "zlib" else ZSTD
         path.write_bytes(compressed_offload_binary(path.read_bytes(), method))
@@ -58,7 +58,7 @@ def test_list_match_and_extract(tmp_path: Path, form: str) -> None:
             assert path.read_bytes()[row.offset :][: row.size] == IMAGES[row.target_id]
     (match,) = match_images(path, Device.parse("gfx90a:xnack+"))
     assert match.ids == ("hip-amdgcn-amd-amdhsa--gfx90a:xnack+",)
-    found = extract_device_images(path, tmp_path / "out", [Device.parse("gfx906")])
+    found = extract_device_images(path, tmp_path / "out", devices=[Device.parse("gfx906")])
     assert [Path(image.path).read_bytes() for image in found] == [IMAGES["gfx906"]]
 
 
@@ -76,7 +76,7 @@ def test_the_packager_extracts(tmp_path: Path, form: str) -> None:
 def test_thin(tmp_path: Path, form: str) -> None:
     """Images go out of a binary whose others stay; what was compressed is again."""
     path = make(tmp_path / "p", form, *TARGETS)
-    thin_file(path, tmp_path / "t", [Device.parse(t) for t in ("gfx90a:xnack-", "gfx1030")])
+    thin_file(path, tmp_path / "t", keep=[Device.parse(t) for t in ("gfx90a:xnack-", "gfx1030")])
     kept = ["gfx1030", "gfx90a:xnack-"]
     assert contents(tmp_path / "t") == {target: IMAGES[target] for target in kept}
     _, _, method = read_offload_binary(memoryview((tmp_path / "t").read_bytes()), 0)
@@ -112,7 +112,7 @@ def test_thin_in_an_object(tmp_path: Path, llvm: Callable[[str], str], form: str
     host = tmp_path / "host.o"
     embed = ["-Xclang", f"-fembed-offload-object={both}"]
     subprocess.run([llvm("clang"), "-c", *embed, tmp_path / "host.c", "-o", host], check=True)
-    thin_file(host, tmp_path / "thin.o", [Device.parse("gfx906")])
+    thin_file(host, tmp_path / "thin.o", keep=[Device.parse("gfx906")])
     assert [(row.index, row.target_id) for row in list_images(tmp_path / "thin.o")] == [
         (0, "gfx906"),
         (1, "gfx906"),
@@ -123,7 +123,7 @@ def test_names_in_several_layers(tmp_path: Path) -> None:
     """As in LLVM 23, what is packaged in what is packaged comes out, numbered through."""
     inner = make(tmp_path / "inner", "zstd", "gfx906", "gfx1030")
     strings = {"triple": "outer", "arch": "x"}
-    package_images(tmp_path / "p.bin", [PackagedImage(inner, strings)] * 2, generation=23)
+    package_images([PackagedImage(inner, strings)] * 2, tmp_path / "p.bin", generation=23)
     made: list[str] = []
     extract_images(
         tmp_path / "p.bin", [], folder=tmp_path / ".", generation=23, extracted=made.append
@@ -142,7 +142,7 @@ def test_too_many_layers(tmp_path: Path) -> None:
     path = make(tmp_path / "0", "shared", "gfx906")
     for number in range(12):
         outer = tmp_path / f"{number + 1}"
-        package_images(outer, [PackagedImage(path, {"triple": "t"})], generation=23)
+        package_images([PackagedImage(path, {"triple": "t"})], outer, generation=23)
         path = outer
     before = sorted(tmp_path.iterdir())
     with pytest.raises(FormatError, match="at most 8 offload binaries one inside the other"):
@@ -158,7 +158,7 @@ def test_llvm_23_reads_what_thin_and_merge_make(
     first = make(tmp_path / "1", "shared", "gfx906", "gfx90a:xnack-")
     second = make(tmp_path / "2", "shared", "gfx1030", "gfx90a:xnack+")
     merge_files([first, second], tmp_path / "all")
-    thin_file(tmp_path / "all", tmp_path / "some", [Device.parse("gfx906")])
+    thin_file(tmp_path / "all", tmp_path / "some", keep=[Device.parse("gfx906")])
     tool = llvm23("llvm-offload-binary")
     for name, targets in (("all", TARGETS), ("some", ["gfx906"])):
         done = subprocess.run([tool, name], cwd=tmp_path, capture_output=True, check=True)

@@ -11,13 +11,20 @@ from random import Random
 import pytest
 
 from offload_tool import Compression, embed_bundle, list_images
-from offload_tool.errors import FormatError, OffloadError, UsageError
+from offload_tool.errors import (
+    ContentError,
+    FormatError,
+    LimitError,
+    OffloadError,
+    UnsupportedError,
+    UsageError,
+)
 from offload_tool.formats.objects.archive import iter_members
-from offload_tool.formats.objects.elf_tables import ElfTables, read_elf_tables
+from offload_tool.formats.objects.elf import ElfTables, read_elf_tables
 from offload_tool.operations.matching import Device, NoImageError
+from offload_tool.operations.merging import merge_files
 from offload_tool.operations.thinning import thin_file
 from tests.formats.object_files import make_coff, make_elf
-from tests.formats.test_cuda_fatbin import cuda_fatbin
 from tests.operations.fatbins import HOST, RUNTIME, code, load, make_bundle, run
 from tests.operations.test_finding import archive
 
@@ -30,7 +37,7 @@ KEEP = [Device.parse("gfx90a:sramecc+:xnack+")]
 def thin(path: Path, *devices: str) -> Path:
     """Thin a file for `devices`; give the new file."""
     out = path.with_name(f"thin-{path.name}")
-    thin_file(path, out, [Device.parse(text) for text in devices] or KEEP)
+    thin_file(path, out, keep=[Device.parse(text) for text in devices] or KEEP)
     return out
 
 
@@ -42,7 +49,7 @@ def test_bundle(tmp_path: Path, alignment: int) -> None:
     """A thinned bundle is the one that would have been made of what stays."""
     path = make_bundle(tmp_path / "b", IMAGES, alignment=alignment)
     expected = make_bundle(tmp_path / "e", KEPT, alignment=alignment)
-    report = thin_file(path, tmp_path / "out", KEEP)
+    report = thin_file(path, tmp_path / "out", keep=KEEP)
     assert (tmp_path / "out").read_bytes() == expected.read_bytes()
     assert (report.kept, report.removed) == (1, 3)
     assert report.size_before == path.stat().st_size
@@ -94,7 +101,7 @@ def test_version_1(tmp_path: Path) -> None:
 
     path = tmp_path / "b"
     path.write_bytes(compressed(make_bundle(tmp_path / "x", IMAGES).read_bytes(), 1))
-    with pytest.raises(FormatError, match="version 1 can be read, but not written"):
+    with pytest.raises(UnsupportedError, match="version 1 can be read, but not written"):
         thin(path)
 
 
@@ -124,7 +131,7 @@ def test_nothing_to_remove(tmp_path: Path) -> None:
 def test_in_place(tmp_path: Path) -> None:
     """The output can be the input."""
     path = make_bundle(tmp_path / "b", IMAGES)
-    thin_file(path, path, KEEP)
+    thin_file(path, path, keep=KEEP)
     assert path.read_bytes() == make_bundle(tmp_path / "e", KEPT).read_bytes()
 
 
@@ -171,6 +178,17 @@ def test_archive(tmp_path: Path) -> None:
     assert list(stored) == [member.name for member in members]
     assert stored["plain.o"] == make_elf()
     assert stored["readme"] == b"odd"
+
+
+def test_archives_too_deep(tmp_path: Path) -> None:
+    """Archives one inside the other end in an error that names them, however many there are."""
+    path = make_bundle(tmp_path / "m", {HOST: b"", "gfx906": b"a"})
+    for _ in range(300):
+        path = archive(tmp_path / "x.a", path)
+    with pytest.raises(LimitError, match="expected at most 8 files one inside the other"):
+        thin_file(path, tmp_path / "out", keep=[Device.parse("gfx906")])
+    with pytest.raises(LimitError, match="expected at most 8 files one inside the other"):
+        merge_files([path, path], tmp_path / "out")
 
 
 def test_nested_archive(tmp_path: Path) -> None:
@@ -232,15 +250,30 @@ def test_refused(tmp_path: Path) -> None:
         (thin_archive, "is a thin archive"),
     ):
         with pytest.raises(UsageError, match=message):
-            thin_file(path, tmp_path / "out", KEEP)
+            thin_file(path, tmp_path / "out", keep=KEEP)
     with pytest.raises(UsageError, match="no devices to keep"):
-        thin_file(bundle, tmp_path / "out", [])
+        thin_file(bundle, tmp_path / "out", keep=[])
     (tmp_path / "text").write_text("hello")
     with pytest.raises(NoImageError, match="images found: none"):
-        thin_file(tmp_path / "text", tmp_path / "out", KEEP)
-    (tmp_path / "x.fatbin").write_bytes(cuda_fatbin())
-    with pytest.raises(FormatError, match="a CUDA fat binary cannot be thinned"):
-        thin_file(tmp_path / "x.fatbin", tmp_path / "out", [Device.parse("sm_90")])
+        thin_file(tmp_path / "text", tmp_path / "out", keep=KEEP)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.llvm
+def test_bitcode(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """Images are not taken out of bitcode that embeds them: it is refused, by what it is."""
+    image, package = tmp_path / "image", tmp_path / "package"
+    image.write_bytes(b"code")
+    rows = [
+        f"--image=file={image},triple=amdgcn-amd-amdhsa,arch={target},kind=hip"
+        for target in ("gfx906", "gfx1030")
+    ]
+    subprocess.run([llvm("llvm-offload-binary"), "-o", package, *rows], check=True)
+    (tmp_path / "host.c").write_text("int x;")
+    command = [llvm("clang"), "-c", "-emit-llvm", "-Xclang", f"-fembed-offload-object={package}"]
+    subprocess.run([*command, tmp_path / "host.c", "-o", tmp_path / "host.bc"], check=True)
+    with pytest.raises(UnsupportedError, match="images cannot be taken out of bitcode"):
+        thin_file(tmp_path / "host.bc", tmp_path / "out", keep=[Device.parse("gfx906")])
     assert not (tmp_path / "out").exists()
 
 
@@ -248,8 +281,8 @@ def test_foreign_bytes_in_the_section(tmp_path: Path) -> None:
     """A section that holds something besides bundles is refused."""
     bundle = make_bundle(tmp_path / "b", IMAGES)
     bundle.write_bytes(bundle.read_bytes() + bytes(100) + b"who needs this?")
-    embed_bundle(tmp_path / "x.o", bundle, cuid="x", host_triple="x86_64-linux-gnu")
-    with pytest.raises(FormatError, match="expected bundles and zeros in section 1"):
+    embed_bundle(bundle, tmp_path / "x.o", cuid="x", host_triple="x86_64-linux-gnu")
+    with pytest.raises(UnsupportedError, match="expected bundles and zeros in section 1"):
         thin(tmp_path / "x.o")
 
 
@@ -356,10 +389,10 @@ def test_linked(name: str, build: Path, llvm: Callable[[str], str], tmp_path: Pa
     assert all(len(line.split(";")) == 6 for line in before)
     two = tmp_path / f"{name}-two"
     one = tmp_path / f"{name}-one"
-    report = thin_file(path, two, [Device.parse("gfx90a:xnack+"), Device.parse("gfx1030")])
+    report = thin_file(path, two, keep=[Device.parse("gfx90a:xnack+"), Device.parse("gfx1030")])
     assert (report.kept, report.removed) == (6, 6)
     assert registered(two) == only(before, ["gfx90a:xnack+", "gfx1030"])
-    thin_file(two, one, [Device.parse("gfx90a:xnack+")])
+    thin_file(two, one, keep=[Device.parse("gfx90a:xnack+")])
     assert registered(one) == only(before, ["gfx90a:xnack+"])
     assert path.stat().st_size - two.stat().st_size >= 3 * 4096
     assert one.stat().st_size <= two.stat().st_size
@@ -388,7 +421,7 @@ def test_compressed_in_a_program(
     objects = [build / f"z{number}.o" for number in (1, 2, 3)]
     path = link(build, llvm("clang"), tmp_path / name, objects, _LINKS[name])
     out = tmp_path / f"{name}-thin"
-    thin_file(path, out, [Device.parse("gfx90a:xnack+")])
+    thin_file(path, out, keep=[Device.parse("gfx90a:xnack+")])
     images = list_images(out)
     assert [i.target_id for i in images] == ["", "gfx90a:xnack+"] * 3
     data = out.read_bytes()
@@ -451,7 +484,7 @@ def test_objects(prefix: str, build: Path, llvm: Callable[[str], str], tmp_path:
     thinned = []
     for path in objects:
         thinned.append(tmp_path / path.name)
-        thin_file(path, thinned[-1], [Device.parse("gfx906")])
+        thin_file(path, thinned[-1], keep=[Device.parse("gfx906")])
         assert thinned[-1].stat().st_size < path.stat().st_size
     expected = registered(
         link(build, clang, tmp_path / "program-1", thinned, _LINKS["program-lld"])
@@ -533,7 +566,7 @@ def test_other_machines(triple: str, llvm: Callable[[str], str], tmp_path: Path)
     # One section header more, for the second piece of .hip_fatbin.
     assert path.stat().st_size - out.stat().st_size == gone - new.elf_class.section.size
     assert [i.target_id for i in list_images(out)] == ["", "gfx906"] * 2
-    thin_file(out, tmp_path / "again", [Device.parse("gfx906")])
+    thin_file(out, tmp_path / "again", keep=[Device.parse("gfx906")])
     assert (tmp_path / "again").read_bytes() == out.read_bytes()
 
 
@@ -550,15 +583,15 @@ def test_library_of_many_small_bundles(tmp_path: Path, llvm: Callable[[str], str
     bundle = make_bundle(tmp_path / "b", images)
     objects = [tmp_path / f"{number}.o" for number in range(count)]
     for number, path in enumerate(objects):
-        embed_bundle(path, bundle, cuid=f"{number}", host_triple="x86_64-linux-gnu")
+        embed_bundle(bundle, path, cuid=f"{number}", host_triple="x86_64-linux-gnu")
     library = tmp_path / "library"
     command = [llvm("clang"), "-shared", "-fuse-ld=lld", *objects, "-o", library]
     subprocess.run(command, check=True)
-    report = thin_file(library, tmp_path / "thin", [Device.parse("gfx906")])
+    report = thin_file(library, tmp_path / "thin", keep=[Device.parse("gfx906")])
     assert report.size_before - report.size_after > count * 8192 - 65536
     assert load(tmp_path / "thin") == ["loaded"]
     assert len(list_images(tmp_path / "thin")) == 2 * count
-    thin_file(tmp_path / "thin", tmp_path / "thinner", [Device.parse(HOST)])
+    thin_file(tmp_path / "thin", tmp_path / "thinner", keep=[Device.parse(HOST)])
     assert load(tmp_path / "thinner") == ["loaded"]
 
 
@@ -574,7 +607,7 @@ def test_many_bundles(tmp_path: Path, llvm: Callable[[str], str]) -> None:
             {HOST: b"", "gfx906": code("a", 5000), "gfx90a": code(f"b{number}", 9000)},
         )
         sources.append(tmp_path / f"b{number}.o")
-        embed_bundle(sources[-1], bundle, cuid=f"{number}", host_triple="x86_64-linux-gnu")
+        embed_bundle(bundle, sources[-1], cuid=f"{number}", host_triple="x86_64-linux-gnu")
     from offload_tool.formats.hip_fatbin import fatbin_symbol
 
     names = [fatbin_symbol(f"{number}") for number in range(count)]
@@ -591,7 +624,7 @@ def test_many_bundles(tmp_path: Path, llvm: Callable[[str], str]) -> None:
         [clang, "-w", tmp_path / "main.c", tmp_path / "runtime.c", *sources, "-o", path], check=True
     )
     out = tmp_path / "program-thin"
-    report = thin_file(path, out, [Device.parse("gfx906")])
+    report = thin_file(path, out, keep=[Device.parse("gfx906")])
     assert run([str(out)]) == only(run([str(path)]), ["gfx906"])
     tables = read_elf_tables(memoryview(out.read_bytes()))
     assert len(tables.segments) <= 73
@@ -601,21 +634,21 @@ def test_many_bundles(tmp_path: Path, llvm: Callable[[str], str]) -> None:
 def test_a_file_that_changes_nothing_else(tmp_path: Path) -> None:
     """An ELF object whose bundle has nothing to remove comes out as it was."""
     bundle = make_bundle(tmp_path / "b", KEPT)
-    embed_bundle(tmp_path / "x.o", bundle, cuid="x", host_triple="x86_64-linux-gnu")
+    embed_bundle(bundle, tmp_path / "x.o", cuid="x", host_triple="x86_64-linux-gnu")
     assert thin(tmp_path / "x.o").read_bytes() == (tmp_path / "x.o").read_bytes()
 
 
 def test_embedded_object(tmp_path: Path) -> None:
     """The object that embeds a bundle becomes that of the thinned bundle, symbol size too."""
     embed_bundle(
-        tmp_path / "x.o",
         make_bundle(tmp_path / "b", IMAGES),
+        tmp_path / "x.o",
         cuid="x",
         host_triple="x86_64-linux-gnu",
     )
     embed_bundle(
-        tmp_path / "e.o",
         make_bundle(tmp_path / "e", KEPT),
+        tmp_path / "e.o",
         cuid="x",
         host_triple="x86_64-linux-gnu",
     )
@@ -631,12 +664,12 @@ def test_embedded_object(tmp_path: Path) -> None:
 def test_cut_elf_files(tmp_path: Path) -> None:
     """Every beginning of an object is refused, without any other exception."""
     bundle = make_bundle(tmp_path / "b", IMAGES)
-    embed_bundle(tmp_path / "x.o", bundle, cuid="x", host_triple="x86_64-linux-gnu")
+    embed_bundle(bundle, tmp_path / "x.o", cuid="x", host_triple="x86_64-linux-gnu")
     data = (tmp_path / "x.o").read_bytes()
     for size in [*range(80), *range(80, len(data), 997), *range(len(data) - 600, len(data), 7)]:
         (tmp_path / "cut").write_bytes(data[:size])
-        with pytest.raises((FormatError, NoImageError)):
-            thin_file(tmp_path / "cut", tmp_path / "never", KEEP)
+        with pytest.raises((ContentError, NoImageError)):
+            thin_file(tmp_path / "cut", tmp_path / "never", keep=KEEP)
     assert not (tmp_path / "never").exists()
 
 
@@ -660,7 +693,7 @@ def test_broken_libraries(build: Path, llvm: Callable[[str], str], tmp_path: Pat
             broken[random.choice(places)] = random.choice((0, 1, 0x7F, 0xFF, random.randrange(256)))
         (tmp_path / "broken").write_bytes(broken)
         try:
-            thin_file(tmp_path / "broken", tmp_path / "out", [Device.parse("gfx906")])
+            thin_file(tmp_path / "broken", tmp_path / "out", keep=[Device.parse("gfx906")])
         except OffloadError:
             refused += 1
     assert 50 < refused < 400

@@ -62,7 +62,7 @@ def bundle(folder: Path, entries: dict[str, bytes], **options: object) -> bytes:
         file = folder / f"entry{index}"
         file.write_bytes(data)
         items.append((BundleEntryID.parse(text), file))
-    bundle_files(folder / "made", items, **options)  # type: ignore[arg-type]
+    bundle_files(items, folder / "made", **options)  # type: ignore[arg-type]
     return (folder / "made").read_bytes()
 
 
@@ -440,7 +440,7 @@ CORRUPT = {
     ),
     "image-elf": (
         archive((b"b.o/", binary((GPU + "gfx906", BAD_ELF)))),
-        r"\(b.o\)', offset 0x.*section header table: claims",
+        r"\(b.o\)', offset 0x.*section header table: expected",
     ),
     "compressed-cut": (archive((b"b.o/", compressed(GOOD)[:-9])), r"\(b.o\)', offset 0x8, total"),
     "compressed-size": (archive((b"b.o/", compressed(GOOD, size=99))), r"\(b.o\)', offset 0x"),
@@ -502,7 +502,7 @@ CORRUPT = {
     ),
     "compressed-image-elf": (
         archive((b"b.o/", compressed(binary((GPU + "gfx906", BAD_ELF))))),
-        r"\(b.o\)', offset 0x.*section header table: claims",
+        r"\(b.o\)', offset 0x.*section header table: expected",
     ),
     "thin-missing": (
         thin(b"gone.o"),
@@ -510,8 +510,8 @@ CORRUPT = {
     ),
     "thin-itself": (thin(b"hda.a"), r"offset 0x.*, member 'hda.a': .*has itself as a member"),
     "thin-itself-by-a-link": (thin(b"link.a"), r"offset 0x.*member 'link.a': .*has itself"),
-    "thin-device": (thin(b"/dev/zero"), r"member '/dev/zero': .*is no regular file"),
-    "thin-folder": (thin(b"."), r"member '.': .*is no regular file"),
+    "thin-device": (thin(b"/dev/zero"), r"member '/dev/zero': .*is not a regular file"),
+    "thin-folder": (thin(b"."), r"member '.': .*is not a regular file"),
     "thin-inside-an-archive": (
         archive((b"//", b"in.a/\n"), magic=b"!<thin>\n") + header(b"/0:68", 5),
         r"offset 0x4a, name of member 1.*put that archive's members in",
@@ -573,7 +573,7 @@ def test_thin_archives_in_a_circle(tmp_path: Path) -> None:
         unbundle_archive(tmp_path / "one.a", {ONE: tmp_path / "out.a"})
 
 
-@pytest.mark.parametrize("data", [b"", b"!<ar", b"text that is no archive"])
+@pytest.mark.parametrize("data", [b"", b"!<ar", b"text that is not an archive"])
 def test_no_archive(tmp_path: Path, capfd, data: bytes) -> None:
     """A file without an archive's magic is named; the drop-in says what LLVM says, and no more."""
     hda, out = tmp_path / "hda.a", tmp_path / "out.a"
@@ -603,7 +603,7 @@ def test_forbidden_thin_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_members_without_entries_are_named(tmp_path: Path, capfd) -> None:
     """With -verbose, members that are passed over are named; without it, nothing is printed."""
-    hda = archive_of(tmp_path / "hda.a", {"t.txt": b"text that is no bundle", "good.o": GOOD})
+    hda = archive_of(tmp_path / "hda.a", {"t.txt": b"text that is not a bundle", "good.o": GOOD})
     words = ["-type=a", "-unbundle", f"-targets={GPU}gfx906", f"-input={hda}"]
     words.append(f"-output={tmp_path / 'out.a'}")
     assert run_bundler("tool", words, {}) == 0
@@ -621,7 +621,7 @@ def test_corrupt_member_after_good_ones(tmp_path: Path) -> None:
 
 
 def test_names_with_folders(tmp_path: Path) -> None:
-    """A member's folder, which archivers keep when asked to, is no part of a DSA's name."""
+    """A member's folder, which archivers keep when asked to, is not a part of a DSA's name."""
     hda = archive_of(tmp_path / "hda.a", {"some/folder/m.o": GOOD, "/m.o": GOOD})
     unbundle_archive(hda, {ONE: tmp_path / "out.a"})
     assert names(tmp_path / "out.a") == [f"m-{GPU}gfx906m.bc"] * 2

@@ -186,7 +186,7 @@ def test_thinned_libraries_load(
         before = load(library, LD_LIBRARY_PATH=path)
         whole = library.with_name(f"whole-{library.name}")
         library.rename(whole)
-        report = thin_file(whole, library, [Device.parse(keep)])
+        report = thin_file(whole, library, keep=[Device.parse(keep)])
         smaller += report.size_before - report.size_after
         after = load(library, LD_LIBRARY_PATH=path)
         assert after[-1] == before[-1] == "loaded"

@@ -37,7 +37,7 @@ def test_other_spellings(project: Project, given: str, named: str) -> None:
 
 
 def test_target_that_is_not_built(project: Project) -> None:
-    """A target ID that no SConscript builds is no target; what is built is told."""
+    """A target ID that no SConscript builds is not a target; what is built is told."""
     project.sconstruct(BUNDLE)
     run = project.run("gfx1100")
     assert run.status == 2

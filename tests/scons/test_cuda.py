@@ -55,7 +55,7 @@ HEAD = SCONSTRUCT.replace('"gfx906", "gfx90a:xnack+"', '"sm_80", "sm_90a"').repl
 PTX_ONLY = "env['OFFLOAD_PTXAS'] = 'none'\n"
 PROGRAM = "env.OffloadProgram('prog', ['k.cu', 'runtime.c', 'main.c'])\n"
 OBJECT = "env.OffloadObject('k.cu')\n"
-# Writes an empty ELF file for machine 190 (EM_CUDA), with the PTX behind it.
+# Writes an empty ELF file for machine 190 (EM_CUDA) and a processor, with the PTX behind it.
 PTXAS = f"""\
 #!{sys.executable}
 import pathlib, struct, sys
@@ -67,8 +67,9 @@ if "--help" in sys.argv:
     sys.exit(0)
 pathlib.Path("ptxas.log").open("a").write(" ".join(sys.argv[1:]) + "\\n")
 output, source = sys.argv[sys.argv.index("-o") + 1 :]
-head = struct.pack("<4s5B7x2HIQQQI6H", b"\\x7fELF", 2, 1, 1, 0, 8, 2, 190, 1, 0, 0, 0, 0,
-                   64, 0, 0, 0, 0, 0)
+number = next(a for a in sys.argv if a.startswith("--gpu-name=sm_"))[14:].rstrip("af")
+head = struct.pack("<4s5B7x2HIQQQI6H", b"\\x7fELF", 2, 1, 1, 0, 8, 2, 190, 1, 0, 0, 0,
+                   int(number) << 8, 64, 0, 0, 0, 0, 0)
 pathlib.Path(output).write_bytes(head + pathlib.Path(source).read_bytes())
 """
 
@@ -97,7 +98,7 @@ def assembled(kernels: Project) -> Project:
 def entries(path: Path) -> list[tuple[str, str]]:
     """Give what a fat binary's entries are, and for which processors."""
     data = memoryview(path.read_bytes())
-    return [(entry.kind, entry.processor) for entry in read_cuda_fatbin(data).entries]
+    return [(entry.image_kind, entry.processor) for entry in read_cuda_fatbin(data).images]
 
 
 def registered(project: Project) -> list[str]:
@@ -114,11 +115,11 @@ def test_program_of_ptx(kernels: Project) -> None:
     assert run.compiles == passes("k.cu", "host", *BOTH)
     assert "PTXAS" not in run.output
     fatbin = kernels.folder / "k.fatbin"
-    assert entries(fatbin) == [("ptx", "compute_80"), ("ptx", "compute_90")]
+    assert entries(fatbin) == [("ptx", "compute_80"), ("ptx", "compute_90a")]
     size = fatbin.stat().st_size
     assert registered(kernels) == [f"registered {size} bytes", "_Z6kernelPi", "end"]
     listed = [image.target_id for image in list_images(kernels.folder / "prog")]
-    assert listed == ["compute_80", "compute_90"]
+    assert listed == ["compute_80", "compute_90a"]
     for target in BOTH:
         text = (kernels.folder / f"k.{target}.ptx").read_text()
         assert f".target {target}\n" in text
@@ -134,8 +135,8 @@ def test_program_with_cubins(assembled: Project) -> None:
     assert entries(assembled.folder / "k.fatbin") == [
         ("elf", "sm_80"),
         ("ptx", "compute_80"),
-        ("elf", "sm_90"),
-        ("ptx", "compute_90"),
+        ("elf", "sm_90a"),
+        ("ptx", "compute_90a"),
     ]
     log = (assembled.folder / "ptxas.log").read_text().splitlines()
     assert sorted(log) == [
@@ -177,7 +178,7 @@ def test_with_and_without_ptxas(assembled: Project) -> None:
     assembled.sconstruct(PTX_ONLY + PROGRAM, HEAD)
     run = assembled.run()
     assert (run.status, run.compiles) == (0, [])
-    assert entries(assembled.folder / "k.fatbin") == [("ptx", "compute_80"), ("ptx", "compute_90")]
+    assert entries(assembled.folder / "k.fatbin") == [("ptx", "compute_80"), ("ptx", "compute_90a")]
     assembled.sconstruct(PROGRAM, HEAD)
     ptxas = assembled.folder / "bin/ptxas"
     ptxas.write_text(PTXAS.replace("version 1", "version 2"))

@@ -64,10 +64,6 @@ WRONG = {
         "env.OffloadObject('k.cu')\n",
         ["gfx906 cannot be compiled from CUDA", "gfx90a:xnack+ cannot be"],
     ),
-    "relocatable-cuda": (
-        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', OFFLOAD_RDC=True)\n",
-        ["OFFLOAD_RDC", "of CUDA cannot be built ('k.cu')", "OFFLOAD_RDC=False"],
-    ),
     "cpu-target-of-hip": (
         "env['OFFLOAD_ARCH'] = 'x86_64-pc-linux-gnu'\n" + BUNDLE,
         ["x86_64-pc-linux-gnu cannot be compiled from HIP"],
@@ -194,7 +190,7 @@ def test_misled_launcher(project: Project, kind: str, message: str) -> None:
 
 def test_compile_error(project: Project) -> None:
     """An error in the source is shown once, in the compiler's words."""
-    project.write("k.hip", "this is no C++\n")
+    project.write("k.hip", "this is not C++\n")
     project.sconstruct("env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx906')\n")
     run = project.run("-Q")
     assert run.status == 2

@@ -219,7 +219,7 @@ def test_wrong_outputs_are_caught(project: Project, engine: str, kind: str, mess
     """A launcher that ends well with a wrong device object fails the build, which keeps nothing."""
     clang = find_toolchain()
     if clang.origin.startswith("embedded"):
-        pytest.skip("the embedded compiler is no single program")
+        pytest.skip("the embedded compiler is not a single program")
     # Only device passes are sent: what it does to them is what is tested.
     device = (
         "*offload-arch=gfx906*device-only*|*device-only*offload-arch=gfx906*|*is-target-device*"
@@ -245,7 +245,7 @@ def test_wrong_outputs_are_caught(project: Project, engine: str, kind: str, mess
 def test_stale_depfile(project: Project) -> None:
     """The depfile of a compile that failed is not taken for one that a compiler cache left out."""
     project.write("old.h", "#define HERE 1\n")
-    project.write("k.hip", '#include "old.h"\n' + KERNEL + "this is no C++\n")
+    project.write("k.hip", '#include "old.h"\n' + KERNEL + "this is not C++\n")
     project.sconstruct("env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx906')\n")
     assert project.run().status != 0
     project.write("new.h", "#define HERE 1\n")

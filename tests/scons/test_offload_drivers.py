@@ -16,7 +16,7 @@ import pytest
 
 from offload_tool.compiler.toolchain import find_toolchain
 from offload_tool.formats.hip_host import read_hip_host_code
-from offload_tool.formats.objects.elf import read_elf
+from offload_tool.formats.objects.elf import read_elf_tables
 from offload_tool.operations.archiving import create_archive
 from offload_tool.operations.listing import list_images
 from tests.conftest import missing
@@ -111,7 +111,7 @@ def given_library(project: Project, made_by: str) -> None:
         words = [*FLAGS, DRIVERS[made_by], "-x", "hip", "-fgpu-rdc", "-c", f"{name}.hip"]
         clang(project, *words, "-o", f"elsewhere/{name}.o")
     folder = project.folder / "elsewhere"
-    create_archive(folder / "given.a", [(n, folder / n) for n in ("two.o", "only.o")])
+    create_archive([(n, folder / n) for n in ("two.o", "only.o")], folder / "given.a")
 
 
 def started(project: Project, program: str = "prog") -> list[str]:
@@ -213,7 +213,7 @@ def test_library_that_the_build_makes_must_be_named(sources: Project) -> None:
     sources.sconstruct(made + plain)
     run = sources.run("-Q")
     assert run.status == 2
-    assert "'made.a' has relocatable HIP code, which 'prog' is linked without" in run.errors
+    assert "'made.a' has relocatable device code, which 'prog' is linked without" in run.errors
     assert not (sources.folder / "prog").exists()
     sources.sconstruct(
         made + "env.OffloadProgram('prog', ['runtime.c', 'main.c'], OFFLOAD_LIBS=library)\n"
@@ -260,7 +260,7 @@ def test_unknown_archive_format(sources: Project) -> None:
     )
     run = sources.run("-Q")
     assert run.status == 2
-    assert "expected object-bundle or offload-binary, found 'ar'" in run.errors
+    assert "expected object-bundle or offload-binary for HIP sources, found 'ar'" in run.errors
 
 
 def test_flag_of_the_user_chooses_the_driver(sources: Project) -> None:
@@ -269,8 +269,8 @@ def test_flag_of_the_user_chooses_the_driver(sources: Project) -> None:
         RELOCATABLE + "env.Append(CCFLAGS=['--offload-new-driver'])\n" + MAKES["archive"]
     )
     sources.build()
-    found = read_elf(memoryview((sources.folder / "two.o").read_bytes()))
-    assert {".llvm.offloading", "llvm_offload_entries"} <= {row.name for row in found.sections}
+    found = read_elf_tables(memoryview((sources.folder / "two.o").read_bytes()))
+    assert {b".llvm.offloading", b"llvm_offload_entries"} <= set(found.names)
 
 
 @pytest.mark.parametrize("place", ["before", "behind"])
@@ -304,7 +304,7 @@ def test_functions_for_device_code_alone(sources: Project, driver: str) -> None:
 
 
 def test_kernels_that_nobody_registers(sources: Project) -> None:
-    """Host code with a kernel, and with neither way to register it, is no result of a compile."""
+    """Host code with a kernel, and no way to register it, is not a result of a compile."""
     fake = sources.write(
         "fake",
         '#!/bin/sh\ncase " $* " in *" --offload-host-only "*)\n'

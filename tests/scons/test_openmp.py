@@ -7,6 +7,7 @@ import platform
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,11 @@ import pytest
 from offload_tool.compiler import openmp
 from offload_tool.compiler.toolchain import find_toolchain
 from offload_tool.formats.bitcode.symbols import bitcode_symbols
-from offload_tool.formats.objects.elf import read_elf
+from offload_tool.formats.objects.elf import read_elf_tables
 from offload_tool.operations.listing import list_images
 from tests.conftest import missing
 from tests.scons.conftest import SCONSTRUCT, Project, passes
+from tests.scons.nvidia import write_tools
 
 CPU = "x86_64-pc-linux-gnu"
 TARGETS = ("gfx906", CPU)
@@ -28,6 +30,7 @@ HEAD = SCONSTRUCT.replace('["gfx906", "gfx90a:xnack+"]', f"{list(TARGETS)}").rep
     # LLVM's device runtime for AMD GPUs does not come with every clang.
     "env.Append(OFFLOAD_LINK_FLAGS=['--unresolved-symbols=ignore-all'])\n"
 )
+NVIDIA_HEAD = HEAD + "env.Replace(OFFLOAD_ARCH=['sm_80'], OFFLOAD_LINK_FLAGS=[])\n"
 OBJECT = "env.OffloadObject('work.c')\n"
 REGION = """\
 #if __has_include(<omp.h>)
@@ -142,7 +145,8 @@ def kernels(path: Path) -> set[str]:
     """Give the kernels that a device module or image of any kind defines."""
     data = memoryview(path.read_bytes())
     if bytes(data[:4]) == b"\x7fELF":
-        names = {s.name for s in read_elf(data, symbols=True, path=path).symbols if s.defined}
+        symbols = read_elf_tables(data, path=path).named_symbols()
+        names = {symbol.name for symbol in symbols if symbol.defined}
     else:
         names = set(bitcode_symbols(data).decode().split("\0"))
     return {name for name in names if re.fullmatch(r"__omp_offloading_.*_l\d+", name)}
@@ -423,14 +427,51 @@ def test_alias_of_a_target(regions: Project) -> None:
     assert regions.build() == passes("work.host.bc", "host")
 
 
-def test_gpus_that_cannot_be_linked(regions: Project) -> None:
-    """A program for an NVIDIA GPU is an error with the SConstruct's line, before any compile."""
-    regions.sconstruct(PROGRAM, HEAD.replace("'gfx906'", "'sm_80'"))
+@pytest.mark.parametrize(
+    ("ptxas", "message"),
+    [
+        ("none", "OpenMP code for sm_80 cannot be linked: there is no ptxas"),
+        ("bin/ptxas", "comes without OpenMP's device runtime ('"),
+    ],
+)
+def test_nvidia_gpus_without_tools(regions: Project, ptxas: str, message: str) -> None:
+    """What is missing for an NVIDIA GPU is an error that names it, before any compile."""
+    write_tools(regions)
+    given = ptxas if ptxas == "none" else str(regions.folder / ptxas)
+    head = NVIDIA_HEAD + f"env['OFFLOAD_PTXAS'] = {given!r}\n"
+    regions.sconstruct(PROGRAM, head)
     run = regions.run("-Q")
     assert (run.status, run.compiles) == (2, [])
-    assert "device code for sm_80 cannot be linked; expected AMD GPUs or a CPU" in run.errors
+    assert message in run.errors
     assert 'SConstruct", line ' in run.errors
     assert "Traceback" not in run.errors
+
+
+@pytest.mark.parametrize("archived", [False, True], ids=["file", "archive"])
+def test_nvidia_gpus(regions: Project, llvm: Callable[[str], str], *, archived: bool) -> None:
+    """Bitcode of all sources, and what is used of the device runtime, become one PTX module.
+
+    ptxas is a stand-in, and so is the runtime: a file of bitcode, or an archive of it.
+    """
+    write_tools(regions)
+    runtime = "int omp_is_initial_device(void) { return 0; }\nint unused(void) { return 1; }\n"
+    source, made = regions.write("runtime.c", runtime), regions.folder / "runtime.bc"
+    target = ["--target=nvptx64-nvidia-cuda", "-march=sm_80", "-emit-llvm", "-c", "-nogpulib"]
+    subprocess.run([llvm("clang"), *target, source, "-o", made], check=True)
+    if archived:
+        library = regions.folder / "libruntime.a"
+        subprocess.run([llvm("llvm-ar"), "rcs", library, made], check=True)
+    head = NVIDIA_HEAD + f"env['OFFLOAD_CLANG'] = {llvm('clang')!r}\n"
+    head += f"env['OFFLOAD_DEVICE_RUNTIME'] = ['{'libruntime.a' if archived else 'runtime.bc'}']\n"
+    regions.sconstruct(PROGRAM, head)
+    regions.build("sm_80")
+    text = (regions.folder / "prog.sm_80.ptx").read_text()
+    (kernel,) = kernels(regions.folder / "work.sm_80.bc")
+    assert f".entry {kernel}" in text
+    assert "unused" not in text
+    assert ".extern .func  (.param .b32 func_retval0) omp_is_initial_device" not in text
+    assert "--compile-only" not in (regions.folder / "ptxas.log").read_text()
+    regions.assert_up_to_date("sm_80")
 
 
 def test_compiler_cache(regions: Project, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from offload_tool.formats.objects.elf import read_elf
+from offload_tool.formats.objects.elf import read_elf_tables
 from offload_tool.operations.listing import list_images
 from tests.scons.conftest import Project, passes
 
@@ -63,8 +63,8 @@ def started(project: Project, program: str = "prog") -> list[str]:
 
 def symbols(project: Project, name: str) -> set[str]:
     path = project.folder / name
-    facts = read_elf(memoryview(path.read_bytes()), symbols=True, path=path)
-    return {symbol.name for symbol in facts.symbols if symbol.defined}
+    tables = read_elf_tables(memoryview(path.read_bytes()), path=path)
+    return {symbol.name for symbol in tables.named_symbols() if symbol.defined}
 
 
 def test_one_image_of_all_sources(sources: Project) -> None:

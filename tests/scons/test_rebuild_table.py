@@ -18,6 +18,7 @@ from offload_tool.compiler.toolchain import find_toolchain
 from offload_tool.errors import CompilerError
 from tests.conftest import ROOT, missing
 from tests.scons.conftest import Run, empty_project, flagged_clang
+from tests.scons.nvidia import write_tools
 
 PAGE = (ROOT / "docs/rebuilds.md").read_text()
 SOURCES, TARGETS = 2, 3
@@ -97,6 +98,14 @@ class Language:
     variables: Mapping[str, object] = field(default_factory=dict)
 
 
+CUDA = functools.partial(
+    Language,
+    *(".cu", ("sm_70", "sm_80", "sm_90"), "sm_86"),
+    one_target="__CUDA_ARCH__ == 800",
+    any_device="defined(__CUDA_ARCH__)",
+    runtime="cuda",
+    flags=("-nocudainc", "-nocudalib"),
+)
 GPUS = {"targets": ("gfx906", "gfx90a:xnack+", "gfx1100"), "added": "gfx1030"}
 HIP = functools.partial(
     Language,
@@ -122,13 +131,9 @@ LANGUAGES = {
             "OFFLOAD_LINK_FLAGS": ["--unresolved-symbols=ignore-all"],
         },
     ),
-    "CUDA": Language(
-        *(".cu", ("sm_70", "sm_80", "sm_90"), "sm_86"),
-        one_target="__CUDA_ARCH__ == 800",
-        any_device="defined(__CUDA_ARCH__)",
-        runtime="cuda",
-        flags=("-nocudainc", "-nocudalib"),
-    ),
+    "CUDA": CUDA(),
+    # With stand-ins for NVIDIA's assembler and linker.
+    "CUDA, relocatable": CUDA(variables={"OFFLOAD_RDC": True, "OFFLOAD_PTXAS": ""}),
 }
 
 
@@ -158,6 +163,7 @@ class Tree:
             "OFFLOAD_LAUNCHER": str(self.project.folder / "count"),
             **language.variables,
         }
+        write_tools(self.project)
         self.compiler = ""
         if language.new_driver:
             self.compiler = str(flagged_clang(self.project.folder))

@@ -103,7 +103,7 @@ def test_new_include(project: Project) -> None:
 
 
 def test_include_that_no_pass_reads(project: Project) -> None:
-    """A header under #if 0 is no dependency, and no reason to compile for ever."""
+    """A header under #if 0 is not a dependency, and not a reason to compile for ever."""
     project.write("never.h", "")
     project.write("k.hip", '#if 0\n#include "never.h"\n#endif\n' + KERNEL)
     project.sconstruct(PROGRAM)
@@ -233,7 +233,7 @@ def test_failed_compile_is_repeated(project: Project) -> None:
     """A compile that failed leaves no output, and the old source builds at once again."""
     project.sconstruct(PROGRAM)
     project.build()
-    project.write("k.hip", KERNEL + "this is no C++\n")
+    project.write("k.hip", KERNEL + "this is not C++\n")
     run = project.run()
     assert run.status != 0
     assert "k.hip" in run.errors

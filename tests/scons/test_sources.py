@@ -1,4 +1,4 @@
-"""What a builder is given as its source: nothing, something that is no file, or a file twice."""
+"""What a builder is given as its source: nothing, something that is not a file, or a file twice."""
 
 from __future__ import annotations
 

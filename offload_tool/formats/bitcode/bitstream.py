@@ -33,7 +33,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from offload_tool.errors import FormatError
+from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.files.plan import FilePlan, Literal, content
 
 if TYPE_CHECKING:
@@ -43,11 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BLOCKINFO",
-    "DEFINE",
-    "ENTER",
-    "FIRST",
     "MAGIC",
-    "TOP_WIDTH",
     "Bits",
     "Block",
     "Definition",
@@ -57,6 +53,7 @@ __all__ = [
     "Record",
     "packed_bytes",
     "read_bitstream",
+    "top_blocks",
     "write_bitstream",
 ]
 
@@ -71,6 +68,8 @@ BLOCKINFO = 0
 SETBID = 1
 TOP_WIDTH = 2
 CHARS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._"
+_BLOCK_HEADER = 64
+"""Bits, at least."""
 _MAX_COUNT = (1 << 32) - 1
 _MAX_DEPTH = 16
 _MAX_OPERANDS = 1 << 12
@@ -155,13 +154,29 @@ def read_bitstream(data: bytes) -> list[Block]:
         raise FormatError(f"expected bitcode, found {data[:4]!r}", offset=0)
     reader = Reader(memoryview(data), exact=True)
     bits = Bits(reader.data, 8 * len(MAGIC), 8 * len(data))
-    blocks = []
-    while bits.position < bits.end:
-        if bits.fixed(TOP_WIDTH) != ENTER:
-            raise FormatError("expected a block in bitcode", offset=bits.position // 8)
-        blocks.append(reader.block(bits))
-        _fill(reader, blocks[-1], _MAX_DEPTH)
+    blocks = list(top_blocks(bits))
+    if bits.position < bits.end:
+        raise FormatError("expected a block in bitcode", offset=bits.position // 8)
+    for block in blocks:
+        _fill(reader, block, _MAX_DEPTH)
     return blocks
+
+
+def top_blocks(bits: Bits) -> Iterator[Block]:
+    """Give the blocks of a file, from behind its magic to where something else stands.
+
+    That can be padding; it is for the caller to say.
+
+    :raises FormatError: a block is cut short; `bits` is where it begins.
+    """
+    while bits.end - bits.position >= _BLOCK_HEADER and bits.peek(TOP_WIDTH) == ENTER:
+        start = bits.skip(TOP_WIDTH)
+        try:
+            block = Reader.block(bits)
+        except FormatError:
+            bits.position = start
+            raise
+        yield block
 
 
 def _fill(reader: Reader, block: Block, depth: int) -> None:
@@ -203,6 +218,13 @@ class Bits:
         first, shift = divmod(self.skip(width), 8)
         word = int.from_bytes(self.data[first : (self.position + 7) // 8], "little")
         return word >> shift & ((1 << width) - 1)
+
+    def peek(self, width: int) -> int:
+        """Give the number of `width` bits that is to be read next."""
+        start = self.position
+        number = self.fixed(width)
+        self.position = start
+        return number
 
     def vbr(self, width: int) -> int:
         """Read a number in groups of `width` bits; the highest of each tells of another one."""
@@ -366,16 +388,16 @@ def _number(bits: Bits, operand: Operand) -> int:
 def write_bitstream(blocks: Sequence[Block]) -> FilePlan:
     """Lay the blocks out again; each gets its new position.
 
-    :raises FormatError: a blob is too long, or a block too large, for the format.
+    :raises UnsupportedError: a blob is too long, or a block too large, for the format.
     """
-    writer = _Writer()
+    writer = _BitWriter()
     for block in blocks:
         writer.fixed(ENTER, TOP_WIDTH)
         writer.block(block)
     return writer.finish()
 
 
-class _Writer:
+class _BitWriter:
     """Collects bits; what is complete becomes literals, between them contents."""
 
     def __init__(self) -> None:
@@ -432,7 +454,7 @@ class _Writer:
         self.align()
         size = self.position // 32 - block.content_at
         if size >> 32:
-            raise FormatError(f"a block of {4 * size} bytes is too large for bitcode")
+            raise UnsupportedError(f"a block of {4 * size} bytes is too large for bitcode")
         self.sizes.append((piece, offset, size))
 
     def _write_items(self, block: Block) -> None:
@@ -506,7 +528,7 @@ class _Writer:
 
     def _elements(self, item: Elements, width: int, abbreviations: Sequence[Abbreviation]) -> None:
         if item.size > _MAX_COUNT:
-            raise FormatError(f"{item.size} bytes are too many for one constant of bitcode")
+            raise UnsupportedError(f"{item.size} bytes are too many for one constant of bitcode")
         chunks = max(-(-item.size.bit_length() // 5), 1)
         ahead = 6 + width + 6 * chunks  # the count of bits, then up to the content
         self.fixed(item.filler.abbreviation, width)

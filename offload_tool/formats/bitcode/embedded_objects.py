@@ -23,7 +23,7 @@ In the bitstream (see `offload_tool.formats.bitcode.bitstream` for its items)::
 Global variables, functions and aliases have value numbers in their order, constants go
 on after them. Strings and nodes have metadata numbers in their order.
 
-A string of 8-bit numbers begins at any bit, so it is no range of the file; it is given in
+A string of 8-bit numbers begins at any bit, so it is not a range of the file; it is given in
 pieces, so that memory does not grow with its size. Source: the LLVM Bitcode File Format
 document; numbers as clang 22.1.8 and 15.0.6 write them, observed with llvm-bcanalyzer.
 """
@@ -36,14 +36,13 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError
 from offload_tool.formats.bitcode.bitstream import (
-    ENTER,
     MAGIC,
-    TOP_WIDTH,
     Bits,
     Block,
     Reader,
     Record,
     packed_bytes,
+    top_blocks,
 )
 from offload_tool.formats.bitcode.symbols import unwrap_bitcode
 
@@ -62,7 +61,7 @@ _VALUES = frozenset({_GLOBALVAR, 8, 9, 14, 15})
 _SETTYPE, _STRING, _CSTRING = 1, 8, 9
 _STRINGS, _VALUE, _NODE, _NAME, _NAMED_NODE = 35, 2, 3, 4, 10
 _NOT_NUMBERED = frozenset({_NAME, 6, _NAMED_NODE, 36, 38, 39})
-"""Records of METADATA that are no metadata: names, kinds, attachments, indexes."""
+"""Records of METADATA that are not metadata: names, kinds, attachments, indexes."""
 _SEARCHED = 32 << 20
 
 
@@ -98,21 +97,26 @@ def find_embedded_objects(
     :raises FormatError: the bitcode is broken or cut short.
     """
     name = section.encode()
-    if not _contains(data, name, forget):  # what is embedded is rare
-        return []
     try:
         data = unwrap_bitcode(data)
+        modules = _modules(data)
+        if not _contains(data, name, forget):  # what is embedded is rare
+            return []
         found: list[EmbeddedObject] = []
-        bits = Bits(data, 8 * len(MAGIC), 8 * len(data))
-        while bits.end - bits.position >= 32:
-            if bits.fixed(TOP_WIDTH) != ENTER:
-                break  # padding
-            block = Reader.block(bits)
-            if block.number == _MODULE:
-                found += _Module(data, block, name).find()
+        for module in modules:
+            found += _ModuleScan(data, module, name).find()
     except FormatError as error:
         raise FormatError(f"broken bitcode: {error.message}", path=path) from error
     return found
+
+
+def _modules(data: memoryview) -> list[Block]:
+    modules = [
+        b for b in top_blocks(Bits(data, 8 * len(MAGIC), 8 * len(data))) if b.number == _MODULE
+    ]
+    if not modules:
+        raise FormatError("expected a module, found none; the file may be cut short")
+    return modules
 
 
 def _contains(data: memoryview, name: bytes, forget: Callable[[], object]) -> bool:
@@ -125,7 +129,7 @@ def _contains(data: memoryview, name: bytes, forget: Callable[[], object]) -> bo
     return False
 
 
-class _Module:
+class _ModuleScan:
     """What of a module tells about its embedded objects."""
 
     def __init__(self, data: memoryview, block: Block, section: bytes) -> None:

@@ -31,7 +31,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from offload_tool.errors import FormatError
+from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.files.plan import FilePlan
 from offload_tool.formats.bitcode.bitstream import (
     ARRAY,
@@ -74,15 +74,15 @@ def plan_bitcode_with_images(module: bytes, sizes: Sequence[int]) -> FilePlan:
 
     An image of size 0 has no placeholder.
 
-    :raises FormatError: the module is not laid out as LLVM's are, or an image is too long
-        for bitcode (4 GiB).
+    :raises FormatError: the module is not laid out as LLVM's are.
+    :raises UnsupportedError: an image is too long for bitcode (4 GiB).
     """
     if len(module) >= _WRAPPER.size:
         magic, version, offset, size, processor = _WRAPPER.unpack_from(module)
         if magic == _WRAPPER_MAGIC:
             plan = _plan(module[offset : offset + size], sizes)
             if offset != _WRAPPER.size or plan.size >> 32:
-                raise FormatError(f"{plan.size} bytes of bitcode do not fit into a wrapper")
+                raise UnsupportedError(f"{plan.size} bytes of bitcode do not fit into a wrapper")
             return _wrapped(plan, _WRAPPER.pack(magic, version, offset, plan.size, processor))
     return _plan(module, sizes)
 

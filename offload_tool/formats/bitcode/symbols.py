@@ -4,11 +4,7 @@
 
     'B' 'C' 0xC0 0xDE              or behind the wrapper 0x0B17C0DE (20 bytes or more; bitcode's
                                    offset and size are the integers of 4 bytes at 8 and 12)
-    block header (8), content;     IDENTIFICATION (13), MODULE (8), SYMTAB (25), STRTAB (23)
-    for each block
-
-    block header: 4 bytes with, from the lowest bit on, 2 bits 1 (enter a block), 8 bits block
-    number, 4 bits width of abbreviation numbers; 4 bytes content size in units of 4 bytes
+    blocks                         IDENTIFICATION (13), MODULE (8), SYMTAB (25), STRTAB (23)
 
     content of SYMTAB and STRTAB: an abbreviation of a literal 1 and a blob, one record of it
 
@@ -28,30 +24,23 @@ assembler code. Where it is missing (llvm-as and llvm-link leave it out if there
 code), llvmlite writes the module anew, in a process of its own because LLVM aborts on some
 broken modules.
 
-Source: the LLVM Bitcode File Format document for blocks; the symbol table as clang 22.1.8
-and 19.1.7 write it, observed, and compared with the symbols that llvm-ar 22.1.8 finds.
+Source: the symbol table as clang 22.1.8 and 19.1.7 write it, observed, and compared with the
+symbols that llvm-ar 22.1.8 finds.
 """
 
 from __future__ import annotations
 
 import struct
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
-from offload_tool.errors import FormatError
-from offload_tool.formats.bitcode.bitstream import DEFINE, ENTER, FIRST, MAGIC, Bits
+from offload_tool.errors import FormatError, UnsupportedError
+from offload_tool.formats.bitcode.bitstream import MAGIC, Bits, Block, Reader, Record, top_blocks
 from offload_tool.formats.bitcode.worker import rewrite
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["bitcode_symbols", "bitcode_triple", "bitcode_undefined", "is_bitcode", "unwrap_bitcode"]
 
 _WRAPPER_MAGIC = b"\xde\xc0\x17\x0b"
 _WRAPPER = struct.Struct("<8xII")
-_BLOCK = struct.Struct("<II")
-_BLOB_RECORD = (2, 1, 1, 0, 5)
-"""Operands; is literal, 1; is literal, encoding: blob."""
 _MODULE, _STRTAB, _SYMTAB = 8, 23, 25
 _VERSION = 3
 _TABLE = struct.Struct("<I8x4xI8xII")
@@ -72,8 +61,8 @@ def bitcode_symbols(data: memoryview) -> bytes:
 
     The order is LLVM's: functions, variables, aliases, ifuncs, those of assembler code.
 
-    :raises FormatError: the module is broken, or has no symbol table and llvmlite is not
-        there or cannot read it.
+    :raises FormatError: the module is broken.
+    :raises UnsupportedError: it has no symbol table, and llvmlite is not there or makes none.
     """
     return _symbols(data, 0)
 
@@ -81,7 +70,7 @@ def bitcode_symbols(data: memoryview) -> bytes:
 def bitcode_undefined(data: memoryview) -> bytes:
     """Give the names of the symbols that a module wants of others, as `bitcode_symbols` does.
 
-    :raises FormatError: as `bitcode_symbols`.
+    :raises ContentError: as `bitcode_symbols`.
     """
     return _symbols(data, _UNDEFINED)
 
@@ -93,7 +82,7 @@ def _symbols(data: memoryview, undefined: int) -> bytes:
         module = memoryview(rewrite(bytes(module)))
         tables = _find_tables(module)
     if tables is None:
-        raise FormatError(
+        raise UnsupportedError(
             "bitcode without a symbol table, of which llvmlite made none (it knows assembler "
             "code of this machine's processor only); use clang or opt, not llvm-as or llvm-link"
         )
@@ -129,32 +118,24 @@ def unwrap_bitcode(data: memoryview) -> memoryview:
     return data[offset : offset + size]
 
 
-def _blocks(data: memoryview) -> Iterator[tuple[int, int, memoryview]]:
-    """Give each block's number, width of abbreviation numbers, and content."""
-    position = len(MAGIC)
-    while position + _BLOCK.size <= len(data):
-        word, words = _BLOCK.unpack_from(data, position)
-        if word == 0:
-            return  # padding
-        start = position + _BLOCK.size
-        end = start + 4 * words
-        if word & 3 != ENTER or word >> 14 or end > len(data):
-            raise FormatError("bitcode is broken or cut short", offset=position)
-        yield word >> 2 & 0xFF, word >> 10, data[start:end]
-        position = end
-
-
 def _find_tables(data: memoryview) -> tuple[memoryview, memoryview] | None:
     """Give the symbol table and its strings, if they are there and tell of all modules."""
     modules = 0
     table = strings = None
-    for number, width, content in _blocks(data):
-        if number == _MODULE:
-            modules += 1
-        elif number == _SYMTAB and table is None:
-            table = _read_blob(content, width)
-        elif number == _STRTAB and strings is None:
-            strings = _read_blob(content, width)
+    bits = Bits(data, 8 * len(MAGIC), 8 * len(data))
+    try:
+        for block in top_blocks(bits):
+            if block.number == _MODULE:
+                modules += 1
+            elif block.number == _SYMTAB and table is None:
+                table = _read_blob(data, block)
+            elif block.number == _STRTAB and strings is None:
+                strings = _read_blob(data, block)
+        is_padding = bits.end - bits.position < 64 or not bits.peek(32)
+    except FormatError:
+        is_padding = False
+    if not is_padding:
+        raise FormatError("bitcode is broken or cut short", offset=bits.position // 8)
     if not modules:
         raise FormatError("bitcode without a module")
     if table is None or strings is None or len(table) < _TABLE.size:
@@ -165,14 +146,12 @@ def _find_tables(data: memoryview) -> tuple[memoryview, memoryview] | None:
     return table, strings
 
 
-def _read_blob(content: memoryview, width: int) -> memoryview | None:
-    """Give the blob of a block that defines an abbreviation for it and has one record."""
-    bits = Bits(content, 0, 8 * len(content))
+def _read_blob(data: memoryview, block: Block) -> memoryview | None:
+    """Give the blob of a block that has one record, which is a blob."""
     with suppress(FormatError):
-        if bits.fixed(width) == DEFINE:
-            form = (bits.vbr(5), bits.fixed(1), bits.vbr(8), bits.fixed(1), bits.fixed(3))
-            if form == _BLOB_RECORD and bits.fixed(width) == FIRST:
-                return bits.blob()
+        for item in Reader(data).items(block):
+            if isinstance(item, Record):
+                return None if item.blob is None else memoryview(item.blob)
     return None
 
 

@@ -16,7 +16,7 @@ import threading
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING
 
-from offload_tool.errors import FormatError
+from offload_tool.errors import FormatError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +28,8 @@ _START = (
     "import sys; sys.path[:] = sys.argv[1:]; "
     "from offload_tool.formats.bitcode.worker import serve; serve()"
 )
+_BROKEN, _UNSUPPORTED = b"!", b"?"
+"""With which a message begins that says why there is no answer."""
 _lock = threading.Lock()
 _children: list[subprocess.Popen[bytes]] = []
 """The child, if there is one."""
@@ -36,7 +38,8 @@ _children: list[subprocess.Popen[bytes]] = []
 def rewrite(module: bytes) -> bytes:
     """Give `module` as this LLVM writes it.
 
-    :raises FormatError: llvmlite is not installed, or cannot read it.
+    :raises FormatError: LLVM cannot read it.
+    :raises UnsupportedError: llvmlite is not installed.
     """
     with _lock:
         try:
@@ -70,7 +73,8 @@ def _ask(child: subprocess.Popen[bytes], module: bytes) -> bytes:
     _send(child.stdin, len(module), module)
     size, answer = _receive(child.stdout)
     if size < 0:
-        raise FormatError(answer.decode("utf-8", "replace"))
+        sort, text = answer[:1], answer[1:].decode("utf-8", "replace")
+        raise (UnsupportedError if sort == _UNSUPPORTED else FormatError)(text)
     return answer
 
 
@@ -101,7 +105,8 @@ def serve() -> None:
         try:
             answer = work(module)
         except Exception as error:  # whatever it is, the parent is to know
-            answer = " ".join(str(error).split()).encode()
+            sort = _UNSUPPORTED if isinstance(error, UnsupportedError) else _BROKEN
+            answer = sort + " ".join(str(error).split()).encode()
             _send(sys.stdout.buffer, -len(answer), answer)
         else:
             _send(sys.stdout.buffer, len(answer), answer)
@@ -123,6 +128,6 @@ def _load() -> Callable[[bytes], bytes]:
 
 
 def _refuse(module: bytes) -> bytes:
-    raise FormatError(
+    raise UnsupportedError(
         f"bitcode ({len(module)} bytes) without a symbol table needs llvmlite; pip install llvmlite"
     )

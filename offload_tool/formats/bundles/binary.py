@@ -30,7 +30,8 @@ from offload_tool.errors import FormatError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from offload_tool.files import StrPath
+    from offload_tool.files import FileRange, StrPath
+    from offload_tool.files.plan import FilePlan
 
 __all__ = [
     "MAGIC",
@@ -53,7 +54,7 @@ class BundleEntry:
     """One row of the table: where a code object is, and for what it was compiled."""
 
     id: str
-    """Bundle entry ID as stored (bytes that are no UTF-8 become surrogates)."""
+    """Bundle entry ID as stored (bytes that are not UTF-8 become surrogates)."""
     offset: int
     """Bytes from the beginning of the bundle."""
     size: int
@@ -83,6 +84,14 @@ class BundleLayout:
     header: bytes
     entries: tuple[BundleEntry, ...]
     size: int
+
+    def plan(self, contents: Iterable[FileRange]) -> FilePlan:
+        """Plan the bundle of these code objects."""
+        from offload_tool.files.plan import FilePlan, Literal, Range, join  # readers need none
+
+        rows = zip(self.entries, contents, strict=True)
+        ranges = (Range(entry.offset, *content) for entry, content in rows)
+        return FilePlan(join([Literal(0, self.header), *ranges]), self.size)
 
 
 def is_bundle(data: memoryview, offset: int = 0) -> bool:

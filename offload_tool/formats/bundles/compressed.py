@@ -32,7 +32,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from offload_tool.errors import FormatError, UsageError
+from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.files.spool import Spool
 from offload_tool.formats.bundles.compressed_stream import BackgroundHash, compress, split
 
@@ -121,8 +121,8 @@ def read_compressed_header(
 ) -> CompressedHeader:
     """Read the header at `offset` of `data`; `path` is for messages only.
 
-    :raises FormatError: no compressed bundle is there, its version or method is unknown,
-        or its total size contradicts the data.
+    :raises FormatError: no compressed bundle is there, or its total size contradicts the data.
+    :raises UnsupportedError: its version or method is unknown.
     """
 
     def error(position: int, field: str, message: str) -> FormatError:
@@ -143,9 +143,11 @@ def read_compressed_header(
         raise error(0, "magic", f"expected {MAGIC.decode()!r}, found {found!r}")
     _, version, method = take(0, _PREFIX)
     if version not in _FIELDS:
-        raise error(4, "version", f"expected 1, 2 or 3, found {version}")
+        message = f"expected 1, 2 or 3, found {version}"
+        raise UnsupportedError(message, path=path, offset=offset + 4, field="version")
     if method not in _METHODS:
-        raise error(6, "method", f"expected 0 (zlib) or 1 (zstd), found {method}")
+        message = f"expected 0 (zlib) or 1 (zstd), found {method}"
+        raise UnsupportedError(message, path=path, offset=offset + 6, field="method")
     *total, uncompressed_size, digest = take(_PREFIX.size, _FIELDS[version])
     header = CompressedHeader(
         version, _METHODS[method], total[0] if total else None, uncompressed_size, digest, offset

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import zstandard
 
-from offload_tool.errors import FormatError, UsageError
+from offload_tool.errors import FormatError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -200,7 +200,8 @@ class ZstdStream:
     Iterating decompresses in chunks. `end` is where the last frame ends, `most` how many
     bytes can come out, and `exact` how many must, if the frames say that.
 
-    :raises FormatError: no whole frame is there, or it needs too much memory.
+    :raises FormatError: no whole frame is there.
+    :raises UnsupportedError: it needs too much memory.
     """
 
     def __init__(self, data: memoryview, start: int, end: int | None, path: StrPath | None) -> None:
@@ -254,10 +255,12 @@ class ZstdStream:
         except zstandard.ZstdError as error:
             raise self._error(start, f"expected a zstd frame, found damage: {error}") from error
         if frame.window_size > _MAX_WINDOW:
-            raise self._error(
-                start,
+            raise UnsupportedError(
                 f"expected a zstd window of at most {_MAX_WINDOW} bytes, "
                 f"found {frame.window_size}; compress it again with a smaller one",
+                path=self._path,
+                offset=start,
+                field="payload",
             )
         if frame.content_size == zstandard.CONTENTSIZE_UNKNOWN or self.exact is None:
             self.exact = None
@@ -275,10 +278,10 @@ class ZstdStream:
             if len(field) < 3:
                 raise self._cut_short()
             header = int.from_bytes(field, "little")
-            last, kind, size = header & 1, header >> 1 & 3, header >> 3
-            fullest = kind == _COMPRESSED_BLOCK or size > zstandard.BLOCKSIZE_MAX
+            last, block_type, size = header & 1, header >> 1 & 3, header >> 3
+            fullest = block_type == _COMPRESSED_BLOCK or size > zstandard.BLOCKSIZE_MAX
             self.most += zstandard.BLOCKSIZE_MAX if fullest else size
-            position += 3 + (1 if kind == _RLE_BLOCK else size)
+            position += 3 + (1 if block_type == _RLE_BLOCK else size)
         return position
 
     def _cut_short(self) -> FormatError:

@@ -10,7 +10,6 @@ Unlike clang-offload-bundler 22.1.8, a size or hash that does not match is an er
 
 from __future__ import annotations
 
-import io
 import shutil
 import tempfile
 import time
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from offload_tool.errors import FileError, FormatError
+from offload_tool.files.budget import budget
 from offload_tool.files.spool import Spool
 from offload_tool.formats.bundles.compressed import CompressionReport, truncate_digest
 from offload_tool.formats.bundles.compressed_stream import BackgroundHash, ZlibStream, ZstdStream
@@ -33,15 +33,25 @@ __all__ = ["Decompressed", "decompress", "decompress_range", "decompress_to"]
 
 _IN_MEMORY = 16 << 20
 _WAITING_CHUNKS = 4
-# Any bundle of up to 4 GiB is decompressed without asking, however small its payload.
-# Beyond that a payload may grow a thousand times; device code grows 3 to 50 times.
-_LIMIT = 4 << 30
-_LIMIT_RATIO = 1024
 _Result = TypeVar("_Result")
 
 
-class _Writer(Protocol):
+class _ByteSink(Protocol):
     def write(self, data: bytes, /) -> object: ...
+
+
+class _Memory:
+    """Bytes in memory.
+
+    No ``io.BytesIO``: where its end is found by the collector of cycles, it is closed while there
+    are views of its bytes, and Python 3.13 prints the error of that (older ones with ``-X dev``).
+    """
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def write(self, data: bytes, /) -> None:
+        self.data += data
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +76,12 @@ def decompress(
     temporary files) that has no name and vanishes with the last use of the result.
 
     :raises FormatError: the compressed bundle is damaged, or greater than `limit`.
+    :raises LimitError: it is greater than the run's budget allows.
     :raises FileError: `directory` cannot take it.
     """
     stream = _checked_stream(data, header, path, limit)
 
-    def write(output: _Writer) -> CompressionReport:
+    def write(output: _ByteSink) -> CompressionReport:
         return _verify(stream, output, header, path)
 
     return Decompressed(*_kept(header.uncompressed_size, directory, write))
@@ -94,19 +105,19 @@ def decompress_range(
     was expected instead.
 
     :raises FormatError: that, or damage.
+    :raises LimitError: it is more than the run's budget allows.
     :raises FileError: there is no room for temporary files.
     """
     stream = (ZstdStream if method == "zstd" else ZlibStream)(data, start, end, path)
-    limit = max(_LIMIT, (end - start) * _LIMIT_RATIO)
     for expected, is_true in (
         (f"{stream.exact} (the size in the zstd frame)", stream.exact in (None, size)),
         (f"at most {stream.most} (what the payload can hold)", size <= stream.most),
-        (f"at most {limit} (the limit)", size <= limit),
     ):
         if not is_true:
             raise refused(expected)
+    budget(end - start).unpack(size, path)
 
-    def write(output: _Writer) -> None:
+    def write(output: _ByteSink) -> None:
         output.write(head)
         written = 0
         for chunk in stream:
@@ -122,13 +133,13 @@ def decompress_range(
 
 
 def _kept(
-    size: int, directory: StrPath | None, write: Callable[[_Writer], _Result]
+    size: int, directory: StrPath | None, write: Callable[[_ByteSink], _Result]
 ) -> tuple[memoryview, _Result]:
     """Give the `size` bytes that `write` writes, in memory or mapped, and what it returns."""
     if size <= _IN_MEMORY:
-        buffer = io.BytesIO()
-        result = write(buffer)
-        return buffer.getbuffer().toreadonly(), result
+        memory = _Memory()
+        result = write(memory)
+        return memoryview(memory.data).toreadonly(), result
     folder = tempfile.gettempdir() if directory is None else directory
     try:
         free = shutil.disk_usage(folder).free
@@ -142,7 +153,7 @@ def _kept(
 
 
 def decompress_to(
-    output: _Writer,
+    output: _ByteSink,
     data: memoryview,
     header: CompressedHeader,
     *,
@@ -152,10 +163,11 @@ def decompress_to(
     """Decompress a bundle into `output`, in chunks; check its size and its hash.
 
     Memory does not depend on any size in the header. `limit` is how many bytes the
-    bundle may have; by default 4 GiB or 1024 times the payload, whichever is more. When
+    bundle may have, besides what the run's budget allows (`offload_tool.files.budget`). When
     an error is raised, `output` has bytes that cannot be trusted.
 
     :raises FormatError: the compressed bundle is damaged, or greater than `limit`.
+    :raises LimitError: it is greater than the run's budget allows.
     """
     return _verify(_checked_stream(data, header, path, limit), output, header, path)
 
@@ -174,21 +186,19 @@ def _checked_stream(
 ) -> ZstdStream | ZlibStream:
     """Open the payload; refuse what can be refused before it is decompressed."""
     stream = _open_stream(data, header, path)
-    payload_size = stream.end - header.offset - header.size
-    if limit is None:
-        limit = max(_LIMIT, payload_size * _LIMIT_RATIO)
     if stream.exact not in (None, header.uncompressed_size):
         raise _size_error(header, path, f"{stream.exact} (the size in the zstd frame)")
     if header.uncompressed_size > stream.most:
         raise _size_error(header, path, f"at most {stream.most} (what the payload can hold)")
-    if header.uncompressed_size > limit:
+    if limit is not None and header.uncompressed_size > limit:
         raise _size_error(header, path, f"at most {limit} (the limit)")
+    budget(stream.end - header.offset).unpack(header.uncompressed_size, path)
     return stream
 
 
 def _verify(
     stream: ZstdStream | ZlibStream,
-    output: _Writer,
+    output: _ByteSink,
     header: CompressedHeader,
     path: StrPath | None,
 ) -> CompressionReport:
@@ -216,7 +226,7 @@ def _drain(
     stream: ZstdStream | ZlibStream,
     header: CompressedHeader,
     path: StrPath | None,
-    output: _Writer | None = None,
+    output: _ByteSink | None = None,
     md5: BackgroundHash | None = None,
 ) -> None:
     """Decompress all of `stream`, no byte more or less than the header records."""

@@ -31,11 +31,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from offload_tool.errors import FormatError, UsageError
+from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.bundles.binary import MAGIC
 from offload_tool.formats.objects.coff_edit import is_coff, plan_coff, read_coff_sections
+from offload_tool.formats.objects.elf import is_elf_header, read_elf_tables
 from offload_tool.formats.objects.elf_edit import plan_elf
-from offload_tool.formats.objects.elf_tables import is_elf_header, read_elf_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -81,7 +81,7 @@ class ObjectEntry:
     """A section of the bundle: for what its code object was compiled, and where it is."""
 
     id: str
-    """Bundle entry ID as stored (bytes that are no UTF-8 become surrogates)."""
+    """Bundle entry ID as stored (bytes that are not UTF-8 become surrogates)."""
     offset: int
     """Bytes from the beginning of the file."""
     size: int
@@ -106,8 +106,8 @@ def is_object_file(data: memoryview) -> str | None:
     if is_coff(data):
         return "COFF"
     if (order := _MACH_O.get(bytes(data[:4]))) and len(data) >= 28:
-        kind = int.from_bytes(data[12:16], "little" if order == "little" else "big")
-        return "Mach-O" if kind in _MACH_O_TYPES else None
+        macho_type = int.from_bytes(data[12:16], "little" if order == "little" else "big")
+        return "Mach-O" if macho_type in _MACH_O_TYPES else None
     names = (name for magic, name in _OTHER_FORMATS.items() if data[: len(magic)] == magic)
     return next(names, None)
 
@@ -115,7 +115,7 @@ def is_object_file(data: memoryview) -> str | None:
 def read_object_bundle(data: memoryview, *, path: StrPath | None = None) -> tuple[ObjectEntry, ...]:
     """Read the bundle of an object file: its entries in section order, or none.
 
-    :raises FormatError: `data` is no object file, or its tables contradict it.
+    :raises FormatError: `data` is not an object file, or its tables contradict it.
     """
     sections: Iterator[tuple[bytes, int, int]]
     file_format = is_object_file(data)
@@ -149,7 +149,8 @@ def _make_entry(data: memoryview, name: bytes, offset: int, size: int) -> Object
 def refuse_merged(entries: Sequence[ObjectEntry], *, path: StrPath | None = None) -> None:
     """Check that no two code objects were glued together, as far as this can be seen.
 
-    :raises FormatError: the host's section stands for several objects, or an ID occurs twice.
+    :raises UnsupportedError: the host's section stands for several objects.
+    :raises FormatError: an ID occurs twice.
     """
     for entry in entries:
         if entry.host_markers > 1:
@@ -158,7 +159,7 @@ def refuse_merged(entries: Sequence[ObjectEntry], *, path: StrPath | None = None
                 "objects together; unbundle these objects before they are linked"
             )
             field = SECTION_PREFIX + entry.id
-            raise FormatError(message, path=path, offset=entry.offset, field=field)
+            raise UnsupportedError(message, path=path, offset=entry.offset, field=field)
     counts = Counter(entry.id for entry in entries)
     for name, count in counts.items():
         if count > 1:
@@ -196,7 +197,8 @@ def plan_host(host: memoryview, *, path: StrPath | None = None) -> FilePlan:
     """Plan the host object of a bundled object: the file without the bundle's sections.
 
     :raises UsageError: the file has a format from which no sections can be removed.
-    :raises FormatError: its tables contradict it, or something else needs these sections.
+    :raises FormatError: its tables contradict it.
+    :raises UnsupportedError: something else needs these sections.
     """
     return _editor(host, path)(host, removed=lambda name: name.startswith(_PREFIX), path=path)
 
@@ -208,7 +210,7 @@ def _editor(host: memoryview, path: StrPath | None) -> Callable[..., FilePlan]:
     if file_format == "COFF":
         return plan_coff
     where = "the host object" if path is None else f"'{path}'"
-    found = f"a {file_format} file" if file_format else "no object file"
+    found = f"a {file_format} file" if file_format else "not an object file"
     raise UsageError(
         f"{where} is {found}; sections can be added to and removed from ELF and COFF only. "
         "Use a type of the binary layout (bc) for other files"

@@ -8,7 +8,7 @@
     // __CLANG_OFFLOAD_BUNDLE____END__ <bundle entry ID>
 
 once for each entry; ``//`` stands for the file type's line comment. A marker owns the
-line feed before and after it: they are no part of the content. There is no table, no
+line feed before and after it: they are not part of the content. There is no table, no
 size and no escape, so a content that holds an end marker cannot be stored.
 
 Source: the ClangOffloadBundler documentation ("Bundled Text File Layout");
@@ -26,15 +26,17 @@ from typing import TYPE_CHECKING
 from offload_tool.errors import FormatError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from offload_tool.files import StrPath
+    from offload_tool.files import FileRange, StrPath
+    from offload_tool.files.plan import FilePlan
 
 __all__ = [
     "COMMENT_MARKS",
     "TextEntry",
     "check_text_content",
     "end_marker",
+    "plan_text_bundle",
     "read_text_bundle",
     "start_marker",
 ]
@@ -59,7 +61,7 @@ class TextEntry:
     """An entry between its markers: for what it was compiled, and where its content is."""
 
     id: str
-    """Bundle entry ID as stored (bytes that are no UTF-8 become surrogates)."""
+    """Bundle entry ID as stored (bytes that are not UTF-8 become surrogates)."""
     offset: int
     """Bytes from the beginning of the file to the content."""
     size: int
@@ -104,6 +106,16 @@ def check_text_content(data: memoryview, comment: str, *, path: StrPath | None =
             path=path,
             offset=found.start() + 1,
         )
+
+
+def plan_text_bundle(items: Iterable[tuple[str, FileRange]], comment: str) -> FilePlan:
+    """Plan the bundle of (bundle entry ID, content) items, in their order."""
+    from offload_tool.files.plan import FilePlan  # readers need none
+
+    parts: list[bytes | FileRange] = []
+    for entry_id, content in items:
+        parts += (start_marker(comment, entry_id), content, end_marker(comment, entry_id))
+    return FilePlan.of(parts)
 
 
 def read_text_bundle(

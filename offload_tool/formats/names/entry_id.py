@@ -80,13 +80,15 @@ class BundleEntryID:
 
     @classmethod
     def parse(cls, text: str, *, warn: Callable[[str], None] | None = None) -> BundleEntryID:
-        """Read what a user typed; the result is what goes into a bundle.
+        """Read `text`, which a user typed; the result is what goes into a bundle.
 
         The triple becomes LLVM's normal form, the target ID canonical. `warn` is called
         with a sentence for everything that LLVM 22 would lose or that looks like a
         mistake but is kept: an unknown processor, a feature that the processor does not
-        have, a triple of three fields before a target ID. Raises EntryIDError with LLVM's
-        message for too few fields, an unknown kind and an unknown architecture.
+        have, a triple of three fields before a target ID.
+
+        :raises EntryIDError: too few fields, an unknown kind or architecture; the message is
+            LLVM's.
         """
         _check_typed(text)
         tell = warn or (lambda _: None)
@@ -107,7 +109,7 @@ class BundleEntryID:
 
     @classmethod
     def read(cls, text: str) -> BundleEntryID:
-        """Read an ID found in a file, whatever it looks like; never raises.
+        """Read `text`, an ID found in a file, whatever it looks like; never raises.
 
         The triple's fields stay as they are; fewer than four are filled up with empty
         ones, and the target ID after an old triple of three fields is recognised.

@@ -7,6 +7,11 @@ In this order, of the code objects for one offload kind::
     generic     gfx9-4-generic            covers the processor; features as above
     spirv       amdgcnspirv               compiled when it is loaded; HIP alone
 
+NVIDIA's devices load code of CUDA by other rules, see `cuda_loading`::
+
+    exact, compatible    cubins of its number, of the same major number
+    ptx                  compute_80, compiled when it is loaded
+
 The coverage of generic processors is `Processor.covers`. A device's features that the
 generic processor does not have (sramecc of gfx906) are not compared.
 
@@ -30,6 +35,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import TargetIDError
 from offload_tool.formats.names import triple as triples
+from offload_tool.formats.names.cuda_loading import PTX, cuda_fit, why_no_cuda_fit
 from offload_tool.formats.names.entry_id import BundleEntryID, OffloadKind, incompatibility
 from offload_tool.formats.names.processors import PROCESSORS, Processor, find_processor
 from offload_tool.formats.names.target_id import TargetID
@@ -41,23 +47,23 @@ __all__ = [
     "COMPATIBLE",
     "EXACT",
     "GENERIC",
+    "PTX",
     "RULES",
     "SPIRV",
     "Fit",
     "completions",
     "find_fit",
     "generic_processor",
-    "generic_version",
     "is_amd",
+    "is_cuda",
     "why_not",
 ]
 
-EXACT, COMPATIBLE, GENERIC, SPIRV = RULES = ("exact", "compatible", "generic", "spirv")
+EXACT, COMPATIBLE, GENERIC, SPIRV, _ = RULES = ("exact", "compatible", "generic", "spirv", PTX)
 """The rules by which a code object serves a device, best first."""
 
+_CUDA = "cuda"  # an offload kind that no bundle has
 _SPIRV_PROCESSOR = "amdgcnspirv"
-_ABI_VERSION, _ABI_V6 = 8, 4  # e_ident[EI_ABIVERSION], ELFABIVERSION_AMDGPU_HSA_V6
-_GENERIC_VERSION = 51  # the last byte of e_flags in a 64-bit little-endian header
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,8 @@ class Fit:
     """In a few words, to stand behind the rule's name."""
     is_sure: bool = True
     """False where some runtimes would pass it over."""
+    rank: int = 0
+    """Among those of one rule that are not compared otherwise; the lowest is loaded."""
 
 
 _GENERIC_OF = {name: row for row in PROCESSORS.values() for name in row.covers}
@@ -80,20 +88,14 @@ def generic_processor(name: str) -> Processor | None:
     return _GENERIC_OF.get(name)
 
 
-def generic_version(code: bytes | memoryview) -> int | None:
-    """Read the generic version of an AMDGPU code object's ELF header (64 bytes, or more).
-
-    0 where it has none, which code objects before version 6 have not; None for what is no
-    64-bit little-endian ELF file.
-    """
-    if len(code) <= _GENERIC_VERSION or bytes(code[:6]) != b"\x7fELF\x02\x01":
-        return None
-    return code[_GENERIC_VERSION] if code[_ABI_VERSION] == _ABI_V6 else 0
-
-
 def is_amd(entry: BundleEntryID) -> bool:
     """Tell whether an entry is code for AMD GPUs, by its triple: their ISA, or SPIR-V."""
     return triples.meaning(entry.triple).system == "amdhsa"
+
+
+def is_cuda(entry: BundleEntryID) -> bool:
+    """Tell whether an entry is code of CUDA for NVIDIA's GPUs."""
+    return entry.kind == _CUDA and triples.meaning(entry.triple).arch == "nvptx64"
 
 
 @functools.lru_cache(maxsize=1 << 12)  # a library has the same few IDs in every bundle
@@ -102,6 +104,9 @@ def find_fit(code: BundleEntryID, device: BundleEntryID) -> Fit | None:
 
     `device` has the kind and triple of the code objects that it asks for.
     """
+    if is_cuda(code) and is_cuda(device):
+        fit = cuda_fit(code.target_id, device.target_id)
+        return fit and Fit(fit.rule, fit.reason, fit.is_sure, fit.rank)
     if incompatibility(code, device) is None:
         return _native_fit(code, device)
     asked = _amd_gpu(device)
@@ -123,6 +128,8 @@ def find_fit(code: BundleEntryID, device: BundleEntryID) -> Fit | None:
 
 def why_not(code: BundleEntryID, device: BundleEntryID) -> str:
     """Say in a few words why `code` does not serve `device`."""
+    if is_cuda(code) and is_cuda(device):
+        return why_no_cuda_fit(code.target_id, device.target_id)
     reason = incompatibility(code, device) or ""
     asked = _amd_gpu(device)
     same_code = replace(code, triple=device.triple, target_id=device.target_id)

@@ -41,7 +41,7 @@ class Processor:
     """A processor under its primary name.
 
     `family` is ``amdgcn``, ``nvptx``, ``spirv``, or, for names that the tools know but
-    that are no GPU to compile for by target ID, ``intel`` and ``any``. `features` are
+    that are not GPUs to compile for by target ID, ``intel`` and ``any``. `features` are
     sorted. `covers` is not empty for the generic processors alone: the processors whose
     devices can run their code. `mach` is None where no AMDGPU ELF number exists. `since`
     is the LLVM that first compiled for it, 22 for all that older ones do too;

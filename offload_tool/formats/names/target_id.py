@@ -66,10 +66,12 @@ class TargetID:
 
     @classmethod
     def parse(cls, text: str, *, allow_unknown: bool = False) -> TargetID:
-        """Read one target ID, canonical or not.
+        """Read `text` as one target ID, canonical or not.
 
         With `allow_unknown`, a processor that is not in the table (a newer GPU) is kept,
-        with any well-formed features. Raises TargetIDError with every problem of the ID.
+        with any well-formed features.
+
+        :raises TargetIDError: it is not one; every problem of it is told.
         """
         name, *parts = text.split(":")
         if parts and not parts[-1]:

@@ -22,9 +22,9 @@ Names, by dialect::
     name/     GNU and COFF, up to 15 bytes          name      BSD, up to 16 bytes
     /123      at offset 123 of the long-name table, where GNU ends it with ``/\n``, COFF
               with NUL
-    #1/20     BSD: the first 20 bytes of the content, of which trailing NULs are no part
+    #1/20     BSD: the first 20 bytes of the content, of which trailing NULs are not part
 
-What stands in front and is no member: ``/`` (GNU's symbol index; COFF has two), ``/SYM64/``,
+What stands in front and is not a member: ``/`` (GNU's symbol index; COFF has two), ``/SYM64/``,
 ``//``, ``/<...>/`` (COFF), ``__.SYMDEF`` and its kin (BSD). GNU's symbol index, in big-endian
 integers of 4 bytes (``/``) or 8 (``/SYM64/``)::
 
@@ -44,7 +44,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from offload_tool.errors import FormatError, UsageError
+from offload_tool.errors import FormatError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -97,7 +97,7 @@ class ArchiveMember(NamedTuple):
     """A member: its name and where its content is."""
 
     name: str
-    """As stored (bytes that are no UTF-8 become surrogates); in a thin archive, a path."""
+    """As stored (bytes that are not UTF-8 become surrogates); in a thin archive, a path."""
     offset: int
     """Where the content begins in the archive, in bytes; 0 where `path` has the content."""
     size: int
@@ -125,10 +125,11 @@ def iter_members(
     A thin archive's members are relative to `folder` (default: that of the archive's file,
     `path`); messages name `path`. The members before a broken one are given before the error.
 
-    :raises FormatError: it is no archive, a header contradicts the data or the format, or
-        it is a COFF import library, whose members only name the functions of a DLL.
+    :raises FormatError: it is not an archive, or a header contradicts the data or the format.
+    :raises UnsupportedError: it is a COFF import library, whose members only name the functions
+        of a DLL, or a thin archive of another archive's members.
     """
-    reader = _Reader(data, path, folder)
+    reader = _ArchiveReader(data, path, folder)
     imports_checked = False
     for member in reader.read():
         if reader.is_coff and not imports_checked and _is_import(data, member):
@@ -143,9 +144,9 @@ def _is_import(data: memoryview, member: ArchiveMember) -> bool:
 
 def _refuse_import_library(data: memoryview, path: StrPath | None) -> None:
     """Refuse if all members carry the name of one DLL: a static library can hold imports too."""
-    members = list(_Reader(data, path).read())
+    members = list(_ArchiveReader(data, path).read())
     if len({member.name for member in members}) == 1:
-        raise FormatError(
+        raise UnsupportedError(
             f"this is the COFF import library of '{members[0].name}', which holds no code; "
             "give the static library",
             path=path,
@@ -168,7 +169,7 @@ def check_member_name(member: ArchiveMember, *, path: StrPath | None = None) -> 
         )
 
 
-class _Reader:
+class _ArchiveReader:
     """Walks an archive from header to header."""
 
     def __init__(self, data: memoryview, path: StrPath | None, folder: Path | None = None) -> None:
@@ -234,8 +235,8 @@ class _Reader:
         for field, start, end, form in _ATTRIBUTES:
             text = header[start:end]
             if not form.fullmatch(text):
-                kind = "an octal" if field == "mode" else "a decimal"
-                message = f"expected {kind} number or nothing, found {text!r}"
+                radix = "an octal" if field == "mode" else "a decimal"
+                message = f"expected {radix} number or nothing, found {text!r}"
                 raise self._error(position + start, field, message, header[:16])
 
     @staticmethod
@@ -289,7 +290,9 @@ class _Reader:
     def _find_long_name(self, position: int, raw: bytes) -> bytes:
         if self.thin and b":" in raw:
             message = f"expected a file, found a member of another archive ({raw.decode()!r})"
-            raise self._error(position, "name", f"{message}; put that archive's members in", raw)
+            message += "; put that archive's members in"
+            field = f"name of {self._describe(raw.strip(b' '))}"
+            raise UnsupportedError(message, path=self.path, offset=position, field=field)
         start = self._read_number(position, raw, 1)
         if self.names is None:
             message = f"refers to offset {start} of the long-name table, but there is none"

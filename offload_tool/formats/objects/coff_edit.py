@@ -24,7 +24,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from offload_tool.errors import FormatError
+from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.files.plan import HOST, FilePlan, Literal, Piece, Range, content, join
 from offload_tool.formats.objects.string_table import build_string_table
 
@@ -135,14 +135,17 @@ def plan_coff(
 
     `removed` is asked with each section's name.
 
-    :raises FormatError: the host is an image or a ``/bigobj`` object, its tables
-        contradict it, a symbol is in a removed section, or the result would be too large.
+    :raises FormatError: the host's tables contradict it.
+    :raises UnsupportedError: the host is an image or a ``/bigobj`` object, a symbol is in a
+        removed section, or the result would be too large.
     """
     coff = _Coff(host, path)
-    if coff.kind != "object":
-        message = f"expected an ordinary COFF object, found a {coff.kind}; sections can be added "
+    if coff.variant != "object":
+        message = (
+            f"expected an ordinary COFF object, found a {coff.variant}; sections can be added "
+        )
         message += "and removed only in objects that were compiled without /bigobj"
-        raise coff.error(0, "file header", message)
+        raise coff.unsupported(0, "file header", message)
     return _Planner(coff, added, removed).plan()
 
 
@@ -152,12 +155,12 @@ class _Coff:
     def __init__(self, data: memoryview, path: StrPath | None) -> None:
         self.data = data
         self.path = path
-        self.kind, self.start = "object", 0
+        self.variant, self.start = "object", 0
         # Strings can overlap: a small broken file could ask for any amount of memory.
         self.budget = 16 * len(data)
         self.symbol_size = _SYMBOL.size
         if bytes(data[:2]) == b"MZ":
-            self.kind = "PE image"
+            self.variant = "PE image"
             at = int.from_bytes(self.take(_PE_OFFSET_AT, 4, "e_lfanew"), "little")
             self.start = at + len(_PE)
         self.header = self._read_header()
@@ -176,7 +179,7 @@ class _Coff:
         if not _is_bigobj(self.data):
             self.header_end = self.start + _HEADER.size
             return _Header._make(_HEADER.unpack(self.take(self.start, _HEADER.size, "file header")))
-        self.kind = "/bigobj object"
+        self.variant = "/bigobj object"
         self.symbol_size = _BIGOBJ_SYMBOL_SIZE
         self.header_end = _BIGOBJ_HEADER.size
         machine, timestamp, sections, symbols_at, symbols = _BIGOBJ_HEADER.unpack(
@@ -257,6 +260,9 @@ class _Coff:
     def error(self, offset: int, field: str, message: str) -> FormatError:
         return FormatError(message, path=self.path, offset=offset, field=field)
 
+    def unsupported(self, offset: int, field: str, message: str) -> UnsupportedError:
+        return UnsupportedError(message, path=self.path, offset=offset, field=field)
+
 
 class _Planner:
     def __init__(
@@ -272,7 +278,7 @@ class _Planner:
         self.added = added
         if len(self.names) > _MAX_SECTIONS:
             message = f"expected at most {_MAX_SECTIONS} sections, found {len(self.names)}"
-            raise coff.error(2, "NumberOfSections", message)
+            raise coff.unsupported(2, "NumberOfSections", message)
 
     def plan(self) -> FilePlan:
         symbols = list(self._symbols())
@@ -329,15 +335,16 @@ class _Planner:
 
     def _new_number(self, section: int, at: int) -> int:
         if section not in self.numbers:
-            there = "is removed" if 0 < section <= len(self.coff.names) else "does not exist"
-            message = f"the symbol belongs to section {section}, which {there}"
-            raise self.coff.error(at, "SectionNumber", message)
+            message = f"the symbol belongs to section {section}, which"
+            if not 0 < section <= len(self.coff.names):
+                raise self.coff.error(at, "SectionNumber", f"{message} does not exist")
+            raise self.coff.unsupported(at, "SectionNumber", f"{message} is removed")
         return self.numbers[section]
 
     def _check_size(self, size: int) -> None:
         if size >= 1 << 32:
             message = f"the result would have {size} bytes; a COFF object can have 4 GiB"
-            raise self.coff.error(0, "size", message)
+            raise self.coff.unsupported(0, "size", message)
 
     def _lay_out(self) -> tuple[list[_SectionHeader], list[Piece], int]:
         """Place raw data and relocations of all sections behind each other."""
@@ -348,7 +355,8 @@ class _Planner:
             row = self.coff.sections[old]
             if row.lines:
                 message = "line numbers are not supported; compile without them"
-                raise self.coff.error(self.coff.section_at(old), "NumberOfLinenumbers", message)
+                at = self.coff.section_at(old)
+                raise self.coff.unsupported(at, "NumberOfLinenumbers", message)
             if row.raw_at:
                 pieces.append(Range(end, HOST, row.raw_at, row.raw_size))
             raw_at, end = end, end + row.raw_size

@@ -24,15 +24,26 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from offload_tool.errors import FormatError
-from offload_tool.formats.objects.elf_layout import Layout, Section
-from offload_tool.formats.objects.elf_symbols import Symbols
-from offload_tool.formats.objects.elf_tables import (
+from offload_tool.errors import UnsupportedError
+from offload_tool.formats.objects.elf import (
+    ET_REL,
+    SHF_ALLOC,
+    SHF_EXCLUDE,
     SHN_LORESERVE,
+    SHT_CREL,
+    SHT_GROUP,
+    SHT_PROGBITS,
+    SHT_REL,
+    SHT_RELA,
+    SHT_STRTAB,
+    SHT_SYMTAB,
+    SHT_SYMTAB_SHNDX,
     ElfTables,
     SectionHeader,
     read_elf_tables,
 )
+from offload_tool.formats.objects.elf_layout import Layout, Section
+from offload_tool.formats.objects.elf_symbols import Symbols
 from offload_tool.formats.objects.string_table import build_string_table
 
 if TYPE_CHECKING:
@@ -43,12 +54,8 @@ if TYPE_CHECKING:
 
 __all__ = ["plan_elf"]
 
-_ET_REL = 1
 _EM_MIPS = 8
-_SHT_PROGBITS, _SHT_SYMTAB, _SHT_STRTAB, _SHT_RELA, _SHT_REL = 1, 2, 3, 4, 9
-_SHT_GROUP, _SHT_SYMTAB_SHNDX, _SHT_CREL = 17, 18, 0x40000014
-_RELOCATIONS = frozenset({_SHT_RELA, _SHT_REL, _SHT_CREL})
-_SHF_ALLOC, _SHF_EXCLUDE = 2, 0x80000000
+_RELOCATIONS = frozenset({SHT_RELA, SHT_REL, SHT_CREL})
 _GRP_COMDAT = 1
 
 
@@ -58,29 +65,31 @@ def plan_elf(
     removed: Callable[[bytes], bool] = lambda _: False,
     *,
     path: StrPath | None = None,
-    section_type: int = _SHT_PROGBITS,
+    section_type: int = SHT_PROGBITS,
+    flags: int = SHF_EXCLUDE,
     alignment: int = 1,
 ) -> FilePlan:
     """Plan the host with (name, size in bytes) sections added and the `removed` ones gone.
 
     `removed` is asked with each section's name. New sections have the type `section_type` and
-    begin at a multiple of `alignment` bytes.
+    these `flags`, and begin at a multiple of `alignment` bytes.
 
-    :raises FormatError: the host's tables contradict it or each other, or something that
-        stays needs what is removed.
+    :raises FormatError: the host's tables contradict it or each other.
+    :raises UnsupportedError: something that stays needs what is removed, or the result would
+        be too large.
     """
     tables = read_elf_tables(host, path=path)
     if not tables.names_index:
         message = "expected a section header table with section names, found none"
-        raise FormatError(message, path=path, offset=0, field="e_shstrndx")
+        raise UnsupportedError(message, path=path, offset=0, field="e_shstrndx")
     headers = [
-        (name, SectionHeader(0, section_type, _SHF_EXCLUDE, 0, 0, size, 0, 0, alignment, 0))
+        (name, SectionHeader(0, section_type, flags, 0, 0, size, 0, 0, alignment, 0))
         for name, size in added
     ]
-    return _Editor(tables, headers, removed).plan()
+    return _SectionEditor(tables, headers, removed).plan()
 
 
-class _Editor:
+class _SectionEditor:
     """Makes one plan: chooses sections, renumbers, renames, then lays out."""
 
     def __init__(
@@ -99,8 +108,8 @@ class _Editor:
         self.added = [
             Section(name, header, 0, number) for number, (name, header) in enumerate(added)
         ]
-        self.symtab = self._find_single(_SHT_SYMTAB)
-        self.shndx = self._find_single(_SHT_SYMTAB_SHNDX)
+        self.symtab = self._find_single(SHT_SYMTAB)
+        self.shndx = self._find_single(SHT_SYMTAB_SHNDX)
         self.symbols = Symbols(tables, self.symtab, self.shndx)
         self.gone = self._find_removed(removed)
 
@@ -118,10 +127,12 @@ class _Editor:
 
     # -- which sections stay, and their numbers --------------------------------------
 
-    def _find_single(self, kind: int) -> int:
-        found = [index for index, row in enumerate(self.tables.sections) if row.sh_type == kind]
+    def _find_single(self, section_type: int) -> int:
+        found = [
+            index for index, row in enumerate(self.tables.sections) if row.sh_type == section_type
+        ]
         if len(found) > 1:
-            message = f"section {found[0]} has type {kind} too; expected only one"
+            message = f"section {found[0]} has type {section_type} too; expected only one"
             raise self.tables.error(found[1], "sh_type", message)
         return found[0] if found else 0
 
@@ -131,20 +142,20 @@ class _Editor:
         for index, row in enumerate(self.tables.sections):
             needed: list[int] | None = None
             if row.sh_type in _RELOCATIONS:
-                needed = [self._target(index, "sh_info")]
-            elif row.sh_type == _SHT_GROUP:
+                needed = [self.tables.linked(index, "sh_info")]
+            elif row.sh_type == SHT_GROUP:
                 needed = self._read_group(index)[1:]
             if needed is not None and chosen.issuperset(needed):
                 gone.add(index)
         for index in gone & {self.symtab, self.shndx, self.tables.names_index}:
             message = f"{self.tables.label(index)} cannot be removed: the file needs it"
-            raise self.tables.error(index, "sh_name", message)
+            raise self.tables.unsupported(index, "sh_name", message)
         return gone
 
     def _drop_empty_symbol_table(self) -> None:
         """Remove it where no relocation can need it, as llvm-objcopy does."""
-        if self.tables.header.e_type != _ET_REL and self.symtab and len(self.symbols) <= 1:
-            names = self._target(self.symtab, "sh_link")
+        if self.tables.header.e_type != ET_REL and self.symtab and len(self.symbols) <= 1:
+            names = self.tables.linked(self.symtab, "sh_link")
             self.gone |= {self.symtab, names} - {0, self.tables.names_index}
             self.symtab = 0
 
@@ -157,29 +168,21 @@ class _Editor:
 
     # -- references between sections -------------------------------------------------
 
-    def _target(self, index: int, field: str) -> int:
-        """Give the section number in sh_link or sh_info of section `index`, checked."""
-        number: int = getattr(self.tables.sections[index], field)
-        if number >= len(self.sections):
-            message = f"expected a section number below {len(self.sections)}, found {number}"
-            raise self.tables.error(index, field, message)
-        return number
-
     def _new_target(self, user: int, field: str = "sh_link") -> int:
-        number = self._target(user, field)
+        number = self.tables.linked(user, field)
         if number in self.gone:
             needed = self.tables.label(number)
             message = f"{self.tables.label(user)} needs {needed}, which is removed"
-            raise self.tables.error(user, field, message)
+            raise self.tables.unsupported(user, field, message)
         return self.new[number]
 
     def _relink(self, section: Section) -> None:
-        kind = section.header.sh_type
-        if kind == _SHT_GROUP:
+        section_type = section.header.sh_type
+        if section_type == SHT_GROUP:
             self._rewrite_group(section)
-        elif kind in _RELOCATIONS:
+        elif section_type in _RELOCATIONS:
             self._rewrite_relocations(section)
-        elif kind == _SHT_SYMTAB_SHNDX:
+        elif section_type == SHT_SYMTAB_SHNDX:
             section.rewrite(self.symbols.pack_indexes(self.homes))
             section.set(sh_link=self._new_target(section.old))
         elif not _is_rebuilt(section.header):
@@ -216,17 +219,17 @@ class _Editor:
         old = section.header
         link, info = self._new_target(section.old), self._new_target(section.old, "sh_info")
         section.set(sh_link=link, sh_info=info)
-        if not old.sh_flags & _SHF_ALLOC and old.sh_type != _SHT_CREL:
+        if not old.sh_flags & SHF_ALLOC and old.sh_type != SHT_CREL:
             section.set(sh_addralign=self.tables.elf_class.address_size)
         if self.symbols.renumbered and old.sh_link == self.symtab:
             section.rewrite(self._renumber_relocations(section))
 
     def _renumber_relocations(self, section: Section) -> bytes:
         is_64 = self.tables.elf_class.is_64
-        fields = 3 if section.header.sh_type == _SHT_RELA else 2
+        fields = 3 if section.header.sh_type == SHT_RELA else 2
         layout = struct.Struct(self.order + fields * ("Q" if is_64 else "I"))
         content = self.tables.content(section.old)
-        if section.header.sh_type == _SHT_CREL or len(content) % layout.size:
+        if section.header.sh_type == SHT_CREL or len(content) % layout.size:
             message = "the symbol numbers of these relocations cannot be changed"
             raise self.tables.error(section.old, "sh_size", message)
         # r_info has the symbol above the type; 64-bit little-endian MIPS has it below.
@@ -242,7 +245,7 @@ class _Editor:
 
     def _rename(self) -> None:
         names_at = self.tables.names_index
-        symbols_at = self._target(self.symtab, "sh_link") if self.symtab else names_at
+        symbols_at = self.tables.linked(self.symtab, "sh_link") if self.symtab else names_at
         symbol_names = self.symbols.names() if self.symtab else {}
         wanted: dict[int, list[bytes]] = {names_at: [], symbols_at: []}
         wanted[names_at] += (section.name for section in self.kept)
@@ -262,7 +265,7 @@ class _Editor:
 
     def _rebuild_strings(self, index: int, strings: Iterable[bytes]) -> dict[bytes, int]:
         if index in self.gone or not _is_rebuilt(self.tables.sections[index]):
-            message = f"{self.tables.label(index)} is no string table that can be rewritten"
+            message = f"{self.tables.label(index)} is not a string table that can be rewritten"
             raise self.tables.error(index, "sh_type", message)
         table, offsets = build_string_table(strings)
         self.sections[index].rewrite(table)
@@ -271,4 +274,4 @@ class _Editor:
 
 def _is_rebuilt(header: SectionHeader) -> bool:
     """Tell whether it is a string table of the file, not of the running program."""
-    return header.sh_type == _SHT_STRTAB and not header.sh_flags & _SHF_ALLOC
+    return header.sh_type == SHT_STRTAB and not header.sh_flags & SHF_ALLOC

@@ -21,9 +21,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from offload_tool.errors import FormatError
+from offload_tool.errors import UnsupportedError
 from offload_tool.files.plan import HOST, FilePlan, Literal, Piece, Range, content, join
-from offload_tool.formats.objects.elf_tables import (
+from offload_tool.formats.objects.elf import (
+    PT_PHDR,
+    PT_TLS,
+    SHF_ALLOC,
+    SHF_TLS,
     SHN_LORESERVE,
     SHN_XINDEX,
     SHT_NOBITS,
@@ -37,8 +41,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Layout", "Section"]
 
-_SHF_ALLOC, _SHF_TLS = 2, 0x400
-_PT_TLS = 7
 _MAX_SEGMENTS = 256
 """A program has about ten; the time grows with the square."""
 
@@ -99,8 +101,8 @@ class _Segment:
         if section.sh_type != SHT_NOBITS:
             start, first, end = section.sh_offset, own.p_offset, own.p_offset + self.size
         else:  # no bytes in the file: the addresses tell
-            is_tls = bool(section.sh_flags & _SHF_TLS)
-            if not section.sh_flags & _SHF_ALLOC or is_tls != (own.p_type == _PT_TLS):
+            is_tls = bool(section.sh_flags & SHF_TLS)
+            if not section.sh_flags & SHF_ALLOC or is_tls != (own.p_type == PT_TLS):
                 return False
             start, first, end = section.sh_addr, own.p_vaddr, own.p_vaddr + own.p_memsz
         return first <= start and start + size <= end
@@ -114,13 +116,13 @@ class Layout:
         self.old_sections = sections
         if len(tables.segments) > _MAX_SEGMENTS:
             message = f"expected at most {_MAX_SEGMENTS} segments, found {len(tables.segments)}"
-            raise FormatError(message, path=tables.path, offset=0, field="e_phnum")
+            raise UnsupportedError(message, path=tables.path, offset=0, field="e_phnum")
         self.segments = [_Segment(row, index) for index, row in enumerate(tables.segments)]
         size, count = tables.elf_class.header.size, len(self.segments)
-        self.header_table = _Segment(SegmentHeader(6, 0, 0, 0, 0, size, size, 0), count)
+        self.header_table = _Segment(SegmentHeader(PT_PHDR, 0, 0, 0, 0, size, size, 0), count)
         size = tables.elf_class.segment.size * count
         start = tables.header.e_phoff
-        row = SegmentHeader(6, 0, start, start, 0, size, size, tables.elf_class.address_size)
+        row = SegmentHeader(PT_PHDR, 0, start, start, 0, size, size, tables.elf_class.address_size)
         self.segment_table = _Segment(row, count + 1)
         for child in (*self.segments, self.header_table, self.segment_table):
             child.parent = self._parent_of(child)
@@ -148,7 +150,7 @@ class Layout:
             (section.header.sh_offset, section.file_size, section.old)
             for section in self.old_sections
             if section.file_size
-            and (section.segment is None or not section.header.sh_flags & _SHF_ALLOC)
+            and (section.segment is None or not section.header.sh_flags & SHF_ALLOC)
         )
         for (start, size, first), (next_start, _, second) in pairwise(rows):
             if start + size > next_start:
@@ -158,7 +160,7 @@ class Layout:
     def place(self, kept: Sequence[Section], names_index: int) -> FilePlan:
         """Give the plan of the file of these sections, number 0 included, in their order.
 
-        :raises FormatError: a section whose content changes lies inside a segment.
+        :raises UnsupportedError: a section whose content changes lies inside a segment.
         """
         segments_end = self._place_segments()
         end = self._place_sections(kept[1:], segments_end)
@@ -183,7 +185,7 @@ class Layout:
     def _check_end(self, end: int) -> None:
         if end >> (8 * self.tables.elf_class.address_size):
             message = f"the result would have {end} bytes, too many for this class of ELF file"
-            raise FormatError(message, path=self.tables.path, offset=0, field="e_shoff")
+            raise UnsupportedError(message, path=self.tables.path, offset=0, field="e_shoff")
 
     # -- offsets ---------------------------------------------------------------------
 
@@ -221,7 +223,7 @@ class Layout:
     def _check_unchanged(self, section: Section) -> None:
         if section.data is not None and section.data != self.tables.content(section.old):
             message = f"{self.tables.label(section.old)} must change, but lies inside a segment"
-            raise self.tables.error(section.old, "sh_offset", message)
+            raise self.tables.unsupported(section.old, "sh_offset", message)
 
     # -- bytes -----------------------------------------------------------------------
 

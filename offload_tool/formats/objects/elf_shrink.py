@@ -31,13 +31,26 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from offload_tool.errors import FormatError
+from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.files.plan import HOST, FilePlan, Literal, Piece, Range, join
-from offload_tool.formats.objects.elf_tables import (
+from offload_tool.formats.objects.elf import (
+    ET_EXEC,
+    ET_REL,
+    PT_INTERP,
+    PT_LOAD,
+    PT_PHDR,
+    SHF_ALLOC,
     SHN_LORESERVE,
+    SHT_CREL,
+    SHT_DYNSYM,
+    SHT_REL,
+    SHT_RELA,
+    SHT_SYMTAB,
+    STT_SECTION,
     ElfTables,
     SectionHeader,
     SegmentHeader,
+    Symbol,
     read_elf_tables,
 )
 
@@ -48,12 +61,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Replacement", "plan_shrunk_elf"]
 
-_ET_REL, _ET_EXEC = 1, 2
-_PT_LOAD, _PT_INTERP, _PT_PHDR = 1, 3, 6
 _PF_R = 4
-_SHT_SYMTAB, _SHT_RELA, _SHT_REL, _SHT_DYNSYM, _SHT_SYMTAB_SHNDX = 2, 4, 9, 11, 18
-_SHT_CREL = 0x40000014
-_STT_SECTION = 3
 _PAGE = 4096
 _SMALL_PAGES = frozenset({3, 22, 62, 243})
 """Machines whose pages are never larger than 4096 bytes: i386, s390x, x86-64, RISC-V."""
@@ -135,16 +143,17 @@ def plan_shrunk_elf(
     What stands behind a replaced range, up to the next one or the section's end, must be
     zeros, and none of it is kept.
 
-    :raises FormatError: the host's tables contradict it, or it cannot be done safely.
+    :raises FormatError: the host's tables contradict it.
+    :raises UnsupportedError: it cannot be done safely.
     """
     tables = read_elf_tables(host, path=path)
     rooms = _rooms(tables, replacements)
-    editor = _Relocatable if tables.header.e_type == _ET_REL else _Linked
+    editor = _Relocatable if tables.header.e_type == ET_REL else _Linked
     try:
         return editor(tables, rooms).plan()
     except struct.error as error:
         message = f"numbers in its headers are too large ({error})"
-        raise FormatError(f"cannot be thinned safely: {message}", path=path) from error
+        raise UnsupportedError(f"cannot be thinned safely: {message}", path=path) from error
 
 
 def _rooms(tables: ElfTables, replacements: Iterable[tuple[int, Replacement]]) -> list[_Room]:
@@ -170,11 +179,11 @@ def _rooms(tables: ElfTables, replacements: Iterable[tuple[int, Replacement]]) -
                 and last > room.replacement.start
             ):
                 message = f"shares bytes with {tables.label(room.section)}; cannot be thinned"
-                raise tables.error(number, "sh_offset", message)
+                raise tables.unsupported(number, "sh_offset", message)
     return rooms
 
 
-class _Editor:
+class _Shrinker:
     """What linked and relocatable files have in common."""
 
     def __init__(self, tables: ElfTables, rooms: Sequence[_Room]) -> None:
@@ -183,37 +192,29 @@ class _Editor:
         self.changes = _Changes(sections=list(tables.sections))
         self.at_start = {room.replacement.start: room for room in rooms}
 
-    def error(self, message: str) -> FormatError:
+    def error(self, message: str) -> UnsupportedError:
         """Say why the file is refused."""
-        return FormatError(f"cannot be thinned safely: {message}", path=self.tables.path)
+        return UnsupportedError(f"cannot be thinned safely: {message}", path=self.tables.path)
 
-    def symbols(self) -> Iterator[tuple[int, tuple[int, ...], int]]:
-        """Give (offset in the file, fields, number) of symbols in the rooms' sections."""
+    def symbols(self) -> Iterator[tuple[int, Symbol, tuple[int, int]]]:
+        """Give symbols in the rooms' sections: offset in the file, symbol, its table and number."""
         elf_class = self.tables.elf_class
+        size = elf_class.symbol.size
         numbers = {room.section for room in self.rooms}
         for index, section in enumerate(self.tables.sections):
-            if section.sh_type not in (_SHT_SYMTAB, _SHT_DYNSYM):
+            if section.sh_type not in (SHT_SYMTAB, SHT_DYNSYM):
                 continue
             content = self.tables.content(index)
-            content = content[: len(content) // elf_class.symbol.size * elf_class.symbol.size]
-            for number, fields in enumerate(elf_class.symbol.iter_unpack(content)):
-                if fields[elf_class.symbol_index] in numbers:
-                    yield section.sh_offset + number * elf_class.symbol.size, fields, index
+            whole = content[: len(content) // size * size]
+            for number, symbol in enumerate(elf_class.unpack_symbols(whole)):
+                if symbol.st_shndx in numbers:
+                    yield section.sh_offset + number * size, symbol, (index, number)
 
-    def set_symbol(self, offset: int, fields: Sequence[int], **values: int) -> None:
+    def set_symbol(self, offset: int, symbol: Symbol, **values: int) -> None:
         """Write a symbol with other st_value, st_size or st_shndx."""
-        is_64 = self.tables.elf_class.is_64
-        places = {"st_value": 4, "st_size": 5} if is_64 else {"st_value": 1, "st_size": 2}
-        places["st_shndx"] = self.tables.elf_class.symbol_index
-        new = list(fields)
-        for name, value in values.items():
-            new[places[name]] = value
-        if new != list(fields):
-            self.changes.literals.append((offset, self.tables.elf_class.symbol.pack(*new)))
-
-    def value_and_size(self, fields: Sequence[int]) -> tuple[int, int]:
-        """Give a symbol's st_value and st_size."""
-        return (fields[4], fields[5]) if self.tables.elf_class.is_64 else (fields[1], fields[2])
+        new = symbol._replace(**values)
+        if new != symbol:
+            self.changes.literals.append((offset, self.tables.elf_class.pack_symbol(new)))
 
     def finish(self) -> FilePlan:
         """Put the new file together."""
@@ -280,18 +281,19 @@ class _Editor:
             yield Range(self.changes.moved(start), HOST, start, end - start)
 
 
-class _Linked(_Editor):
+class _Linked(_Shrinker):
     """A program or library: addresses stay, whole pages go."""
 
     def plan(self) -> FilePlan:
         self.page = self._page()
         cuts = self._choose(self._candidates())
         self._place_table(cuts)
+        self._check_table()
         self._split_sections()
         return self.finish()
 
     def _page(self) -> int:
-        alignments = [s.p_align for s in self.tables.segments if s.p_type == _PT_LOAD]
+        alignments = [s.p_align for s in self.tables.segments if s.p_type == PT_LOAD]
         if not alignments:
             raise self.error("it has no loadable segments")
         if self.tables.header.e_machine in _SMALL_PAGES:
@@ -320,15 +322,15 @@ class _Linked(_Editor):
             same = section.sh_addr - segment.p_vaddr == section.sh_offset - start
             if not (start <= room.replacement.start and room.end <= end and same):
                 raise self.error(f"program header {index} holds a part of {label}")
-            loaded += segment.p_type == _PT_LOAD
+            loaded += segment.p_type == PT_LOAD
         if loaded != 1:
             raise self.error(f"{loaded} loaded segments hold {label}, expected 1")
 
     def _choose(self, cuts: list[_Cut]) -> list[_Cut]:
         """Keep the largest if there would be too many program headers."""
         header = self.tables.header
-        kinds = {segment.p_type for segment in self.tables.segments}
-        self.is_program = header.e_type == _ET_EXEC or _PT_INTERP in kinds
+        segment_types = {segment.p_type for segment in self.tables.segments}
+        self.is_program = header.e_type == ET_EXEC or PT_INTERP in segment_types
         limit = _MAX_PROGRAM_HEADERS if self.is_program else _MAX_LIBRARY_HEADERS
         largest = sorted(cuts, key=lambda cut: (cut.start - cut.end, cut.start))
         return sorted(largest[: max(limit - header.e_phnum, 0)])
@@ -349,11 +351,19 @@ class _Linked(_Editor):
                 self._append_table()
                 return
 
+    def _check_table(self) -> None:
+        """Refuse a program header table that stays where it is, in a bundle."""
+        start = self.tables.header.e_phoff
+        end = start + self.tables.elf_class.segment.size * len(self.tables.segments)
+        stays = self.changes.program_headers is None
+        if stays and any(start < room.end and room.replacement.start < end for room in self.rooms):
+            raise self.error("its program header table is in a bundle")
+
     def _put_table_between(self, table_at: int) -> None:
         section = self.tables.sections[self.changes.cuts[0].room.section]
         address = section.sh_addr + table_at - section.sh_offset
         first = min(
-            (s for s in self.tables.segments if s.p_type == _PT_LOAD), key=lambda s: s.p_vaddr
+            (s for s in self.tables.segments if s.p_type == PT_LOAD), key=lambda s: s.p_vaddr
         )
         if self.is_program and address - table_at != first.p_vaddr - first.p_offset:
             # Linux before 5.18 tells a program its table's address by this rule.
@@ -366,11 +376,11 @@ class _Linked(_Editor):
         rows = self._new_segments()
         table_at = self.changes.moved(self.content_end())
         table_at += -table_at % self.page
-        top = max(row.p_vaddr + row.p_memsz for row in rows if row.p_type == _PT_LOAD)
+        top = max(row.p_vaddr + row.p_memsz for row in rows if row.p_type == PT_LOAD)
         address = top + -top % self.page
         size = self.tables.elf_class.segment.size * (len(rows) + 1)
-        own = SegmentHeader(_PT_LOAD, _PF_R, table_at, address, address, size, size, self.page)
-        last = max(at for at, row in enumerate(rows) if row.p_type == _PT_LOAD)
+        own = SegmentHeader(PT_LOAD, _PF_R, table_at, address, address, size, size, self.page)
+        last = max(at for at, row in enumerate(rows) if row.p_type == PT_LOAD)
         rows.insert(last + 1, own)
         self.changes.appended = table_at, self._pack_table(rows, table_at, address)
 
@@ -381,7 +391,7 @@ class _Linked(_Editor):
         size = self.tables.elf_class.segment.size * len(rows)
         packed = []
         for row in rows:
-            if row.p_type == _PT_PHDR:
+            if row.p_type == PT_PHDR:
                 physical = address + row.p_paddr - row.p_vaddr
                 row = row._replace(
                     p_offset=table_at,
@@ -395,13 +405,14 @@ class _Linked(_Editor):
         return b"".join(packed)
 
     def _split(self, segment: SegmentHeader) -> list[SegmentHeader]:
-        """Give what becomes of a segment: several where something is cut out of it."""
+        """Give what becomes of a segment: several where something is cut out of it.
+
+        It holds all of a cut or nothing of it, as `_check_loaded` has seen.
+        """
         start, end = segment.p_offset, segment.p_offset + segment.p_filesz
         inside = [c for c in self.changes.cuts if c.start < end and c.end > start]
-        if segment.p_type != _PT_LOAD and inside and segment.p_type != _PT_PHDR:
+        if segment.p_type != PT_LOAD and inside and segment.p_type != PT_PHDR:
             raise self.error("a segment that is not loaded by itself holds the bundles")
-        if any(cut.start < start or cut.end > end for cut in inside):
-            raise self.error("two segments share bytes of the bundles")
         rows = []
         for begin, stop in zip(
             (start, *(cut.end for cut in inside)),
@@ -426,7 +437,7 @@ class _Linked(_Editor):
         """Demand no more than pages of a segment that is not where it was."""
         if row.p_align <= 1 or (row.p_vaddr - row.p_offset) % row.p_align == 0:
             return row
-        if row.p_type != _PT_LOAD or row.p_align <= self.page:
+        if row.p_type != PT_LOAD or row.p_align <= self.page:
             raise self.error(f"a segment's offset and address differ modulo {row.p_align}")
         if (row.p_vaddr - row.p_offset) % self.page or self._needed_alignment(row) > self.page:
             raise self.error(f"a segment needs an alignment of {row.p_align} bytes")
@@ -434,7 +445,7 @@ class _Linked(_Editor):
 
     def _needed_alignment(self, row: SegmentHeader) -> int:
         end = row.p_vaddr + row.p_memsz
-        inside = (s for s in self.tables.sections if s.sh_addr and s.sh_flags & 2)
+        inside = (s for s in self.tables.sections if s.sh_addr and s.sh_flags & SHF_ALLOC)
         return max((s.sh_addralign for s in inside if row.p_vaddr <= s.sh_addr < end), default=1)
 
     def _split_sections(self) -> None:
@@ -442,8 +453,8 @@ class _Linked(_Editor):
         self.pieces: dict[int, list[tuple[int, int]]] = {}
         for number in dict.fromkeys(room.section for room in self.rooms):
             self._split_section(number)
-        for offset, fields, _ in self.symbols():
-            self._move_symbol(offset, fields)
+        for offset, symbol, _ in self.symbols():
+            self._move_symbol(offset, symbol)
 
     def _split_section(self, number: int) -> None:
         section = self.tables.sections[number]
@@ -470,21 +481,20 @@ class _Linked(_Editor):
                 start = rooms[at + 1].replacement.start
                 target = len(self.changes.sections)
 
-    def _move_symbol(self, offset: int, fields: Sequence[int]) -> None:
+    def _move_symbol(self, offset: int, symbol: Symbol) -> None:
         """Let a symbol name the section piece that it is in now, and the new size."""
-        number = fields[self.tables.elf_class.symbol_index]
+        number, value, size = symbol.st_shndx, symbol.st_value, symbol.st_size
         section = self.tables.sections[number]
-        value, size = self.value_and_size(fields)
         pieces = self.pieces[number]
         at = bisect.bisect_right([address for address, _ in pieces], value) if value else 1
         target = pieces[max(at - 1, 0)][1]
         room = self.at_start.get(value - section.sh_addr + section.sh_offset)
         if room is not None:
             size = min(size, room.replacement.plan.size)
-        self.set_symbol(offset, fields, st_shndx=target, st_size=size)
+        self.set_symbol(offset, symbol, st_shndx=target, st_size=size)
 
 
-class _Relocatable(_Editor):
+class _Relocatable(_Shrinker):
     """An object: the section becomes shorter."""
 
     def plan(self) -> FilePlan:
@@ -492,13 +502,10 @@ class _Relocatable(_Editor):
         for number in dict.fromkeys(room.section for room in self.rooms):
             self._shorten(number)
         sections = {}
-        for offset, fields, table in self.symbols():
-            self._move_symbol(offset, fields)
-            info = fields[self.tables.elf_class.symbol_info]
-            if info & 15 == _STT_SECTION:
-                at = offset - self.tables.sections[table].sh_offset
-                number = at // self.tables.elf_class.symbol.size
-                sections[table, number] = fields[self.tables.elf_class.symbol_index]
+        for offset, symbol, place in self.symbols():
+            self._move_symbol(offset, symbol)
+            if symbol.type == STT_SECTION:
+                sections[place] = symbol.st_shndx
         self._move_relocations(sections)
         return self.finish()
 
@@ -531,9 +538,8 @@ class _Relocatable(_Editor):
         start = self.tables.sections[number].sh_offset
         return self.changes.moved(start + value) - self.changes.moved(start)
 
-    def _move_symbol(self, offset: int, fields: Sequence[int]) -> None:
-        number = fields[self.tables.elf_class.symbol_index]
-        value, size = self.value_and_size(fields)
+    def _move_symbol(self, offset: int, symbol: Symbol) -> None:
+        number, value, size = symbol.st_shndx, symbol.st_value, symbol.st_size
         start = self.tables.sections[number].sh_offset
         room = self.at_start.get(start + value)
         if value and room is None:
@@ -541,7 +547,7 @@ class _Relocatable(_Editor):
             raise self.error(f"{message}, but to no bundle's beginning")
         if room is not None:
             size = min(size, room.replacement.plan.size)
-        self.set_symbol(offset, fields, st_value=self._inside(number, value), st_size=size)
+        self.set_symbol(offset, symbol, st_value=self._inside(number, value), st_size=size)
 
     def _move_relocations(self, named: dict[tuple[int, int], int]) -> None:
         """Change addends that count from the beginning of a shortened section."""
@@ -553,13 +559,13 @@ class _Relocatable(_Editor):
         )
         numbers = {room.section for room in self.rooms}
         for index, row in enumerate(self.tables.sections):
-            if row.sh_type not in (_SHT_RELA, _SHT_REL, _SHT_CREL):
+            if row.sh_type not in (SHT_RELA, SHT_REL, SHT_CREL):
                 continue
             if row.sh_info in numbers:
                 raise self.error(f"{self.tables.label(index)} changes the bundles when linking")
             if not moved:
                 continue  # only offset 0 is a bundle's, and stays so
-            if row.sh_type == _SHT_RELA:
+            if row.sh_type == SHT_RELA:
                 self._move_addends(index, row, named)
             elif named:
                 raise self.error(f"{self.tables.label(index)} keeps its addends elsewhere")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from offload_tool.formats.objects.elf_tables import SHN_LORESERVE, SHN_XINDEX, ElfTables
+from offload_tool.formats.objects.elf import SHN_LORESERVE, SHN_XINDEX, ElfTables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,6 @@ class Symbols:
     def __init__(self, tables: ElfTables, symtab: int, shndx: int) -> None:
         self._tables = tables
         self._symtab = symtab
-        self._layout = tables.elf_class.symbol
         self._rows = tables.symbols(symtab) if symtab else []
         self._indexes = self._read_indexes(shndx) if symtab and shndx else []
         self._homes = [self._read_home(number) for number in range(len(self._rows))]
@@ -50,7 +49,7 @@ class Symbols:
 
     def _read_home(self, number: int) -> int:
         """Give the section that defines a symbol; 0 for none (undefined, absolute, common)."""
-        home = self._rows[number][self._tables.elf_class.symbol_index]
+        home = self._rows[number].st_shndx
         if home == SHN_XINDEX and self._indexes:
             home = self._indexes[number]
         elif SHN_LORESERVE <= home < SHN_XINDEX:
@@ -63,7 +62,7 @@ class Symbols:
 
     def is_local(self, number: int) -> bool:
         """Tell whether a symbol of the host has binding STB_LOCAL."""
-        return self._rows[number][self._tables.elf_class.symbol_info] >> 4 == 0
+        return self._rows[number].is_local
 
     def select(self, gone: set[int]) -> None:
         """Drop the symbols of the sections in `gone`; put the local ones first."""
@@ -77,18 +76,20 @@ class Symbols:
     def new_number(self, number: int, user: int) -> int:
         """Give the new number of a symbol of the host that section `user` refers to.
 
-        :raises FormatError: there is no such symbol, or it does not stay.
+        :raises FormatError: there is no such symbol.
+        :raises UnsupportedError: it does not stay.
         """
         if number not in self._numbers:
-            there = "is removed" if number < len(self._rows) else "does not exist"
-            message = f"{self._tables.label(user)} refers to symbol {number}, which {there}"
-            raise self._tables.error(user, "content", message)
+            message = f"{self._tables.label(user)} refers to symbol {number}, which"
+            if number >= len(self._rows):
+                raise self._tables.error(user, "content", f"{message} does not exist")
+            raise self._tables.unsupported(user, "content", f"{message} is removed")
         return self._numbers[number]
 
     def names(self) -> dict[int, bytes]:
         """Give the names of the symbols that stay, by their old st_name."""
         strings = self._tables.strings(self._tables.sections[self._symtab].sh_link)
-        return {old: strings[old] for old in {self._rows[number][0] for number in self._order}}
+        return {old: strings[old] for old in {self._rows[number].st_name for number in self._order}}
 
     def new_homes(self, new_numbers: Mapping[int, int]) -> list[int]:
         """Give the new numbers of the sections that define the symbols, in their new order."""
@@ -96,14 +97,13 @@ class Symbols:
 
     def pack(self, homes: list[int], names: Mapping[int, int]) -> bytes:
         """Give the table's new bytes; `names` has the new st_name of each old one."""
-        field = self._tables.elf_class.symbol_index
         out = bytearray()
         for old, home in zip(self._order, homes, strict=True):
-            row = list(self._rows[old])
-            row[0] = names[row[0]]
+            row = self._rows[old]
+            row = row._replace(st_name=names[row.st_name])
             if home:
-                row[field] = home if home < SHN_LORESERVE else SHN_XINDEX
-            out += self._layout.pack(*row)
+                row = row._replace(st_shndx=home if home < SHN_LORESERVE else SHN_XINDEX)
+            out += self._tables.elf_class.pack_symbol(row)
         return bytes(out)
 
     def pack_indexes(self, homes: list[int]) -> bytes:

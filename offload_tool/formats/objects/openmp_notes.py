@@ -16,22 +16,21 @@ Integers have the image's byte order. Source: clang-offload-wrapper 15.0.6 with
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING
 
-from offload_tool.files.plan import HOST, FilePlan, Literal
+from offload_tool.files.plan import HOST
+from offload_tool.formats.objects.elf import SHT_NOTE, read_elf_tables
 from offload_tool.formats.objects.elf_edit import plan_elf
-from offload_tool.formats.objects.elf_tables import SectionHeader, read_elf_tables
 
 if TYPE_CHECKING:
     from offload_tool.files import StrPath
+    from offload_tool.files.plan import FilePlan
 
 __all__ = ["plan_elf_with_notes"]
 
 _SECTION = b".note.openmp"
 _NAME = b"LLVMOMPOFFLOAD\0"
 _DESCRIPTIONS = {1: b"1.0", 2: b"LLVM", 3: b"15.0.6"}
-_SHT_NOTE = 7
 
 
 def plan_elf_with_notes(image: memoryview, *, path: StrPath | None = None) -> FilePlan:
@@ -39,24 +38,10 @@ def plan_elf_with_notes(image: memoryview, *, path: StrPath | None = None) -> Fi
 
     :raises FormatError: its tables contradict it or each other.
     """
-    shape = read_elf_tables(image, path=path).elf_class
+    elf_class = read_elf_tables(image, path=path).elf_class
     notes = b"".join(
-        struct.pack(f"{shape.order}III", len(_NAME), len(text), number)
-        + _padded(_NAME)
-        + _padded(text)
-        for number, text in _DESCRIPTIONS.items()
+        elf_class.pack_note(_NAME, number, text) for number, text in _DESCRIPTIONS.items()
     )
-    plan = plan_elf(image, [(_SECTION, len(notes))], path=path)
-    *pieces, table = plan.pieces
-    if not isinstance(table, Literal):
-        raise TypeError  # the section header table is the last piece
-    # A section of notes is not to be left out by the linker, as others that are added are.
-    last = len(table.data) - shape.section.size
-    header = SectionHeader(*shape.section.unpack_from(table.data, last))
-    header = header._replace(sh_type=_SHT_NOTE, sh_flags=0)
-    pieces.append(Literal(table.position, table.data[:last] + shape.section.pack(*header)))
-    return FilePlan(tuple(pieces), plan.size).bound(HOST, [notes])
-
-
-def _padded(data: bytes) -> bytes:
-    return data + bytes(-len(data) % 4)
+    # Unlike other sections that are added, the linker is not to leave this one out: no flags.
+    plan = plan_elf(image, [(_SECTION, len(notes))], path=path, section_type=SHT_NOTE, flags=0)
+    return plan.bound(HOST, [notes])

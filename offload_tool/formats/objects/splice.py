@@ -21,10 +21,12 @@ import re
 import struct
 from typing import TYPE_CHECKING
 
-from offload_tool.errors import FormatError
+from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.files.plan import FilePlan, Literal, content, join
-from offload_tool.formats.objects.elf_tables import (
+from offload_tool.formats.objects.elf import (
     SHT_LLVM_OFFLOADING,
+    SHT_SYMTAB,
+    STT_OBJECT,
     is_elf_header,
     read_elf_tables,
 )
@@ -36,9 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["plan_object_with_images"]
 
 _MARKED = re.compile(rb"%s([0-9]+)(.*)" % re.escape(SECTION_MARK.encode()), re.DOTALL)
-_SHT_SYMTAB = 2
 _OFFLOADING = b".llvm.offloading"
-_STT_OBJECT = 1
 
 _COFF_HEADER = struct.Struct("<HHIIIHH")
 _COFF_SECTION = struct.Struct("<8sIIIIIIHHI")
@@ -52,8 +52,8 @@ _COFF_MAX = (1 << 32) - 1
 def plan_object_with_images(module: bytes, sizes: Sequence[int]) -> FilePlan:
     """Plan the object whose marked section N has content N, of `sizes[N]` bytes.
 
-    :raises FormatError: it is no ELF or COFF object of LLVM's with these sections, or an
-        image is too large for its format.
+    :raises FormatError: it is not an ELF or COFF object of LLVM's with these sections.
+    :raises UnsupportedError: an image is too large for its format.
     """
     data = memoryview(module)
     patched = bytearray(module)
@@ -88,18 +88,16 @@ def _patch_elf(
             new = new._replace(sh_type=SHT_LLVM_OFFLOADING)
         end += size
         if end >> (8 * shape.address_size):
-            raise FormatError(f"images of {end} bytes are too large for a 32-bit object")
+            raise UnsupportedError(f"images of {end} bytes are too large for a 32-bit object")
         shape.section.pack_into(patched, tables.header.e_shoff + index * shape.section.size, *new)
-    for header in tables.sections:
-        if header.sh_type == _SHT_SYMTAB:
-            start, stop = header.sh_offset, header.sh_offset + header.sh_size
-            for at in range(start, stop - shape.symbol.size + 1, shape.symbol.size):
-                fields = list(shape.symbol.unpack_from(data, at))
-                image = images.get(fields[shape.symbol_index], -1)
-                if image >= 0 and fields[shape.symbol_info] & 15 == _STT_OBJECT:
-                    # st_size is the last field in one class, the third in the other.
-                    fields[5 if shape.is_64 else 2] = sizes[image]
-                    shape.symbol.pack_into(patched, at, *fields)
+    for index, header in enumerate(tables.sections):
+        if header.sh_type != SHT_SYMTAB:
+            continue
+        for number, symbol in enumerate(tables.symbols(index)):
+            if symbol.st_shndx in images and symbol.type == STT_OBJECT:
+                at = header.sh_offset + number * shape.symbol.size
+                symbol = symbol._replace(st_size=sizes[images[symbol.st_shndx]])
+                patched[at : at + shape.symbol.size] = shape.pack_symbol(symbol)
     return places, end
 
 
@@ -135,7 +133,7 @@ def _patch_coff(
         fields[3], fields[4] = size, end if size else 0
         end += size
         if end > _COFF_MAX:
-            raise FormatError(f"images of {end} bytes are too large for a COFF object")
+            raise UnsupportedError(f"images of {end} bytes are too large for a COFF object")
         _COFF_SECTION.pack_into(patched, at, *fields)
     _patch_coff_symbols(patched, symbols_at, symbols, sections)
     return places, end

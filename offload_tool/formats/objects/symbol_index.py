@@ -21,28 +21,27 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from offload_tool.errors import FormatError
-from offload_tool.formats.objects.elf_tables import (
+from offload_tool.errors import ContentError, FormatError
+from offload_tool.formats.objects.elf import (
+    SHT_STRTAB,
     SHT_SYMTAB,
-    ElfHeader,
-    SectionHeader,
-    find_elf_class,
+    STT_FILE,
+    STT_SECTION,
+    is_elf,
+    read_elf_sections,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from offload_tool.files import StrPath
-    from offload_tool.formats.objects.elf_tables import ElfClass
+    from offload_tool.formats.objects.elf import ElfTables
 
 __all__ = ["member_symbols"]
 
-_ELF_MAGIC = b"\x7fELF"
 _BITCODE_MAGICS = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
 _ELF_MIN_SIZE = 18
 """LLVM takes less for no object."""
-_SHT_STRTAB = 3
-_STT_SECTION, _STT_FILE = 3, 4
 _NAMES_BUDGET = 16
 """Times the size of the file; names can overlap, so a small broken file could ask for any."""
 
@@ -66,16 +65,16 @@ def member_symbols(
 ) -> bytes | None:
     """Give the names of the symbols that `data` defines for others, each ended by NUL.
 
-    None means that it is no object. `path` and `offset`, where `data` begins in that file,
-    are for messages. Bitcode and COFF that cannot be read are no objects, as for LLVM in
+    None means that it is not an object. `path` and `offset`, where `data` begins in that file,
+    are for messages. Bitcode and COFF that cannot be read are not objects, as for LLVM in
     the case of bitcode; the reason is given to `warn`.
 
     :raises FormatError: it is an ELF file, but its symbol table is broken.
     """
     magic = bytes(data[:4])
-    if magic == _ELF_MAGIC and len(data) >= _ELF_MIN_SIZE:
+    if is_elf(data) and len(data) >= _ELF_MIN_SIZE:
         try:
-            return _elf_symbols(data)
+            return _elf_symbols(read_elf_sections(data))
         except FormatError as error:
             place = offset + (error.offset or 0)
             raise FormatError(error.message, path=path, offset=place, field=error.field) from error
@@ -88,74 +87,39 @@ def member_symbols(
 
         if is_coff(data):
             return _coff_symbols(data)
-    except FormatError as error:
+    except ContentError as error:
         if warn is not None:
             warn(error.message)
     return None
 
 
-def _elf_symbols(data: memoryview) -> bytes:
-    shape = find_elf_class(data)
-    if shape is None or len(data) < shape.header.size:
-        found = bytes(data[:6])
-        raise FormatError(f"expected an ELF header, found {found!r}", offset=0, field="e_ident")
-    header = ElfHeader(*shape.header.unpack_from(data))
-    start, entry, count = header.e_shoff, header.e_shentsize, header.e_shnum
-    if start == 0:
-        return b""
-    if entry != shape.section.size:
-        message = f"expected {shape.section.size} bytes, found {entry}"
-        raise FormatError(message, offset=0, field="e_shentsize")
-    if not count:  # the number is too large for the header, or 0
-        first = _slice(data, start, entry, 0, "section header table")
-        count = SectionHeader(*shape.section.unpack(first)).sh_size
-    table = _slice(data, start, entry * count, 0, "section header table")
-    for index, row in enumerate(shape.section.iter_unpack(table)):
-        if row[1] == SHT_SYMTAB:
-            return _elf_names(data, shape, table, SectionHeader(*row), start + index * entry)
+def _elf_symbols(tables: ElfTables) -> bytes:
+    for index, section in enumerate(tables.sections):
+        if section.sh_type == SHT_SYMTAB:
+            return _elf_names(tables, index)
     return b""
 
 
-def _elf_names(
-    data: memoryview, shape: ElfClass, table: memoryview, row: SectionHeader, place: int
-) -> bytes:
-    """Read the symbol table of section header `row`, which is at offset `place`."""
-    if row.sh_entsize != shape.symbol.size or row.sh_size % row.sh_entsize:
-        message = f"expected symbols of {shape.symbol.size} bytes, found {row.sh_size} of "
-        message += f"{row.sh_entsize}"
-        raise FormatError(message, offset=place, field="sh_entsize or sh_size of the symbol table")
-    symbols = _slice(data, row.sh_offset, row.sh_size, place, "symbol table")
-    at = row.sh_link * shape.section.size
-    if at + shape.section.size > len(table):
-        message = f"expected a section number, found {row.sh_link}"
-        raise FormatError(message, offset=place, field="sh_link of the symbol table")
-    names = SectionHeader(*shape.section.unpack_from(table, at))
-    strings = bytes(_slice(data, names.sh_offset, names.sh_size, place, "string table"))
-    if names.sh_type != _SHT_STRTAB or not strings.endswith(b"\0"):
-        message = f"expected strings in section {row.sh_link}, the last one ended by NUL"
-        raise FormatError(message, offset=place, field="sh_link of the symbol table")
-
-    limit = _NAMES_BUDGET * len(data)
+def _elf_names(tables: ElfTables, index: int) -> bytes:
+    """Read the symbol table, which is section `index`."""
+    symbols = tables.symbols(index)
+    names = tables.linked(index)
+    strings = bytes(tables.content(names))
+    if tables.sections[names].sh_type != SHT_STRTAB or not strings.endswith(b"\0"):
+        message = f"expected strings in section {names}, the last one ended by NUL"
+        raise tables.error(index, "sh_link", message)
+    limit = _NAMES_BUDGET * len(tables.data)
     out = bytearray()
-    info_at, home_at = shape.symbol_info, shape.symbol_index
-    rows = shape.symbol.iter_unpack(symbols)
-    next(rows, None)  # symbol 0 is none
-    for symbol in rows:
-        info, name = symbol[info_at], symbol[0]
-        if info < 16 or not symbol[home_at] or info & 15 in (_STT_SECTION, _STT_FILE):
+    for symbol in symbols[1:]:  # symbol 0 is none
+        is_inner = symbol.is_local or symbol.type in (STT_SECTION, STT_FILE)
+        if is_inner or not symbol.st_shndx:
             continue
+        name = symbol.st_name
         if name >= len(strings) or len(out) > limit:
-            message = f"expected less than {names.sh_size} (the strings' size), found {name}"
-            raise FormatError(message, offset=place, field="st_name in the symbol table")
+            message = f"expected less than {len(strings)} (the strings' size), found {name}"
+            raise tables.error(index, "st_name in the content", message)
         out += strings[name : strings.index(b"\0", name) + 1]
     return bytes(out)
-
-
-def _slice(data: memoryview, offset: int, size: int, place: int, field: str) -> memoryview:
-    if offset + size > len(data):
-        message = f"claims {size} bytes at {offset}, but the ELF file has {len(data)}"
-        raise FormatError(f"{message}; it may be cut short", offset=place, field=field)
-    return data[offset : offset + size]
 
 
 def _coff_symbols(data: memoryview) -> bytes:
@@ -183,13 +147,13 @@ def _coff_names(data: memoryview, layout: struct.Struct, start: int, end: int) -
     out = bytearray()
     position = start
     while position < end:
-        name, value, section, _, kind, aux = layout.unpack_from(data, position)
-        weak = kind == _COFF_WEAK and aux
+        name, value, section, _, storage_class, aux = layout.unpack_from(data, position)
+        weak = storage_class == _COFF_WEAK and aux
         if weak:
             tail = data[position + stride + 4 : position + stride + 8]
             defined = int.from_bytes(tail, "little") == _COFF_ALIAS
         else:
-            defined = kind == _COFF_EXTERNAL and (section or value) != 0
+            defined = storage_class == _COFF_EXTERNAL and (section or value) != 0
             defined = defined and not (section == _COFF_ABSOLUTE and aux)
         if len(out) > limit:
             raise FormatError("COFF symbols' names, taken together, are far longer than the file")

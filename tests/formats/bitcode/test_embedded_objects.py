@@ -80,7 +80,7 @@ def test_only_what_is_listed_for_the_section() -> None:
 
 
 def test_what_is_no_string() -> None:
-    """Zeros, declarations, functions and nodes of other shapes are no objects, as for LLVM."""
+    """Zeros, declarations, functions and nodes of other shapes are not objects, as for LLVM."""
     text = f"""
         @zeros = constant [9 x i8] zeroinitializer
         @outside = external constant [9 x i8]

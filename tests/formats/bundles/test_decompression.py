@@ -13,7 +13,13 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offload_tool.errors import FileError, FormatError
+from offload_tool.errors import (
+    ContentError,
+    FileError,
+    FormatError,
+    LimitError,
+    UnsupportedError,
+)
 from offload_tool.files import replace_file
 from offload_tool.formats.bundles.compressed import read_compressed_header
 from offload_tool.formats.bundles.decompression import (
@@ -196,7 +202,8 @@ FORMAT_MESSAGES = {
 @pytest.mark.parametrize(("data", "message"), FORMAT_MESSAGES.values(), ids=FORMAT_MESSAGES.keys())
 def test_lies_and_damage(data: bytes, message: str) -> None:
     """A payload that contradicts the header or itself is refused with file and offset."""
-    with pytest.raises(FormatError, match=message) as caught:
+    error = UnsupportedError if message.startswith("window") else FormatError
+    with pytest.raises(error, match=message) as caught:
         unpack(data)
     assert str(caught.value).startswith("'x.ccob', offset 0x")
 
@@ -217,7 +224,7 @@ def test_any_damage_is_noticed(data: tuple[bytes, int, int]) -> None:
     bad[at % len(bad)] ^= bits
     try:
         assert unpack(bytes(bad)) == TEXT[:200]
-    except FormatError:
+    except ContentError:
         assert bad != good
 
 
@@ -233,17 +240,17 @@ def test_limit() -> None:
 
 
 def test_usual_limit() -> None:
-    """Without a limit, a bomb is refused: more than 4 GiB, and 1024 times the payload."""
-    blocks = (4 << 30) // BLOCK + 1
+    """Without a limit, a bomb is refused: more than 1 GiB, and 100 times the payload."""
+    blocks = (1 << 30) // BLOCK + 100
     data = compressed(b"", size=blocks * BLOCK, payload=repeated(b"\0", blocks))
-    with pytest.raises(FormatError, match=r"at most 4294967296 \(the limit\), found 4295098368"):
+    with pytest.raises(LimitError, match=r"needs 1086849024 bytes.*OFFLOAD_MAX_UNPACKED"):
         unpack(data)
 
 
 LIMITED = """
     import resource, sys
     resource.setrlimit(resource.RLIMIT_AS, (256 << 20, 256 << 20))
-    from offload_tool.errors import FormatError
+    from offload_tool.errors import ContentError
     from offload_tool.formats.bundles.compressed import read_compressed_header
     from offload_tool.formats.bundles.decompression import decompress_to
 
@@ -256,7 +263,7 @@ LIMITED = """
     sink = Sink()
     try:
         decompress_to(sink, data, read_compressed_header(data))
-    except FormatError as error:
+    except ContentError as error:
         print(error)
     print(sink.size)
 """
@@ -312,6 +319,29 @@ def test_large_bundle_is_mapped(tmp_path: Path) -> None:
     assert bytes(result.data[-5:]) == bytes(5)
 
 
+@pytest.mark.parametrize("size", [100, 130 * BLOCK], ids=["memory", "mapped"])
+def test_result_in_a_cycle(size: int, tmp_path: Path) -> None:
+    """A result that the collector of cycles finds goes without a word, as all Pythons see it."""
+    (tmp_path / "x").write_bytes(compressed(bytes(size)))
+    code = """
+        import gc, pathlib, sys
+        from offload_tool.formats.bundles.compressed import read_compressed_header
+        from offload_tool.formats.bundles.decompression import decompress
+        data = memoryview(pathlib.Path(sys.argv[1]).read_bytes())
+        cycle = [decompress(data, read_compressed_header(data))]
+        cycle.append(cycle)
+        del cycle
+        gc.collect()
+        print("collected")
+    """
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", textwrap.dedent(code), tmp_path / "x"],
+        check=True,
+        capture_output=True,
+    )
+    assert (done.stdout, done.stderr) == (b"collected\n", b"")
+
+
 def test_folder_without_room(tmp_path: Path, monkeypatch) -> None:
     """A bundle that does not fit on the disk is refused before it is decompressed."""
     data = compressed(bytes(130 * BLOCK), payload=repeated(b"\0", 130))
@@ -334,7 +364,7 @@ def test_decompress_into_a_file(tmp_path: Path) -> None:
         try:
             with replace_file(tmp_path / name) as output:
                 decompress_to(output, data, read_compressed_header(data))
-        except FormatError:
+        except ContentError:
             assert name == "bad"
     assert [path.name for path in tmp_path.iterdir()] == ["good"]
     assert (tmp_path / "good").read_bytes() == TEXT

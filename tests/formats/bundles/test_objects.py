@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offload_tool.errors import FormatError, OffloadError, UsageError
+from offload_tool.errors import FormatError, OffloadError, UnsupportedError, UsageError
 from offload_tool.files import InputFile
 from offload_tool.formats.bundles.objects import (
     HOST_MARKER,
@@ -144,7 +144,7 @@ def test_merged_objects(llvm: Callable[[str], str], tmp_path: Path) -> None:
     run(llvm("ld.lld"), "-r", *objects, "-o", tmp_path / "merged.o")
     entries = read_object_bundle(memoryview((tmp_path / "merged.o").read_bytes()))
     assert [(entry.host_markers, entry.size) for entry in entries] == [(2, 2), (0, 10)]
-    with pytest.raises(FormatError, match=r"'m.o', offset .*`ld -r` made this of 2 bundled"):
+    with pytest.raises(UnsupportedError, match=r"'m.o', offset .*`ld -r` made this of 2 bundled"):
         refuse_merged(entries, path="m.o")
 
 
@@ -206,7 +206,7 @@ def test_ids_that_occur_twice() -> None:
         (b"\0asm\1\0\0\0", [(HOST, 1)], "'h.o' is a Wasm file"),
         (b"\1\xdf\0\0", [(HOST, 1)], "'h.o' is a XCOFF file"),
         (b"\3\xf0\0\0", [(HOST, 1)], "'h.o' is a GOFF file"),
-        (b"text", [(HOST, 1)], "'h.o' is no object file; .* binary layout"),
+        (b"text", [(HOST, 1)], "'h.o' is not an object file; .* binary layout"),
     ],
     ids=["empty", "twice", "present", "mach-o", "wasm", "xcoff", "goff", "text"],
 )
@@ -218,7 +218,7 @@ def test_impossible_bundles(host: bytes, items: list[tuple[str, int]], message: 
 
 def test_host_of_another_format() -> None:
     """A file from which no sections can be removed is refused."""
-    with pytest.raises(UsageError, match="the host object is no object file"):
+    with pytest.raises(UsageError, match="the host object is not an object file"):
         plan_host(memoryview(b"text"))
 
 

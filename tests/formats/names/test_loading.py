@@ -13,11 +13,11 @@ from offload_tool.formats.names.loading import (
     completions,
     find_fit,
     generic_processor,
-    generic_version,
     why_not,
 )
 from offload_tool.formats.names.processors import PROCESSORS
 from offload_tool.formats.names.target_id import TargetID
+from offload_tool.formats.objects.code_object import generic_version
 
 GENERICS = [row for row in PROCESSORS.values() if row.covers]
 HIP = "hipv4-amdgcn-amd-amdhsa--"
@@ -139,12 +139,6 @@ def test_no_processor_is_covered_twice() -> None:
     assert len(covered) == len(set(covered))
     assert generic_processor("gfx908") is None
     assert generic_processor("gfx1153") is PROCESSORS["gfx11-generic"]
-
-
-@pytest.mark.parametrize("code", [b"", b"\x7fELF\x02\x01" + bytes(20), b"BC\xc0\xde" + bytes(60)])
-def test_no_elf_header(code: bytes) -> None:
-    """What has no 64-bit ELF header has no generic version to be read."""
-    assert generic_version(code) is None
 
 
 @pytest.mark.llvm

@@ -117,7 +117,7 @@ def test_unknown_processors_are_kept_when_allowed():
 
 @pytest.mark.parametrize("text", ["gfx1399:alpha", "gfx1399:a+:a-", "gfx906:foo+", "../x", "a b"])
 def test_allowing_unknown_processors_allows_nothing_else(text):
-    """With allow_unknown, features are still checked, and names that are no names refused."""
+    """With allow_unknown, features are still checked, and names that are not names refused."""
     assert problems_of(text, allow_unknown=True)
 
 

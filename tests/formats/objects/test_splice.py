@@ -12,14 +12,14 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
-from offload_tool.errors import FormatError
+from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.bitcode.llvm_library import compile_object
 from offload_tool.formats.objects.coff_edit import read_coff_sections
 from offload_tool.formats.objects.splice import plan_object_with_images
 from offload_tool.formats.registration import (
     Generation,
-    Kind,
     RegisteredImage,
+    RegisteredKind,
     Registration,
     image_section,
     object_text,
@@ -31,7 +31,7 @@ IMAGES = [b"first image", b"", random.Random(3).randbytes(9001)]
 
 
 def build(
-    kind: Kind, triple: str, images: list[bytes], generation: Generation = 22
+    kind: RegisteredKind, triple: str, images: list[bytes], generation: Generation = 22
 ) -> tuple[bytes, Registration]:
     made = [RegisteredImage(len(image), ((0, len(image)),)) for image in images]
     registration = Registration(kind, triple, made, generation)
@@ -42,7 +42,7 @@ def build(
 
 @pytest.mark.parametrize("arch", sorted(ELF_HOSTS))
 @pytest.mark.parametrize("kind", ["openmp", "hip"])
-def test_every_elf_host(arch: str, kind: Kind) -> None:
+def test_every_elf_host(arch: str, kind: RegisteredKind) -> None:
     """For each host, of both classes and byte orders, the images are sections and symbols."""
     images = IMAGES if kind == "openmp" else IMAGES[2:]
     data, registration = build(kind, f"{arch}-unknown-linux-gnu", images)
@@ -113,7 +113,7 @@ def test_too_large_for_32_bits() -> None:
         ("x86_64-pc-windows-msvc", "too large for a COFF object"),
     ):
         module = compile_object(object_text(Registration("hip", triple, images)), triple)
-        with pytest.raises(FormatError, match=message):
+        with pytest.raises(UnsupportedError, match=message):
             plan_object_with_images(module, [size])
     triple = "x86_64-unknown-linux-gnu"
     module = compile_object(object_text(Registration("hip", triple, images)), triple)
@@ -122,6 +122,6 @@ def test_too_large_for_32_bits() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"short", bytes(64), b"\x64\x86" + b"\xff" * 60])
 def test_no_object(data: bytes) -> None:
-    """What is no object is refused."""
+    """What is not an object is refused."""
     with pytest.raises(FormatError):
         plan_object_with_images(data, [1])

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offload_tool.errors import FormatError
+from offload_tool.errors import ContentError, FormatError
 from offload_tool.formats.bitcode import symbols as bitcode
 from offload_tool.formats.bitcode import worker as bitcode_worker
 from offload_tool.formats.objects.symbol_index import member_symbols
@@ -152,7 +152,7 @@ def test_symbols_as_llvm_finds_them(
 def test_linkages_of_bitcode(
     compile_source: Callable[..., Path], index: Callable[[Path], bytes | None]
 ) -> None:
-    """Every linkage, names that are no text, and unnamed globals are as for LLVM."""
+    """Every linkage, names that are not text, and unnamed globals are as for LLVM."""
     path = compile_source(MODULE, ["-c", "-emit-llvm"], ".ll")
     assert symbols(path) == index(path)
     assert b"raw name\0" in (symbols(path) or b"")
@@ -342,7 +342,7 @@ BROKEN_BITCODE = {
 
 @pytest.mark.parametrize(("data", "message"), BROKEN_BITCODE.values(), ids=BROKEN_BITCODE.keys())
 def test_bitcode_that_contradicts_itself(data: bytes, message: str) -> None:
-    """Broken bitcode is no object, as for LLVM, and the warning says why."""
+    """Broken bitcode is not an object, as for LLVM, and the warning says why."""
     warnings: list[str] = []
     assert member_symbols(memoryview(data), warn=warnings.append) is None
     assert member_symbols(memoryview(data)) is None
@@ -427,10 +427,10 @@ BROKEN_ELF = {
     "huge-section-number": ((("<H", 60, 0), ("<Q", HEADERS_AT + 32, 1 << 60)), "section header"),
     "symbol-size": ((("<Q", SYMTAB + 56, 23),), "sh_entsize"),
     "half-a-symbol": ((("<Q", SYMTAB + 32, 25),), "sh_size"),
-    "symbols-behind-end": ((("<Q", SYMTAB + 24, 999),), "symbol table"),
+    "symbols-behind-end": ((("<Q", SYMTAB + 24, 999),), "section header 1"),
     "no-such-strings": ((("<I", SYMTAB + 40, 3),), "sh_link"),
     "strings-of-other-type": ((("<I", SYMTAB + 40, 1),), "sh_link"),
-    "strings-behind-end": ((("<Q", SYMTAB + 64 + 24, 999),), "string table"),
+    "strings-behind-end": ((("<Q", SYMTAB + 64 + 24, 999),), "section header 2"),
     "strings-not-ended": ((("<Q", SYMTAB + 64 + 32, 13),), "sh_link"),
     "name-behind-end": ((("<I", 64 + 24, 14),), "st_name"),
 }
@@ -510,7 +510,7 @@ BROKEN_COFF = {
 
 @pytest.mark.parametrize(("data", "message"), BROKEN_COFF.values(), ids=BROKEN_COFF.keys())
 def test_broken_coff(data: bytes, message: str) -> None:
-    """COFF that contradicts itself is no object, and the warning says why."""
+    """COFF that contradicts itself is not an object, and the warning says why."""
     warnings: list[str] = []
     assert member_symbols(memoryview(data), warn=warnings.append) is None
     assert message in warnings[0]
@@ -528,7 +528,7 @@ OTHERS = {
 
 @pytest.mark.parametrize(("data", "expected"), OTHERS.values(), ids=OTHERS.keys())
 def test_other_content(data: bytes, expected: bytes | None) -> None:
-    """What is no object has no symbols, and no warning."""
+    """What is not an object has no symbols, and no warning."""
     assert member_symbols(memoryview(data), warn=pytest.fail) == expected
 
 
@@ -568,6 +568,6 @@ def test_any_bytes_give_symbols_or_a_format_error(data: bytes) -> None:
         patch.setattr(bitcode, "rewrite", refuse)
         try:
             found = member_symbols(memoryview(data))
-        except FormatError:
+        except ContentError:
             return
     assert not found or found.endswith(b"\0")

@@ -1,0 +1,55 @@
+"""The site of these pages and of the reference: ``sphinx-build -n -W docs build/site``."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from pygments.lexers.special import TextLexer
+from reference import api_page, commands_page
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+project = "Offload"
+copyright = "the authors of Offload"  # noqa: A001 (Sphinx's name)
+version = release = importlib.metadata.version("offload-tool")
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+exclude_patterns = ["*.py"]
+smartquotes = False  # --target is to stay that
+default_role = "py:obj"  # of `names` in docstrings: a link, where there is such a thing
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True  # functions have addresses, which are others each time
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+myst_heading_anchors = 4
+nitpick_ignore_regex = [
+    ("py:.*", r"(?!offload_tool\.).*"),  # other libraries, and arguments
+    ("py:obj", r"offload_tool\.[a-z_]+\.[a-z_.]+"),  # modules, which the reference leaves out
+]
+html_theme = "alabaster"  # comes with Sphinx, and loads nothing from elsewhere
+html_theme_options = {
+    "description": "GPU offload builds for SCons",
+    "fixed_sidebar": True,
+    "page_width": "70rem",
+}
+html_show_sphinx = False
+html_copy_source = False
+
+_GENERATED = {"api": api_page, "commands": commands_page}
+"""Pages that go on with what is made from the code."""
+
+
+def setup(app: Sphinx) -> None:
+    """Connect what is generated to its pages."""
+    app.connect("source-read", _add_generated)
+    app.add_lexer("ninja", TextLexer)  # Pygments has none
+
+
+def _add_generated(_: Sphinx, page: str, source: list[str]) -> None:
+    if page in _GENERATED:
+        source[0] += _GENERATED[page]()

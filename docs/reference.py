@@ -1,0 +1,92 @@
+"""The parts of the reference that are made from the code: text for MyST, which Sphinx reads."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+from typing import TYPE_CHECKING
+
+import offload_tool
+from offload_tool.cli.whole_parser import whole_parser
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["api_page", "commands", "commands_page"]
+
+
+def api_page() -> str:
+    """Describe every name of `offload_tool`, from its docstring."""
+    groups: dict[str, list[str]] = {"Functions": [], "Types": [], "Errors": []}
+    for name in offload_tool.__all__:
+        groups[_group(getattr(offload_tool, name))].append(name)
+    return "".join(_api_section(title, names) for title, names in groups.items() if names)
+
+
+def _group(thing: object) -> str:
+    if not inspect.isclass(thing):
+        return "Functions"
+    return "Errors" if issubclass(thing, Exception) else "Types"
+
+
+def _api_section(title: str, names: list[str]) -> str:
+    kind = {"Functions": "autofunction", "Types": "autoclass", "Errors": "autoexception"}[title]
+    rows = [f"\n## {title}\n\n```{{eval-rst}}\n.. currentmodule:: offload_tool\n"]
+    for name in names:
+        rows.append(f".. {kind}:: {name}")
+        rows += [] if title == "Functions" else ["   :members:", "   :show-inheritance:"]
+        rows.append("")
+    return "\n".join([*rows, "```\n"])
+
+
+def commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Give all commands, with their words: ``offload-tool dist init``."""
+    yield from _commands(whole_parser())
+
+
+def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    yield parser.prog, parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                yield from _commands(inner)
+
+
+def commands_page() -> str:
+    """Describe every command with its arguments and options, from their parsers."""
+    return "".join(_command(words, parser) for words, parser in commands())
+
+
+def _command(words: str, parser: argparse.ArgumentParser) -> str:
+    rows = [f"\n## {words}\n", f"```{{program}} {words}\n```\n"]
+    rows += [
+        _escaped(parser.description or ""),
+        "",
+        "```text",
+        parser.format_usage().rstrip(),
+        "```",
+        "",
+    ]
+    rows += [_action(action) for action in parser._actions]
+    rows.append(_escaped(parser.epilog or "") + "\n")
+    return "\n".join(rows)
+
+
+def _action(action: argparse.Action) -> str:
+    if isinstance(action, argparse._SubParsersAction):
+        return ""
+    text = (action.help or "") % {**vars(action), "prog": ""}
+    if action.metavar is None and action.choices is not None:
+        text = f"{text}{': ' if text else ''}{', '.join(map(str, action.choices))}"
+    value = str(action.metavar or action.dest.upper()) if action.nargs != 0 else ""
+    if action.metavar is None and action.choices is not None:
+        value = action.dest.upper()
+    # Of -type and --type, one: their anchors would be the same.
+    names = [n for n in action.option_strings if f"-{n}" not in action.option_strings] or [""]
+    signature = ", ".join(" ".join(filter(None, (name, value))) for name in names)
+    return f"````{{option}} {signature}\n{_escaped(text)}\n````\n"
+
+
+def _escaped(text: str) -> str:
+    """Keep what stands for itself in a help text from being Markdown."""
+    return "".join(f"\\{c}" if c in "\\`*_{}[]<>#|$" else c for c in text)

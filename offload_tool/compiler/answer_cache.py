@@ -1,0 +1,139 @@
+"""Answers that take long to find, kept on disk from one run of the command line to the next.
+
+Each answer is a file::
+
+    <cache folder>/answers/<checksum of the question>.json
+        {"question": [text, ...], "witnesses": {path: [mtime in ns, size, inode] or null, ...},
+         "answer": ...}
+
+It is believed as long as every witness looks as it did. A file that cannot be read, that
+others can write, or that holds anything else than the above is as good as none.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from offload_tool.errors import CompilerError, OffloadError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+__all__ = ["cache_folder", "cached_answer"]
+
+_LARGEST = 1 << 20
+"""Bytes; real answers have some thousand."""
+_WRITABLE_BY_OTHERS = 0o022
+_OWNER_ONLY = 0o600
+
+
+@functools.cache
+def cache_folder() -> Path:
+    """Give (and make) the folder for what is made once per machine.
+
+    ``$XDG_CACHE_HOME/offload_tool``, else ``~/.cache/offload_tool``, else, where neither
+    can be written, a folder of this user's own in the temporary directory.
+
+    :raises CompilerError: none of them can be written.
+    """
+    for folder in _cache_folders():
+        if not folder.is_absolute():  # HOME is not set
+            continue
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError:
+            continue
+        # Programs are run from here: a folder that somebody else made is not trusted.
+        if folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK | os.X_OK):
+            return folder
+    raise CompilerError("no folder for the embedded compiler's cache; set XDG_CACHE_HOME to one")
+
+
+def _cache_folders() -> Iterator[Path]:
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
+    yield Path(base, "offload_tool")
+    import tempfile  # slow, and rarely needed
+
+    yield Path(tempfile.gettempdir(), f"offload_tool-{os.getuid()}")
+
+
+def cached_answer(
+    question: Sequence[str], find: Callable[[], Any], witnesses: Callable[[Any], Iterable[str]]
+) -> Any:
+    """Give the answer to `question`, made of JSON's types: from disk, or else of `find`.
+
+    `witnesses` gives the paths of files and folders on which an answer depends. Where it
+    cannot be written down, it is found again the next time. What comes from disk may have
+    been changed by hand, so the caller checks its shape.
+    """
+    import binascii
+
+    key = binascii.crc32("\0".join(question).encode(errors="surrogateescape"))
+    try:
+        file = cache_folder() / "answers" / f"{key:08x}.json"
+    except OffloadError:
+        return find()
+    known = _read(file)
+    if (
+        known is not None
+        and known["question"] == list(question)
+        and all(_look(path) == seen for path, seen in known["witnesses"].items())
+    ):
+        return known["answer"]
+    answer = find()
+    seen = {path: _look(path) for path in witnesses(answer)}
+    _write(file, {"question": list(question), "witnesses": seen, "answer": answer})
+    return answer
+
+
+def _look(path: str) -> list[int] | None:
+    """Give what changes when the file or folder at `path` does; None where there is none."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - called for a hundred paths
+    except (OSError, ValueError):
+        return None
+    return [found.st_mtime_ns, found.st_size, found.st_ino]
+
+
+def _read(file: Path) -> dict[str, Any] | None:
+    """Read a file of our own making; None where it is anything else."""
+    import json
+    import stat
+
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as opened:
+        status = os.fstat(descriptor)
+        if (
+            not stat.S_ISREG(status.st_mode)
+            or status.st_uid != os.getuid()
+            or status.st_mode & _WRITABLE_BY_OTHERS
+            or status.st_size > _LARGEST
+        ):
+            return None
+        try:
+            known = json.loads(opened.read())
+        except (OSError, ValueError, RecursionError):
+            return None
+    if not isinstance(known, dict) or known.keys() != {"question", "witnesses", "answer"}:
+        return None
+    return known if isinstance(known["witnesses"], dict) else None
+
+
+def _write(file: Path, known: dict[str, Any]) -> None:
+    import json
+
+    from offload_tool.files import replace_file
+
+    try:
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        with replace_file(file) as out:
+            out.set_mode(_OWNER_ONLY)
+            out.write(json.dumps(known).encode())
+    except (OSError, OffloadError):
+        pass  # a full disk, say: the answer is right all the same

@@ -1,0 +1,155 @@
+"""The two objects by which a program has its relocatable CUDA code.
+
+::
+
+    one.host.o (entries) --------+
+    two.o (calls for its own) ---+-- program
+    prog.fatbin.o ---------------+      the linked fat binary, and those of the sources
+    prog.registration.o ---------+      cuda_registration.c: registers all there is
+
+The first one::
+
+    .nv_fatbin       __offload_cuda_fatbin:        the fat binary with an image per target ID
+    __nv_relfatbin   __offload_cuda_sources:       the fat binaries of sources, 16-aligned each
+                     __offload_cuda_sources_end:
+
+whose sections are called as nvcc's, so that NVIDIA's tools find all code in the program.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offload_tool.compiler.driver import ask
+from offload_tool.containers.places import Place
+from offload_tool.containers.walk import Policy, open_members
+from offload_tool.errors import CodeObjectError, CompilerError, FormatError
+from offload_tool.files import InputFile, replace_file
+from offload_tool.formats.cuda_embedding import ALIGNMENT, RELOCATABLE_SECTION, SECTION
+from offload_tool.formats.cuda_host import CudaHostCode, cuda_host_code
+from offload_tool.formats.objects.archive import is_archive
+from offload_tool.formats.objects.elf import is_elf, read_elf_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from offload_tool.files import StrPath
+
+__all__ = ["SOURCE", "compile_registration", "embed_fat_binaries", "read_cuda_host_files"]
+
+SOURCE = str(Path(__file__).with_name("cuda_registration.c"))
+_MODULE_ID = re.compile(r"\w+", re.ASCII)
+_SYMBOL = "__offload_cuda_"
+
+
+def read_cuda_host_files(paths: Iterable[StrPath]) -> CudaHostCode:
+    """Read what host objects, and archives of them, say of their relocatable CUDA code.
+
+    :raises CodeObjectError: one has kernels and no way to register them.
+    :raises FormatError: a broken file.
+    :raises FileError: a file cannot be read.
+    """
+    found = CudaHostCode()
+    for path in paths:
+        for name, code in _host_code_in(path):
+            if code.lost_kernels:
+                raise CodeObjectError(
+                    f"'{name}': nobody registers the kernel {code.lost_kernels[0]}; was it "
+                    "compiled as CUDA, with relocatable device code?"
+                )
+            found |= code
+    return found
+
+
+def _host_code_in(path: StrPath) -> Iterator[tuple[str, CudaHostCode]]:
+    with InputFile(path) as source:
+        if not is_archive(source.data):
+            yield from _host_code(source.data, str(path))
+            return
+        for _, place in open_members(Place.of(source, str(path)), Policy()):
+            yield from _host_code(place.source.data, place.label)
+
+
+def _host_code(data: memoryview, name: str) -> Iterator[tuple[str, CudaHostCode]]:
+    if is_elf(data):
+        yield name, cuda_host_code(read_elf_tables(data, path=name))
+
+
+def compile_registration(
+    output: StrPath,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    host_files: Iterable[StrPath] = (),
+) -> None:
+    """Compile the object that registers entries, and the modules that `host_files` ask for.
+
+    `command` begins a compile for the host.
+
+    :raises CompilerError: the compiler failed.
+    :raises CodeObjectError: see `read_cuda_host_files`; so for the other errors.
+    """
+    ids = read_cuda_host_files(host_files).wanted
+    for name in ids:
+        if not _MODULE_ID.fullmatch(name):
+            raise FormatError(f"expected a CUDA module ID that C can name, found {name!r}")
+    modules = " ".join(f"X({name})" for name in ids)
+    with tempfile.TemporaryDirectory(prefix="offload-") as folder:
+        # In a file of its own: a command may not be as long as the list.
+        source = Path(folder, "registration.c")
+        source.write_text(f"#define MODULES {modules}\n{Path(SOURCE).read_text(encoding='utf-8')}")
+        made = Path(folder, "registration.o")
+        flags = ["-O2", "-fPIC", "-c", str(source), "-o", str(made)]
+        _run([*command, *flags], environment, "the object that registers CUDA code")
+        with InputFile(made) as compiled, replace_file(output) as out:
+            out.copy(compiled)
+
+
+def embed_fat_binaries(
+    output: StrPath,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    linked: StrPath,
+    sources: Sequence[StrPath] = (),
+) -> None:
+    """Write the object with a program's `linked` fat binary and those of its `sources`.
+
+    `command` begins a run of the assembler for the host.
+
+    :raises CompilerError: the assembler failed.
+    """
+    with tempfile.TemporaryDirectory(prefix="offload-") as folder:
+        names = []
+        for number, path in enumerate([linked, *sources]):
+            name = Path(folder, f"{number}.fatbin")  # with no letter that the assembler minds
+            name.symlink_to(Path(path).absolute())
+            names.append(str(name))
+        text = Path(folder, "fatbin.s")
+        text.write_text(_assembler_text(names[0], names[1:]), encoding="utf-8")
+        made = Path(folder, "fatbin.o")
+        flags = ["-c", str(text), "-o", str(made)]
+        _run([*command, *flags], environment, "the object with the fat binaries of CUDA")
+        with InputFile(made) as assembled, replace_file(output) as out:
+            out.copy(assembled)
+
+
+def _assembler_text(linked: str, sources: Sequence[str]) -> str:
+    lines = [f'.section {SECTION},"a",%progbits', *_labelled("fatbin"), f'.incbin "{linked}"']
+    lines += [f'.section {RELOCATABLE_SECTION},"a",%progbits', *_labelled("sources")]
+    for name in sources:
+        lines += [f".balign {ALIGNMENT}", f'.incbin "{name}"']
+    lines += [*_labelled("sources_end"), '.section .note.GNU-stack,"",%progbits']
+    return "\n".join([*lines, ""])
+
+
+def _labelled(name: str) -> list[str]:
+    symbol = f"{_SYMBOL}{name}"
+    return [f".balign {ALIGNMENT}", f".hidden {symbol}", f".globl {symbol}", f"{symbol}:"]
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str], what: str) -> None:
+    answer = ask(command, environment)
+    if answer.status:
+        raise CompilerError(f"'{command[0]}' cannot make {what}: {answer.reason}")

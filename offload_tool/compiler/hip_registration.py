@@ -1,0 +1,76 @@
+"""The object that registers a program's HIP code where its host objects do not.
+
+`SOURCE` is compiled for the host once per program; it knows nothing of device or host code.
+It is linked beside the object with the program's bundle (`operations.embedding`)::
+
+    one.host.o (entries) --+
+    two.host.o (a symbol) -+-- program
+    prog.fatbin.o ---------+      the bundle, under the symbols that any of them asks for
+    prog.registration.o ---+      SOURCE: registers all entries
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offload_tool.compiler.driver import ask
+from offload_tool.errors import CompilerError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from offload_tool.compiler.toolchain import Toolchain
+    from offload_tool.files import StrPath
+
+__all__ = ["SOURCE", "compile_flags", "compile_text", "write_registration"]
+
+SOURCE = str(Path(__file__).with_name("hip_registration.c"))
+
+
+def compile_flags() -> list[str]:
+    """Give the flags with which `SOURCE` is compiled, behind ``Toolchain.cc``."""
+    return ["-O2", "-fPIC", "-c"]
+
+
+def write_registration(toolchain: Toolchain, beside: Sequence[StrPath], output: StrPath) -> None:
+    """Write the object, joined with the objects `beside` it.
+
+    :raises CompilerError: the compiler, or its linker, failed.
+    """
+    made = f"{os.fspath(output)}.registration"
+    try:
+        _run(toolchain, [*toolchain.cc, *compile_flags(), SOURCE, "-o", made])
+        _run(toolchain, [*toolchain.lld, "-r", *map(str, beside), made, "-o", str(output)])
+    finally:
+        Path(made).unlink(missing_ok=True)
+
+
+def compile_text(command: Sequence[str], environment: Mapping[str, str], text: str) -> bytes:
+    """Give the object of a module in LLVM IR: position-independent, unoptimised.
+
+    `command` begins a compile for the host.
+
+    :raises CompilerError: the compiler failed.
+    """
+    from offload_tool.files.spool import temporary_folder
+
+    with temporary_folder() as folder:
+        module, made = Path(folder, "registration.ll"), Path(folder, "registration.o")
+        module.write_text(text, encoding="utf-8")
+        flags = ["-x", "ir", "-O0", "-fPIC", "-Wno-override-module", "-c"]
+        answer = ask([*command, *flags, str(module), "-o", str(made)], environment)
+        if answer.status:
+            raise CompilerError(
+                f"'{command[0]}' cannot make the object that registers images: {answer.reason}"
+            )
+        return made.read_bytes()
+
+
+def _run(toolchain: Toolchain, command: Sequence[str]) -> None:
+    answer = ask(command, os.environ | dict(toolchain.environment))
+    if answer.status:
+        raise CompilerError(
+            f"'{command[0]}' cannot make the object that registers HIP code: {answer.reason}"
+        )

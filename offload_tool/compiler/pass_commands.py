@@ -1,0 +1,362 @@
+"""The compiler and the words that begin each pass's command, remembered between runs.
+
+``offload-tool compile`` is called once per output, and asking a compiler what it is takes
+longer than many a compile. So the answers are kept on disk (see `answer_cache`); they hold as
+long as nothing changes in PATH's folders, in the compilers there, or in the modules of this
+package that asked. SCons asks anew in each run: its signatures depend on the answers.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from offload_tool.compiler.answer_cache import cached_answer
+from offload_tool.compiler.relevant import relevant_flags
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from offload_tool.compiler.passes import CompilePass, Stage
+    from offload_tool.compiler.toolchain import Toolchain
+    from offload_tool.compiler.trials import Job
+
+__all__ = [
+    "PassCommand",
+    "Surroundings",
+    "WantedPass",
+    "cached_toolchain",
+    "compiler_version",
+    "pass_command",
+    "surroundings_of",
+]
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+_MODULES = (
+    *(f"compiler/{name}.py" for name in ("compile_target", "cuda", "device_libraries", "embedded")),
+    *(f"compiler/{name}.py" for name in ("hip", "identity", "installations", "lookups")),
+    *(f"compiler/{name}.py" for name in ("newer_processors", "openmp", "passes", "probing")),
+    *(f"compiler/{name}.py" for name in ("pass_commands", "reading", "relevant", "toolchain")),
+    *("compiler/driver.py", "compiler/trials.py"),
+    *(f"formats/names/{name}.py" for name in ("entry_id", "processors", "target_id", "triple")),
+)
+_VARIABLES = (
+    *("OFFLOAD_CLANG", "PATH", "HOME", "XDG_CACHE_HOME", "TMPDIR"),
+    *("OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH", "OFFLOAD_CUDA_PATH"),
+    *("ROCM_PATH", "HIP_PATH", "HIP_DEVICE_LIB_PATH", "CUDA_PATH", "CUDA_HOME"),
+)
+_HEADER_VARIABLES = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "GCC_EXEC_PREFIX")
+# Stand in the words for what differs from source to source; no argument can hold a NUL.
+_CUID, _HOST_IR, _DEPFILE = "\0cuid", "\0host-ir", "\0depfile"
+
+
+class WantedPass(NamedTuple):
+    """A `passes.CompilePass` as it was asked for: nothing is read or checked yet."""
+
+    kind: str
+    stage: Stage
+    cuid: str
+    target: str | None = None
+    rdc: bool = False
+
+    def read(self, compiler: Callable[[], Toolchain] | None = None) -> CompilePass:
+        """Give the pass; without a compiler to ask, its target was read before.
+
+        :raises TargetIDError: the target is none, or none of this kind or compiler.
+        :raises UsageError: there is no such pass.
+        """
+        from offload_tool.compiler.compile_target import parse_targets
+        from offload_tool.compiler.newer_processors import targets_of_compiler
+        from offload_tool.compiler.passes import KINDS, CompilePass
+        from offload_tool.errors import UsageError
+
+        device = None
+        if self.target is not None and self.kind in KINDS:
+            if compiler is None:
+                devices = parse_targets([self.target], self.kind, allow_unknown=True)
+            else:
+                devices = targets_of_compiler([self.target], self.kind, compiler)
+            if len(devices) != 1:
+                raise UsageError(f"'{self.target}': expected one target ID for one output")
+            device = devices[0]
+        return CompilePass(self.kind, self.stage, self.cuid, device, self.rdc)
+
+    def check(self, output: str, host_ir: str | None) -> None:
+        """Check what the pass has written, as `CompilePass.check` does.
+
+        :raises CodeObjectError: it is something else; the message says what was found.
+        """
+        if self.kind != "hip" or self.rdc:
+            self.read().check(output, host_ir)
+            return
+        # Most passes are these. To check them takes half as many modules as to read them.
+        from offload_tool.compiler.check import check_code_object, check_host_object
+        from offload_tool.compiler.hip import unwrap_code_object
+
+        if self.target is None:
+            check_host_object(output, self.cuid)
+            return
+        from offload_tool.formats.names.target_id import parse_target_ids
+
+        (target_id,) = parse_target_ids([self.target], allow_unknown=True)
+        unwrap_code_object(output, target_id)
+        check_code_object(output, target_id, self.cuid)
+
+
+class PassCommand(NamedTuple):
+    """What is run for a pass."""
+
+    words: list[str]
+    """The compiler, flags that say where things are, and the flags of the pass."""
+    last: list[str]
+    """Flags of the pass that come after the user's."""
+    dependencies: list[str]
+    """The flags that write the depfile; none where only host IR is read."""
+    environment: dict[str, str]
+    """Variables that the compiler needs beside those of this process."""
+    compiler: list[str]
+    """Those words that name the compiler."""
+    needs_host_ir: bool
+    installed: list[str]
+    """Files that the compiler uses beside what the depfile names."""
+    identity: str
+    """What tells the compiler from another one."""
+    is_script: bool
+    """It may run what nobody knows."""
+    toolchain: dict[str, Any]
+    """Of its `Toolchain`: what the answers depend on."""
+
+
+class Surroundings(NamedTuple):
+    """What the compiler takes from the machine by itself."""
+
+    folders: tuple[str, ...] = ()
+    """Where it looks for headers; none where nobody knows."""
+    libraries: tuple[str, ...] = ()
+    """Device libraries that it links in."""
+
+
+def pass_command(
+    wanted: WantedPass,
+    source: str,
+    *,
+    environ: Mapping[str, str],
+    flags: Sequence[str] = (),
+    host_ir: str | None = None,
+    depfile: str | None = None,
+) -> PassCommand:
+    """Give the command of a pass over `source`, up to the user's `flags`.
+
+    :raises CompilerError: no compiler is usable.
+    :raises TargetIDError, UsageError: see `WantedPass.read`.
+    """
+    suffix = os.path.splitext(source)[1]  # noqa: PTH122
+    question = ["pass", *_toolchain_question(environ)]
+    question += (environ.get(name, "") for name in _HEADER_VARIABLES)
+    question += (wanted.kind, wanted.stage, str(wanted.target), str(wanted.rdc), suffix)
+    deciding = relevant_flags(flags)
+    question += deciding
+
+    def find() -> dict[str, Any]:
+        from offload_tool.compiler.passes import dependency_flags
+        from offload_tool.compiler.trials import Job
+
+        job = wanted._replace(cuid=_CUID).read(lambda: cached_toolchain(environ))
+        known = job.device is not None and job.device.target_id is not None
+        targets = (job.device.name,) if job.device is not None and known else ()
+        needed = Job(job.kind, targets, deciding)
+        toolchain = cached_toolchain(environ, needed)
+        dependencies = dependency_flags(_DEPFILE) if job.compiles_source else []
+        own, made = job.local_flags(toolchain, f"source{suffix}"), job.flags(toolchain, _HOST_IR)
+        return {
+            "words": [*toolchain.clang, *own, *made],
+            "last": job.last_flags(toolchain),
+            "dependencies": dependencies,
+            "environment": dict(toolchain.environment),
+            "compiler": list(toolchain.clang),
+            "needs_host_ir": job.needs_host_ir,
+            "installed": list(toolchain.installed) if job.device is not None else [],
+            "identity": toolchain.identity,
+            "is_script": _is_script(toolchain.clang, environ),
+            "toolchain": {
+                "clang": [*toolchain.clang],
+                "lld": [*toolchain.lld],
+                "local_flags": own,
+                "configuration": [*toolchain.configuration],
+            },
+        }
+
+    def witnesses(answer: Any) -> Iterator[str]:
+        yield from _toolchain_witnesses(answer["toolchain"], environ)
+
+    answer = cached_answer(question, find, witnesses)
+    if not _is_command(answer):  # a file that was changed by hand
+        answer = find()
+    names = {_CUID: wanted.cuid, _HOST_IR: host_ir or "", _DEPFILE: depfile or ""}
+    for part in ("words", "dependencies"):
+        for mark, name in names.items():
+            answer[part] = [word.replace(mark, name) for word in answer[part]]
+    return PassCommand(*(answer[name] for name in PassCommand._fields))
+
+
+def surroundings_of(
+    found: PassCommand, flags: Sequence[str], environ: Mapping[str, str]
+) -> Surroundings:
+    """Give what the compiler of a pass takes from the machine by itself, as it says.
+
+    `flags` are the words of the pass and the user's, without inputs and output.
+    """
+    from offload_tool.compiler.heeded import HEEDED_VARIABLES
+    from offload_tool.compiler.reading import general_words
+
+    words = general_words(flags, ())
+    question = ["surroundings", *_toolchain_question(environ), os.getcwd()]  # noqa: PTH109
+    question += (environ.get(name, "") for name in HEEDED_VARIABLES)
+    question += words
+
+    def find() -> dict[str, Any]:
+        from offload_tool.compiler.device_libraries import device_libraries
+        from offload_tool.compiler.lookups import search_folders
+
+        environment = {**environ, **found.environment}
+        libraries = device_libraries(words, environment)
+        return {"folders": [*search_folders(words, environment)], "libraries": [*libraries]}
+
+    def witnesses(answer: Any) -> Iterator[str]:
+        yield from _toolchain_witnesses(found.toolchain, environ)
+        from offload_tool.compiler.lookups import origins
+
+        yield from origins(tuple(answer["folders"]))
+        named = "\0".join(words)
+        for folder in answer["folders"]:  # another version of what is in it may appear beside it
+            if folder not in named:
+                yield os.path.dirname(folder)  # noqa: PTH120
+        for library in answer["libraries"]:
+            yield from (library, os.path.dirname(library))  # noqa: PTH120
+
+    answer = cached_answer(question, find, witnesses)
+    try:
+        return Surroundings(*(_text_or_texts(answer[name]) for name in Surroundings._fields))
+    except (KeyError, TypeError):  # a file that was changed by hand
+        return Surroundings(**{name: tuple(texts) for name, texts in find().items()})
+
+
+def compiler_version(found: PassCommand) -> str:
+    """Give what a compiler says of itself that nobody else tells: a script may run any."""
+    if not found.is_script:
+        return ""
+    from offload_tool.compiler.driver import output_of
+    from offload_tool.errors import CompilerError
+
+    try:
+        return output_of((*found.compiler,), "--version")
+    except CompilerError as error:
+        return str(error)
+
+
+def _is_script(command: Sequence[str], environ: Mapping[str, str]) -> bool:
+    import shutil
+
+    from offload_tool.compiler.identity import is_script
+
+    programs = (shutil.which(word, path=environ.get("PATH")) for word in command)
+    return any(is_script(program) for program in programs if program)
+
+
+def cached_toolchain(environ: Mapping[str, str], job: Job | None = None) -> Toolchain:
+    """Give what `toolchain.find_toolchain` finds for this OS environment and job.
+
+    :raises CompilerError: no compiler is usable.
+    """
+    jobs = (job,) if job is not None else ()
+    from dataclasses import asdict
+
+    from offload_tool.compiler.toolchain import Toolchain, find_toolchain
+
+    def find() -> dict[str, Any]:
+        return asdict(find_toolchain(environ, jobs=jobs))
+
+    def witnesses(answer: Any) -> Iterator[str]:
+        yield from _toolchain_witnesses(answer, environ)
+
+    question = ["toolchain", *_toolchain_question(environ)]
+    question += (word for job in jobs for word in (job.kind, *job.targets, "", *job.flags))
+    answer = cached_answer(question, find, witnesses)
+    try:
+        texts = {name: _text_or_texts(value) for name, value in answer.items()}
+        made = Toolchain(**{**texts, "environment": tuple(map(tuple, answer["environment"]))})
+    except (AttributeError, KeyError, TypeError):  # a file that was changed by hand
+        return find_toolchain(environ, jobs=jobs)
+    return made
+
+
+def _toolchain_question(environ: Mapping[str, str]) -> list[str]:
+    """Give everything that decides which compiler is found, but for what is on disk."""
+    question = [_PACKAGE, sys.prefix, *(environ.get(name, "") for name in _VARIABLES)]
+    relative = not all(map(os.path.isabs, _folders(environ)))
+    if relative or "/" in environ.get("OFFLOAD_CLANG", ""):
+        question.append(os.getcwd())  # noqa: PTH109
+    return question
+
+
+def _toolchain_witnesses(found: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[str]:
+    from offload_tool.compiler.installations import searched_places
+    from offload_tool.compiler.probing import is_clang_name
+
+    yield from searched_places(environ)
+    yield from (f"{_PACKAGE}/{module}" for module in _MODULES)
+    for folder in _folders(environ):
+        yield folder
+        if os.path.isdir(folder):  # noqa: PTH112
+            yield from (item.path for item in os.scandir(folder) if is_clang_name(item.name))
+    for root in (environ.get("ROCM_PATH", ""), "/opt/rocm"):
+        yield f"{root}/llvm/bin/clang"
+    words = environ.get("OFFLOAD_CLANG", "").split()
+    for word in (*words, *found["clang"], *found["lld"]):
+        yield from (os.path.join(folder, word) for folder in ("", *_folders(environ)))  # noqa: PTH118
+    from offload_tool.compiler.probing import CONFIGURATION_FOLDERS
+
+    yield from map(os.path.expanduser, CONFIGURATION_FOLDERS)
+    for file in found["configuration"]:
+        yield from (file, os.path.dirname(file))  # noqa: PTH120
+    for before, flag in zip(("", *found["local_flags"]), found["local_flags"], strict=False):
+        if flag.startswith("-B"):
+            yield f"{flag[2:]}/lld"
+        elif before == "-isystem":  # another version of the library may appear beside it
+            yield from (flag, os.path.dirname(flag))  # noqa: PTH120
+
+
+def _folders(environ: Mapping[str, str]) -> list[str]:
+    return [folder for folder in environ.get("PATH", os.defpath).split(os.pathsep) if folder]
+
+
+def _is_command(answer: Any) -> bool:
+    def are_texts(value: Any) -> bool:
+        return isinstance(value, list) and all(isinstance(word, str) for word in value)
+
+    return (
+        isinstance(answer, dict)
+        and answer.keys() >= set(PassCommand._fields)
+        and are_texts(answer["words"])
+        and are_texts(answer["last"])
+        and are_texts(answer["dependencies"])
+        and are_texts(answer["compiler"])
+        and are_texts(answer["installed"])
+        and bool(answer["words"] and answer["compiler"])
+        and isinstance(answer["identity"], str)
+        and isinstance(answer["toolchain"], dict)
+        and answer["toolchain"].keys() >= {"clang", "lld", "local_flags", "configuration"}
+        and all(are_texts(value) for value in answer["toolchain"].values())
+        and isinstance(answer["environment"], dict)
+        and are_texts([*answer["environment"].values()])
+    )
+
+
+def _text_or_texts(value: Any) -> Any:
+    if isinstance(value, str):
+        return value
+    texts = tuple(value)
+    if not texts or all(isinstance(text, str) for text in texts):
+        return texts
+    return ()

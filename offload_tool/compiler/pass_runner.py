@@ -1,0 +1,466 @@
+"""Run one compiler pass, or one device link: one output, checked, or none.
+
+For every build tool that runs one command per output::
+
+    manifest: is OUT what would be made now? -- yes --> OUT stays, nothing is run
+                     | no
+    the compiler makes OUT --> check --> equal bytes: OUT stays the file that it was
+                                 |
+                        depfile, manifest, stamp
+
+After any error there is neither an output, nor a depfile, nor a stamp. A run that is stopped
+by a signal leaves all of them as they were: see `aside`, and `recorded` for the manifest.
+
+The depfile names, beside what the compiler has read, the compiler itself, so that another
+one makes everything anew, as far as a build tool that compares times can tell.
+
+What is needed only after the compiler has run is imported while it works.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from offload_tool.compiler.aside import MANIFEST, Aside, beside
+from offload_tool.compiler.pass_commands import pass_command
+from offload_tool.errors import CodeObjectError, CompilerError, FileError, UsageError
+from offload_tool.files.regular import open_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from offload_tool.compiler.compile_target import CompileTarget
+    from offload_tool.compiler.fingerprints import Look
+    from offload_tool.compiler.pass_commands import WantedPass
+    from offload_tool.compiler.recorded import Recorded, Work
+    from offload_tool.compiler.toolchain import Toolchain
+
+    Runner = Callable[[Sequence[str], Mapping[str, str]], int]
+    """Runs a command in an environment; gives its exit status, 128 + N for signal N."""
+
+__all__ = ["Outputs", "run_command", "run_device_link", "run_pass"]
+
+_SIGNAL_BASE = 128
+"""Added to a signal's number for the exit status, as shells do."""
+
+
+class Outputs(NamedTuple):
+    """The files that a job writes."""
+
+    file: str
+    """What it is for."""
+    depfile: str | None = None
+    """A Makefile rule: which files it depends on, as they are spelled."""
+    stamp: str | None = None
+    """An empty file, written each time, for build tools that compare times. The rule is then
+    for the stamp, whose time is never older than the files it depends on."""
+
+
+def run_pass(
+    wanted: WantedPass,
+    source: str,
+    outputs: Outputs,
+    *,
+    environ: Mapping[str, str],
+    flags: Sequence[str] = (),
+    host_ir: str | None = None,
+    runner: Runner | None = None,
+) -> int:
+    """Compile `source` to `outputs`; give the compiler's exit status, 0 when all is well.
+
+    The compiler is the one of the OS environment `environ`, run by `runner`: here, if there
+    is none. What it says goes to standard error. `flags` come after those of the pass. The
+    host IR of an OpenMP source is an input of all its other passes.
+
+    :raises TargetIDError, UsageError: no such pass, an input too many or too few, or an
+        output that would replace an input.
+    :raises FileError: an input cannot be read, or an output or depfile not be written.
+    :raises CompilerError: no compiler, or one that cannot be run.
+    :raises CodeObjectError: the compiler made something else than it was asked for.
+    """
+    inputs = [source] if host_ir is None else [source, host_ir]
+    output, depfile = outputs.file, _depfile_beside(outputs.file)
+    _check_names(inputs, outputs)
+    found = pass_command(
+        wanted, source, environ=environ, flags=flags, host_ir=host_ir, depfile=depfile
+    )
+    if found.needs_host_ir and host_ir is None:
+        raise UsageError("this pass of an OpenMP source reads its host IR: give --host-ir F")
+    if host_ir is not None and not found.needs_host_ir:
+        raise UsageError("--host-ir: only host and device passes of OpenMP sources read host IR")
+    environment = {**environ, **found.environment}
+    read = source if found.dependencies else inputs[-1]
+    words, end = [*found.words, *flags, *found.last], ["-o", output, read]
+    key = [] if runner is None else _cache_key(wanted, host_ir)
+    whole = [*words, *key, *found.dependencies, *end]
+    given = tuple(dict.fromkeys([read, *inputs[1:]]))
+
+    def describe() -> Work:
+        from offload_tool.compiler.pass_commands import compiler_version, surroundings_of
+        from offload_tool.compiler.recorded import Work
+
+        def listed() -> list[str]:
+            from offload_tool.compiler.reading import files_read
+
+            return files_read(depfile, source, whole, environment)
+
+        def read_again() -> list[str] | None:
+            from offload_tool.compiler.reading import preprocess
+
+            return preprocess(depfile, source, whole, environment)
+
+        return Work(
+            output,
+            [*words, *end],
+            environment,
+            found.identity,
+            len(found.compiler),
+            given,
+            functools.cache(lambda: surroundings_of(found, words, environ)),
+            listed if found.dependencies else lambda: [read],
+            read_again if found.dependencies else None,
+            by_inode=wanted.kind == "openmp" and read == source,
+            version=lambda: compiler_version(found),
+        )
+
+    def check() -> None:
+        try:
+            wanted.check(output, host_ir)
+        except CodeObjectError as error:
+            if runner is None:
+                raise
+            from offload_tool.compiler.check import blame_launcher
+
+            raise blame_launcher(error) from None
+
+    job = _Job(whole, environment, outputs, found.compiler, check, given, describe, found.installed)
+    return _produce(job, runner)
+
+
+def _cache_key(wanted: WantedPass, host_ir: str | None) -> list[str]:
+    """Give an option without an effect, by which a cache tells compiles of OpenMP apart.
+
+    Their results depend on inode numbers: of all files that the host IR is made of, which
+    nobody knows beforehand, or of those in the host IR.
+    """
+    if host_ir is not None:
+        import hashlib
+
+        key = hashlib.sha256(Path(host_ir).read_bytes()).hexdigest()
+    elif wanted.stage == "host-ir":
+        key = os.urandom(16).hex()
+    else:
+        return []
+    return ["-Xclang", f"-cuid={key}"]
+
+
+def run_device_link(
+    device: CompileTarget,
+    kind: str,
+    toolchain: Toolchain,
+    inputs: Sequence[str],
+    outputs: Outputs,
+    *,
+    flags: Sequence[str] = (),
+) -> int:
+    """Link relocatable device code and archives of it; give the linker's exit status.
+
+    :raises: as `run_pass` does; UsageError also for a device without a linker.
+    """
+    from offload_tool.compiler.device_link import link_arguments, linker
+
+    _check_names(inputs, outputs)
+    tool = linker(device, toolchain)
+    depfile = _depfile_beside(outputs.file)
+    words, end = [*tool, *link_arguments(device, kind), *flags], ["-o", outputs.file]
+    end += _link_inputs(device, kind, toolchain, inputs)
+    is_lld = device.target_id is not None
+    dependencies = [f"--dependency-file={depfile}"] if is_lld else []
+    environment = {**os.environ, **dict(toolchain.environment)}
+    given = tuple(inputs)
+
+    def describe() -> Work:
+        from offload_tool.compiler.pass_commands import Surroundings
+        from offload_tool.compiler.recorded import Work
+
+        def listed() -> list[str]:
+            from offload_tool.compiler.depfile import read_depfile
+
+            return read_depfile(Path(depfile)) if is_lld else []
+
+        return Work(
+            outputs.file,
+            [*words, *end],
+            environment,
+            toolchain.identity,
+            len(tool),
+            given,
+            Surroundings,
+            listed,
+            tells_all=is_lld,
+        )
+
+    def check() -> None:
+        if device.target_id is not None:
+            from offload_tool.compiler.check import check_code_object
+
+            check_code_object(outputs.file, device.target_id, None)
+
+    command = [*words, *dependencies, *end]
+    return _produce(_Job(command, environment, outputs, tool, check, given, describe))
+
+
+def _link_inputs(
+    device: CompileTarget, kind: str, toolchain: Toolchain, inputs: Sequence[str]
+) -> list[str]:
+    if device.target_id is None:
+        return list(inputs)
+    from offload_tool.compiler.openmp import device_runtimes
+
+    # Nothing but the host code says which kernels of an archive are wanted.
+    runtimes = device_runtimes(toolchain, device) if kind == "openmp" else ()
+    return ["--whole-archive", *inputs, "--no-whole-archive", *runtimes]
+
+
+def _check_names(inputs: Sequence[str], outputs: Outputs) -> None:
+    """Find out before anything is run what could not be read or written."""
+    for name in (*inputs, *filter(None, outputs)):
+        if "\n" in name or "\r" in name:
+            raise UsageError(f"{name!r} holds a line break, which a depfile cannot; rename it")
+    for name in inputs:
+        os.close(open_regular(name)[0])
+    taken = {os.path.realpath(name): name for name in inputs}
+    for name in filter(None, outputs):
+        path = Path(name)
+        if path.exists() and not path.is_file():
+            raise UsageError(f"'{name}': expected the name of a regular file to write")
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise FileError(
+                name, f"cannot be written: no such folder, or not writable: '{path.parent}'"
+            )
+        real = os.path.realpath(name)
+        if real in taken:
+            raise UsageError(f"'{name}' would replace '{taken[real]}'; give it another name")
+        taken[real] = name
+
+
+class _Job(NamedTuple):
+    """What is run for an output, and how it is checked."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    outputs: Outputs
+    tool: Sequence[str]
+    """Those words that name the compiler."""
+    check: Callable[[], None]
+    given: tuple[str, ...]
+    """Files that it reads for sure."""
+    describe: Callable[[], Work]
+    """Gives what the manifest is about."""
+    installed: Sequence[str] = ()
+    """Files that the compiler uses beside what it tells, and that tell it from another one."""
+
+
+def _depfile_beside(output: str) -> str:
+    """Name the depfile that the compiler writes; the one that is asked for is made of it."""
+    return beside(output, ".d")
+
+
+def _produce(job: _Job, runner: Runner | None = None) -> int:
+    """Run the command that writes the output, if that is not current; undo all if it fails."""
+    outputs = job.outputs
+    aside = Aside(outputs.file)
+    aside.recover()
+    run = _Run(job)
+    if run.is_current():
+        return 0
+    status, ended = 1, False
+    try:
+        run.begin()
+        # Others than the compiler may write into the old file.
+        aside.put(keep=runner is None)
+        if runner is None:
+            status = run_command(job.command, job.environment, run.meanwhile)
+        else:
+            status = runner(job.command, job.environment)
+        if status == 0:
+            run.complete(aside)
+        ended = status == 0
+    except (KeyboardInterrupt, SystemExit):  # stopped: as if it had never run
+        aside.take_back()
+        ended = True
+        raise
+    finally:
+        if not ended:
+            _remove(*outputs, beside(outputs.file, MANIFEST))
+        aside.drop()
+        _remove(_depfile_beside(outputs.file))
+    return status
+
+
+class _Run:
+    """One run of a job, and the manifest of its output."""
+
+    def __init__(self, job: _Job) -> None:
+        self._job = job
+        self._recorded: Recorded | None = None
+        self._moment = 0
+        self._looks: dict[str, Look] = {}
+
+    def is_current(self) -> bool:
+        """Tell whether nothing must be run; depfile and stamp are written then."""
+        outputs = self._job.outputs
+        if not Path(beside(outputs.file, MANIFEST)).exists():
+            return False
+        read = self._manifest().files_if_current()
+        if read is None:
+            return False
+        _remove(_depfile_beside(outputs.file))  # of a run that was killed
+        _write_depfile(outputs, [*read, *self._job.installed], self._job.tool)
+        _write_stamp(outputs.stamp)
+        return True
+
+    def _manifest(self) -> Recorded:
+        if self._recorded is None:
+            from offload_tool.compiler.recorded import Recorded
+
+            self._recorded = Recorded(self._job.describe())
+        return self._recorded
+
+    def begin(self) -> None:
+        """Note when the run begins, and what its inputs look like.
+
+        :raises FileError: the compiler's depfile cannot be written.
+        """
+        from offload_tool.compiler.fingerprints import look_at, make_marker
+
+        files = self._job.given if self._recorded is None else self._recorded.inputs_before()
+        looks = ((name, look_at(name)) for name in files)
+        self._looks = {name: look for name, look in looks if look is not None}
+        marker = _depfile_beside(self._job.outputs.file)
+        try:
+            self._moment = make_marker(marker)
+        except OSError as error:
+            raise FileError(marker, error) from error
+
+    def meanwhile(self) -> None:
+        """Do what is needed in the end and can be done while the command runs."""
+        from offload_tool.compiler import check, depfile, reading  # noqa: F401
+
+        self._manifest().prepare()
+
+    def complete(self, aside: Aside) -> None:
+        """Check the output, keep the old one if it is equal, and write all that goes with it."""
+        outputs = self._job.outputs
+        if not Path(outputs.file).is_file():
+            program = self._job.command[0]
+            raise CodeObjectError(
+                f"'{outputs.file}': '{program}' reported success but wrote no such file"
+            )
+        self._job.check()
+        read = self._manifest().files_read()
+        aside.take_back_if_equal()
+        _write_depfile(outputs, [*read, *self._job.installed], self._job.tool)
+        from offload_tool.compiler.manifest import Start
+
+        self._manifest().finish(read, Start(self._moment, self._looks))
+        aside.drop()  # from here on the new output stays, whatever comes
+        _write_stamp(outputs.stamp)
+
+
+def _remove(*names: str | None) -> None:
+    for name in filter(None, names):
+        try:
+            Path(name).unlink(missing_ok=True)
+        except OSError as error:  # of another user, say, in a folder like /tmp
+            raise FileError(name, error) from error
+
+
+def _write_stamp(name: str | None) -> None:
+    if name is None:
+        return
+    from offload_tool.files import replace_file
+
+    with replace_file(name):
+        pass
+
+
+def run_command(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    meanwhile: Callable[[], None] = lambda: None,
+) -> int:
+    """Run a command without input; its messages go where ours go. Give its exit status.
+
+    :raises CompilerError: it cannot be run.
+    """
+    # Not by subprocess, which takes longer to load than a small file to compile.
+    no_input = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+    sys.stdout.flush()
+    try:
+        process = os.posix_spawnp(command[0], list(command), environment, file_actions=no_input)
+    except OSError as error:
+        raise CompilerError(f"'{command[0]}' cannot be run: {error.strerror}") from error
+    try:
+        meanwhile()
+        _, status = os.waitpid(process, 0)
+    except BaseException:
+        _end(process)
+        raise
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        sys.stderr.write(f"'{command[0]}' was ended by signal {-code}\n")
+        return _SIGNAL_BASE - code
+    return code
+
+
+def _end(process: int) -> None:
+    """End a command and what it has started: a driver's passes would go on writing."""
+    import signal
+    from contextlib import suppress
+
+    for number in _with_descendants(process):
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(number, signal.SIGTERM)
+    with suppress(ChildProcessError):
+        os.waitpid(process, 0)
+
+
+def _with_descendants(process: int) -> list[int]:
+    try:
+        text = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii")
+    except OSError:
+        return [process]
+    return [
+        process,
+        *(number for child in text.split() for number in _with_descendants(int(child))),
+    ]
+
+
+def _write_depfile(outputs: Outputs, names: Sequence[str], compiler: Sequence[str]) -> None:
+    if outputs.depfile is None:
+        return
+    from offload_tool.compiler.depfile import depfile_text
+    from offload_tool.files import replace_file
+
+    target = outputs.stamp or outputs.file
+    text = depfile_text(target, dict.fromkeys([*names, *_programs(compiler)]))
+    with replace_file(outputs.depfile) as out:
+        out.write(os.fsencode(text))
+
+
+def _programs(command: Sequence[str]) -> list[str]:
+    """Give the files of the programs that a command's words name: ``ccache clang`` are two."""
+    found = []
+    for word in command:
+        folders = [""] if "/" in word else os.environ.get("PATH", os.defpath).split(os.pathsep)
+        paths = (os.path.join(folder, word) for folder in folders)  # noqa: PTH118
+        for path in paths:
+            if os.path.isfile(path) and os.access(path, os.X_OK):  # noqa: PTH113
+                found.append(path)
+                break
+    return found

@@ -1,0 +1,79 @@
+"""The formats of files that hold device images, or hold files that do."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+from offload_tool.formats.bundles.text import COMMENT_MARKS
+
+__all__ = ["FileFormat", "next_content", "recognise", "text_comment"]
+
+
+class FileFormat(Enum):
+    """What a file, a part of one or a container is; the value is its name for users."""
+
+    BUNDLE = "bundle"
+    """Of the binary layout; as what a file begins like, a compressed one too."""
+    COMPRESSED_BUNDLE = "compressed-bundle"
+    TEXT_BUNDLE = "text"
+    OBJECT_BUNDLE = "object"
+    OFFLOAD_BINARY = "offload-binary"
+    CUDA_FATBIN = "cuda-fatbin"
+    CODE_OBJECT = "code-object"
+    """Device code that no container is around."""
+    ARCHIVE = "archive"
+    ZIP = "zip"
+    ELF = "elf"
+    COFF = "coff"
+    BITCODE = "bitcode"
+
+
+# Each format's module knows its magic; here they are again, so that recognising a file does
+# not load all these modules. Tests compare.
+_MAGICS = (
+    (b"__CLANG_OFFLOAD_BUNDLE__", FileFormat.BUNDLE),
+    (b"CCOB", FileFormat.BUNDLE),
+    (b"\x7fELF", FileFormat.ELF),
+    (b"PK\x03\x04", FileFormat.ZIP),
+    (b"PK\x05\x06", FileFormat.ZIP),
+    (b"!<arch>\n", FileFormat.ARCHIVE),
+    (b"!<thin>\n", FileFormat.ARCHIVE),
+    (b"\x10\xff\x10\xad", FileFormat.OFFLOAD_BINARY),
+    (b"\x50\xed\x55\xba", FileFormat.CUDA_FATBIN),
+    (b"BC\xc0\xde", FileFormat.BITCODE),
+    (b"\xde\xc0\x17\x0b", FileFormat.BITCODE),
+)
+_LONGEST = max(len(magic) for magic, _ in _MAGICS)
+_TEXT_START = re.compile(
+    b"\n("
+    + b"|".join(sorted({mark.encode() for mark in COMMENT_MARKS.values()}))
+    + b") __CLANG_OFFLOAD_BUNDLE____START__ "
+)
+_NOT_ZERO = re.compile(rb"[^\0]")
+
+
+def recognise(data: memoryview, *, anywhere: bool = False) -> FileFormat | None:
+    """Tell what `data` begins like; a text bundle may have text before it if `anywhere`."""
+    begin = bytes(data[:_LONGEST])
+    for magic, file_format in _MAGICS:
+        if begin.startswith(magic):
+            return file_format
+    from offload_tool.formats.objects.coff_edit import is_coff  # rare, and large
+
+    if is_coff(data):
+        return FileFormat.COFF
+    marker = _TEXT_START.search(data) if anywhere else _TEXT_START.match(data)
+    return FileFormat.TEXT_BUNDLE if marker else None
+
+
+def text_comment(data: memoryview) -> str:
+    """Give the line comment with which a text bundle is marked; empty if it is none."""
+    marker = _TEXT_START.search(data)
+    return marker[1].decode() if marker else ""
+
+
+def next_content(data: memoryview, start: int) -> int | None:
+    """Give where the first byte that is not zero is, from `start` on."""
+    found = _NOT_ZERO.search(data, start)
+    return None if found is None else found.start()

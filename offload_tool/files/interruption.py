@@ -1,0 +1,99 @@
+"""Being stopped by a signal: at any moment but in the few that must not be cut in two.
+
+The command line installs the handler (`stopping`); a program that uses this package keeps its
+own, and nothing here has an effect then.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+__all__ = ["STOPPING", "Stopped", "check_stopped", "shielded", "stopping"]
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Stopped(KeyboardInterrupt):
+    """This process got the signal `number`: what is unfinished is to be removed."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(signal.Signals(number).name)
+
+
+class _State:
+    """Of the main thread, in which Python runs handlers."""
+
+    depth = 0
+    """Of `shielded` blocks."""
+    pending: int | None = None
+    """The signal that came within one."""
+    stopped: int | None = None
+    """The signal that was raised: what is being put right is not to be stopped."""
+
+
+def _stop(number: int) -> NoReturn:
+    _State.stopped = number
+    raise Stopped(number)
+
+
+def check_stopped() -> None:
+    """Raise `Stopped` again, where it came in a destructor, in which it is lost."""
+    if _State.stopped is not None:
+        raise Stopped(_State.stopped)
+
+
+def _handle(number: int, _: FrameType | None) -> None:
+    if _State.stopped is not None:
+        return
+    if _State.depth:
+        _State.pending = number
+    else:
+        _stop(number)
+
+
+@contextmanager
+def stopping() -> Iterator[None]:
+    """Raise `Stopped` in the block for the first signal of `STOPPING`; ignore those after it.
+
+    Signals that are ignored (``nohup``) stay so.
+    """
+    before = {}
+    unraisable = sys.unraisablehook
+
+    def tell(problem: sys.UnraisableHookArgs) -> None:
+        if not isinstance(problem.exc_value, Stopped):  # which is not lost: `check_stopped`
+            unraisable(problem)
+
+    try:
+        sys.unraisablehook = tell
+        for number in STOPPING:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                before[number] = signal.signal(number, _handle)
+        yield
+        check_stopped()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        sys.unraisablehook = unraisable
+        _State.stopped = _State.pending = None
+
+
+class shielded:  # noqa: N801 - used like a function
+    """A block that is run to its end before a signal stops the process."""
+
+    def __enter__(self) -> None:
+        _State.depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        _State.depth -= 1
+        if not _State.depth and _State.pending is not None and _State.stopped is None:
+            number, _State.pending = _State.pending, None
+            _stop(number)

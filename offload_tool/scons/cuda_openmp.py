@@ -1,0 +1,64 @@
+"""The images of OpenMP sources for NVIDIA GPUs.
+
+::
+
+    a.sm_80.bc --+
+                 +-- prog.sm_80.ptx -- prog.sm_80.co
+    b.sm_80.bc --+
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from offload_tool.compiler import openmp_nvidia
+from offload_tool.errors import CompilerError
+from offload_tool.scons import actions, settings
+from offload_tool.scons.aliases import add_aliases
+from offload_tool.scons.cuda_images import assembled
+from offload_tool.scons.declaring import NodeBuilder, declared
+from offload_tool.scons.nodes import identified, label
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from offload_tool.compiler.compile_target import CompileTarget
+    from offload_tool.scons.protocols import Environment, Node
+
+    Names = Callable[[str], Iterable[Node]]
+
+__all__ = ["openmp_image"]
+
+_LINK_PTX = NodeBuilder(actions.LINK_PTX)
+
+
+def openmp_image(
+    env: Environment, named: Names, kind: str, device: CompileTarget, inputs: list[Node]
+) -> Node:
+    """Declare the image of all sources for one GPU.
+
+    :raises CompilerError: there is no device runtime for it, or no ptxas.
+    """
+    ptxas = settings.ptxas(env)
+    if ptxas is None:
+        raise CompilerError(openmp_nvidia.no_ptxas(device.name))
+    runtimes = settings.needed_runtimes(env, device)
+    assert device.target_id is not None  # noqa: S101 - it is a GPU
+    flags = [str(word) for line in env.subst_list("$OFFLOAD_LINK_FLAGS") for word in line]
+    arguments = [*openmp_nvidia.link_arguments(device.target_id), *flags]
+    ptx = declared(
+        _LINK_PTX,
+        env,
+        named(f".{device.filename}.ptx"),
+        inputs,
+        **settings.toolchain_variables(env),
+        _OFFLOAD_RUNTIMES=runtimes,
+        _OFFLOAD_SPEC=settings.spec(arguments=arguments),
+        _OFFLOAD_TARGET_ID=device.name,
+    )
+    env.Depends(ptx, [env.File(name) for name in runtimes])
+    settings.add_environment(env, [ptx])
+    identified(env, [ptx])
+    label(ptx, kind, device)
+    add_aliases(env, ptx, device)
+    return assembled(env, ptxas, named(f".{device.filename}$OFFLOADDEVICESUFFIX"), kind, ptx)

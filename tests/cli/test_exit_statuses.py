@@ -1,0 +1,265 @@
+"""docs/exit-statuses.md: each row of its table is run."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offload_tool.cli import main
+from offload_tool.cli.whole_parser import whole_parser
+from tests.cli.conftest import script
+from tests.conftest import ROOT
+from tests.distribution.test_dist_folder import Scheduler, scheduler, toolchain  # noqa: F401
+from tests.distribution.test_dist_folder import folder as dist_folder  # noqa: F401
+from tests.operations.fatbins import make_bundle
+
+COMMANDS = [
+    *("list", "extract", "match", "thin", "merge", "report", "embed", "archive"),
+    *("dist", "dist init", "dist status", "dist stop", "completion", "compile"),
+]
+DROP_INS = ["bundler", "packager", "wrapper"]
+FLAGS = ("--", "-nogpuinc", "-nogpulib")
+GFX906 = ("compile", "k.hip", "-o", "k.co", "--target-id", "gfx906")
+ERRORS = {
+    "list": ["none"],
+    "extract": ["none", "-o", "out"],
+    "match": ["none", "gfx906"],
+    "thin": ["none", "--keep", "gfx906", "-o", "out"],
+    "merge": ["none", "none", "-o", "out"],
+    "report": ["none", "-o", "out"],
+    "embed": ["none", "--cuid", "x", "-o", "out"],
+    "archive": ["none", "-o", "out"],
+    "dist init": ["--scheduler", "http://127.0.0.1:1", "--token-file", "none", "-o", "out"],
+    "dist status": ["none"],
+    "dist stop": ["none"],
+    "completion": ["bash"],
+    "compile": ["none.hip", "-o", "out", "--host"],
+    "bundler": ["-type=bc", "-list", "-input=none"],
+    "packager": ["none"],
+    "wrapper": ["--kind=hip", "-o", "out", "none"],
+}
+"""What is wrong with a command line that is understood."""
+
+Row = tuple[str, str]
+CASES: dict[Row, Callable[..., None]] = {}
+
+
+def case(command: str, status: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Say which row of the table a test runs."""
+
+    def note(test: Callable[..., None]) -> Callable[..., None]:
+        assert (command, status) not in CASES
+        CASES[command, status] = test
+        return test
+
+    return note
+
+
+def run(*words: str | Path) -> int:
+    """Run ``offload-tool``; give its exit status."""
+    try:
+        return main([*map(str, words)])
+    except SystemExit as ended:
+        return int(ended.code or 0)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the current folder: good files, and a folder with one that is broken."""
+    folder = tmp_path / "here"
+    (folder / "mixed").mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    make_bundle(folder / "good", {"gfx906": b"code"})
+    make_bundle(folder / "mixed/good", {"gfx906": b"code"})
+    (folder / "mixed/broken").write_bytes((folder / "good").read_bytes()[:-1])
+    return folder
+
+
+def test_every_row_is_run() -> None:
+    """The table has the rows that are run here, and no others."""
+    table = re.findall(
+        r"^\| (.+?) \| (.+?) \| .+ \|$", (ROOT / "docs/exit-statuses.md").read_text(), re.MULTILINE
+    )
+    assert table.pop(0) == ("command", "status")
+    assert sorted(table) == sorted(CASES)
+
+
+def test_every_command_is_here() -> None:
+    """The commands are all that there are."""
+    (commands,) = (action for action in whole_parser()._actions if action.choices)
+    assert {words.split()[0] for words in (*COMMANDS, *DROP_INS)} == set(commands.choices or ())
+    assert set(ERRORS) == {*COMMANDS, *DROP_INS} - {"dist"}
+
+
+@case("every command", "0")
+@pytest.mark.parametrize("command", [*COMMANDS, *DROP_INS])
+def test_help(command: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Help was what was asked for."""
+    assert run(*command.split(), "--help") == 0
+    assert capfd.readouterr().err == ""
+    assert run("--version") == 0
+
+
+@case("every command", "1")
+@pytest.mark.parametrize("command", ERRORS)
+def test_error(
+    command: str, here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error is one line, and there is no output."""
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert run(*command.split(), *ERRORS[command]) == 1
+    said = capfd.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert not Path("out").exists()
+
+
+@case("every command, drop-ins aside", "2")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_usage(command: str, here: Path) -> None:
+    """An option that there is not, and nothing at all, are wrong usage."""
+    assert run(*command.split(), "--bogus") == 2
+    assert run(*command.split()) == 2
+
+
+@case("every command, in a pipe", "1")
+def test_closed_pipe(here: Path) -> None:
+    """A reader that has gone away is an error without a message."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    for words in (["list", "good"], ["list", "--help"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "offload_tool", *words],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            env=buffered,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (1, b""), words
+    os.close(writer)
+
+
+@case("`list`", "1")
+def test_list(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A broken file among others is told after them."""
+    assert run("list", "mixed") == 1
+    said = capfd.readouterr()
+    assert "gfx906" in said.out
+    assert "broken" in said.err
+
+
+@case("`list --target`", "1")
+def test_list_target(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A device without an image is an error."""
+    assert run("list", "good", "--target", "gfx908") == 1
+    assert capfd.readouterr().out == ""
+
+
+@case("`match`", "0")
+def test_match(here: Path) -> None:
+    """There is an image for the device."""
+    assert run("match", "good", "gfx906:xnack+") == 0
+
+
+@case("`match`", "1")
+def test_no_match(here: Path) -> None:
+    """There is none, or no container."""
+    assert run("match", "good", "gfx908") == 1
+    Path("empty").mkdir()
+    assert run("match", "empty", "gfx906") == 1
+
+
+@case("`extract`", "1")
+def test_extract(here: Path) -> None:
+    """What could be read is extracted."""
+    assert run("extract", "mixed", "-o", "out") == 1
+    assert [path.read_bytes() for path in Path("out").iterdir()] == [b"code"]
+
+
+@case("`report`", "1")
+def test_report(here: Path) -> None:
+    """The page names what is broken."""
+    pytest.importorskip("plotly")
+    assert run("report", "mixed", "-o", "page.html") == 1
+    assert "mixed/broken" in Path("page.html").read_text()
+
+
+@case("`compile`", "the compiler's")
+def test_compiler_error(folder: Path, stand_in: Callable[[str], None]) -> None:
+    """The compiler's own status is passed on, without an output."""
+    stand_in('"$real" "$@"; exit 7')
+    assert run(*GFX906, *FLAGS) == 7
+    assert not Path("k.co").exists()
+
+
+@case("`compile`", "1")
+def test_wrong_result(folder: Path, stand_in: Callable[[str], None]) -> None:
+    """A compiler that says that it did it, and did not."""
+    stand_in("exit 0")
+    assert run(*GFX906, *FLAGS) == 1
+
+
+@case("`compile`", "2")
+def test_compile_usage(folder: Path) -> None:
+    """Two target IDs for one output are no usable argument."""
+    assert run(*GFX906[:-1], "gfx906,gfx908", *FLAGS) == 2
+
+
+@case("`compile`", "128 + N")
+def test_signals(folder: Path, stand_in: Callable[[str], None]) -> None:
+    """A signal to the command, or to the compiler."""
+    stand_in("kill -9 $$")
+    assert run(*GFX906, *FLAGS) == 128 + signal.SIGKILL
+    environment = {
+        **os.environ,
+        "OFFLOAD_LAUNCHER": script(folder.parent / "slow", "touch begun; exec sleep 60"),
+    }
+    environment.pop("OFFLOAD_CLANG")
+    command = [sys.executable, "-m", "offload_tool", *GFX906, *FLAGS]
+    with subprocess.Popen(command, env=environment) as process:
+        for _ in range(3000):
+            if Path("begun").exists():
+                break
+            time.sleep(0.01)
+        process.terminate()
+        assert process.wait(timeout=20) == 128 + signal.SIGTERM
+
+
+@case("`dist status`", "0")
+def test_dist_status(dist_folder: Path) -> None:  # noqa: F811
+    """The cluster is there."""
+    assert run("dist", "status", dist_folder) == 0
+
+
+@case("`dist status`", "1")
+def test_no_servers(
+    dist_folder: Path,  # noqa: F811
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The scheduler has nobody to compile."""
+    monkeypatch.setattr(Scheduler, "status", b'{"num_servers":0,"num_cpus":0,"in_progress":0}')
+    assert run("dist", "status", dist_folder) == 1
+    assert "has no servers" in capfd.readouterr().out
+
+
+@case("`dist stop`", "0")
+def test_dist_stop(dist_folder: Path) -> None:  # noqa: F811
+    """There was no server to end."""
+    assert run("dist", "stop", dist_folder) == 0
+
+
+@case("`bundler`, `packager`, `wrapper`", "1")
+@pytest.mark.parametrize("command", DROP_INS)
+def test_drop_ins(command: str, here: Path) -> None:
+    """Wrong usage is 1, too."""
+    assert run(command, "--bogus") == 1

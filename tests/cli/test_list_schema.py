@@ -1,0 +1,207 @@
+"""The JSON schema of ``offload-tool list --json``: what it allows is what is printed."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import json
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from offload_tool import Compression, DeviceImage, PackagedImage, embed_bundle, package_images
+from offload_tool.cli import main
+from offload_tool.formats.cuda_fatbin import IMAGE_KINDS as CUDA_IMAGE_KINDS
+from offload_tool.formats.names.loading import EXACT, PTX, RULES
+from offload_tool.formats.offload_binary import ImageKind
+from tests.formats.object_files import make_elf
+from tests.formats.test_cuda_fatbin import cuda_fatbin
+from tests.operations.archives import thin_archive
+from tests.operations.fatbins import HOST, code, make_bundle
+from tests.operations.test_finding import archive
+
+IMAGES = {HOST: b"", "gfx9-4-generic": code("generic"), "gfx90a:xnack+": code("gfx90a", 77)}
+LINES = {HOST: b"h\n", "gfx906": b"d\n"}
+
+
+@pytest.fixture(scope="module")
+def schema() -> dict[str, Any]:
+    """Give what ``--schema`` prints."""
+    with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit) as ended:
+        main(["list", "--schema"])
+    assert ended.value.code == 0
+    given: dict[str, Any] = json.loads(out.getvalue())
+    jsonschema.Draft202012Validator.check_schema(given)
+    return given
+
+
+@pytest.fixture
+def listed(
+    capsys: pytest.CaptureFixture[str], schema: dict[str, Any]
+) -> Callable[..., list[dict[str, Any]]]:
+    """Give a function that lists a file as JSON, judged by the schema."""
+
+    def run(*words: str | Path) -> list[dict[str, Any]]:
+        assert main(["list", "--json", *map(str, words)]) == 0
+        images: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+        assert images
+        judge = jsonschema.Draft202012Validator(schema)
+        assert [error.message for error in judge.iter_errors(images)] == []
+        return images
+
+    return run
+
+
+def _bundle(folder: Path) -> Path:
+    return make_bundle(folder / "bundle", IMAGES)
+
+
+def _compressed(folder: Path) -> Path:
+    return make_bundle(folder / "compressed", IMAGES, compression=Compression())
+
+
+def _text(folder: Path) -> Path:
+    return make_bundle(folder / "text", LINES, file_type="ll")
+
+
+def _object(folder: Path) -> Path:
+    return make_bundle(folder / "b.o", {HOST: make_elf(), "gfx906": b"code"}, file_type="o")
+
+
+def _embedded(folder: Path) -> Path:
+    embed_bundle(_bundle(folder), folder / "e.o", cuid="x", host_triple="x86_64-pc-linux-gnu")
+    return folder / "e.o"
+
+
+def _package(folder: Path) -> Path:
+    images = []
+    for name, content in (("a.bc", b"BC\xc0\xde"), ("b.o", b"x"), ("c.cubin", b"y"), ("d", b"")):
+        (folder / name).write_bytes(content)
+        strings = {"triple": "amdgcn-amd-amdhsa", "arch": "gfx90a"}
+        images.append(PackagedImage(folder / name, strings, "openmp"))
+    package_images(images, folder / "package")
+    return folder / "package"
+
+
+def _cuda(folder: Path) -> Path:
+    other = bytearray(cuda_fatbin())
+    other[16] = 77  # a kind of image that has no name
+    (folder / "x.fatbin").write_bytes(cuda_fatbin() + other)
+    return folder / "x.fatbin"
+
+
+def _archive(folder: Path) -> Path:
+    return archive(folder / "lib.a", _bundle(folder), _package(folder))
+
+
+def _thin(folder: Path) -> Path:
+    _compressed(folder)
+    return thin_archive(folder / "thin.a", ["compressed"])
+
+
+def _zip(folder: Path) -> Path:
+    with zipfile.ZipFile(folder / "x.whl", "w", zipfile.ZIP_DEFLATED) as made:
+        made.write(_archive(folder), "lib/lib.a")
+    return folder / "x.whl"
+
+
+def _folder(folder: Path) -> Path:
+    _bundle(folder)
+    _cuda(folder)
+    return folder
+
+
+MAKERS = {
+    "bundle": _bundle,
+    "compressed": _compressed,
+    "text": _text,
+    "object": _object,
+    "embedded": _embedded,
+    "package": _package,
+    "cuda": _cuda,
+    "archive": _archive,
+    "thin": _thin,
+    "zip": _zip,
+    "folder": _folder,
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_files(
+    tmp_path: Path, make: Callable[[Path], Path], listed: Callable[..., list[dict[str, Any]]]
+) -> None:
+    """What is listed of each sort of file is what the schema describes."""
+    listed(make(tmp_path))
+
+
+def test_devices(tmp_path: Path, listed: Callable[..., list[dict[str, Any]]]) -> None:
+    """So is what devices would load."""
+    path = make_bundle(
+        tmp_path / "b", IMAGES | {"hip-spirv64-amd-amdhsa--amdgcnspirv": b"x", "gfx906": b"y"}
+    )
+    words = [f"--target={name}" for name in ("gfx906:xnack-", "gfx90a:xnack+", "gfx942", "gfx1100")]
+    images = listed(path, *words)
+    assert {load["rule"] for image in images for load in image["loads"]} == {*RULES} - {PTX}
+    images = listed(_cuda(tmp_path), "--target=sm_89", "--target=sm_90")
+    assert {load["rule"] for image in images for load in image["loads"]} == {PTX, EXACT}
+
+
+def test_every_container_is_listed_here(
+    tmp_path: Path, schema: dict[str, Any], listed: Callable[..., list[dict[str, Any]]]
+) -> None:
+    """The files above have all containers that the schema knows."""
+    seen = set()
+    for name, make in MAKERS.items():
+        (tmp_path / name).mkdir()
+        seen |= {image["container"] for image in listed(make(tmp_path / name))}
+    assert seen == set(schema["items"]["properties"]["container"]["enum"])
+
+
+def test_keys_and_words_are_the_code_s(schema: dict[str, Any]) -> None:
+    """The schema has the fields of `DeviceImage`, and the words that the code has for values."""
+    properties = schema["items"]["properties"]
+    assert list(properties) == [field.name for field in fields(DeviceImage)]
+    assert schema["items"]["required"] == list(properties)
+    new = [name for name in CUDA_IMAGE_KINDS if name not in {k.name.lower() for k in ImageKind}]
+    words = properties["image_kind"]["anyOf"][0]["enum"]
+    assert words == [None, *(kind.name.lower() for kind in ImageKind), "unknown", *new]
+    assert properties["loads"]["items"]["properties"]["rule"]["enum"] == list(RULES)
+
+
+def _damaged(image: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Give an image with one key less, with one more, and with each value of a wrong type."""
+    yield image | {"more": 1}
+    for key, value in image.items():
+        yield {name: kept for name, kept in image.items() if name != key}
+        yield image | {key: {"wrong": value}}
+    for key in (
+        "index",
+        "image_index",
+        "offset",
+        "size",
+        "stored_size",
+        "container_offset",
+        "container_size",
+    ):
+        yield image | {key: -1}
+    for key in ("container", "image_kind"):
+        yield image | {key: "nothing"}
+    yield image | {"loads": [{"device": "gfx906", "rule": "luck", "reason": ""}]}
+    yield image | {"loads": [{"device": "gfx906", "rule": "exact"}]}
+
+
+def test_anything_else_is_refused(
+    tmp_path: Path, schema: dict[str, Any], listed: Callable[..., list[dict[str, Any]]]
+) -> None:
+    """A key that is missing or new, and a value that cannot be, do not pass."""
+    judge = jsonschema.Draft202012Validator(schema)
+    (image, *_) = listed(_bundle(tmp_path))
+    assert judge.is_valid([copy.deepcopy(image)])
+    for wrong in _damaged(image):
+        assert not judge.is_valid([wrong]), wrong

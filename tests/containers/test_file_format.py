@@ -1,0 +1,69 @@
+"""The formats of files: each format's own test of its magic agrees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from offload_tool.containers.file_format import FileFormat, next_content, recognise
+from offload_tool.containers.read import binary_bundle
+from offload_tool.files import InputFile
+from offload_tool.formats.bitcode.symbols import is_bitcode
+from offload_tool.formats.bundles.binary import is_bundle, plan_bundle
+from offload_tool.formats.bundles.compressed import is_compressed_bundle
+from offload_tool.formats.cuda_fatbin import is_cuda_fatbin
+from offload_tool.formats.objects.archive import is_archive
+from offload_tool.formats.objects.coff_edit import is_coff
+from offload_tool.formats.objects.elf import is_elf
+from offload_tool.formats.offload_binary import is_offload_binary
+from tests.formats.object_files import make_coff, make_elf
+
+SAMPLES: list[tuple[bytes, FileFormat, Callable[[memoryview], bool]]] = [
+    (b"__CLANG_OFFLOAD_BUNDLE__", FileFormat.BUNDLE, is_bundle),
+    (b"CCOB\3\0\1\0", FileFormat.BUNDLE, is_compressed_bundle),
+    (make_elf(), FileFormat.ELF, is_elf),
+    (make_coff(), FileFormat.COFF, is_coff),
+    (b"!<arch>\n", FileFormat.ARCHIVE, is_archive),
+    (b"!<thin>\n", FileFormat.ARCHIVE, is_archive),
+    (b"\x10\xff\x10\xad", FileFormat.OFFLOAD_BINARY, is_offload_binary),
+    (b"\x50\xed\x55\xba", FileFormat.CUDA_FATBIN, is_cuda_fatbin),
+    (b"BC\xc0\xde", FileFormat.BITCODE, is_bitcode),
+    (b"\xde\xc0\x17\x0b", FileFormat.BITCODE, is_bitcode),
+]
+
+
+@pytest.mark.parametrize(
+    ("data", "file_format", "test"), SAMPLES, ids=[str(row[1]) for row in SAMPLES]
+)
+def test_magics(data: bytes, file_format: FileFormat, test: Callable[[memoryview], bool]) -> None:
+    """What is recognised as a format is what the format's own module takes for it."""
+    assert recognise(memoryview(data)) is file_format
+    assert test(memoryview(data))
+    assert recognise(memoryview(b"?" + data)) is None
+    assert not test(memoryview(b"?" + data))
+
+
+def test_text_is_searched_on_request() -> None:
+    """A text bundle begins at once, or anywhere if that is asked for."""
+    data = b"\n// __CLANG_OFFLOAD_BUNDLE____START__ host-x\n"
+    assert recognise(memoryview(data)) is FileFormat.TEXT_BUNDLE
+    assert recognise(memoryview(b"int i;" + data)) is None
+    assert recognise(memoryview(b"int i;" + data), anywhere=True) is FileFormat.TEXT_BUNDLE
+
+
+def test_next_content() -> None:
+    """The next byte that is not zero, if there is one."""
+    assert next_content(memoryview(b"\0\0a\0"), 1) == 2
+    assert next_content(memoryview(b"\0\0a\0"), 3) is None
+
+
+def test_entries_of_a_bundle_in_a_part() -> None:
+    """The entries of a bundle in a part of a file are ranges of the file."""
+    layout = plan_bundle([("hip-a", 2), ("hip-b", 1)])
+    whole = InputFile.from_data("f", memoryview(b"ab" + layout.header + b"XXY"))
+    part = whole.part("f(m)", 2, len(whole) - 2)
+    _, entries = binary_bundle(part, path="f(m)")
+    assert [bytes(entry.range.data) for entry in entries] == [b"XX", b"Y"]
+    assert entries[0].range.source is whole
+    assert bytes(entries[0].begin(1)) == b"X"

@@ -1,0 +1,11 @@
+"""Hostile files for every command: ``python -m tests.fuzz``.
+
+::
+
+    seeds.py      a small file of each format
+    mutations.py  changes of fields, ranges and what is packed in it, from a random number alone
+    commands.py   what is done with a file, and what may be there afterwards
+    worker.py     cases in a forked process with limits of memory and time
+    llvm.py       the same file for LLVM's program, where that ends by itself
+    corpus/       files in which something was found
+"""

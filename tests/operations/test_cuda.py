@@ -1,0 +1,314 @@
+"""CUDA's fat binaries in files: found everywhere, thinned in place, merged."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offload_tool import list_images
+from offload_tool.errors import FormatError
+from offload_tool.formats.cuda_fatbin import (
+    FatbinStyle,
+    NewCudaEntry,
+    image_content,
+    plan_cuda_fatbin,
+    read_cuda_fatbin,
+)
+from offload_tool.operations.extracting import extract_device_images
+from offload_tool.operations.matching import Device, NoImageError, match_images
+from offload_tool.operations.merging import MergeError, merge_files
+from offload_tool.operations.thinning import thin_file
+from tests.formats.cuda_images import cubin as real_cubin
+from tests.formats.cuda_images import ptx
+from tests.formats.object_files import make_elf
+
+LLVM = Callable[[str], str]
+PREFIX = "cuda-nvptx64-nvidia-cuda-unknown-"
+
+
+def cubin(processor: str, size: int = 9000, *, seed: int = 0) -> bytes:
+    """Give what looks like a cubin to a reader of headers: an ELF header, and anything."""
+    number = int("".join(filter(str.isdigit, processor)))
+    header = bytearray(64)
+    header[:9] = b"\x7fELF\x02\x01\x01\0\x08"
+    header[18:20] = (190).to_bytes(2, "little")
+    header[48:52] = (number << 8).to_bytes(4, "little")
+    header[52], header[58] = 64, 64
+    body = random.Random(f"{processor} {seed}").randbytes(size - 64)
+    return bytes(header) + body[:-1] + b"\x01"
+
+
+def fatbin(*processors: str, mode: str = "none", size: int = 9000, seed: int = 0) -> bytes:
+    """Give a fat binary of cubins (``sm_80``) and PTX (``compute_80``)."""
+    rows = [
+        NewCudaEntry(
+            name,
+            ptx(name.replace("compute", "sm"), kernels=40)
+            if name.startswith("compute")
+            else cubin(name, size, seed=seed),
+        )
+        for name in processors
+    ]
+    return b"".join(plan_cuda_fatbin(rows, FatbinStyle(mode, compress_all=True)))  # type: ignore[arg-type]
+
+
+def targets(path: Path) -> list[str]:
+    return [image.target_id for image in list_images(path)]
+
+
+def contents(path: Path) -> list[tuple[str, bytes]]:
+    """Give all images of a fat binary, unpacked."""
+    data = memoryview(path.read_bytes())
+    return [(i.processor, bytes(image_content(data, i))) for i in read_cuda_fatbin(data).images]
+
+
+ALL = ("sm_70", "sm_80", "sm_86", "sm_90", "sm_90a", "compute_90")
+
+
+# -- fat binaries by themselves ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["none", "default", "speed"])
+@pytest.mark.parametrize(
+    ("keep", "stays"),
+    [
+        (["sm_86"], ["sm_86", "compute_90"]),
+        (["sm_89"], ["sm_86", "compute_90"]),
+        (["sm_80", "sm_72"], ["sm_70", "sm_80", "compute_90"]),
+        (["sm_90"], ["sm_90", "sm_90a", "compute_90"]),
+        (["sm_120"], ["compute_90"]),
+        (["sm_87"], ["sm_86", "compute_90"]),
+    ],
+)
+def test_thin(mode: str, keep: list[str], stays: list[str], tmp_path: Path) -> None:
+    """What the devices load stays, byte for byte, and so does PTX."""
+    path, out = tmp_path / "all.fatbin", tmp_path / "out.fatbin"
+    path.write_bytes(fatbin(*ALL, mode=mode))
+    report = thin_file(path, out, keep=[Device.parse(name) for name in keep])
+    assert [name for name, _ in contents(out)] == stays
+    assert contents(out) == [row for row in contents(path) if row[0] in stays]
+    assert (report.kept, report.removed) == (len(stays), len(ALL) - len(stays))
+
+
+def test_thin_ptx(tmp_path: Path) -> None:
+    """Told so, PTX goes where a cubin is loaded, and stays where nothing else serves."""
+    path, out = tmp_path / "all.fatbin", tmp_path / "out.fatbin"
+    path.write_bytes(fatbin(*ALL))
+    thin_file(path, out, keep=[Device.parse("sm_86")], keep_ptx=False)
+    assert targets(out) == ["sm_86"]
+    thin_file(path, out, keep=[Device.parse("sm_86"), Device.parse("sm_100")], keep_ptx=False)
+    assert targets(out) == ["sm_86", "compute_90"]
+    with pytest.raises(NoImageError, match="no image for sm_60"):
+        thin_file(path, out, keep=[Device.parse("sm_60")])
+
+
+def test_several_of_one_processor(tmp_path: Path) -> None:
+    """Images of one processor in one fat binary belong together: all of them stay."""
+    rows = [NewCudaEntry(name, cubin(name, seed=n), f"part{n}") for n in (1, 2) for name in ALL[:3]]
+    path, out = tmp_path / "all.fatbin", tmp_path / "out.fatbin"
+    path.write_bytes(b"".join(plan_cuda_fatbin(rows)))
+    thin_file(path, out, keep=[Device.parse("sm_86")])
+    assert targets(out) == ["sm_86", "sm_86"]
+
+
+def test_compressed_together(nvidia: Callable[[str], Path], tmp_path: Path) -> None:
+    """Images that share a payload stay together; what has none of them goes."""
+    command = [nvidia("fatbinary"), "-64", "-concat", "-compress-all", "--create=all.fatbin"]
+    for name in ("sm_80", "sm_86"):
+        (tmp_path / name).write_bytes(real_cubin(nvidia("ptxas"), tmp_path, name))
+        command.append(f"--image3=kind=elf,sm={name[3:]},file={name}")
+    (tmp_path / "p").write_bytes(ptx("sm_80"))
+    subprocess.run([*command, "--image3=kind=ptx,sm=80,file=p"], cwd=tmp_path, check=True)
+    path, out = tmp_path / "all.fatbin", tmp_path / "out.fatbin"
+    images = list_images(path)
+    assert sorted(image.target_id for image in images) == ["compute_80", "sm_80", "sm_86"]
+    assert [i.offset for i in images if i.target_id == "sm_80"] == [None]
+    stored = sum(image.stored_size for image in images)
+    assert stored < path.stat().st_size < stored + 600
+    thin_file(path, out, keep=[Device.parse("sm_86")], keep_ptx=False)
+    assert sorted(targets(out)) == ["sm_80", "sm_86"]
+    thin_file(path, out, keep=[Device.parse("sm_90")], keep_ptx=False)
+    assert targets(out) == ["compute_80"]
+
+
+def test_match(tmp_path: Path) -> None:
+    """A device takes one image, and where there is none, each has its reason."""
+    path = tmp_path / "all.fatbin"
+    path.write_bytes(fatbin(*ALL))
+    for device, image, rule in (
+        ("sm_90", "sm_90a", "exact"),
+        ("sm_89", "sm_86", "compatible"),
+        ("sm_100", "compute_90", "ptx"),
+    ):
+        (match,) = match_images(path, Device.parse(device))
+        assert [(load.id, load.rule) for load in match.loads] == [(PREFIX + image, rule)]
+    (match,) = match_images(path, Device.parse("sm_60"))
+    assert (
+        dict(match.reasons)[f"{PREFIX}compute_90"] == "compute_90 is PTX for sm_90 and later ones"
+    )
+    (image,) = extract_device_images(path, tmp_path / "out", devices=[Device.parse("sm_72")])
+    assert image.path.read_bytes() == cubin("sm_70")
+
+
+# -- merging -----------------------------------------------------------------------------
+
+
+def test_merge(tmp_path: Path) -> None:
+    """Builds for different targets become what one build for all would have written."""
+    parts = [("sm_90", "compute_90"), ("sm_100",), ("sm_80", "compute_80")]
+    paths = []
+    for names in parts:
+        paths.append(tmp_path / names[0])
+        paths[-1].write_bytes(fatbin(*names, mode="default"))
+    merge_files(paths, tmp_path / "out")
+    one = fatbin("sm_100", "sm_80", "compute_80", "sm_90", "compute_90", mode="default")
+    assert (tmp_path / "out").read_bytes() == one
+    with pytest.raises(MergeError, match="both have an image for 'sm_80'"):
+        merge_files([tmp_path / "out", paths[-1]], tmp_path / "never")
+    assert not (tmp_path / "never").exists()
+
+
+# -- in programs and libraries -----------------------------------------------------------
+
+SECTIONS = (".nv_fatbin", "__nv_relfatbin")
+# What is registered: a pointer to each fat binary, as in NVIDIA's own registration.
+LIBRARY = """
+    .section {flags[0]}
+    .balign 8
+{images}
+    .section .nvFatBinSegment,{flags[1]}
+    .balign 8
+    .globl wrappers
+wrappers:
+{pointers}
+"""
+# Prints where each pointer leads: the size there, and a hash of the fat binary.
+LOADER = """
+import ctypes, hashlib, json, sys
+library, count = ctypes.CDLL(sys.argv[1]), int(sys.argv[2])
+found = []
+for at in (ctypes.c_void_p * count).in_dll(library, "wrappers"):
+    size = 16 + ctypes.c_uint64.from_address(at + 8).value
+    found.append(hashlib.sha256(ctypes.string_at(at, size)).hexdigest())
+print(json.dumps(found))
+"""
+
+
+def assemble(folder: Path, llvm: LLVM, images: list[bytes], section: str, triple: str) -> Path:
+    """Write an object with `images` in `section`, and pointers to them."""
+    for number, image in enumerate(images):
+        (folder / f"{number}.fatbin").write_bytes(image)
+    names = [f'.balign 8\nfatbin{n}: .incbin "{n}.fatbin"\n' for n in range(len(images))]
+    pointers = "".join(f".quad fatbin{n}\n" for n in range(len(images)))
+    is_coff = "windows" in triple
+    flags = (
+        (f'{section},"dr"', '"dw"') if is_coff else (f'{section},"a",@progbits', '"aw",@progbits')
+    )
+    text = LIBRARY.format(flags=flags, images="".join(names), pointers=pointers)
+    (folder / "images.s").write_text(text)
+    target = [f"--target={triple}"]
+    command = [llvm("clang"), *target, "-c", "images.s", "-o", "images.o"]
+    subprocess.run(command, cwd=folder, check=True)
+    return folder / "images.o"
+
+
+def shared_library(folder: Path, llvm: LLVM, images: list[bytes], section: str) -> Path:
+    built = assemble(folder, llvm, images, section, "x86_64-pc-linux-gnu")
+    command = [llvm("clang"), "-shared", "-fuse-ld=lld", built, "-o", "lib.so"]
+    subprocess.run(command, cwd=folder, check=True)
+    return folder / "lib.so"
+
+
+def registered(library: Path, count: int) -> list[str]:
+    """Load a library; give the hash of what each of its pointers leads to."""
+    command = [sys.executable, "-c", LOADER, str(library), str(count)]
+    found: list[str] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    return found
+
+
+def hashes(images: list[bytes]) -> list[str]:
+    import hashlib
+
+    return [hashlib.sha256(image).hexdigest() for image in images]
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_thin_library(section: str, llvm: LLVM, tmp_path: Path) -> None:
+    """A thinned library loads, its pointers lead to the thinned fat binaries, and it is smaller."""
+    full = [fatbin(*ALL, size=40000, seed=n) for n in range(3)]
+    wanted = [fatbin("sm_86", "compute_90", size=40000, seed=n) for n in range(3)]
+    full.append(fatbin("sm_70", "sm_75"))
+    wanted.append(fatbin())
+    library, out = shared_library(tmp_path, llvm, full, section), tmp_path / "out.so"
+    assert registered(library, 4) == hashes(full)
+    thin_file(library, out, keep=[Device.parse("sm_86")])
+    assert registered(out, 4) == hashes(wanted)
+    assert targets(out) == ["sm_86", "compute_90"] * 3
+    assert {image.section for image in list_images(out)} == {section}
+    assert out.stat().st_size < library.stat().st_size * 0.4
+    thin_file(out, tmp_path / "again.so", keep=[Device.parse("sm_86")], keep_ptx=False)
+    assert targets(tmp_path / "again.so") == ["sm_86"] * 3
+
+
+def test_thin_object(llvm: LLVM, tmp_path: Path) -> None:
+    """A thinned object links, and the pointers of what is linked are right."""
+    full = [fatbin(*ALL, seed=n) for n in range(2)]
+    wanted = [fatbin("sm_80", "compute_90", seed=n) for n in range(2)]
+    built = assemble(tmp_path, llvm, full, ".nv_fatbin", "x86_64-pc-linux-gnu")
+    thin_file(built, built, keep=[Device.parse("sm_80")])
+    command = [llvm("clang"), "-shared", "-fuse-ld=lld", built, "-o", tmp_path / "lib.so"]
+    subprocess.run(command, check=True)
+    assert registered(tmp_path / "lib.so", 2) == hashes(wanted)
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_windows_library(section: str, llvm: LLVM, tmp_path: Path) -> None:
+    """PE files have 8 characters of the section's name, and keep everything in its place."""
+    full = [fatbin(*ALL, seed=n) for n in range(3)]
+    built = assemble(tmp_path, llvm, full, section, "x86_64-pc-windows-msvc")
+    assert targets(built) == [*ALL] * 3
+    library, out = tmp_path / "lib.dll", tmp_path / "out.dll"
+    command = [str(Path(llvm("ld.lld")).with_name("lld-link")), "/dll", "/noentry", "/debug:none"]
+    subprocess.run([*command, f"/out:{library}", built], check=True, capture_output=True)
+    assert {image.section for image in list_images(library)} <= {section, section[:8]}
+    assert targets(library) == [*ALL] * 3
+    thin_file(library, out, keep=[Device.parse("sm_86")])
+    assert targets(out) == ["sm_86", "compute_90"] * 3
+    before, after = library.read_bytes(), out.read_bytes()
+    assert len(before) == len(after)
+    starts = {image.container_offset for image in list_images(library)}
+    assert {image.container_offset for image in list_images(out)} == starts
+    first = min(start for start in starts if start is not None)
+    assert before[:first] == after[:first]
+
+
+def test_scattered(tmp_path: Path) -> None:
+    """Fat binaries in sections of other data are found, and left alone by thin."""
+    images = [fatbin("sm_80", "sm_86", seed=n) for n in range(3)]
+    data = b"table of something".join([b"", *images, b"end"])
+    known = fatbin("sm_80", "sm_86", "sm_90")
+    path = tmp_path / "x.o"
+    path.write_bytes(make_elf(extra={b".resource": data, b".nv_fatbin": known}))
+    found = list_images(path)
+    assert [i.section for i in found] == [".resource"] * 6 + [".nv_fatbin"] * 3
+    assert [i.target_id for i in found] == ["sm_80", "sm_86"] * 3 + ["sm_80", "sm_86", "sm_90"]
+    out = tmp_path / "out.o"
+    thin_file(path, out, keep=[Device.parse("sm_86")])
+    assert targets(out) == ["sm_80", "sm_86"] * 3 + ["sm_86"]
+    assert data in out.read_bytes()
+
+
+def test_damaged_section(tmp_path: Path) -> None:
+    """A damaged fat binary in its own section is refused with its offset."""
+    broken = bytearray(fatbin("sm_80", "sm_86"))
+    broken[20:24] = b"\xff\xff\xff\x7f"
+    path = tmp_path / "x.o"
+    path.write_bytes(make_elf(extra={b".nv_fatbin": bytes(broken)}))
+    with pytest.raises(FormatError, match=r"x\.o', offset 0x[0-9a-f]+, CUDA entry 1: expected"):
+        list_images(path)

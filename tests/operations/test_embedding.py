@@ -1,0 +1,104 @@
+"""Embedding in-process: which bundle host files ask for, and what is refused."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offload_tool import embed_bundle
+from offload_tool.errors import CodeObjectError, UsageError
+from offload_tool.formats.bitcode.llvm_library import compile_object
+from offload_tool.formats.cuda_embedding import PLACEHOLDER
+from offload_tool.formats.objects.elf import read_elf_tables
+from offload_tool.operations.embedding import (
+    embed_cuda_fatbin,
+    find_wanted_hashes,
+    read_host_files,
+    write_cuda_fatbin,
+)
+from tests.formats.object_files import make_elf
+from tests.operations.test_finding import archive
+
+TRIPLE = "x86_64-unknown-linux-gnu"
+
+
+def asking(name: str) -> str:
+    """Give the module of a host object that asks for a bundle."""
+    return (
+        f'target triple = "{TRIPLE}"\n'
+        f"@__hip_fatbin_{name} = external global i8\n@p = global ptr @__hip_fatbin_{name}\n"
+    )
+
+
+@pytest.mark.llvm
+def test_who_asks(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """Objects, bitcode, and archives of both say which bundles they ask for; others nothing."""
+    one, two, other = tmp_path / "one.o", tmp_path / "two.bc", tmp_path / "other"
+    one.write_bytes(compile_object(asking("aaaa"), TRIPLE))
+    (tmp_path / "two.ll").write_text(asking("bbbb"))
+    command = [llvm("clang"), "-c", "-emit-llvm", tmp_path / "two.ll", "-o", two]
+    subprocess.run(command, check=True)
+    other.write_text("no object")
+    assert find_wanted_hashes([one]) == ["aaaa"]
+    assert find_wanted_hashes([two, other]) == ["bbbb"]
+    library = archive(tmp_path / "lib.a", two, other, one)
+    assert find_wanted_hashes([library, one]) == ["aaaa", "bbbb"]
+    assert find_wanted_hashes([other]) == []
+    code = read_host_files([library])
+    assert code.hashes == {"aaaa", "bbbb"}
+    assert not code.has_entries
+
+
+def test_nobody_asks(tmp_path: Path) -> None:
+    """Files of which none asks for a bundle are refused, by their names."""
+    (tmp_path / "x.o").write_bytes(make_elf())
+    with pytest.raises(UsageError, match=r"no host object asks for a bundle .*x\.o'"):
+        read_host_files([tmp_path / "x.o"])
+    with pytest.raises(UsageError, match=r"asks for a bundle \(looked in no file\)"):
+        read_host_files([])
+
+
+def test_entries_that_nobody_registers(tmp_path: Path) -> None:
+    """Entries of the new driver are refused, unless an object that registers them is linked."""
+    (tmp_path / "bundle").write_bytes(b"bundle")
+    entry = struct.pack("<8xHH44x", 1, 4)  # of version 1, for HIP
+    (tmp_path / "new.o").write_bytes(make_elf("64le", {b"llvm_offload_entries": entry}))
+    files = [tmp_path / "new.o"]
+    assert read_host_files(files).has_entries
+    with pytest.raises(UsageError, match="have entries of the new offload driver"):
+        embed_bundle(tmp_path / "bundle", tmp_path / "out.o", host_files=files, host_triple=TRIPLE)
+    assert not (tmp_path / "out.o").exists()
+    embed_bundle(
+        tmp_path / "bundle",
+        tmp_path / "out.o",
+        host_files=files,
+        host_triple=TRIPLE,
+        registers_entries=True,
+    )
+    assert b"bundle" in (tmp_path / "out.o").read_bytes()
+
+
+def test_cuda_without_a_place(tmp_path: Path) -> None:
+    """A CUDA host object without a place is refused, or copied, as the caller has it."""
+    host, fatbin, out = (tmp_path / name for name in ("host.o", "fatbin", "out.o"))
+    host.write_bytes(make_elf())
+    fatbin.write_bytes(b"images")
+    with pytest.raises(CodeObjectError, match="found none: the source has no kernels"):
+        embed_cuda_fatbin(host, fatbin, out)
+    assert not out.exists()
+    embed_cuda_fatbin(host, fatbin, out, must_be_wanted=False)
+    assert out.read_bytes() == host.read_bytes()
+    host.write_bytes(make_elf("64le", {b".nv_fatbin": PLACEHOLDER}))
+    embed_cuda_fatbin(host, fatbin, out, must_be_wanted=False)
+    assert bytes(read_elf_tables(memoryview(out.read_bytes())).content(5)) == b"images"
+
+
+def test_no_cuda_images(tmp_path: Path) -> None:
+    """A fat binary of no image is refused; nothing is written."""
+    with pytest.raises(UsageError, match="needs at least one image"):
+        write_cuda_fatbin([], tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,218 @@
+"""The bytes of device images: the same as those that are extracted, wherever they are."""
+
+from __future__ import annotations
+
+import io
+import random
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from offload_tool import (
+    Compression,
+    ContentError,
+    Device,
+    DeviceImage,
+    FileError,
+    FormatError,
+    NoContainerError,
+    OffloadError,
+    PackagedImage,
+    UnsupportedError,
+    create_archive,
+    extract_device_images,
+    iter_image_data,
+    iter_images,
+    list_images,
+    open_image,
+    package_images,
+)
+from tests.formats.object_files import make_elf
+from tests.formats.test_cuda_fatbin import CUBIN, CUBIN_AT, cuda_fatbin
+from tests.operations.fatbins import HOST, code, make_bundle
+
+IMAGES = {HOST: b"host", "gfx906": code("gfx906"), "gfx90a:xnack+": b"BC\xc0\xde" + bytes(9)}
+
+
+def plain(path: Path) -> Path:
+    return make_bundle(path, IMAGES)
+
+
+def compressed(path: Path) -> Path:
+    return make_bundle(path, IMAGES, compression=Compression())
+
+
+def object_bundle(path: Path) -> Path:
+    return make_bundle(path, {HOST: make_elf(), **dict(list(IMAGES.items())[1:])}, file_type="o")
+
+
+def text(path: Path) -> Path:
+    return make_bundle(path, {HOST: b"int i;", "gfx906": b"int j;"}, file_type="ii")
+
+
+def packed_twice(path: Path) -> Path:
+    """Write an archive into a zip file whose members are deflated, with compressed bundles."""
+    members = [("p.o", plain(path.with_name("p"))), ("c.o", compressed(path.with_name("c")))]
+    archive = path.with_name("lib.a")
+    create_archive(members, archive)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
+        wheel.write(archive, "lib.a")
+        wheel.writestr("notes.txt", "nothing")
+        wheel.write(members[0][1], "stored", zipfile.ZIP_STORED)
+    return path
+
+
+def several(path: Path) -> Path:
+    """Write bundles one after the other, two of them compressed."""
+    parts = [compressed(path.with_name("1")), plain(path.with_name("2")), path.with_name("1")]
+    path.write_bytes(b"".join(part.read_bytes() for part in parts))
+    return path
+
+
+def same_ids(path: Path) -> Path:
+    """Write one offload binary with two images of one ID and size, compressed as a whole."""
+    for name in ("x", "y"):
+        path.with_name(name).write_bytes(name.encode() * 500)
+    strings = {"triple": "amdgcn-amd-amdhsa", "arch": "gfx906"}
+    images = [PackagedImage(path.with_name(name), strings, "hip") for name in ("x", "y")]
+    package_images(images, path, generation=23)
+    return path
+
+
+MAKERS = [plain, compressed, object_bundle, text, packed_twice, several, same_ids]
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+def test_same_as_extracted(tmp_path: Path, make: object) -> None:
+    """Read one after the other, each by itself, or extracted: the bytes are the same."""
+    path = make(tmp_path / "input")  # type: ignore[operator]
+    listed = list_images(path)
+    in_turn = [(image, bytes(data)) for image, data in iter_image_data(path)]
+    assert [image for image, _ in in_turn] == listed
+    random.Random(1).shuffle(in_turn)
+    for image, data in in_turn:
+        with open_image(image) as view:
+            assert bytes(view) == data
+        assert image.kind == "host" or len(data) == image.size
+    extracted = extract_device_images(path, tmp_path / "out")
+    device = [(image.id, data) for image, data in in_turn if image.kind != "host"]
+    assert sorted((image.id, image.path.read_bytes()) for image in extracted) == sorted(device)
+
+
+def test_host_object(tmp_path: Path) -> None:
+    """The host entry that stands for an object file is that file without the bundle."""
+    image = next(row for row in list_images(object_bundle(tmp_path / "b.o")) if row.kind == "host")
+    with open_image(image) as data:
+        assert bytes(data[:4]) == b"\x7fELF"
+        assert b"__CLANG_OFFLOAD_BUNDLE__" not in bytes(data)
+
+
+def test_views_stay_valid(tmp_path: Path) -> None:
+    """Views can be used when the search has gone on, and when the block has ended."""
+    views = [data for _, data in iter_image_data(packed_twice(tmp_path / "w.whl"))]
+    again = [bytes(data) for _, data in iter_image_data(tmp_path / "w.whl")]
+    assert [bytes(view) for view in views] == again
+
+
+def test_devices(tmp_path: Path) -> None:
+    """With devices, the images that these would load are given."""
+    found = list(iter_image_data(compressed(tmp_path / "b"), devices=[Device.parse("gfx906")]))
+    assert [bytes(data) for _, data in found] == [IMAGES["gfx906"]]
+    assert found[0][0].loads[0][0] == "gfx906"
+
+
+@pytest.mark.parametrize("make", [plain, compressed], ids=["range", "compressed"])
+def test_changed_file(tmp_path: Path, make: object) -> None:
+    """A file that was replaced since it was listed is refused, not read as what it is not."""
+    path = make(tmp_path / "b")  # type: ignore[operator]
+    images = list_images(path)
+    make_bundle(path, {"gfx1100": b"x"}, compression=Compression())
+    with pytest.raises(FileError, match="found it changed; list it again"), open_image(images[-1]):
+        pass
+
+
+def test_cuda(tmp_path: Path) -> None:
+    """What is compressed in a fat binary of CUDA is unpacked, and has no padding."""
+    path = tmp_path / "c.fatbin"
+    path.write_bytes(cuda_fatbin())
+    assert [bytes(data) for _, data in iter_image_data(path)] == [b".version 8.0", CUBIN]
+    with open_image(list_images(path)[1]) as data:
+        assert data == CUBIN
+
+
+def test_scrambled_by_nvidia(tmp_path: Path) -> None:
+    """What only NVIDIA's programs can unpack is not supported, which is not the same as broken."""
+    path = tmp_path / "c.fatbin"
+    content = bytearray(cuda_fatbin())
+    content[CUBIN_AT + 40 : CUBIN_AT + 44] = (0x12011).to_bytes(4, "little")
+    path.write_bytes(content)
+    with pytest.raises(UnsupportedError, match="not publicly"), open_image(list_images(path)[1]):
+        pass
+    problems: list[OffloadError] = []
+    given = [image for image, _ in iter_image_data(path, skipped=problems.append)]
+    assert len(given) == len(problems) == 1
+    with pytest.raises(UnsupportedError):
+        list(iter_image_data(path))
+
+
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_nothing_is_left_open(tmp_path: Path) -> None:
+    """After the blocks, also one that an exception ends, no descriptor is left."""
+    path = packed_twice(tmp_path / "w.whl")
+    images = list_images(path)
+    before = open_files()
+    for image in images:
+        with open_image(image):
+            pass
+    with pytest.raises(KeyError), open_image(images[0]):
+        raise KeyError
+    assert open_files() == before
+
+
+def test_three_ways_of_no_use(tmp_path: Path) -> None:
+    """Broken, not supported and empty are told apart; all three are content that is of no use."""
+    data = bytearray(compressed(tmp_path / "b").read_bytes())
+    newer, broken, empty = tmp_path / "newer", tmp_path / "broken", tmp_path / "empty.o"
+    broken.write_bytes(data[:-5])
+    data[4] = 9  # the version
+    newer.write_bytes(data)
+    empty.write_bytes(make_elf())
+    for path, error in (
+        (broken, FormatError),
+        (newer, UnsupportedError),
+        (empty, NoContainerError),
+    ):
+        with pytest.raises(ContentError) as caught:
+            list_images(path)
+        assert type(caught.value) is error
+        assert caught.value.path is not None
+    with tarfile.open(tmp_path / "t.tar", "w") as archive:
+        archive.addfile(tarfile.TarInfo("a"), io.BytesIO())
+    with pytest.raises(NoContainerError, match="expected a bundle"):
+        list_images(tmp_path / "t.tar")
+
+
+def test_encrypted_member(tmp_path: Path) -> None:
+    """A zip member that is encrypted, or packed in an unknown way, is not supported."""
+    path = packed_twice(tmp_path / "w.whl")
+    data = bytearray(path.read_bytes())
+    at = data.find(b"PK\1\2")  # in the directory: flags at 8, method at 10
+    data[at + 8] |= 1
+    data[6] |= 1
+    (tmp_path / "secret.zip").write_bytes(data)
+    with pytest.raises(UnsupportedError, match="encrypted"):
+        list_images(tmp_path / "secret.zip")
+
+
+def test_indexes_of_images(tmp_path: Path) -> None:
+    """Images are counted within their container, also where devices choose some of them."""
+    path = several(tmp_path / "s")
+    places = [(image.index, image.image_index) for image in list_images(path)]
+    assert places == [(container, at) for container in range(3) for at in range(3)]
+    chosen: list[DeviceImage] = list(iter_images(path, devices=[Device.parse("gfx906")]))
+    assert [(image.index, image.image_index) for image in chosen] == [(0, 1), (1, 1), (2, 1)]

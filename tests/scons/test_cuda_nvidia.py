@@ -1,0 +1,390 @@
+"""Relocatable CUDA code and a toolkit's headers, with NVIDIA's own programs and runtime.
+
+The toolkit is put together from NVIDIA's wheels (see `tests.conftest.nvidia`). An interposer over
+the real libcudart tells what a program registers.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+
+from offload_tool.operations.cuda_unarchiving import taken_for
+from offload_tool.operations.extracting import extract_device_images
+from tests.conftest import ROOT, missing
+from tests.scons.test_cuda_rdc import ONE, TWO
+
+Tool = Callable[[str], Path]
+Runner = Callable[[Path], list[list[str]]]
+TARGETS = ("sm_80", "sm_90")
+HEADER = "#include <cuda_runtime.h>\n"
+WITH_HEADERS = {
+    name: HEADER + text[text.index("#ifndef FACTOR") :]
+    for name, text in (("one", ONE), ("two", TWO))
+}
+MAIN = "int main() { return 0; }\n"
+SCONSTRUCT = f"""\
+env = Environment(
+    tools=["default", "offload"],
+    toolpath=[PyPackageDir("offload_tool.scons")],
+    OFFLOAD_ARCH={TARGETS!r},
+    OFFLOAD_RDC=True,
+    OFFLOAD_FLAGS=["-Wno-unknown-cuda-version"],
+    OFFLOAD_HOST_FLAGS=["-Wno-unknown-cuda-version"],
+    LIBS=["cudart"],
+)
+libraries = env.OffloadCudaToolkit() + "/lib64"
+env.Append(LIBPATH=[libraries], RPATH=[libraries])
+"""
+
+
+@pytest.fixture(scope="session")
+def toolkit(nvidia: Tool, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a folder as that of an installed toolkit, with the wheels' files in it."""
+    wheels = nvidia("nvlink").parent.parent
+    folder = tmp_path_factory.mktemp("cuda")
+    for name in ("bin", "include", "nvvm"):
+        (folder / name).symlink_to(wheels / name)
+    (folder / "lib64").mkdir()
+    for path in (wheels / "lib").iterdir():
+        (folder / "lib64" / path.name).symlink_to(path)
+    (folder / "lib64/libcudart.so").symlink_to(nvidia("libcudart.so.13"))
+    for needed in ("include/curand_mtgp32_kernel.h", "include/cccl/cub", "nvvm/libdevice"):
+        if not (folder / needed).exists():
+            missing(f"NVIDIA's {needed}")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def clang() -> str:
+    found = shutil.which("clang-22")
+    if found is None:
+        missing("clang-22")
+    return str(found)
+
+
+@pytest.fixture(scope="session")
+def interposer(clang: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("interposer") / "count.so"
+    source = ROOT / "tests/toolchains/count_cuda_registrations.c"
+    subprocess.run([clang, "-shared", "-fPIC", source, "-o", made], check=True)
+    return made
+
+
+@pytest.fixture
+def run(interposer: Path, toolkit: Path, tmp_path: Path) -> Runner:
+    """Give a function that starts a program; it gives what is registered, as words."""
+
+    def start(program: Path) -> list[list[str]]:
+        log = tmp_path / "registered"
+        log.unlink(missing_ok=True)
+        environment = os.environ | {
+            "LD_PRELOAD": str(interposer),
+            "COUNT_REGISTRATIONS": str(log),
+            "LD_LIBRARY_PATH": str(toolkit / "lib64"),
+        }
+        subprocess.run([program], env=environment, check=True, capture_output=True)
+        return [line.split() for line in log.read_text().splitlines()]
+
+    return start
+
+
+@pytest.fixture
+def build(toolkit: Path, clang: str) -> Callable[..., str]:
+    """Give a function that builds the project in a folder, twice: the second does nothing."""
+
+    def scons(folder: Path, **variables: str) -> str:
+        environment = os.environ | {
+            "PYTHONPATH": str(ROOT),
+            "CUDA_PATH": str(toolkit),
+            "OFFLOAD_CLANG": clang,
+            **variables,
+        }
+        command = [sys.executable, "-m", "SCons", "-Q"]
+        runs = [
+            subprocess.run(
+                command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+            )
+            for _ in range(2)
+        ]
+        assert runs[0].returncode == 0, runs[0].stdout + runs[0].stderr
+        assert "is up to date" in runs[1].stdout, runs[1].stdout
+        return runs[0].stdout
+
+    return scons
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    for name, text in WITH_HEADERS.items():
+        (folder / f"{name}.cu").write_text(text)
+    (folder / "main.cpp").write_text(MAIN)
+    return folder
+
+
+def symbols(path: Path) -> set[str]:
+    with path.open("rb") as content:
+        table = ELFFile(content).get_section_by_name(".symtab")
+        return {
+            str(symbol.name) for symbol in table.iter_symbols() if symbol["st_shndx"] != "SHN_UNDEF"
+        }
+
+
+def check_images(program: Path, registered: list[list[str]], folder: Path) -> None:
+    """Each linked image has all that is registered, under the very names."""
+    names = {words[2] for words in registered if words[0] in ("function", "variable")}
+    assert names
+    images = [
+        image.path
+        for image in extract_device_images(program, folder)
+        if image.path.read_bytes()[:4] == b"\x7fELF" and image.path.read_bytes()[16] == 2
+    ]
+    assert len(images) == len(TARGETS)
+    for path in images:
+        assert names <= symbols(path)
+
+
+def plain(registered: list[list[str]]) -> list[tuple[str, ...]]:
+    """Give kernels and variables without numbers of fat binaries, static ones without their ID."""
+    return sorted(
+        (words[0], re.sub(r"(_ZL7|__nv_static_\w+_)counter\w*", "counter", words[2]), *words[3:])
+        for words in registered
+        if words[0] in ("function", "variable")
+    )
+
+
+@pytest.mark.parametrize("name", ["cuda_thrust", "cuda_rdc"])
+def test_examples(
+    name: str, tmp_path: Path, build: Callable[..., str], run: Runner, toolkit: Path
+) -> None:
+    """The examples with a toolkit's headers build, and register what each image has, once."""
+    folder = tmp_path / name
+    shutil.copytree(ROOT / "examples" / name, folder)
+    built = build(folder)
+    assert "skipped" not in built
+    program = folder / {"cuda_thrust": "sorted", "cuda_rdc": "app/app"}[name]
+    registered = run(program)
+    (binary,) = (words for words in registered if words[0] == "binary")
+    assert [word for word in binary[2:] if word.startswith("sm_")] == list(TARGETS)
+    check_images(program, registered, tmp_path / "images")
+    assert registered[-1] == ["end", "0"]
+    own = {words[2] for words in registered if words[0] != "end"}
+    wanted = {"cuda_thrust": {"_Z8multiplyiPi", "factor"}, "cuda_rdc": {"field", "evaluations"}}
+    assert wanted[name] <= own
+
+
+def test_skipped_without_a_toolkit(tmp_path: Path) -> None:
+    """Without a toolkit the examples say so in one line, and build nothing."""
+    for name in ("cuda_thrust", "cuda_rdc"):
+        shutil.copytree(ROOT / "examples" / name, tmp_path / name)
+        environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT),
+            "OFFLOAD_CUDA_PATH": str(tmp_path),
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", "SCons", "-Q"],
+            cwd=tmp_path / name,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert f"examples/{name}: skipped, there is no CUDA toolkit" in done.stdout
+
+
+@pytest.mark.parametrize("archive_format", ["offload-binary", "fat-binary"])
+def test_registration_is_that_of_clang_and_nvcc(
+    archive_format: str,
+    sources: Path,
+    build: Callable[..., str],
+    run: Runner,
+    toolkit: Path,
+    clang: str,
+) -> None:
+    """The program registers what that of the driver's own compiler does, with each source's PTX."""
+    script = f"env['OFFLOAD_ARCHIVE_FORMAT'] = '{archive_format}'\n"
+    script += "env.OffloadProgram('prog', ['one.cu', 'two.cu', 'main.cpp'])\n"
+    (sources / "SConstruct").write_text(SCONSTRUCT + script)
+    build(sources)
+    registered = run(sources / "prog")
+    code = "| compute_80 compute_90 " * 2
+    assert " ".join(registered[0]) == f"binary 0 sm_80 sm_90 {code}".strip()
+    check_images(sources / "prog", registered, sources / "images")
+    if archive_format == "offload-binary":
+        own = [f"{clang}++", "--offload-link", f"--cuda-path={toolkit}", "one.o", "two.o", "main.o"]
+        own = [clang, "--driver-mode=g++", *own[1:], f"-L{toolkit}/lib64", "-lcudart", "-o", "own"]
+        compile_flags = ["-x", "cuda", "-fgpu-rdc", f"--offload-arch={','.join(TARGETS)}"]
+        compile_flags += [f"--cuda-path={toolkit}", "-Wno-unknown-cuda-version", "-c"]
+        commands = [
+            [clang, *compile_flags, f"{name}.cu", "-o", f"{name}.o"] for name in ("one", "two")
+        ]
+        commands += [[clang, "-c", "main.cpp", "-o", "main.o"], own]
+    else:
+        commands = [[*nvcc(toolkit, clang), "one.cu", "two.cu", "main.cpp", "-o", "own"]]
+    for command in commands:
+        invoke(command, sources, toolkit)
+    theirs = run(sources / "own")
+    assert plain(registered) == plain(theirs)
+    assert [words[0] for words in registered].count("end") == 1
+
+
+def nvcc(toolkit: Path, clang: str) -> list[str]:
+    flags = ["-rdc=true", "-cudart", "shared", "-ccbin", clang, "-allow-unsupported-compiler"]
+    flags += [f"-gencode=arch=compute_{t[3:]},code=[{t},compute_{t[3:]}]" for t in TARGETS]
+    return [str((toolkit / "bin/nvcc").resolve()), *flags, f"-L{toolkit}/lib64", "-lstdc++"]
+
+
+def invoke(command: list[str], folder: Path, toolkit: Path) -> None:
+    environment = os.environ | {"PATH": f"{toolkit}/bin:{os.environ['PATH']}"}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_libraries_go_both_ways(
+    sources: Path, build: Callable[..., str], run: Runner, toolkit: Path, clang: str
+) -> None:
+    """Nvcc's library is linked by ours, and ours by nvcc: with all that both have."""
+    command = nvcc(toolkit, clang)
+    invoke([*command, "-c", "two.cu", "-o", "nvtwo.o"], sources, toolkit)
+    invoke([*command, "-c", "one.cu", "-o", "nvone.o"], sources, toolkit)
+    script = "env.OffloadProgram('ours', ['one.cu', 'main.cpp', 'nvtwo.o'])\n"
+    script += "env.OffloadStaticLibrary('two', 'two.cu', OFFLOAD_ARCHIVE_FORMAT='fat-binary')\n"
+    (sources / "SConstruct").write_text(SCONSTRUCT + script)
+    build(sources)
+    ours = run(sources / "ours")
+    assert sorted(" ".join(ours[0][2:]).split(" | ")) == [
+        "compute_80 compute_90",
+        "sm_80 compute_80 sm_90 compute_90",
+        "sm_80 sm_90",
+    ]
+    check_images(sources / "ours", ours, sources / "images")
+    invoke([*command, "nvone.o", "main.cpp", "libtwo.a", "-o", "theirs"], sources, toolkit)
+    assert plain(run(sources / "theirs")) == plain(ours)
+
+
+def test_linker_as_a_library(
+    sources: Path, build: Callable[..., str], run: Runner, nvidia: Tool
+) -> None:
+    """The library libnvJitLink gives what nvlink gives: functions and variables, or an error."""
+    script = "env.OffloadProgram('prog', ['one.cu', %s'main.cpp'], OFFLOAD_NVLINK=%r)\n"
+    linkers = {"nvlink": nvidia("nvlink"), "library": nvidia("libnvJitLink.so.13")}
+    found = {}
+    for name, path in linkers.items():
+        (sources / "SConstruct").write_text(SCONSTRUCT + script % ("'two.cu', ", str(path)))
+        built = build(sources)
+        assert "LINK [sm_90] prog.sm_90.cubin" in built
+        kept = {name for name in symbols(sources / "prog.sm_90.cubin") if not name.startswith(".")}
+        found[name] = {name for name in kept if re.match(r"_Z|shared_by_all", name)}
+        check_images(sources / "prog", run(sources / "prog"), sources / name)
+    assert found["nvlink"] == found["library"] != set()
+    (sources / "SConstruct").write_text(SCONSTRUCT + script % ("", str(linkers["library"])))
+    with pytest.raises(AssertionError) as raised:
+        build(sources)
+    assert "libnvJitLink cannot link 'prog.sm_80.cubin'" in str(raised.value)
+    assert "Undefined reference to '_Z6helperi' in 'one.sm_80.rdc.cubin'" in str(raised.value)
+
+
+OPENMP = """\
+int main(void) {
+    int values[64];
+#pragma omp target teams distribute parallel for map(from : values)
+    for (int i = 0; i < 64; i++) values[i] = 2 * i;
+    return values[5] != 10;
+}
+"""
+
+
+def test_openmp_image(tmp_path: Path, nvidia: Tool) -> None:
+    """With LLVM's device runtime and ptxas, an OpenMP image is complete: no function is missing.
+
+    It is clang 19's, of Debian's libomp-19-dev: OFFLOAD_TEST_OPENMP names the folder with it.
+    """
+    runtime = Path(os.environ.get("OFFLOAD_TEST_OPENMP", "/usr/lib/llvm-19/lib"))
+    runtime /= "libomptarget-nvptx-sm_80.bc"
+    if not runtime.exists() or shutil.which("clang-19") is None:
+        missing("clang 19 with OpenMP's device runtime for NVIDIA GPUs (libomp-19-dev)")
+    (tmp_path / "region.c").write_text(OPENMP)
+    variables = {
+        "OFFLOAD_ARCH": ["sm_80"],
+        "OFFLOAD_KIND": "openmp",
+        "OFFLOAD_CLANG": "clang-19",
+        "OFFLOAD_PTXAS": str(nvidia("ptxas")),
+        "OFFLOAD_DEVICE_RUNTIME": [str(runtime)],
+        "CCFLAGS": ["-O2"],
+    }
+    (tmp_path / "SConstruct").write_text(
+        "env = Environment(tools=['default', 'offload'], "
+        f"toolpath=[PyPackageDir('offload_tool.scons')], **{variables!r})\n"
+        "env.OffloadProgram('prog', ['region.c'])\n"
+    )
+    command = [sys.executable, "-m", "SCons", "-Q", "sm_80"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+    ptx = (tmp_path / "prog.sm_80.ptx").read_text()
+    functions = set(re.findall(r"^\.extern \.func.*?(\w+)$", ptx, re.MULTILINE | re.DOTALL))
+    assert functions <= {"vprintf", "malloc", "free", "__assertfail"}
+    assert any(name.startswith("__omp_offloading_") for name in symbols(tmp_path / "prog.sm_80.co"))
+
+
+PROCESSORS = ("80", "86", "87", "89", "90", "90a", "100", "100a", "100f", "103", "120")
+WANTED = (*PROCESSORS, "88", "103a", "103f", "110", "120a", "121", "121f")
+PTX = """\
+.version 8.8
+.target sm_{name}
+.address_size 64
+.visible .global .align 4 .u32 number = {number};
+"""
+
+
+def test_entries_that_a_link_takes(nvidia: Tool, tmp_path: Path) -> None:
+    """Of random fat binaries, the entry that is kept for a processor is the one nvlink takes."""
+    numbers = {}
+    for index, name in enumerate(PROCESSORS):
+        for prefix, number in (("sm", index + 1), ("compute", index + 101)):
+            ptx = tmp_path / f"{prefix}_{name}.ptx"
+            ptx.write_text(PTX.format(name=name, number=number))
+            numbers[f"{prefix}_{name}"] = number
+        cubin = tmp_path / f"sm_{name}.cubin"
+        assemble = [nvidia("ptxas"), "-c", f"-arch=sm_{name}", tmp_path / f"sm_{name}.ptx"]
+        subprocess.run([*assemble, "-o", cubin], check=True)
+    rng = random.Random(20261122)
+    for _ in range(30):
+        names = rng.sample(sorted(numbers), rng.randint(1, 5))
+        wanted = rng.choice(WANTED)
+        taken = taken_for(names, f"sm_{wanted}")
+        assert [numbers[name] for name in taken] == taken_by_nvlink(
+            nvidia, tmp_path, names, wanted
+        ), (names, wanted)
+
+
+def taken_by_nvlink(nvidia: Tool, folder: Path, names: list[str], wanted: str) -> list[int]:
+    images = [
+        f"--image3=kind={'elf' if name.startswith('sm') else 'ptx'},sm={name.partition('_')[2]},"
+        f"file={folder / name}.{'cubin' if name.startswith('sm') else 'ptx'}"
+        for name in names
+    ]
+    fatbin, linked = folder / "all.fatbin", folder / "linked.cubin"
+    subprocess.run([nvidia("fatbinary"), "-64", f"--create={fatbin}", *images], check=True)
+    link = [nvidia("nvlink"), f"-arch=sm_{wanted}", "-w", fatbin, "-o", linked]
+    subprocess.run(link, check=True)
+    with linked.open("rb") as content:
+        elf = ELFFile(content)
+        for symbol in elf.get_section_by_name(".symtab").iter_symbols():
+            if symbol.name == "number":
+                data = elf.get_section(symbol["st_shndx"]).data()
+                return [int.from_bytes(data[symbol["st_value"] :][:4], "little")]
+    return []

@@ -1,0 +1,379 @@
+"""Relocatable CUDA code: one device link per target ID, all sources registered together.
+
+No part of NVIDIA's toolkit is needed: stand-ins take the place of its programs.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from offload_tool.formats.cuda_fatbin import read_cuda_fatbin
+from offload_tool.operations.listing import list_images
+from tests.conftest import missing
+from tests.scons.conftest import SCONSTRUCT, Project, passes
+from tests.scons.nvidia import RUNTIME, write_tools
+
+BOTH = ("sm_80", "sm_90a")
+FLAGS = ["-nocudainc", "-nocudalib", "-Wno-unknown-cuda-version"]
+HEAD = SCONSTRUCT.replace('"gfx906", "gfx90a:xnack+"', '"sm_80", "sm_90a"').replace(
+    '["-nogpuinc", "-nogpulib"]', repr(FLAGS)
+)
+RELOCATABLE = "env['OFFLOAD_RDC'] = True\n"
+SOURCES = "['one.cu', 'two.cu', 'runtime.c', 'main.c']"
+PROGRAM = f"env.OffloadProgram('prog', {SOURCES})\n"
+DECLARATIONS = """\
+struct dim3 { unsigned x, y, z; };
+extern "C" int cudaLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
+#define __device__ __attribute__((device))
+#define __global__ __attribute__((global))
+#ifndef FACTOR
+#define FACTOR 1
+#endif
+"""
+ONE = (
+    DECLARATIONS
+    + """\
+extern __device__ int shared_by_all;
+__device__ int helper(int);
+__global__ void first(int* p) { *p = helper(shared_by_all); }
+"""
+)
+TWO = (
+    DECLARATIONS
+    + """\
+static __device__ int counter;
+void* address_of_counter() { return &counter; }
+__device__ int shared_by_all = 5;
+__device__ int helper(int value) { return value * FACTOR + ++counter; }
+__global__ void second(int* p) { *p = helper(2); }
+"""
+)
+FORMATS = ("offload-binary", "fat-binary")
+SOURCE_CODE = "| compute_80 compute_90"
+
+
+@pytest.fixture
+def sources(project: Project) -> Project:
+    """Give a project with two sources that use each other's device code."""
+    project.write("one.cu", ONE)
+    project.write("two.cu", TWO)
+    project.write("runtime.c", RUNTIME)
+    project.write("main.c", "int main(void) { return 0; }\n")
+    write_tools(project)
+    project.sconstruct(RELOCATABLE + PROGRAM, HEAD)
+    return project
+
+
+def registered(project: Project, program: str = "prog") -> list[str]:
+    done = subprocess.run(
+        [project.folder / program], capture_output=True, text=True, check=True, cwd=project.folder
+    )
+    return done.stdout.splitlines()
+
+
+def entries(path: Path) -> list[str]:
+    return [image.processor for image in read_cuda_fatbin(memoryview(path.read_bytes())).images]
+
+
+def check_registration(lines: list[str], sources: int) -> None:
+    """One fat binary with all sources' code, all kernels and variables once, then the end."""
+    assert lines[0] == " ".join(["registered sm_80 sm_90", *[SOURCE_CODE] * sources])
+    names = [re.sub(r"counter__static__\w+", "counter", name) for name in lines[1:-2]]
+    assert sorted(names) == ["_Z5firstPi", "_Z6secondPi", "_ZL7counter", "shared_by_all"]
+    assert lines[-2:] == ["end", "unregistered"]
+
+
+def test_one_image_of_all_sources(sources: Project) -> None:
+    """Each target's image is linked of all sources; the program registers one fat binary, once."""
+    run = sources.run()
+    assert run.status == 0, run.output + run.errors
+    assert run.compiles == [
+        *passes("one.cu", "host", *BOTH),
+        *passes("two.cu", "host", *BOTH),
+    ]
+    sources.assert_up_to_date()
+    check_registration(registered(sources), sources=2)
+    assert entries(sources.folder / "prog.fatbin") == list(BOTH)
+    assert entries(sources.folder / "one.rdc.fatbin") == ["compute_80", "compute_90a"]
+    log = (sources.folder / "nvlink.log").read_text().splitlines()
+    assert sorted(re.sub(r"/tmp/\S*/", "", line) for line in log) == [
+        f"-arch={target} -m64 one.{target}.rdc.cubin two.{target}.rdc.cubin -o linked.cubin"
+        for target in BOTH
+    ]
+    assert all(
+        "--compile-only" in line for line in (sources.folder / "ptxas.log").read_text().splitlines()
+    )
+
+
+def test_listed(sources: Project) -> None:
+    """The program shows its linked images, and the PTX of its sources."""
+    sources.build()
+    listed = [image.target_id for image in list_images(sources.folder / "prog")]
+    assert listed == [*BOTH, *["compute_80", "compute_90a"] * 2]
+
+
+@pytest.mark.parametrize(
+    ("clang", "archive_format"),
+    [
+        ("clang-19", ""),
+        ("clang-22", "fat-binary"),
+        ("clang-19", "offload-binary"),
+    ],
+)
+def test_every_compiler_and_driver(sources: Project, clang: str, archive_format: str) -> None:
+    """Host code of either driver registers the same, a static variable as device code calls it."""
+    if shutil.which(clang) is None:
+        missing(clang)
+    given = f"env['OFFLOAD_CLANG'] = '{clang}'\n"
+    given += f"env['OFFLOAD_ARCHIVE_FORMAT'] = '{archive_format}'\n"
+    sources.sconstruct(RELOCATABLE + given + PROGRAM, HEAD)
+    sources.build()
+    lines = registered(sources)
+    check_registration(lines, sources=2)
+    (name,) = (line for line in lines if "counter" in line)
+    for target in BOTH:
+        assert f"{name};" in (sources.folder / f"two.{target}.rdc.ptx").read_text()
+
+
+def test_ptx_alone(sources: Project) -> None:
+    """Without ptxas nothing is linked: the driver gets the PTX of each source to link."""
+    sources.sconstruct("env['OFFLOAD_PTXAS'] = 'none'\n" + RELOCATABLE + PROGRAM, HEAD)
+    run = sources.run()
+    assert run.status == 0, run.output + run.errors
+    assert not [line for line in run.actions if line.startswith(("PTXAS", "LINK"))]
+    assert entries(sources.folder / "prog.fatbin") == []
+    assert registered(sources)[0] == f"registered {SOURCE_CODE} {SOURCE_CODE}"
+    sources.assert_up_to_date()
+
+
+def test_ptx_is_to_be_linked(sources: Project) -> None:
+    """The driver is told to compile the PTX of a source for its own link."""
+    sources.build()
+    assert b"--compile-only  \0" in (sources.folder / "one.rdc.fatbin").read_bytes()
+    sources.sconstruct("env.OffloadProgram('prog', ['k.cu', 'runtime.c', 'main.c'])\n", HEAD)
+    sources.write("k.cu", DECLARATIONS + "__global__ void kernel(int* p) { *p = 1; }\n")
+    sources.build("k.fatbin")
+    assert b"--compile-only" not in (sources.folder / "k.fatbin").read_bytes()
+
+
+def test_no_device_linker(sources: Project) -> None:
+    """Without a device linker it is an error that says what would do, before any compile."""
+    sources.sconstruct("env['OFFLOAD_NVLINK'] = 'none'\n" + RELOCATABLE + PROGRAM, HEAD)
+    run = sources.run("-Q")
+    assert (run.status, run.compiles) == (2, [])
+    assert "neither nvlink nor libnvJitLink is on this machine" in run.errors
+    assert 'SConstruct", line ' in run.errors
+    assert "Traceback" not in run.errors
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("/no/such/nvlink", "cannot be run"), ("/no/such/libnvJitLink.so.12", "cannot be run")],
+)
+def test_named_device_linker(sources: Project, name: str, message: str) -> None:
+    """OFFLOAD_NVLINK that is not there is an error that names it."""
+    sources.sconstruct(f"env['OFFLOAD_NVLINK'] = '{name}'\n" + RELOCATABLE + PROGRAM, HEAD)
+    run = sources.run("-Q")
+    assert run.status == 2
+    assert f"OFFLOAD_NVLINK='{name}'" in run.errors
+    assert message in run.errors
+    assert "Traceback" not in run.errors
+
+
+def test_flags_of_one_target(sources: Project) -> None:
+    """One target's flags of one source reach that target's PTX and link, and no other."""
+    body = "two = env.OffloadObject('two.cu', OFFLOAD_ARCH_FLAGS={'sm_80': ['-DFACTOR=%d']})\n"
+    program = "env.OffloadProgram('prog', ['one.cu', two, 'runtime.c', 'main.c'])\n"
+    sources.sconstruct(RELOCATABLE + body % 2 + program, HEAD)
+    sources.build()
+    other = (sources.folder / "prog.sm_90a.cubin").stat()
+    sources.sconstruct(RELOCATABLE + body % 3 + program, HEAD)
+    run = sources.run()
+    assert run.compiles == passes("two.cu", "sm_80")
+    links = [line for line in run.actions if line.startswith("LINK")]
+    assert links == ["LINK [sm_80] prog.sm_80.cubin"]
+    assert "REGISTER prog.registration.o" not in run.actions
+    assert (sources.folder / "prog.sm_90a.cubin").stat().st_mtime_ns == other.st_mtime_ns
+    sources.assert_up_to_date()
+
+
+def test_flags_of_the_link(sources: Project) -> None:
+    """OFFLOAD_LINK_FLAGS reach the device links; nothing is compiled for them."""
+    sources.build()
+    sources.sconstruct(RELOCATABLE + "env['OFFLOAD_LINK_FLAGS'] = ['-extrawarn']\n" + PROGRAM, HEAD)
+    run = sources.run()
+    assert run.compiles == []
+    assert run.actions[:2] == [f"LINK [{target}] prog.{target}.cubin" for target in BOTH]
+    assert "-extrawarn" in (sources.folder / "nvlink.log").read_text()
+    sources.assert_up_to_date()
+
+
+def test_another_device_linker(sources: Project) -> None:
+    """Another version of the linker links again; its place means nothing."""
+    sources.build()
+    tool = sources.folder / "bin/nvlink"
+    other = shutil.copy(tool, sources.folder / "elsewhere")
+    sources.sconstruct(f"env['OFFLOAD_NVLINK'] = {str(other)!r}\n" + RELOCATABLE + PROGRAM, HEAD)
+    sources.assert_up_to_date()
+    tool.write_text(tool.read_text().replace("version 1", "version 2"))
+    sources.sconstruct(RELOCATABLE + PROGRAM, HEAD)
+    run = sources.run()
+    assert run.compiles == []
+    assert [line for line in run.actions if line.startswith("LINK")] == [
+        f"LINK [{target}] prog.{target}.cubin" for target in BOTH
+    ]
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (
+            "sys.exit('nvlink error   : Undefined reference')",
+            "nvlink error   : Undefined reference",
+        ),
+        ("sys.exit(0)", "nvlink cannot link 'prog.sm_80.cubin'"),
+        ("pathlib.Path(sys.argv[-1]).touch(); sys.exit(0)", "expected a cubin"),
+        (
+            "pathlib.Path(sys.argv[-1]).write_bytes(elf(1, 'sm_80')); sys.exit(0)",
+            "expected a cubin that is one to be loaded, found one to be linked",
+        ),
+    ],
+    ids=["fails", "writes-nothing", "empty", "not-linked"],
+)
+def test_device_linker_that_fails(sources: Project, broken: str, message: str) -> None:
+    """A linker that fails, or writes no image, fails the build and leaves no output."""
+    sources.build()
+    (sources.folder / "prog.sm_80.cubin").unlink()
+    tool = sources.folder / "bin/nvlink"
+    text = tool.read_text()
+    at = text.index("pathlib.Path(")
+    tool.write_text(text[:at] + broken + "\n" + text[at:])
+    run = sources.run("-Q", "prog.sm_80.cubin")
+    assert run.status == 2
+    assert "[prog.sm_80.cubin]" in run.errors
+    assert message in run.errors
+    assert "Traceback" not in run.errors
+    assert not (sources.folder / "prog.sm_80.cubin").exists()
+
+
+@pytest.mark.parametrize("archive_format", FORMATS)
+def test_libraries_of_the_build(sources: Project, archive_format: str) -> None:
+    """Libraries and objects take part in both links, with all that a source has."""
+    # The host linker takes a member that something asks for.
+    use = "_Z18address_of_counterv()"
+    sources.write("main.c", f"void *{use};\nint main() {{ return !{use}; }}\n")
+    program = "env.OffloadProgram('%s', ['one.cu', 'runtime.c', 'main.c', %s])\n"
+    sources.sconstruct(
+        RELOCATABLE
+        + f"env['OFFLOAD_ARCHIVE_FORMAT'] = '{archive_format}'\n"
+        + program % ("library", "env.OffloadStaticLibrary('code', ['two.cu'])")
+        + program % ("archive", "env.OffloadArchive('more', ['two.cu'])")
+        + program % ("object", "env.OffloadObject('two.cu')"),
+        HEAD,
+    )
+    sources.build()
+    sources.assert_up_to_date()
+    for name in ("library", "archive", "object"):
+        lines = registered(sources, name)
+        if archive_format == "offload-binary":
+            check_registration(lines, sources=2)
+            continue
+        linked, *code = lines[0].split(" | ")
+        assert linked == "registered sm_80 sm_90"
+        whole = "sm_80 compute_80 sm_90 compute_90"  # what it brings for the links of others
+        assert sorted(code) == ["compute_80 compute_90", whole]
+        assert "_Z6secondPi" in lines
+
+
+@pytest.mark.parametrize("archive_format", FORMATS)
+def test_change_of_one_target_in_a_library(sources: Project, archive_format: str) -> None:
+    """One target's flag in a library from elsewhere links that target alone."""
+    made = sources.folder / "made"
+    made.mkdir()
+    other = Project(made, dict(sources.environment))
+    for name in ("two.cu", "count"):
+        shutil.copy(sources.folder / name, made / name)
+    body = f"env['OFFLOAD_ARCHIVE_FORMAT'] = '{archive_format}'\n"
+    flags = (
+        "env.OffloadStaticLibrary('code', 'two.cu', OFFLOAD_ARCH_FLAGS={'sm_80': '-DFACTOR=%d'})\n"
+    )
+    other.sconstruct(RELOCATABLE + body + flags % 1, HEAD)
+    other.build()
+    sources.sconstruct(
+        RELOCATABLE
+        + "env.OffloadProgram('prog', ['one.cu', 'runtime.c', 'main.c', 'made/libcode.a'])\n",
+        HEAD,
+    )
+    sources.build()
+    sources.assert_up_to_date()
+    other.sconstruct(RELOCATABLE + body + flags % 2, HEAD)
+    other.build()
+    run = sources.run()
+    assert (run.status, run.compiles) == (0, [])
+    links = [line for line in run.actions if line.startswith("LINK")]
+    assert links == ["LINK [sm_80] prog.sm_80.cubin"]
+
+
+def test_library_without_code_for_a_target(sources: Project) -> None:
+    """A library that has nothing for a target is refused by name, when it is read."""
+    sources.sconstruct(
+        RELOCATABLE + "env.OffloadStaticLibrary('code', 'two.cu', OFFLOAD_ARCH='sm_90a')\n", HEAD
+    )
+    sources.build()
+    sources.sconstruct(
+        RELOCATABLE + "env.OffloadProgram('prog', ['one.cu', 'runtime.c', 'main.c'],\n"
+        "OFFLOAD_LIBS=['libcode.a'])\n",
+        HEAD,
+    )
+    run = sources.run("-Q")
+    assert run.status == 2
+    assert "'libcode.a': no member has relocatable CUDA code for sm_80" in run.errors
+    assert not (sources.folder / "libcode.sm_80.a").exists()
+
+
+def test_shared_library(sources: Project) -> None:
+    """A shared library registers its own code when it is loaded."""
+    sources.write("runtime_only.c", (sources.folder / "runtime.c").read_text())
+    sources.sconstruct(
+        RELOCATABLE + "env.OffloadSharedLibrary('gpu', ['one.cu', 'two.cu', 'runtime_only.c'])\n",
+        HEAD,
+    )
+    sources.build()
+    load = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
+    done = subprocess.run(
+        [sys.executable, "-c", load, sources.folder / "libgpu.so"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    check_registration(done.stdout.splitlines(), sources=2)
+    sources.assert_up_to_date()
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            "env.OffloadProgram('prog', ['one.cu', env.OffloadDeviceObject('two.cu')])\n",
+            "takes part in no link without its host code: give its source",
+        ),
+        (
+            "env['OFFLOAD_ARCHIVE_FORMAT'] = 'object-bundle'\n" + PROGRAM,
+            "expected offload-binary or fat-binary for CUDA sources, found 'object-bundle'",
+        ),
+    ],
+    ids=["device-code-alone", "format-of-hip"],
+)
+def test_refused(sources: Project, body: str, message: str) -> None:
+    """What cannot be linked is refused by name, before any compile."""
+    sources.sconstruct(RELOCATABLE + body, HEAD)
+    run = sources.run("-Q")
+    assert (run.status, run.compiles) == (2, [])
+    assert message in run.errors
+    assert "Traceback" not in run.errors

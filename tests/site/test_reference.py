@@ -1,0 +1,136 @@
+"""The reference has every command, option and public name, and says something of each."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import offload_tool
+from offload_tool import errors
+from offload_tool.cli import main
+from offload_tool.cli.bundler_options import BUNDLER_COMMAND_LINE
+from offload_tool.cli.packager_command import PACKAGER_COMMAND_LINE
+from offload_tool.cli.wrapper_options import OLDER_WRAPPER_COMMAND_LINE, WRAPPER_COMMAND_LINE
+from tests.site.conftest import load
+
+reference = load("reference")
+PAGE = reference.commands_page()
+COMMANDS = dict(reference.commands())
+SECTIONS = dict(re.findall(r"^## (offload-tool.*)\n\n((?:(?!## ).*\n)*)", PAGE, re.MULTILINE))
+
+
+def help_of(words: str) -> str:
+    """Give what ``--help`` prints."""
+    with (
+        contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), write_through=True)) as out,
+        contextlib.suppress(SystemExit),
+    ):
+        main([*words.split()[1:], "--help"])
+    return str(out.buffer.getvalue(), "utf-8")  # type: ignore[attr-defined]
+
+
+def described(words: str) -> set[str]:
+    """Give the names that a command's section has an entry for."""
+    lines = re.findall(r"^````\{option\} (.*)$", SECTIONS[words], re.MULTILINE)
+    return {part.split(" ")[0] for line in lines for part in line.split(", ")}
+
+
+def test_every_command() -> None:
+    """``--help`` names the commands that have a section, and no others."""
+    for words in ("offload-tool", "offload-tool dist"):
+        listed = re.findall(r"^    ([a-z]+)( |$)", help_of(words), re.MULTILINE)
+        assert listed
+        sections = {
+            section.removeprefix(f"{words} ")
+            for section in SECTIONS
+            if section.startswith(f"{words} ") and section.count(" ") == words.count(" ") + 1
+        }
+        assert {name for name, _ in listed} == sections
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_every_option(words: str) -> None:
+    """What ``--help`` has at the beginning of a line is in the command's section."""
+    text = help_of(words)
+    columns = [part for part, _ in re.findall(r"^ {2,4}(-.*?)(  | - |$)", text, re.MULTILINE)]
+    names = {name for part in columns for name in re.findall(r"(?<![\w-])-[-\w#]+", part)}
+    assert names & {"-h", "--help"}
+    lists = {"--help-list"} if text.startswith("OVERVIEW") else set()  # of the same options
+    assert names - lists <= described(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "command_line"),
+    [
+        ("bundler", BUNDLER_COMMAND_LINE),
+        ("packager", PACKAGER_COMMAND_LINE),
+        ("wrapper", WRAPPER_COMMAND_LINE),
+        ("wrapper", OLDER_WRAPPER_COMMAND_LINE),
+    ],
+)
+def test_options_that_help_hides(words: str, command_line: object) -> None:
+    """What the drop-ins take and LLVM's help texts leave out has an entry, too."""
+    options = {option.dashed for option in command_line.options}  # type: ignore[attr-defined]
+    assert options - {"-h"} <= described(f"offload-tool {words}")
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_something_is_said(words: str) -> None:
+    """A command has a description, and each argument and option a text."""
+    parser = COMMANDS[words]
+    assert parser.description
+    for action in parser._actions:
+        assert action.help or action.metavar == "COMMAND", action
+
+
+def test_every_name_has_an_entry() -> None:
+    """The page of the Python interface documents `__all__`, and nothing else."""
+    entries = re.findall(r"^\.\. auto\w+:: (\w+)$", reference.api_page(), re.MULTILINE)
+    assert sorted(entries) == offload_tool.__all__
+
+
+def callables() -> Iterator[tuple[str, Callable[..., object]]]:
+    """Give the public functions, methods and properties of the interface."""
+    for name in offload_tool.__all__:
+        thing = getattr(offload_tool, name)
+        if inspect.isfunction(thing):
+            yield name, thing
+        for attribute, value in vars(thing).items() if inspect.isclass(thing) else ():
+            function = value.fget if isinstance(value, property) else value
+            function = getattr(function, "__func__", function)
+            if inspect.isfunction(function) and not attribute.startswith("_"):
+                yield f"{name}.{attribute}", function
+
+
+@pytest.mark.parametrize("name", offload_tool.__all__)
+def test_docstrings(name: str) -> None:
+    """Every name has a docstring of its own: a first line, and more in paragraphs."""
+    text = inspect.cleandoc(getattr(offload_tool, name).__doc__ or "")
+    first, *rest = text.split("\n")
+    assert first.endswith((".", ":"))
+    assert not first.startswith(f"{name}(")  # a dataclass without one has its signature
+    assert not rest or not rest[0]
+
+
+@pytest.mark.parametrize(("name", "function"), [*callables()])
+def test_arguments_and_errors(name: str, function: Callable[..., object]) -> None:
+    """Docstrings say what each argument is, by its name, and which errors of ours are raised."""
+    text = inspect.getdoc(function) or ""
+    assert text
+    arguments = set(inspect.signature(function).parameters) - {"self", "cls"}
+    assert [one for one in arguments if not re.search(rf"`{one}`", text)] == []
+    for error in re.findall(r":raises ([\w.]+):", text):
+        assert issubclass(_error(error, function), errors.OffloadError)
+    if "." not in name:
+        assert ":raises " in text
+
+
+def _error(name: str, function: Callable[..., object]) -> type[Exception]:
+    named = function.__globals__.get(name) or getattr(errors, name, None)
+    assert isinstance(named, type), f"{name} cannot be found by who reads of it"
+    return named

@@ -1,0 +1,61 @@
+"""What pyproject.toml says of the package is true, and the same everywhere."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import offload_tool
+from tests.conftest import ROOT
+
+tomllib = pytest.importorskip("tomllib")  # since Python 3.11
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+POLICY = (ROOT / "docs/versioning.md").read_text()
+
+
+def test_pythons() -> None:
+    """The classifiers name each Python from the oldest that is allowed on, as the policy does."""
+    found = re.search(r"^\| Python \| 3\.(\d+) to 3\.(\d+) \|$", POLICY, re.MULTILINE)
+    assert found
+    oldest, newest = map(int, found.groups())
+    assert PROJECT["requires-python"] == f">=3.{oldest}"
+    versions = [c for c in PROJECT["classifiers"] if re.search(r"Python :: 3\.", c)]
+    assert versions == [
+        f"Programming Language :: Python :: 3.{minor}" for minor in range(oldest, newest + 1)
+    ]
+
+
+def test_scons() -> None:
+    """The policy names the versions of SCons that are required."""
+    assert "scons>=4.6,<5" in PROJECT["dependencies"]
+    assert "| SCons | 4.6 and later, before 5;" in POLICY
+
+
+def test_version() -> None:
+    """The changelog has a section of this version; the policy names its file."""
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    assert re.search(rf"^## .*\b{re.escape(PROJECT['version'])}\b", changelog, re.MULTILINE)
+
+
+def test_format_version() -> None:
+    """The changelog tells the FORMAT_VERSION of the newest section."""
+    settings = (ROOT / "offload_tool/scons/settings.py").read_text()
+    number = re.search(r"^FORMAT_VERSION = (\d+)$", settings, re.MULTILINE)
+    newest = (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1]
+    assert number
+    assert f"`FORMAT_VERSION` is {number[1]}." in newest
+
+
+def test_addresses() -> None:
+    """Project pages are whole addresses, as package indexes want them."""
+    for label, address in PROJECT["urls"].items():
+        assert address.startswith("https://")
+        assert len(label) <= 32
+
+
+def test_promised_names() -> None:
+    """What the policy calls public, there is."""
+    for page in re.findall(r"\]\((\w[\w-]*\.md)\)", POLICY):
+        assert (ROOT / "docs" / page).is_file(), page
+    assert offload_tool.__all__

@@ -1,0 +1,86 @@
+"""Names: one for each thing, and the documentation knows them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections import Counter
+from pathlib import Path
+
+import offload_tool
+
+PACKAGE = Path(str(offload_tool.__file__)).parent
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+SAME_IN_TWO = {"__init__", "splice"}
+"""``splice`` does the same for bitcode and for objects."""
+QUOTED = re.compile(r"(?<!`)`([A-Za-z_][\w.]*)(?:\(\))?`(?!`)")
+WRITTEN = {"output", "outputs", "directory"}
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def names_in(tree: ast.Module) -> set[str]:
+    """All names that a module defines or uses."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, (ast.arg, ast.keyword)):
+            names.add(node.arg or "")
+        elif isinstance(node, ast.Name):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            names.add(node.attr)
+        elif isinstance(node, ast.alias):
+            names.update(node.name.split("."))
+    return names
+
+
+def test_modules_have_names_of_their_own() -> None:
+    """No two modules of the package have one name, so that a name says which is meant."""
+    counts = Counter(path.stem for path in SOURCES if path.stem not in SAME_IN_TWO)
+    assert [name for name, count in counts.items() if count > 1] == []
+
+
+def test_classes_have_names_of_their_own() -> None:
+    """No two classes of the package have one name, private ones included."""
+    counts = Counter(
+        node.name
+        for path in SOURCES
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in counts.items() if count > 1] == []
+
+
+def test_docstrings_name_what_is_there() -> None:
+    """A name in single backquotes is one of this package: a renamed thing leaves none behind."""
+    known = {path.stem for path in SOURCES} | {path.parent.name for path in SOURCES}
+    known = known.union(*(names_in(parsed(path)) for path in SOURCES))
+    stale = [
+        f"{path.relative_to(PACKAGE)}: {quoted}"
+        for path in SOURCES
+        for quoted in QUOTED.findall(path.read_text(encoding="utf-8"))
+        if not known.issuperset(quoted.split("."))
+    ]
+    assert stale == []
+
+
+def test_inputs_then_outputs_then_options() -> None:
+    """What functions of the API write comes last by position; what may be left out is a keyword."""
+    functions = [getattr(offload_tool, name) for name in offload_tool.__all__]
+    written = 0
+    for function in filter(inspect.isfunction, functions):
+        parameters = inspect.signature(function).parameters.values()
+        by_position = [row for row in parameters if row.kind is row.POSITIONAL_OR_KEYWORD]
+        if function.__name__ != "read_bundle":  # of a format, below the operations
+            assert all(row.default is row.empty for row in by_position), function.__name__
+        names = [row.name for row in parameters]
+        if WRITTEN.intersection(names):
+            written += 1
+            assert by_position[-1].name in WRITTEN, function.__name__
+            assert "keep_equal" in names, function.__name__
+    assert written >= 10

@@ -1,0 +1,199 @@
+"""What a run may use: bombs end before they are unpacked, and what is true passes."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from offload_tool.cli import main
+from offload_tool.errors import LimitError, UsageError
+from offload_tool.files import InputFile, replace_file
+from offload_tool.files.budget import Budget, Limits, budget, limited
+from tests.formats.compressed import compressed, repeated
+from tests.formats.object_files import make_elf
+from tests.fuzz.seeds import GFX906, archive, bundle, zipped
+
+BLOCK = 1 << 17
+
+
+def bomb(size: int) -> bytes:
+    """Give a compressed bundle of so many bytes in a few thousand."""
+    blocks = size // BLOCK
+    return compressed(b"", size=blocks * BLOCK, payload=repeated(b"\0", blocks), digest=bytes(8))
+
+
+def run(*words: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "offload_tool", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | environment,
+    )
+
+
+def test_a_bomb(tmp_path: Path) -> None:
+    """A bundle that unpacks to 4 GB is refused at once, and leaves nothing."""
+    (tmp_path / "x").write_bytes(bomb(4 << 30))
+    started = time.monotonic()
+    done = run("extract", tmp_path / "x", "-o", tmp_path / "out")
+    assert done.returncode == 1
+    assert "allow more with --max-unpacked or OFFLOAD_MAX_UNPACKED" in done.stderr
+    assert not (tmp_path / "out").exists()
+    assert time.monotonic() - started < 20
+
+
+def test_many_bombs_are_one_bomb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The limit is of the run: a zip file of bombs unpacks no more than one of them might."""
+    one = bomb(600 << 20)
+    (tmp_path / "x.zip").write_bytes(zipped({str(n): one for n in range(9)}, zipfile.ZIP_DEFLATED))
+    found = Budget(Limits(unpacked=700 << 20))
+    from offload_tool.operations.listing import iter_images
+
+    problems: list[Exception] = []
+    with limited(found):
+        assert list(iter_images(tmp_path / "x.zip", skipped=problems.append)) == []
+    assert len(problems) == 9
+    assert sum(isinstance(problem, LimitError) for problem in problems) == 8
+
+
+def test_what_one_file_brings_is_its_own(tmp_path: Path) -> None:
+    """A file may unpack to 100 times its size, whatever the files before it have used."""
+    limits = Budget(Limits(unpacked=1000))
+    limits.opened(50)
+    limits.unpack(5500)
+    limits.next_file()
+    limits.opened(10)
+    limits.unpack(1500)
+    with pytest.raises(LimitError, match="needs 1 bytes, and 0 are left"):
+        limits.unpack(1)
+
+
+def test_a_real_wheel_passes() -> None:
+    """A wheel of 5 GB with 10 GB of libraries, and 60 GB in them, is within the limits."""
+    limits = Budget()
+    limits.opened(5 << 30)
+    limits.unpack(10 << 30)
+    limits.unpack(60 << 30)
+    limits.member(count=20_000)
+    limits.write(70 << 30)
+
+
+def test_each_call_alone_without_a_run() -> None:
+    """A program that limits no run can unpack as often as it likes, each time by its payload."""
+    for _ in range(3):
+        budget(1000).unpack(1 << 30)
+    with pytest.raises(LimitError):
+        budget(1000).unpack((1 << 30) + 100_001)
+
+
+def test_a_huge_bss(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What an object's numbers ask to be written beyond what is in it is limited."""
+    data = bytearray(make_elf(extra={b".hip_fatbin": bundle({GFX906: b"i"}), b".pad": b"x"}))
+    table = struct.unpack_from("<Q", data, 40)[0]
+    row = table + 64 * 6
+    struct.pack_into("<Q", data, row + 48, 1 << 31)  # sh_addralign
+    (tmp_path / "x.o").write_bytes(data)
+    (tmp_path / "y").write_bytes(bundle({b"host-x86_64-unknown-linux-gnu-": b""}))
+    words = [
+        "bundler",
+        "-type=o",
+        "-targets=host-x86_64-unknown-linux-gnu-,hip-amdgcn-amd-amdhsa--gfx90a",
+    ]
+    words += [
+        f"-input={tmp_path / 'x.o'}",
+        f"-input={tmp_path / 'y'}",
+        f"-output={tmp_path / 'out'}",
+    ]
+    assert main(words) == 1
+    assert "OFFLOAD_MAX_WRITTEN" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_overlapping_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A bundle whose entries are all the same bytes is not written a thousand times."""
+    names = [b"hip-amdgcn-amd-amdhsa--gfx%d" % n for n in range(1000)]
+    size = 3 << 20
+    position = 32 + sum(24 + len(name) for name in names)
+    table = b"".join(struct.pack("<QQQ", position, size, len(name)) + name for name in names)
+    data = b"__CLANG_OFFLOAD_BUNDLE__" + struct.pack("<Q", 1000) + table + os.urandom(size)
+    (tmp_path / "x").write_bytes(data)
+    words = ["extract", str(tmp_path / "x"), "-o", str(tmp_path / "out"), "--max-written", "50M"]
+    assert main(words) == 1
+    assert "bytes to write beyond 16 times" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("text", "size"), [("0", 0), ("12", 12), ("3K", 3072), ("2 GiB", 2 << 30)])
+def test_sizes(text: str, size: int) -> None:
+    """Limits are numbers, or sizes with the usual units."""
+    assert Limits.of({"OFFLOAD_MAX_UNPACKED": text}).unpacked == size
+
+
+@pytest.mark.parametrize("text", ["x", "-1", "1.5G", "1E", "G"])
+def test_no_sizes(tmp_path: Path, text: str) -> None:
+    """Anything else is refused by the variable's name."""
+    with pytest.raises(UsageError, match="OFFLOAD_MAX_WRITTEN"):
+        Limits.of({"OFFLOAD_MAX_WRITTEN": text})
+    done = run("list", tmp_path, OFFLOAD_MAX_WRITTEN=text)
+    assert done.returncode == 1
+    assert done.stderr.startswith("offload-tool: error: OFFLOAD_MAX_WRITTEN: ")
+
+
+def test_holes_bring_nothing(tmp_path: Path) -> None:
+    """A file of holes does not bring an allowance for bytes that are not there."""
+    with (tmp_path / "x").open("wb") as file:
+        file.write(b"x")
+        file.truncate(1 << 40)
+    with limited(Budget()) as found, InputFile(tmp_path / "x"), pytest.raises(LimitError):
+        found.unpack(2 << 30)
+
+
+def test_long_tables_end(tmp_path: Path) -> None:
+    """A table of 100,000 entries is plain columns, in a few seconds."""
+    names = [b"hip-amdgcn-amd-amdhsa--gfx906:%d" % n for n in range(100_000)]
+    (tmp_path / "x").write_bytes(bundle(dict.fromkeys(names, b"")))
+    started = time.monotonic()
+    done = run("list", tmp_path / "x")
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) > 100_000
+    assert time.monotonic() - started < 90  # 5 on an idle machine; rich did not end in 120
+
+
+def test_a_pipe_is_bounded(tmp_path: Path) -> None:
+    """Standard input is read up to the limit, as far as memory goes."""
+    with Path("/dev/zero").open("rb") as zeros:
+        done = subprocess.run(
+            [sys.executable, "-m", "offload_tool", "packager", "-"],
+            stdin=zeros,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | {"OFFLOAD_MAX_UNPACKED": "20M"},
+        )
+    assert done.returncode == 1
+    assert "expected at most 20971520 bytes where there is no file" in done.stderr
+
+
+def test_members_are_counted_before_they_are_looked_at(tmp_path: Path) -> None:
+    """An archive of more members than allowed ends at the limit."""
+    (tmp_path / "x.a").write_bytes(archive({b"%d" % n: b"" for n in range(50)}))
+    done = run("list", "--max-members", "49", tmp_path / "x.a")
+    assert "expected at most 49 members" in done.stderr
+
+
+def test_written_is_per_run(tmp_path: Path) -> None:
+    """Outputs count together, holes too."""
+    with limited(Budget(Limits(written=100))):
+        with replace_file(tmp_path / "a") as out:
+            out.pad_to(60)
+        with pytest.raises(LimitError), replace_file(tmp_path / "b") as out:
+            out.write(bytes(41))
+    assert not (tmp_path / "b").exists()

@@ -1,0 +1,351 @@
+"""However a command ends: one line, a documented status, and outputs whole or as before."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from offload_tool.cli import main
+from offload_tool.errors import FileError, UsageError
+from offload_tool.files import InputFile, replace_all, replace_file
+from offload_tool.printable import one_line, printable
+from tests.conftest import ROOT
+from tests.fuzz.seeds import GFX90A, GFX906, HERE, HOST, archive, bundle
+
+TOOL = [sys.executable, "-m", "offload_tool"]
+BUNDLE = bundle({HOST: b"", GFX906: b"image", GFX90A: os.urandom(3 << 20)})
+
+
+def shell(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a shell's line, with ``$T`` for the tool."""
+    environment = os.environ | {"T": " ".join(TOOL)}
+    return subprocess.run(
+        ["sh", "-c", text], cwd=folder, capture_output=True, text=True, check=False, env=environment
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "b").write_bytes(BUNDLE)
+    (tmp_path / "in" / "a.a").write_bytes(archive({b"m": BUNDLE}))
+    return tmp_path / "in"
+
+
+# -- streams ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", ["list b", "--help", "match b gfx906", "bundler --version"])
+@pytest.mark.parametrize("stream", [">&-", ">/dev/full"])
+def test_standard_output_that_cannot_be_written(folder: Path, words: str, stream: str) -> None:
+    """A result that cannot be written is one line, and status 1."""
+    done = shell(f"$T {words} {stream}", folder)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "standard output: " in done.stderr
+
+
+@pytest.mark.parametrize("streams", [">&-", ">/dev/full", "2>&-", ">&- 2>&-", "<&-"])
+def test_commands_that_print_nothing(folder: Path, streams: str) -> None:
+    """Who has nothing to print needs no stream, and no file gets a stream's place."""
+    done = shell(f"$T archive -o out.a b {streams}", folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    before = (folder / "out.a").read_bytes()
+    assert shell("$T archive -o out.a b", folder).returncode == 0
+    assert (folder / "out.a").read_bytes() == before
+
+
+@pytest.mark.parametrize("stream", ["2>&-", "2>/dev/full"])
+def test_errors_that_cannot_be_said(folder: Path, stream: str) -> None:
+    """An error that cannot be said is still the status; so is a lost note."""
+    assert shell(f"$T list none {stream}", folder).returncode == 1
+    assert shell(f"$T extract b --target gfx906 -o out {stream}", folder).returncode == 0
+
+
+# -- messages --------------------------------------------------------------------------
+
+HOSTILE = "a\n::error::forged\x1b[31m\x9b2J\u202e\u2028.o"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("list",), ("extract", "-o", "out"), ("thin", "--keep", "gfx906", "-o", "out")),
+        *(
+            ("archive", "-o", "out"),
+            ("merge", "-o", "out", "b"),
+            ("embed", "--cuid", "x", "-o", "o"),
+        ),
+        *(("packager",), ("wrapper", "--kind=hip", "-o", "out"), ("match", "b", "gfx906", "--x")),
+        ("compile", "--host", "--kind", "hip", "-o", "out"),
+        ("bundler", "-type=o", "-list", "-input"),
+    ],
+    ids=lambda words: words[0],
+)
+@pytest.mark.parametrize("there", [True, False])
+def test_messages_are_lines(folder: Path, words: tuple[str, ...], there: bool) -> None:
+    """Line breaks, escape sequences and bidi controls of names do not get to a stream."""
+    if there:
+        (folder / HOSTILE).write_bytes(bundle({HOSTILE.encode(): b"x"})[:-1])
+    done = subprocess.run([*TOOL, *words, HOSTILE], cwd=folder, capture_output=True, check=False)
+    for text in (done.stdout, done.stderr):
+        assert b"\n::error::" not in text
+        assert b"\x1b" not in text
+        assert "\x9b".encode() not in text
+        assert "\u202e".encode() not in text
+    assert there or done.stderr.count(b"\n") >= 1
+
+
+def test_escapes() -> None:
+    """Control characters are escaped; names that are not UTF-8 stay in messages, but for C1."""
+    assert one_line("a\n\x1b\x9b\u202eä") == "a\\n\\x1b\\x9b\\u202eä"
+    assert one_line("\udcff\udc9b") == "\udcff\\x9b"
+    assert printable("\udcff") == "\\udcff"
+    assert str(UsageError("a\nb")) == "a\\nb"
+
+
+def test_a_line_break_in_a_triple(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A triple with a line break does not get into a module."""
+    words = ["wrapper", "--kind=openmp", "--triple=x86_64\nevil", "-o", str(folder / "o.bc")]
+    assert main([*words, str(folder / "b")]) == 1
+    assert "not printable" in capsys.readouterr().err
+    assert not (folder / "o.bc").exists()
+
+
+def test_there_is_one_printer() -> None:
+    """Nothing in the command line writes to a stream but the one module for it."""
+    for path in (ROOT / "offload_tool" / "cli").rglob("*.py"):
+        text = path.read_text()
+        if path.name != "terminal.py":
+            for forbidden in ("sys.stdout.write", "sys.stderr.write", ".buffer", "file=sys."):
+                assert forbidden not in text, (path, forbidden)
+
+
+# -- outputs ---------------------------------------------------------------------------
+
+
+def test_one_output_twice(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two outputs that are one file are refused, by whatever names."""
+    (folder / "link").symlink_to("out")
+    hip = [HOST.decode(), GFX906.decode()]
+    words = ["bundler", "-type=bc", "-unbundle", f"-targets={','.join(hip)}"]
+    words += [f"-input={folder / 'b'}", f"-output={folder / 'out'}", f"-output={folder / 'link'}"]
+    assert main(words) == 1
+    assert "are one output" in capsys.readouterr().err
+    assert not (folder / "out").exists()
+    with pytest.raises(UsageError), replace_all([folder / "x", f"{folder}/./x"]):
+        pass
+
+
+def test_set_user_id_does_not_stay(tmp_path: Path) -> None:
+    """New content does not run as someone else."""
+    path = tmp_path / "out"
+    path.touch()
+    path.chmod(0o6755)
+    with replace_file(path) as out:
+        out.write(b"new")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o755
+
+
+def test_a_read_only_file(tmp_path: Path) -> None:
+    """A file that nobody may write is not replaced, whoever asks."""
+    path = tmp_path / "out"
+    path.write_bytes(b"old")
+    path.chmod(0o444)
+    with pytest.raises(FileError, match="is read-only"), replace_file(path) as out:
+        out.write(b"new")
+    assert path.read_bytes() == b"old"
+
+
+def test_a_loop_of_links(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An output that is a link to itself is an error."""
+    (folder / "loop").symlink_to("loop")
+    assert main(["archive", "-o", str(folder / "loop"), str(folder / "b")]) == 1
+    assert "symbolic links" in capsys.readouterr().err
+    assert (folder / "loop").is_symlink()
+
+
+def test_a_token_is_its_owners(tmp_path: Path) -> None:
+    """A token that is written anew is not readable by others, whatever the old file was."""
+    from offload_tool.distribution.setup import _write
+
+    path = tmp_path / "client.toml"
+    path.write_text("old")
+    path.chmod(0o644)
+    _write(path, "token", mode=0o600)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_truncated_bitcode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bitcode that is cut short is an error of the packager, as it is of LLVM's."""
+    data = (HERE / "seeds" / "module.bc").read_bytes()
+    for size in (4, 8, 100, 500, 1500, len(data) - 12):
+        (tmp_path / "x.bc").write_bytes(data[:size])
+        assert main(["packager", str(tmp_path / "x.bc")]) == 1
+        assert "broken bitcode" in capsys.readouterr().err
+
+
+# -- inputs that become shorter --------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 5000, 300_000])
+def test_an_input_is_cut_while_it_is_mapped(tmp_path: Path, size: int) -> None:
+    """A page that is gone is no end of the process (SIGBUS), but an error that names the file."""
+    script = f"""
+        import os, sys
+        from offload_tool.errors import FileError
+        from offload_tool.files import InputFile, replace_file
+        try:
+            with InputFile("in") as source, replace_file("out") as out:
+                data = source.data
+                os.truncate("in", {size})
+                out.write(bytes(data[3_000_000:]))
+        except FileError as error:
+            print(error)
+    """
+    (tmp_path / "in").write_bytes(bytes(4_000_000))
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(line[8:] for line in script.splitlines())],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "'in': became shorter while it was read; try again\n", done
+    assert done.returncode == 0
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_input_is_cut_while_a_command_runs(folder: Path) -> None:
+    """At whatever moment: the command ends by itself, and says so where it was too late."""
+    data = b"".join(bundle({GFX906: bytes([n]) * 100_000}) for n in range(60))
+    statuses = set()
+    for step in range(12):
+        (folder / "x").write_bytes(data)
+        with subprocess.Popen([*TOOL, "list", "x"], cwd=folder, stderr=subprocess.PIPE,
+                              stdout=subprocess.DEVNULL) as process:  # fmt: skip
+            time.sleep(0.03 * step)
+            os.truncate(folder / "x", 400_000 + step)
+            _, said = process.communicate(timeout=60)
+        statuses.add(process.returncode)
+        assert process.returncode in (0, 1), said
+        assert said.count(b"\n") == process.returncode
+    assert statuses  # none of them is that of a signal
+
+
+def test_other_faults_are_not_hidden(tmp_path: Path) -> None:
+    """A fault in a map that is not of an input ends the process as before."""
+    script = (
+        "import mmap, os\nfrom offload_tool.files import InputFile\n"
+        "open('in','wb').write(bytes(400_000))\nsource = InputFile('in')\nsource.data\n"
+        "f = open('other','w+b')\nf.truncate(8192)\nm = mmap.mmap(f.fileno(), 8192)\n"
+        "f.truncate(0)\nm[5000]\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=False)
+    assert done.returncode == -signal.SIGBUS
+
+
+# -- signals ---------------------------------------------------------------------------
+
+
+def kills(
+    words: list[str], folder: Path, number: int, count: int, after: Callable[[int], None]
+) -> Iterator[int]:
+    """Run a command, and send it a signal at `count` moments over the time that it takes."""
+    started = time.monotonic()
+    subprocess.run([*TOOL, *words], cwd=folder, check=True, capture_output=True)
+    taken = time.monotonic() - started
+    after(0)
+    for step in range(count):
+        with subprocess.Popen([*TOOL, *words], cwd=folder, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, text=True) as process:  # fmt: skip
+            time.sleep(taken * step / count)
+            process.send_signal(number)
+            _, said = process.communicate(timeout=60)
+        if process.returncode == 1 and "KeyboardInterrupt" in said:
+            process.returncode = -number  # while Python itself started, before any handler is
+        if process.returncode > 0:
+            assert process.returncode == 128 + number
+            name = signal.Signals(number).name
+            assert said == f"offload-tool: ended by {name}; outputs are whole, or what they were\n"
+        after(process.returncode)
+        yield process.returncode
+
+
+KILLED = {
+    "extract": (["extract", ".", "-o", "../out"], 12),
+    "thin": (["thin", "b", "--keep", "gfx906", "-o", "../out"], 12),
+    "archive": (["archive", "-o", "../out", "b", "a.a"], 12),
+    "bundler": (
+        ["bundler", "-type=a", "-unbundle", "-input=a.a", f"-targets={GFX906.decode()}"]
+        + ["-output=../out"],
+        12,
+    ),
+}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("name", sorted(KILLED))
+def test_a_stopped_command_leaves_nothing(folder: Path, name: str, number: int) -> None:
+    """Whenever a command is stopped: its output is whole or what it was, and nothing is left."""
+    words, count = KILLED[name]
+    whole: list[object] = []
+
+    def state() -> object:
+        out = folder.parent / "out"
+        if not out.is_dir():
+            return out.read_bytes() if out.exists() else None
+        return {path.name: path.read_bytes() for path in out.iterdir()}
+
+    def after(status: int) -> None:
+        if not whole:
+            whole.append(state())
+        assert {path.name for path in folder.parent.iterdir()} <= {"in", "out"}
+        assert state() in (None, whole[0])
+        subprocess.run(["rm", "-rf", str(folder.parent / "out")], check=True)
+
+    assert list(kills(words, folder, number, count, after))
+
+
+def test_no_memory(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """What no command catches is one line: no memory, too deep, and what nobody foresaw."""
+    for error, said in (
+        (MemoryError(), "more memory than there is"),
+        (RecursionError(), "nested too deep"),
+        (KeyError("x"), "KeyError: 'x'; nobody foresaw this"),
+    ):
+
+        def fail(*_: object, error: Exception = error, **__: object) -> None:
+            raise error
+
+        monkeypatch.setattr("offload_tool.operations.matching.match_images", fail)
+        assert main(["match", str(folder / "b"), "gfx906"]) == 1
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 1
+        assert said in lines[0]
+
+
+def test_json_stays_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Escapes are for people: in JSON, names are what they are."""
+    (folder / "x").write_bytes(bundle({b"hip-a\n\x1b-b-c-d-": b"x"}))
+    assert main(["list", "--json", str(folder / "x")]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["id"] == "hip-a\n\x1b-b-c-d-"
+
+
+def test_an_input_is_not_its_own_stream(tmp_path: Path) -> None:
+    """A pipe that is given open is an input."""
+    reading, writing = os.pipe()
+    os.write(writing, b"x")
+    os.close(writing)
+    with InputFile(f"/proc/self/fd/{reading}") as source:
+        assert bytes(source.data) == b"x"
+    os.close(reading)

@@ -1,0 +1,290 @@
+"""One file does not stop a scan, and leads nowhere else."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from offload_tool.cli import main
+from offload_tool.distribution.dist_folder import load_distribution
+from offload_tool.errors import UsageError
+from tests.fuzz.seeds import GFX906, archive, bundle, zipped
+from tests.operations.archives import thin_archive
+
+BUNDLE = bundle({GFX906: b"image"})
+
+
+def listed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[list[str], list[str]]:
+    """Run ``list --json``, which must end with 1; give the target IDs, and the lines of errors."""
+    assert main(["list", "--json", *words]) == 1
+    captured = capsys.readouterr()
+    return [row["target_id"] for row in json.loads(captured.out)], captured.err.splitlines()
+
+
+def test_a_zip_member_with_an_empty_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A member without a name is read like any other."""
+    (tmp_path / "x.zip").write_bytes(zipped({"": BUNDLE, "b": BUNDLE}, zipfile.ZIP_DEFLATED))
+    assert main(["list", "--json", str(tmp_path)]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 2
+
+
+def test_whatever_happens_in_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error that nobody foresaw in one file of a folder is that file's; the status is 1."""
+    for name in "abc":
+        (tmp_path / name).write_bytes(BUNDLE)
+    errors = iter([IndexError("odd"), MemoryError()])
+    real = Path
+
+    def read(*words: object, **options: object) -> object:
+        for error in errors:
+            raise error
+        return binary_bundle(*words, **options)  # type: ignore[arg-type]
+
+    from offload_tool.containers.read import binary_bundle
+
+    monkeypatch.setattr("offload_tool.containers.found.binary_bundle", read)
+    ids, lines = listed(capsys, str(tmp_path))
+    assert ids == ["gfx906"]
+    assert f"'{real(tmp_path, 'a')}'" in lines[0]
+    assert "IndexError: odd" in lines[0]
+    assert "needs more memory than there is" in lines[1]
+
+
+def test_a_broken_member_of_an_archive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A broken member is told of; those around it are listed."""
+    data = archive({b"a": BUNDLE, b"b": BUNDLE[:-1], b"c": BUNDLE})
+    (tmp_path / "x.a").write_bytes(data)
+    ids, lines = listed(capsys, str(tmp_path / "x.a"))
+    assert ids == ["gfx906", "gfx906"]
+    assert len(lines) == 1
+    assert "x.a(b)" in lines[0]
+
+
+@pytest.mark.parametrize("name", ["fifo", "/dev/zero", "socket"])
+def test_a_thin_archive_of_what_is_no_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """A member that is a FIFO, a device or a socket is refused by name, without a wait."""
+    os.mkfifo(tmp_path / "fifo")
+    import socket
+
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(tmp_path / "socket"))
+        thin_archive(tmp_path / "x.a", [name])
+        (tmp_path / "y").write_bytes(BUNDLE)
+        ids, lines = listed(capsys, str(tmp_path))
+    assert ids == ["gfx906"]
+    assert "is not a regular file" in lines[0]
+
+
+@pytest.mark.parametrize(("name", "what"), [("fifo", "is a FIFO"), ("/dev/zero", "is a device")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("list",),
+        ("bundler", "-type=o", "-list", "-input"),
+        ("packager",),
+        ("wrapper", "--kind=openmp", "-o", "out"),
+        ("archive", "-o", "out"),
+        ("merge", "-o", "out", "b"),
+        ("compile", "-o", "out", "--target-id", "gfx906", "--kind", "hip"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_an_input_that_is_no_file(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    what: str,
+    words: tuple[str, ...],
+) -> None:
+    """A FIFO or device that the user names is refused by what it is, without a wait."""
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "b").write_bytes(BUNDLE)
+    assert main([*words, name]) == 1
+    assert f"{what}; expected a regular file" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_thin_archive_of_files_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Members outside of the archive's folder are refused, unless the user allows them."""
+    (tmp_path / "secret").write_bytes(BUNDLE)
+    folder = tmp_path / "folder"
+    (folder / "in").mkdir(parents=True)
+    (folder / "link").symlink_to(tmp_path / "secret")
+    for number, name in enumerate(("../secret", str(tmp_path / "secret"), "link")):
+        thin_archive(folder / f"{number}.a", [name])
+    # An archive within may name what is in the folder of the one around it.
+    (folder / "own").write_bytes(BUNDLE)
+    thin_archive(folder / "in" / "inner.a", ["../own"])
+    thin_archive(folder / "outer.a", ["in/inner.a"])
+    assert main(["extract", str(folder), "-o", str(tmp_path / "out")]) == 1
+    captured = capsys.readouterr()
+    lines = captured.err.splitlines()
+    assert len([line for line in lines if "names a file outside of" in line]) == 4
+    assert not [path for path in (tmp_path / "out").iterdir() if "secret" in path.name]
+    assert main(["list", "--thin-outside", str(folder / "0.a")]) == 0
+
+
+def test_nested_json_in_a_dist_folder(tmp_path: Path) -> None:
+    """JSON that is nested without end is no setup, and no traceback."""
+    for name in ("client.toml", "env", "toolchain.tar.gz"):
+        (tmp_path / name).touch()
+    (tmp_path / "setup.json").write_text("[" * 100_000)
+    with pytest.raises(UsageError, match="not what 'dist init' writes"):
+        load_distribution(tmp_path)
+
+
+def test_depth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Files one inside the other are limited, and the limit can be moved."""
+    data = BUNDLE
+    for _ in range(9):
+        data = archive({b"m": data})
+    (tmp_path / "x").write_bytes(data)
+    assert main(["list", str(tmp_path / "x")]) == 1
+    assert "allow more with --max-depth or OFFLOAD_MAX_DEPTH" in capsys.readouterr().err
+    assert main(["list", "--max-depth", "9", str(tmp_path / "x")]) == 0
+
+
+def test_members(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """So are members, over all files of a run."""
+    for name in "ab":
+        (tmp_path / name).write_bytes(archive({b"%d" % n: b"x" for n in range(10)}))
+    assert main(["list", "--max-members", "15", str(tmp_path)]) == 1
+    assert "expected at most 15 members" in capsys.readouterr().err
+
+
+def test_a_code_object_is_an_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A bare code object is listed, matched and extracted: as a file, in folders and wheels."""
+    from tests.fuzz.seeds import make_seeds
+
+    seeds = make_seeds()
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "k.co").write_bytes(seeds["code object"])
+    (tmp_path / "in" / "k.cubin").write_bytes(seeds["cubin"])
+    files = {"a/Kernels.co": seeds["code object"], "lib.a": archive({b"m": seeds["code object"]})}
+    (tmp_path / "in" / "x.whl").write_bytes(zipped(files, zipfile.ZIP_DEFLATED))
+    assert main(["list", "--json", str(tmp_path / "in")]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["container"], row["target_id"], row["kind"]) for row in rows] == [
+        ("code-object", "gfx90a", "hipv4"),
+        ("code-object", "sm_90a", "cuda"),
+        ("code-object", "gfx90a", "hipv4"),
+        ("code-object", "gfx90a", "hipv4"),
+    ]
+    assert main(["match", str(tmp_path / "in" / "k.co"), "gfx90a:xnack+"]) == 0
+    assert main(["extract", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
+    written = sorted((tmp_path / "out").iterdir())
+    assert [path.suffix for path in written] == [".co", ".cubin", ".co", ".co"]
+    assert main(["list", str(written[0])]) == 0
+
+
+def test_a_code_object_of_an_unknown_processor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A processor that is not known is said by its number, in a folder too."""
+    from tests.fuzz.seeds import make_seeds
+
+    data = bytearray(make_seeds()["code object"])
+    data[48] = 0xFE
+    (tmp_path / "k.co").write_bytes(data)
+    ids, lines = listed(capsys, str(tmp_path))
+    assert ids == []
+    assert "found 0xfe" in lines[0]
+
+
+def test_windows_libraries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The sections of a linked DLL, whose names are cut to 8 bytes, are looked into."""
+    from tests.fuzz.seeds import make_seeds
+
+    def dll(section: bytes, content: bytes) -> bytes:
+        head = b"MZ".ljust(60, b"\0") + struct.pack("<I", 64)
+        pe = b"PE\0\0" + struct.pack("<HHIIIHH", 0x8664, 1, 0, 0, 0, 240, 0x2022)
+        optional = struct.pack("<H", 0x20B).ljust(240, b"\0")
+        at = len(head) + len(pe) + len(optional) + 40
+        size = len(content)
+        row = struct.pack("<8sIIIIIIHHI", section, size, 4096, size, at, 0, 0, 0, 0, 0x40000040)
+        return head + pe + optional + row + content
+
+    files = {
+        "hip.dll": dll(b".hip_fat", BUNDLE),
+        "cuda.dll": dll(b".nv_fatb", make_seeds()["cuda fat binary"]),
+        "omp.dll": dll(b".llvm.of", make_seeds()["offload binary"]),
+    }
+    (tmp_path / "x.whl").write_bytes(zipped(files, zipfile.ZIP_DEFLATED))
+    assert main(["list", "--json", str(tmp_path / "x.whl")]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["member"], row["target_id"]) for row in rows] == [
+        ("hip.dll", "gfx906"),
+        ("cuda.dll", "compute_70"),
+        ("cuda.dll", "sm_90"),
+        ("omp.dll", "gfx90a"),
+        ("omp.dll", "gfx906"),
+    ]
+
+
+def test_what_is_outside_of_known_sections(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A container that no known section holds is said; with --scan it is listed."""
+    from tests.formats.object_files import make_elf
+
+    (tmp_path / "x.so").write_bytes(
+        make_elf(extra={b".data": b"abc" + BUNDLE, b".hip_fatbin": BUNDLE})
+    )
+    assert main(["list", "--json", str(tmp_path / "x.so")]) == 0
+    captured = capsys.readouterr()
+    (known,) = json.loads(captured.out)
+    assert "looks like a bundle is at offset" in captured.err
+    assert "outside of every known section" in captured.err
+    assert main(["list", "--json", "--scan", str(tmp_path / "x.so")]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows) == 2
+    assert rows[0] == known
+    assert (tmp_path / "x.so").read_bytes()[rows[1]["offset"] :][:5] == b"image"
+
+
+def test_a_magic_alone_is_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Programs that know the magics, as constants, are not said to hold containers."""
+    from tests.formats.object_files import make_elf
+
+    magics = b"__CLANG_OFFLOAD_BUNDLE__\0CCOB\0\x10\xff\x10\xad\0\x50\xed\x55\xba\0\x7fELF\x02\x01"
+    data = make_elf(extra={b".rodata": magics + bytes(64), b".hip_fatbin": BUNDLE})
+    (tmp_path / "x").write_bytes(data)
+    assert main(["list", "--json", str(tmp_path / "x")]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_scan_of_any_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With --scan, containers are found anywhere, in files of no known format and in wheels."""
+    from tests.fuzz.seeds import make_seeds
+
+    seeds = make_seeds()
+    parts = [
+        *(BUNDLE, seeds["compressed 3"], seeds["offload binary"], seeds["cuda fat binary"]),
+        seeds["code object"],
+    ]
+    data = b"firmware" + b"".join(b"\x01" * 100 + part for part in parts)
+    (tmp_path / "x.zip").write_bytes(zipped({"x.bin": data}, zipfile.ZIP_DEFLATED))
+    (tmp_path / "x.bin").write_bytes(data)
+    for name in ("x.bin", "x.zip"):
+        assert main(["list", "--json", "--scan", str(tmp_path / name)]) == 0
+        rows = json.loads(capsys.readouterr().out)
+        assert [row["container"] for row in rows] == [
+            *("bundle", "compressed-bundle", "compressed-bundle", "compressed-bundle"),
+            *("offload-binary", "offload-binary", "cuda-fatbin", "cuda-fatbin", "code-object"),
+        ]
+    assert rows[-1]["size"] == len(seeds["code object"])
