@@ -23,10 +23,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offload_tool.compiler.driver import ask
+from offload_tool.compiler.driver import make
 from offload_tool.containers.places import Place
 from offload_tool.containers.walk import Policy, open_members
-from offload_tool.errors import CodeObjectError, CompilerError, FormatError
+from offload_tool.errors import CodeObjectError, FormatError
 from offload_tool.files import InputFile, replace_file
 from offload_tool.formats.cuda_embedding import ALIGNMENT, RELOCATABLE_SECTION, SECTION
 from offload_tool.formats.cuda_host import CudaHostCode, cuda_host_code
@@ -102,7 +102,7 @@ def compile_registration(
         source.write_text(f"#define MODULES {modules}\n{Path(SOURCE).read_text(encoding='utf-8')}")
         made = Path(folder, "registration.o")
         flags = ["-O2", "-fPIC", "-c", str(source), "-o", str(made)]
-        _run([*command, *flags], environment, "the object that registers CUDA code")
+        make("the object that registers CUDA code", [*command, *flags], environment)
         with InputFile(made) as compiled, replace_file(output) as out:
             out.copy(compiled)
 
@@ -130,7 +130,7 @@ def embed_fat_binaries(
         text.write_text(_assembler_text(names[0], names[1:]), encoding="utf-8")
         made = Path(folder, "fatbin.o")
         flags = ["-c", str(text), "-o", str(made)]
-        _run([*command, *flags], environment, "the object with the fat binaries of CUDA")
+        make("the object with the fat binaries of CUDA", [*command, *flags], environment)
         with InputFile(made) as assembled, replace_file(output) as out:
             out.copy(assembled)
 
@@ -147,9 +147,3 @@ def _assembler_text(linked: str, sources: Sequence[str]) -> str:
 def _labelled(name: str) -> list[str]:
     symbol = f"{_SYMBOL}{name}"
     return [f".balign {ALIGNMENT}", f".hidden {symbol}", f".globl {symbol}", f"{symbol}:"]
-
-
-def _run(command: Sequence[str], environment: Mapping[str, str], what: str) -> None:
-    answer = ask(command, environment)
-    if answer.status:
-        raise CompilerError(f"'{command[0]}' cannot make {what}: {answer.reason}")

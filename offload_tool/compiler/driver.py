@@ -25,6 +25,7 @@ __all__ = [
     "forget_jobs",
     "front_end_jobs",
     "jobs_of",
+    "make",
     "option_values",
     "output_of",
 ]
@@ -74,6 +75,16 @@ def ask(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CompilerError(f"{command[0]} cannot be run: {error}") from error
     return Answer(done.returncode, done.stdout, done.stderr)
+
+
+def make(what: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Run a program that makes something: `what` names it in the message.
+
+    :raises CompilerError: it cannot be run, or fails.
+    """
+    answer = ask(command, environment)
+    if answer.status:
+        raise CompilerError(f"'{command[0]}' cannot make {what}: {answer.reason}")
 
 
 @functools.lru_cache(maxsize=64)
