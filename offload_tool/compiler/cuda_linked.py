@@ -24,13 +24,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.compiler.driver import make
-from offload_tool.containers.places import Place
-from offload_tool.containers.walk import Policy, open_members
+from offload_tool.containers.walk import open_file_or_members
 from offload_tool.errors import CodeObjectError, FormatError
 from offload_tool.files import InputFile, replace_file
 from offload_tool.formats.cuda_embedding import ALIGNMENT, RELOCATABLE_SECTION, SECTION
 from offload_tool.formats.cuda_host import CudaHostCode, cuda_host_code
-from offload_tool.formats.objects.archive import is_archive
 from offload_tool.formats.objects.elf import is_elf, read_elf_tables
 
 if TYPE_CHECKING:
@@ -65,17 +63,10 @@ def read_cuda_host_files(paths: Iterable[StrPath]) -> CudaHostCode:
 
 
 def _host_code_in(path: StrPath) -> Iterator[tuple[str, CudaHostCode]]:
-    with InputFile(path) as source:
-        if not is_archive(source.data):
-            yield from _host_code(source.data, str(path))
-            return
-        for _, place in open_members(Place.of(source, str(path)), Policy()):
-            yield from _host_code(place.source.data, place.label)
-
-
-def _host_code(data: memoryview, name: str) -> Iterator[tuple[str, CudaHostCode]]:
-    if is_elf(data):
-        yield name, cuda_host_code(read_elf_tables(data, path=name))
+    for place in open_file_or_members(path):
+        if is_elf(place.source.data):
+            tables = read_elf_tables(place.source.data, path=place.label)
+            yield place.label, cuda_host_code(tables)
 
 
 def compile_registration(

@@ -125,16 +125,14 @@ def link_cubins(
 
 def _named(path: StrPath, folder: Path) -> Iterator[Path]:
     """Give the files that stand for one input, under names by which linkers know what they are."""
-    from offload_tool.containers.places import Place
-    from offload_tool.containers.walk import Policy, open_members
-    from offload_tool.formats.objects.archive import is_archive
+    from offload_tool.containers.walk import open_file_or_members
 
-    with InputFile(path) as source:
-        if not is_archive(source.data):
-            yield _linked(folder, str(path), source)
-            return
-        for member, place in open_members(Place.of(source, str(path)), Policy()):
-            yield _copied(folder, f"{Path(path).stem}.{member.name}", place.label, place.source)
+    for place in open_file_or_members(path):
+        if place.names:
+            name = f"{Path(path).stem}.{place.names[-1]}"
+            yield _copied(folder, name, place.label, place.source)
+        else:
+            yield _linked(folder, place.path, place.source)
 
 
 def _linked(folder: Path, path: str, source: InputFile) -> Path:

@@ -93,21 +93,17 @@ def _escaped(word: str) -> str:
 
 def _modules(path: StrPath, folder: Path) -> Iterator[Path]:
     """Give the bitcode files that stand for one input; members of an archive are unpacked."""
-    from offload_tool.containers.places import Place
-    from offload_tool.containers.walk import Policy, open_members
-    from offload_tool.formats.objects.archive import is_archive
+    from offload_tool.containers.walk import open_file_or_members
 
-    with InputFile(path) as source:
-        if not is_archive(source.data):
-            _check(source, str(path))
+    for number, place in enumerate(open_file_or_members(path)):
+        _check(place.source, place.label)
+        if not place.names:
             yield Path(path)
-            return
-        for number, (_, place) in enumerate(open_members(Place.of(source, str(path)), Policy())):
-            _check(place.source, place.label)
-            made = folder / f"{Path(path).stem.lstrip('-')}.{number}.bc"
-            with replace_file(made) as out:
-                out.copy(place.source)
-            yield made
+            continue
+        made = folder / f"{Path(path).stem.lstrip('-')}.{number}.bc"
+        with replace_file(made) as out:
+            out.copy(place.source)
+        yield made
 
 
 def _check(source: InputFile, label: str) -> None:

@@ -55,6 +55,7 @@ __all__ = [
     "Policy",
     "Spot",
     "Walk",
+    "open_file_or_members",
     "open_members",
 ]
 
@@ -176,6 +177,21 @@ def open_members(place: Place, policy: Policy) -> Iterator[tuple[ArchiveMember, 
         with _open_member(place, member, member.path, policy) as source:
             files, names = (*place.files, str(member.path)), (*place.names, member.name)
             yield member, Place(place.path, source, label, files, names, None)
+
+
+def open_file_or_members(path: StrPath) -> Iterator[Place]:
+    """Give the place of a file, or of each member if it is an archive; open until the next.
+
+    :raises FormatError: see `open_members`; so for the other errors.
+    :raises FileError: the file cannot be read.
+    """
+    with InputFile(path) as source:
+        whole = Place.of(source, str(path))
+        if recognise(source.data) is not FileFormat.ARCHIVE:
+            yield whole
+            return
+        for _, place in open_members(whole, Policy()):
+            yield place
 
 
 def _label(place: Place, name: str, policy: Policy) -> str:
