@@ -19,7 +19,6 @@ whose sections are called as nvcc's, so that NVIDIA's tools find all code in the
 from __future__ import annotations
 
 import re
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +26,7 @@ from offload_tool.compiler.driver import make
 from offload_tool.containers.walk import open_file_or_members
 from offload_tool.errors import CodeObjectError, FormatError
 from offload_tool.files import InputFile, replace_file
+from offload_tool.files.spool import temporary_folder
 from offload_tool.formats.cuda_embedding import ALIGNMENT, RELOCATABLE_SECTION, SECTION
 from offload_tool.formats.cuda_host import CudaHostCode, cuda_host_code
 from offload_tool.formats.objects.elf import is_elf, read_elf_tables
@@ -87,11 +87,12 @@ def compile_registration(
         if not _MODULE_ID.fullmatch(name):
             raise FormatError(f"expected a CUDA module ID that C can name, found {name!r}")
     modules = " ".join(f"X({name})" for name in ids)
-    with tempfile.TemporaryDirectory(prefix="offload-") as folder:
+    with temporary_folder() as folder:
         # In a file of its own: a command may not be as long as the list.
-        source = Path(folder, "registration.c")
-        source.write_text(f"#define MODULES {modules}\n{Path(SOURCE).read_text(encoding='utf-8')}")
-        made = Path(folder, "registration.o")
+        source = folder / "registration.c"
+        text = f"#define MODULES {modules}\n{Path(SOURCE).read_text(encoding='utf-8')}"
+        source.write_text(text, encoding="utf-8")
+        made = folder / "registration.o"
         flags = ["-O2", "-fPIC", "-c", str(source), "-o", str(made)]
         make("the object that registers CUDA code", [*command, *flags], environment)
         with InputFile(made) as compiled, replace_file(output) as out:
@@ -111,15 +112,15 @@ def embed_fat_binaries(
 
     :raises CompilerError: the assembler failed.
     """
-    with tempfile.TemporaryDirectory(prefix="offload-") as folder:
+    with temporary_folder() as folder:
         names = []
         for number, path in enumerate([linked, *sources]):
-            name = Path(folder, f"{number}.fatbin")  # with no letter that the assembler minds
+            name = folder / f"{number}.fatbin"  # with no letter that the assembler minds
             name.symlink_to(Path(path).absolute())
             names.append(str(name))
-        text = Path(folder, "fatbin.s")
+        text = folder / "fatbin.s"
         text.write_text(_assembler_text(names[0], names[1:]), encoding="utf-8")
-        made = Path(folder, "fatbin.o")
+        made = folder / "fatbin.o"
         flags = ["-c", str(text), "-o", str(made)]
         make("the object with the fat binaries of CUDA", [*command, *flags], environment)
         with InputFile(made) as assembled, replace_file(output) as out:

@@ -60,7 +60,7 @@ def compile_text(command: Sequence[str], environment: Mapping[str, str], text: s
     from offload_tool.files.spool import temporary_folder
 
     with temporary_folder() as folder:
-        module, made = Path(folder, "registration.ll"), Path(folder, "registration.o")
+        module, made = folder / "registration.ll", folder / "registration.o"
         module.write_text(text, encoding="utf-8")
         flags = ["-x", "ir", "-O0", "-fPIC", "-Wno-override-module", "-c"]
         words = [*command, *flags, str(module), "-o", str(made)]

@@ -109,11 +109,11 @@ def link_cubins(
     :raises FormatError: a broken archive.
     :raises FileError: an input cannot be read.
     """
-    import tempfile
+    from offload_tool.files.spool import temporary_folder
 
-    with tempfile.TemporaryDirectory(prefix="offload-") as folder:
-        named = [str(path) for given in inputs for path in _named(given, Path(folder))]
-        made = Path(folder, "linked.cubin")
+    with temporary_folder() as folder:
+        named = [str(path) for given in inputs for path in _named(given, folder)]
+        made = folder / "linked.cubin"
         answer = ask([*linker, *named, "-o", str(made)], environment)
         if answer.status or not made.is_file():
             said = (answer.errors + answer.output).strip().replace(f"{folder}/", "")

@@ -14,7 +14,6 @@ module, ``-mlink-builtin-bitcode`` what is asked for.
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,8 +64,9 @@ def link_bitcode(
     :raises FormatError: a broken archive.
     :raises FileError: an input cannot be read.
     """
-    with tempfile.TemporaryDirectory(prefix="offload-") as name:
-        folder = Path(name)
+    from offload_tool.files.spool import temporary_folder
+
+    with temporary_folder() as folder:
         modules = [str(path) for given in inputs for path in _modules(given, folder)]
         own = [str(path) for given in runtimes for path in _modules(given, folder)]
         if not modules:
