@@ -225,7 +225,7 @@ def _link_node(
     device: CompileTarget,
     inputs: list[Node],
 ) -> Node:
-    flags = [str(word) for line in env.subst_list("$OFFLOAD_LINK_FLAGS") for word in line]
+    flags = settings.device_link_flags(env)
     arguments = [*linker.arguments(str(device.target_id)), *flags]
     node = declared(
         _LINK_CUDA,

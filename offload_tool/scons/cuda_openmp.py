@@ -44,7 +44,7 @@ def openmp_image(
         raise CompilerError(openmp_nvidia.no_ptxas(device.name))
     runtimes = settings.needed_runtimes(env, device)
     assert device.target_id is not None  # noqa: S101 - it is a GPU
-    flags = [str(word) for line in env.subst_list("$OFFLOAD_LINK_FLAGS") for word in line]
+    flags = settings.device_link_flags(env)
     arguments = [*openmp_nvidia.link_arguments(device.target_id), *flags]
     ptx = declared(
         _LINK_PTX,

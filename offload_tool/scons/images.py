@@ -472,7 +472,7 @@ def _link_node(
         _OFFLOAD_TARGET_ID=device.name,
         **({} if gpu else {"OFFLOAD_LINK_FLAGS": []}),
     )
-    flags = [str(word) for line in env.subst_list("$OFFLOAD_LINK_FLAGS") for word in line]
+    flags = settings.device_link_flags(env)
     given = [name for name in possible_files(flags) if env.File(name, env.fs.Top).rexists()]
     env.Depends(node, [env.File(name) for name in runtimes])
     env.Depends(node, [env.File(name, env.fs.Top) for name in given])

@@ -48,6 +48,7 @@ __all__ = [
     "bundle_type",
     "check_names",
     "compression",
+    "device_link_flags",
     "device_runtimes",
     "devices",
     "for_kinds",
@@ -253,6 +254,11 @@ def link_flags(env: Environment) -> list[str]:
     there = {str(word) for word in env.subst_list("$LINKFLAGS $SHLINKFLAGS")[0]}
     words = dict.fromkeys(map(str, given))
     return [word for word in words if _FLAGS_OF_BOTH.fullmatch(word) and word not in there]
+
+
+def device_link_flags(env: Environment) -> list[str]:
+    """Give ``OFFLOAD_LINK_FLAGS``: what users add to the links of device code."""
+    return [str(word) for line in env.subst_list("$OFFLOAD_LINK_FLAGS") for word in line]
 
 
 def arch_flags(env: Environment, device: CompileTarget) -> list[Any]:
