@@ -43,10 +43,9 @@ if TYPE_CHECKING:
 
     from offload_tool.compiler.compile_target import CompileTarget
     from offload_tool.compiler.cuda import Ptxas
+    from offload_tool.scons.declaring import Names
     from offload_tool.scons.nodes import Unit
     from offload_tool.scons.protocols import Environment, Node
-
-    Names = Callable[[str], Iterable[Node]]
 
 __all__ = [
     "LinkedCuda",

@@ -20,12 +20,9 @@ from offload_tool.scons.declaring import NodeBuilder, declared
 from offload_tool.scons.nodes import identified, label
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from offload_tool.compiler.compile_target import CompileTarget
+    from offload_tool.scons.declaring import Names
     from offload_tool.scons.protocols import Environment, Node
-
-    Names = Callable[[str], Iterable[Node]]
 
 __all__ = ["openmp_image"]
 

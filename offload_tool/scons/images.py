@@ -56,14 +56,12 @@ from offload_tool.scons.nodes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from offload_tool.compiler.compile_target import CompileTarget
+    from offload_tool.scons.declaring import Names
     from offload_tool.scons.nodes import Owner, Unit
     from offload_tool.scons.protocols import Environment, Node
-
-    Names = Callable[[str], Iterable[Node]]
-    """Gives the names of one thing with a suffix: the plain one first."""
 
 __all__ = [
     "GivenCode",
