@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from offload_tool.errors import CompilerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 __all__ = [
     "Answer",
@@ -28,6 +28,7 @@ __all__ = [
     "make",
     "option_values",
     "output_of",
+    "response_text",
 ]
 
 _SECONDS = 120
@@ -108,6 +109,15 @@ def jobs_of(answer: Answer) -> list[list[str]]:
 def _words(line: str) -> list[str]:
     found = re.finditer(_WORD, line)
     return [re.sub(_ESCAPED, r"\1", word[0][1:-1]) if word["quoted"] else word[0] for word in found]
+
+
+def response_text(words: Iterable[str]) -> bytes:
+    """Give the content of a response file (``@file`` in a command of LLVM's) with `words`.
+
+    Source: LLVM's ``cl::TokenizeGNUCommandLine``: in double quotes a backslash escapes.
+    """
+    escaped = (word.replace("\\", "\\\\").replace('"', '\\"') for word in words)
+    return b"".join(os.fsencode(f'"{word}"\n') for word in escaped)
 
 
 def front_end_jobs(

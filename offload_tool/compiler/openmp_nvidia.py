@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.compiler.cuda import ptx_flag
-from offload_tool.compiler.driver import ask
+from offload_tool.compiler.driver import ask, response_text
 from offload_tool.errors import CodeObjectError, CompilerError
 from offload_tool.files import InputFile, replace_file
 
@@ -75,8 +75,7 @@ def link_bitcode(
         words += [word for path in own for word in ("-mlink-builtin-bitcode", path)]
         made = folder / "linked.ptx"
         response = folder / "arguments"
-        lines = [flag for word in words for flag in ("-Xclang", word)]
-        response.write_text("".join(f'"{_escaped(word)}"\n' for word in lines), encoding="utf-8")
+        response.write_bytes(response_text(flag for word in words for flag in ("-Xclang", word)))
         answer = ask(
             [*command, f"@{response}", "-o", str(made), "-x", "ir", modules[0]], environment
         )
@@ -85,10 +84,6 @@ def link_bitcode(
             raise CompilerError(f"'{command[0]}' cannot link '{output}':\n{said}")
         with InputFile(made) as linked, replace_file(output) as out:
             out.copy(linked)
-
-
-def _escaped(word: str) -> str:
-    return word.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _modules(path: StrPath, folder: Path) -> Iterator[Path]:
