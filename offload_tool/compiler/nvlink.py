@@ -37,7 +37,6 @@ NVJITLINK = str(Path(__file__).with_name("nvjitlink.py"))
 _DEVICE_RUNTIME = "libcudadevrt.a"
 """What nvcc gives every device link; it takes of it what is asked for."""
 _NONE = "none"
-_CUBIN, _FATBIN = b"\x7fELF", b"\x50\xed\x55\xba"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +157,17 @@ def _free(folder: Path, name: str, suffix: str) -> Path:
 
 
 def _suffix(source: InputFile, label: str) -> str:
-    head = bytes(source.data[:4])
-    if head not in (_CUBIN, _FATBIN):
-        raise CodeObjectError(
-            f"'{label}': expected a relocatable cubin or a CUDA fat binary, found {head!r}"
-        )
-    return ".cubin" if head == _CUBIN else ".fatbin"
+    from offload_tool.formats.cuda_fatbin import is_cuda_fatbin
+    from offload_tool.formats.objects.elf import is_elf
+
+    if is_elf(source.data):
+        return ".cubin"
+    if is_cuda_fatbin(source.data):
+        return ".fatbin"
+    raise CodeObjectError(
+        f"'{label}': expected a relocatable cubin or a CUDA fat binary, "
+        f"found {bytes(source.data[:4])!r}"
+    )
 
 
 def _name(linker: Sequence[str]) -> str:
