@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from offload_tool.compiler import openmp_nvidia
 from offload_tool.errors import CompilerError
 from offload_tool.scons import actions, settings
 from offload_tool.scons.aliases import add_aliases
@@ -36,6 +35,8 @@ def openmp_image(
 
     :raises CompilerError: there is no device runtime for it, or no ptxas.
     """
+    from offload_tool.compiler import openmp_nvidia  # other builds do not need it
+
     ptxas = settings.ptxas(env)
     if ptxas is None:
         raise CompilerError(openmp_nvidia.no_ptxas(device.name))
