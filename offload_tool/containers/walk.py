@@ -36,6 +36,7 @@ from offload_tool.files import InputFile
 from offload_tool.files.budget import Budget, running
 from offload_tool.files.regular import is_within
 from offload_tool.files.spool import Spool
+from offload_tool.formats.magics import BUNDLE
 
 if TYPE_CHECKING:
     import zipfile
@@ -60,8 +61,7 @@ __all__ = [
 
 _T = TypeVar("_T")
 OFFLOADING_SECTION = ".llvm.offloading"
-OBJECT_BUNDLE_SECTIONS = "__CLANG_OFFLOAD_BUNDLE__*"
-_OBJECT_BUNDLE_SECTION = b"__CLANG_OFFLOAD_BUNDLE__"
+OBJECT_BUNDLE_SECTIONS = f"{BUNDLE.decode()}*"
 _PE_MAGIC = b"MZ"
 _FORGET_AFTER = 32 << 20
 """Bytes of a file after which what was mapped of it is given back."""
@@ -338,7 +338,7 @@ class Walk(Generic[_T]):
                 whole = self.policy.holds_only(name, file_format)
                 (known if whole else searched).append((row.sh_offset, row.sh_offset + row.sh_size))
                 yield from self._section(place, file_format, name, row.sh_offset, row.sh_size)
-            elif name.startswith(_OBJECT_BUNDLE_SECTION) and row.has_content:
+            elif name.startswith(BUNDLE) and row.has_content:
                 known.append((row.sh_offset, row.sh_offset + row.sh_size))
         yield from self._object_bundle(place)
         yield from self._outside(place, known, searched)
@@ -360,7 +360,7 @@ class Walk(Generic[_T]):
                 whole = self.policy.holds_only(row.name, file_format)
                 (known if whole else searched).append((row.offset, row.offset + row.size))
                 yield from self._section(place, file_format, row.name, row.offset, row.size)
-            elif row.name.startswith(_OBJECT_BUNDLE_SECTION):
+            elif row.name.startswith(BUNDLE):
                 known.append((row.offset, row.offset + row.size))
         yield from self._object_bundle(place)
         yield from self._outside(place, known, searched)
