@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool import files
 from offload_tool.errors import FileError
-from offload_tool.files import FileRange, InputFile, replace_all, replace_file
+from offload_tool.files import FileRange, InputFile, replace_all, replace_file, replacing
 from offload_tool.files.spool import Spool
 from tests.conftest import identity
 
@@ -124,7 +123,7 @@ def test_failure_leaves_nothing(
 ) -> None:
     """Whether or not the file system has files without names, a failed output is gone."""
     if not unnamed:
-        monkeypatch.setattr(files, "_DESCRIPTORS", "/nonexistent")
+        monkeypatch.setattr(replacing, "_DESCRIPTORS", "/nonexistent")
     with replace_file(tmp_path / "good") as out:
         out.write(b"good")
     with pytest.raises(TypeError), replace_file(tmp_path / "bad") as out:
@@ -231,7 +230,7 @@ def test_equal_content_keeps_the_old_file(
 ) -> None:
     """With keep_equal, a file that has the same bytes stays: inode, times, permissions."""
     if not unnamed:
-        monkeypatch.setattr(files, "_DESCRIPTORS", "/nonexistent")
+        monkeypatch.setattr(replacing, "_DESCRIPTORS", "/nonexistent")
     path, content = tmp_path / "out", os.urandom(size)
     path.write_bytes(content)
     path.chmod(0o440)
