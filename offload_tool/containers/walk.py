@@ -467,13 +467,14 @@ def _strays(
 
     position, done = 0, 0
     for start, end in (*sorted(known), (len(source), len(source))):
-        if start > position:
-            for at, file_format in find_strays(source.data, position, start):
+        for begin in range(position, start, _FORGET_AFTER):
+            stop = min(begin + _FORGET_AFTER, start)
+            for at, file_format in find_strays(source.data, begin, stop, start):
                 found = file_format is FileFormat.CUDA_FATBIN and _is_in(at, searched)
                 if at and not found:  # at 0, it is what was looked into
                     yield at, file_format
-            done += start - position
-            if done > _FORGET_AFTER:
+            done += stop - begin
+            if done >= _FORGET_AFTER:
                 done = 0
                 source.forget()
         position = max(position, end)
