@@ -276,6 +276,31 @@ def test_libraries_go_both_ways(
     assert plain(run(sources / "theirs")) == plain(ours)
 
 
+STARTS_KERNELS = """\
+__global__ void child(int* p) { *p = 1; }
+__global__ void parent(int* p) { child<<<1, 1>>>(p); }
+"""
+
+
+def test_kernels_that_start_kernels(
+    sources: Path, build: Callable[..., str], run: Runner, toolkit: Path, clang: str
+) -> None:
+    """Nvcc's dynamic parallelism is linked by both linkers, and registered whole as by nvcc."""
+    (sources / "parent.cu").write_text(STARTS_KERNELS)
+    invoke([*nvcc(toolkit, clang), "-c", "parent.cu"], sources, toolkit)
+    invoke([*nvcc(toolkit, clang), "parent.o", "main.cpp", "-o", "theirs"], sources, toolkit)
+    runtime = toolkit / "lib64/libcudadevrt.a"
+    script = "env.OffloadProgram('%s', ['parent.o', 'main.cpp'%s], OFFLOAD_NVLINK='%s')\n"
+    text = script % ("whole", f", {str(runtime)!r}", "")
+    text += script % ("library", "", toolkit / "lib64/libnvJitLink.so.13")
+    (sources / "SConstruct").write_text(SCONSTRUCT + text)
+    build(sources)
+    assert plain(run(sources / "whole")) == plain(run(sources / "theirs"))
+    registered = run(sources / "library")
+    assert {words[2] for words in registered[1:-1]} == {"_Z5childPi", "_Z6parentPi"}
+    check_images(sources / "library", registered, sources / "images")
+
+
 def test_linker_as_a_library(
     sources: Path, build: Callable[..., str], run: Runner, nvidia: Tool
 ) -> None:
