@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from offload_tool.cli import SELF_READING, make_parser
 from offload_tool.cli.bundler_options import BUNDLER_COMMAND_LINE
 from offload_tool.cli.compile_command import compile_parser
 from offload_tool.cli.packager_command import PACKAGER_COMMAND_LINE
+from offload_tool.cli.parser import SELF_READING, make_parser
 from offload_tool.cli.wrapper_options import OLDER_WRAPPER_COMMAND_LINE, WRAPPER_COMMAND_LINE
 from offload_tool.operations.opening import FILE_TYPES
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from offload_tool.cli import Commands
     from offload_tool.cli.llvm_options import CommandLine, Option
+    from offload_tool.cli.parser import Commands
 
 __all__ = ["whole_parser"]
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import OffloadError
 from offload_tool.files import InputFile
+from offload_tool.formats.magics import ELF
 from offload_tool.formats.objects.elf import ELF64_LITTLE, PT_NOTE, read_elf_segments
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ __all__ = [
 ]
 
 _SCRIPT = b"#!"
-_ELF_64 = b"\x7fELF\x02\x01"
+_ELF_64 = ELF + b"\x02\x01"
 _NT_GNU_BUILD_ID = 3
 _CONFIGURATION = re.compile(r"^Configuration file: (?P<path>.+)$", re.MULTILINE)
 _PLAIN_NAME = re.compile(r"clang(-\d+)?")

@@ -36,6 +36,7 @@ from offload_tool.compiler.manifest import (
 from offload_tool.compiler.named_files import all_words, possible_files
 from offload_tool.compiler.side_files import WRITES_MORE
 from offload_tool.errors import OffloadError
+from offload_tool.formats.magics import THIN_ARCHIVE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -53,7 +54,6 @@ _WRITES_MORE = (
 """Options with outputs beside the one that is looked at, or that they share with other runs."""
 _LIBRARIES = ("-l", "--library")
 """Which file a linker finds for them, nobody records."""
-_THIN_ARCHIVE = b"!<thin>\n"
 
 
 class Work(NamedTuple):
@@ -218,6 +218,6 @@ def _inodes(names: Iterable[str]) -> list[str]:
 def _is_thin_archive(name: str) -> bool:
     try:
         with open(name, "rb") as file:  # noqa: PTH123 - called for each input
-            return file.read(len(_THIN_ARCHIVE)) == _THIN_ARCHIVE
+            return file.read(len(THIN_ARCHIVE)) == THIN_ARCHIVE
     except OSError:
         return False

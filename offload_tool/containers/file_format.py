@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from enum import Enum
 
+from offload_tool.formats import magics
 from offload_tool.formats.bundles.text import COMMENT_MARKS
 
 __all__ = ["FileFormat", "next_content", "recognise", "text_comment"]
@@ -29,20 +30,16 @@ class FileFormat(Enum):
     BITCODE = "bitcode"
 
 
-# Each format's module knows its magic; here they are again, so that recognising a file does
-# not load all these modules. Tests compare.
 _MAGICS = (
-    (b"__CLANG_OFFLOAD_BUNDLE__", FileFormat.BUNDLE),
-    (b"CCOB", FileFormat.BUNDLE),
-    (b"\x7fELF", FileFormat.ELF),
-    (b"PK\x03\x04", FileFormat.ZIP),
-    (b"PK\x05\x06", FileFormat.ZIP),
-    (b"!<arch>\n", FileFormat.ARCHIVE),
-    (b"!<thin>\n", FileFormat.ARCHIVE),
-    (b"\x10\xff\x10\xad", FileFormat.OFFLOAD_BINARY),
-    (b"\x50\xed\x55\xba", FileFormat.CUDA_FATBIN),
-    (b"BC\xc0\xde", FileFormat.BITCODE),
-    (b"\xde\xc0\x17\x0b", FileFormat.BITCODE),
+    (magics.BUNDLE, FileFormat.BUNDLE),
+    (magics.COMPRESSED_BUNDLE, FileFormat.BUNDLE),
+    (magics.ELF, FileFormat.ELF),
+    *((magic, FileFormat.ZIP) for magic in magics.ZIPS),
+    (magics.ARCHIVE, FileFormat.ARCHIVE),
+    (magics.THIN_ARCHIVE, FileFormat.ARCHIVE),
+    (magics.OFFLOAD_BINARY, FileFormat.OFFLOAD_BINARY),
+    (magics.CUDA_FATBIN, FileFormat.CUDA_FATBIN),
+    *((magic, FileFormat.BITCODE) for magic in magics.BITCODES),
 )
 _LONGEST = max(len(magic) for magic, _ in _MAGICS)
 _TEXT_START = re.compile(

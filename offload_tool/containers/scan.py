@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.containers.file_format import FileFormat
 from offload_tool.errors import ContentError
-from offload_tool.formats.bundles.binary import MAGIC as BUNDLE_MAGIC
-from offload_tool.formats.bundles.compressed import MAGIC as COMPRESSED_MAGIC
+from offload_tool.formats import magics
 from offload_tool.formats.bundles.compressed import read_compressed_header
 from offload_tool.formats.device_elf import is_code_object
 
@@ -24,13 +23,12 @@ __all__ = ["find_strays"]
 
 _CHUNK = 1 << 20
 """Bytes that are searched for one magic after the other, while they are in the cache."""
-_OFFLOAD_BINARY, _CUDA_FATBIN, _ELF = b"\x10\xff\x10\xad", b"\x50\xed\x55\xba", b"\x7fELF\x02\x01"
 _MAGICS = (
-    (BUNDLE_MAGIC, FileFormat.BUNDLE),
-    (COMPRESSED_MAGIC, FileFormat.COMPRESSED_BUNDLE),
-    (_OFFLOAD_BINARY, FileFormat.OFFLOAD_BINARY),
-    (_CUDA_FATBIN, FileFormat.CUDA_FATBIN),
-    (_ELF, FileFormat.CODE_OBJECT),
+    (magics.BUNDLE, FileFormat.BUNDLE),
+    (magics.COMPRESSED_BUNDLE, FileFormat.COMPRESSED_BUNDLE),
+    (magics.OFFLOAD_BINARY, FileFormat.OFFLOAD_BINARY),
+    (magics.CUDA_FATBIN, FileFormat.CUDA_FATBIN),
+    (magics.ELF, FileFormat.CODE_OBJECT),
 )
 _LAYOUTS = {  # of the first numbers behind a magic; see the formats' modules
     FileFormat.BUNDLE: struct.Struct("<24xQQQQ"),

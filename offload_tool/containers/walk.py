@@ -36,6 +36,7 @@ from offload_tool.files import InputFile
 from offload_tool.files.budget import Budget, running
 from offload_tool.files.regular import is_within
 from offload_tool.files.spool import Spool
+from offload_tool.formats.magics import BUNDLE
 
 if TYPE_CHECKING:
     import zipfile
@@ -60,8 +61,7 @@ __all__ = [
 
 _T = TypeVar("_T")
 OFFLOADING_SECTION = ".llvm.offloading"
-OBJECT_BUNDLE_SECTIONS = "__CLANG_OFFLOAD_BUNDLE__*"
-_OBJECT_BUNDLE_SECTION = b"__CLANG_OFFLOAD_BUNDLE__"
+OBJECT_BUNDLE_SECTIONS = f"{BUNDLE.decode()}*"
 _PE_MAGIC = b"MZ"
 _FORGET_AFTER = 32 << 20
 """Bytes of a file after which what was mapped of it is given back."""
@@ -79,6 +79,16 @@ class Spot(NamedTuple):
     """Name of the section that they are in."""
     is_stray: bool = False
     """Only the one container at `start` is meant, which nothing points to."""
+
+
+class _Section(NamedTuple):
+    """A section of an object file, and what containers the policy says are in it."""
+
+    name: bytes
+    start: int
+    """Bytes from the beginning of the file."""
+    size: int
+    file_format: FileFormat | None
 
 
 class Policy:
@@ -331,17 +341,15 @@ class Walk(Generic[_T]):
             yield from self.read(Spot(place, FileFormat.CODE_OBJECT, 0, len(place.source)))
             return
         tables = read_elf_tables(place.source.data, path=place.label)
-        known: list[tuple[int, int]] = []
-        searched: list[tuple[int, int]] = []
-        for number, (name, row) in enumerate(zip(tables.names, tables.sections, strict=True)):
-            if file_format := self.policy.elf_section(tables, number):
-                whole = self.policy.holds_only(name, file_format)
-                (known if whole else searched).append((row.sh_offset, row.sh_offset + row.sh_size))
-                yield from self._section(place, file_format, name, row.sh_offset, row.sh_size)
-            elif name.startswith(_OBJECT_BUNDLE_SECTION) and row.has_content:
-                known.append((row.sh_offset, row.sh_offset + row.sh_size))
-        yield from self._object_bundle(place)
-        yield from self._outside(place, known, searched)
+        rows = zip(tables.names, tables.sections, strict=True)
+        yield from self._in_sections(
+            place,
+            (
+                _Section(name, row.sh_offset, row.sh_size, self.policy.elf_section(tables, number))
+                for number, (name, row) in enumerate(rows)
+                if row.has_content
+            ),
+        )
 
     def _in_coff(self, place: Place, *, named: bool) -> Iterator[_T]:
         from offload_tool.formats.objects.coff_edit import read_coff_sections
@@ -353,15 +361,26 @@ class Walk(Generic[_T]):
             if named or self.policy.believes_coff or bytes(data[:2]) == _PE_MAGIC:
                 raise
             return  # two bytes tell a COFF object, and other files may begin with them too
+        yield from self._in_sections(
+            place,
+            (
+                _Section(row.name, row.offset, row.size, self.policy.coff_section(data, row))
+                for row in sections
+            ),
+        )
+
+    def _in_sections(self, place: Place, sections: Iterable[_Section]) -> Iterator[_T]:
+        """Look into the sections that hold containers, and at what is outside of these."""
         known: list[tuple[int, int]] = []
         searched: list[tuple[int, int]] = []
-        for row in sections:
-            if file_format := self.policy.coff_section(data, row):
-                whole = self.policy.holds_only(row.name, file_format)
-                (known if whole else searched).append((row.offset, row.offset + row.size))
-                yield from self._section(place, file_format, row.name, row.offset, row.size)
-            elif row.name.startswith(_OBJECT_BUNDLE_SECTION):
-                known.append((row.offset, row.offset + row.size))
+        for name, start, size, file_format in sections:
+            if file_format is not None:
+                whole = self.policy.holds_only(name, file_format)
+                (known if whole else searched).append((start, start + size))
+                section = name.decode("utf-8", "backslashreplace")
+                yield from self.read(Spot(place, file_format, start, start + size, section))
+            elif name.startswith(BUNDLE):
+                known.append((start, start + size))
         yield from self._object_bundle(place)
         yield from self._outside(place, known, searched)
 
@@ -396,12 +415,6 @@ class Walk(Generic[_T]):
                     for found in self.read(Spot(place, file_format, at, end, is_stray=True)):
                         behind = at + self.scan(found) if self.scan is not None else end
                         yield found
-
-    def _section(
-        self, place: Place, file_format: FileFormat, name: bytes, start: int, size: int
-    ) -> Iterable[_T]:
-        section = name.decode("utf-8", "backslashreplace")
-        return self.read(Spot(place, file_format, start, start + size, section))
 
     def _object_bundle(self, place: Place) -> Iterator[_T]:
         if self.policy.object_bundles:

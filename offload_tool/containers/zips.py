@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from offload_tool.errors import FileError, FormatError, OffloadError, UnsupportedError
 from offload_tool.files.budget import budget
 from offload_tool.files.spool import Spool
+from offload_tool.formats.magics import ZIP_MEMBER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["open_zip", "open_zip_member"]
 
-_MEMBER_MAGIC = b"PK\x03\x04"
 _PEEK = 4096
 _CHUNK = 1 << 20
 _LOCAL_HEADER, _NAME_LENGTH_AT = 30, 26
@@ -120,7 +120,7 @@ def _stored_offset(data: memoryview, row: zipfile.ZipInfo, label: str) -> int:
     lengths = header[_NAME_LENGTH_AT:]
     offset = row.header_offset + _LOCAL_HEADER
     offset += int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
-    if header[:4] != _MEMBER_MAGIC or offset + row.file_size > len(data):
+    if header[:4] != ZIP_MEMBER or offset + row.file_size > len(data):
         message = f"expected a header and {row.file_size} bytes at offset {row.header_offset}"
         raise FormatError(f"{message}; the zip file may be cut short", path=label)
     return offset

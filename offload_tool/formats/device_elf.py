@@ -16,6 +16,7 @@ Both are ELF files that say for which processor they are::
     1                       version 3    0..7 processor, 8 xnack is on, 9 sramecc is on
     2, 3, 4                 4, 5, 6      0..7 processor, 8..9 xnack, 10..11 sramecc:
                                          0 unsupported, 1 any, 2 off, 3 on
+    4                       6            24..31 the version of a generic processor
 
     CUDA's EI_ABIVERSION    e_flags
     --------------------    ----------------------------------------------------------
@@ -32,25 +33,33 @@ Source: AMDGPUUsage, "ELF Header"; cubins of ptxas 13.0, and llvm-readelf 22.1.8
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import UnsupportedError
 from offload_tool.formats.names.processors import processor_of_mach
-from offload_tool.formats.objects.elf import read_elf_tables
+from offload_tool.formats.objects.elf import (
+    EM_AMDGPU,
+    EM_CUDA,
+    ET_REL,
+    is_elf_header,
+    read_elf_header,
+    read_elf_tables,
+)
 
 if TYPE_CHECKING:
     from offload_tool.files import StrPath
+    from offload_tool.formats.objects.elf import ElfHeader
 
-__all__ = ["CodeObject", "is_code_object", "read_code_object"]
+__all__ = ["CodeObject", "generic_version", "is_code_object", "read_code_object"]
 
-_IDENT = struct.Struct("<4sBBBBB")
-_TYPES = struct.Struct("<HH")
-_TYPES_AT, _FLAGS_AT, _HEADER_SIZE = 16, 48, 64
-_ELF64_LITTLE = (b"\x7fELF", 2, 1)
-_CUDA, _AMDGPU = 190, 224
+_ELF64_LITTLE = b"\2\1"
+"""e_ident[EI_CLASS] and e_ident[EI_DATA]."""
+_ABI, _ABI_VERSION, _FLAGS_AT, _HEADER_SIZE = 7, 8, 48, 64
 _HSA = 64
-_RELOCATABLE = 1
+_ABI_V6 = 4
+"""ELFABIVERSION_AMDGPU_HSA_V6."""
+_GENERIC_VERSION = 24
+"""The lowest bit in e_flags of version 6."""
 _AMD_TRIPLE, _CUDA_TRIPLE = "amdgcn-amd-amdhsa-", "nvptx64-nvidia-cuda-unknown"
 _FEATURES = (("sramecc", 10, 9), ("xnack", 8, 8))
 """Name, the lowest bit from version 4 on, and version 3's bit."""
@@ -74,14 +83,32 @@ class CodeObject(NamedTuple):
 
 def is_code_object(data: memoryview, offset: int = 0) -> bool:
     """Tell whether the ELF header of device code for HSA or CUDA is at `offset`."""
-    head = data[offset : offset + _HEADER_SIZE]
-    if len(head) < _HEADER_SIZE:
+    header = _header(data[offset : offset + _HEADER_SIZE])
+    if header is None:
         return False
-    magic, size, order, _, abi, _ = _IDENT.unpack_from(head)
-    if (magic, size, order) != _ELF64_LITTLE:
-        return False
-    machine: int = _TYPES.unpack_from(head, _TYPES_AT)[1]
-    return machine == _CUDA or (machine == _AMDGPU and int(abi) == _HSA)
+    is_hsa = header.e_machine == EM_AMDGPU and header.e_ident[_ABI] == _HSA
+    return is_hsa or header.e_machine == EM_CUDA
+
+
+def generic_version(code: bytes | memoryview) -> int | None:
+    """Read the generic version of an AMDGPU code object's ELF header (64 bytes, or more).
+
+    0 where it has none, which code objects before version 6 have not; None for what is no
+    64-bit little-endian ELF file.
+    """
+    header = _header(memoryview(code))
+    if header is None:
+        return None
+    is_v6 = header.e_ident[_ABI_VERSION] == _ABI_V6
+    return header.e_flags >> _GENERIC_VERSION if is_v6 else 0
+
+
+def _header(data: memoryview) -> ElfHeader | None:
+    """Read the ELF header that `data` begins with, if all of it is there and 64-bit, little."""
+    if not is_elf_header(data):
+        return None
+    header = read_elf_header(data)
+    return header if header.e_ident[4:6] == _ELF64_LITTLE else None
 
 
 def read_code_object(data: memoryview, *, path: StrPath | None = None) -> CodeObject:
@@ -89,14 +116,14 @@ def read_code_object(data: memoryview, *, path: StrPath | None = None) -> CodeOb
 
     :raises UnsupportedError: its version or processor is not known.
     """
-    version = data[8]
-    file_type, machine = _TYPES.unpack_from(data, _TYPES_AT)
-    flags = int.from_bytes(data[_FLAGS_AT : _FLAGS_AT + 4], "little")
-    image_kind = "relocatable" if file_type == _RELOCATABLE else "object"
-    if machine == _CUDA:
-        return CodeObject("cuda", _CUDA_TRIPLE, _sm(data, flags, version, path), image_kind)
+    header = read_elf_header(data, path=path)
+    version = header.e_ident[_ABI_VERSION]
+    image_kind = "relocatable" if header.e_type == ET_REL else "object"
+    if header.e_machine == EM_CUDA:
+        target_id = _sm(data, header.e_flags, version, path)
+        return CodeObject("cuda", _CUDA_TRIPLE, target_id, image_kind)
     kind = "hip" if version < 2 else "hipv4"
-    return CodeObject(kind, _AMD_TRIPLE, _gfx(flags, version, path), image_kind)
+    return CodeObject(kind, _AMD_TRIPLE, _gfx(header.e_flags, version, path), image_kind)
 
 
 def _sm(data: memoryview, flags: int, version: int, path: StrPath | None) -> str:

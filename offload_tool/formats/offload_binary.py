@@ -55,6 +55,8 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Literal
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
+from offload_tool.formats.magics import BITCODES
+from offload_tool.formats.magics import OFFLOAD_BINARY as MAGIC
 from offload_tool.formats.objects.string_table import build_string_table
 
 if TYPE_CHECKING:
@@ -89,7 +91,6 @@ __all__ = [
     "write_compressed_offload_binary",
 ]
 
-MAGIC = b"\x10\xff\x10\xad"
 _HEADER = struct.Struct("<4sIQQQ")
 _SIZE = struct.Struct("<Q")
 _ENTRY = struct.Struct("<HHIQQQQ")
@@ -105,7 +106,6 @@ _BUDGET = 16, 1 << 20
 """Times the size of a binary, and bytes: pairs and strings can overlap, so a small broken
 binary could ask for any amount of memory."""
 
-_BITCODE_MAGICS = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
 _KIND_NUMBERS: Mapping[Dialect, Mapping[str, int]] = {
     "llvm22": {"none": 0, "openmp": 1, "cuda": 2, "hip": 4, "sycl": 8},
     "documented": {"none": 0, "openmp": 1, "cuda": 2, "hip": 3, "sycl": 4},
@@ -280,7 +280,7 @@ def offload_kind_number(name: str, dialect: Dialect = "llvm22") -> int | None:
 
 def guess_image_kind(name: str, begin: bytes | memoryview) -> ImageKind:
     """Tell an image's kind from its first bytes, if it is bitcode, else from its file name."""
-    if bytes(begin[:4]) in _BITCODE_MAGICS:
+    if bytes(begin[:4]) in BITCODES:
         return ImageKind.BITCODE
     _, dot, extension = name.rpartition("/")[2].rpartition(".")
     return _KIND_OF_EXTENSION.get(extension if dot else "", ImageKind.NONE)

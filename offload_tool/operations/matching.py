@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.containers.found import find_containers
 from offload_tool.errors import OffloadError, TargetIDError
+from offload_tool.formats.device_elf import generic_version
 from offload_tool.formats.names import triple as triples
 from offload_tool.formats.names.entry_id import BundleEntryID, OffloadKind
 from offload_tool.formats.names.loading import (
@@ -33,7 +34,6 @@ from offload_tool.formats.names.loading import (
     why_not,
 )
 from offload_tool.formats.names.target_id import TargetID
-from offload_tool.formats.objects.code_object import generic_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

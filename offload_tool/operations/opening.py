@@ -29,6 +29,7 @@ from offload_tool.containers.read import (
 from offload_tool.errors import FormatError, UsageError
 from offload_tool.formats.bundles.binary import is_bundle
 from offload_tool.formats.bundles.text import COMMENT_MARKS
+from offload_tool.formats.magics import COMPRESSED_BUNDLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,7 +54,6 @@ FILE_TYPES = (*COMMENT_MARKS, *BINARY_TYPES, "o")
 DEFAULT_FILE_TYPE = "o"
 """What clang's driver says of its fat binaries: an object bundle, or the binary layout."""
 
-_COMPRESSED = b"CCOB"  # the magic of `bundles.compressed`, which is imported only for those
 _SMALLEST_COMPRESSED = 8  # bytes; LLVM takes a shorter file for no compressed bundle
 
 
@@ -162,4 +162,6 @@ def _check_rest(source: InputFile, position: int, containers: Sequence[Container
 
 def _is_compressed(data: memoryview, position: int) -> bool:
     found = data[position : position + _SMALLEST_COMPRESSED]
-    return len(found) == _SMALLEST_COMPRESSED and found[: len(_COMPRESSED)] == _COMPRESSED
+    return (
+        len(found) == _SMALLEST_COMPRESSED and found[: len(COMPRESSED_BUNDLE)] == COMPRESSED_BUNDLE
+    )

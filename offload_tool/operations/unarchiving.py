@@ -29,6 +29,7 @@ from offload_tool.containers.walk import OFFLOADING_SECTION, Policy, open_member
 from offload_tool.errors import FormatError, OffloadError, UsageError
 from offload_tool.files import InputFile, replace_all
 from offload_tool.files.spool import Spool
+from offload_tool.formats.magics import COMPRESSED_BUNDLE
 from offload_tool.formats.names.entry_id import (
     BundleEntryID,
     first_conflict,
@@ -58,7 +59,6 @@ __all__ = ["MissingCodeObjectError", "NotAnArchiveError", "unbundle_archive"]
 
 _FORGET_AFTER = 8 << 20
 """Bytes of the archive after which what was mapped of it is given back."""
-_COMPRESSED = b"CCOB"  # the magic of `bundles.compressed`, which is imported only for those
 _PADDING, _DARWIN_ALIGNMENT = b"\n", 8
 _PARALLEL = 8 << 20
 """Bytes of all outputs from which on threads are worth their start."""
@@ -342,7 +342,9 @@ def _without_padding(place: Place) -> InputFile:
     """
     source = place.source
     content = source.data
-    compressed = content[: len(_COMPRESSED)] == _COMPRESSED and len(content) >= _DARWIN_ALIGNMENT
+    compressed = (
+        content[: len(COMPRESSED_BUNDLE)] == COMPRESSED_BUNDLE and len(content) >= _DARWIN_ALIGNMENT
+    )
     if not compressed or content[-1:] != _PADDING:
         return source
     from offload_tool.formats.bundles.compressed import read_compressed_header

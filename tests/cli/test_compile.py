@@ -25,6 +25,7 @@ from offload_tool.distribution import dist_folder, engine
 from offload_tool.formats.hip_fatbin import cuid_hash
 from offload_tool.operations.embedding import find_wanted_hashes
 from tests.cli.conftest import KERNEL, script
+from tests.cli.loaded import loaded_modules
 from tests.conftest import missing
 
 REGION = "int f(void) { int v = 0;\n#pragma omp target map(from : v)\nv = 1;\nreturn v; }\n"
@@ -512,25 +513,14 @@ def test_what_is_loaded(folder: Path) -> None:
     """A HIP pass whose compiler is known loads no module that only other commands need."""
     words = [*GFX906, "--depfile", "k.d", *FLAGS]
     assert run(*words) == 0
-    assert "offload_tool.compiler.check" not in _loaded(words)  # nothing is compiled
+    assert "offload_tool.compiler.check" not in loaded_modules(words)  # nothing is compiled
     Path("k.co").unlink()
-    loaded = _loaded(words)
+    loaded = loaded_modules(words)
     assert "offload_tool.compiler.check" in loaded
     heavy = {"subprocess", "shutil", "tempfile", "zstandard", "elftools", "rich", "SCons"}
     heavy |= {"concurrent.futures", "offload_tool.operations", "offload_tool.distribution"}
     heavy |= {"offload_tool.compiler.passes", "offload_tool.compiler.toolchain"}
     assert loaded & heavy == set()
-
-
-def _loaded(words: list[str]) -> set[str]:
-    program = (
-        "import sys; from offload_tool.cli import main; status = main(sys.argv[1:]); "
-        "print(*sys.modules); sys.exit(status)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, *words], capture_output=True, text=True, check=True
-    )
-    return set(done.stdout.split())
 
 
 # Elsewhere: launchers and clusters.

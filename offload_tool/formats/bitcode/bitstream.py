@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.files.plan import FilePlan, Literal, content
+from offload_tool.formats.magics import BITCODE as MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,7 +58,6 @@ __all__ = [
     "write_bitstream",
 ]
 
-MAGIC = b"BC\xc0\xde"
 LITERAL, FIXED, VBR, ARRAY, CHAR6, BLOB = range(6)
 """Encodings of an operand; `LITERAL` has no number of its own in the stream."""
 END, ENTER, DEFINE, UNABBREVIATED, FIRST = range(5)

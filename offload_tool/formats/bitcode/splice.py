@@ -45,6 +45,7 @@ from offload_tool.formats.bitcode.bitstream import (
     read_bitstream,
     write_bitstream,
 )
+from offload_tool.formats.magics import BITCODE_WRAPPER
 from offload_tool.formats.registration import PLACEHOLDER_SIZE
 
 if TYPE_CHECKING:
@@ -57,8 +58,7 @@ __all__ = ["MAX_IMAGE_SIZE", "plan_bitcode_with_images"]
 MAX_IMAGE_SIZE = (1 << 32) - 1
 """Bytes; bitcode counts them in 32 bits."""
 
-_WRAPPER_MAGIC = 0x0B17C0DE
-_WRAPPER = struct.Struct("<IIIII")
+_WRAPPER = struct.Struct("<4sIIII")
 _WRAPPED_ALIGNMENT = 16
 _BLOCKINFO, _MODULE, _CONSTANTS, _FUNCTION, _VALUE_SYMTAB, _TYPES = 0, 8, 11, 12, 14, 17
 _SETBID = 1
@@ -79,7 +79,7 @@ def plan_bitcode_with_images(module: bytes, sizes: Sequence[int]) -> FilePlan:
     """
     if len(module) >= _WRAPPER.size:
         magic, version, offset, size, processor = _WRAPPER.unpack_from(module)
-        if magic == _WRAPPER_MAGIC:
+        if magic == BITCODE_WRAPPER:
             plan = _plan(module[offset : offset + size], sizes)
             if offset != _WRAPPER.size or plan.size >> 32:
                 raise UnsupportedError(f"{plan.size} bytes of bitcode do not fit into a wrapper")

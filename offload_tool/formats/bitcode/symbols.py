@@ -36,10 +36,10 @@ from contextlib import suppress
 from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.bitcode.bitstream import MAGIC, Bits, Block, Reader, Record, top_blocks
 from offload_tool.formats.bitcode.worker import rewrite
+from offload_tool.formats.magics import BITCODE_WRAPPER, BITCODES
 
 __all__ = ["bitcode_symbols", "bitcode_triple", "bitcode_undefined", "is_bitcode", "unwrap_bitcode"]
 
-_WRAPPER_MAGIC = b"\xde\xc0\x17\x0b"
 _WRAPPER = struct.Struct("<8xII")
 _MODULE, _STRTAB, _SYMTAB = 8, 23, 25
 _VERSION = 3
@@ -53,7 +53,7 @@ _NAMES_BUDGET = 16
 
 def is_bitcode(data: memoryview) -> bool:
     """Tell whether `data` begins with bitcode's magic or that of its wrapper."""
-    return data[:4] in (MAGIC, _WRAPPER_MAGIC)
+    return data[:4] in BITCODES
 
 
 def bitcode_symbols(data: memoryview) -> bytes:
@@ -108,7 +108,7 @@ def unwrap_bitcode(data: memoryview) -> memoryview:
 
     :raises FormatError: the wrapper is broken.
     """
-    if data[:4] != _WRAPPER_MAGIC:
+    if data[:4] != BITCODE_WRAPPER:
         return data
     if len(data) < _WRAPPER.size:
         raise FormatError("bitcode wrapper is cut short")

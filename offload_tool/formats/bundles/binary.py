@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UsageError
+from offload_tool.formats.magics import BUNDLE as MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,7 +44,6 @@ __all__ = [
     "read_bundle",
 ]
 
-MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 _COUNT = struct.Struct("<Q")
 _ENTRY = struct.Struct("<QQQ")
 _HEADER_SIZE = len(MAGIC) + _COUNT.size

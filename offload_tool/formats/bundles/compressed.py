@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.files.spool import Spool
 from offload_tool.formats.bundles.compressed_stream import BackgroundHash, compress, split
+from offload_tool.formats.magics import COMPRESSED_BUNDLE as MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -52,7 +53,6 @@ __all__ = [
     "truncate_digest",
 ]
 
-MAGIC = b"CCOB"
 _PREFIX = struct.Struct("<4sHH")
 _FIELDS = {  # behind the prefix: [total size], uncompressed size, hash
     1: struct.Struct("<IQ"),

@@ -16,7 +16,6 @@ programs of both. LLVM's pull request 219963 for the architecture names as targe
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -241,5 +240,7 @@ def processor_of_mach(mach: int) -> Processor | None:
 
 def nearest_names(name: str, limit: int = 3) -> tuple[str, ...]:
     """Give the known names most like `name`, best first, for an error message."""
+    import difflib  # rarely needed
+
     known = [n for n, row in _BY_ANY_NAME.items() if row.family not in {"any", "intel"}]
     return tuple(difflib.get_close_matches(name.lower(), known, n=limit, cutoff=0.7))

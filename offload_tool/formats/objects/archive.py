@@ -45,6 +45,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
+from offload_tool.formats.magics import ARCHIVE as MAGIC
+from offload_tool.formats.magics import THIN_ARCHIVE as THIN_MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -62,8 +64,6 @@ __all__ = [
     "plan_archive",
 ]
 
-MAGIC = b"!<arch>\n"
-THIN_MAGIC = b"!<thin>\n"
 _HEADER = struct.Struct("16s32s10s2s")
 """Name, the fields that say nothing about the content, size, terminator."""
 _TERMINATOR = b"`\n"

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FormatError, UnsupportedError
+from offload_tool.formats.magics import ELF as _MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -93,7 +94,6 @@ _MAX_ALIGN = 1 << 32
 _NAMES_BUDGET = 16
 """Times the size of the file; no known file needs more than 1."""
 _NOTE_ALIGNMENT = 4
-_MAGIC = b"\x7fELF"
 _NUL = re.compile(rb"\0")
 
 

@@ -22,6 +22,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import ContentError, FormatError
+from offload_tool.formats.magics import BITCODES
 from offload_tool.formats.objects.elf import (
     SHT_STRTAB,
     SHT_SYMTAB,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 __all__ = ["member_symbols"]
 
-_BITCODE_MAGICS = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
 _ELF_MIN_SIZE = 18
 """LLVM takes less for no object."""
 _NAMES_BUDGET = 16
@@ -79,7 +79,7 @@ def member_symbols(
             place = offset + (error.offset or 0)
             raise FormatError(error.message, path=path, offset=place, field=error.field) from error
     try:
-        if magic in _BITCODE_MAGICS:
+        if magic in BITCODES:
             from offload_tool.formats.bitcode.symbols import bitcode_symbols
 
             return bitcode_symbols(data)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from offload_tool.formats.device_elf import generic_version
 from offload_tool.formats.names.entry_id import BundleEntryID
 from offload_tool.formats.names.loading import (
     completions,
@@ -17,7 +18,6 @@ from offload_tool.formats.names.loading import (
 )
 from offload_tool.formats.names.processors import PROCESSORS
 from offload_tool.formats.names.target_id import TargetID
-from offload_tool.formats.objects.code_object import generic_version
 
 GENERICS = [row for row in PROCESSORS.values() if row.covers]
 HIP = "hipv4-amdgcn-amd-amdhsa--"

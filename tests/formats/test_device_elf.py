@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from offload_tool.formats.objects.code_object import generic_version
+from offload_tool.formats.device_elf import generic_version
 
 
 @pytest.mark.parametrize("code", [b"", b"\x7fELF\x02\x01" + bytes(20), b"BC\xc0\xde" + bytes(60)])

@@ -1,0 +1,33 @@
+"""What files and containers begin with; here alone, so that recognising one loads no reader."""
+
+from __future__ import annotations
+
+__all__ = [
+    "ARCHIVE",
+    "BITCODE",
+    "BITCODES",
+    "BITCODE_WRAPPER",
+    "BUNDLE",
+    "COMPRESSED_BUNDLE",
+    "CUDA_FATBIN",
+    "ELF",
+    "OFFLOAD_BINARY",
+    "THIN_ARCHIVE",
+    "ZIPS",
+    "ZIP_MEMBER",
+]
+
+BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
+COMPRESSED_BUNDLE = b"CCOB"
+OFFLOAD_BINARY = b"\x10\xff\x10\xad"
+CUDA_FATBIN = b"\x50\xed\x55\xba"
+ELF = b"\x7fELF"
+ARCHIVE = b"!<arch>\n"
+THIN_ARCHIVE = b"!<thin>\n"
+ZIP_MEMBER = b"PK\x03\x04"
+ZIPS = (ZIP_MEMBER, b"PK\x05\x06")
+"""A zip file with members, and one without."""
+BITCODE = b"BC\xc0\xde"
+BITCODE_WRAPPER = b"\xde\xc0\x17\x0b"
+"""What Apple's targets have before bitcode."""
+BITCODES = (BITCODE, BITCODE_WRAPPER)

@@ -1,0 +1,23 @@
+"""Which modules a run of the command line loads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_PROGRAM = (
+    "import sys; from offload_tool.cli import main; status = main(sys.argv[1:]); "
+    "print(*sys.modules, file=sys.stderr); sys.exit(status)"
+)
+
+
+def loaded_modules(words: Sequence[str]) -> set[str]:
+    """Run a command that succeeds and says nothing on standard error; give the modules' names."""
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, *words], capture_output=True, text=True, check=True
+    )
+    return set(done.stderr.split())
