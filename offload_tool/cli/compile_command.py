@@ -161,16 +161,17 @@ def _compile(options: argparse.Namespace, flags: Sequence[str], environ: Mapping
         flags=flags,
         host_ir=options.host_ir,
         runner=choose_runner(wanted, environ),
-        pch=_pch_use(options),
+        pch=_pch_use(options, environ),
     )
 
 
-def _pch_use(options: argparse.Namespace) -> PchUse | None:
+def _pch_use(options: argparse.Namespace, environ: Mapping[str, str]) -> PchUse | None:
     if options.pch is None:
         return None
+    from offload_tool.cli.compile_runner import launcher_of
     from offload_tool.compiler.pch_passes import PchUse
 
-    return PchUse(options.pch, _say)
+    return PchUse(options.pch, _say, launcher_of(environ))
 
 
 def _say(text: str) -> None:

@@ -22,7 +22,6 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -158,7 +157,7 @@ def run_pass(
 
     job = OutputJob(
         *(whole, environment, outputs, found.compiler, check, given, describe, found.installed),
-        faster=None if faster is None else partial(faster.run, runner),
+        faster=None if faster is None else faster.run,
     )
     return produce_output(job, runner)
 

@@ -10,7 +10,7 @@
 A PCH only saves time: outputs, messages, depfiles and manifests are what they would be without.
 It takes the place of the first bytes of a source, where those are its text (`beginning`); clang
 skips them. Both when it is made and when it is used, the contents of headers count and not their
-times (see `_BY_CONTENT`). A compile that says anything, or fails, is done again without.
+times (see `BY_CONTENT`). A compile that says anything, or fails, is done again without.
 
 Source: clang 19.1 and 22.1, observed.
 """
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from offload_tool.compiler.recorded import Work
 
 __all__ = [
+    "BY_CONTENT",
     "PCH_SOURCE",
     "PchRecipe",
     "UsablePch",
@@ -53,7 +54,7 @@ _REFUSAL = b"offload: no precompiled header: "
 _LONGEST_REASON = 1 << 12
 _JOBS = ("-c", "-S")
 _NO_CUID = "-cuid=0"
-_BY_CONTENT = ("-Xclang", "-fno-pch-timestamp", "-Xclang", "-fvalidate-ast-input-files-content")
+BY_CONTENT = ("-Xclang", "-fno-pch-timestamp", "-Xclang", "-fvalidate-ast-input-files-content")
 """With one of the two alone, clang takes edits of the same size and time, or refuses a header with
 ``#pragma once`` that was touched. Source: clang 22.1.8, observed."""
 
@@ -91,7 +92,7 @@ class PchRecipe(NamedTuple):
         making = ("-emit-pch", "-o", self.file)
         words = [part for word in making for part in ("-Xclang", word)]
         dependencies = dependency_flags(self.depfile)
-        return [*self.words, "-fsyntax-only", *words, *_BY_CONTENT, *dependencies, self.text_file]
+        return [*self.words, "-fsyntax-only", *words, *BY_CONTENT, *dependencies, self.text_file]
 
     def work(self) -> Work:
         """Describe it for its manifest."""
@@ -127,11 +128,25 @@ class UsablePch(NamedTuple):
     def words(self) -> list[str]:
         """Give the words that let a pass use it."""
         words = ("-include-pch", self.recipe.file, f"-preamble-bytes={self.end},1")
-        return [*(part for word in words for part in ("-Xclang", word)), *_BY_CONTENT]
+        return [*(part for word in words for part in ("-Xclang", word)), *BY_CONTENT]
 
-    def command(self, command: Sequence[str], program: int) -> list[str]:
-        """Give the command of a pass, of which `program` words name the compiler, with it."""
-        return [*command[:program], *self.words(), *command[program:]]
+    def run(self, command: Sequence[str], launcher: Sequence[str] = ()) -> bool:
+        """Run a pass with it, behind a launcher; tell whether that is a result.
+
+        `command` is without the launcher. Where there is anything to say, it is not: the compile
+        without says that.
+
+        :raises CompilerError, FileError: what a launcher needs cannot be written.
+        """
+        if launcher:
+            from offload_tool.compiler.pch_wrapper import launched_with_pch
+
+            status, said = run_quietly(*launched_with_pch(launcher, command, self))
+        else:
+            program = self.recipe.program
+            words = [*command[:program], *self.words(), *command[program:]]
+            status, said = run_quietly(words, self.recipe.environment)
+        return status == 0 and not said
 
 
 def words_without_source(words: Iterable[str]) -> tuple[str, ...]:

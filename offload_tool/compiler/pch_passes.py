@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from offload_tool.compiler.pass_commands import PassCommand, WantedPass
-    from offload_tool.compiler.pass_runner import Outputs, Runner
+    from offload_tool.compiler.pass_runner import Outputs
 
 __all__ = ["PassWithPch", "PchUse", "emit_pch"]
 
@@ -28,6 +28,8 @@ class PchUse(NamedTuple):
     file: str
     say: Callable[[str], None]
     """Told why it is not used."""
+    launcher: Sequence[str] = ()
+    """What is put before the compiler."""
 
 
 def emit_pch(
@@ -94,22 +96,20 @@ class PassWithPch:
         self._recipe = _recipe(use.file, wanted, found, flags, environ)
         self._used: pch.UsablePch | None = None
 
-    def run(self, runner: Runner | None) -> bool:
+    def run(self) -> bool:
         """Run the pass with the PCH; tell whether that is a result."""
-        usable = self._find(runner)
+        usable = self._find()
         if isinstance(usable, str):
             self._use.say(f"'{self._source}': '{self._use.file}' is not used: {usable}")
             return False
-        command = usable.command(self._command, self._recipe.program)
-        status, said = pch.run_quietly(command, self._recipe.environment)
-        if status or said:
-            return False  # what there is to say, the compile without it says
+        if not usable.run(self._command, self._use.launcher):
+            return False
         self._used = usable
         return True
 
-    def _find(self, runner: Runner | None) -> pch.UsablePch | str:
-        if runner is not None:
-            return "OFFLOAD_LAUNCHER or OFFLOAD_DIST is set"
+    def _find(self) -> pch.UsablePch | str:
+        if self._environ.get("OFFLOAD_DIST"):
+            return "OFFLOAD_DIST is set"
         reason = _reason(self._recipe, self._wanted, self._found, self._environ)
         return reason or pch.find_usable(self._recipe, self._source)
 

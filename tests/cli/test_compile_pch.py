@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,10 @@ import pytest
 
 from offload_tool.compiler import pch
 from offload_tool.compiler.fingerprints import CHANGED
+from tests.cli.conftest import script
 from tests.cli.test_compile import run
 from tests.cli.test_compile_manifest import SETTLED
+from tests.conftest import missing
 
 LAUNCH = """\
 #pragma once
@@ -270,10 +274,45 @@ def test_depfile_of_pch(project: Path) -> None:
     assert all(f" {name} \\\n" in text for name in ("k.hip", "second/header.h", "second/launch.h"))
 
 
+def hits() -> int:
+    done = subprocess.run(["ccache", "--print-stats"], capture_output=True, text=True, check=True)
+    found = dict(line.split("\t")[:2] for line in done.stdout.splitlines())
+    return int(found["direct_cache_hit"]) + int(found["preprocessed_cache_hit"])
+
+
+def test_ccache(
+    project: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cache hits with a PCH, also after a header was edited and edited back."""
+    if shutil.which("ccache") is None:
+        missing("ccache")
+    monkeypatch.setenv("CCACHE_DIR", str(project.parent / "ccache"))
+    monkeypatch.setenv("OFFLOAD_LAUNCHER", "ccache")
+    expected = compiled("device")
+    for text, count in ((HEADER, 0), (HEADER, 1), (HEADER + "int x;\n", 1), (HEADER, 2)):
+        Path("second/header.h").write_text(text)
+        time.sleep(SETTLED)
+        assert emit("device") == 0
+        found = compiled("device", use="device.pch")
+        assert capfd.readouterr().err == ""
+        assert (found == expected) == (text == HEADER)
+        assert hits() == count
+
+
 def test_launcher(
     project: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A launcher, which may look at what it runs, gets the compile without."""
+    """A launcher is given the plain command of a compiler of the same name."""
+    log = project.parent / "log"
+    count = script(project.parent / "count", f'echo "$*" >>"{log}"\nexec "$@"')
     assert emit("device") == 0
-    monkeypatch.setenv("OFFLOAD_LAUNCHER", "env")
-    assert_same(capfd, "device", why="OFFLOAD_LAUNCHER or OFFLOAD_DIST is set")
+    monkeypatch.setenv("OFFLOAD_LAUNCHER", count)
+    assert_same(capfd, "device")
+    plain, accelerated = (line.split() for line in log.read_text().splitlines())
+    assert plain[1:] == accelerated[1:]
+    assert Path(plain[0]).name == Path(accelerated[0]).name
+    monkeypatch.delenv("OFFLOAD_LAUNCHER")
+    monkeypatch.setenv("OFFLOAD_DIST", "none")
+    assert run("compile", "k.hip", "-o", "out", "--host", "--pch", "device.pch", *FLAGS) == 0
+    expected = "offload-tool compile: 'k.hip': 'device.pch' is not used: OFFLOAD_DIST is set\n"
+    assert capfd.readouterr().err == expected

@@ -52,7 +52,6 @@ def reason(stage: str, words: str, kind: str = "hip") -> str:
         ("host", "-O2 -Xclang -include-pch -Xclang x", "a precompiled header of its own"),
         ("host", "-O2 -save-temps", "several jobs"),
         ("host", "-O2 -ftime-trace", "files beside its output"),
-        ("device", "-O2 -fsave-optimization-record -g0", "files beside its output"),
         ("host", "-O2 -no-such-option", "the compiler does not say what it would run"),
     ],
 )
