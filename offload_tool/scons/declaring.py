@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from offload_tool.scons.protocols import Environment, Node
 
+    Names = Callable[[str], Iterable[Node]]
+    """Gives the names of one thing with a suffix: the plain one first."""
+
 __all__ = ["DeclaredOtherwiseError", "NodeBuilder", "declare_free", "declared"]
 
 
