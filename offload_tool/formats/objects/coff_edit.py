@@ -96,16 +96,19 @@ class CoffSection:
 
 def is_coff(data: memoryview) -> bool:
     """Tell whether LLVM takes `data` for a COFF object or a PE image."""
-    if bytes(data[:2]) == b"MZ":
+    first = bytes(data[:2])
+    if first == b"MZ":
         at = int.from_bytes(data[_PE_OFFSET_AT : _PE_OFFSET_AT + 4], "little")
         return bytes(data[at : at + len(_PE)]) == _PE
+    if int.from_bytes(first, "little") not in _MACHINES:  # most files, so it is asked first
+        return False
     if _is_bigobj(data):
         return True
     if len(data) < _HEADER.size or data[:4] == _BIGOBJ or data[:9] == _RESOURCE:
         return False
     header = _Header._make(_HEADER.unpack(data[: _HEADER.size]))
     end = _HEADER.size + header.optional_size + header.sections * _SECTION.size
-    return header.machine in _MACHINES and end <= len(data)
+    return end <= len(data)
 
 
 def _is_bigobj(data: memoryview) -> bool:
