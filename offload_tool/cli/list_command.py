@@ -31,6 +31,7 @@ __all__ = ["add", "run"]
 _MOST_NOTES = 20
 _MOST_RULED = 2000
 """Rows of a table up to which rich measures and rules it; that takes 1 ms a row."""
+_ROWS_AT_ONCE = 256
 _NUMBERS = frozenset({"#", "offset", "images", "size (bytes)", "compressed", "share"})
 _WIDE = 10_000  # columns, where no terminal says how many: lines in a pipe are not cut
 
@@ -94,8 +95,7 @@ def run(options: argparse.Namespace) -> int:
             problems.append(error)
     images = [image for _, found in listed for image in found]
     if options.json:
-        rows = json.dumps([_row(image) for image in images], indent=2)
-        print_text(f"{rows}\n", sys.stdout)
+        _print_json(images)
     else:
         _print_tables(listed)
     print_lines(f"offload-tool: note: {note}" for note in notes[:_MOST_NOTES])
@@ -117,6 +117,15 @@ def _images(
         file, devices=devices, skipped=problems.append, strays=notes.append, scan=options.scan
     )
     return list(found)
+
+
+def _print_json(images: Sequence[DeviceImage]) -> None:
+    """Print a list as `json.dumps` gives it, of which never all is in memory."""
+    for start in range(0, len(images), _ROWS_AT_ONCE):
+        rows = [json.dumps(_row(i), indent=2) for i in images[start : start + _ROWS_AT_ONCE]]
+        text = ",\n".join(rows).replace("\n", "\n  ")
+        print_text(f"{',' if start else '['}\n  {text}", sys.stdout)
+    print_text("\n]\n" if images else "[]\n", sys.stdout)
 
 
 def _row(image: DeviceImage) -> dict[str, object]:

@@ -60,5 +60,9 @@ def run(options: argparse.Namespace) -> int:
     images = f"{report.kept} of {report.kept + report.removed} device images kept"
     lines = [f"{options.output}: {before:,} -> {after:,} bytes{part}, {images}"]
     lines += (f"  {device} loads {load}" for device, load in report.loads if not load.is_native)
+    lines += (
+        f"  {section}: all {count} device images stay: what is around them may count their bytes"
+        for section, count in report.untouched
+    )
     print_lines(lines, sys.stdout)
     return 0

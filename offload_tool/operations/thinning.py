@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import re
 import stat
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -86,6 +87,9 @@ class ThinReport:
     removed: int
     loads: tuple[tuple[str, Load], ...]
     """What the devices to keep would load: each device as it was given, with each image."""
+    untouched: tuple[tuple[str, int], ...]
+    """Sections whose images stay whatever they are for, because what is around them may count
+    their bytes, with how many device images these are (among `kept`)."""
 
 
 def thin_file(
@@ -122,7 +126,14 @@ def thin_file(
             if (mode := _mode(path)) is not None and out.seekable:
                 out.set_mode(mode)
             size = out.position
-        return ThinReport(len(source), size, thinner.kept, thinner.removed, tuple(thinner.loads))
+        return ThinReport(
+            len(source),
+            size,
+            thinner.kept,
+            thinner.removed,
+            tuple(thinner.loads),
+            tuple(thinner.untouched.items()),
+        )
 
 
 def _mode(path: StrPath) -> int | None:
@@ -141,6 +152,7 @@ class _Thinner:
         self.present: dict[str, None] = {}
         """The IDs of all device images."""
         self.loads: dict[tuple[str, Load], None] = {}
+        self.untouched: Counter[str] = Counter()
         self.kept = 0
         self.removed = 0
 
@@ -204,6 +216,7 @@ class _Thinner:
         """Add what is not for a device of its own, and what shares an entry with what stays."""
         images = found.images
         if found.section is not None and found.section not in CUDA_SECTION_NAMES:
+            self.untouched[found.section] += len(images)
             return set(range(len(images)))
         goes = _CUBINS if self.keep_ptx else _CUBINS | _COMPILED_LATER
         kept = kept | {at for at, i in enumerate(images) if i.image_kind not in goes}

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool import list_images
+from offload_tool.cli import main
 from offload_tool.errors import FormatError
 from offload_tool.formats.cuda_fatbin import (
     FatbinStyle,
@@ -288,8 +289,8 @@ def test_windows_library(section: str, llvm: LLVM, tmp_path: Path) -> None:
     assert before[:first] == after[:first]
 
 
-def test_scattered(tmp_path: Path) -> None:
-    """Fat binaries in sections of other data are found, and left alone by thin."""
+def test_scattered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Fat binaries in sections of other data are found, and left alone by thin, which says so."""
     images = [fatbin("sm_80", "sm_86", seed=n) for n in range(3)]
     data = b"table of something".join([b"", *images, b"end"])
     known = fatbin("sm_80", "sm_86", "sm_90")
@@ -299,9 +300,13 @@ def test_scattered(tmp_path: Path) -> None:
     assert [i.section for i in found] == [".resource"] * 6 + [".nv_fatbin"] * 3
     assert [i.target_id for i in found] == ["sm_80", "sm_86"] * 3 + ["sm_80", "sm_86", "sm_90"]
     out = tmp_path / "out.o"
-    thin_file(path, out, keep=[Device.parse("sm_86")])
+    report = thin_file(path, out, keep=[Device.parse("sm_86")])
     assert targets(out) == ["sm_80", "sm_86"] * 3 + ["sm_86"]
     assert data in out.read_bytes()
+    assert report.untouched == ((".resource", 6),)
+    assert main(["thin", str(path), "--keep", "sm_86", "-o", str(out)]) == 0
+    line = "  .resource: all 6 device images stay: what is around them may count their bytes"
+    assert line in capsys.readouterr().out.splitlines()
 
 
 def test_damaged_section(tmp_path: Path) -> None:
