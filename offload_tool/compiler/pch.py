@@ -40,6 +40,7 @@ __all__ = [
     "PchRecipe",
     "UsablePch",
     "find_usable",
+    "is_current",
     "make_pch",
     "read_with_pch",
     "refusal_of",
@@ -181,19 +182,28 @@ def refuse(file: str, reason: str) -> None:
 
 def find_usable(recipe: PchRecipe, source: str) -> UsablePch | str:
     """Give the PCH as it is for a source; or say why that compiles without."""
-    from offload_tool.compiler.recorded import Recorded
-
     headers = beginning_of(recipe.text_file).headers
     end = beginning_of(source).end_of(headers)
     if not headers:
         return "no precompiled header is there"
     if not end:
         return "another beginning"
-    read = Recorded(recipe.work()).files_if_current()
+    read = _inputs_if_current(recipe)
     if read is None:
         return "the precompiled header is of other flags, or out of date"
     reason = refusal_of(recipe.file)
     return reason or UsablePch(recipe, end, tuple(read))
+
+
+def is_current(recipe: PchRecipe) -> bool:
+    """Tell whether the file of a PCH, or of why there is none, is what would be made now."""
+    return _inputs_if_current(recipe) is not None
+
+
+def _inputs_if_current(recipe: PchRecipe) -> list[str] | None:
+    from offload_tool.compiler.recorded import Recorded
+
+    return Recorded(recipe.work()).files_if_current()
 
 
 def run_quietly(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, bytes]:

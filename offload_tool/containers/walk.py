@@ -57,6 +57,7 @@ __all__ = [
     "Spot",
     "Walk",
     "open_file_or_members",
+    "open_member",
     "open_members",
 ]
 
@@ -173,20 +174,27 @@ def open_members(place: Place, policy: Policy) -> Iterator[tuple[ArchiveMember, 
     :raises FileError: the file of a thin archive's member cannot be read.
     """
     for member in policy.members(place):
-        if member.path is None:
-            label = _label(place, member.name, policy)
-            source = place.source.part(label, member.offset, member.size)
-            base = None if place.base is None else place.base + member.offset
-            names = (*place.names, member.name)
-            yield member, Place(place.path, source, label, place.files, names, base)
-            continue
-        if not place.files:
-            message = "expected an archive with its members in it, found a thin one"
-            raise UnsupportedError(message, path=place.label, offset=0)
+        with open_member(place, member, policy) as inner:
+            yield member, inner
+
+
+@contextmanager
+def open_member(place: Place, member: ArchiveMember, policy: Policy) -> Iterator[Place]:
+    """Open one of an archive's members; errors as for `open_members`."""
+    if member.path is None:
         label = _label(place, member.name, policy)
-        with _open_member(place, member, member.path, policy) as source:
-            files, names = (*place.files, str(member.path)), (*place.names, member.name)
-            yield member, Place(place.path, source, label, files, names, None)
+        source = place.source.part(label, member.offset, member.size)
+        base = None if place.base is None else place.base + member.offset
+        names = (*place.names, member.name)
+        yield Place(place.path, source, label, place.files, names, base)
+        return
+    if not place.files:
+        message = "expected an archive with its members in it, found a thin one"
+        raise UnsupportedError(message, path=place.label, offset=0)
+    label = _label(place, member.name, policy)
+    with _open_member(place, member, member.path, policy) as source:
+        files, names = (*place.files, str(member.path)), (*place.names, member.name)
+        yield Place(place.path, source, label, files, names, None)
 
 
 def open_file_or_members(path: StrPath) -> Iterator[Place]:

@@ -104,6 +104,8 @@ _DEFAULTS: dict[str, Any] = {
     "OFFLOAD_LIBS": [],
     "OFFLOAD_LINK_FLAGS": [],
     "OFFLOAD_NVLINK": "",
+    "OFFLOAD_PCH": None,
+    "OFFLOAD_PCH_CHECK": 0,
     "OFFLOAD_PTXAS": "",
     "OFFLOAD_PTXAS_FLAGS": [],
     "OFFLOAD_RDC": False,
