@@ -1,5 +1,6 @@
 """``python -m offload_tool`` and the script ``offload-tool``: the command line as a process."""
 
+import gc
 import signal
 import sys
 
@@ -10,6 +11,9 @@ if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
 from offload_tool.cli import main
 
 __all__ = ["main"]
+
+# What a run makes of a file lives until it ends: looking for garbage every 700 objects is in vain.
+gc.set_threshold(100_000, 20, 20)
 
 if __name__ == "__main__":
     sys.exit(main())

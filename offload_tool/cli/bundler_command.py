@@ -228,7 +228,7 @@ class _Bundler:
                 hip_openmp=self.given.hip_openmp_compatible,
                 check=self.given.check_input_archive,
                 keep_equal=self.keep_equal,
-                opened=self._report_member,
+                opened=self._report_member if self.verbose else None,
                 warn=self.warn,
             )
         except NotAnArchiveError as error:

@@ -17,7 +17,10 @@ from offload_tool.errors import OffloadError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from offload_tool.compiler.pass_commands import WantedPass
+    from offload_tool.compiler.pass_runner import Outputs
     from offload_tool.compiler.passes import Stage
+    from offload_tool.compiler.pch_passes import PchUse
 
 __all__ = ["compile_parser", "run_compile"]
 
@@ -111,6 +114,17 @@ def compile_parser(tool: str) -> argparse.ArgumentParser:
         "--rdc", action="store_true", help="relocatable device code: bitcode, linked later"
     )
     parser.add_argument(
+        "--pch",
+        metavar="F",
+        help="use the precompiled header F where the result is the same with it",
+    )
+    parser.add_argument(
+        "--emit-pch",
+        action="store_true",
+        help="make OUT the precompiled header of the lines '#include <...>' with which SOURCE "
+        "begins, for passes with the same flags",
+    )
+    parser.add_argument(
         "--link",
         action="store_true",
         help="link relocatable device code, and archives of it, to the image for --target-id",
@@ -136,15 +150,48 @@ def _compile(options: argparse.Namespace, flags: Sequence[str], environ: Mapping
             "SCons tool builds it (OFFLOAD_RDC)"
         )
     wanted = WantedPass(_kind(options), stage, cuid, options.target_id, options.rdc)
+    outputs = Outputs(options.output, options.depfile, options.stamp)
+    if options.emit_pch:
+        return _emit_pch(options, wanted, outputs, flags, environ)
     return run_pass(
         wanted,
         source,
-        Outputs(options.output, options.depfile, options.stamp),
+        outputs,
         environ=environ,
         flags=flags,
         host_ir=options.host_ir,
         runner=choose_runner(wanted, environ),
+        pch=_pch_use(options, environ),
     )
+
+
+def _pch_use(options: argparse.Namespace, environ: Mapping[str, str]) -> PchUse | None:
+    if options.pch is None:
+        return None
+    from offload_tool.cli.compile_runner import launcher_of
+    from offload_tool.compiler.pch_passes import PchUse
+
+    return PchUse(options.pch, _say, launcher_of(environ))
+
+
+def _say(text: str) -> None:
+    print_lines([f"offload-tool compile: {text}"])
+
+
+def _emit_pch(
+    options: argparse.Namespace,
+    wanted: WantedPass,
+    outputs: Outputs,
+    flags: Sequence[str],
+    environ: Mapping[str, str],
+) -> int:
+    from offload_tool.compiler.pch_passes import emit_pch
+
+    for option in ("pch", "host_ir"):
+        if getattr(options, option) is not None:
+            raise UsageError(f"--{option.replace('_', '-')} is of no use with --emit-pch")
+    (source,) = options.sources
+    return emit_pch(wanted, source, outputs, environ=environ, flags=flags, say=_say)
 
 
 def _link(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -156,9 +203,11 @@ def _link(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[st
 
     if options.target_id is None:
         raise UsageError("--link links for one target ID: give --target-id ID")
-    for option in ("cuid", "host_ir"):
+    for option in ("cuid", "host_ir", "pch"):
         if getattr(options, option) is not None:
             raise UsageError(f"--{option.replace('_', '-')} is of no use with --link")
+    if options.emit_pch:
+        raise UsageError("--emit-pch is of no use with --link")
     kind = options.kind or "hip"
     devices = targets_of_compiler(
         [options.target_id], kind, functools.cache(lambda: cached_toolchain(environ))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from offload_tool.compiler.pass_runner import Runner
     from offload_tool.distribution.fallback import Finished
 
-__all__ = ["choose_runner"]
+__all__ = ["choose_runner", "launcher_of"]
 
 
 def choose_runner(wanted: WantedPass, environ: Mapping[str, str]) -> Runner | None:
@@ -28,7 +28,7 @@ def choose_runner(wanted: WantedPass, environ: Mapping[str, str]) -> Runner | No
     :raises UsageError: OFFLOAD_DIST names no usable folder, or stands beside a launcher.
     :raises CompilerError: the folder is of another compiler, or its engine cannot be started.
     """
-    folder, launcher = environ.get("OFFLOAD_DIST", ""), _launcher(environ)
+    folder, launcher = environ.get("OFFLOAD_DIST", ""), launcher_of(environ)
     if folder and launcher:
         raise UsageError("OFFLOAD_DIST brings its own launcher; unset OFFLOAD_LAUNCHER")
     if launcher:
@@ -75,7 +75,11 @@ def _finish(finished: Finished, message: str) -> int:
     return finished.status
 
 
-def _launcher(environ: Mapping[str, str]) -> list[str]:
+def launcher_of(environ: Mapping[str, str]) -> list[str]:
+    """Give the words of OFFLOAD_LAUNCHER.
+
+    :raises UsageError: it is not a command.
+    """
     text = environ.get("OFFLOAD_LAUNCHER", "")
     if not text:
         return []

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 from typing import TYPE_CHECKING
 
+from offload_tool.cli.json_lists import print_json_list
 from offload_tool.cli.sheets import Sheet, place_of, print_sheet
-from offload_tool.cli.terminal import print_lines, print_text
+from offload_tool.cli.terminal import print_lines
 from offload_tool.formats.kernels.occupancy import waves_per_simd
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ KEYS_OF_PLACE = (
     *("container_offset", "section", "image_kind", "image_index"),
 )
 """The keys of ``list --json`` that say where an image is, and for what."""
-_AT_ONCE = 1000
-"""Lines of JSON that are printed at a time."""
 _COLUMNS = {
     "code (bytes)": "code_size",
     "VGPRs": "vgprs",
@@ -43,13 +41,7 @@ _WAVES = "waves/SIMD"
 
 def print_kernels_json(images: Iterable[ImageKernels], names: Mapping[str, str] | None) -> None:
     """Print a list with one object for each kernel, each in a line; `names` demangles."""
-    lines = map(json.dumps, _objects(images, names))
-    print_text("[", sys.stdout)
-    separator = "\n  "
-    while part := list(itertools.islice(lines, _AT_ONCE)):
-        print_text(separator + ",\n  ".join(part), sys.stdout)
-        separator = ",\n  "
-    print_text("\n]\n" if separator.startswith(",") else "]\n", sys.stdout)
+    print_json_list(_objects(images, names))
 
 
 def _objects(

@@ -9,11 +9,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from offload_tool.cli.json_lists import print_json_list
 from offload_tool.cli.sheets import Sheet, place_of, print_sheet
 from offload_tool.cli.terminal import print_lines, print_problems, print_text
 from offload_tool.errors import OffloadError, UsageError
@@ -116,8 +116,7 @@ def _print_images(
 
     listed = _read_all(iter_images, options, problems, notes)
     if options.json:
-        rows = json.dumps([_row(image) for _, found in listed for image in found], indent=2)
-        print_text(f"{rows}\n", sys.stdout)
+        print_json_list((_row(image) for _, found in listed for image in found), indent=2)
     else:
         _print_tables(listed)
 

@@ -19,18 +19,16 @@ whose sections are called as nvcc's, so that NVIDIA's tools find all code in the
 from __future__ import annotations
 
 import re
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offload_tool.compiler.driver import ask
-from offload_tool.containers.places import Place
-from offload_tool.containers.walk import Policy, open_members
-from offload_tool.errors import CodeObjectError, CompilerError, FormatError
+from offload_tool.compiler.driver import make
+from offload_tool.containers.walk import open_file_or_members
+from offload_tool.errors import CodeObjectError, FormatError
 from offload_tool.files import InputFile, replace_file
+from offload_tool.files.spool import temporary_folder
 from offload_tool.formats.cuda_embedding import ALIGNMENT, RELOCATABLE_SECTION, SECTION
 from offload_tool.formats.cuda_host import CudaHostCode, cuda_host_code
-from offload_tool.formats.objects.archive import is_archive
 from offload_tool.formats.objects.elf import is_elf, read_elf_tables
 
 if TYPE_CHECKING:
@@ -65,17 +63,10 @@ def read_cuda_host_files(paths: Iterable[StrPath]) -> CudaHostCode:
 
 
 def _host_code_in(path: StrPath) -> Iterator[tuple[str, CudaHostCode]]:
-    with InputFile(path) as source:
-        if not is_archive(source.data):
-            yield from _host_code(source.data, str(path))
-            return
-        for _, place in open_members(Place.of(source, str(path)), Policy()):
-            yield from _host_code(place.source.data, place.label)
-
-
-def _host_code(data: memoryview, name: str) -> Iterator[tuple[str, CudaHostCode]]:
-    if is_elf(data):
-        yield name, cuda_host_code(read_elf_tables(data, path=name))
+    for place in open_file_or_members(path):
+        if is_elf(place.source.data):
+            tables = read_elf_tables(place.source.data, path=place.label)
+            yield place.label, cuda_host_code(tables)
 
 
 def compile_registration(
@@ -96,13 +87,14 @@ def compile_registration(
         if not _MODULE_ID.fullmatch(name):
             raise FormatError(f"expected a CUDA module ID that C can name, found {name!r}")
     modules = " ".join(f"X({name})" for name in ids)
-    with tempfile.TemporaryDirectory(prefix="offload-") as folder:
+    with temporary_folder() as folder:
         # In a file of its own: a command may not be as long as the list.
-        source = Path(folder, "registration.c")
-        source.write_text(f"#define MODULES {modules}\n{Path(SOURCE).read_text(encoding='utf-8')}")
-        made = Path(folder, "registration.o")
+        source = folder / "registration.c"
+        text = f"#define MODULES {modules}\n{Path(SOURCE).read_text(encoding='utf-8')}"
+        source.write_text(text, encoding="utf-8")
+        made = folder / "registration.o"
         flags = ["-O2", "-fPIC", "-c", str(source), "-o", str(made)]
-        _run([*command, *flags], environment, "the object that registers CUDA code")
+        make("the object that registers CUDA code", [*command, *flags], environment)
         with InputFile(made) as compiled, replace_file(output) as out:
             out.copy(compiled)
 
@@ -120,17 +112,17 @@ def embed_fat_binaries(
 
     :raises CompilerError: the assembler failed.
     """
-    with tempfile.TemporaryDirectory(prefix="offload-") as folder:
+    with temporary_folder() as folder:
         names = []
         for number, path in enumerate([linked, *sources]):
-            name = Path(folder, f"{number}.fatbin")  # with no letter that the assembler minds
+            name = folder / f"{number}.fatbin"  # with no letter that the assembler minds
             name.symlink_to(Path(path).absolute())
             names.append(str(name))
-        text = Path(folder, "fatbin.s")
+        text = folder / "fatbin.s"
         text.write_text(_assembler_text(names[0], names[1:]), encoding="utf-8")
-        made = Path(folder, "fatbin.o")
+        made = folder / "fatbin.o"
         flags = ["-c", str(text), "-o", str(made)]
-        _run([*command, *flags], environment, "the object with the fat binaries of CUDA")
+        make("the object with the fat binaries of CUDA", [*command, *flags], environment)
         with InputFile(made) as assembled, replace_file(output) as out:
             out.copy(assembled)
 
@@ -147,9 +139,3 @@ def _assembler_text(linked: str, sources: Sequence[str]) -> str:
 def _labelled(name: str) -> list[str]:
     symbol = f"{_SYMBOL}{name}"
     return [f".balign {ALIGNMENT}", f".hidden {symbol}", f".globl {symbol}", f"{symbol}:"]
-
-
-def _run(command: Sequence[str], environment: Mapping[str, str], what: str) -> None:
-    answer = ask(command, environment)
-    if answer.status:
-        raise CompilerError(f"'{command[0]}' cannot make {what}: {answer.reason}")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from offload_tool.errors import CompilerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 __all__ = [
     "Answer",
@@ -25,8 +25,10 @@ __all__ = [
     "forget_jobs",
     "front_end_jobs",
     "jobs_of",
+    "make",
     "option_values",
     "output_of",
+    "response_text",
 ]
 
 _SECONDS = 120
@@ -76,6 +78,16 @@ def ask(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
     return Answer(done.returncode, done.stdout, done.stderr)
 
 
+def make(what: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Run a program that makes something: `what` names it in the message.
+
+    :raises CompilerError: it cannot be run, or fails.
+    """
+    answer = ask(command, environment)
+    if answer.status:
+        raise CompilerError(f"'{command[0]}' cannot make {what}: {answer.reason}")
+
+
 @functools.lru_cache(maxsize=64)
 def output_of(command: tuple[str, ...], *question: str) -> str:
     """Give what a program writes when it is asked; once for each question.
@@ -97,6 +109,15 @@ def jobs_of(answer: Answer) -> list[list[str]]:
 def _words(line: str) -> list[str]:
     found = re.finditer(_WORD, line)
     return [re.sub(_ESCAPED, r"\1", word[0][1:-1]) if word["quoted"] else word[0] for word in found]
+
+
+def response_text(words: Iterable[str]) -> bytes:
+    """Give the content of a response file (``@file`` in a command of LLVM's) with `words`.
+
+    Source: LLVM's ``cl::TokenizeGNUCommandLine``: in double quotes a backslash escapes.
+    """
+    escaped = (word.replace("\\", "\\\\").replace('"', '\\"') for word in words)
+    return b"".join(os.fsencode(f'"{word}"\n') for word in escaped)
 
 
 def front_end_jobs(

@@ -15,8 +15,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offload_tool.compiler.driver import ask
-from offload_tool.errors import CompilerError
+from offload_tool.compiler.driver import make
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,9 +39,13 @@ def write_registration(toolchain: Toolchain, beside: Sequence[StrPath], output: 
     :raises CompilerError: the compiler, or its linker, failed.
     """
     made = f"{os.fspath(output)}.registration"
+    environment = os.environ | dict(toolchain.environment)
     try:
-        _run(toolchain, [*toolchain.cc, *compile_flags(), SOURCE, "-o", made])
-        _run(toolchain, [*toolchain.lld, "-r", *map(str, beside), made, "-o", str(output)])
+        for command in (
+            [*toolchain.cc, *compile_flags(), SOURCE, "-o", made],
+            [*toolchain.lld, "-r", *map(str, beside), made, "-o", str(output)],
+        ):
+            make("the object that registers HIP code", command, environment)
     finally:
         Path(made).unlink(missing_ok=True)
 
@@ -57,20 +60,9 @@ def compile_text(command: Sequence[str], environment: Mapping[str, str], text: s
     from offload_tool.files.spool import temporary_folder
 
     with temporary_folder() as folder:
-        module, made = Path(folder, "registration.ll"), Path(folder, "registration.o")
+        module, made = folder / "registration.ll", folder / "registration.o"
         module.write_text(text, encoding="utf-8")
         flags = ["-x", "ir", "-O0", "-fPIC", "-Wno-override-module", "-c"]
-        answer = ask([*command, *flags, str(module), "-o", str(made)], environment)
-        if answer.status:
-            raise CompilerError(
-                f"'{command[0]}' cannot make the object that registers images: {answer.reason}"
-            )
+        words = [*command, *flags, str(module), "-o", str(made)]
+        make("the object that registers images", words, environment)
         return made.read_bytes()
-
-
-def _run(toolchain: Toolchain, command: Sequence[str]) -> None:
-    answer = ask(command, os.environ | dict(toolchain.environment))
-    if answer.status:
-        raise CompilerError(
-            f"'{command[0]}' cannot make the object that registers HIP code: {answer.reason}"
-        )

@@ -37,7 +37,6 @@ NVJITLINK = str(Path(__file__).with_name("nvjitlink.py"))
 _DEVICE_RUNTIME = "libcudadevrt.a"
 """What nvcc gives every device link; it takes of it what is asked for."""
 _NONE = "none"
-_CUBIN, _FATBIN = b"\x7fELF", b"\x50\xed\x55\xba"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +108,11 @@ def link_cubins(
     :raises FormatError: a broken archive.
     :raises FileError: an input cannot be read.
     """
-    import tempfile
+    from offload_tool.files.spool import temporary_folder
 
-    with tempfile.TemporaryDirectory(prefix="offload-") as folder:
-        named = [str(path) for given in inputs for path in _named(given, Path(folder))]
-        made = Path(folder, "linked.cubin")
+    with temporary_folder() as folder:
+        named = [str(path) for given in inputs for path in _named(given, folder)]
+        made = folder / "linked.cubin"
         answer = ask([*linker, *named, "-o", str(made)], environment)
         if answer.status or not made.is_file():
             said = (answer.errors + answer.output).strip().replace(f"{folder}/", "")
@@ -125,16 +124,14 @@ def link_cubins(
 
 def _named(path: StrPath, folder: Path) -> Iterator[Path]:
     """Give the files that stand for one input, under names by which linkers know what they are."""
-    from offload_tool.containers.places import Place
-    from offload_tool.containers.walk import Policy, open_members
-    from offload_tool.formats.objects.archive import is_archive
+    from offload_tool.containers.walk import open_file_or_members
 
-    with InputFile(path) as source:
-        if not is_archive(source.data):
-            yield _linked(folder, str(path), source)
-            return
-        for member, place in open_members(Place.of(source, str(path)), Policy()):
-            yield _copied(folder, f"{Path(path).stem}.{member.name}", place.label, place.source)
+    for place in open_file_or_members(path):
+        if place.names:
+            name = f"{Path(path).stem}.{place.names[-1]}"
+            yield _copied(folder, name, place.label, place.source)
+        else:
+            yield _linked(folder, place.path, place.source)
 
 
 def _linked(folder: Path, path: str, source: InputFile) -> Path:
@@ -160,12 +157,17 @@ def _free(folder: Path, name: str, suffix: str) -> Path:
 
 
 def _suffix(source: InputFile, label: str) -> str:
-    head = bytes(source.data[:4])
-    if head not in (_CUBIN, _FATBIN):
-        raise CodeObjectError(
-            f"'{label}': expected a relocatable cubin or a CUDA fat binary, found {head!r}"
-        )
-    return ".cubin" if head == _CUBIN else ".fatbin"
+    from offload_tool.formats.cuda_fatbin import is_cuda_fatbin
+    from offload_tool.formats.objects.elf import is_elf
+
+    if is_elf(source.data):
+        return ".cubin"
+    if is_cuda_fatbin(source.data):
+        return ".fatbin"
+    raise CodeObjectError(
+        f"'{label}': expected a relocatable cubin or a CUDA fat binary, "
+        f"found {bytes(source.data[:4])!r}"
+    )
 
 
 def _name(linker: Sequence[str]) -> str:

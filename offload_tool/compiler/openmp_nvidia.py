@@ -14,12 +14,11 @@ module, ``-mlink-builtin-bitcode`` what is asked for.
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.compiler.cuda import ptx_flag
-from offload_tool.compiler.driver import ask
+from offload_tool.compiler.driver import ask, response_text
 from offload_tool.errors import CodeObjectError, CompilerError
 from offload_tool.files import InputFile, replace_file
 
@@ -65,8 +64,9 @@ def link_bitcode(
     :raises FormatError: a broken archive.
     :raises FileError: an input cannot be read.
     """
-    with tempfile.TemporaryDirectory(prefix="offload-") as name:
-        folder = Path(name)
+    from offload_tool.files.spool import temporary_folder
+
+    with temporary_folder() as folder:
         modules = [str(path) for given in inputs for path in _modules(given, folder)]
         own = [str(path) for given in runtimes for path in _modules(given, folder)]
         if not modules:
@@ -75,8 +75,7 @@ def link_bitcode(
         words += [word for path in own for word in ("-mlink-builtin-bitcode", path)]
         made = folder / "linked.ptx"
         response = folder / "arguments"
-        lines = [flag for word in words for flag in ("-Xclang", word)]
-        response.write_text("".join(f'"{_escaped(word)}"\n' for word in lines), encoding="utf-8")
+        response.write_bytes(response_text(flag for word in words for flag in ("-Xclang", word)))
         answer = ask(
             [*command, f"@{response}", "-o", str(made), "-x", "ir", modules[0]], environment
         )
@@ -87,27 +86,19 @@ def link_bitcode(
             out.copy(linked)
 
 
-def _escaped(word: str) -> str:
-    return word.replace("\\", "\\\\").replace('"', '\\"')
-
-
 def _modules(path: StrPath, folder: Path) -> Iterator[Path]:
     """Give the bitcode files that stand for one input; members of an archive are unpacked."""
-    from offload_tool.containers.places import Place
-    from offload_tool.containers.walk import Policy, open_members
-    from offload_tool.formats.objects.archive import is_archive
+    from offload_tool.containers.walk import open_file_or_members
 
-    with InputFile(path) as source:
-        if not is_archive(source.data):
-            _check(source, str(path))
+    for number, place in enumerate(open_file_or_members(path)):
+        _check(place.source, place.label)
+        if not place.names:
             yield Path(path)
-            return
-        for number, (_, place) in enumerate(open_members(Place.of(source, str(path)), Policy())):
-            _check(place.source, place.label)
-            made = folder / f"{Path(path).stem.lstrip('-')}.{number}.bc"
-            with replace_file(made) as out:
-                out.copy(place.source)
-            yield made
+            continue
+        made = folder / f"{Path(path).stem.lstrip('-')}.{number}.bc"
+        with replace_file(made) as out:
+            out.copy(place.source)
+        yield made
 
 
 def _check(source: InputFile, label: str) -> None:

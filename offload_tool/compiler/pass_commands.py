@@ -26,6 +26,7 @@ __all__ = [
     "PassCommand",
     "Surroundings",
     "WantedPass",
+    "cached_reason",
     "cached_toolchain",
     "compiler_version",
     "pass_command",
@@ -38,7 +39,7 @@ _MODULES = (
     *(f"compiler/{name}.py" for name in ("hip", "identity", "installations", "lookups")),
     *(f"compiler/{name}.py" for name in ("newer_processors", "openmp", "passes", "probing")),
     *(f"compiler/{name}.py" for name in ("pass_commands", "reading", "relevant", "toolchain")),
-    *("compiler/driver.py", "compiler/trials.py"),
+    *("compiler/driver.py", "compiler/pch_rules.py", "compiler/trials.py"),
     *(f"formats/names/{name}.py" for name in ("entry_id", "processors", "target_id", "triple")),
 )
 _VARIABLES = (
@@ -240,6 +241,22 @@ def surroundings_of(
         return Surroundings(*(_text_or_texts(answer[name]) for name in Surroundings._fields))
     except (KeyError, TypeError):  # a file that was changed by hand
         return Surroundings(**{name: tuple(texts) for name, texts in find().items()})
+
+
+def cached_reason(
+    what: str,
+    found: PassCommand,
+    words: Sequence[str],
+    environ: Mapping[str, str],
+    find: Callable[[], str],
+) -> str:
+    """Give what the compiler of a pass is asked about some words: the answer is a text."""
+    from offload_tool.compiler.heeded import HEEDED_VARIABLES
+
+    question = [what, *_toolchain_question(environ), os.getcwd(), *words]  # noqa: PTH109
+    question += (environ.get(name, "") for name in HEEDED_VARIABLES)
+    answer = cached_answer(question, find, lambda _: _toolchain_witnesses(found.toolchain, environ))
+    return answer if isinstance(answer, str) else find()
 
 
 def compiler_version(found: PassCommand) -> str:

@@ -36,13 +36,23 @@ if TYPE_CHECKING:
     from offload_tool.compiler.compile_target import CompileTarget
     from offload_tool.compiler.fingerprints import Look
     from offload_tool.compiler.pass_commands import WantedPass
+    from offload_tool.compiler.pch_passes import PchUse
     from offload_tool.compiler.recorded import Recorded, Work
     from offload_tool.compiler.toolchain import Toolchain
 
     Runner = Callable[[Sequence[str], Mapping[str, str]], int]
     """Runs a command in an environment; gives its exit status, 128 + N for signal N."""
 
-__all__ = ["Outputs", "run_command", "run_device_link", "run_pass"]
+__all__ = [
+    "OutputJob",
+    "Outputs",
+    "check_names",
+    "produce_output",
+    "run_command",
+    "run_device_link",
+    "run_pass",
+    "write_beside",
+]
 
 _SIGNAL_BASE = 128
 """Added to a signal's number for the exit status, as shells do."""
@@ -69,12 +79,14 @@ def run_pass(
     flags: Sequence[str] = (),
     host_ir: str | None = None,
     runner: Runner | None = None,
+    pch: PchUse | None = None,
 ) -> int:
     """Compile `source` to `outputs`; give the compiler's exit status, 0 when all is well.
 
     The compiler is the one of the OS environment `environ`, run by `runner`: here, if there
     is none. What it says goes to standard error. `flags` come after those of the pass. The
-    host IR of an OpenMP source is an input of all its other passes.
+    host IR of an OpenMP source is an input of all its other passes. The precompiled header `pch`
+    is used where it does.
 
     :raises TargetIDError, UsageError: no such pass, an input too many or too few, or an
         output that would replace an input.
@@ -84,7 +96,7 @@ def run_pass(
     """
     inputs = [source] if host_ir is None else [source, host_ir]
     output, depfile = outputs.file, _depfile_beside(outputs.file)
-    _check_names(inputs, outputs)
+    check_names(inputs, outputs)
     found = pass_command(
         wanted, source, environ=environ, flags=flags, host_ir=host_ir, depfile=depfile
     )
@@ -98,6 +110,11 @@ def run_pass(
     key = [] if runner is None else _cache_key(wanted, host_ir)
     whole = [*words, *key, *found.dependencies, *end]
     given = tuple(dict.fromkeys([read, *inputs[1:]]))
+    faster = None
+    if pch is not None:
+        from offload_tool.compiler.pch_passes import PassWithPch
+
+        faster = PassWithPch(pch, wanted, found, source, [*flags], whole, environ)
 
     def describe() -> Work:
         from offload_tool.compiler.pass_commands import compiler_version, surroundings_of
@@ -106,7 +123,8 @@ def run_pass(
         def listed() -> list[str]:
             from offload_tool.compiler.reading import files_read
 
-            return files_read(depfile, source, whole, environment)
+            listed = files_read(depfile, source, whole, environment)
+            return listed if faster is None else faster.read(listed)
 
         def read_again() -> list[str] | None:
             from offload_tool.compiler.reading import preprocess
@@ -137,8 +155,11 @@ def run_pass(
 
             raise blame_launcher(error) from None
 
-    job = _Job(whole, environment, outputs, found.compiler, check, given, describe, found.installed)
-    return _produce(job, runner)
+    job = OutputJob(
+        *(whole, environment, outputs, found.compiler, check, given, describe, found.installed),
+        faster=None if faster is None else faster.run,
+    )
+    return produce_output(job, runner)
 
 
 def _cache_key(wanted: WantedPass, host_ir: str | None) -> list[str]:
@@ -173,7 +194,7 @@ def run_device_link(
     """
     from offload_tool.compiler.device_link import link_arguments, linker
 
-    _check_names(inputs, outputs)
+    check_names(inputs, outputs)
     tool = linker(device, toolchain)
     depfile = _depfile_beside(outputs.file)
     words, end = [*tool, *link_arguments(device, kind), *flags], ["-o", outputs.file]
@@ -211,7 +232,7 @@ def run_device_link(
             check_code_object(outputs.file, device.target_id, None)
 
     command = [*words, *dependencies, *end]
-    return _produce(_Job(command, environment, outputs, tool, check, given, describe))
+    return produce_output(OutputJob(command, environment, outputs, tool, check, given, describe))
 
 
 def _link_inputs(
@@ -226,8 +247,12 @@ def _link_inputs(
     return ["--whole-archive", *inputs, "--no-whole-archive", *runtimes]
 
 
-def _check_names(inputs: Sequence[str], outputs: Outputs) -> None:
-    """Find out before anything is run what could not be read or written."""
+def check_names(inputs: Sequence[str], outputs: Outputs) -> None:
+    """Find out before anything is run what could not be read or written.
+
+    :raises UsageError: an output that is not a file's name, or would replace an input.
+    :raises FileError: an input cannot be read, or there is no folder for an output.
+    """
     for name in (*inputs, *filter(None, outputs)):
         if "\n" in name or "\r" in name:
             raise UsageError(f"{name!r} holds a line break, which a depfile cannot; rename it")
@@ -248,7 +273,7 @@ def _check_names(inputs: Sequence[str], outputs: Outputs) -> None:
         taken[real] = name
 
 
-class _Job(NamedTuple):
+class OutputJob(NamedTuple):
     """What is run for an output, and how it is checked."""
 
     command: Sequence[str]
@@ -263,6 +288,8 @@ class _Job(NamedTuple):
     """Gives what the manifest is about."""
     installed: Sequence[str] = ()
     """Files that the compiler uses beside what it tells, and that tell it from another one."""
+    faster: Callable[[], bool] | None = None
+    """Runs it in a faster way, and tells whether that did; if not, the command is run."""
 
 
 def _depfile_beside(output: str) -> str:
@@ -270,7 +297,7 @@ def _depfile_beside(output: str) -> str:
     return beside(output, ".d")
 
 
-def _produce(job: _Job, runner: Runner | None = None) -> int:
+def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
     """Run the command that writes the output, if that is not current; undo all if it fails."""
     outputs = job.outputs
     aside = Aside(outputs.file)
@@ -283,7 +310,9 @@ def _produce(job: _Job, runner: Runner | None = None) -> int:
         run.begin()
         # Others than the compiler may write into the old file.
         aside.put(keep=runner is None)
-        if runner is None:
+        if job.faster is not None and job.faster():
+            status = 0
+        elif runner is None:
             status = run_command(job.command, job.environment, run.meanwhile)
         else:
             status = runner(job.command, job.environment)
@@ -305,7 +334,7 @@ def _produce(job: _Job, runner: Runner | None = None) -> int:
 class _Run:
     """One run of a job, and the manifest of its output."""
 
-    def __init__(self, job: _Job) -> None:
+    def __init__(self, job: OutputJob) -> None:
         self._job = job
         self._recorded: Recorded | None = None
         self._moment = 0
@@ -320,8 +349,7 @@ class _Run:
         if read is None:
             return False
         _remove(_depfile_beside(outputs.file))  # of a run that was killed
-        _write_depfile(outputs, [*read, *self._job.installed], self._job.tool)
-        _write_stamp(outputs.stamp)
+        write_beside(outputs, [*read, *self._job.installed], self._job.tool)
         return True
 
     def _manifest(self) -> Recorded:
@@ -439,6 +467,15 @@ def _with_descendants(process: int) -> list[int]:
         process,
         *(number for child in text.split() for number in _with_descendants(int(child))),
     ]
+
+
+def write_beside(outputs: Outputs, names: Sequence[str], compiler: Sequence[str]) -> None:
+    """Write the depfile and the stamp of an output that was made of the files `names`.
+
+    :raises FileError: one cannot be written.
+    """
+    _write_depfile(outputs, names, compiler)
+    _write_stamp(outputs.stamp)
 
 
 def _write_depfile(outputs: Outputs, names: Sequence[str], compiler: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ from enum import Enum
 
 from offload_tool.formats import magics
 from offload_tool.formats.bundles.text import COMMENT_MARKS
+from offload_tool.formats.objects.coff import is_coff
 
 __all__ = ["FileFormat", "next_content", "recognise", "text_comment"]
 
@@ -56,8 +57,6 @@ def recognise(data: memoryview, *, anywhere: bool = False) -> FileFormat | None:
     for magic, file_format in _MAGICS:
         if begin.startswith(magic):
             return file_format
-    from offload_tool.formats.objects.coff_edit import is_coff  # rare, and large
-
     if is_coff(data):
         return FileFormat.COFF
     marker = _TEXT_START.search(data) if anywhere else _TEXT_START.match(data)

@@ -41,15 +41,20 @@ _PATTERNS = tuple((re.compile(re.escape(magic)), found) for magic, found in _MAG
 _LONGEST = max(len(magic) for magic, _ in _MAGICS)
 
 
-def find_strays(data: memoryview, start: int, end: int) -> Iterator[tuple[int, FileFormat]]:
-    """Give what begins from `start` on and before `end` of `data`, and where, in file order."""
-    for position in range(start, end, _CHUNK):
-        stop = min(position + _CHUNK, end)
+def find_strays(
+    data: memoryview, start: int, stop: int, end: int
+) -> Iterator[tuple[int, FileFormat]]:
+    """Give what begins from `start` on and before `stop` of `data`, and where, in file order.
+
+    All of it ends before `end`.
+    """
+    for position in range(start, stop, _CHUNK):
+        behind = min(position + _CHUNK, stop)
         found = [
             (match.start(), file_format)
             for pattern, file_format in _PATTERNS
-            for match in pattern.finditer(data, position, min(stop + _LONGEST - 1, end))
-            if match.start() < stop and _can_be_true(data, match.start(), end, file_format)
+            for match in pattern.finditer(data, position, min(behind + _LONGEST - 1, end))
+            if match.start() < behind and _can_be_true(data, match.start(), end, file_format)
         ]
         yield from sorted(found, key=lambda pair: pair[0])
 

@@ -56,6 +56,8 @@ __all__ = [
     "Policy",
     "Spot",
     "Walk",
+    "open_file_or_members",
+    "open_member",
     "open_members",
 ]
 
@@ -172,20 +174,42 @@ def open_members(place: Place, policy: Policy) -> Iterator[tuple[ArchiveMember, 
     :raises FileError: the file of a thin archive's member cannot be read.
     """
     for member in policy.members(place):
-        if member.path is None:
-            label = _label(place, member.name, policy)
-            source = place.source.part(label, member.offset, member.size)
-            base = None if place.base is None else place.base + member.offset
-            names = (*place.names, member.name)
-            yield member, Place(place.path, source, label, place.files, names, base)
-            continue
-        if not place.files:
-            message = "expected an archive with its members in it, found a thin one"
-            raise UnsupportedError(message, path=place.label, offset=0)
+        with open_member(place, member, policy) as inner:
+            yield member, inner
+
+
+@contextmanager
+def open_member(place: Place, member: ArchiveMember, policy: Policy) -> Iterator[Place]:
+    """Open one of an archive's members; errors as for `open_members`."""
+    if member.path is None:
         label = _label(place, member.name, policy)
-        with _open_member(place, member, member.path, policy) as source:
-            files, names = (*place.files, str(member.path)), (*place.names, member.name)
-            yield member, Place(place.path, source, label, files, names, None)
+        source = place.source.part(label, member.offset, member.size)
+        base = None if place.base is None else place.base + member.offset
+        names = (*place.names, member.name)
+        yield Place(place.path, source, label, place.files, names, base)
+        return
+    if not place.files:
+        message = "expected an archive with its members in it, found a thin one"
+        raise UnsupportedError(message, path=place.label, offset=0)
+    label = _label(place, member.name, policy)
+    with _open_member(place, member, member.path, policy) as source:
+        files, names = (*place.files, str(member.path)), (*place.names, member.name)
+        yield Place(place.path, source, label, files, names, None)
+
+
+def open_file_or_members(path: StrPath) -> Iterator[Place]:
+    """Give the place of a file, or of each member if it is an archive; open until the next.
+
+    :raises FormatError: see `open_members`; so for the other errors.
+    :raises FileError: the file cannot be read.
+    """
+    with InputFile(path) as source:
+        whole = Place.of(source, str(path))
+        if recognise(source.data) is not FileFormat.ARCHIVE:
+            yield whole
+            return
+        for _, place in open_members(whole, Policy()):
+            yield place
 
 
 def _label(place: Place, name: str, policy: Policy) -> str:
@@ -451,13 +475,14 @@ def _strays(
 
     position, done = 0, 0
     for start, end in (*sorted(known), (len(source), len(source))):
-        if start > position:
-            for at, file_format in find_strays(source.data, position, start):
+        for begin in range(position, start, _FORGET_AFTER):
+            stop = min(begin + _FORGET_AFTER, start)
+            for at, file_format in find_strays(source.data, begin, stop, start):
                 found = file_format is FileFormat.CUDA_FATBIN and _is_in(at, searched)
                 if at and not found:  # at 0, it is what was looked into
                     yield at, file_format
-            done += start - position
-            if done > _FORGET_AFTER:
+            done += stop - begin
+            if done >= _FORGET_AFTER:
                 done = 0
                 source.forget()
         position = max(position, end)

@@ -117,16 +117,17 @@ class FilePlan(NamedTuple):
         pieces: list[Piece] = []
         position = 0
         for part in parts:
-            if isinstance(part, int):
+            if isinstance(part, bytes):
+                pieces.append(Literal(position, part))
+                position += len(part)
+            elif isinstance(part, int):
                 position += part
-                continue
-            if isinstance(part, FilePlan):
+            elif isinstance(part, FilePlan):
                 pieces += part.moved(position)
                 position += part.size
-                continue
-            piece = Literal(position, part) if isinstance(part, bytes) else Range(position, *part)
-            pieces.append(piece)
-            position += piece.size
+            else:
+                pieces.append(Range(position, *part))
+                position += part.size
         return cls(join(pieces), position)
 
     def moved(self, by: int) -> Iterator[Piece]:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import CodeObjectError, FormatError, UnsupportedError
 from offload_tool.files.plan import HOST, FilePlan, Literal, Range, content, join
-from offload_tool.formats.objects.elf import read_elf_tables
+from offload_tool.formats.objects.elf import ELF64_LITTLE, is_elf, read_elf_tables
 
 if TYPE_CHECKING:
     from offload_tool.files import StrPath
@@ -45,8 +45,6 @@ RELOCATABLE_SECTION = "__nv_relfatbin"
 ALIGNMENT = 16
 """Of the fat binary in the file, in bytes; the section itself asks for 8."""
 _SECTIONS = (SECTION.encode(), RELOCATABLE_SECTION.encode())
-_ELF_MAGIC = b"\x7fELF"
-_ELFCLASS64_LITTLE = _ELF_MAGIC + b"\x02\x01"
 
 
 def find_placeholder(data: memoryview, *, path: StrPath | None = None) -> int | None:
@@ -59,10 +57,12 @@ def find_placeholder(data: memoryview, *, path: StrPath | None = None) -> int | 
     :raises FormatError: it is not an ELF file, or a broken one.
     :raises UnsupportedError: it is a 32-bit or big-endian ELF file.
     """
-    if data[: len(_ELFCLASS64_LITTLE)] != _ELFCLASS64_LITTLE:
-        wrong = UnsupportedError if data[:4] == _ELF_MAGIC else FormatError
-        raise wrong("expected a 64-bit little-endian ELF object", path=path, offset=0)
+    expected = "expected a 64-bit little-endian ELF object"
+    if not is_elf(data):
+        raise FormatError(expected, path=path, offset=0)
     tables = read_elf_tables(data, path=path)
+    if tables.elf_class is not ELF64_LITTLE:
+        raise UnsupportedError(expected, path=path, offset=0)
     for index, (name, section) in enumerate(zip(tables.names, tables.sections, strict=True)):
         if name in _SECTIONS:
             found = data[section.sh_offset : section.sh_offset + section.sh_size]

@@ -76,6 +76,7 @@ from offload_tool.formats.cuda_payload import (
     decompressed,
     method_for,
 )
+from offload_tool.formats.objects.elf import EM_CUDA, is_elf, read_elf_tables
 from offload_tool.formats.ptx import ptx_version, shortened
 
 if TYPE_CHECKING:
@@ -134,10 +135,8 @@ _SUFFIXES = {"": 0, "a": _ARCH_SPECIFIC, "f": _FAMILY_SPECIFIC}
 _FINISHED_BY_DRIVER = 0x1000000
 
 _PROCESSOR = re.compile(r"(?:sm|compute|lto)_(\d{1,9})([af]?)")
-_ELF_MAGIC = b"\x7fELF"
 _ELF_TABLES_END = 62
 """Bytes of an ELF header up to what it says of the two tables."""
-_EM_CUDA = 190
 _BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b", b"\x7fNC\xed")
 _COMPAT_SECTION = b".nv.compat"
 
@@ -444,7 +443,7 @@ def content_size(content: bytes | memoryview, image_kind: str) -> int:
     least = size - len(tail) + len(tail.rstrip(b"\0"))
     if image_kind in ("ptx", "relocatable ptx"):
         return least
-    if image_kind == "elf" and content[: len(_ELF_MAGIC)] == _ELF_MAGIC and size >= _ELF_TABLES_END:
+    if image_kind == "elf" and is_elf(memoryview(content)) and size >= _ELF_TABLES_END:
         offsets = struct.unpack_from("<QQ", content, 32)
         counts = struct.unpack_from("<HHHH", content, 54)
         end = max(offsets[0] + counts[0] * counts[1], offsets[1] + counts[2] * counts[3])
@@ -570,11 +569,10 @@ def _is_to_be_compressed(kind: int, style: FatbinStyle) -> bool:
 
 def _described(entry: NewCudaEntry, style: FatbinStyle, number: int) -> _Fields:
     """Give kind, versions, payload, text of the options (None: without), and flags."""
-    begin = bytes(entry.content[:4])
-    if begin == _ELF_MAGIC:
+    if is_elf(memoryview(entry.content)):
         return _described_cubin(entry, style, number)
     options = entry.options.encode()
-    if begin in _BITCODE:
+    if bytes(entry.content[:4]) in _BITCODE:
         return _NVVM, (0, 0), entry.content, options, 0
     major, minor = ptx_version(entry.content)
     text = shortened(entry.content, style.release) + b"\0"
@@ -582,14 +580,12 @@ def _described(entry: NewCudaEntry, style: FatbinStyle, number: int) -> _Fields:
 
 
 def _described_cubin(entry: NewCudaEntry, style: FatbinStyle, number: int) -> _Fields:
-    from offload_tool.formats.objects.elf import read_elf_tables
-
     tables = read_elf_tables(memoryview(entry.content))
     abi, flags = tables.header.e_ident[8], tables.header.e_flags
-    if tables.header.e_machine != _EM_CUDA or tables.elf_class.is_64 != style.is_64bit:
+    if tables.header.e_machine != EM_CUDA or tables.elf_class.is_64 != style.is_64bit:
         bits = 64 if style.is_64bit else 32
         raise FormatError(
-            f"expected a {bits}-bit cubin (e_machine {_EM_CUDA}), found a "
+            f"expected a {bits}-bit cubin (e_machine {EM_CUDA}), found a "
             f"{64 if tables.elf_class.is_64 else 32}-bit file for {tables.header.e_machine}"
         )
     is_new = abi >= 8

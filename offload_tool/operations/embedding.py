@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from offload_tool.containers.places import Place
-from offload_tool.containers.walk import OFFLOADING_SECTION, Policy, open_members
+from offload_tool.containers.walk import OFFLOADING_SECTION, open_file_or_members
 from offload_tool.errors import CodeObjectError, UsageError
 from offload_tool.files import InputFile, replace_file
 from offload_tool.formats import cuda_embedding
@@ -25,7 +24,6 @@ from offload_tool.formats.hip_host import (
     bitcode_host_code,
     read_hip_host_code,
 )
-from offload_tool.formats.objects.archive import is_archive
 from offload_tool.formats.objects.elf import SHT_LLVM_OFFLOADING, is_elf
 from offload_tool.formats.objects.elf_edit import plan_elf
 
@@ -128,19 +126,12 @@ def find_wanted_hashes(paths: Iterable[StrPath]) -> list[str]:
 
 def _host_code_in(path: StrPath) -> Iterator[tuple[str, HipHostCode]]:
     """Give the ELF objects of a file: what they are called in messages, and what they say."""
-    with InputFile(path) as source:
-        if not is_archive(source.data):
-            yield from _host_code(source.data, str(path))
-            return
-        for _, place in open_members(Place.of(source, str(path)), Policy()):
-            yield from _host_code(place.source.data, place.label)
-
-
-def _host_code(data: memoryview, name: str) -> Iterator[tuple[str, HipHostCode]]:
-    if is_bitcode(data):  # a host object of -flto
-        yield name, bitcode_host_code(data)
-    elif is_elf(data):
-        yield name, read_hip_host_code(data, path=name)
+    for place in open_file_or_members(path):
+        data, name = place.source.data, place.label
+        if is_bitcode(data):  # a host object of -flto
+            yield name, bitcode_host_code(data)
+        elif is_elf(data):
+            yield name, read_hip_host_code(data, path=name)
 
 
 def write_cuda_fatbin(

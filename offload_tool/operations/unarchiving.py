@@ -18,17 +18,19 @@ from __future__ import annotations
 
 import os
 import posixpath
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from offload_tool.containers.places import Place
-from offload_tool.containers.walk import OFFLOADING_SECTION, Policy, open_members
+from offload_tool.containers.walk import OFFLOADING_SECTION, Policy, open_member
 from offload_tool.errors import FormatError, OffloadError, UsageError
-from offload_tool.files import InputFile, replace_all
+from offload_tool.files import FileRange, InputFile, replace_all
+from offload_tool.files.budget import Budget, running
 from offload_tool.files.spool import Spool
+from offload_tool.formats.bundles.binary import TableForm
 from offload_tool.formats.magics import COMPRESSED_BUNDLE
 from offload_tool.formats.names.entry_id import (
     BundleEntryID,
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
 
     from offload_tool.containers.read import StoredEntry
     from offload_tool.errors import FileError
-    from offload_tool.files import FileRange, OutputFile, StrPath
+    from offload_tool.files import OutputFile, StrPath
     from offload_tool.files.plan import FilePlan
 
 __all__ = ["MissingCodeObjectError", "NotAnArchiveError", "unbundle_archive"]
@@ -172,6 +174,10 @@ class _Service:
     """Of the DSA's member; None: that of the HDA's member."""
 
 
+_Made: TypeAlias = tuple[_Service, tuple[NewMember, FileRange]]
+"""What is made of an entry: a member, and where its content is."""
+
+
 class _Walk:
     """The pass over an archive's members."""
 
@@ -190,8 +196,13 @@ class _Walk:
         self.hip_openmp = hip_openmp
         self.warn = warn
         self.offload_binaries = False
+        self.place = Place.of(source, str(source.path))
+        self.budget = running() or Budget()
         self.services: dict[str, _Service] = {}
         """By ID as stored; an archive's members have few different ones."""
+        self.ids: tuple[str, ...] = ()
+        """Of the last bundle that was opened and is in the archive as it is."""
+        self.form: TableForm | None = None
 
     @cached_property
     def spool(self) -> Spool:
@@ -200,8 +211,9 @@ class _Walk:
 
     def check_composition(self) -> None:
         """Refuse members that set a feature in one entry and leave it open in another."""
-        for member, bundle in self._bundles():
-            ids = {BundleEntryID.read(entry.id): entry.id for entry in bundle.entries}
+        for member in self._members():
+            with self._open(member) as bundle:
+                ids = {BundleEntryID.read(entry.id): entry.id for entry in bundle.entries}
             if conflict := first_conflict(ids):
                 first, other = (ids[entry_id] for entry_id in conflict)
                 raise FormatError(
@@ -214,46 +226,86 @@ class _Walk:
     ) -> list[list[tuple[NewMember, FileRange]]]:
         """Give the members of each target's archive, and where their contents are."""
         collected: list[list[tuple[NewMember, FileRange]]] = [[] for _ in self.targets]
-        for member, bundle in self._bundles():
+        for member in self._members():
+            made = None if opened is not None else self._like_the_last(member)
+            if made is None:
+                made = self._made(member, opened)
+            for service, new in made:
+                for index in service.targets:
+                    collected[index].append(new)
+        return collected
+
+    def _made(
+        self, member: ArchiveMember, opened: Callable[[OpenedBundle], None] | None
+    ) -> list[_Made]:
+        """Give what is made of a member, whatever it is."""
+        with self._open(member) as bundle:
             if opened is not None:
                 opened(bundle)
-            stem, extension = _split(posixpath.basename(member.name))
+            self._learn(member, bundle)
+            made = []
             for entry in bundle.entries:
                 service = self.services.get(entry.id) or self._serve(member, entry)
                 if service.targets:
-                    suffix = extension if service.extension is None else service.extension
-                    # The stem stands there twice, as LLVM has it.
-                    name = f"{stem}{service.infix}{stem}{suffix}".replace(":", "_")
-                    made = self._member(name, member, entry)
-                    for index in service.targets:
-                        collected[index].append(made)
-        return collected
+                    content = self._content(member, entry)
+                    path, offset = entry.source.path, entry.offset
+                    made.append(self._made_of(member, service, content, path, offset))
+            return made
 
-    def _bundles(self) -> Iterator[tuple[ArchiveMember, OpenedBundle]]:
-        forgotten = 0
-        for member, content in self._members():
-            self._check_name(member)
+    def _learn(self, member: ArchiveMember, bundle: OpenedBundle) -> None:
+        """Note the form of a bundle that is in the archive as it is: more of it may follow."""
+        ids = tuple(entry.id for entry in bundle.entries)
+        is_plain = len(bundle.containers) == 1 and bundle.containers[0].report is None
+        if member.path is None and is_plain and ids != self.ids:
+            self.ids, self.form = ids, TableForm(ids)
+
+    def _like_the_last(self, member: ArchiveMember) -> list[_Made] | None:
+        """Give what is made of a bundle that has the IDs of the last one; None if in doubt.
+
+        An archive of small bundles is read many times faster so.
+        """
+        if self.form is None or member.path is not None:
+            return None
+        found = self.form.read(self.source.data, member.offset, member.offset + member.size)
+        if found is None:
+            return None
+        self.budget.member(self.source.path)
+        made = []
+        for name, (offset, size) in zip(self.ids, found, strict=True):
+            service = self.services[name]
+            if service.targets:
+                content = FileRange(self.source, offset, size)
+                try:
+                    made.append(self._made_of(member, service, content))
+                except FormatError:
+                    return None  # which is said of the member that was opened
+        return made
+
+    @contextmanager
+    def _open(self, member: ArchiveMember) -> Iterator[OpenedBundle]:
+        with open_member(self.place, member, _POLICY) as inner:
+            content = _without_padding(inner) if member.path is None else inner.source
             bundle = open_bundle(content, "o", wanted=lambda _: True)
             if self.offload_binaries and not bundle.entries and is_elf(content.data):
                 bundle = _offload_binaries(content)
-            yield member, bundle
+            yield bundle
+
+    def _members(self) -> Iterator[ArchiveMember]:
+        if not is_archive(self.source.data):
+            yield ArchiveMember(posixpath.basename(self.place.path), 0, len(self.source), 0)
+            return
+        forgotten = 0
+        for member in _POLICY.members(self.place):
+            self._check_name(member)
+            yield member
             if member.offset + member.size - forgotten > _FORGET_AFTER:
                 forgotten = member.offset + member.size
                 self.source.forget()
 
-    def _members(self) -> Iterator[tuple[ArchiveMember, InputFile]]:
-        place = Place.of(self.source, str(self.source.path))
-        if is_archive(self.source.data):
-            for member, inner in open_members(place, _UnbundlerPolicy()):
-                yield member, _without_padding(inner) if member.path is None else inner.source
-            return
-        name = posixpath.basename(place.path)
-        whole = self.source.part(_UnbundlerPolicy().label(place, name), 0, len(self.source))
-        yield ArchiveMember(name, 0, len(whole), 0), whole
-
     def _check_name(self, member: ArchiveMember) -> None:
         """Refuse names that no archiver gives, unless asked to: what can lead out of a folder."""
-        if member.path is None and (".." in member.name.split("/") or "\0" in member.name):
+        name = member.name
+        if member.path is None and ("\0" in name or (".." in name and ".." in name.split("/"))):
             message = "expected a name without '..' and NUL; put the file in under a plain name"
             raise self._error(member, message)
 
@@ -277,23 +329,29 @@ class _Walk:
         service = self.services[entry.id] = _Service(targets, f"-{entry.id}", extension)
         return service
 
-    def _member(
-        self, name: str, member: ArchiveMember, entry: StoredEntry
-    ) -> tuple[NewMember, FileRange]:
-        """Check a name for a DSA's member, and find its content and symbols."""
+    def _made_of(
+        self,
+        member: ArchiveMember,
+        service: _Service,
+        content: FileRange,
+        path: StrPath | None = None,
+        offset: int = 0,
+    ) -> _Made:
+        """Make a name for a DSA's member, and find its symbols; `path`, `offset` for messages."""
+        stem, extension = _split(posixpath.basename(member.name))
+        suffix = extension if service.extension is None else service.extension
+        # The stem stands there twice, as LLVM has it.
+        name = f"{stem}{service.infix}{stem}{suffix}".replace(":", "_")
         if "/" in name or "\0" in name or "\n" in name:
             message = f"has an entry for which a member with the name {name!r} would be made"
             raise self._error(member, message)
-        content = self._content(member, entry)
 
         def warn(reason: str) -> None:
             if self.warn is not None:
                 self.warn(f"'{name}': {reason}")
 
-        symbols = member_symbols(
-            content.data, path=entry.source.path, offset=entry.offset, warn=warn
-        )
-        return NewMember(name, content.size, symbols), content
+        symbols = member_symbols(content.data, path=path, offset=offset, warn=warn)
+        return service, (NewMember(name, content.size, symbols), content)
 
     def _content(self, member: ArchiveMember, entry: StoredEntry) -> FileRange:
         """Find an entry's content in the archive; what is not there goes to the spool."""
@@ -316,6 +374,9 @@ class _UnbundlerPolicy(Policy):
         return self.refusal(
             place, member, f"{error}; a thin archive needs the files of its members"
         )
+
+
+_POLICY = _UnbundlerPolicy()
 
 
 def _member_error(path: StrPath, member: ArchiveMember, message: str) -> FormatError:

@@ -39,10 +39,16 @@ def files_read(node: Node, command: str) -> list[str]:
 
     :raises CompilerError: the source is not among the files.
     """
+    job = _job(node, command)
     try:
-        read = reading.files_read(*_job(node, command))
+        read = reading.files_read(*job)
     except CompilerError as error:
         raise CompilerError(f"'{node}': {error}") from error
+    used = getattr(node.attributes, "offload_pch", None)
+    if used is not None:
+        from offload_tool.compiler.pch import read_with_pch
+
+        read = read_with_pch(used, job[1], read)
     return _all_placed(node, read)
 
 

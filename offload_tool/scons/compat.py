@@ -6,6 +6,8 @@ refused by name, and not half-way through a build. Known to have all: SCons 4.6 
 
 from __future__ import annotations
 
+import functools
+import sys
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +21,7 @@ import SCons.Node.FS
 import SCons.Node.Python
 import SCons.PathList
 import SCons.Subst
+import SCons.Tool
 import SCons.Util
 
 from offload_tool.errors import UsageError
@@ -56,6 +59,7 @@ _NEEDED = (
     (SCons.Node, "interactive", "arg2nodes_lookups"),
     (SCons.Node.Python.Value, "get_csig", "get_ninfo"),
     (SCons.Executor.Executor, "get_contents", "get_all_sources"),
+    (SCons.Tool.Tool, "__call__"),
 )
 for _owner, *_names in _NEEDED:
     for _name in _names:
@@ -237,6 +241,28 @@ def blame_caller(function: Any) -> None:
     """
     place = str(PurePath(SCons.Errors.__file__).with_name("offload.py"))
     function.__code__ = function.__code__.replace(co_filename=place)
+
+
+def generates_ninja() -> bool:
+    """Tell whether SCons's tool ``ninja`` has taken the build over: SCons then builds nothing."""
+    tool = sys.modules.get("SCons.Tool.ninja_tool")
+    return getattr(tool, "NINJA_STATE", None) is not None
+
+
+def after_each_tool(call: Callable[[], None]) -> None:
+    """Let SCons call a function whenever it has loaded a tool into an environment."""
+    load = SCons.Tool.Tool.__call__
+    if hasattr(load, "offload_calls"):  # one environment has done this already
+        return
+
+    @functools.wraps(load)
+    def load_and_call(self: Any, env: Environment, *arguments: Any, **keywords: Any) -> None:
+        load(self, env, *arguments, **keywords)
+        call()
+
+    load_and_call.offload_calls = call  # type: ignore[attr-defined]
+    blame_caller(load_and_call)
+    SCons.Tool.Tool.__call__ = load_and_call
 
 
 def of_build(env: Environment, make: Callable[[], T]) -> T:

@@ -163,9 +163,12 @@ def _compile(
     is_gpu = job.device is not None and job.device.target_id is not None
     like = f"{job.kind} {job.stage} {job.rdc} {is_gpu} {unit.language_flags}"
     common = settings.once(env, like, lambda: _common_to_passes(env, unit, job))
+    spawn = common["SPAWN"]
+    if env["OFFLOAD_PCH"]:
+        variables["SPAWN"] = spawn = _precompiled(env, node, unit, job, spawn, variables)
     if env["OFFLOAD_SUMMARY"] and declared is not None:
         ask_for_summary(env)
-        variables["SPAWN"] = timed(common["SPAWN"], declared)
+        variables["SPAWN"] = timed(spawn, declared)
     _keep_records(env, node, unit, job, command)
     libraries = _device_libraries(env, unit, job)
     if libraries and env["OFFLOAD_LAUNCHER"]:
@@ -181,6 +184,20 @@ def _compile(
     for library in libraries:
         node.add_dependency([library])
     identified(env, made)
+
+
+def _precompiled(
+    env: Environment,
+    node: Node,
+    unit: Unit,
+    job: CompilePass,
+    spawn: Any,
+    variables: dict[str, Any],
+) -> Any:
+    from offload_tool.scons.precompiled import pch_spawn
+
+    words = (*_flag_words(env, unit, job), *variables.get("_OFFLOAD_PIC_FLAGS", ()))
+    return pch_spawn(env, node, job, words, spawn)
 
 
 def _common_to_passes(env: Environment, unit: Unit, job: CompilePass) -> Any:

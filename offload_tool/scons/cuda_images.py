@@ -28,7 +28,6 @@ import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from offload_tool.compiler import cuda_linked, nvlink
 from offload_tool.compiler.cuda import check_ptxas, cubin_arguments
 from offload_tool.errors import CompilerError
 from offload_tool.scons import actions, settings
@@ -43,10 +42,10 @@ if TYPE_CHECKING:
 
     from offload_tool.compiler.compile_target import CompileTarget
     from offload_tool.compiler.cuda import Ptxas
+    from offload_tool.compiler.nvlink import NvLinker
+    from offload_tool.scons.declaring import Names
     from offload_tool.scons.nodes import Unit
     from offload_tool.scons.protocols import Environment, Node
-
-    Names = Callable[[str], Iterable[Node]]
 
 __all__ = [
     "LinkedCuda",
@@ -186,11 +185,9 @@ def linked_objects(
     inputs: Callable[[CompileTarget], list[Any]],
 ) -> list[Node]:
     """Declare the device links of a program, and the objects by which it has their results."""
-    linker = None
-    if settings.ptxas(env) is not None:
-        linker = settings.nvlink(env)
-        if linker is None:
-            raise CompilerError(nvlink.no_nvlink("relocatable CUDA code"))
+    from offload_tool.compiler import cuda_linked  # other builds do not need it
+
+    linker = _linker(env)
     images = (
         []
         if linker is None
@@ -218,14 +215,26 @@ def linked_objects(
     return identified(env, [embedded, registration])
 
 
+def _linker(env: Environment) -> NvLinker | None:
+    """Find the device linker; none is needed without ptxas, as the driver links PTX itself."""
+    from offload_tool.compiler.nvlink import no_nvlink
+
+    if settings.ptxas(env) is None:
+        return None
+    found = settings.nvlink(env)
+    if found is None:
+        raise CompilerError(no_nvlink("relocatable CUDA code"))
+    return found
+
+
 def _link_node(
     env: Environment,
     named: Names,
-    linker: nvlink.NvLinker,
+    linker: NvLinker,
     device: CompileTarget,
     inputs: list[Node],
 ) -> Node:
-    flags = [str(word) for line in env.subst_list("$OFFLOAD_LINK_FLAGS") for word in line]
+    flags = settings.device_link_flags(env)
     arguments = [*linker.arguments(str(device.target_id)), *flags]
     node = declared(
         _LINK_CUDA,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from offload_tool.compiler import openmp_nvidia
 from offload_tool.errors import CompilerError
 from offload_tool.scons import actions, settings
 from offload_tool.scons.aliases import add_aliases
@@ -20,12 +19,9 @@ from offload_tool.scons.declaring import NodeBuilder, declared
 from offload_tool.scons.nodes import identified, label
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from offload_tool.compiler.compile_target import CompileTarget
+    from offload_tool.scons.declaring import Names
     from offload_tool.scons.protocols import Environment, Node
-
-    Names = Callable[[str], Iterable[Node]]
 
 __all__ = ["openmp_image"]
 
@@ -39,12 +35,14 @@ def openmp_image(
 
     :raises CompilerError: there is no device runtime for it, or no ptxas.
     """
+    from offload_tool.compiler import openmp_nvidia  # other builds do not need it
+
     ptxas = settings.ptxas(env)
     if ptxas is None:
         raise CompilerError(openmp_nvidia.no_ptxas(device.name))
     runtimes = settings.needed_runtimes(env, device)
     assert device.target_id is not None  # noqa: S101 - it is a GPU
-    flags = [str(word) for line in env.subst_list("$OFFLOAD_LINK_FLAGS") for word in line]
+    flags = settings.device_link_flags(env)
     arguments = [*openmp_nvidia.link_arguments(device.target_id), *flags]
     ptx = declared(
         _LINK_PTX,

@@ -11,11 +11,15 @@ import SCons.Builder
 from offload_tool.errors import UsageError
 from offload_tool.scons import compat, settings
 from offload_tool.scons.outputs import Output
+from offload_tool.scons.refused_tools import check_builder_of_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from offload_tool.scons.protocols import Environment, Node
+
+    Names = Callable[[str], Iterable[Node]]
+    """Gives the names of one thing with a suffix: the plain one first."""
 
 __all__ = ["DeclaredOtherwiseError", "NodeBuilder", "declare_free", "declared"]
 
@@ -39,7 +43,9 @@ class NodeBuilder:
         """Give the node, in a list.
 
         :raises DeclaredOtherwiseError: it was declared before, and not so.
+        :raises UsageError: SCons would not build it.
         """
+        check_builder_of_nodes(node)
         if not node.has_explicit_builder():
             nodes = list(self._builder(env, node, sources, **variables))
             compat.adopt(node, self._node_class)

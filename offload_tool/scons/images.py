@@ -56,14 +56,12 @@ from offload_tool.scons.nodes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from offload_tool.compiler.compile_target import CompileTarget
+    from offload_tool.scons.declaring import Names
     from offload_tool.scons.nodes import Owner, Unit
     from offload_tool.scons.protocols import Environment, Node
-
-    Names = Callable[[str], Iterable[Node]]
-    """Gives the names of one thing with a suffix: the plain one first."""
 
 __all__ = [
     "GivenCode",
@@ -472,7 +470,7 @@ def _link_node(
         _OFFLOAD_TARGET_ID=device.name,
         **({} if gpu else {"OFFLOAD_LINK_FLAGS": []}),
     )
-    flags = [str(word) for line in env.subst_list("$OFFLOAD_LINK_FLAGS") for word in line]
+    flags = settings.device_link_flags(env)
     given = [name for name in possible_files(flags) if env.File(name, env.fs.Top).rexists()]
     env.Depends(node, [env.File(name) for name in runtimes])
     env.Depends(node, [env.File(name, env.fs.Top) for name in given])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from offload_tool.scons import builders, settings
 from offload_tool.scons.aliases import look_up_target_ids
+from offload_tool.scons.refused_tools import refuse_ninja_tool
 
 if TYPE_CHECKING:
     from offload_tool.scons.protocols import Environment
@@ -24,6 +25,7 @@ def generate(env: Environment, **overrides: Any) -> None:
     builders.add_builders(env)
     builders.extend_builders(env)
     look_up_target_ids()
+    refuse_ninja_tool()
 
 
 def exists(env: Environment) -> bool:  # noqa: ARG001 - the interface of SCons tools

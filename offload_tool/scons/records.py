@@ -38,6 +38,8 @@ class DeclaredPasses:
         self._by_node: dict[Any, DeclaredPass] = {}
         self._keeps_commands = False
         self.are_summed_up = False
+        self.pch_statistics: Any = None
+        """Of `precompiled`, where precompiled headers are asked for."""
 
     def __iter__(self) -> Iterator[DeclaredPass]:
         return iter(self._by_node.values())

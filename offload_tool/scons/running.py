@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import SCons.Errors
 
+from offload_tool.compiler.driver import response_text
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -86,17 +88,12 @@ def split_words(parts: list[str]) -> list[str]:
 
 @contextmanager
 def shortened(command: list[str], program: int) -> Iterator[list[str]]:
-    """Give a command that the system can run: its options are in a file where they are many.
-
-    Source: LLVM's ``cl::TokenizeGNUCommandLine``: in double quotes a backslash escapes.
-    """
+    """Give a command that the system can run: its options are in a file where they are many."""
     sizes = [len(os.fsencode(word)) + 1 for word in command]
     if max(sizes) < _LONGEST_WORD and sum(sizes) < _LONGEST_COMMAND:
         yield command
         return
     with tempfile.NamedTemporaryFile(prefix="offload-", suffix=".rsp") as file:
-        for word in command[program:]:
-            quoted = word.replace("\\", "\\\\").replace('"', '\\"')
-            file.write(os.fsencode(f'"{quoted}"\n'))
+        file.write(response_text(command[program:]))
         file.flush()
         yield [*command[:program], f"@{file.name}"]

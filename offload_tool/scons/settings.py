@@ -23,7 +23,6 @@ from offload_tool.compiler.heeded import HEEDED_VARIABLES
 from offload_tool.compiler.installations import VARIABLES
 from offload_tool.compiler.native import NATIVE, native_targets
 from offload_tool.compiler.newer_processors import targets_of_compiler
-from offload_tool.compiler.nvlink import NvLinker, find_nvlink
 from offload_tool.compiler.relevant import relevant_flags
 from offload_tool.compiler.toolchain import Places, Toolchain, find_toolchain
 from offload_tool.compiler.trials import Job
@@ -36,6 +35,7 @@ from offload_tool.scons.running import command_spawn
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Sequence
 
+    from offload_tool.compiler.nvlink import NvLinker
     from offload_tool.scons.nodes import Unit
     from offload_tool.scons.protocols import Environment
 
@@ -48,6 +48,7 @@ __all__ = [
     "bundle_type",
     "check_names",
     "compression",
+    "device_link_flags",
     "device_runtimes",
     "devices",
     "for_kinds",
@@ -103,6 +104,8 @@ _DEFAULTS: dict[str, Any] = {
     "OFFLOAD_LIBS": [],
     "OFFLOAD_LINK_FLAGS": [],
     "OFFLOAD_NVLINK": "",
+    "OFFLOAD_PCH": None,
+    "OFFLOAD_PCH_CHECK": 0,
     "OFFLOAD_PTXAS": "",
     "OFFLOAD_PTXAS_FLAGS": [],
     "OFFLOAD_RDC": False,
@@ -253,6 +256,11 @@ def link_flags(env: Environment) -> list[str]:
     there = {str(word) for word in env.subst_list("$LINKFLAGS $SHLINKFLAGS")[0]}
     words = dict.fromkeys(map(str, given))
     return [word for word in words if _FLAGS_OF_BOTH.fullmatch(word) and word not in there]
+
+
+def device_link_flags(env: Environment) -> list[str]:
+    """Give ``OFFLOAD_LINK_FLAGS``: what users add to the links of device code."""
+    return [str(word) for line in env.subst_list("$OFFLOAD_LINK_FLAGS") for word in line]
 
 
 def arch_flags(env: Environment, device: CompileTarget) -> list[Any]:
@@ -516,6 +524,8 @@ def nvlink(env: Environment) -> NvLinker | None:
 
     :raises CompilerError: the one named cannot be run.
     """
+    from offload_tool.compiler.nvlink import find_nvlink
+
     assembler = ptxas(env)
     beside = assembler.command[0] if assembler is not None else ""
     return find_nvlink(env.subst("$OFFLOAD_NVLINK"), toolchain(env).cuda, beside)

@@ -50,6 +50,10 @@ def timed(spawn: Callable[..., Any], declared: DeclaredPass) -> Callable[..., An
 def ask_for_summary(env: Environment) -> None:
     """Print the summary when SCons ends."""
     passes = declared_passes(env)
+    if env["OFFLOAD_PCH"] and passes.pch_statistics is None:
+        from offload_tool.scons.precompiled import pch_statistics
+
+        passes.pch_statistics = pch_statistics(env)
     if not passes.are_summed_up:
         passes.are_summed_up = True
         atexit.register(_print, passes)
@@ -68,6 +72,8 @@ def _print(passes: DeclaredPasses) -> None:
             f"offload: {name:{width}}  {row.compiled:8}  {row.cached:10}  {row.kept:10}  "
             f"{row.seconds:7.1f}"
         )
+    if passes.pch_statistics is not None:
+        print(f"offload: precompiled headers: {passes.pch_statistics}")  # noqa: T201
 
 
 def _rows(passes: DeclaredPasses) -> dict[str, _Row]:

@@ -12,6 +12,8 @@ import pytest
 from offload_tool import BundleEntryID, Compression, bundle_files
 from offload_tool.cli import main
 from offload_tool.formats.bundles.compressed_stream import Method
+from offload_tool.formats.cuda_fatbin import FatbinStyle, NewCudaEntry, plan_cuda_fatbin
+from tests.formats.object_files import make_elf
 from tests.operations.fatbins import HOST, make_bundle
 
 ID = "hipv4-amdgcn-amd-amdhsa--gfx90a:xnack+"
@@ -200,6 +202,27 @@ def test_folder_with_broken_compressed_bundles(tmp_path: Path, method: Method) -
     assert [line.partition(", offset")[0] for line in done.stderr.splitlines()] == [
         f"offload-tool: error: '{folder / name}'" for name in ("cut", "damaged")
     ]
+
+
+def test_memory_of_a_large_library(tmp_path: Path) -> None:
+    """4000 fat binaries in 192 MB are listed as JSON within 100 MB, mapped pages included."""
+    ptx = b".version 7.0\n.target sm_80\n.address_size 64\n"
+    fatbin = b"".join(plan_cuda_fatbin([NewCudaEntry("sm_80", ptx)], FatbinStyle(mode="none")))
+    library = tmp_path / "library.so"
+    library.write_bytes(make_elf(extra={b".nv_fatbin": fatbin * 4000}))
+    with library.open("r+b") as file:
+        file.truncate(192 << 20)
+    program = (
+        "import sys; from offload_tool.cli import main; main(sys.argv[1:]); sys.stdout.flush();"
+        "print(*(line.split()[1] for line in open('/proc/self/status') if 'VmHWM' in line),"
+        "file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", program, "list", "--json", library]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    rows = json.loads(done.stdout)
+    assert (len(rows), rows[-1]["index"], rows[-1]["target_id"]) == (4000, 3999, "compute_80")
+    assert done.stdout == json.dumps(rows, indent=2) + "\n"
+    assert int(done.stderr) < 100_000_000 >> 10
 
 
 def test_closed_pipe(bundle: Path) -> None:

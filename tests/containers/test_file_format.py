@@ -14,7 +14,7 @@ from offload_tool.formats.bundles.binary import is_bundle, plan_bundle
 from offload_tool.formats.bundles.compressed import is_compressed_bundle
 from offload_tool.formats.cuda_fatbin import is_cuda_fatbin
 from offload_tool.formats.objects.archive import is_archive
-from offload_tool.formats.objects.coff_edit import is_coff
+from offload_tool.formats.objects.coff import is_coff
 from offload_tool.formats.objects.elf import is_elf
 from offload_tool.formats.offload_binary import is_offload_binary
 from tests.formats.object_files import make_coff, make_elf

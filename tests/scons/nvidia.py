@@ -6,50 +6,47 @@ import sys
 
 from tests.scons.conftest import Project
 
-HEAD = f"#!{sys.executable}\nimport pathlib, struct, sys\n"
-ELF = """
-def elf(kind, name):
-    number = int(name[3:].rstrip("af"))
-    return struct.pack("<4s5B7x2HIQQQI6H", b"\\x7fELF", 2, 1, 1, 0, 8, kind, 190, 1, 0, 0, 0,
-                       number << 8, 64, 0, 0, 0, 0, 0)
-"""
-# Writes an empty ELF file for machine 190 (EM_CUDA) and a processor, with the PTX behind it.
-PTXAS = (
-    HEAD
-    + """\
+_PROGRAM = """\
+import pathlib, struct, sys
 if "--version" in sys.argv:
-    print("stand-in ptxas\\nversion 1")
+    print("stand-in NAME\\nversion 1")
     sys.exit(0)
 if "--help" in sys.argv:
     print("Allowed values for this option:  'compute_80','sm_70','sm_80','sm_86','sm_90','sm_90a'.")
     sys.exit(0)
+def elf(kind, name):
+    number = int(name[3:].rstrip("af"))
+    return struct.pack("<4s5B7x2HIQQQI6H", b"\\x7fELF", 2, 1, 1, 0, 8, kind, 190, 1, 0, 0, 0,
+                       number << 8, 64, 0, 0, 0, 0, 0)
+pathlib.Path("NAME.log").open("a").write(" ".join(sys.argv[1:]) + "\\n")
 """
-    + ELF
-    + """
-pathlib.Path("ptxas.log").open("a").write(" ".join(sys.argv[1:]) + "\\n")
+
+
+def _stand_in(name: str, work: str) -> str:
+    """Give a script that knows NVIDIA's options, can write an empty cubin, and keeps a log."""
+    return f"#!{sys.executable}\n{_PROGRAM.replace('NAME', name)}{work}"
+
+
+# Writes an empty ELF file for machine 190 (EM_CUDA) and a processor, with the PTX behind it.
+PTXAS = _stand_in(
+    "ptxas",
+    """\
 output, source = sys.argv[sys.argv.index("-o") + 1 :]
 name = next(a for a in sys.argv if a.startswith("--gpu-name="))[11:]
 head = elf(1 if "--compile-only" in sys.argv else 2, name)
 pathlib.Path(output).write_bytes(head + pathlib.Path(source).read_bytes())
-"""
+""",
 )
 # Writes such a file with the inputs behind it, which must be called as nvlink wants it.
-NVLINK = (
-    HEAD
-    + """\
-if "--version" in sys.argv:
-    print("stand-in nvlink\\nversion 1")
-    sys.exit(0)
-"""
-    + ELF
-    + """
-pathlib.Path("nvlink.log").open("a").write(" ".join(sys.argv[1:]) + "\\n")
+NVLINK = _stand_in(
+    "nvlink",
+    """\
 *words, _, output = sys.argv[1:]
 name = next(a for a in words if a.startswith("-arch="))[6:]
 files = [pathlib.Path(a) for a in words if not a.startswith("-") and not a.endswith(".a")]
 assert all(file.suffix in (".cubin", ".fatbin") for file in files), files
 pathlib.Path(output).write_bytes(elf(2, name) + b"".join(file.read_bytes() for file in files))
-"""
+""",
 )
 # Says what is registered: the images of the fat binary, those of each source, kernels, variables.
 RUNTIME = """\

@@ -258,6 +258,21 @@ def test_flags_reach_the_right_passes(project: Project) -> None:
     assert "-DONE" not in by_pass["gfx906"]
 
 
+def test_other_languages_are_not_loaded(project: Project) -> None:
+    """A build of HIP code loads neither CUDA's links, nor what reads files in files."""
+    loaded = "import sys\nprint('loaded:', *sys.modules)\n"
+    project.sconstruct(f"env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n{loaded}")
+    run = project.run("-n")
+    (line,) = (line for line in run.output.splitlines() if line.startswith("loaded:"))
+    modules = {name for name in line.split() if name.startswith("offload_tool.")}
+    assert "offload_tool.scons.builders" in modules
+    links = {f"offload_tool.compiler.{name}" for name in ("nvlink", "cuda_linked", "openmp_nvidia")}
+    files = {
+        f"offload_tool.{name}" for name in ("containers.walk", "files.spool", "operations.listing")
+    }
+    assert modules & (links | files) == set()
+
+
 def test_site_scons_is_a_door(project: Project) -> None:
     """A project that copies site_scons/ and offload_tool/ needs no toolpath."""
     (project.folder / "site_scons").symlink_to(ROOT / "site_scons")

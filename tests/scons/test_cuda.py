@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,8 @@ from offload_tool.compiler.cuda import find_ptxas
 from offload_tool.formats.cuda_fatbin import read_cuda_fatbin
 from offload_tool.operations.listing import list_images
 from tests.scons.conftest import SCONSTRUCT, Project, passes
+from tests.scons.nvidia import PTXAS, write_tools
+from tests.scons.relocatable import started
 
 KERNEL = """\
 struct dim3 { unsigned x, y, z; };
@@ -55,23 +55,6 @@ HEAD = SCONSTRUCT.replace('"gfx906", "gfx90a:xnack+"', '"sm_80", "sm_90a"').repl
 PTX_ONLY = "env['OFFLOAD_PTXAS'] = 'none'\n"
 PROGRAM = "env.OffloadProgram('prog', ['k.cu', 'runtime.c', 'main.c'])\n"
 OBJECT = "env.OffloadObject('k.cu')\n"
-# Writes an empty ELF file for machine 190 (EM_CUDA) and a processor, with the PTX behind it.
-PTXAS = f"""\
-#!{sys.executable}
-import pathlib, struct, sys
-if "--version" in sys.argv:
-    print("stand-in ptxas\\nversion 1")
-    sys.exit(0)
-if "--help" in sys.argv:
-    print("Allowed values for this option:  'compute_80','sm_80','sm_90','sm_90a'.")
-    sys.exit(0)
-pathlib.Path("ptxas.log").open("a").write(" ".join(sys.argv[1:]) + "\\n")
-output, source = sys.argv[sys.argv.index("-o") + 1 :]
-number = next(a for a in sys.argv if a.startswith("--gpu-name=sm_"))[14:].rstrip("af")
-head = struct.pack("<4s5B7x2HIQQQI6H", b"\\x7fELF", 2, 1, 1, 0, 8, 2, 190, 1, 0, 0, 0,
-                   int(number) << 8, 64, 0, 0, 0, 0, 0)
-pathlib.Path(output).write_bytes(head + pathlib.Path(source).read_bytes())
-"""
 
 
 @pytest.fixture
@@ -87,10 +70,7 @@ def kernels(project: Project) -> Project:
 @pytest.fixture
 def assembled(kernels: Project) -> Project:
     """Give that project with a stand-in for ptxas on PATH, before any real one."""
-    ptxas = kernels.write("bin/ptxas", PTXAS)
-    ptxas.chmod(0o755)
-    path = kernels.environment["PATH"]
-    kernels.environment["PATH"] = f"{ptxas.parent}:{path}"
+    write_tools(kernels)
     kernels.sconstruct(PROGRAM, HEAD)
     return kernels
 
@@ -99,13 +79,6 @@ def entries(path: Path) -> list[tuple[str, str]]:
     """Give what a fat binary's entries are, and for which processors."""
     data = memoryview(path.read_bytes())
     return [(entry.image_kind, entry.processor) for entry in read_cuda_fatbin(data).images]
-
-
-def registered(project: Project) -> list[str]:
-    done = subprocess.run(
-        [project.folder / "prog"], capture_output=True, text=True, check=True, cwd=project.folder
-    )
-    return done.stdout.splitlines()
 
 
 def test_program_of_ptx(kernels: Project) -> None:
@@ -117,7 +90,7 @@ def test_program_of_ptx(kernels: Project) -> None:
     fatbin = kernels.folder / "k.fatbin"
     assert entries(fatbin) == [("ptx", "compute_80"), ("ptx", "compute_90a")]
     size = fatbin.stat().st_size
-    assert registered(kernels) == [f"registered {size} bytes", "_Z6kernelPi", "end"]
+    assert started(kernels.folder / "prog") == [f"registered {size} bytes", "_Z6kernelPi", "end"]
     listed = [image.target_id for image in list_images(kernels.folder / "prog")]
     assert listed == ["compute_80", "compute_90a"]
     for target in BOTH:
@@ -142,7 +115,7 @@ def test_program_with_cubins(assembled: Project) -> None:
     assert sorted(log) == [
         f"-m64 --gpu-name={target} -o k.{target}.cubin k.{target}.ptx" for target in BOTH
     ]
-    assert registered(assembled)[1:] == ["_Z6kernelPi", "end"]
+    assert started(assembled.folder / "prog")[1:] == ["_Z6kernelPi", "end"]
     assembled.assert_up_to_date()
 
 
@@ -158,18 +131,21 @@ def test_real_ptxas(kernels: Project) -> None:
         assert cubin[18:20] == bytes([190, 0])
         assert b".text._Z6kernelPi\0" in cubin
     assert len(entries(kernels.folder / "k.fatbin")) == 4
-    assert registered(kernels)[1:] == ["_Z6kernelPi", "end"]
+    assert started(kernels.folder / "prog")[1:] == ["_Z6kernelPi", "end"]
     kernels.assert_up_to_date()
 
 
 def test_processor_that_ptxas_does_not_know(assembled: Project) -> None:
     """It is refused before anything is compiled, with what can be done."""
-    assembled.sconstruct("env['OFFLOAD_ARCH'] = ['sm_70', 'sm_80']\n" + PROGRAM, HEAD)
+    assembled.sconstruct("env['OFFLOAD_ARCH'] = ['sm_80', 'sm_87']\n" + PROGRAM, HEAD)
     run = assembled.run()
     assert (run.status, run.compiles) == (2, [])
-    assert "makes no code for it, but for sm_80, sm_90, sm_90a; name one of another" in run.errors
-    assembled.sconstruct("env['OFFLOAD_ARCH'] = ['sm_70', 'sm_80']\n" + PTX_ONLY + PROGRAM, HEAD)
-    assert assembled.build() == passes("k.cu", "host", "sm_70", "sm_80")
+    assert (
+        "makes no code for it, but for sm_70, sm_80, sm_86, sm_90, sm_90a; name one of"
+        in run.errors
+    )
+    assembled.sconstruct("env['OFFLOAD_ARCH'] = ['sm_80', 'sm_87']\n" + PTX_ONLY + PROGRAM, HEAD)
+    assert assembled.build() == passes("k.cu", "host", "sm_80", "sm_87")
 
 
 def test_with_and_without_ptxas(assembled: Project) -> None:
@@ -309,7 +285,7 @@ def test_forms_of_programs(kernels: Project, program: str) -> None:
     kernels.write("k2.cu", KERNEL.replace("host_value", "other").replace("kernel(", "kernel2("))
     kernels.sconstruct(PTX_ONLY + program, HEAD)
     kernels.build()
-    lines = registered(kernels)
+    lines = started(kernels.folder / "prog")
     assert any(line.startswith("_Z") and "kernel" in line for line in lines)
     assert lines.count("end") == sum(line.startswith("registered ") for line in lines) >= 1
     kernels.assert_up_to_date()
@@ -330,7 +306,7 @@ def test_source_without_kernels(kernels: Project) -> None:
         PTX_ONLY + "env.OffloadProgram('prog', ['plain.cu', 'k.cu', 'runtime.c', 'main.c'])\n", HEAD
     )
     kernels.build()
-    assert "_Z6kernelPi" in registered(kernels)
+    assert "_Z6kernelPi" in started(kernels.folder / "prog")
     kernels.assert_up_to_date()
 
 
@@ -347,7 +323,7 @@ def test_package_and_registration(kernels: Project) -> None:
     packaged = list_images(kernels.folder / "k.offload")
     assert [(i.kind, i.target_id) for i in packaged] == [("cuda", target) for target in BOTH]
     size = (kernels.folder / "k.fatbin").stat().st_size
-    assert registered(kernels) == [f"registered {size} bytes", "end"]
+    assert started(kernels.folder / "prog") == [f"registered {size} bytes", "end"]
     kernels.assert_up_to_date()
 
 

@@ -21,7 +21,7 @@ from elftools.elf.elffile import ELFFile
 from offload_tool.operations.cuda_unarchiving import taken_for
 from offload_tool.operations.extracting import extract_device_images
 from tests.conftest import ROOT, missing
-from tests.scons.test_cuda_rdc import ONE, TWO
+from tests.scons.relocatable import one, two
 
 Tool = Callable[[str], Path]
 Runner = Callable[[Path], list[list[str]]]
@@ -29,7 +29,7 @@ TARGETS = ("sm_80", "sm_90")
 HEADER = "#include <cuda_runtime.h>\n"
 WITH_HEADERS = {
     name: HEADER + text[text.index("#ifndef FACTOR") :]
-    for name, text in (("one", ONE), ("two", TWO))
+    for name, text in (("one", one("cuda")), ("two", two("cuda")))
 }
 MAIN = "int main() { return 0; }\n"
 SCONSTRUCT = f"""\

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,42 +16,15 @@ from offload_tool.operations.listing import list_images
 from tests.conftest import missing
 from tests.scons.conftest import SCONSTRUCT, Project, passes
 from tests.scons.nvidia import RUNTIME, write_tools
+from tests.scons.relocatable import RELOCATABLE, declarations, loaded, one, started, two
 
 BOTH = ("sm_80", "sm_90a")
 FLAGS = ["-nocudainc", "-nocudalib", "-Wno-unknown-cuda-version"]
 HEAD = SCONSTRUCT.replace('"gfx906", "gfx90a:xnack+"', '"sm_80", "sm_90a"').replace(
     '["-nogpuinc", "-nogpulib"]', repr(FLAGS)
 )
-RELOCATABLE = "env['OFFLOAD_RDC'] = True\n"
 SOURCES = "['one.cu', 'two.cu', 'runtime.c', 'main.c']"
 PROGRAM = f"env.OffloadProgram('prog', {SOURCES})\n"
-DECLARATIONS = """\
-struct dim3 { unsigned x, y, z; };
-extern "C" int cudaLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
-#define __device__ __attribute__((device))
-#define __global__ __attribute__((global))
-#ifndef FACTOR
-#define FACTOR 1
-#endif
-"""
-ONE = (
-    DECLARATIONS
-    + """\
-extern __device__ int shared_by_all;
-__device__ int helper(int);
-__global__ void first(int* p) { *p = helper(shared_by_all); }
-"""
-)
-TWO = (
-    DECLARATIONS
-    + """\
-static __device__ int counter;
-void* address_of_counter() { return &counter; }
-__device__ int shared_by_all = 5;
-__device__ int helper(int value) { return value * FACTOR + ++counter; }
-__global__ void second(int* p) { *p = helper(2); }
-"""
-)
 FORMATS = ("offload-binary", "fat-binary")
 SOURCE_CODE = "| compute_80 compute_90"
 
@@ -61,20 +32,13 @@ SOURCE_CODE = "| compute_80 compute_90"
 @pytest.fixture
 def sources(project: Project) -> Project:
     """Give a project with two sources that use each other's device code."""
-    project.write("one.cu", ONE)
-    project.write("two.cu", TWO)
+    project.write("one.cu", one("cuda"))
+    project.write("two.cu", two("cuda"))
     project.write("runtime.c", RUNTIME)
     project.write("main.c", "int main(void) { return 0; }\n")
     write_tools(project)
     project.sconstruct(RELOCATABLE + PROGRAM, HEAD)
     return project
-
-
-def registered(project: Project, program: str = "prog") -> list[str]:
-    done = subprocess.run(
-        [project.folder / program], capture_output=True, text=True, check=True, cwd=project.folder
-    )
-    return done.stdout.splitlines()
 
 
 def entries(path: Path) -> list[str]:
@@ -98,7 +62,7 @@ def test_one_image_of_all_sources(sources: Project) -> None:
         *passes("two.cu", "host", *BOTH),
     ]
     sources.assert_up_to_date()
-    check_registration(registered(sources), sources=2)
+    check_registration(started(sources.folder / "prog"), sources=2)
     assert entries(sources.folder / "prog.fatbin") == list(BOTH)
     assert entries(sources.folder / "one.rdc.fatbin") == ["compute_80", "compute_90a"]
     log = (sources.folder / "nvlink.log").read_text().splitlines()
@@ -134,7 +98,7 @@ def test_every_compiler_and_driver(sources: Project, clang: str, archive_format:
     given += f"env['OFFLOAD_ARCHIVE_FORMAT'] = '{archive_format}'\n"
     sources.sconstruct(RELOCATABLE + given + PROGRAM, HEAD)
     sources.build()
-    lines = registered(sources)
+    lines = started(sources.folder / "prog")
     check_registration(lines, sources=2)
     (name,) = (line for line in lines if "counter" in line)
     for target in BOTH:
@@ -148,7 +112,7 @@ def test_ptx_alone(sources: Project) -> None:
     assert run.status == 0, run.output + run.errors
     assert not [line for line in run.actions if line.startswith(("PTXAS", "LINK"))]
     assert entries(sources.folder / "prog.fatbin") == []
-    assert registered(sources)[0] == f"registered {SOURCE_CODE} {SOURCE_CODE}"
+    assert started(sources.folder / "prog")[0] == f"registered {SOURCE_CODE} {SOURCE_CODE}"
     sources.assert_up_to_date()
 
 
@@ -157,7 +121,7 @@ def test_ptx_is_to_be_linked(sources: Project) -> None:
     sources.build()
     assert b"--compile-only  \0" in (sources.folder / "one.rdc.fatbin").read_bytes()
     sources.sconstruct("env.OffloadProgram('prog', ['k.cu', 'runtime.c', 'main.c'])\n", HEAD)
-    sources.write("k.cu", DECLARATIONS + "__global__ void kernel(int* p) { *p = 1; }\n")
+    sources.write("k.cu", declarations("cuda") + "__global__ void kernel(int* p) { *p = 1; }\n")
     sources.build("k.fatbin")
     assert b"--compile-only" not in (sources.folder / "k.fatbin").read_bytes()
 
@@ -280,7 +244,7 @@ def test_libraries_of_the_build(sources: Project, archive_format: str) -> None:
     sources.build()
     sources.assert_up_to_date()
     for name in ("library", "archive", "object"):
-        lines = registered(sources, name)
+        lines = started(sources.folder / name)
         if archive_format == "offload-binary":
             check_registration(lines, sources=2)
             continue
@@ -345,14 +309,7 @@ def test_shared_library(sources: Project) -> None:
         HEAD,
     )
     sources.build()
-    load = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
-    done = subprocess.run(
-        [sys.executable, "-c", load, sources.folder / "libgpu.so"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    check_registration(done.stdout.splitlines(), sources=2)
+    check_registration(loaded(sources.folder / "libgpu.so"), sources=2)
     sources.assert_up_to_date()
 
 

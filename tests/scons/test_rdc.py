@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -13,52 +11,19 @@ import pytest
 from offload_tool.formats.objects.elf import read_elf_tables
 from offload_tool.operations.listing import list_images
 from tests.scons.conftest import Project, passes
+from tests.scons.relocatable import RELOCATABLE, loaded, one, started, two
 
 BOTH = ("gfx906", "gfx90a:xnack+")
-RELOCATABLE = "env['OFFLOAD_RDC'] = True\n"
 PROGRAM = "env.OffloadProgram('prog', ['one.hip', 'two.hip', 'runtime.c'])\n"
-HEAD = """\
-struct dim3 { unsigned x, y, z; };
-extern "C" int hipLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
-#define __device__ __attribute__((device))
-#define __global__ __attribute__((global))
-#ifndef FACTOR
-#define FACTOR 1
-#endif
-"""
-ONE = (
-    HEAD
-    + """\
-extern __device__ int shared_by_all;
-__device__ int helper(int);
-__global__ void first(int* p) { *p = helper(shared_by_all); }
-"""
-)
-TWO = (
-    HEAD
-    + """\
-static __device__ int counter;
-void* address_of_counter() { return &counter; }
-__device__ int shared_by_all = 5;
-__device__ int helper(int value) { return value * FACTOR + ++counter; }
-__global__ void second(int* p) { *p = helper(2); }
-"""
-)
+TWO = two("hip")
 
 
 @pytest.fixture
 def sources(project: Project) -> Project:
     """Give a project with two sources that use each other's device code."""
-    project.write("one.hip", ONE)
+    project.write("one.hip", one("hip"))
     project.write("two.hip", TWO)
     return project
-
-
-def started(project: Project, program: str = "prog") -> list[str]:
-    done = subprocess.run(
-        [project.folder / program], capture_output=True, text=True, check=True, env=os.environ
-    )
-    return done.stdout.splitlines()
 
 
 def symbols(project: Project, name: str) -> set[str]:
@@ -75,7 +40,7 @@ def test_one_image_of_all_sources(sources: Project) -> None:
         *passes("two.hip", "host", *BOTH),
     ]
     sources.assert_up_to_date()
-    lines = started(sources)
+    lines = started(sources.folder / "prog")
     assert lines.count("registered __CLANG_OFFLOAD_BUNDLE__") == 1
     assert [line for line in lines if "first" in line or "second" in line] == [
         "_Z5firstPi",
@@ -91,7 +56,7 @@ def test_static_variable_has_one_name(sources: Project) -> None:
     """A static device variable that host code uses is registered as the image calls it."""
     sources.sconstruct(RELOCATABLE + PROGRAM)
     sources.build()
-    registered = [line for line in started(sources) if "counter" in line]
+    registered = [line for line in started(sources.folder / "prog") if "counter" in line]
     assert len(registered) == 1
     assert registered[0] != "counter"  # made unique with the source's CUID
     assert registered[0] in symbols(sources, "prog.gfx906.co")
@@ -109,7 +74,7 @@ def test_static_variable_that_device_code_uses_first(sources: Project) -> None:
         assert "[prog.gfx906.co]" in run.errors
         assert not (sources.folder / "prog").exists()
     else:
-        registered = [line for line in started(sources) if "counter" in line]
+        registered = [line for line in started(sources.folder / "prog") if "counter" in line]
         assert len(registered) == 1
         assert registered[0] in symbols(sources, "prog.gfx906.co")
 
@@ -167,15 +132,9 @@ def test_shared_library(sources: Project) -> None:
         RELOCATABLE + "env.OffloadSharedLibrary('gpu', ['one.hip', 'two.hip', 'runtime_only.c'])\n"
     )
     sources.build()
-    load = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
-    done = subprocess.run(
-        [sys.executable, "-c", load, sources.folder / "libgpu.so"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.count("registered __CLANG_OFFLOAD_BUNDLE__") == 1
-    assert "_Z6secondPi" in done.stdout
+    lines = loaded(sources.folder / "libgpu.so")
+    assert lines.count("registered __CLANG_OFFLOAD_BUNDLE__") == 1
+    assert "_Z6secondPi" in lines
     sources.assert_up_to_date()
 
 

@@ -17,14 +17,9 @@
  * Layouts: fatbinary_section.h of CUDA (the wrapper) and formats/cuda_fatbin.py.
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "counting.h"
 
-enum { MOST_BINARIES = 256, WRAPPER_MAGIC = 0x466243b1, LINKED = 2 };
+enum { WRAPPER_MAGIC = 0x466243b1, LINKED = 2 };
 enum { HEADER = 16, PTX = 1, CUBIN = 2 };
 
 struct fat_binary_wrapper {
@@ -33,45 +28,6 @@ struct fat_binary_wrapper {
     const char *binary;
     const char *const *sources;
 };
-
-static void **handles[MOST_BINARIES];
-static int handle_count;
-
-static void say(const char *format, ...) {
-    const char *path = getenv("COUNT_REGISTRATIONS");
-    FILE *file = path ? fopen(path, "a") : stderr;
-    va_list arguments;
-    if (!file) {
-        perror(path);
-        abort();
-    }
-    va_start(arguments, format);
-    vfprintf(file, format, arguments);
-    va_end(arguments);
-    if (path) fclose(file);
-}
-
-/* Finds the runtime's own function; without it the program was not linked with the runtime. */
-static void *runtime(const char *name) {
-    void *found = dlsym(RTLD_NEXT, name);
-    if (!found) {
-        fprintf(stderr, "count_cuda_registrations: no %s in the CUDA runtime\n", name);
-        abort();
-    }
-    return found;
-}
-
-static int number_of(void **handle) {
-    for (int i = 0; i < handle_count; ++i)
-        if (handles[i] == handle) return i;
-    return -1;
-}
-
-static uint64_t read_bytes(const char *at, size_t size) {
-    uint64_t value = 0;
-    memcpy(&value, at, size);
-    return value;
-}
 
 static void say_images(const char *binary) {
     uint64_t size = read_bytes(binary + 8, 8);
@@ -90,10 +46,7 @@ static void say_images(const char *binary) {
 void **__cudaRegisterFatBinary(const void *data) {
     void **(*next)(const void *) = runtime("__cudaRegisterFatBinary");
     const struct fat_binary_wrapper *wrapper = data;
-    void **handle = next(data);
-    if (handle_count == MOST_BINARIES) abort();
-    handles[handle_count] = handle;
-    say("binary %d", handle_count++);
+    void **handle = numbered(next(data));
     if (wrapper->magic != WRAPPER_MAGIC) {
         say(" unknown\n");
         return handle;

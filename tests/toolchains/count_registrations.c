@@ -19,14 +19,9 @@
  * ClangOffloadBundler.rst (the binary layout of bundles).
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "counting.h"
 
-enum { MOST_BINARIES = 256, WRAPPER_MAGIC = 0x48495046 };
+enum { WRAPPER_MAGIC = 0x48495046 };
 
 static const char bundle_magic[] = "__CLANG_OFFLOAD_BUNDLE__";
 static const char compressed_magic[] = "CCOB";
@@ -38,58 +33,17 @@ struct fat_binary_wrapper {
     void *unused;
 };
 
-static void **handles[MOST_BINARIES];
-static int handle_count;
-
-static void say(const char *format, ...) {
-    const char *path = getenv("COUNT_REGISTRATIONS");
-    FILE *file = path ? fopen(path, "a") : stderr;
-    va_list arguments;
-    if (!file) {
-        perror(path);
-        abort();
-    }
-    va_start(arguments, format);
-    vfprintf(file, format, arguments);
-    va_end(arguments);
-    if (path) fclose(file);
-}
-
-/* Finds the runtime's own function; without it the program was not linked with the runtime. */
-static void *runtime(const char *name) {
-    void *found = dlsym(RTLD_NEXT, name);
-    if (!found) {
-        fprintf(stderr, "count_registrations: no %s in the HIP runtime\n", name);
-        abort();
-    }
-    return found;
-}
-
-static int number_of(void **handle) {
-    for (int i = 0; i < handle_count; ++i)
-        if (handles[i] == handle) return i;
-    return -1;
-}
-
-static uint64_t read64(const char **at) {
-    uint64_t value;
-    memcpy(&value, *at, sizeof value);
-    *at += sizeof value;
-    return value;
-}
-
 static void say_entries(const struct fat_binary_wrapper *wrapper) {
     const char *at = wrapper->binary;
     if (wrapper->magic == WRAPPER_MAGIC && !memcmp(at, compressed_magic, strlen(compressed_magic))) {
         say(" compressed");
     } else if (wrapper->magic == WRAPPER_MAGIC && !memcmp(at, bundle_magic, strlen(bundle_magic))) {
         at += strlen(bundle_magic);
-        for (uint64_t left = read64(&at); left; --left) {
-            uint64_t length;
-            read64(&at), read64(&at);
-            length = read64(&at);
-            say(" %.*s", (int)length, at);
-            at += length;
+        uint64_t left = read_bytes(at, 8);
+        for (at += 8; left; --left) {
+            uint64_t length = read_bytes(at + 16, 8);
+            say(" %.*s", (int)length, at + 24);
+            at += 24 + length;
         }
     } else {
         say(" unknown");
@@ -98,10 +52,7 @@ static void say_entries(const struct fat_binary_wrapper *wrapper) {
 
 void **__hipRegisterFatBinary(const void *data) {
     void **(*next)(const void *) = runtime("__hipRegisterFatBinary");
-    void **handle = next(data);
-    if (handle_count == MOST_BINARIES) abort();
-    handles[handle_count] = handle;
-    say("binary %d", handle_count++);
+    void **handle = numbered(next(data));
     say_entries(data);
     say("\n");
     return handle;

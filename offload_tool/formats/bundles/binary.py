@@ -29,7 +29,7 @@ from offload_tool.errors import FormatError, UsageError
 from offload_tool.formats.magics import BUNDLE as MAGIC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from offload_tool.files import FileRange, StrPath
     from offload_tool.files.plan import FilePlan
@@ -39,6 +39,7 @@ __all__ = [
     "Bundle",
     "BundleEntry",
     "BundleLayout",
+    "TableForm",
     "is_bundle",
     "plan_bundle",
     "read_bundle",
@@ -135,6 +136,47 @@ def read_bundle(data: memoryview, offset: int = 0, *, path: StrPath | None = Non
     :raises FormatError: no bundle is there, or its table contradicts the data.
     """
     return _TableReader(data, offset, path).read()
+
+
+class TableForm:
+    """The form of one bundle's table: others with the same IDs are read in one step.
+
+    That is for archives of many: it says only whether a table is sound, and not what is wrong.
+    """
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        raw = tuple(name.encode("utf-8", "surrogateescape") for name in ids)
+        rows = "".join(f"QQQ{len(name)}s" for name in raw)
+        self._layout = struct.Struct(f"<{len(MAGIC)}sQ{rows}")
+        self._names = raw
+        self._lengths = tuple(map(len, raw))
+        self._begin = (MAGIC, len(raw))
+
+    def read(self, data: memoryview, start: int, end: int) -> list[tuple[int, int]] | None:
+        """Read the table at `start` of the bundle that fills `data` up to `end`.
+
+        Gives where the code objects are in `data`, and their sizes, in bytes. None means that
+        the table has another form, or is broken, or is not that of all of these bytes.
+        """
+        room, least = end - start, self._layout.size
+        if room < least:
+            return None
+        fields = self._layout.unpack_from(data, start)
+        if (
+            fields[:2] != self._begin
+            or fields[4::4] != self._lengths
+            or fields[5::4] != self._names
+        ):
+            return None
+        last = least
+        found = []
+        for offset, size in zip(fields[2::4], fields[3::4], strict=True):
+            if size and offset < least:
+                return None
+            if offset + size > last:
+                last = offset + size
+            found.append((start + offset, size))
+        return found if last == room else None
 
 
 class _TableReader:

@@ -33,7 +33,8 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.bundles.binary import MAGIC
-from offload_tool.formats.objects.coff_edit import is_coff, plan_coff, read_coff_sections
+from offload_tool.formats.objects.coff import is_coff
+from offload_tool.formats.objects.coff_edit import plan_coff, read_coff_sections
 from offload_tool.formats.objects.elf import is_elf_header, read_elf_tables
 from offload_tool.formats.objects.elf_edit import plan_elf
 

@@ -71,6 +71,8 @@ _MEMBER_ATTRIBUTES = b"0           0     0     644"
 _INDEX_ATTRIBUTES = b"0           0     0     0"
 _WORD, _WIDE_WORD = struct.Struct(">I"), struct.Struct(">Q")
 _LONG_NAMES = b"//"
+_SLASH = ord("/")
+"""What the names of all special members begin with."""
 _INDEXES = frozenset({b"/", b"/SYM64/"})
 _BSD_INDEXES = frozenset(
     {"__.SYMDEF", "__.SYMDEF SORTED", "__.SYMDEF_64", "__.SYMDEF_64 SORTED", "__.PKGDEF"}
@@ -198,7 +200,7 @@ class _ArchiveReader:
         while position < len(self.data):
             raw, size = self._read_header(position)
             special = raw.rstrip(b" ")
-            if self._is_special(special):
+            if raw[0] == _SLASH and self._is_special(special):
                 self._check_content(position, size, raw)
                 self._read_special(position, size, special)
                 position = _behind(position, size)

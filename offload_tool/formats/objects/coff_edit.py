@@ -26,6 +26,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.files.plan import HOST, FilePlan, Literal, Piece, Range, content, join
+from offload_tool.formats.objects.coff import (
+    HEADER,
+    PE,
+    PE_OFFSET_AT,
+    SECTION,
+    CoffHeader,
+    is_bigobj,
+)
 from offload_tool.formats.objects.string_table import build_string_table
 
 if TYPE_CHECKING:
@@ -33,26 +41,14 @@ if TYPE_CHECKING:
 
     from offload_tool.files import StrPath
 
-__all__ = ["CoffSection", "is_coff", "plan_coff", "read_coff_sections"]
+__all__ = ["CoffSection", "plan_coff", "read_coff_sections"]
 
-_HEADER = struct.Struct("<HHIIIHH")
-_SECTION = struct.Struct("<8sIIIIIIHHI")
 _SYMBOL = struct.Struct("<8sIHHBB")
 _SECTION_AUX = struct.Struct("<IHHIHBBH")
 """Auxiliary record of a section's symbol; fields 4 and 7 are a section number."""
 _RELOCATION_SIZE = 10
-_PE_OFFSET_AT = 60
-_PE = b"PE\0\0"
-_BIGOBJ = b"\0\0\xff\xff"
-_BIGOBJ_CLASS = bytes.fromhex("c7a1bad1eebaa94baf20faf66aa4dcb8")
 _BIGOBJ_HEADER = struct.Struct("<6xHI32xIII")
 _BIGOBJ_SYMBOL_SIZE = 20
-_RESOURCE = b"\0\0\0\0\x20\0\0\0\xff"
-_MACHINES = frozenset(
-    # Those that LLVM takes for COFF by their first two bytes.
-    {0x0, 0x8664, 0xAA64, 0xA641, 0xA64E, 0x0150, 0x0250, 0x0268, 0x0290}
-    | {version << 8 | low for version in (1, 2) for low in (0x4C, 0x66, 0x83, 0x84, 0xC4, 0xF0)}
-)
 _MAX_SECTIONS = 65279
 _RELOCATION_OVERFLOW = 0x01000000
 _LINK_REMOVE, _MEMORY_READ = 0x800, 0x40000000
@@ -60,16 +56,6 @@ _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _NAME_SIZE = 8
 _CLASS_STATIC = 3
 _COMDAT_ASSOCIATIVE = 5
-
-
-class _Header(NamedTuple):
-    machine: int
-    sections: int
-    timestamp: int
-    symbols_at: int
-    symbols: int
-    optional_size: int
-    characteristics: int
 
 
 class _SectionHeader(NamedTuple):
@@ -92,24 +78,6 @@ class CoffSection:
     name: bytes
     offset: int
     size: int
-
-
-def is_coff(data: memoryview) -> bool:
-    """Tell whether LLVM takes `data` for a COFF object or a PE image."""
-    if bytes(data[:2]) == b"MZ":
-        at = int.from_bytes(data[_PE_OFFSET_AT : _PE_OFFSET_AT + 4], "little")
-        return bytes(data[at : at + len(_PE)]) == _PE
-    if _is_bigobj(data):
-        return True
-    if len(data) < _HEADER.size or data[:4] == _BIGOBJ or data[:9] == _RESOURCE:
-        return False
-    header = _Header._make(_HEADER.unpack(data[: _HEADER.size]))
-    end = _HEADER.size + header.optional_size + header.sections * _SECTION.size
-    return header.machine in _MACHINES and end <= len(data)
-
-
-def _is_bigobj(data: memoryview) -> bool:
-    return data[:4] == _BIGOBJ and data[12:28] == _BIGOBJ_CLASS
 
 
 def read_coff_sections(data: memoryview, *, path: StrPath | None = None) -> tuple[CoffSection, ...]:
@@ -161,8 +129,8 @@ class _Coff:
         self.symbol_size = _SYMBOL.size
         if bytes(data[:2]) == b"MZ":
             self.variant = "PE image"
-            at = int.from_bytes(self.take(_PE_OFFSET_AT, 4, "e_lfanew"), "little")
-            self.start = at + len(_PE)
+            at = int.from_bytes(self.take(PE_OFFSET_AT, 4, "e_lfanew"), "little")
+            self.start = at + len(PE)
         self.header = self._read_header()
         self.symbols = self._read_symbols()
         self.strings = self._read_strings()
@@ -173,19 +141,21 @@ class _Coff:
 
     def section_at(self, index: int) -> int:
         """Give the offset of section header `index`, which counts from 0."""
-        return self.header_end + self.header.optional_size + index * _SECTION.size
+        return self.header_end + self.header.optional_size + index * SECTION.size
 
-    def _read_header(self) -> _Header:
-        if not _is_bigobj(self.data):
-            self.header_end = self.start + _HEADER.size
-            return _Header._make(_HEADER.unpack(self.take(self.start, _HEADER.size, "file header")))
+    def _read_header(self) -> CoffHeader:
+        if not is_bigobj(self.data):
+            self.header_end = self.start + HEADER.size
+            return CoffHeader._make(
+                HEADER.unpack(self.take(self.start, HEADER.size, "file header"))
+            )
         self.variant = "/bigobj object"
         self.symbol_size = _BIGOBJ_SYMBOL_SIZE
         self.header_end = _BIGOBJ_HEADER.size
         machine, timestamp, sections, symbols_at, symbols = _BIGOBJ_HEADER.unpack(
             self.take(0, _BIGOBJ_HEADER.size, "file header")
         )
-        return _Header(machine, sections, timestamp, symbols_at, symbols, 0, 0)
+        return CoffHeader(machine, sections, timestamp, symbols_at, symbols, 0, 0)
 
     def _read_symbols(self) -> memoryview:
         if not self.header.symbols_at:
@@ -201,9 +171,9 @@ class _Coff:
         return bytes(self.take(at, max(size, 4), "string table"))
 
     def _read_sections(self) -> list[_SectionHeader]:
-        size = self.header.sections * _SECTION.size
+        size = self.header.sections * SECTION.size
         raw = self.take(self.section_at(0), size, "section headers")
-        rows = [_SectionHeader._make(fields) for fields in _SECTION.iter_unpack(raw)]
+        rows = [_SectionHeader._make(fields) for fields in SECTION.iter_unpack(raw)]
         for index, row in enumerate(rows):
             field = f"section header {index + 1}"
             if row.raw_at:
@@ -296,10 +266,10 @@ class _Planner:
             sections=len(rows), symbols_at=end if tail else 0, optional_size=0
         )
         table = (
-            _SECTION.pack(*row._replace(name=_section_name(name, offsets)))
+            SECTION.pack(*row._replace(name=_section_name(name, offsets)))
             for name, row in zip(self.names, rows, strict=True)
         )
-        head = _HEADER.pack(*header) + b"".join(table)
+        head = HEADER.pack(*header) + b"".join(table)
         return FilePlan(join([Literal(0, head), *pieces, Literal(end, tail)]), end + len(tail))
 
     def _symbols(self) -> Iterator[tuple[bytes, bytes]]:
@@ -348,7 +318,7 @@ class _Planner:
 
     def _lay_out(self) -> tuple[list[_SectionHeader], list[Piece], int]:
         """Place raw data and relocations of all sections behind each other."""
-        end = _HEADER.size + len(self.names) * _SECTION.size
+        end = HEADER.size + len(self.names) * SECTION.size
         rows: list[_SectionHeader] = []
         pieces: list[Piece] = []
         for old in self.kept:

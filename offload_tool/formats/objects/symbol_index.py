@@ -22,13 +22,13 @@ import struct
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import ContentError, FormatError
-from offload_tool.formats.magics import BITCODES
+from offload_tool.formats.magics import BITCODES, ELF
+from offload_tool.formats.objects.coff import PE_OFFSET_AT, is_bigobj, is_coff
 from offload_tool.formats.objects.elf import (
     SHT_STRTAB,
     SHT_SYMTAB,
     STT_FILE,
     STT_SECTION,
-    is_elf,
     read_elf_sections,
 )
 
@@ -47,13 +47,11 @@ _NAMES_BUDGET = 16
 
 _COFF = struct.Struct("<8xII")
 _BIGOBJ = struct.Struct("<44x4xII")
-_BIGOBJ_MAGIC = b"\0\0\xff\xff"
 _COFF_SYMBOL = struct.Struct("<8sIhHBB")
 _BIGOBJ_SYMBOL = struct.Struct("<8sIiHBB")
 _COFF_EXTERNAL, _COFF_WEAK = 2, 105
 _COFF_ABSOLUTE = -1
 _COFF_ALIAS = 3
-_PE_OFFSET_AT = 60
 
 
 def member_symbols(
@@ -72,7 +70,7 @@ def member_symbols(
     :raises FormatError: it is an ELF file, but its symbol table is broken.
     """
     magic = bytes(data[:4])
-    if is_elf(data) and len(data) >= _ELF_MIN_SIZE:
+    if magic == ELF and len(data) >= _ELF_MIN_SIZE:
         try:
             return _elf_symbols(read_elf_sections(data))
         except FormatError as error:
@@ -83,8 +81,6 @@ def member_symbols(
             from offload_tool.formats.bitcode.symbols import bitcode_symbols
 
             return bitcode_symbols(data)
-        from offload_tool.formats.objects.coff_edit import is_coff
-
         if is_coff(data):
             return _coff_symbols(data)
     except ContentError as error:
@@ -124,10 +120,10 @@ def _elf_names(tables: ElfTables, index: int) -> bytes:
 
 def _coff_symbols(data: memoryview) -> bytes:
     at, header, layout = 0, _COFF, _COFF_SYMBOL
-    if data[:4] == _BIGOBJ_MAGIC:
+    if is_bigobj(data):
         header, layout = _BIGOBJ, _BIGOBJ_SYMBOL
     elif bytes(data[:2]) == b"MZ":
-        at = int.from_bytes(data[_PE_OFFSET_AT : _PE_OFFSET_AT + 4], "little") + 4
+        at = int.from_bytes(data[PE_OFFSET_AT : PE_OFFSET_AT + 4], "little") + 4
     if at + header.size > len(data):
         raise FormatError("COFF header is cut short", offset=at)
     start, count = header.unpack_from(data, at)

@@ -1,0 +1,123 @@
+"""Which passes may use a precompiled header (PCH): those whose outputs are the same bytes with it.
+
+Measured on public HIP and CUDA sources, with clang 21 and 22; what was seen to differ, or was not
+looked at, compiles without, for a reason that is told:
+
+- debug information lacks declarations that a PCH has imported;
+- clang's wrapper of HIP has functions that move to another place in device code of ``-O0``, and in
+  relocatable device code;
+- the explicit instantiations of a header are emitted after its functions without a PCH, and before
+  them with one;
+- ``.bss`` of Thrust's host code has another order, and inline assembly in bitcode other places.
+
+What clang itself refuses (another processor, language, or header) it refuses when the PCH is used.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from offload_tool.compiler.driver import front_end_jobs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = ["reason_of_flags", "reason_of_headers"]
+
+_KINDS = ("hip", "cuda")
+_REFUSED = (
+    ("-debug-info-kind=", "debug information (-g)"),
+    ("-fgpu-rdc", "relocatable device code"),
+    ("-emit-llvm", "its output is bitcode"),
+    ("-fsanitize", "sanitizers"),
+    ("-coverage-", "coverage"),
+    ("-fcoverage-mapping", "coverage"),
+    ("-fprofile", "profiles"),
+    ("-fmodule", "modules"),
+    ("-fcxx-modules", "modules"),
+    ("-include-pch", "a precompiled header of its own"),
+    ("-emit-pch", "a precompiled header of its own"),
+    ("-fpch-", "a precompiled header of its own"),
+    ("-preamble-bytes", "a precompiled header of its own"),
+    ("-load", "a plugin"),
+    ("-add-plugin", "a plugin"),
+    ("-plugin", "a plugin"),
+    ("-fpass-plugin", "a plugin"),
+    ("-opt-record-file", "files beside its output"),
+    ("-split-dwarf", "files beside its output"),
+    ("-stack-usage-file", "files beside its output"),
+    ("-ftime-trace", "files beside its output"),
+    ("-serialize-diagnostic-file", "files beside its output"),
+    ("-E", "it only preprocesses"),
+    ("-fsyntax-only", "it only checks"),
+)
+"""How options of the front end begin, and what they are; the driver makes them of a user's."""
+_HOST_ONLY = ("-fgpu-rdc",)
+"""Those that matter to device code alone."""
+_HOST_CODE_MOVES = ("/thrust/", "/nvtx3/")
+
+# Compiled when they are needed: where a PCH is current, none is.
+_MAIN_FILE = rb"\b(?:__BASE_FILE__|__INCLUDE_LEVEL__|__TIMESTAMP__)\b"
+_INSTANTIATION = rb"(?<![.>:\w])template\s+[A-Za-z_:]"
+_EXTERN = rb"\bextern\s*$"
+_TEXTS = rb"(?s)/\*.*?\*/|//[^\n]*|\"(?:[^\"\\\n]|\\.)*\""
+
+
+def reason_of_flags(
+    kind: str, stage: str, command: Sequence[str], environment: Mapping[str, str]
+) -> str:
+    """Say why a pass with this command may not use a PCH; "" where it may.
+
+    `command` is the pass's up to its input, without an output. The driver is asked (``-###``), so
+    that options in files and in the environment count.
+    """
+    if kind not in _KINDS:
+        return f"{kind} sources"
+    jobs = front_end_jobs(command, environment)
+    if len(jobs) != 1:
+        return "several jobs" if jobs else "the compiler does not say what it would run"
+    return _reason_of_job(jobs[0], is_host=stage != "device")
+
+
+def _reason_of_job(job: Sequence[str], *, is_host: bool) -> str:
+    for begin, reason in _REFUSED:
+        if not (is_host and begin in _HOST_ONLY) and _has(job, begin):
+            return reason
+    levels = [word for word in job if re.fullmatch(r"-O\w*", word)]
+    return "no optimization (-O0)" if not levels or levels[-1] == "-O0" else ""
+
+
+def _has(job: Sequence[str], begin: str) -> bool:
+    if begin in ("-E", "-load"):
+        return begin in job
+    return any(word.startswith(begin) for word in job)
+
+
+def reason_of_headers(stage: str, files: Iterable[str]) -> str:
+    """Say why no PCH may be made of these files, which it has read; "" where it may."""
+    for name in files:
+        if stage != "device" and any(part in name for part in _HOST_CODE_MOVES):
+            return f"host code of '{name}'"
+        try:
+            with open(name, "rb") as file:  # noqa: PTH123 - called for each header
+                text = file.read()
+        except OSError:
+            return f"'{name}' cannot be read"
+        reason = _reason_of_text(text)
+        if reason:
+            return f"'{name}' has {reason}"
+    return ""
+
+
+def _reason_of_text(text: bytes) -> str:
+    found = re.search(_MAIN_FILE, text)
+    if found:
+        return found[0].decode()
+    if re.search(_INSTANTIATION, text) is None:
+        return ""
+    code = re.sub(_TEXTS, b" ", text)
+    for match in re.finditer(_INSTANTIATION, code):
+        if not re.search(_EXTERN, code[max(0, match.start() - 64) : match.start()]):
+            return "an explicit instantiation"
+    return ""

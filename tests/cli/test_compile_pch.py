@@ -1,0 +1,318 @@
+"""``compile --emit-pch`` and ``--pch``: all is as it is without, and it is said where none is used.
+
+The judge of each is the same command without a precompiled header.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offload_tool.compiler import pch
+from offload_tool.compiler.fingerprints import CHANGED
+from tests.cli.conftest import script
+from tests.cli.test_compile import run
+from tests.cli.test_compile_manifest import SETTLED
+from tests.conftest import missing
+
+LAUNCH = """\
+#pragma once
+struct dim3 { unsigned x, y, z; };
+extern "C" int hipLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
+extern "C" unsigned __hipPushCallConfiguration(dim3, dim3, unsigned long = 0, struct stream* = 0);
+#define __global__ __attribute__((global))
+#define __device__ __attribute__((device))
+#define __host__ __attribute__((host))
+"""
+# All that a header may define: what is emitted at once, when it is used, or for each instance.
+HEADER = """\
+#pragma once
+#include <launch.h>
+#if __has_include(<asked.h>)
+enum { asked = 1 };
+#else
+enum { asked = 0 };
+#endif
+template <class T> __global__ void templated(T* p) { *p = 1; }
+template <class T> __host__ __device__ T twice(T v) { return v + v; }
+template <class T> struct S { static T m; virtual T f(); virtual ~S() {} };
+template <class T> T S<T>::m = 3;
+template <class T> T S<T>::f() { return m; }
+extern template struct S<float>;
+static __device__ int device_value = VALUE;
+__global__ void of_header(int* p) { *p = device_value + twice(1) + asked; }
+int defined(int x) { S<int> s; return twice(x) + s.f(); }
+double second(double x) { return twice(x) + twice(1.0f); }
+inline int counter = 4;
+struct V { virtual ~V(); virtual int f() { return 3; } };
+inline V* make() { return new V; }
+struct Init { Init(); };
+static Init init;
+auto lambda = [](int x) { return twice(x); };
+namespace { int hidden() { return 2; } struct I { I() { hidden(); } } i; }
+"""
+BEGIN = "// text\n#include <launch.h>\n#include <header.h>\n"
+SOURCE = """
+#include "own.h"
+__global__ void kernel(int* p) { *p = device_value + twice(2) + twice(2u) + OWN + __LINE__; }
+int host(int x) {
+  templated<char><<<dim3{1, 1, 1}, dim3{1, 1, 1}>>>(nullptr);
+  return defined(counter) + make()->f() + lambda(4) + asked + __COUNTER__;
+}
+static Init own_init;
+"""
+FLAGS = ["--", "-nogpuinc", "-nogpulib", "-Ifirst", "-Isecond", "-DVALUE=3", "-O2"]
+SIDES = {"device": ["--target-id", "gfx90a"], "host": ["--host"]}
+
+
+@pytest.fixture
+def project(folder: Path) -> Path:
+    """Give a folder with two sources that begin alike."""
+    for name in ("first", "second"):
+        Path(name).mkdir()
+    Path("second/launch.h").write_text(LAUNCH)
+    Path("second/header.h").write_text(HEADER)
+    Path("own.h").write_text("#define OWN 1\n")
+    Path("k.hip").write_text(BEGIN + SOURCE)
+    Path("other.hip").write_text("/* more\n text */" + BEGIN + "\nint other() { return 2; }\n")
+    return folder
+
+
+def emit(side: str, *flags: str, source: str = "k.hip") -> int:
+    words = ["compile", source, "-o", f"{side}.pch", *SIDES[side], "--emit-pch"]
+    return run(*words, *(flags or FLAGS))
+
+
+def compiled(side: str, *flags: str, source: str = "k.hip", use: str = "") -> dict[str, Any]:
+    """Compile anew; give the output, the depfile, and the manifest but for times."""
+    words = ["compile", source, "-o", "out", *SIDES[side], "--depfile", "out.d"]
+    for name in ("out", "out.d", ".out.manifest"):
+        Path(name).unlink(missing_ok=True)
+    time.sleep(SETTLED)
+    assert run(*words, *(["--pch", use] if use else []), *(flags or FLAGS)) == 0
+    record = json.loads(Path(".out.manifest").read_text().partition("\n")[0])
+    inputs = [*record["inputs"]]  # in their order
+    output, rule = Path("out").read_bytes(), Path("out.d").read_text()
+    return {"output": output, "depfile": rule, "inputs in order": inputs, **record}
+
+
+def assert_same(
+    capfd: pytest.CaptureFixture[str], side: str, *flags: str, source: str = "k.hip", why: str = ""
+) -> None:
+    """Compare with the compile without; `why` is what is said where the PCH is not used."""
+    capfd.readouterr()
+    expected = compiled(side, *flags, source=source)
+    said = capfd.readouterr().err
+    found = compiled(side, *flags, source=source, use=f"{side}.pch")
+    assert found == expected
+    reason = f"offload-tool compile: '{source}': '{side}.pch' is not used: {why}\n" if why else ""
+    assert capfd.readouterr().err == reason + said
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_same_with_and_without(
+    project: Path, capfd: pytest.CaptureFixture[str], side: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Output, depfile and manifest are the same bytes, of each source and with each flag."""
+    for flag in ("-O2", "-Os", "-std=c++20", "-ffp-contract=off"):
+        flags = [*FLAGS, flag]
+        assert emit(side, *flags) == 0
+        for source in ("k.hip", "other.hip"):
+            assert_same(capfd, side, *flags, source=source)
+    used = []
+    monkeypatch.setattr(pch, "run_quietly", lambda *words: used.append(words) or (1, b""))
+    compiled(side, *flags, use=f"{side}.pch")
+    assert len(used) == 1  # it is not that none is ever used
+
+
+def test_changes_of_headers(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """No change of a header is missed, and one that changes nothing costs nothing.
+
+    Headers are edited, keeping size and time; touched; appear earlier on the path; appear where
+    ``__has_include`` asks; vanish. Before the PCH is made anew, it is not used; then it is.
+    """
+    stale = "the precompiled header is of other flags, or out of date"
+    assert emit("device") == 0
+    header = Path("second/header.h")
+    times = header.stat().st_atime_ns, header.stat().st_mtime_ns
+    header.write_text(HEADER.replace("return v + v", "return v - v"))
+    os.utime(header, ns=times)
+    assert_same(capfd, "device", why=stale)
+    assert emit("device") == 0
+    assert_same(capfd, "device")
+    os.utime(header)
+    assert_same(capfd, "device")
+    for name, text in (("first/asked.h", ""), ("first/header.h", HEADER + "int x;\n")):
+        Path(name).write_text(text)
+        assert_same(capfd, "device", why=stale)
+        assert emit("device") == 0
+        assert_same(capfd, "device")
+    Path("first/header.h").unlink()
+    assert_same(capfd, "device", why=stale)
+
+
+def test_header_that_changes_while_it_compiles(
+    project: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A header that is saved after the PCH was found current is seen: clang refuses the PCH."""
+    assert emit("device") == 0
+    real = pch.run_quietly
+    statuses = []
+
+    def edit_first(command: list[str], environment: dict[str, str]) -> tuple[int, bytes]:
+        Path("second/header.h").write_text(HEADER.replace("return v + v", "return v - v"))
+        statuses.append(real(command, environment)[0])
+        return statuses[-1], b""
+
+    monkeypatch.setattr(pch, "run_quietly", edit_first)
+    found = compiled("device", use="device.pch")
+    assert statuses == [1]
+    assert found["inputs"]["second/header.h"] == CHANGED
+    assert found["output"] == compiled("device")["output"]
+
+
+def test_flags_that_may_not(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """What may use none says why, both where one is made and where it is given."""
+    for flag, why in (("-g", "debug information (-g)"), ("-O0", "no optimization (-O0)")):
+        assert emit("device", *FLAGS, flag) == 0
+        expected = f"offload-tool compile: 'device.pch': no precompiled header: {why}\n"
+        assert capfd.readouterr().err == expected
+        assert_same(capfd, "device", *FLAGS, flag, why=why)
+
+
+def test_pch_of_something_else(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A PCH of other flags, another target or another beginning is not used; nor one that is gone.
+
+    Clang itself would take it where only a macro of a library differs.
+    """
+    stale = "the precompiled header is of other flags, or out of date"
+    assert emit("device") == 0
+    assert_same(capfd, "device", *FLAGS, "-D_GLIBCXX_ASSERTIONS", why=stale)
+    Path("one.hip").write_text("#include <launch.h>\n" + SOURCE.replace("OWN", "X"))
+    Path("device.pch").rename("host.pch")
+    for name in (".includes", ".manifest"):
+        Path(f".device.pch{name}").rename(f".host.pch{name}")
+    assert_same(capfd, "host", why=stale)
+    assert_same(capfd, "device", why="no precompiled header is there")
+    Path("first.hip").write_text("int first;\n" + BEGIN + SOURCE)
+    assert_same(capfd, "host", source="first.hip", why="another beginning")
+
+
+def test_damaged_pch(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A truncated or foreign file in its place is not used."""
+    stale = "the precompiled header is of other flags, or out of date"
+    assert emit("device") == 0
+    content = Path("device.pch").read_bytes()
+    for damaged in (content[:-100], b"", b"CPCH", content[:100] + b"x" + content[101:]):
+        Path("device.pch").write_bytes(damaged)
+        assert_same(capfd, "device", why=stale)
+
+
+def test_messages(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Warnings are printed as without: those of a header, and those of a source."""
+    flags = [*FLAGS, "-Wall"]
+    assert emit("device", *flags) == 0
+    Path("k.hip").write_text(BEGIN + SOURCE + "static int unused() { return 1; }\n")
+    assert_same(capfd, "device", *flags)
+    compiled("device", *flags, use="device.pch")
+    assert "unused" in capfd.readouterr().err
+    header = Path("second/header.h")
+    header.write_text(HEADER.replace("#pragma once", "#pragma once\n#warning told"))
+    capfd.readouterr()
+    assert emit("device", *flags) == 0
+    why = "messages while it was made"
+    assert capfd.readouterr().err.endswith(f"no precompiled header: {why}\n")
+    assert_same(capfd, "device", *flags, why=why)
+
+
+def test_explicit_instantiation(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A header whose kernels would change places with a PCH is refused."""
+    text = HEADER + "template __global__ void templated<int>(int*);\n"
+    Path("second/header.h").write_text(text)
+    assert emit("device") == 0
+    why = "'second/header.h' has an explicit instantiation"
+    assert_same(capfd, "device", why=why)
+
+
+def test_errors(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A header that does not compile is an error of the compiler's; wrong usage one of ours."""
+    Path("second/header.h").write_text("#error wrong\n")
+    assert emit("device") == 1
+    assert "wrong" in capfd.readouterr().err
+    assert not Path("device.pch").exists()
+    Path("plain.hip").write_text("int x;\n")
+    assert emit("device", source="plain.hip") == 2
+    assert "expected lines '#include <...>'" in capfd.readouterr().err
+    words = ["compile", "k.hip", "-o", "x", *SIDES["device"], "--emit-pch", "--pch", "x", *FLAGS]
+    assert run(*words) == 2
+
+
+def test_current_pch_is_not_made_again(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A PCH that is current stays, whatever the rest of its source has become."""
+    assert emit("device") == 0
+    before = Path("device.pch").stat()
+    time.sleep(SETTLED)
+    Path("k.hip").write_text(BEGIN + "int other;\n")
+    monkeypatch.setattr(pch, "run_quietly", lambda *_: pytest.fail("it is made again"))
+    assert emit("device") == 0
+    assert Path("device.pch").stat() == before
+
+
+def test_depfile_of_pch(project: Path) -> None:
+    """The rule of a PCH names its source and the headers that are in it."""
+    words = ["compile", "k.hip", "-o", "device.pch", *SIDES["device"], "--emit-pch"]
+    assert run(*words, "--depfile", "device.d", *FLAGS) == 0
+    text = Path("device.d").read_text()
+    assert text.startswith("device.pch:")
+    assert all(f" {name} \\\n" in text for name in ("k.hip", "second/header.h", "second/launch.h"))
+
+
+def hits() -> int:
+    done = subprocess.run(["ccache", "--print-stats"], capture_output=True, text=True, check=True)
+    found = dict(line.split("\t")[:2] for line in done.stdout.splitlines())
+    return int(found["direct_cache_hit"]) + int(found["preprocessed_cache_hit"])
+
+
+def test_ccache(
+    project: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cache hits with a PCH, also after a header was edited and edited back."""
+    if shutil.which("ccache") is None:
+        missing("ccache")
+    monkeypatch.setenv("CCACHE_DIR", str(project.parent / "ccache"))
+    monkeypatch.setenv("OFFLOAD_LAUNCHER", "ccache")
+    expected = compiled("device")
+    for text, count in ((HEADER, 0), (HEADER, 1), (HEADER + "int x;\n", 1), (HEADER, 2)):
+        Path("second/header.h").write_text(text)
+        time.sleep(SETTLED)
+        assert emit("device") == 0
+        found = compiled("device", use="device.pch")
+        assert capfd.readouterr().err == ""
+        assert (found == expected) == (text == HEADER)
+        assert hits() == count
+
+
+def test_launcher(
+    project: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launcher is given the plain command of a compiler of the same name."""
+    log = project.parent / "log"
+    count = script(project.parent / "count", f'echo "$*" >>"{log}"\nexec "$@"')
+    assert emit("device") == 0
+    monkeypatch.setenv("OFFLOAD_LAUNCHER", count)
+    assert_same(capfd, "device")
+    plain, accelerated = (line.split() for line in log.read_text().splitlines())
+    assert plain[1:] == accelerated[1:]
+    assert Path(plain[0]).name == Path(accelerated[0]).name
+    monkeypatch.delenv("OFFLOAD_LAUNCHER")
+    monkeypatch.setenv("OFFLOAD_DIST", "none")
+    assert run("compile", "k.hip", "-o", "out", "--host", "--pch", "device.pch", *FLAGS) == 0
+    expected = "offload-tool compile: 'k.hip': 'device.pch' is not used: OFFLOAD_DIST is set\n"
+    assert capfd.readouterr().err == expected

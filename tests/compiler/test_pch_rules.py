@@ -1,0 +1,101 @@
+"""Which passes may use a precompiled header, and what is said of the others."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from offload_tool.compiler.pch_rules import reason_of_flags, reason_of_headers
+from offload_tool.compiler.toolchain import find_toolchain
+from offload_tool.errors import CompilerError
+from tests.conftest import missing
+
+DEVICE = "-x hip --cuda-device-only --offload-arch=gfx90a --no-gpu-bundle-output -c -nogpuinc"
+HOST = "-x hip --offload-host-only -c -nogpuinc"
+PTX = "-x cuda --cuda-device-only --offload-arch=sm_80 -nocudainc -nocudalib -S"
+
+
+def reason(stage: str, words: str, kind: str = "hip") -> str:
+    try:
+        clang = find_toolchain()
+    except CompilerError as error:
+        missing(f"a compiler ({error})")
+        raise
+    base = {"hip": DEVICE if stage == "device" else HOST, "cuda": PTX}.get(kind, "")
+    command = [*clang.clang, *base.split(), "-nogpulib", *words.split()]
+    return reason_of_flags(kind, stage, command, dict(os.environ))
+
+
+@pytest.mark.parametrize(
+    ("stage", "words", "expected"),
+    [
+        ("device", "-O2", ""),
+        ("device", "-Os", ""),
+        ("device", "-O2 -g0", ""),
+        ("device", "-O3 -DX -std=c++20 -ffast-math -Wall", ""),
+        ("host", "-O2 -fgpu-rdc", ""),
+        ("host", "-O2 -fPIC", ""),
+        ("device", "", "no optimization (-O0)"),
+        ("device", "-O2 -O0", "no optimization (-O0)"),
+        ("host", "", "no optimization (-O0)"),
+        ("device", "-O2 -g", "debug information (-g)"),
+        ("host", "-O2 -gline-tables-only", "debug information (-g)"),
+        ("device", "-O2 -fgpu-rdc", "relocatable device code"),
+        ("host", "-O2 -emit-llvm", "its output is bitcode"),
+        ("host", "-O2 -flto", "its output is bitcode"),
+        ("host", "-O2 --coverage", "coverage"),
+        ("host", "-O2 -fsanitize=address", "sanitizers"),
+        ("host", "-O2 -fprofile-instr-generate", "profiles"),
+        ("host", "-O2 -fmodules", "modules"),
+        ("host", "-O2 -Xclang -include-pch -Xclang x", "a precompiled header of its own"),
+        ("host", "-O2 -save-temps", "several jobs"),
+        ("host", "-O2 -ftime-trace", "files beside its output"),
+        ("host", "-O2 -no-such-option", "the compiler does not say what it would run"),
+    ],
+)
+def test_flags(stage: str, words: str, expected: str) -> None:
+    """Passes whose output was seen to differ, or that were not looked at, use none."""
+    assert reason(stage, words) == expected
+
+
+def test_kinds() -> None:
+    """CUDA's passes to PTX may use one; those of OpenMP, which name inodes, do not."""
+    assert reason("device", "-O2", "cuda") == ""
+    assert reason("device", "-O2", "openmp") == "openmp sources"
+
+
+def test_flags_of_files_count(tmp_path: Path) -> None:
+    """What a response file says counts as if it stood on the command line."""
+    (tmp_path / "words").write_text("-g\n")
+    assert reason("host", f"-O2 @{tmp_path}/words") == "debug information (-g)"
+
+
+TEXTS = {
+    "template <class T> struct S {};\n": "",
+    "extern template class S<int>;\n": "",
+    "int f() { return x.template g<int>() + X::template h<int>(); }\n": "",
+    '// a template class\n/* template int */ auto s = "a template class";\n': "",
+    "template class S<int>;\n": "an explicit instantiation",
+    "#define MAKE(T) template __global__ void k<T>(T*);\n": "an explicit instantiation",
+    "template\nvoid f<int>();\n": "an explicit instantiation",
+    "auto f = __BASE_FILE__;\n": "__BASE_FILE__",
+    "int depth = __INCLUDE_LEVEL__;\n": "__INCLUDE_LEVEL__",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_headers(tmp_path: Path, text: str) -> None:
+    """Headers that name the main file, or instantiate explicitly, are not precompiled."""
+    header = tmp_path / "h.h"
+    header.write_text(text)
+    expected = f"'{header}' has {TEXTS[text]}" if TEXTS[text] else ""
+    assert reason_of_headers("device", [str(header)]) == expected
+
+
+def test_headers_of_host_code(tmp_path: Path) -> None:
+    """Thrust's host code, and NVTX's, has another order with a precompiled header."""
+    assert reason_of_headers("host", ["/x/thrust/sort.h"]) == "host code of '/x/thrust/sort.h'"
+    missing_one = str(tmp_path / "thrust/none.h")
+    assert reason_of_headers("device", [missing_one]) == f"'{missing_one}' cannot be read"

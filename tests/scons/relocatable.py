@@ -1,0 +1,61 @@
+"""Two sources that use each other's device code, in HIP or CUDA, and how their results start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+RELOCATABLE = "env['OFFLOAD_RDC'] = True\n"
+_DECLARATIONS = """\
+struct dim3 { unsigned x, y, z; };
+extern "C" int LAUNCH(const void*, dim3, dim3, void**, unsigned long, struct stream*);
+#define __device__ __attribute__((device))
+#define __global__ __attribute__((global))
+#ifndef FACTOR
+#define FACTOR 1
+#endif
+"""
+_ONE = """\
+extern __device__ int shared_by_all;
+__device__ int helper(int);
+__global__ void first(int* p) { *p = helper(shared_by_all); }
+"""
+_TWO = """\
+static __device__ int counter;
+void* address_of_counter() { return &counter; }
+__device__ int shared_by_all = 5;
+__device__ int helper(int value) { return value * FACTOR + ++counter; }
+__global__ void second(int* p) { *p = helper(2); }
+"""
+
+
+def declarations(kind: str) -> str:
+    """Give what sources of a kind, ``hip`` or ``cuda``, need of the language's headers."""
+    return _DECLARATIONS.replace("LAUNCH", f"{kind}LaunchKernel")
+
+
+def one(kind: str) -> str:
+    """Give the source that needs the other."""
+    return declarations(kind) + _ONE
+
+
+def two(kind: str) -> str:
+    """Give the source that has a function and variables for both."""
+    return declarations(kind) + _TWO
+
+
+def started(program: Path) -> list[str]:
+    """Run a program, which must succeed, in its folder; give what it prints."""
+    return _lines([str(program)], program.parent)
+
+
+def loaded(library: Path) -> list[str]:
+    """Load a shared library; give what is printed meanwhile."""
+    load = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
+    return _lines([sys.executable, "-c", load, str(library)], library.parent)
+
+
+def _lines(command: list[str], folder: Path) -> list[str]:
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder)
+    return done.stdout.splitlines()

@@ -1,0 +1,304 @@
+"""``OFFLOAD_PCH``: precompiled headers save time, and change nothing else.
+
+The judge is the same project, changed in the same way, without.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from offload_tool.scons.precompiled import PCH_FOLDER, shared_beginnings
+from tests.cli.test_compile_pch import HEADER, LAUNCH
+from tests.conftest import missing
+from tests.scons.conftest import RUNTIME, SCONSTRUCT, Project, Run
+
+BEGIN = "// text\n#include <launch.h>\n#include <header.h>\n"
+BODY = """
+#include "own.h"
+__global__ void NAME(int* p) { *p = device_value + twice(2) + OWN; }
+static int host_NAME(int x) {
+  templated<char><<<dim3{1, 1, 1}, dim3{1, 1, 1}>>>(nullptr);
+  return x;
+}
+int (*use_NAME)(int) = host_NAME;
+"""
+SOURCES = ["a", "b", "c"]
+BUILD = "env.Append(CPPPATH=['#first', '#second'], CCFLAGS=['-O2'])\nenv.OffloadObject({})\n"
+
+
+def write(project: Project) -> None:
+    project.write("second/launch.h", LAUNCH)
+    project.write("second/header.h", HEADER)
+    project.write("first/empty.h", "")
+    project.write("own.h", "#define OWN 1\n")
+    for name in SOURCES:
+        project.write(f"{name}.hip", BEGIN + BODY.replace("NAME", name))
+
+
+def settings(project: Project, *lines: str, names: list[str] = SOURCES) -> None:
+    head = SCONSTRUCT.replace('CPPDEFINES={"VALUE": 1}', 'CPPDEFINES={"VALUE": 3}')
+    body = BUILD.format([f"{name}.hip" for name in names])
+    project.sconstruct("\n".join([*lines, "env.Replace(OFFLOAD_SUMMARY=True)", body]), head)
+
+
+ON = "env.Replace(OFFLOAD_PCH=True)"
+
+
+@pytest.fixture
+def pair(project: Project, tmp_path: Path) -> tuple[Project, Project]:
+    """Give two like projects in folders of one name; the first has precompiled headers."""
+    write(project)
+    other = Project(tmp_path / "other/project")
+    shutil.copytree(project.folder, other.folder)
+    count = other.folder / "count"
+    count.write_text(count.read_text().replace(str(project.folder), str(other.folder)))
+    settings(project, ON)
+    settings(other)
+    return project, other
+
+
+def made(project: Project) -> dict[str, object]:
+    """Give the digests of all outputs, and the manifests but for times."""
+    found: dict[str, object] = {}
+    for file in sorted(project.folder.rglob("*")):
+        name = str(file.relative_to(project.folder))
+        if name.endswith((".co", ".o", ".hipfb")):
+            found[name] = hashlib.sha256(file.read_bytes()).hexdigest()
+        elif name.endswith(".manifest") and not name.startswith(PCH_FOLDER):
+            record = json.loads(file.read_text().partition("\n")[0])
+            found[name] = [record, [*record["inputs"]]]
+    return found
+
+
+def assert_same(pair: tuple[Project, Project], *arguments: str) -> tuple[Run, Run]:
+    """Build both; they compile the same, make the same, and then do nothing."""
+    runs = [project.run(*arguments) for project in pair]
+    for run in runs:
+        assert run.status == 0, run.output + run.errors
+    assert runs[0].compiles == runs[1].compiles
+    assert made(pair[0]) == made(pair[1])
+    pair[0].assert_up_to_date(*arguments)
+    return runs[0], runs[1]
+
+
+def said(run: Run) -> str:
+    """Give what the summary says of precompiled headers."""
+    lines = [line for line in run.output.splitlines() if "precompiled headers:" in line]
+    return lines[0].removeprefix("offload: precompiled headers: ") if lines else ""
+
+
+def pchs(project: Project) -> list[str]:
+    return sorted(file.name for file in (project.folder / PCH_FOLDER).glob("*.pch"))
+
+
+def test_changes(pair: tuple[Project, Project]) -> None:
+    """After each change both have compiled the same passes, to the same bytes and manifests."""
+    first, _ = assert_same(pair)
+    assert said(first) == "9 compiles with, 0 without"
+    assert [name.split(".")[0] for name in pchs(pair[0])] == ["gfx906", "gfx90a_xnack+", "host"]
+    changes = {
+        "second/header.h": HEADER.replace("return v + v", "return v - v"),
+        "own.h": "#define OWN 2\n",
+        "first/asked.h": "",  # __has_include asks for it
+        "first/header.h": HEADER.replace("= VALUE", "= 7"),
+        "a.hip": BEGIN + BODY.replace("NAME", "a") + "// a comment\n",
+        "b.hip": "#define OTHER\n" + BEGIN + BODY.replace("NAME", "b"),
+    }
+    for name, text in changes.items():
+        for project in pair:
+            project.write(name, text)
+        run, _ = assert_same(pair, "-j2")
+    assert said(run) == "0 compiles with, 3 without (3: no leading includes)"
+    for project in pair:
+        (project.folder / "first/header.h").unlink()
+        (project.folder / "second/header.h").touch()
+    run, _ = assert_same(pair)
+    assert said(run).startswith("0 compiles with, 9 without")
+
+
+def test_too_few_users(project: Project) -> None:
+    """For two sources none is made; for three that begin with two kinds of includes, neither."""
+    write(project)
+    settings(project, ON, names=SOURCES[:2])
+    assert said(project.run()) == "0 compiles with, 6 without (6: another beginning)"
+    project.write("c.hip", "#include <launch.h>\nint c;\n")
+    settings(project, ON)
+    run = project.run("-c")
+    assert "with, " in said(project.run()), run.output
+    assert not pchs(project) or all("host" in name or "gfx" in name for name in pchs(project))
+
+
+def test_named_headers(project: Project) -> None:
+    """A list of headers makes PCHs for the sources that begin with just them, in their order."""
+    write(project)
+    settings(project, "env.Replace(OFFLOAD_PCH=['launch.h'], OFFLOAD_ARCH='gfx906')")
+    assert said(project.run()) == "6 compiles with, 0 without"
+    settings(project, "env.Replace(OFFLOAD_PCH=['header.h'], OFFLOAD_ARCH='gfx908')")
+    assert said(project.run()) == "0 compiles with, 3 without (3: another beginning)"
+    settings(project, "env.Replace(OFFLOAD_PCH=['<header.h>'])")
+    run = project.run()
+    assert run.status == 2
+    assert "as they stand between < and >, found '<header.h>'" in run.errors
+
+
+def test_why_not(project: Project) -> None:
+    """The summary counts what compiled without, by reason."""
+    write(project)
+    settings(project, ON, "env.Replace(OFFLOAD_ARCH='gfx906')", "env.Append(OFFLOAD_FLAGS=['-g'])")
+    assert said(project.run()) == "3 compiles with, 3 without (3: debug information (-g))"
+    project.write("second/launch.h", LAUNCH + "#warning told\n")
+    run = project.run()
+    assert "3: messages while it was made" in said(run)
+    assert run.errors.count("warning: told") == 6
+
+
+def test_turned_on_later(project: Project) -> None:
+    """``OFFLOAD_PCH`` is in no signature: set or unset, what is built stays."""
+    write(project)
+    settings(project)
+    project.build()
+    settings(project, ON)
+    project.assert_up_to_date()
+    assert pchs(project) == []
+
+
+def test_removed_and_cleaned(project: Project) -> None:
+    """A PCH that is gone is no reason to compile; ``scons -c`` removes all."""
+    write(project)
+    settings(project, ON)
+    project.build()
+    shutil.rmtree(project.folder / PCH_FOLDER)
+    project.assert_up_to_date()
+    project.build()
+    project.build("-c")
+    assert not (project.folder / PCH_FOLDER).exists()
+
+
+def test_cache(project: Project) -> None:
+    """A CacheDir serves builds with PCHs and without alike; what it gives needs none."""
+    write(project)
+    cache = "CacheDir('../cache')"
+    settings(project, ON, cache)
+    assert len(project.build()) == 9
+    for lines in ([cache], [ON, cache]):
+        project.build("-c")
+        settings(project, *lines)
+        assert project.build() == []
+        assert pchs(project) == []
+
+
+def test_compile_commands(pair: tuple[Project, Project]) -> None:
+    """``compile_commands.json`` has the commands without."""
+    texts = []
+    for project in pair:
+        with (project.folder / "SConstruct").open("a") as file:
+            file.write("env.OffloadCompilationDatabase('compile_commands.json')\n")
+        project.build()
+        text = (project.folder / "compile_commands.json").read_text()
+        texts.append(text.replace(str(project.folder), ""))
+    assert texts[0] == texts[1]
+
+
+def test_variant_folders(project: Project) -> None:
+    """In variant folders, with copies and without, passes use PCHs, too."""
+    write(project)
+    for name in [*SOURCES, "own"]:
+        suffix = "h" if name == "own" else "hip"
+        (project.folder / f"{name}.{suffix}").rename(project.write(f"src/{name}.{suffix}", ""))
+    script = "Import('env')\nenv.OffloadObject(['a.hip', 'b.hip', 'c.hip'])\n"
+    project.write("src/SConscript", script)
+    settings(project, ON, names=[])
+    text = (project.folder / "SConstruct").read_text().replace("env.OffloadObject([])\n", "")
+    for copies in (0, 1):
+        call = f"SConscript('src/SConscript', 'env', variant_dir='out{copies}', duplicate={copies})"
+        project.write("SConstruct", f"{text}{call}\n")
+        assert said(project.run()) == "9 compiles with, 0 without"
+        project.assert_up_to_date()
+
+
+def test_check(project: Project) -> None:
+    """``OFFLOAD_PCH_CHECK`` compiles again without, each Nth; a difference is an error by name."""
+    write(project)
+    settings(project, ON, "env.Replace(OFFLOAD_PCH_CHECK=3, OFFLOAD_ARCH='gfx906')")
+    assert len(project.build()) == 6 + 2
+    project.build("-c")
+    # A compiler that goes wrong with a precompiled header.
+    clang = shutil.which("clang-22") or shutil.which("clang")
+    if clang is None:
+        missing("a clang that a script may stand before")
+    wrong = project.write(
+        "clang",
+        f'#!/bin/sh\ncase "$*" in *-include-pch*) set -- -DOWN=9 -w "$@";; esac\n'
+        f'exec {clang} "$@"\n',
+    )
+    wrong.chmod(0o755)
+    project.write("own.h", "#ifndef OWN\n#define OWN 1\n#endif\n")
+    lines = f"env.Replace(OFFLOAD_PCH_CHECK=1, OFFLOAD_CLANG={str(wrong)!r})"
+    settings(project, ON, lines, "env.Replace(OFFLOAD_LAUNCHER='')")
+    run = project.run()
+    assert run.status == 2
+    assert "with a precompiled header it has other bytes than without" in run.errors
+    settings(project, ON, "env.Replace(OFFLOAD_PCH_CHECK='each')")
+    assert "expected a number of compiles, found 'each'" in project.run().errors
+
+
+def test_launcher_runs_plain_commands(project: Project) -> None:
+    """What a launcher sees holds no precompiled header, so that caches hit."""
+    write(project)
+    settings(project, ON)
+    project.run()
+    log = (project.folder / "compiles.log").read_text()
+    assert "-include-pch" not in log
+    assert len(log.splitlines()) == 9
+
+
+def test_program_runs(project: Project) -> None:
+    """A program of such objects registers its kernels."""
+    write(project)
+    project.write("runtime.c", RUNTIME)
+    text = "static __device__ int device_value = VALUE;\n"
+    text += "template <class T> __global__ void templated(T*) {}\n"
+    twice = "template <class T> __host__ __device__ T twice(T v) { return v + v; }\n"
+    project.write("second/header.h", "#pragma once\n#include <vector>\n" + text + twice)
+    settings(project, ON, names=[])
+    text = (project.folder / "SConstruct").read_text()
+    call = "env.OffloadProgram('prog', ['a.hip', 'b.hip', 'c.hip', 'runtime.c'])"
+    project.write("SConstruct", text.replace("env.OffloadObject([])", call))
+    run = project.run()
+    assert run.status == 0, run.output + run.errors
+    assert said(run).startswith("9 compiles with")
+    done = subprocess.run([project.folder / "prog"], capture_output=True, text=True, check=True)
+    assert done.stdout.count("registered") == 3
+
+
+BEGINS = {
+    "a": ("x", "y", "z"),
+    "b": ("x", "y", "z"),
+    "c": ("x", "y", "z", "w"),
+    "d": ("x", "y"),
+    "e": ("x",),
+    "f": ("x", "v"),
+    "g": (),
+}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (True, {"a": 3, "b": 3, "c": 3, "d": 1, "e": 1, "f": 1, "g": 0}),
+        (("x", "y"), {"a": 2, "b": 2, "c": 2, "d": 2, "e": 0, "f": 0, "g": 0}),
+        (("x", "v"), dict.fromkeys(BEGINS, 0)),
+        (("y",), dict.fromkeys(BEGINS, 0)),
+    ],
+)
+def test_shared_beginnings(wanted: tuple[str, ...] | bool, expected: dict[str, int]) -> None:
+    """Each source shares the longest beginning that three or more have; or the one asked for."""
+    found = shared_beginnings(BEGINS, wanted)
+    assert {name: len(headers) for name, headers in found.items()} == expected
+    assert all(BEGINS[name][: len(headers)] == headers for name, headers in found.items())
