@@ -49,8 +49,8 @@ def iter_kernels(
     first one ends this. `strays` is told of stray containers, and of images that list no
     kernels (bitcode), which are not given.
 
-    :raises NoImageError: at the end, there was no image for one of `devices`.
     :raises ContentError: see `list_images`; or an image's metadata cannot be read.
+    :raises OffloadError: at the end, there was no image for one of `devices`.
     :raises FileError: it cannot be read.
     :raises LimitError: there are more kernels than this run may look at.
     """

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from offload_tool.errors import FormatError, UnsupportedError
+from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.kernels.kernel import Kernel
 from offload_tool.formats.objects.elf import (
     PT_NOTE,
@@ -39,6 +39,7 @@ from offload_tool.formats.objects.elf import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import ModuleType
 
     import msgpack
 
@@ -78,6 +79,7 @@ def read_amdgpu_kernels(data: memoryview, *, path: StrPath | None = None) -> lis
 
     :raises FormatError: the metadata is broken, contradicts the symbols, or is missing.
     :raises UnsupportedError: it is of a version that is not read.
+    :raises UsageError: msgpack is not installed.
     """
     tables = read_elf_sections(data, path=path)
     sizes, descriptors = _symbols(tables)
@@ -152,6 +154,15 @@ class _Pieces:
         return bytes(self._data[start : self._position])
 
 
+def _messagepack() -> ModuleType:
+    try:
+        import msgpack  # no other format needs it
+    except ImportError as error:  # a copy of this package within a project
+        raise UsageError("AMD's kernels are read with the package 'msgpack'; install it") from error
+    library: ModuleType = msgpack
+    return library
+
+
 class _Metadata:
     """One note's description, read from its beginning to its end."""
 
@@ -161,9 +172,7 @@ class _Metadata:
         self.unpacker = self._open()
 
     def _open(self) -> msgpack.Unpacker:
-        import msgpack  # no other command needs it
-
-        return msgpack.Unpacker(
+        return _messagepack().Unpacker(
             _Pieces(self.note),
             read_size=_MOST_AT_ONCE,
             max_buffer_size=max(len(self.note), _MOST_AT_ONCE),
@@ -180,13 +189,12 @@ class _Metadata:
         :raises FormatError: it is no such metadata.
         :raises UnsupportedError: its version is not known.
         """
-        import msgpack
-
+        library = _messagepack()
         try:
             return self._kernels()
-        except msgpack.OutOfData:
+        except library.OutOfData:
             self._refuse("it ends too early")
-        except (msgpack.UnpackException, ValueError, RecursionError) as error:
+        except (library.UnpackException, ValueError, RecursionError) as error:
             self._refuse(str(error) or type(error).__name__)
 
     def _kernels(self) -> list[Kernel]:

@@ -8,9 +8,9 @@ The least of what four things leave room for:
     LDS         all workgroups of a compute unit (from gfx10 on: of two, a WGP) share it; their
                 waves, be it one or those of the largest workgroup, go to all SIMDs of the unit
 
-Source of the limits: LLVM 22's `AMDGPUBaseInfo.cpp` (`getTotalNumVGPRs`, `getVGPRAllocGranule`,
-`getOccupancyWithNumSGPRs`, `getMaxWavesPerEU`, `getMaxWorkGroupsPerCU`) and `AMDGPU.td`; the test
-compares all processors with what clang 22.1.8 prints for the same kernels.
+Source of the limits: LLVM 22's AMDGPUBaseInfo.cpp (getTotalNumVGPRs, getVGPRAllocGranule,
+getOccupancyWithNumSGPRs, getMaxWavesPerEU, getMaxWorkGroupsPerCU) and AMDGPU.td; a test compares
+processors of each row with what clang 22.1.8 prints for the same kernels.
 """
 
 from __future__ import annotations
