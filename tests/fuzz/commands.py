@@ -33,6 +33,8 @@ COMMANDS = (
     Command("list", ("list", "--json", "--target", "gfx906", "IN")),
     Command("list --scan", ("list", "--scan", "--json", "IN")),
     Command("list folder", ("list", ".")),
+    Command("list --kernels", ("list", "--kernels", "IN")),
+    Command("list --kernels", ("list", "--kernels", "--json", "IN")),
     Command("match", ("match", "IN", "gfx90a")),
     Command("extract", ("extract", "IN", "-o", "out"), ("out/",), writes_on_error=True),
     Command("thin", ("thin", "IN", "--keep", "gfx906", "-o", "out"), ("out",)),
