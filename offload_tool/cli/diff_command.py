@@ -6,9 +6,9 @@ import argparse
 import json
 import math
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from offload_tool.cli.schema_option import SchemaAction
 from offload_tool.cli.sheets import Sheet, print_sheet
 from offload_tool.cli.terminal import print_lines, print_notes, print_problems, print_text
 
@@ -46,18 +46,13 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print a JSON object, for programs")
     parser.add_argument(
-        "--schema", action=_Schema, nargs=0, help="print the JSON schema of that object and exit"
+        "--schema",
+        action=SchemaAction,
+        nargs=0,
+        const="diff.schema.json",
+        help="print the JSON schema of that object and exit",
     )
     parser.set_defaults(run=run)
-
-
-class _Schema(argparse.Action):
-    """Prints the schema, without anything to compare."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        text = Path(__file__).with_name("diff.schema.json").read_text(encoding="utf-8")
-        print_text(text, sys.stdout)
-        parser.exit()
 
 
 def _percent(text: str) -> float:
