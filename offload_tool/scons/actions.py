@@ -357,7 +357,7 @@ def _embed_package(target: list[Node], source: list[Node], env: Environment) -> 
 
 
 def _extract(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.operations.packaging import ImageFilter, extract_images
+    from offload_tool.operations.unpackaging import ImageFilter, extract_images
 
     spec = _spec(env)
     wanted = ImageFilter(strings=spec["strings"], kind=spec["kind"], output=str(target[0]))
