@@ -36,12 +36,7 @@ if TYPE_CHECKING:
     from offload_tool.operations.listing import DeviceImage, iter_images, list_images
     from offload_tool.operations.matching import Device, Load, Match, NoImageError, match_images
     from offload_tool.operations.merging import MergeError, merge_files
-    from offload_tool.operations.packaging import (
-        ImageFilter,
-        PackagedImage,
-        extract_images,
-        package_images,
-    )
+    from offload_tool.operations.packaging import PackagedImage, package_images
     from offload_tool.operations.thinning import ThinReport, thin_file
     from offload_tool.operations.unarchiving import (
         MissingCodeObjectError,
@@ -53,6 +48,7 @@ if TYPE_CHECKING:
         list_entry_ids,
         unbundle_file,
     )
+    from offload_tool.operations.unpackaging import ImageFilter, extract_images
     from offload_tool.operations.wrapping import wrap_images
 
 # Imported on first use: a command that only bundles does not load an ELF reader.
@@ -70,7 +66,7 @@ _HOMES = {
     "ExtractedImage": "operations.extracting",
     "FileError": "errors",
     "FormatError": "errors",
-    "ImageFilter": "operations.packaging",
+    "ImageFilter": "operations.unpackaging",
     "ImageKernels": "operations.kernel_listing",
     "Kernel": "formats.kernels.kernel",
     "Load": "operations.matching",
@@ -92,7 +88,7 @@ _HOMES = {
     "create_archive": "operations.archiving",
     "embed_bundle": "operations.embedding",
     "extract_device_images": "operations.extracting",
-    "extract_images": "operations.packaging",
+    "extract_images": "operations.unpackaging",
     "iter_image_data": "operations.image_data",
     "iter_images": "operations.listing",
     "iter_kernels": "operations.kernel_listing",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from offload_tool.cli.json_lists import print_json_list
 from offload_tool.cli.sheets import Sheet, place_of, print_sheet
-from offload_tool.cli.terminal import print_lines, print_problems, print_text
+from offload_tool.cli.terminal import print_lines, print_notes, print_problems, print_text
 from offload_tool.errors import OffloadError, UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["add", "run"]
 
 _T = TypeVar("_T")
-_MOST_NOTES = 20
 _NUMBERS = frozenset({"#", "offset", "images", "size (bytes)", "compressed", "share"})
 
 
@@ -103,9 +102,7 @@ def run(options: argparse.Namespace) -> int:
         _print_kernels(options, problems, notes)
     else:
         _print_images(options, problems, notes)
-    print_lines(f"offload-tool: note: {note}" for note in notes[:_MOST_NOTES])
-    if len(notes) > _MOST_NOTES:
-        print_lines([f"offload-tool: note: and {len(notes) - _MOST_NOTES} more such places"])
+    print_notes(notes)
     return print_problems(problems)
 
 

@@ -14,13 +14,14 @@ from offload_tool.operations.listing import listed_images
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from offload_tool.containers.found import FoundContainer, FoundImage
     from offload_tool.errors import OffloadError
     from offload_tool.files import StrPath
     from offload_tool.formats.kernels.kernel import Kernel
     from offload_tool.operations.listing import DeviceImage
     from offload_tool.operations.matching import Device
 
-__all__ = ["ImageKernels", "iter_kernels"]
+__all__ = ["ImageKernels", "iter_kernels", "kernels_of"]
 
 _BEGIN = 64
 """Bytes; enough for an ELF header."""
@@ -54,26 +55,44 @@ def iter_kernels(
     :raises FileError: it cannot be read.
     :raises LimitError: there are more kernels than this run may look at.
     """
-    budget = running()
     for image, source, found in listed_images(path, devices, skipped, strays, scan=scan):
-        if image.kind == OffloadKind.HOST:
-            continue
-        label = f"{found.label}, {image.id}"
-        try:
-            begin = source.content.begin(_BEGIN)
-            if why := silent_code(begin, image.image_kind):
-                if strays is not None:
-                    strays(f"'{label}': {why}")
-                continue
-            if error := source.refusal(found.label):
-                raise error
-            content = source.content.view()
-            kernels = tuple(read_kernels(content, image_kind=image.image_kind, path=label))
-        except ContentError as error:
-            if skipped is None:
-                raise
-            skipped(error)
-            continue
-        if budget is not None:
-            budget.member(label, len(kernels))
-        yield ImageKernels(image, kernels)
+        kernels = kernels_of(source, found, skipped=skipped, silent=strays)
+        if kernels is not None:
+            yield ImageKernels(image, kernels)
+
+
+def kernels_of(
+    image: FoundImage,
+    found: FoundContainer,
+    *,
+    skipped: Callable[[OffloadError], None] | None = None,
+    silent: Callable[[str], None] | None = None,
+) -> tuple[Kernel, ...] | None:
+    """Read the kernels of an image of the container `found`, as `iter_kernels` does.
+
+    None for host entries, what lists no kernels, which `silent` is told of, and what cannot be
+    read, with which `skipped` is called.
+
+    :raises ContentError: the image's metadata cannot be read, and there is no `skipped`.
+    :raises LimitError: there are more kernels than this run may look at.
+    """
+    if image.kind == OffloadKind.HOST:
+        return None
+    label = f"{found.label}, {image.id}"
+    try:
+        if why := silent_code(image.content.begin(_BEGIN), image.image_kind):
+            if silent is not None:
+                silent(f"'{label}': {why}")
+            return None
+        if error := image.refusal(found.label):
+            raise error
+        content = image.content.view()
+        kernels = tuple(read_kernels(content, image_kind=image.image_kind, path=label))
+    except ContentError as error:
+        if skipped is None:
+            raise
+        skipped(error)
+        return None
+    if budget := running():
+        budget.member(label, len(kernels))
+    return kernels
