@@ -17,6 +17,7 @@ import pytest
 from offload_tool.cli import main
 from offload_tool.errors import FileError, UsageError
 from offload_tool.files import InputFile, replace_all, replace_file
+from offload_tool.formats.bitcode.bitstream import Bits, top_blocks
 from offload_tool.printable import one_line, printable
 from tests.conftest import ROOT
 from tests.fuzz.seeds import GFX90A, GFX906, HERE, HOST, archive, bundle
@@ -192,6 +193,26 @@ def test_truncated_bitcode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (tmp_path / "x.bc").write_bytes(data[:size])
         assert main(["packager", str(tmp_path / "x.bc")]) == 1
         assert "broken bitcode" in capsys.readouterr().err
+
+
+@pytest.mark.llvm
+def test_bitcode_cut_between_blocks(
+    tmp_path: Path, llvm: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where only whole blocks are missing, the packager refuses what LLVM's does."""
+    data = (HERE / "seeds" / "module.bc").read_bytes()
+    blocks = list(top_blocks(Bits(memoryview(data), 32, 8 * len(data))))
+    assert [block.number for block in blocks] == [13, 8, 23]
+    path = tmp_path / "x.bc"
+    for block in blocks:
+        for padding in (0, 4):
+            path.write_bytes(data[: 4 * (block.content_at + block.size)] + bytes(padding))
+            theirs = subprocess.run(
+                [llvm("llvm-offload-binary"), path], capture_output=True, check=False
+            )
+            assert main(["packager", str(path)]) == theirs.returncode
+            assert ("cut short" in capsys.readouterr().err) == bool(theirs.returncode)
+    assert theirs.returncode == 0
 
 
 # -- inputs that become shorter --------------------------------------------------------
