@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 from offload_tool.containers.found import find_containers
 from offload_tool.errors import FileError, UnsupportedError
 from offload_tool.files import have_same_content, replace_file
+from offload_tool.files.folders import temporary_folder
 from offload_tool.files.interruption import shielded
-from offload_tool.files.spool import temporary_folder
 from offload_tool.formats.magics import BITCODES
 from offload_tool.formats.names.entry_id import OffloadKind
 from offload_tool.formats.objects.elf import EM_AMDGPU, EM_CUDA, is_elf_header, read_elf_header
