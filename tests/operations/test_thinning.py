@@ -591,6 +591,12 @@ def test_library_of_many_small_bundles(tmp_path: Path, llvm: Callable[[str], str
     assert report.size_before - report.size_after > count * 8192 - 65536
     assert load(tmp_path / "thin") == ["loaded"]
     assert len(list_images(tmp_path / "thin")) == 2 * count
+    tables = read_elf_tables(memoryview((tmp_path / "thin").read_bytes()))
+    start = tables.header.e_phoff
+    table = [start, start + tables.elf_class.segment.size * len(tables.segments)]
+    own = max(tables.segments, key=lambda segment: (segment.p_type == 1, segment.p_vaddr))
+    assert [own.p_offset, own.p_offset + own.p_filesz] == table  # all of it is loaded
+    assert own.p_memsz == own.p_filesz
     thin_file(tmp_path / "thin", tmp_path / "thinner", keep=[Device.parse(HOST)])
     assert load(tmp_path / "thinner") == ["loaded"]
 

@@ -280,12 +280,15 @@ def test_table_of_a_program_cannot_move(tmp_path: Path) -> None:
 def test_table_in_a_bundle(tmp_path: Path) -> None:
     """A file whose program headers are in a bundle is refused, unless new ones are written."""
     whole = b"x" * (SECOND - FIRST)  # nothing is cut out
-    size = LINKED.elf_class.segment.size
-    for place in (FIRST - size, END):
-        shrink(replace(LINKED, table=place), tmp_path, whole)
-    for place in (FIRST - size + 1, FIRST, END - 1):
-        elf = replace(LINKED, table=place)
-        refused(elf, tmp_path, "its program header table is in a bundle", whole)
+    note = load(END, END + 16)._replace(p_type=NOTE)
+    for segments in ((load(),), (load(), note)):
+        linked = replace(LINKED, segments=segments)
+        size = linked.elf_class.segment.size * len(segments)
+        for place in (FIRST - size, END):
+            shrink(replace(linked, table=place), tmp_path, whole)
+        for place in (FIRST - size + 1, FIRST, END - 1):
+            elf = replace(linked, table=place)
+            refused(elf, tmp_path, "its program header table is in a bundle", whole)
     assert len(memory(shrink(replace(LINKED, table=FIRST), tmp_path))) == 3
 
 

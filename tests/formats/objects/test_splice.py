@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -93,15 +94,37 @@ def test_coff_hosts(arch: str, generation: Generation) -> None:
 
 
 @pytest.mark.llvm
-def test_llvm_reads_the_coff_object(tmp_path: Path, llvm: Callable[[str], str]) -> None:
-    """LLVM finds the section's new name and size in its header and in its symbol."""
-    data, _ = build("hip", "x86_64-pc-windows-msvc", [IMAGES[2]])
+@pytest.mark.parametrize("kind", ["openmp", "hip"])
+def test_llvm_reads_the_coff_object(
+    kind: RegisteredKind, tmp_path: Path, llvm: Callable[[str], str]
+) -> None:
+    """LLVM finds each section's new name, size and place in its header and in its symbol."""
+    images = IMAGES if kind == "openmp" else IMAGES[2:]
+    data, registration = build(kind, "x86_64-pc-windows-msvc", images)
     (tmp_path / "x.obj").write_bytes(data)
     command = [llvm("llvm-readobj"), "--sections", "--symbols", "x.obj"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, text=True)
     assert "offload.image" not in done.stdout
-    assert "RawDataSize: 9001" in done.stdout
-    assert "Length: 9001" in done.stdout
+    name = image_section(registration)
+    sections = re.findall(
+        rf"Section {{\n +Number: (\d+)\n +Name: {re.escape(name)} .*?RawDataSize: (\d+)\n"
+        r" +PointerToRawData: 0x([0-9A-F]+).*?IMAGE_SCN_ALIGN_(\d+)BYTES",
+        done.stdout,
+        re.DOTALL,
+    )
+    assert [int(size) for _, size, _, _ in sections] == [len(image) for image in images]
+    for _, size, start, alignment in sections:
+        assert int(start, 16) % int(alignment) == 0
+        assert int(start, 16) > 0 if int(size) else start == "0"
+    for number, size, _, _ in sections:
+        own = re.search(
+            rf"Name: {re.escape(name)}\n +Value: 0\n +Section: \S+ \({number}\).*?"
+            r"Length: (\d+)\n.*?Checksum: (\w+)",
+            done.stdout,
+            re.DOTALL,
+        )
+        assert own is not None
+        assert own.groups() == (size, "0x0")
 
 
 def test_too_large_for_32_bits() -> None:
