@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from offload_tool.compiler.aside import MANIFEST, Aside, beside
 from offload_tool.compiler.pass_commands import pass_command
 from offload_tool.errors import CodeObjectError, CompilerError, FileError, UsageError
+from offload_tool.files.interruption import shielded
 from offload_tool.files.regular import open_regular
 
 if TYPE_CHECKING:
@@ -324,10 +325,11 @@ def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
         ended = True
         raise
     finally:
-        if not ended:
-            _remove(*outputs, beside(outputs.file, MANIFEST))
-        aside.drop()
-        _remove(_depfile_beside(outputs.file))
+        with shielded():
+            if not ended:
+                _remove(*outputs, beside(outputs.file, MANIFEST))
+            aside.drop()
+            _remove(_depfile_beside(outputs.file))
     return status
 
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from offload_tool.errors import FileError
 from offload_tool.files.interruption import shielded
 
 if TYPE_CHECKING:
@@ -23,10 +24,32 @@ if TYPE_CHECKING:
 
     from offload_tool.files.paths import StrPath
 
-__all__ = ["temporary_folder"]
+__all__ = ["made_folder", "temporary_folder"]
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@contextmanager
+def made_folder(path: StrPath) -> Iterator[None]:
+    """Make a folder for what the block writes; where that fails, it is gone if it is new and empty.
+
+    So are the folders above it.
+
+    :raises FileError: it cannot be made, or the block raises `OSError`.
+    """
+    folder = Path(path)
+    new = [parent for parent in (folder, *folder.parents) if not parent.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException as error:
+        with suppress(OSError):
+            for parent in new:
+                parent.rmdir()
+        if isinstance(error, OSError):
+            raise FileError(folder, error) from error
+        raise
 
 
 @contextmanager
