@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from offload_tool.formats.bundles.binary import Bundle, BundleEntry, read_bundle
+    from offload_tool.formats.kernels.kernel import Kernel
     from offload_tool.formats.names.entry_id import BundleEntryID
     from offload_tool.formats.names.target_id import TargetID
     from offload_tool.operations.archiving import create_archive
@@ -31,15 +32,11 @@ if TYPE_CHECKING:
     from offload_tool.operations.embedding import embed_bundle
     from offload_tool.operations.extracting import ExtractedImage, extract_device_images
     from offload_tool.operations.image_data import iter_image_data, open_image
+    from offload_tool.operations.kernel_listing import ImageKernels, iter_kernels
     from offload_tool.operations.listing import DeviceImage, iter_images, list_images
     from offload_tool.operations.matching import Device, Load, Match, NoImageError, match_images
     from offload_tool.operations.merging import MergeError, merge_files
-    from offload_tool.operations.packaging import (
-        ImageFilter,
-        PackagedImage,
-        extract_images,
-        package_images,
-    )
+    from offload_tool.operations.packaging import PackagedImage, package_images
     from offload_tool.operations.thinning import ThinReport, thin_file
     from offload_tool.operations.unarchiving import (
         MissingCodeObjectError,
@@ -51,6 +48,7 @@ if TYPE_CHECKING:
         list_entry_ids,
         unbundle_file,
     )
+    from offload_tool.operations.unpackaging import ImageFilter, extract_images
     from offload_tool.operations.wrapping import wrap_images
 
 # Imported on first use: a command that only bundles does not load an ELF reader.
@@ -68,7 +66,9 @@ _HOMES = {
     "ExtractedImage": "operations.extracting",
     "FileError": "errors",
     "FormatError": "errors",
-    "ImageFilter": "operations.packaging",
+    "ImageFilter": "operations.unpackaging",
+    "ImageKernels": "operations.kernel_listing",
+    "Kernel": "formats.kernels.kernel",
     "Load": "operations.matching",
     "Match": "operations.matching",
     "MergeError": "operations.merging",
@@ -88,9 +88,10 @@ _HOMES = {
     "create_archive": "operations.archiving",
     "embed_bundle": "operations.embedding",
     "extract_device_images": "operations.extracting",
-    "extract_images": "operations.packaging",
+    "extract_images": "operations.unpackaging",
     "iter_image_data": "operations.image_data",
     "iter_images": "operations.listing",
+    "iter_kernels": "operations.kernel_listing",
     "list_entry_ids": "operations.unbundling",
     "list_images": "operations.listing",
     "match_images": "operations.matching",
@@ -119,6 +120,8 @@ __all__ = [
     "FileError",
     "FormatError",
     "ImageFilter",
+    "ImageKernels",
+    "Kernel",
     "Load",
     "Match",
     "MergeError",
@@ -141,6 +144,7 @@ __all__ = [
     "extract_images",
     "iter_image_data",
     "iter_images",
+    "iter_kernels",
     "list_entry_ids",
     "list_images",
     "match_images",

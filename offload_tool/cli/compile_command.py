@@ -111,7 +111,9 @@ def compile_parser(tool: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--host-ir", metavar="F", help="the host IR of an OpenMP source")
     parser.add_argument(
-        "--rdc", action="store_true", help="relocatable device code: bitcode, linked later"
+        "--rdc",
+        action="store_true",
+        help="relocatable device code, to be linked: bitcode, of CUDA sources PTX",
     )
     parser.add_argument(
         "--pch",
@@ -127,7 +129,9 @@ def compile_parser(tool: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--link",
         action="store_true",
-        help="link relocatable device code, and archives of it, to the image for --target-id",
+        help="link relocatable device code, and archives of it, to the image for --target-id; "
+        "FLAGS are the linker's (CUDA: PTX or cubins, by nvlink or libnvJitLink, ptxas; see "
+        "OFFLOAD_NVLINK, OFFLOAD_PTXAS)",
     )
     parser.set_defaults(stage="device")
     return parser
@@ -144,11 +148,6 @@ def _compile(options: argparse.Namespace, flags: Sequence[str], environ: Mapping
     (source,) = options.sources
     stage: Stage = options.stage
     cuid = derive_cuid(source) if options.cuid is None else options.cuid
-    if options.rdc and _kind(options) == "cuda":
-        raise UsageError(
-            "--rdc: relocatable device code of CUDA sources cannot be linked by this command; the "
-            "SCons tool builds it (OFFLOAD_RDC)"
-        )
     wanted = WantedPass(_kind(options), stage, cuid, options.target_id, options.rdc)
     outputs = Outputs(options.output, options.depfile, options.stamp)
     if options.emit_pch:
@@ -208,7 +207,7 @@ def _link(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[st
             raise UsageError(f"--{option.replace('_', '-')} is of no use with --link")
     if options.emit_pch:
         raise UsageError("--emit-pch is of no use with --link")
-    kind = options.kind or "hip"
+    kind = options.kind or ("cuda" if options.target_id.startswith("sm_") else "hip")
     devices = targets_of_compiler(
         [options.target_id], kind, functools.cache(lambda: cached_toolchain(environ))
     )
@@ -219,14 +218,16 @@ def _link(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[st
         toolchain = cached_toolchain(environ, Job(kind, names))
     except CompilerError:
         toolchain = cached_toolchain(environ)
-    return run_device_link(
-        devices[0],
-        kind,
-        toolchain,
-        options.sources,
-        Outputs(options.output, options.depfile, options.stamp),
-        flags=flags,
-    )
+    outputs = Outputs(options.output, options.depfile, options.stamp)
+    target_id = devices[0].target_id
+    if kind == "cuda" and target_id is not None:
+        from offload_tool.compiler.cuda_device_link import run_cuda_link
+
+        toolkit = toolchain.cuda
+        return run_cuda_link(
+            target_id, options.sources, outputs, environ=environ, toolkit=toolkit, flags=flags
+        )
+    return run_device_link(devices[0], kind, toolchain, options.sources, outputs, flags=flags)
 
 
 def _kind(options: argparse.Namespace) -> str:

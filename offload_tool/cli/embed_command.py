@@ -1,4 +1,4 @@
-"""``offload-tool embed BUNDLE -o OUT.o (--cuid X | --host-object HOST.o)``."""
+"""``offload-tool embed IMAGES... -o OUT.o (--cuid X | --host-object HOST.o...)``."""
 
 from __future__ import annotations
 
@@ -19,11 +19,16 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "the name that the host object asks for, and registers it for host objects of the new "
         "offload driver, which do not (a compiler is found as for `compile`). OUT is left "
         "untouched where its bytes are equal. "
-        "A fat binary of CUDA or an offload binary goes into a copy of the host object instead.",
+        "A fat binary of CUDA or an offload binary goes into a copy of the host object instead. "
+        "Of relocatable CUDA code, give the linked cubins of all targets (with the fat binary of "
+        "each source's PTX, for later GPUs) and all host objects: OUT is linked beside these.",
         allow_abbrev=False,
     )
     parser.add_argument(
-        "bundle", metavar="BUNDLE", help="a HIP bundle, a CUDA fat binary or an offload binary"
+        "images",
+        nargs="+",
+        metavar="IMAGES",
+        help="a HIP bundle, a CUDA fat binary or an offload binary; or linked cubins of CUDA",
     )
     parser.add_argument("-o", dest="output", required=True, metavar="OUT.o", help="the output")
     wanted = parser.add_mutually_exclusive_group(required=True)
@@ -36,6 +41,13 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         default=[],
         metavar="HOST.o",
         help="a host object or archive; of relocatable device code, several",
+    )
+    parser.add_argument(
+        "--target-id",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="of linked cubins, which do not tell all of it: for each its target ID, in order",
     )
     parser.add_argument(
         "--host-triple", metavar="TRIPLE", help="of HIP host code (default: this machine's)"
@@ -51,8 +63,18 @@ def run(options: argparse.Namespace) -> int:
     from offload_tool.errors import UsageError
     from offload_tool.operations import embedding
 
-    output, images, hosts = options.output, options.bundle, options.host_object
+    (images, *others), output, hosts = options.images, options.output, options.host_object
     sort = _sort(images)
+    if sort == "cubin":
+        _embed_linked_cuda(options.images, options.target_id, hosts, output)
+        return 0
+    if options.target_id:
+        raise UsageError(f"--target-id is for linked cubins, and '{images}' is none")
+    if others:
+        raise UsageError(
+            f"'{images}': expected one file with images, found '{others[0]}' beside it; several "
+            "are for the linked cubins of relocatable CUDA code"
+        )
     if sort != "HIP" and len(hosts) != 1:
         what = "a CUDA fat binary" if sort == "CUDA" else "an offload binary"
         raise UsageError(f"'{images}' is {what}: give the one --host-object that it goes into")
@@ -98,11 +120,64 @@ def _embed_with_registration(bundle: str, hosts: list[str], output: str, triple:
             out.copy(source)
 
 
+def _embed_linked_cuda(
+    images: list[str], processors: list[str], hosts: list[str], output: str
+) -> None:
+    """Write the object by which a program has its linked CUDA code.
+
+    :raises UsageError: no host object has anything to register, or an image is something else.
+    :raises CompilerError: no compiler, or one that failed.
+    """
+    import os
+
+    from offload_tool.compiler.cuda_linked import write_linked_cuda
+    from offload_tool.compiler.pass_commands import cached_toolchain
+    from offload_tool.errors import UsageError
+    from offload_tool.files import InputFile, replace_file
+    from offload_tool.files.spool import temporary_folder
+    from offload_tool.operations.embedding import write_cuda_fatbin
+
+    if not hosts:
+        raise UsageError("linked cubins are registered by name: give every --host-object")
+    cubins = [name for name in images if _sort(name) == "cubin"]
+    sources = [name for name in images if _sort(name) == "CUDA"]
+    if len(cubins) + len(sources) < len(images):
+        raise UsageError(f"'{images[0]}' is a cubin: expected cubins and CUDA fat binaries alone")
+    if len(processors) != len(cubins):
+        what = f"found {len(processors)} for {len(cubins)} cubins"
+        raise UsageError(f"expected one --target-id for each linked cubin, {what}")
+    for name in cubins:
+        _check_linked(name)
+    with temporary_folder() as folder:
+        linked, joined = folder / "linked.fatbin", folder / "joined.o"
+        write_cuda_fatbin(list(zip(processors, cubins, strict=True)), linked)
+        write_linked_cuda(cached_toolchain(os.environ), linked, sources, hosts, joined)
+        with InputFile(joined) as source, replace_file(output, keep_equal=True) as out:
+            out.copy(source)
+
+
+def _check_linked(cubin: str) -> None:
+    """Refuse code that is yet to be linked.
+
+    :raises UsageError: it is such.
+    """
+    from offload_tool.errors import UsageError
+    from offload_tool.files import InputFile
+    from offload_tool.formats.device_elf import read_code_object
+
+    with InputFile(cubin) as source:
+        found = read_code_object(source.data, path=cubin)
+    if found.kind != "cuda" or found.image_kind != "object":
+        what = f"{found.image_kind} code of {found.kind} for {found.target_id}"
+        raise UsageError(f"'{cubin}': expected a linked cubin, found {what}; see compile --link")
+
+
 def _sort(images: str) -> str:
-    """Tell what a file is: ``HIP`` for its bundles, ``CUDA`` for a fat binary, ``package``."""
+    """Tell what a file is: ``HIP`` bundle, ``CUDA`` fat binary, ``package`` or ``cubin``."""
     from offload_tool.containers.file_format import FileFormat, recognise
     from offload_tool.errors import UsageError
     from offload_tool.files import InputFile
+    from offload_tool.formats.device_elf import is_code_object
 
     sorts: dict[FileFormat | None, str] = {
         FileFormat.BUNDLE: "HIP",
@@ -110,12 +185,13 @@ def _sort(images: str) -> str:
         FileFormat.OFFLOAD_BINARY: "package",
     }
     with InputFile(images) as source:
-        sort = sorts.get(recognise(source.data))
+        is_code = is_code_object(source.data)
+        sort = "cubin" if is_code else sorts.get(recognise(source.data))
         found = bytes(source.data[:4])
     if sort is None:
         raise UsageError(
-            f"'{images}': expected a bundle, a CUDA fat binary or an offload binary, "
-            f"found {found!r}"
+            f"'{images}': expected a bundle, a CUDA fat binary, an offload binary or a linked "
+            f"cubin, found {found!r}"
         )
     return sort
 

@@ -214,7 +214,7 @@ class _Given:
         )
 
     def _extract(self) -> None:
-        from offload_tool.operations.packaging import ImageFilter, extract_images
+        from offload_tool.operations.unpackaging import ImageFilter, extract_images
 
         filters = []
         for image in self.images:

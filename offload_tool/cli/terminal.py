@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 from offload_tool.printable import one_line, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from offload_tool.errors import OffloadError
 
@@ -24,6 +24,7 @@ __all__ = [
     "finish",
     "pass_on",
     "print_lines",
+    "print_notes",
     "print_problems",
     "print_text",
     "printable",
@@ -32,6 +33,7 @@ __all__ = [
 
 _MOST_PROBLEMS = 1000
 """Lines; a million broken members are said by their number."""
+_MOST_NOTES = 20
 _ENCODED_AT_ONCE = 1024
 """Lines."""
 
@@ -114,6 +116,13 @@ def pass_on(data: bytes, stream: TextIO | None = None) -> None:
         if out is not sys.stderr:
             raise StreamError(error) from error
         _Lost.anything = True
+
+
+def print_notes(notes: Sequence[str]) -> None:
+    """Print what is no error, but not to be passed over in silence."""
+    print_lines(f"offload-tool: note: {note}" for note in notes[:_MOST_NOTES])
+    if len(notes) > _MOST_NOTES:
+        print_lines([f"offload-tool: note: and {len(notes) - _MOST_NOTES} more such places"])
 
 
 def print_problems(problems: Iterable[OffloadError]) -> int:

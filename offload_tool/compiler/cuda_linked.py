@@ -18,13 +18,14 @@ whose sections are called as nvcc's, so that NVIDIA's tools find all code in the
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.compiler.driver import make
 from offload_tool.containers.walk import open_file_or_members
-from offload_tool.errors import CodeObjectError, FormatError
+from offload_tool.errors import CodeObjectError, FormatError, UsageError
 from offload_tool.files import InputFile, replace_file
 from offload_tool.files.folders import temporary_folder
 from offload_tool.formats.cuda_embedding import ALIGNMENT, RELOCATABLE_SECTION, SECTION
@@ -34,9 +35,16 @@ from offload_tool.formats.objects.elf import is_elf, read_elf_tables
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from offload_tool.compiler.toolchain import Toolchain
     from offload_tool.files import StrPath
 
-__all__ = ["SOURCE", "compile_registration", "embed_fat_binaries", "read_cuda_host_files"]
+__all__ = [
+    "SOURCE",
+    "compile_registration",
+    "embed_fat_binaries",
+    "read_cuda_host_files",
+    "write_linked_cuda",
+]
 
 SOURCE = str(Path(__file__).with_name("cuda_registration.c"))
 _MODULE_ID = re.compile(r"\w+", re.ASCII)
@@ -125,6 +133,32 @@ def embed_fat_binaries(
         make("the object with the fat binaries of CUDA", [*command, *flags], environment)
         with InputFile(made) as assembled, replace_file(output) as out:
             out.copy(assembled)
+
+
+def write_linked_cuda(
+    toolchain: Toolchain,
+    linked: StrPath,
+    sources: Sequence[StrPath],
+    host_files: Sequence[StrPath],
+    output: StrPath,
+) -> None:
+    """Write both objects as one, which is linked beside the `host_files`.
+
+    :raises UsageError: none of these has anything to register.
+    :raises CompilerError: the compiler, or its linker, failed.
+    :raises CodeObjectError: see `read_cuda_host_files`; so for the other errors.
+    """
+    found = read_cuda_host_files(host_files)
+    if not (found.has_entries or found.wanted):
+        listed = ", ".join(f"'{name}'" for name in host_files)
+        raise UsageError(f"no host object has relocatable CUDA code to register (in {listed})")
+    environment = os.environ | dict(toolchain.environment)
+    with temporary_folder() as folder:
+        parts = [str(folder / name) for name in ("fatbin.o", "registration.o")]
+        embed_fat_binaries(parts[0], toolchain.cc, environment, linked, sources)
+        compile_registration(parts[1], toolchain.cc, environment, host_files)
+        join = [*toolchain.lld, "-r", *parts, "-o", str(output)]
+        make("the object with linked CUDA code", join, environment)
 
 
 def _assembler_text(linked: str, sources: Sequence[str]) -> str:

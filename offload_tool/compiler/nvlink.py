@@ -11,6 +11,10 @@ likes, and may end the process. What goes in are cubins that were compiled with
 which the linker takes the one that fits. Both go by what a file is called (nvlink 12.9 to 13.5,
 observed: it passes over other suffixes without a word), so that each input is given a name of
 its own. Archives of these are for this module alone, nvlink looks for host objects in archives.
+
+Kernels that start kernels need NVIDIA's device runtime, ``libcudadevrt.a``. nvlink takes of it
+what is asked for, if it comes behind what asks (12.9 to 13.5, observed); the library would take all
+of it, needed or not, and so gets it where a link without it has failed.
 """
 
 from __future__ import annotations
@@ -35,7 +39,8 @@ __all__ = ["NVJITLINK", "NvLinker", "find_nvlink", "link_cubins", "no_nvlink"]
 
 NVJITLINK = str(Path(__file__).with_name("nvjitlink.py"))
 _DEVICE_RUNTIME = "libcudadevrt.a"
-"""What nvcc gives every device link; it takes of it what is asked for."""
+_ASKS_FOR_RUNTIME = "__cudaCDP"
+"""Is in the names of the functions by which device code starts kernels, of CUDA 12 and later."""
 _NONE = "none"
 
 
@@ -76,9 +81,7 @@ def find_nvlink(named: str = "", toolkit: str = "", ptxas: str = "") -> NvLinker
             continue
         if answer.status == 0:
             identity = f"nvlink {answer.output.strip().splitlines()[-1]}"
-            # The library would take all of them, needed or not.
-            libraries = () if is_library else _device_libraries(place, toolkit)
-            return NvLinker(command, identity, libraries)
+            return NvLinker(command, identity, _device_libraries(place, toolkit))
         if named:
             raise CompilerError(f"OFFLOAD_NVLINK={named!r} cannot be run: {answer.reason}")
     return None
@@ -98,10 +101,12 @@ def link_cubins(
     linker: Sequence[str],
     inputs: Sequence[StrPath],
     environment: Mapping[str, str],
+    libraries: Sequence[str] = (),
 ) -> None:
     """Link relocatable cubins, fat binaries of them, and archives of both to one cubin.
 
-    `linker` is the command with its arguments, to which inputs and output are added.
+    `linker` is the command with its arguments, to which inputs and output are added; of NVIDIA's
+    own `libraries`, what is needed is linked as well.
 
     :raises CodeObjectError: an input is something else.
     :raises CompilerError: the linker failed; the message has its words.
@@ -113,9 +118,14 @@ def link_cubins(
     with temporary_folder() as folder:
         named = [str(path) for given in inputs for path in _named(given, folder)]
         made = folder / "linked.cubin"
-        answer = ask([*linker, *named, "-o", str(made)], environment)
+        first = () if NVJITLINK in linker else libraries
+        answer = ask([*linker, *named, *first, "-o", str(made)], environment)
+        if answer.status and first != libraries:
+            answer = ask([*linker, *named, *libraries, "-o", str(made)], environment)
         if answer.status or not made.is_file():
             said = (answer.errors + answer.output).strip().replace(f"{folder}/", "")
+            if _ASKS_FOR_RUNTIME in said and not libraries:
+                said += f"\nkernels that start kernels need {_DEVICE_RUNTIME}, which is not there"
             raise CompilerError(f"{_name(linker)} cannot link '{output}':\n{said}")
         sys.stderr.write(answer.errors.replace(f"{folder}/", ""))
         with InputFile(made) as linked, replace_file(output) as out:
@@ -201,6 +211,7 @@ def _linkers_in(folder: Path) -> list[str]:
 
 def _device_libraries(linker: str, toolkit: str) -> tuple[str, ...]:
     """Give the library of device functions that the driver has no part of."""
-    folders = [Path(linker).resolve().parent.parent, *([Path(toolkit)] if toolkit else [])]
+    own = Path(linker).resolve().parent.parent
+    folders = [own, *([Path(toolkit)] if toolkit else []), own.parent / "cuda_runtime"]
     found = (folder / name / _DEVICE_RUNTIME for folder in folders for name in ("lib64", "lib"))
     return tuple(str(path) for path in found if path.is_file())[:1]

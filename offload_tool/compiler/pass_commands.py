@@ -164,6 +164,7 @@ def pass_command(
         from offload_tool.compiler.trials import Job
 
         job = wanted._replace(cuid=_CUID).read(lambda: cached_toolchain(environ))
+        is_linked_cuda = job.kind == "cuda" and job.rdc
         known = job.device is not None and job.device.target_id is not None
         targets = (job.device.name,) if job.device is not None and known else ()
         needed = Job(job.kind, targets, deciding)
@@ -172,7 +173,8 @@ def pass_command(
         own, made = job.local_flags(toolchain, f"source{suffix}"), job.flags(toolchain, _HOST_IR)
         return {
             "words": [*toolchain.clang, *own, *made],
-            "last": job.last_flags(toolchain),
+            # Host objects that list their entries need no fat binary of each source put into them.
+            "last": job.last_flags(toolchain, "offload-binary" if is_linked_cuda else ""),
             "dependencies": dependencies,
             "environment": dict(toolchain.environment),
             "compiler": list(toolchain.clang),

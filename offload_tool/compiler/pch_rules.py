@@ -15,13 +15,17 @@ What clang itself refuses (another processor, language, or header) it refuses wh
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import TYPE_CHECKING
 
 from offload_tool.compiler.driver import front_end_jobs
+from offload_tool.compiler.fingerprints import look_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from offload_tool.compiler.fingerprints import Look
 
 __all__ = ["reason_of_flags", "reason_of_headers"]
 
@@ -99,15 +103,21 @@ def reason_of_headers(stage: str, files: Iterable[str]) -> str:
     for name in files:
         if stage != "device" and any(part in name for part in _HOST_CODE_MOVES):
             return f"host code of '{name}'"
-        try:
-            with open(name, "rb") as file:  # noqa: PTH123 - called for each header
-                text = file.read()
-        except OSError:
-            return f"'{name}' cannot be read"
-        reason = _reason_of_text(text)
+        reason = _reason_of_file(name, look_at(name))
         if reason:
-            return f"'{name}' has {reason}"
+            return f"'{name}' {reason}"
     return ""
+
+
+@functools.lru_cache(maxsize=65536)
+def _reason_of_file(name: str, look: Look | None) -> str:  # noqa: ARG001 - a look, a content
+    try:
+        with open(name, "rb") as file:  # noqa: PTH123 - called for each header
+            text = file.read()
+    except OSError:
+        return "cannot be read"
+    reason = _reason_of_text(text)
+    return f"has {reason}" if reason else ""
 
 
 def _reason_of_text(text: bytes) -> str:

@@ -10,7 +10,12 @@ from __future__ import annotations
 from offload_tool.files.input_file import FileRange, InputFile
 from offload_tool.files.output_file import OutputFile
 from offload_tool.files.paths import STDIN, STDOUT, StrPath
-from offload_tool.files.replacing import have_same_content, replace_all, replace_file
+from offload_tool.files.replacing import (
+    have_same_content,
+    new_file,
+    replace_all,
+    replace_file,
+)
 
 __all__ = [
     "STDIN",
@@ -20,6 +25,7 @@ __all__ = [
     "OutputFile",
     "StrPath",
     "have_same_content",
+    "new_file",
     "replace_all",
     "replace_file",
 ]

@@ -82,6 +82,25 @@ def replace_all(
                 replacement.take_name()
 
 
+@contextmanager
+def new_file(path: StrPath) -> Iterator[OutputFile]:
+    """Write a file that is not there yet, in a folder that is of this run alone.
+
+    It has its name from the beginning, in half the time: who moves it from there, when all is
+    well, has `replace_file`'s promise for the many files of such a folder.
+
+    :raises FileError: the file cannot be created, as it is there already, say, or written.
+    """
+    with naming(path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        out = OutputFile(path, descriptor, seekable=True, budget=running())
+        yield out
+        out.finish()
+    finally:
+        os.close(descriptor)
+
+
 def _is_direct(path: StrPath) -> bool:
     """Tell whether what is there is written as it is: no regular file, or standard output.
 

@@ -18,7 +18,7 @@ import re
 
 from offload_tool.errors import FormatError
 
-__all__ = ["ptx_version", "shortened"]
+__all__ = ["is_ptx", "ptx_version", "shortened"]
 
 _HEAD = 4096
 """Bytes in which the version is looked for: only comments stand before it."""
@@ -32,6 +32,11 @@ _TOKEN = re.compile(
 _OLD_TOKEN = re.compile(_STRING + rb'|//[^\r\n]*|[^"/]+|.', re.DOTALL)
 _OLD_FIRST_LINE = re.compile(rb"(?://|/\*)[^\r\n]*|[ \t]+(?=[\r\n])")
 _BLANKS = re.compile(rb"(?<=[ \t\n\v\f\r])[ \t]+")
+
+
+def is_ptx(data: bytes | memoryview) -> bool:
+    """Tell whether `data` begins as a PTX module does: comments, then its version."""
+    return _VERSION.search(bytes(data[:_HEAD])) is not None
 
 
 def ptx_version(text: bytes | memoryview) -> tuple[int, int]:

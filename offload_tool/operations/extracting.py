@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.containers.found import find_containers
 from offload_tool.errors import FileError, UnsupportedError
-from offload_tool.files import have_same_content, replace_file
+from offload_tool.files import have_same_content, new_file
 from offload_tool.files.folders import made_folder, temporary_folder
 from offload_tool.files.interruption import shielded
 from offload_tool.formats.magics import BITCODES
@@ -171,7 +171,7 @@ class _FolderOfImages:
             return
         name = self._name(found, image)
         path = self.folder / name
-        with replace_file(path) as out:
+        with new_file(path) as out:
             image.content.write_to(out)
             size = out.position
         self.written.append(

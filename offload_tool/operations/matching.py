@@ -37,16 +37,20 @@ from offload_tool.formats.names.target_id import TargetID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import TypeAlias
 
     from offload_tool.containers.found import FoundImage
     from offload_tool.files import StrPath
 
 __all__ = [
+    "Candidates",
     "Device",
     "Load",
     "Match",
     "NoImageError",
+    "candidates_of",
     "explained",
+    "loaded",
     "match_images",
     "may_load",
     "served_by",
@@ -151,20 +155,21 @@ def served_by(
     With `surely`, by all runtimes that are known. A host entry is given only to who asks
     for it by its entry ID. An empty image of HIP is the last choice.
     """
-    return dict(_served_by(_summarised(images), device, surely))
+    return dict(_served_by(candidates_of(images), device, surely))
 
 
 # A library has thousands of bundles with the same few IDs.
-_Candidates = tuple[tuple[BundleEntryID, bool], ...]
+Candidates: TypeAlias = tuple[tuple[BundleEntryID, bool], ...]
+"""What decides which images a device loads: their IDs, and whether they are missing."""
 
 
-def _summarised(images: Sequence[FoundImage]) -> _Candidates:
-    """Give what decides which images a device loads: their IDs, and whether they are missing."""
+def candidates_of(images: Sequence[FoundImage]) -> Candidates:
+    """Give what stays true of images when their container is left."""
     return tuple((image.entry_id, _is_missing(image)) for image in images)
 
 
 @functools.lru_cache(maxsize=256)
-def _served_by(candidates: _Candidates, device: Device, surely: bool) -> dict[int, Fit]:
+def _served_by(candidates: Candidates, device: Device, surely: bool) -> dict[int, Fit]:
     best: dict[object, tuple[tuple[int, ...], int, Fit]] = {}
     for index, (entry, is_missing) in enumerate(candidates):
         if entry.kind == OffloadKind.HOST and not isinstance(device.target, BundleEntryID):
@@ -203,6 +208,11 @@ def _is_missing(image: FoundImage) -> bool:
     return is_hip and image.content.size == 0 and not image.content.is_host_object
 
 
+def loaded(candidates: Candidates, device: Device) -> list[int]:
+    """Give the indexes of what `device` would load; none that is empty and taken for missing."""
+    return [at for at in _served_by(candidates, device, surely=False) if not candidates[at][1]]
+
+
 def may_load(images: Sequence[FoundImage], device: Device) -> set[int]:
     """Give the indexes of all images that a device of that name may load.
 
@@ -211,11 +221,11 @@ def may_load(images: Sequence[FoundImage], device: Device) -> set[int]:
     cubins for the device's number, and images of the same ID, which are linked when they are
     loaded. Nothing where `served_by` gives nothing.
     """
-    return set(_may_load(_summarised(images), device))
+    return set(_may_load(candidates_of(images), device))
 
 
 @functools.lru_cache(maxsize=256)
-def _may_load(candidates: _Candidates, device: Device) -> frozenset[int]:
+def _may_load(candidates: Candidates, device: Device) -> frozenset[int]:
     found = set(_served_by(candidates, device, surely=False))
     for completed in device.completed() if found else ():
         found.update(_served_by(candidates, completed, surely=False))
@@ -223,7 +233,7 @@ def _may_load(candidates: _Candidates, device: Device) -> frozenset[int]:
     return frozenset(found | _cuda_companions(candidates, device, found))
 
 
-def _cuda_companions(candidates: _Candidates, device: Device, found: set[int]) -> set[int]:
+def _cuda_companions(candidates: Candidates, device: Device, found: set[int]) -> set[int]:
     loaded = {candidates[index][0] for index in found}
     companions = set()
     for index, (entry, _) in enumerate(candidates):

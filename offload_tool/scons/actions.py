@@ -333,8 +333,9 @@ def _register_cuda(target: list[Node], source: list[Node], env: Environment) -> 
 def _link_cuda(target: list[Node], source: list[Node], env: Environment) -> None:
     from offload_tool.compiler.nvlink import link_cubins
 
-    linker = [*env["_OFFLOAD_LINKER"], *_spec(env)["arguments"], *env["_OFFLOAD_LINK_LIBRARIES"]]
-    link_cubins(str(target[0]), linker, list(map(str, source)), env["ENV"])
+    linker, libraries = env["_OFFLOAD_LINKER"], env["_OFFLOAD_LINK_LIBRARIES"]
+    command = [*linker, *_spec(env)["arguments"]]
+    link_cubins(str(target[0]), command, list(map(str, source)), env["ENV"], libraries)
     check_cubin(str(target[0]))
 
 
@@ -356,7 +357,7 @@ def _embed_package(target: list[Node], source: list[Node], env: Environment) -> 
 
 
 def _extract(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.operations.packaging import ImageFilter, extract_images
+    from offload_tool.operations.unpackaging import ImageFilter, extract_images
 
     spec = _spec(env)
     wanted = ImageFilter(strings=spec["strings"], kind=spec["kind"], output=str(target[0]))

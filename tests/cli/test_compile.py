@@ -240,7 +240,6 @@ def test_line_break_in_a_name(folder: Path, capfd: pytest.CaptureFixture[str]) -
         ([*GFX906, "--kind", "openmp", "--host-ir", "none.bc"], 1, "'none.bc': No such file"),
         ([*HOST[:-1], "--emit-host-ir"], 2, "only OpenMP sources are compiled to host IR"),
         ([*GFX906, "--kind", "cuda"], 1, "gfx906 cannot be compiled from CUDA sources"),
-        ([*GFX906[:-1], "sm_80", "--kind", "cuda", "--rdc"], 2, "of CUDA sources cannot be linked"),
         ([*HOST, "--link"], 2, "--link links for one target ID"),
         ([*GFX906, "--link", "--cuid", "x"], 2, "--cuid is of no use with --link"),
         ([*GFX906, "--link", "--host-ir", "x"], 2, "--host-ir is of no use with --link"),

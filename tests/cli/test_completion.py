@@ -19,6 +19,8 @@ LINES = [
     ("ex", {"extract"}, set()),
     ("list --js", {"--json"}, set()),
     ("list --target gfx90", {"gfx908", "gfx90a"}, {"kernels.hipfb"}),
+    ("list --ker", {"--kernels", "--kernels-schema"}, {"--json"}),
+    ("check --no", {"--no-spills"}, set()),
     ("list ker", {"kernels.hipfb"}, set()),
     ("list --json ker", {"kernels.hipfb"}, set()),
     ("extract kernels.hipfb -o fo", {"folder/"}, {"forest.txt"}),

@@ -22,7 +22,7 @@ from tests.distribution.test_dist_folder import folder as dist_folder  # noqa: F
 from tests.operations.fatbins import make_bundle
 
 COMMANDS = [
-    *("list", "extract", "match", "thin", "merge", "report", "embed", "archive"),
+    *("list", "extract", "match", "thin", "merge", "check", "report", "embed", "archive"),
     *("dist", "dist init", "dist status", "dist stop", "completion", "compile"),
 ]
 DROP_INS = ["bundler", "packager", "wrapper"]
@@ -34,6 +34,7 @@ ERRORS = {
     "match": ["none", "gfx906"],
     "thin": ["none", "--keep", "gfx906", "-o", "out"],
     "merge": ["none", "none", "-o", "out"],
+    "check": ["none", "--targets", "gfx906"],
     "report": ["none", "-o", "out"],
     "embed": ["none", "--cuid", "x", "-o", "out"],
     "archive": ["none", "-o", "out"],
@@ -176,6 +177,22 @@ def test_no_match(here: Path) -> None:
     assert run("match", "good", "gfx908") == 1
     Path("empty").mkdir()
     assert run("match", "empty", "gfx906") == 1
+
+
+@case("`check`", "0")
+def test_check(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """There is an image for each target."""
+    assert run("check", "good", "--targets", "gfx906") == 0
+    assert capfd.readouterr().out == ""
+
+
+@case("`check`", "1")
+def test_faults(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A target has no image, or a file is broken."""
+    assert run("check", "good", "--targets", "gfx906,gfx908") == 1
+    assert capfd.readouterr().out == "good: no image for gfx908; there are gfx906\n"
+    assert run("check", "mixed", "--targets", "gfx906") == 1
+    assert "broken" in capfd.readouterr().err
 
 
 @case("`extract`", "1")

@@ -22,11 +22,13 @@ from offload_tool.formats.names.loading import EXACT, PTX, RULES
 from offload_tool.formats.offload_binary import ImageKind
 from tests.formats.object_files import make_elf
 from tests.formats.test_cuda_fatbin import cuda_fatbin
+from tests.fuzz.seeds import HERE as FUZZ
 from tests.operations.archives import thin_archive
 from tests.operations.fatbins import HOST, code, make_bundle
 from tests.operations.test_finding import archive
 
 IMAGES = {HOST: b"", "gfx9-4-generic": code("generic"), "gfx90a:xnack+": code("gfx90a", 77)}
+SEEDS = FUZZ / "seeds"
 LINES = {HOST: b"h\n", "gfx906": b"d\n"}
 
 
@@ -96,6 +98,11 @@ def _cuda(folder: Path) -> Path:
     return folder / "x.fatbin"
 
 
+def _code_object(folder: Path) -> Path:
+    (folder / "x.co").write_bytes((SEEDS / "gfx90a.co").read_bytes())
+    return folder / "x.co"
+
+
 def _archive(folder: Path) -> Path:
     return archive(folder / "lib.a", _bundle(folder), _package(folder))
 
@@ -125,6 +132,7 @@ MAKERS = {
     "embedded": _embedded,
     "package": _package,
     "cuda": _cuda,
+    "code object": _code_object,
     "archive": _archive,
     "thin": _thin,
     "zip": _zip,
@@ -170,7 +178,13 @@ def test_keys_and_words_are_the_code_s(schema: dict[str, Any]) -> None:
     assert schema["items"]["required"] == list(properties)
     new = [name for name in CUDA_IMAGE_KINDS if name not in {k.name.lower() for k in ImageKind}]
     words = properties["image_kind"]["anyOf"][0]["enum"]
-    assert words == [None, *(kind.name.lower() for kind in ImageKind), "unknown", *new]
+    assert words == [
+        None,
+        *(kind.name.lower() for kind in ImageKind),
+        "unknown",
+        *new,
+        "relocatable",
+    ]
     assert properties["loads"]["items"]["properties"]["rule"]["enum"] == list(RULES)
 
 

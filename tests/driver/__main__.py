@@ -31,6 +31,7 @@ def main() -> int:
         clang=Path(find_toolchain().clang[0]),
         package=given.package.resolve(),
         without=frozenset(given.without.split(",")),
+        pch=given.pch,
     )
     only = frozenset(map(int, given.only.split(","))) if given.only else None
     seeds = range(given.first, given.first + given.seeds) if given.seed is None else [given.seed]
@@ -72,6 +73,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--changes", type=int, default=10, help="changes of each (default: 10)")
     parser.add_argument("--only", help="the numbers of the changes to make, such as 0,3,7")
     parser.add_argument("--without", default="", help="kinds of change to leave out: damage,kill")
+    parser.add_argument("--pch", action="store_true", help="build with precompiled headers")
     parser.add_argument("--shrink", action="store_true", help="look for fewer changes that fail")
     parser.add_argument("--stop", action="store_true", help="stop at the first failure")
     parser.add_argument("--jobs", type=int, default=1, help="trials at the same time (default: 1)")

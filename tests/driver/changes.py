@@ -303,7 +303,7 @@ class _Chooser:
         return True
 
 
-_COPIES = re.compile(r"\.(h|hip|c|cu|txt|bin|text)$")
+_COPIES = re.compile(r"\.(h|hip|c|cu|txt|bin|text)$|/SConscript$")
 
 
 def is_source(name: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tests.driver.state import State
 
-__all__ = ["TARGETS", "candidates", "project"]
+__all__ = ["TARGETS", "candidates", "project", "with_shared_beginning"]
 
 TARGETS = {
     "hip": ["gfx906", "gfx90a", "gfx1030", "gfx90a:xnack+"],
@@ -274,6 +274,37 @@ def project(seed: object) -> State:
         state.flags["CCFLAGS"].append("--save-temps")
     _write_sources(rng, state)
     return state
+
+
+_BEGINNING = ("h8.h", "h9.h")
+_FEWEST_USERS = 3
+
+
+def with_shared_beginning(state: State) -> State:
+    """Give a project as another one whose sources may share a precompiled header.
+
+    There are at least three; all begin with the same two headers, whose values they use.
+    """
+    made = state.copy()
+    made.pch = True
+    made.flags["CCFLAGS"] = ["-O1", *made.flags["CCFLAGS"]]
+    numbers = range(len(made.stems), _FEWEST_USERS)
+    for stem in [f"k{number}" for number in numbers]:
+        made.stems.append(stem)
+        launch = "" if made.kind == "openmp" else _LAUNCH
+        text = launch.format("cuda" if made.kind == "cuda" else "hip")
+        made.files[f"{made.base}{stem}{made.suffix}"] = f"#define OWN 1\n{text}"
+    for number, name in enumerate(_BEGINNING):
+        folder = made.path[-1 if number else 0]
+        made.files[f"{made.base}{folder}/{name}"] = f"#define F{8 + number} {number + 1}\n"
+    begin = "// text\n" + "".join(f"#include <{name}>\n" for name in _BEGINNING)
+    for stem in made.stems:
+        name = made.source_file(stem + made.suffix)
+        kernel = f"__attribute__((global)) void begun_{stem}(int* p) {{ *p = F8 + F9; }}\n"
+        host = f"int begun_host_{stem}() {{ return F8 + F9; }}\n"
+        text = host if made.kind == "openmp" else kernel + host
+        made.files[name] = begin + made.files[name] + text
+    return made
 
 
 def _add_folders(rng: random.Random, state: State) -> None:

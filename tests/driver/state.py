@@ -50,6 +50,8 @@ class State:
     """Which lld is used, a script before the compiler's; 0: the compiler's own."""
     second: dict[str, int] | None = None
     """The defines of a second environment, which bundles the same sources elsewhere."""
+    pch: bool = False
+    """Builds have precompiled headers; clean builds, which judge, have none."""
     broken: bool = False
     """A source has an error, or lacks a header: the build cannot succeed."""
 
@@ -153,6 +155,8 @@ def _head(state: State, compiler: str) -> str:
         )
     if state.kind == "rdc":
         lines.append("env.Replace(OFFLOAD_RDC=True)")
+    if state.pch:
+        lines.append("env.Replace(OFFLOAD_PCH=ARGUMENTS.get('pch') == '1', OFFLOAD_SUMMARY=True)")
     if state.caches:
         lines.append("env.CacheDir('../cache')")
     if state.layout == "repository":

@@ -11,6 +11,7 @@ import pytest
 from offload_tool.compiler.openmp import host_runtime
 from offload_tool.compiler.toolchain import find_toolchain
 from offload_tool.errors import CompilerError
+from offload_tool.scons.precompiled import PCH_FOLDER
 from tests.conftest import missing
 from tests.driver.changes import Event, History, choose
 from tests.driver.projects import project
@@ -19,6 +20,7 @@ from tests.driver.state import State
 from tests.driver.trial import FailureError, Trial, run_trial
 
 SEEDS = (1, 4, 5, 12, 17, 21, 23, 24, 34, 36)
+WITH_PCH = (12,)
 CHANGES = 5
 
 
@@ -45,6 +47,15 @@ def test_random_project(tmp_path: Path, clang: Path, seed: int) -> None:
             f"--seed {seed} --changes {CHANGES} --shrink",
             pytrace=False,
         )
+
+
+@pytest.mark.parametrize("seed", WITH_PCH)
+def test_random_project_with_precompiled_headers(tmp_path: Path, clang: Path, seed: int) -> None:
+    """With precompiled headers, all is as a clean build without makes it, by as many compiles."""
+    outcome = run_trial(seed, CHANGES, tmp_path / "trial", clang, pch=True)
+    if outcome.failure:
+        pytest.fail(f"{outcome.story}\n\n{outcome.failure}", pytrace=False)
+    assert list((tmp_path / "trial/one" / PCH_FOLDER).glob("*.pch"))
 
 
 def test_seeds_cover_what_there_is() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.driver.changes import Event, History, choose, is_source
 from tests.driver.oracle import BY_TIME, Oracle, difference, inputs_of
-from tests.driver.projects import project
+from tests.driver.projects import project, with_shared_beginning
 from tests.driver.running import ROOT, Bench, CleanBuild, Run
 from tests.driver.state import State
 
@@ -41,13 +41,15 @@ class Trial:
     """The numbers of the changes that are made; None: all."""
     without: frozenset[str] = frozenset()
     """Kinds of change that are left out."""
+    pch: bool = False
+    """Builds have precompiled headers."""
     story: list[str] = field(default_factory=list)
     steps: int = 0
 
     def __post_init__(self) -> None:
         self.bench = Bench(self.folder, self.clang, self.package)
         self.oracle = Oracle(self.folder)
-        state = project(self.seed)
+        state = with_shared_beginning(project(self.seed)) if self.pch else project(self.seed)
         names = ["one"]
         if state.caches and state.layout != "repository":
             names.append("two")
@@ -363,6 +365,7 @@ def run_trial(
     package: Path = ROOT,
     only: frozenset[int] | None = None,
     without: frozenset[str] = frozenset(),
+    pch: bool = False,
 ) -> Outcome:
     """Run a seed in an empty folder."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -370,7 +373,7 @@ def run_trial(
     (folder / "one").mkdir()
     (folder / "two").mkdir()
     start = time.monotonic()
-    trial = Trial(seed, folder, clang, package, only, without)
+    trial = Trial(seed, folder, clang, package, only, without, pch)
     failure = ""
     try:
         trial.run(changes)

@@ -22,13 +22,9 @@ from offload_tool.errors import FileError, FormatError, LimitError, OffloadError
 from offload_tool.files import InputFile
 from offload_tool.formats.objects.archive import NewMember, plan_archive
 from offload_tool.formats.offload_binary import ImageKind, iter_offload_binaries
-from offload_tool.operations.packaging import (
-    ImageFilter,
-    PackagedImage,
-    extract_images,
-    find_offload_binaries,
-    package_images,
-)
+from offload_tool.operations.offload_binaries import find_offload_binaries
+from offload_tool.operations.packaging import PackagedImage, package_images
+from offload_tool.operations.unpackaging import ImageFilter, extract_images
 from tests.operations.archives import thin_archive
 
 EVERYTHING = [ImageFilter()]
@@ -460,7 +456,7 @@ def test_any_file(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory)
 def test_import_is_light() -> None:
     """Reading archives, object files and bitcode is loaded only for such files."""
     code = (
-        "import sys, offload_tool.operations.packaging; "
+        "import sys, offload_tool.operations.unpackaging; "
         "print([m for m in sys.modules if m.startswith('offload_tool.formats.') and "
         "m.rpartition('.')[2] in ('archive', 'elf', 'coff_edit', 'embedded_objects')])"
     )

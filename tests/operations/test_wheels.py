@@ -15,13 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool import list_images
+from offload_tool import iter_image_data, list_images
 from offload_tool.containers.found import find_containers
 from offload_tool.files import InputFile
+from offload_tool.formats.kernels.kernel_reading import read_kernels
 from offload_tool.operations.extracting import extract_device_images
 from offload_tool.operations.matching import Device, match_images
 from offload_tool.operations.thinning import thin_file
 from tests.conftest import missing
+from tests.formats.kernels.readelf import kernels_by_readelf
 from tests.operations.fatbins import HOST, RUNTIME, RUNTIME_NAMES, load
 
 UNCOMPRESSED = "pennylane-lightning-amdgpu==0.45.0"
@@ -115,6 +117,19 @@ def test_compressed(wheels: Path, llvm: Callable[[str], str], tmp_path: Path) ->
                     assert bytes(ours) == (tmp_path / f"out{at}").read_bytes()
                     compared += 1
     assert compared == 4 * 28
+
+
+def test_kernels(wheels: Path, llvm: Callable[[str], str], tmp_path: Path) -> None:
+    """Every number of every kernel in both wheels is what llvm-readelf says."""
+    compared = 0
+    for name in ("pennylane_lightning_amdgpu", "jax_rocm7_plugin"):
+        for image, data in iter_image_data(wheel(wheels, name)):
+            if image.kind != "host":
+                (tmp_path / "code").write_bytes(data)
+                kernels = read_kernels(data)
+                assert kernels == kernels_by_readelf(llvm("llvm-readelf"), tmp_path / "code")
+                compared += len(kernels)
+    assert compared == 567 + 526
 
 
 @pytest.mark.parametrize("name", ["pennylane_lightning_amdgpu", "jax_rocm7_plugin"])

@@ -276,6 +276,62 @@ def test_libraries_go_both_ways(
     assert plain(run(sources / "theirs")) == plain(ours)
 
 
+def test_commands(sources: Path, build: Callable[..., str], run: Runner, toolkit: Path) -> None:
+    """What the commands make one after the other registers what the program of one build does."""
+    environment = os.environ | {"CUDA_PATH": str(toolkit), "PYTHONPATH": str(ROOT)}
+
+    def command(*words: str) -> None:
+        tool = [sys.executable, "-m", "offload_tool", *words]
+        subprocess.run(tool, cwd=sources, env=environment, check=True)
+
+    flags = ["--rdc", "--", "-Wno-unknown-cuda-version"]
+    for name in ("one", "two"):
+        command("compile", f"{name}.cu", "--host", "-o", f"{name}.host.o", *flags)
+        for target in TARGETS:
+            ptx = f"{name}.{target}.ptx"
+            command("compile", f"{name}.cu", "--target-id", target, "-o", ptx, *flags)
+    for target in TARGETS:
+        inputs = [f"{name}.{target}.ptx" for name in ("one", "two")]
+        command("compile", "--link", *inputs, "--target-id", target, "-o", f"all.{target}.cubin")
+    images = [f"all.{target}.cubin" for target in TARGETS]
+    hosts = ["--host-object", "one.host.o", "--host-object", "two.host.o"]
+    names = [word for target in TARGETS for word in ("--target-id", target)]
+    command("embed", *images, *names, "-o", "all.o", *hosts)
+    script = "env.Program('made', ['one.host.o', 'two.host.o', 'all.o', 'main.cpp'])\n"
+    script += "env.OffloadProgram('prog', ['one.cu', 'two.cu', 'main.cpp'])\n"
+    (sources / "SConstruct").write_text(SCONSTRUCT + script)
+    build(sources)
+    made, whole = run(sources / "made"), run(sources / "prog")
+    assert " ".join(made[0]) == "binary 0 sm_80 sm_90"
+    assert plain(made) == plain(whole)
+    check_images(sources / "made", made, sources / "images")
+
+
+STARTS_KERNELS = """\
+__global__ void child(int* p) { *p = 1; }
+__global__ void parent(int* p) { child<<<1, 1>>>(p); }
+"""
+
+
+def test_kernels_that_start_kernels(
+    sources: Path, build: Callable[..., str], run: Runner, toolkit: Path, clang: str
+) -> None:
+    """Nvcc's dynamic parallelism is linked by both linkers, and registered whole as by nvcc."""
+    (sources / "parent.cu").write_text(STARTS_KERNELS)
+    invoke([*nvcc(toolkit, clang), "-c", "parent.cu"], sources, toolkit)
+    invoke([*nvcc(toolkit, clang), "parent.o", "main.cpp", "-o", "theirs"], sources, toolkit)
+    runtime = toolkit / "lib64/libcudadevrt.a"
+    script = "env.OffloadProgram('%s', ['parent.o', 'main.cpp'%s], OFFLOAD_NVLINK='%s')\n"
+    text = script % ("whole", f", {str(runtime)!r}", "")
+    text += script % ("library", "", toolkit / "lib64/libnvJitLink.so.13")
+    (sources / "SConstruct").write_text(SCONSTRUCT + text)
+    build(sources)
+    assert plain(run(sources / "whole")) == plain(run(sources / "theirs"))
+    registered = run(sources / "library")
+    assert {words[2] for words in registered[1:-1]} == {"_Z5childPi", "_Z6parentPi"}
+    check_images(sources / "library", registered, sources / "images")
+
+
 def test_linker_as_a_library(
     sources: Path, build: Callable[..., str], run: Runner, nvidia: Tool
 ) -> None:

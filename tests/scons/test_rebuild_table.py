@@ -16,6 +16,7 @@ import pytest
 from offload_tool.compiler.openmp import host_runtime
 from offload_tool.compiler.toolchain import find_toolchain
 from offload_tool.errors import CompilerError
+from offload_tool.scons.precompiled import PCH_FOLDER
 from tests.conftest import ROOT, missing
 from tests.scons.conftest import Run, empty_project, flagged_clang
 from tests.scons.nvidia import write_tools
@@ -80,6 +81,12 @@ env = Environment(
 env.Replace(**{variables!r})
 env.OffloadProgram("prog", {sources!r})
 """
+# A third user, which is not built.
+UNUSED = """\
+env.OffloadDeviceObject("unused.hip")
+env.OffloadHostObject("unused.hip")
+Default("prog")
+"""
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,10 @@ class Language:
     new_driver: bool = False
     """Whether clang compiles with its new offload driver."""
     variables: Mapping[str, object] = field(default_factory=dict)
+    pch: bool = False
+    """Whether passes use precompiled headers."""
+    arch_flags: tuple[str, ...] = ("-O1",)
+    """What changes the code of one target."""
 
 
 CUDA = functools.partial(
@@ -119,6 +130,11 @@ LANGUAGES = {
     "HIP": HIP(),
     "HIP, relocatable": HIP(variables={"OFFLOAD_RDC": True}),
     "HIP, new driver": HIP(new_driver=True),
+    "HIP, precompiled headers": HIP(
+        pch=True,
+        arch_flags=("-mcode-object-version=4",),
+        variables={"OFFLOAD_PCH": True, "CCFLAGS": ["-O1"], "CPPPATH": ["."]},
+    ),
     "HIP, relocatable, new driver": HIP(variables={"OFFLOAD_RDC": True}, new_driver=True),
     "OpenMP": Language(
         *(".c", GPUS["targets"], GPUS["added"]),
@@ -180,13 +196,18 @@ class Tree:
         self.project.write("host.h", "#define HOST 1\n")
         head = ONE.replace("ONE_TARGET", language.one_target)
         head = head.replace("ANY_DEVICE", language.any_device)
-        self.one = self.project.write(self.sources[0], head + body.replace("NAME", "one"))
-        self.project.write(self.sources[1], TWO + body.replace("NAME", "two") + main)
+        texts = [head + body.replace("NAME", "one"), TWO + body.replace("NAME", "two") + main]
+        if language.pch:
+            texts = [text.replace('"common.h"', "<common.h>") for text in texts]
+            texts = [text.replace('"shared.h"', "<shared.h>") for text in texts]
+            self.project.write("unused.hip", texts[1])
+        self.one = self.project.write(self.sources[0], texts[0])
+        self.project.write(self.sources[1], texts[1])
 
     def build(self) -> Counts:
         """Build, then build again, which must do nothing."""
         script = SCONSTRUCT.format(variables=self.variables, sources=self.sources)
-        self.project.write("SConstruct", script)
+        self.project.write("SConstruct", script + UNUSED * self.language.pch)
         run = self.project.run("-Q")
         assert run.status == 0, run.output + run.errors
         again = self.project.run("--debug=explain", "-Q")
@@ -246,7 +267,7 @@ CHANGES: dict[str, Callable[[Tree], object]] = {
     "the first build": lambda tree: None,
     "nothing": lambda tree: None,
     "`OFFLOAD_ARCH_FLAGS` of one target": lambda tree: tree.set(
-        OFFLOAD_ARCH_FLAGS={tree.language.targets[0]: ["-O1"]}
+        OFFLOAD_ARCH_FLAGS={tree.language.targets[0]: list(tree.language.arch_flags)}
     ),
     "a target added to `OFFLOAD_ARCH`": lambda tree: tree.set(
         OFFLOAD_ARCH=[*tree.language.targets, tree.language.added]
@@ -307,8 +328,9 @@ def page_table() -> dict[str, dict[str, str]]:
     return {row[0]: dict(zip(header[1:], row[1:], strict=True)) for row in rows[1:]}
 
 
-COLUMNS = [name for name, language in LANGUAGES.items() if not language.new_driver]
-"""The page says that the numbers of the other offload driver are the same."""
+VARIANTS = (", new driver", ", precompiled headers")
+COLUMNS = [name for name in LANGUAGES if not name.endswith(VARIANTS)]
+"""The page says that the numbers of the others are the same."""
 TABLE = page_table()
 CELL = re.compile(r"(?P<counts>(?P<device>\d+) / (?P<host>\d+) / \d+)(?: \((?P<note>[a-z])\))?")
 
@@ -331,6 +353,8 @@ def measure(
         for change, make in CHANGES.items():
             make(tree)
             found[change] = tree.build()
+        if LANGUAGES[name].pch:
+            assert len(list((tree.project.folder / PCH_FOLDER).glob("*.pch"))) >= TARGETS + 1
         return found
 
     with ThreadPoolExecutor(max_workers=2) as pool:
@@ -344,7 +368,8 @@ def test_page_says_what_a_build_does(
     change: str, language: str, measure: Callable[[str], dict[str, Counts]]
 ) -> None:
     """After each change, the build does what the page's cell says, and then nothing more."""
-    cell = TABLE[change][language.removesuffix(", new driver")]
+    column = functools.reduce(str.removesuffix, VARIANTS, language)
+    cell = TABLE[change][column]
     match = CELL.fullmatch(cell)
     assert match is not None, cell
     assert str(measure(language)[change]) == match["counts"]

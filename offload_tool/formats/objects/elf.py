@@ -57,6 +57,7 @@ __all__ = [
     "SHT_SYMTAB",
     "SHT_SYMTAB_SHNDX",
     "STT_FILE",
+    "STT_FUNC",
     "STT_OBJECT",
     "STT_SECTION",
     "ElfClass",
@@ -83,7 +84,7 @@ SHT_NOBITS, SHT_REL, SHT_DYNSYM, SHT_GROUP, SHT_SYMTAB_SHNDX = 8, 9, 11, 17, 18
 SHT_CREL, SHT_LLVM_OFFLOADING = 0x40000014, 0x6FFF4C0B
 SHF_ALLOC, SHF_TLS, SHF_EXCLUDE = 2, 0x400, 0x80000000
 SHN_LORESERVE, SHN_XINDEX = 0xFF00, 0xFFFF
-STT_OBJECT, STT_SECTION, STT_FILE = 1, 3, 4
+STT_OBJECT, STT_FUNC, STT_SECTION, STT_FILE = 1, 2, 3, 4
 _SHT_NULL = 0
 _CUDA_TYPES = dict.fromkeys((0x70000007, 0x70000009, 0x7000000A, 0x70000015), SHT_NOBITS)
 """Of relocatable cubins: global, local, shared and reserved shared memory, which in linked ones is

@@ -1,0 +1,72 @@
+"""The kernels of a device image, whatever sort of device code it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import UnsupportedError
+from offload_tool.formats.magics import BITCODES
+from offload_tool.formats.objects.elf import EM_AMDGPU, EM_CUDA, is_elf_header, read_elf_header
+
+if TYPE_CHECKING:
+    from offload_tool.files import StrPath
+    from offload_tool.formats.kernels.kernel import Kernel
+
+__all__ = ["read_kernels", "silent_code"]
+
+_PTX = ("ptx", "relocatable ptx")
+_UNFINISHED = {
+    "nvvm": "NVVM code",
+    "bitcode": "LLVM bitcode",
+    "spirv": "SPIR-V",
+    "tile ir": "tile IR",
+}
+_MAGICS = {
+    **dict.fromkeys(BITCODES, "LLVM bitcode"),
+    **dict.fromkeys((b"\x03\x02\x23\x07", b"\x07\x23\x02\x03"), "SPIR-V"),
+}
+
+
+def silent_code(image: memoryview, image_kind: str | None = None) -> str | None:
+    """Say why an image of a sort that is known says nothing of its kernels; None for all others.
+
+    `image` is its first 64 bytes, or more, as they are stored; `image_kind` is what the container
+    says of it.
+    """
+    unfinished = _UNFINISHED.get(image_kind or "") or _MAGICS.get(bytes(image[:4]))
+    if unfinished:
+        return f"is {unfinished}; what its kernels need is decided when code is made of it"
+    machine = read_elf_header(image).e_machine if is_elf_header(image) else EM_CUDA
+    if machine not in (EM_AMDGPU, EM_CUDA):
+        return f"is an ELF file for machine {machine}, which is no GPU's, and lists no kernels"
+    return None
+
+
+def read_kernels(
+    image: memoryview, *, image_kind: str | None = None, path: StrPath | None = None
+) -> list[Kernel]:
+    """Read the kernels of a code object, of a cubin, or of PTX.
+
+    An image without a byte has none. `path` names it in messages.
+
+    :raises FormatError: what the image says of its kernels is broken.
+    :raises UnsupportedError: it is of a sort, or of a version, that is not read.
+    """
+    if image_kind in _PTX:
+        from offload_tool.formats.kernels.ptx_entries import read_ptx_kernels
+
+        return read_ptx_kernels(image)
+    if not image:
+        return []
+    machine = read_elf_header(image, path=path).e_machine if is_elf_header(image) else None
+    if machine == EM_AMDGPU:
+        from offload_tool.formats.kernels.amdgpu_metadata import read_amdgpu_kernels
+
+        return read_amdgpu_kernels(image, path=path)
+    if machine == EM_CUDA:
+        from offload_tool.formats.kernels.nv_info import read_cubin_kernels
+
+        return read_cubin_kernels(image, path=path)
+    found = repr(bytes(image[:8])) if machine is None else f"an ELF file for machine {machine}"
+    message = f"expected device code with kernels (of AMD's or NVIDIA's GPUs), found {found}"
+    raise UnsupportedError(message, path=path)

@@ -1,0 +1,141 @@
+"""``offload-tool compile --rdc``, ``compile --link`` and ``embed`` of CUDA code.
+
+No part of NVIDIA's toolkit is needed: stand-ins take the place of its programs.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from offload_tool.cli import main
+from offload_tool.compiler.depfile import read_depfile
+from offload_tool.compiler.toolchain import Toolchain
+from offload_tool.operations.listing import list_images
+from tests.scons.nvidia import NVLINK, PTXAS, RUNTIME
+from tests.scons.relocatable import one, started, two
+
+FLAGS = ["--", "-nocudainc", "-nocudalib", "-Wno-unknown-cuda-version"]
+SM_80, SM_90 = ["--target-id", "sm_80"], ["--target-id", "sm_90"]
+TARGETS = ("sm_80", "sm_90")
+
+
+@pytest.fixture
+def sources(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the current folder with two sources; NVIDIA's programs are stand-ins."""
+    Path("one.cu").write_text(one("cuda"))
+    Path("two.cu").write_text(two("cuda"))
+    for name, text in (("ptxas", PTXAS), ("nvlink", NVLINK)):
+        program = tmp_path / name
+        program.write_text(text)
+        program.chmod(0o755)
+        monkeypatch.setenv(f"OFFLOAD_{name.upper()}", str(program))
+    return folder
+
+
+def compile_all() -> None:
+    """Compile both sources, for the host and each target."""
+    for name in ("one", "two"):
+        source = [f"{name}.cu", "--rdc"]
+        assert main(["compile", *source, "-o", f"{name}.o", "--host", *FLAGS]) == 0
+        for target in TARGETS:
+            output = ["-o", f"{name}.{target}.ptx", "--target-id", target]
+            assert main(["compile", *source, *output, *FLAGS]) == 0
+
+
+def link(target: str, *more: str) -> int:
+    inputs = [f"{name}.{target}.ptx" for name in ("one", "two")]
+    output = ["-o", f"prog.{target}.cubin", "--target-id", target]
+    return main(["compile", "--link", *inputs, *output, *more])
+
+
+def test_program(sources: Path, compiler: Toolchain) -> None:
+    """Linked with what `embed` gives, a program registers the images of all sources, once."""
+    compile_all()
+    for target in TARGETS:
+        assert link(target) == 0
+    cubins = [f"prog.{target}.cubin" for target in TARGETS]
+    hosts = ["--host-object", "one.o", "--host-object", "two.o"]
+    names = [word for target in TARGETS for word in ("--target-id", target)]
+    assert main(["embed", *cubins, *names, "-o", "prog.cuda.o", *hosts]) == 0
+    Path("main.c").write_text("int main(void) { return 0; }\n")
+    Path("runtime.c").write_text(RUNTIME)
+    objects = ["one.o", "two.o", "prog.cuda.o", "main.c", "runtime.c"]
+    subprocess.run([*compiler.cc, *objects, "-o", "prog"], check=True)
+    lines = started(sources / "prog")
+    assert lines[0] == "registered sm_80 sm_90"
+    names = [re.sub(r"counter__static__\w+", "counter", name) for name in lines[1:-2]]
+    assert sorted(names) == ["_Z5firstPi", "_Z6secondPi", "_ZL7counter", "shared_by_all"]
+    assert [image.target_id for image in list_images("prog")] == list(TARGETS)
+
+
+def test_link(sources: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A link writes a depfile, is not done again for nothing, and says what is wrong."""
+    compile_all()
+    assert link("sm_80", "--depfile", "prog.d") == 0
+    assert read_depfile(Path("prog.d"))[:2] == ["one.sm_80.ptx", "two.sm_80.ptx"]
+    log = Path("nvlink.log").read_text()
+    assert (
+        re.sub(r"/\S*/", "", log)
+        == "-arch=sm_80 -m64 one.sm_80.cubin two.sm_80.cubin -o linked.cubin\n"
+    )
+    assert link("sm_80") == 0
+    assert Path("nvlink.log").read_text() == log
+    Path("one.sm_80.ptx").write_text("no PTX")
+    assert link("sm_80") == 1
+    assert "expected a relocatable cubin or a CUDA fat binary" in capfd.readouterr().err
+    assert not Path("prog.sm_80.cubin").exists()
+
+
+def test_no_assembler(
+    sources: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """PTX without ptxas is refused by name, and so is a machine without a linker."""
+    compile_all()
+    monkeypatch.setenv("OFFLOAD_PTXAS", "none")
+    assert link("sm_80") == 1
+    assert "'one.sm_80.ptx' is PTX, and there is no ptxas" in capfd.readouterr().err
+    monkeypatch.setenv("OFFLOAD_NVLINK", "none")
+    assert link("sm_80") == 1
+    assert "neither nvlink nor libnvJitLink is on this machine" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["a.cubin", "--cuid", "1"], "linked cubins are registered by name"),
+        (["a.cubin", "one.cu", "--host-object", "one.o"], "expected a bundle, a CUDA fat binary"),
+        (["a.cubin", "--host-object", "one.o"], "found 0 for 1 cubins"),
+        ([*SM_80, "a.cubin", "--host-object", "plain.o"], "has relocatable CUDA code to register"),
+        ([*SM_90, "a.cubin", "--host-object", "one.o"], "cubin given for sm_90 is for sm_80"),
+        ([*SM_80, "k.fatbin", "--host-object", "one.o"], "--target-id is for linked cubins"),
+        (
+            [*SM_80, "a.o", "--host-object", "one.o"],
+            "expected a linked cubin, found relocatable code",
+        ),
+        (["k.fatbin", "a.cubin", "--host-object", "one.o"], "found 'a.cubin' beside it"),
+    ],
+)
+def test_embed_refuses(
+    sources: Path,
+    compiler: Toolchain,
+    words: list[str],
+    message: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """What cannot be registered, or is no linked cubin, is refused by name; nothing is written."""
+    compile_one = ["compile", "one.cu", "--rdc", "-o"]
+    assert main([*compile_one, "one.o", "--host", *FLAGS]) == 0
+    assert main([*compile_one, "one.ptx", "--target-id", "sm_80", *FLAGS]) == 0
+    Path("plain.c").write_text("int x;\n")
+    subprocess.run([*compiler.cc, "-c", "plain.c"], check=True)
+    assert main(["compile", "--link", "one.ptx", "-o", "a.cubin", "--target-id", "sm_80"]) == 0
+    cubin = Path("a.cubin").read_bytes()
+    Path("a.o").write_bytes(cubin[:16] + b"\1\0" + cubin[18:])
+    Path("k.fatbin").write_bytes(bytes.fromhex("50ed55ba01001000") + bytes(8))
+    assert main(["embed", *words, "-o", "out.o"]) in (1, 2)
+    assert message in capfd.readouterr().err
+    assert not Path("out.o").exists()

@@ -1,0 +1,148 @@
+"""``offload-tool list --kernels`` as its users see it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from offload_tool.cli import main
+from offload_tool.cli.kernel_tables import KEYS_OF_PLACE
+from offload_tool.formats.kernels.kernel import Kernel
+from tests.formats.kernels.code_objects import KERNEL, code_object, metadata
+from tests.fuzz.seeds import HERE
+from tests.operations.fatbins import make_bundle
+
+SPILLING = KERNEL | {".name": "_Z1kPi", ".vgpr_spill_count": 7, ".agpr_count": 4}
+KEYS = [*KEYS_OF_PLACE, "kernel", "demangled", *Kernel._fields[1:]]
+
+
+def schema(option: str) -> dict[str, Any]:
+    """Give what an option prints."""
+    with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit) as ended:
+        main(["list", option])
+    assert ended.value.code == 0
+    given: dict[str, Any] = json.loads(out.getvalue())
+    return given
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """Give a bundle for two targets, with one and two kernels."""
+    images = {
+        "gfx906": code_object(metadata([KERNEL])),
+        "gfx90a": code_object(metadata([KERNEL, SPILLING])),
+    }
+    return make_bundle(tmp_path / "b", images)
+
+
+def test_table(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A row has what a kernel needs, its waves, and its name; what no kernel has is left out."""
+    assert main(["list", "--kernels", str(bundle)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.split() for line in lines if "gfx9" in line]
+    assert rows == [
+        ["gfx906", "12", "20", "64", "16", "64", "256", "10", "k"],
+        ["gfx90a", "12", "20", "64", "16", "64", "256", "8", "k"],
+        ["gfx90a", "12", "4", "20", "64", "16", "7", "64", "256", "8", "_Z1kPi"],
+    ]
+    (head,) = (line for line in lines if "VGPRs" in line)
+    assert "AGPRs" in head
+    assert "SGPR spills" not in head
+    assert lines[-1] == "  3 kernels in 2 device images; 1 kernel with spilled registers"
+
+
+def test_json(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--json has one object for each kernel, with the keys that are promised, in their order."""
+    assert main(["list", "--kernels", "--json", "--demangle", str(bundle)]) == 0
+    text = capsys.readouterr().out
+    kernels = json.loads(text)
+    assert [list(kernel) for kernel in kernels] == [KEYS] * 3
+    assert text.count("\n") == len(kernels) + 2
+    assert main(["list", "--json", str(bundle)]) == 0
+    images = json.loads(capsys.readouterr().out)
+    for kernel, image in zip(kernels, [images[0], images[1], images[1]], strict=True):
+        assert {key: kernel[key] for key in KEYS_OF_PLACE} == {
+            key: image[key] for key in KEYS_OF_PLACE
+        }
+    assert {key: kernels[2][key] for key in KEYS[len(KEYS_OF_PLACE) :]} == {
+        "kernel": "_Z1kPi",
+        "demangled": "k(int*)",
+        "code_size": None,
+        "vgprs": 12,
+        "agprs": 4,
+        "sgprs": 20,
+        "lds": 64,
+        "scratch": 16,
+        "vgpr_spills": 7,
+        "sgpr_spills": None,
+        "wavefront_size": 64,
+        "max_workgroup_size": 256,
+    }
+
+
+def test_schema(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is printed is what its schema allows, which has the very keys, and the list's words."""
+    given = schema("--kernels-schema")
+    jsonschema.Draft202012Validator.check_schema(given)
+    rows, images = given["items"], schema("--schema")["items"]
+    assert list(rows["properties"]) == rows["required"] == KEYS
+    for key in KEYS_OF_PLACE:
+        assert rows["properties"][key] == images["properties"][key]
+    cubin = HERE / "seeds" / "sm_90a.cubin"
+    judge = jsonschema.Draft202012Validator(given)
+    for words in ([bundle], [cubin], [bundle, cubin, "--demangle"]):
+        assert main(["list", "--kernels", "--json", *map(str, words)]) == 0
+        kernels = json.loads(capsys.readouterr().out)
+        assert kernels
+        assert [error.message for error in judge.iter_errors(kernels)] == []
+        for wrong in ({"more": 1}, {"vgprs": -1}, {"code_size": "1"}, {"kernel": None}):
+            assert not judge.is_valid([kernels[0] | wrong]), wrong
+
+
+def test_no_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An image without kernels is no error: an empty list, an empty table."""
+    path = make_bundle(tmp_path / "b", {"gfx906": code_object(metadata([]))})
+    assert main(["list", "--kernels", "--json", str(path)]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+    assert main(["list", "--kernels", str(path)]) == 0
+    assert "0 kernels in 1 device image" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("extra", [[], ["--json"]], ids=["table", "json"])
+def test_broken(
+    tmp_path: Path, bundle: Path, capsys: pytest.CaptureFixture[str], extra: list[str]
+) -> None:
+    """Broken metadata is one line and status 1; the kernels of all other images are listed."""
+    broken = make_bundle(tmp_path / "x", {"gfx908": code_object(b"?"), "gfx90a": b"BC\xc0\xde"})
+    assert main(["list", "--kernels", *extra, str(broken), str(bundle)]) == 1
+    said = capsys.readouterr()
+    assert "_Z1kPi" in said.out
+    note, error = said.err.splitlines()
+    assert note.startswith(
+        f"offload-tool: note: '{broken}, hipv4-amdgcn-amd-amdhsa--gfx90a': is LLVM"
+    )
+    assert error.startswith(
+        f"offload-tool: error: '{broken}, hipv4-amdgcn-amd-amdhsa--gfx908', NT_"
+    )
+
+
+def test_hostile_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Control characters in a kernel's name are shown as escapes; in JSON they are the name's."""
+    evil = KERNEL | {".name": "\x1b[2J\n[bold]k"}
+    path = make_bundle(tmp_path / "b", {"gfx906": code_object(metadata([evil]))})
+    assert main(["list", "--kernels", "--demangle", str(path)]) == 0
+    assert "\\x1b[2J\\n[bold]k" in capsys.readouterr().out
+    assert main(["list", "--kernels", "--json", str(path)]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["kernel"] == evil[".name"]
+
+
+def test_demangle_alone(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--demangle without --kernels has nothing to do, which is said."""
+    assert main(["list", "--demangle", str(bundle)]) == 1
+    assert "give it with --kernels" in capsys.readouterr().err

@@ -1,0 +1,1 @@
+"""Tests of what device code says of its kernels."""
