@@ -430,24 +430,31 @@ def run_command(
 
     :raises CompilerError: it cannot be run.
     """
-    # Not by subprocess, which takes longer to load than a small file to compile.
-    no_input = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
     sys.stdout.flush()
+    process = 0
     try:
-        process = os.posix_spawnp(command[0], list(command), environment, file_actions=no_input)
-    except OSError as error:
-        raise CompilerError(f"'{command[0]}' cannot be run: {error.strerror}") from error
-    try:
+        with shielded():  # a signal that comes meanwhile must find the process known
+            process = _spawn(command, environment)
         meanwhile()
         _, status = os.waitpid(process, 0)
     except BaseException:
-        _end(process)
+        if process:
+            _end(process)
         raise
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         sys.stderr.write(f"'{command[0]}' was ended by signal {-code}\n")
         return _SIGNAL_BASE - code
     return code
+
+
+def _spawn(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    # Not by subprocess, which takes longer to load than a small file to compile.
+    no_input = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+    try:
+        return os.posix_spawnp(command[0], list(command), environment, file_actions=no_input)
+    except OSError as error:
+        raise CompilerError(f"'{command[0]}' cannot be run: {error.strerror}") from error
 
 
 def _end(process: int) -> None:
