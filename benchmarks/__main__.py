@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import archive, bundle, compile_overhead, compress, null_build, scheduling
+from benchmarks import archive, bundle, compile_overhead, compress, null_build, reading, scheduling
 
 BENCHMARKS = {
     "bundle": bundle.main,
@@ -21,6 +21,7 @@ BENCHMARKS = {
     "compress": compress.main,
     "scheduling": scheduling.main,
     "null_build": null_build.main,
+    "reading": reading.main,
     "compile_overhead": compile_overhead.main,
 }
 
