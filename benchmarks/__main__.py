@@ -13,7 +13,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import archive, bundle, compile_overhead, compress, null_build, reading, scheduling
+from benchmarks import (
+    archive,
+    bundle,
+    compile_overhead,
+    compress,
+    null_build,
+    reading,
+    scheduling,
+    small_sources,
+)
 
 BENCHMARKS = {
     "bundle": bundle.main,
@@ -22,6 +31,7 @@ BENCHMARKS = {
     "scheduling": scheduling.main,
     "null_build": null_build.main,
     "reading": reading.main,
+    "small_sources": small_sources.main,
     "compile_overhead": compile_overhead.main,
 }
 
