@@ -13,13 +13,22 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import archive, bundle, compile_overhead, compress, null_build, scheduling
+from benchmarks import (
+    archive,
+    bundle,
+    compile_overhead,
+    compress,
+    first_build,
+    null_build,
+    scheduling,
+)
 
 BENCHMARKS = {
     "bundle": bundle.main,
     "archive": archive.main,
     "compress": compress.main,
     "scheduling": scheduling.main,
+    "first_build": first_build.main,
     "null_build": null_build.main,
     "compile_overhead": compile_overhead.main,
 }

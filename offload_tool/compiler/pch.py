@@ -105,7 +105,8 @@ class PchRecipe(NamedTuple):
         asked = (self.depfile, text, job, self.environment)
         return Work(
             self.file,
-            [*self.words, "-fsyntax-only", text],
+            # Absolute, as a PCH holds the absolute names of its headers: a copy's is made anew.
+            [*self.words, "-fsyntax-only", _absolute(text)],
             self.environment,
             self.compiler,
             self.program,
