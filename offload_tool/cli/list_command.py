@@ -6,19 +6,19 @@ What ``--json`` prints is described by ``list.schema.json``, which ``--schema`` 
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import itertools
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from offload_tool.cli.json_lists import print_json_list
+from offload_tool.cli.schema_option import SchemaAction
 from offload_tool.cli.sheets import Sheet, place_of, print_sheet
-from offload_tool.cli.terminal import print_lines, print_notes, print_problems, print_text
+from offload_tool.cli.terminal import print_lines, print_notes, print_problems
 from offload_tool.errors import OffloadError, UsageError
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Iterable, Sequence
 
     from offload_tool.operations.listing import DeviceImage
@@ -53,7 +53,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("--json", action="store_true", help="print a JSON list, for programs")
     parser.add_argument(
         "--schema",
-        action=_Schema,
+        action=SchemaAction,
         nargs=0,
         const="list.schema.json",
         help="print the JSON schema of that list and exit",
@@ -70,7 +70,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument(
         "--kernels-schema",
-        action=_Schema,
+        action=SchemaAction,
         nargs=0,
         const="kernels.schema.json",
         help="print the JSON schema of what --kernels --json prints and exit",
@@ -81,15 +81,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="look for containers anywhere in files, by their magic, not only where runtimes do",
     )
     parser.set_defaults(run=run)
-
-
-class _Schema(argparse.Action):
-    """Prints a schema, without any file to list."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        text = Path(__file__).with_name(str(self.const)).read_text(encoding="utf-8")
-        print_text(text, sys.stdout)
-        parser.exit()
 
 
 def run(options: argparse.Namespace) -> int:

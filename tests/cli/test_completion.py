@@ -21,6 +21,7 @@ LINES = [
     ("list --target gfx90", {"gfx908", "gfx90a"}, {"kernels.hipfb"}),
     ("list --ker", {"--kernels", "--kernels-schema"}, {"--json"}),
     ("check --no", {"--no-spills"}, set()),
+    ("diff --tol", {"--tolerance"}, set()),
     ("list ker", {"kernels.hipfb"}, set()),
     ("list --json ker", {"kernels.hipfb"}, set()),
     ("extract kernels.hipfb -o fo", {"folder/"}, {"forest.txt"}),

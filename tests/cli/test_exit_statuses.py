@@ -19,10 +19,11 @@ from tests.cli.conftest import script
 from tests.conftest import ROOT
 from tests.distribution.test_dist_folder import Scheduler, scheduler, toolchain  # noqa: F401
 from tests.distribution.test_dist_folder import folder as dist_folder  # noqa: F401
+from tests.fuzz.seeds import HERE
 from tests.operations.fatbins import make_bundle
 
 COMMANDS = [
-    *("list", "extract", "match", "thin", "merge", "check", "report", "embed", "archive"),
+    *("list", "extract", "match", "thin", "merge", "check", "diff", "report", "embed", "archive"),
     *("dist", "dist init", "dist status", "dist stop", "completion", "compile"),
 ]
 DROP_INS = ["bundler", "packager", "wrapper"]
@@ -35,6 +36,7 @@ ERRORS = {
     "thin": ["none", "--keep", "gfx906", "-o", "out"],
     "merge": ["none", "none", "-o", "out"],
     "check": ["none", "--targets", "gfx906"],
+    "diff": ["none", "none"],
     "report": ["none", "-o", "out"],
     "embed": ["none", "--cuid", "x", "-o", "out"],
     "archive": ["none", "-o", "out"],
@@ -192,6 +194,24 @@ def test_faults(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run("check", "good", "--targets", "gfx906,gfx908") == 1
     assert capfd.readouterr().out == "good: no image for gfx908; there are gfx906\n"
     assert run("check", "mixed", "--targets", "gfx906") == 1
+    assert "broken" in capfd.readouterr().err
+
+
+@case("`diff`", "0")
+def test_diff(here: Path) -> None:
+    """A build is equal to itself."""
+    seed = str(HERE / "seeds" / "gfx90a.co")
+    assert run("diff", seed, seed) == 0
+
+
+@case("`diff`", "1")
+def test_changes(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A target is there no more, or a file is broken."""
+    seed = str(HERE / "seeds" / "gfx90a.co")
+    cubin = str(HERE / "seeds" / "sm_90a.cubin")
+    assert run("diff", seed, cubin) == 1
+    assert "removed" in capfd.readouterr().out
+    assert run("diff", "mixed", "mixed") == 1
     assert "broken" in capfd.readouterr().err
 
 

@@ -36,6 +36,8 @@ COMMANDS = (
     Command("list --kernels", ("list", "--kernels", "IN")),
     Command("list --kernels", ("list", "--kernels", "--json", "IN")),
     Command("check", ("check", "IN", "--targets", "gfx906", "--same-kernels", "--no-spills")),
+    Command("diff", ("diff", "IN", "beside")),
+    Command("diff", ("diff", "--json", "IN", "IN")),
     Command("match", ("match", "IN", "gfx90a")),
     Command("extract", ("extract", "IN", "-o", "out"), ("out/",), writes_on_error=True),
     Command("thin", ("thin", "IN", "--keep", "gfx906", "-o", "out"), ("out",)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -138,14 +139,15 @@ def run_cases(seeds: Iterable[int], folder: Path, *, seconds: float = 1e9) -> It
     """Run the cases of these numbers in forked processes, one after the other."""
     make_seeds()
     ends = time.monotonic() + seconds
-    waiting = list(seeds)
-    while waiting and time.monotonic() < ends:
-        part, waiting = waiting[:200], waiting[200:]
-        for result in _forked(part, folder, ends):
+    numbers = iter(seeds)
+    part: list[int] = []
+    while time.monotonic() < ends:
+        part = part or list(itertools.islice(numbers, 200))
+        if not part:
+            return
+        for result in _forked(part, folder, ends):  # those behind the last one it died before
             part = part[part.index(result.seed) + 1 :]
             yield result
-        if part and time.monotonic() < ends:  # it died before these
-            waiting = part + waiting
 
 
 def _forked(part: list[int], folder: Path, ends: float) -> Iterator[Result]:

@@ -22,13 +22,14 @@ import re
 
 from offload_tool.formats.kernels.kernel import Kernel
 
-__all__ = ["read_ptx_kernels"]
+__all__ = ["ptx_statements", "read_ptx_kernels"]
 
 _ENTRY = re.compile(rb"\.entry\s+([A-Za-z_$%][\w$]*)")
 _END_OF_HEAD = re.compile(rb"[{;]")
 _THREADS = re.compile(rb"\.(?:max|req)ntid\s+(\d{1,9})(?:\s*,\s*(\d{1,9}))?(?:\s*,\s*(\d{1,9}))?")
 _BLOCK_COMMENT = re.compile(rb"/\*.*?(?:\*/|\Z)", re.DOTALL)
 _LINE_COMMENT = re.compile(rb"//[^\n]*")
+_DEBUG_LINE = re.compile(rb"^[ \t]*\.(?:file|loc)\b[^\n]*", re.MULTILINE)
 _WARP = 32
 
 
@@ -46,6 +47,12 @@ def read_ptx_kernels(text: memoryview) -> list[Kernel]:
         head = _LINE_COMMENT.sub(b"", module[entry.end() : end.start()])
         found.setdefault(entry[1], _kernel(entry[1].decode("ascii"), head))
     return list(found.values())
+
+
+def ptx_statements(text: memoryview) -> bytes:
+    """Give a module without comments, and without what only debuggers read: files and lines."""
+    module = _BLOCK_COMMENT.sub(b" ", bytes(text).partition(b"\0")[0])
+    return _DEBUG_LINE.sub(b"", _LINE_COMMENT.sub(b"", module))
 
 
 def _kernel(name: str, head: bytes) -> Kernel:

@@ -1,0 +1,65 @@
+"""The machine code of a code object's functions, and all that a device loads of it.
+
+::
+
+    symbol table      functions (STT_FUNC); the code of one is st_size bytes of its section, from
+                      st_value - sh_addr on
+    sections          SHT_PROGBITS with SHF_ALLOC are what a device loads: code and data.
+                      Symbols, their names, notes and debug information are not among them.
+
+Source: the gABI. AMD's code objects and cubins are alike in this.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from offload_tool.formats.objects.elf import (
+    SHF_ALLOC,
+    SHT_PROGBITS,
+    SHT_SYMTAB,
+    STT_FUNC,
+    read_elf_sections,
+)
+
+if TYPE_CHECKING:
+    from offload_tool.files import StrPath
+
+__all__ = ["function_code", "loaded_content"]
+
+
+def function_code(data: memoryview, *, path: StrPath | None = None) -> dict[str, memoryview]:
+    """Give the machine code of the functions that an ELF file defines, by their names.
+
+    Those whose code is no part of one section are left out.
+
+    :raises FormatError: its tables are broken.
+    """
+    tables = read_elf_sections(data, path=path)
+    found: dict[str, memoryview] = {}
+    for index, row in enumerate(tables.sections):
+        if row.sh_type != SHT_SYMTAB:
+            continue
+        names = tables.strings(tables.linked(index))
+        for symbol in tables.symbols(index):
+            if symbol.type != STT_FUNC or not 0 < symbol.st_shndx < len(tables.sections):
+                continue
+            start = symbol.st_value - tables.sections[symbol.st_shndx].sh_addr
+            code = tables.content(symbol.st_shndx)
+            if 0 <= start <= start + symbol.st_size <= len(code):
+                name = names[symbol.st_name].decode("utf-8", "surrogateescape")
+                found[name] = code[start : start + symbol.st_size]
+    return found
+
+
+def loaded_content(data: memoryview, *, path: StrPath | None = None) -> list[memoryview]:
+    """Give the code and data that a device loads of an ELF file, section by section.
+
+    :raises FormatError: its section table is cut short.
+    """
+    tables = read_elf_sections(data, path=path)
+    return [
+        tables.content(index)
+        for index, row in enumerate(tables.sections)
+        if row.sh_type == SHT_PROGBITS and row.sh_flags & SHF_ALLOC
+    ]

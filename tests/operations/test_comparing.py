@@ -1,0 +1,154 @@
+"""What changed between two builds, and what did not."""
+
+from __future__ import annotations
+
+import subprocess
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offload_tool.errors import OffloadError
+from offload_tool.operations.comparing import Comparison, compare_builds
+from tests.formats.kernels.code_objects import KERNEL, code_object, compiled, metadata
+from tests.formats.test_cuda_fatbin import cuda_fatbin
+from tests.operations.fatbins import HOST, make_bundle
+
+SOURCE = """
+#define KERNEL __attribute__((global)) void
+__attribute__((device)) int table[100] = {1, 2, VALUE};
+namespace { KERNEL unnamed(int *p) { *p = 1; } }
+static KERNEL hidden(int *p) { *p = 2; }
+KERNEL plain(int *p) { for (int i = 0; i < p[0]; i++) p[i] += table[p[i]] + MORE; }
+void use(void *, void *, void *);
+void f() { use((void *)unnamed, (void *)hidden, (void *)plain); }
+"""
+Build = Callable[..., Path]
+
+
+@pytest.fixture
+def build(tmp_path: Path, llvm: Callable[[str], str]) -> Build:
+    """Give a function that compiles the source in a folder."""
+
+    def run(folder: str, *flags: str, value: str = "3", more: str = "0") -> Path:
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        source = SOURCE.replace("VALUE", value).replace("MORE", more)
+        return compiled(llvm("clang"), tmp_path / folder, "gfx90a", *flags, source=source)
+
+    return run
+
+
+def changes(found: Comparison) -> list[tuple[str, str]]:
+    return [(row.change, row.name) for row in found.kernels]
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("flags", [("-g",), ("-fgpu-rdc", "-g", "-S", "-emit-llvm")])
+def test_other_folders(flags: tuple[str, ...], build: Build, llvm: Callable[[str], str]) -> None:
+    """Builds in folders of other names are equal, though their files are not."""
+    one, other = build("a", *flags), build("a/much/longer/folder", *flags)
+    assert one.read_bytes() != other.read_bytes()
+    if "-S" in flags:  # static kernels have hashes of paths in their names there
+        for path in (one, other):
+            text = path.rename(path.with_suffix(".ll"))
+            command = [llvm("llc"), "-mcpu=gfx90a", "-filetype=obj", str(text), "-o", str(path)]
+            subprocess.run(command, check=True)
+        assert b"hiddenPi.intern." in one.read_bytes()
+    assert compare_builds(one, other).is_equal
+
+
+@pytest.mark.llvm
+def test_other_code(build: Build) -> None:
+    """A kernel with other instructions is a change of it; other data, one of the target."""
+    base = build("base")
+    grown = compare_builds(base, build("grown", more="p[i + 1] * p[i + 2] / 77"))
+    (kernel,) = grown.kernels
+    assert (kernel.change, kernel.name) == ("changed", "_Z5plainPi")
+    assert kernel.grown > 0
+    assert "code_size" in kernel.fields
+    assert [row.change for row in grown.targets] == ["changed"]
+    other = compare_builds(base, build("other", more="5"))
+    assert [row.name for row in other.kernels] == ["_Z5plainPi"]
+    data = compare_builds(base, build("data", value="4"))
+    assert (data.kernels, data.targets[0].change, data.targets[0].grown) == ((), "changed", 0)
+    assert compare_builds(base, build("data", value="4"), tolerance=0.1).is_equal
+
+
+def code(**kernels: int) -> bytes:
+    rows = [KERNEL | {".name": name, ".vgpr_count": count} for name, count in kernels.items()]
+    return code_object(metadata(rows))
+
+
+def test_kernels(tmp_path: Path) -> None:
+    """Kernels of targets in both builds are compared; those of new ones came with the target."""
+    old = make_bundle(tmp_path / "1", {HOST: b"h", "gfx906": code(a=8, b=8), "gfx908": code(a=8)})
+    new = make_bundle(tmp_path / "2", {HOST: b"i", "gfx906": code(a=9, c=8), "gfx90a": code(a=8)})
+    found = compare_builds(old, new)
+    assert changes(found) == [("changed", "a"), ("removed", "b"), ("added", "c")]
+    assert found.kernels[0].fields == ("vgprs",)
+    assert {(row.target, row.change) for row in found.targets} == {
+        ("gfx908", "removed"),
+        ("gfx90a", "added"),
+    }
+    assert compare_builds(old, old).is_equal
+
+
+def test_tolerance(tmp_path: Path) -> None:
+    """Numbers may differ by a share of what they were; from nothing, any number is a change."""
+    old = make_bundle(tmp_path / "1", {"gfx906": code(a=100, b=0)})
+    new = make_bundle(tmp_path / "2", {"gfx906": code(a=105, b=0)})
+    assert changes(compare_builds(old, new, tolerance=4.9)) == [("changed", "a")]
+    assert compare_builds(old, new, tolerance=5).is_equal
+    assert changes(compare_builds(new, old, tolerance=4.7)) == [("changed", "a")]
+    new = make_bundle(tmp_path / "3", {"gfx906": code(a=100, b=1)})
+    assert changes(compare_builds(old, new, tolerance=1000)) == [("changed", "b")]
+
+
+def test_kernels_of_one_name(tmp_path: Path) -> None:
+    """Of static kernels with one name, equal ones are no change, in whatever order they come."""
+    one = [KERNEL | {".name": f"k.intern.{n:016x}", ".vgpr_count": n} for n in (1, 2, 3)]
+    two = [KERNEL | {".name": f"k.intern.{n * 77:016x}", ".vgpr_count": n} for n in (3, 5, 1, 9)]
+    old = make_bundle(tmp_path / "1", {"gfx906": code_object(metadata(one))})
+    new = make_bundle(tmp_path / "2", {"gfx906": code_object(metadata(two))})
+    found = compare_builds(old, new)
+    assert [row.change for row in found.kernels] == ["changed", "added"]
+    assert found.kernels[0].before is not None
+    assert (found.kernels[0].before.vgprs, found.kernels[0].after.vgprs) == (2, 5)  # type: ignore[union-attr]
+
+
+def test_wheel_with_folder(tmp_path: Path) -> None:
+    """A wheel is equal to the folder that it was made of; libraries are found by their names."""
+    folder = tmp_path / "folder"
+    (folder / "lib").mkdir(parents=True)
+    make_bundle(folder / "lib/a.so", {"gfx906": code(a=1)})
+    make_bundle(folder / "b.so", {"gfx906": code(b=1)})
+    with zipfile.ZipFile(tmp_path / "w.whl", "w", zipfile.ZIP_DEFLATED) as made:
+        for name in ("lib/a.so", "b.so"):
+            made.write(folder / name, name)
+    assert compare_builds(tmp_path / "w.whl", folder).is_equal
+    (folder / "b.so").rename(folder / "c.so")
+    found = compare_builds(tmp_path / "w.whl", folder)
+    assert [(row.library, row.change) for row in found.targets] == [
+        ("b.so", "removed"),
+        ("c.so", "added"),
+    ]
+
+
+def test_ptx(tmp_path: Path) -> None:
+    """PTX is compared by its statements: comments, files and lines are none."""
+    raw = cuda_fatbin()
+    (tmp_path / "1").write_bytes(raw)
+    assert compare_builds(tmp_path / "1", tmp_path / "1", skipped=lambda _: None).is_equal
+
+
+def test_no_kernels_and_broken(tmp_path: Path) -> None:
+    """Bitcode is compared by its size, and so is what is broken, both of which are told."""
+    images = {"gfx906": b"BC\xc0\xde" + bytes(60), "gfx908": code(a=1)[:-3]}
+    old = make_bundle(tmp_path / "1", images)
+    new = make_bundle(tmp_path / "2", images | {"gfx906": b"BC\xc0\xde" + bytes(64)})
+    problems: list[OffloadError] = []
+    notes: list[str] = []
+    found = compare_builds(old, new, skipped=problems.append, notes=notes.append)
+    assert [(row.target, row.grown) for row in found.targets] == [("gfx906", 4)]
+    assert len(problems) == len(notes) == 2
