@@ -20,6 +20,7 @@ from benchmarks import (
     compress,
     first_build,
     null_build,
+    reading,
     scheduling,
 )
 
@@ -30,6 +31,7 @@ BENCHMARKS = {
     "scheduling": scheduling.main,
     "first_build": first_build.main,
     "null_build": null_build.main,
+    "reading": reading.main,
     "compile_overhead": compile_overhead.main,
 }
 

@@ -233,16 +233,23 @@ def check_cuda_host_object(path: StrPath, *, rdc: bool = False) -> None:
     :raises CodeObjectError: it is something else; the message says what was found.
     """
     from offload_tool.formats.cuda_embedding import RELOCATABLE_SECTION, SECTION, find_placeholder
-    from offload_tool.formats.cuda_host import cuda_host_code
+    from offload_tool.formats.cuda_host import SHARED_MODULE_ID, cuda_host_code
 
     with _read(path, "a host object") as elf:
         kernels = [name for name in _defined(elf) if _KERNEL_STUB in name]
     if elf.header.e_machine in (EM_AMDGPU, EM_CUDA):
         raise CodeObjectError(f"'{path}': expected a host object, found device code")
     with InputFile(path) as source:
+        code = cuda_host_code(read_elf_tables(source.data, path=path)) if rdc else None
+        if code is not None and SHARED_MODULE_ID in code.asked:
+            raise CodeObjectError(
+                f"'{path}': this compiler's old offload driver (clang 23) tells no source from "
+                "another in relocatable CUDA code; leave out --no-offload-new-driver and "
+                "OFFLOAD_ARCHIVE_FORMAT='fat-binary', or take clang 22"
+            )
         if find_placeholder(source.data, path=path) is not None:
             return
-        if rdc and cuda_host_code(read_elf_tables(source.data, path=path)).has_entries:
+        if code is not None and code.has_entries:
             return
     if kernels:
         section = RELOCATABLE_SECTION if rdc else SECTION

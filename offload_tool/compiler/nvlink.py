@@ -14,7 +14,7 @@ its own. Archives of these are for this module alone, nvlink looks for host obje
 
 Kernels that start kernels need NVIDIA's device runtime, ``libcudadevrt.a``. nvlink takes of it
 what is asked for, if it comes behind what asks (12.9 to 13.5, observed); the library would take all
-of it, needed or not, and so gets it where a link without it has failed.
+of it, needed or not, and so gets it where a link without it has failed for want of it.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def link_cubins(
         made = folder / "linked.cubin"
         first = () if NVJITLINK in linker else libraries
         answer = ask([*linker, *named, *first, "-o", str(made)], environment)
-        if answer.status and first != libraries:
+        if answer.status and not first and _ASKS_FOR_RUNTIME in answer.errors:
             answer = ask([*linker, *named, *libraries, "-o", str(made)], environment)
         if answer.status or not made.is_file():
             said = (answer.errors + answer.output).strip().replace(f"{folder}/", "")

@@ -105,10 +105,10 @@ class PchRecipe(NamedTuple):
         asked = (self.depfile, text, job, self.environment)
         return Work(
             self.file,
-            # Absolute, as a PCH holds the absolute names of its headers: a copy's is made anew.
-            [*self.words, "-fsyntax-only", _absolute(text)],
+            [*self.words, "-fsyntax-only", text],
             self.environment,
-            self.compiler,
+            # A PCH holds the absolute names of its headers: that of a copied folder is made anew.
+            f"{self.compiler}, in {os.getcwd()}",  # noqa: PTH109
             self.program,
             (text,),
             self.surroundings,

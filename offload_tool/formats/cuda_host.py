@@ -18,7 +18,10 @@ A compiler writes it in one of two ways::
 (nvcc: ``crt/link.stub``), which waits for the last of them, registers the linked fat binary, and
 calls the constructors' functions back with its handle.
 
-Source: objects of nvcc 12.9 and 13.0 and of clang 19 to 22, observed, and ``crt/link.stub``.
+The old driver of clang 23 gives all sources one module ID: it hashes the name of its own variable,
+as earlier ones do with the name of the source before it. Two such objects cannot be linked.
+
+Source: objects of nvcc 12.9 and 13.0 and of clang 19 to 23.1, observed, and ``crt/link.stub``.
 """
 
 from __future__ import annotations
@@ -33,10 +36,12 @@ if TYPE_CHECKING:
 
     from offload_tool.formats.objects.elf import ElfTables
 
-__all__ = ["REGISTER", "CudaHostCode", "cuda_host_code"]
+__all__ = ["REGISTER", "SHARED_MODULE_ID", "CudaHostCode", "cuda_host_code"]
 
 REGISTER = "__cudaRegisterLinkedBinary"
 """Begins the name of the function that host code calls; the module ID follows."""
+SHARED_MODULE_ID = "__nv_58a2749e7b33cb70"
+"""Of all sources: the first 8 bytes of MD5("__cuda_fatbin_wrapper"), read little-endian."""
 _STUB = "__device_stub__"
 _REGISTERS = {"__cudaRegisterFatBinary", "__hipRegisterFatBinary"}  # HIP has the same stubs
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import posixpath
 from typing import TYPE_CHECKING, Any
 
@@ -124,10 +125,10 @@ def renew_copies(node: Any, names: Iterable[str], prints: Fingerprints) -> None:
             compat.copy_again(file)
 
 
-def include_folders(words: Iterable[str]) -> tuple[str, ...]:
+@functools.lru_cache(maxsize=64)
+def include_folders(words: tuple[str, ...]) -> tuple[str, ...]:
     """Give the folders that flags name for headers."""
     found = []
-    words = list(words)
     for at, word in enumerate(words):
         for flag in _FOLDER_FLAGS:
             if word == flag and at + 1 < len(words):

@@ -31,6 +31,7 @@ from offload_tool.scons.archives import (
     given_entries,
     kind_outside_bundles,
 )
+from offload_tool.scons.calls import for_kinds
 from offload_tool.scons.common_builders import accept_offload_sources, builder_of_scons
 from offload_tool.scons.compile_commands import database_node
 from offload_tool.scons.compiling import device_nodes, host_node, with_host
@@ -124,8 +125,8 @@ def _as_builder(name: str, method: Any) -> Any:
     def builder(
         env: Environment, target: Any = None, source: Any = _NOT_GIVEN, **overrides: Any
     ) -> Any:
-        local = env.Override(overrides) if overrides else env
-        settings.check_names(local.Dictionary())
+        call = settings.call(env, overrides)
+        local = call.env
         if method is offload_compilation_database:
             return SCons.Node.NodeList(method(local, _one_name(local, target), []))
         if source is _NOT_GIVEN:
@@ -136,21 +137,15 @@ def _as_builder(name: str, method: Any) -> Any:
         except UsageError as error:
             what = name if target is None else f"{name} of '{target}'"
             raise UsageError(f"{what}: {error}") from None
-        local = settings.for_kinds(local, _kinds(local, nodes))
-        return SCons.Node.NodeList(method(local, target, nodes))
+        return SCons.Node.NodeList(method(call.for_kinds(_kinds(local, nodes)), target, nodes))
 
     builder.__doc__ = method.__doc__
     return _as_users_see_it(builder)
 
 
-def _kinds(env: Environment, source: Any) -> set[str]:
+def _kinds(env: Environment, nodes: Iterable[Node]) -> set[str]:
     """Give the offload kinds of the sources that a builder is given."""
-    found: set[str] = set()
-    for node in source_nodes(env, source) if source is not None else ():
-        kind = kind_of(env, node)
-        if kind is not None:
-            found.add(kind)
-    return found
+    return {kind for kind in (kind_of(env, node) for node in nodes) if kind is not None}
 
 
 def _as_users_see_it(method: Any) -> Any:
@@ -477,7 +472,7 @@ def offload_host_runtime(env: Environment) -> str | None:
 def offload_cuda_toolkit(env: Environment) -> str | None:
     """Give the folder of the CUDA toolkit that sources are compiled with; None if there is none."""
     try:
-        found = settings.toolchain(settings.for_kinds(env, ["cuda"]))
+        found = settings.toolchain(for_kinds(env, ["cuda"]))
     except CompilerError:
         return None
     return found.cuda or None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from offload_tool.compiler.side_files import keeps_temporaries
 from offload_tool.formats.names.entry_id import BundleEntryID
 from offload_tool.scons import actions, settings
 from offload_tool.scons.aliases import add_aliases
+from offload_tool.scons.calls import once
 from offload_tool.scons.declaring import DeclaredOtherwiseError, NodeBuilder, declare_free
 from offload_tool.scons.dependencies import DEPENDENCY_SCANNER, NO_SCANNER
 from offload_tool.scons.nodes import identified, label
@@ -55,7 +57,7 @@ def device_nodes(env: Environment, unit: Unit) -> list[Node]:
     """Give one node per device: what the compiler makes of the source for it."""
     made = []
     devices = partial(settings.devices, env, unit.kind)
-    for device in settings.once(env, f"devices of {unit.kind}", devices):
+    for device in once(env, f"devices of {unit.kind}", devices):
         job = _pass(env, unit, "device", device)
         suffix = "$OFFLOADDEVICESUFFIX" if job.suffix == ".co" else job.suffix
         names = unit.files(env, f".{device.filename}{suffix}")
@@ -83,20 +85,21 @@ def with_host(env: Environment, unit: Unit, *, shared: bool = False) -> tuple[Un
     It is another unit, of another CUID, where a host object compiled in another way has
     the usual name.
     """
+    try:
+        return unit, host_node(env, unit, shared=shared)
+    except DeclaredOtherwiseError as error:
+        problem = error
     attributes = unit.source.attributes
-    known: list[Unit] = getattr(attributes, "offload_units", [])
-    same = [replace(other, owner=unit.owner) for other in known if other.kind == unit.kind]
-    problem = None
-    for candidate in dict.fromkeys([unit, *same, *unit.others(env)]):
-        try:
+    if not hasattr(attributes, "offload_units"):
+        attributes.offload_units = {}
+    equal: list[Unit] = attributes.offload_units.setdefault(problem.declaration, [])
+    known = [replace(other, owner=unit.owner) for other in equal if other.kind == unit.kind]
+    for candidate in dict.fromkeys([*known, *unit.others(env)]):
+        with suppress(DeclaredOtherwiseError):
             node = host_node(env, candidate, shared=shared)
-        except DeclaredOtherwiseError as error:
-            problem = problem or error
-            continue
-        if candidate != unit and candidate not in same:
-            attributes.offload_units = [*known, candidate]
-        return candidate, node
-    assert problem is not None  # noqa: S101 - the unit itself is among them
+            if candidate not in known:
+                equal.append(candidate)
+            return candidate, node
     raise problem
 
 
@@ -162,7 +165,7 @@ def _compile(
     )
     is_gpu = job.device is not None and job.device.target_id is not None
     like = f"{job.kind} {job.stage} {job.rdc} {is_gpu} {unit.language_flags}"
-    common = settings.once(env, like, lambda: _common_to_passes(env, unit, job))
+    common = once(env, like, lambda: _common_to_passes(env, unit, job))
     spawn = common["SPAWN"]
     if env["OFFLOAD_PCH"]:
         variables["SPAWN"] = spawn = _precompiled(env, node, unit, job, spawn, variables)
@@ -261,10 +264,14 @@ def _flag_words(env: Environment, unit: Unit, job: CompilePass) -> tuple[str, ..
     """Give the flags of a pass that the user decides, one word each."""
     own = "$OFFLOAD_HOST_FLAGS" if job.device is None else "$OFFLOAD_FLAGS"
     text = f"{unit.language_flags} $CCFLAGS $CPPFLAGS $_CPPDEFFLAGS {own}"
-    words = settings.once(env, text, lambda: _substituted(env, text, unit))
-    if job.device is not None:
-        words = [*words, *map(str, settings.arch_flags(env, job.device))]
-    return tuple(words)
+    device = job.device
+
+    def find() -> tuple[str, ...]:
+        of_device = settings.arch_flags(env, device) if device is not None else ()
+        return (*_substituted(env, text, unit), *map(str, of_device))
+
+    words: tuple[str, ...] = once(env, f"{text} of {device.name if device else 'host'}", find)
+    return words
 
 
 def last_flags(env: Environment, job: CompilePass) -> list[str]:
@@ -330,6 +337,13 @@ def _device_libraries(env: Environment, unit: Unit, job: CompilePass) -> list[An
     """Give the libraries that the compiler links into device code by itself."""
     if job.device is None or job.kind == "openmp" or "-nogpulib" in env["OFFLOAD_FLAGS"]:
         return []
+    like = f"libraries of {job.kind} {job.rdc} {job.device.name} {unit.language_flags}"
+    found: list[Any] = once(env, like, lambda: _find_device_libraries(env, unit, job))
+    return found
+
+
+def _find_device_libraries(env: Environment, unit: Unit, job: CompilePass) -> list[Any]:
+    assert job.device is not None  # noqa: S101 - the caller has looked
     toolchain = settings.toolchain(env)
     given = env.subst_list(f"{unit.language_flags} $CCFLAGS $OFFLOAD_FLAGS", source=unit.source)
     words = [*job.flags(toolchain), *map(str, given[0])]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import SCons.Action
@@ -26,6 +28,11 @@ __all__ = ["DeclaredOtherwiseError", "NodeBuilder", "declare_free", "declared"]
 
 class DeclaredOtherwiseError(UsageError):
     """A node was declared before, to be made of something else or in another way."""
+
+    def __init__(self, message: str, declaration: str) -> None:
+        super().__init__(message)
+        self.declaration = declaration
+        """A digest of how it was to be made now: equal for equal declarations of one node."""
 
 
 class NodeBuilder:
@@ -61,7 +68,8 @@ class NodeBuilder:
             if before == now:
                 how = f"of {now} with different variables"
             raise DeclaredOtherwiseError(
-                f"'{node}' is made twice, {how}; give one of them another name"
+                f"'{node}' is made twice, {how}; give one of them another name",
+                hashlib.sha256(repr((list(map(str, given)), new)).encode()).hexdigest(),
             )
         return [node]
 
@@ -70,29 +78,28 @@ def declare_free(names: Iterable[Node], declare: Callable[[Node], Node]) -> Node
     """Declare a node that the user has not named, by the first of `names` that is free.
 
     `declare` gets a node of a name, declares it, and gives the result. The first name is the
-    plain one. Where something else has it, an equal node is looked for among all those that
-    had to go by another name, so that what is equal is made once.
+    plain one. Where something else has it, an equal node is looked for among those that had to
+    go by another name, so that what is equal is made once; digests tell which may be equal, so
+    that a thousand variants of one node are not compared with each other.
 
     :raises DeclaredOtherwiseError: none of the names is free.
     """
     others = iter(names)
     plain = next(others)
+    try:
+        return declare(plain)
+    except DeclaredOtherwiseError as error:
+        problem = error
     attributes = plain.attributes
-    known: list[Any] = getattr(attributes, "offload_variants", [])
-    problem, tried = None, set()
-    for node in itertools.chain([plain], known, others):
-        if node in tried:
-            continue
-        tried.add(node)
-        try:
+    if not hasattr(attributes, "offload_variants"):
+        attributes.offload_variants = {}
+    equal: list[Node] = attributes.offload_variants.setdefault(problem.declaration, [])
+    for node in itertools.chain(tuple(equal), others):  # a node is made of a name when it is tried
+        with suppress(DeclaredOtherwiseError):
             made = declare(node)
-        except DeclaredOtherwiseError as error:
-            problem = problem or error
-            continue
-        if node is not plain and node not in known:
-            attributes.offload_variants = [*known, node]
-        return made
-    assert problem is not None  # noqa: S101 - there is a plain name
+            if node not in equal:
+                equal.append(node)
+            return made
     raise problem
 
 

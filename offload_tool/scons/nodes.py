@@ -19,6 +19,7 @@ from offload_tool.compiler.passes import C_SUFFIXES, KINDS, derive_cuid, kind_of
 from offload_tool.errors import UsageError
 from offload_tool.formats.names.entry_id import BundleEntryID
 from offload_tool.scons import settings
+from offload_tool.scons.calls import once
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -110,7 +111,7 @@ class Unit:
 
 def files_beside(env: Environment, stem: Node, suffix: str, owner: Owner | None) -> Iterator[Node]:
     """Give the node of `stem` with a suffix, and those of its other names if it has an owner."""
-    end = settings.once(env, f"suffix {suffix}", lambda: env.subst(suffix))
+    end = once(env, f"suffix {suffix}", lambda: env.subst(suffix))
     yield stem.dir.File(f"{stem.name}{end}")
     for name in owner.names_for(stem.name) if owner is not None else ():
         yield stem.dir.File(f"{name}{end}")
@@ -281,7 +282,7 @@ def given_ids(env: Environment) -> list[BundleEntryID]:
 def identified(env: Environment, nodes: Any) -> list[Node]:
     """Make nodes depend on what the compiler says of itself; give them back."""
     text = settings.toolchain(env).identity
-    identity = settings.once(env, f"identity {text}", lambda: env.Value(text))
+    identity = once(env, f"identity {text}", lambda: env.Value(text))
     for node in nodes:
         node.add_dependency([identity])
     return list(nodes)

@@ -112,6 +112,9 @@ class FileSystem(Protocol):
 
     Top: Folder
 
+    def getcwd(self) -> Folder:
+        """Give the folder whose SConscript is being read."""
+
     def File(self, name: str, directory: Folder | None = None, create: bool = True) -> Node:  # noqa: N802
         """Give the node of a file."""
 

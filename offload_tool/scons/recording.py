@@ -64,6 +64,11 @@ def depfile_of(node: Node) -> str:
 class PassRecords:
     """The manifest of one output, and the decisions that it serves."""
 
+    __slots__ = (
+        *("_key_before", "_node", "_record", "_start"),
+        *("command", "folders", "job", "reachable", "reason", "words"),
+    )
+
     def __init__(self, node: Node, job: CompilePass, command: str, words: tuple[str, ...]) -> None:
         self.job = job
         self.command = command

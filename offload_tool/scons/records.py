@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["DeclaredPass", "DeclaredPasses", "declared_passes"]
 
 
-@dataclass
+@dataclass(slots=True)
 class DeclaredPass:
     """One node that a compiler pass makes."""
 

@@ -30,10 +30,11 @@ from offload_tool.errors import CompilerError, TargetIDError, UsageError
 from offload_tool.formats.names.processors import find_processor
 from offload_tool.operations.opening import FILE_TYPES
 from offload_tool.scons import compat
+from offload_tool.scons.calls import KINDS, Call, answers_of, call_of, once
 from offload_tool.scons.running import command_spawn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Sequence
+    from collections.abc import Container, Iterable, Sequence
 
     from offload_tool.compiler.nvlink import NvLinker
     from offload_tool.scons.nodes import Unit
@@ -46,17 +47,16 @@ __all__ = [
     "archive_format",
     "bundle_alignment",
     "bundle_type",
+    "call",
     "check_names",
     "compression",
     "device_link_flags",
     "device_runtimes",
     "devices",
-    "for_kinds",
     "is_relocatable",
     "link_flags",
     "needed_runtimes",
     "nvlink",
-    "once",
     "ptxas",
     "result_variables",
     "set_defaults",
@@ -265,8 +265,13 @@ def device_link_flags(env: Environment) -> list[str]:
 
 def arch_flags(env: Environment, device: CompileTarget) -> list[Any]:
     """Give the flags of ``OFFLOAD_ARCH_FLAGS`` for a device: its processor's, then its own."""
-    flags = _flags_by_name(env)
-    return [flag for name in _flag_keys(device) for flag in flags.get(name, ())]
+
+    def find() -> list[Any]:
+        flags = _flags_by_name(env)
+        return [flag for name in _flag_keys(device) for flag in flags.get(name, ())]
+
+    found: list[Any] = once(env, f"flags of {device.name}", find)
+    return found
 
 
 def _flag_keys(device: CompileTarget) -> tuple[str, ...]:
@@ -394,23 +399,25 @@ def _method_and_level(env: Environment) -> tuple[str | None, int | None]:
 
 _announced: set[str] = set()
 _found: dict[tuple[str, ...], Toolchain] = {}
-_KINDS = "_OFFLOAD_KINDS"
-_MEMO = "_OFFLOAD_COMPILER_FOUND"
-"""Offload kinds that a builder call is about: texts with commas between them."""
 _FLAG_VARIABLES = ("CFLAGS", "CXXFLAGS", "CCFLAGS", "CPPFLAGS", "OFFLOAD_FLAGS")
 _PLACES = ("OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH", "OFFLOAD_CUDA_PATH")
 _DECIDING = (
-    *(_KINDS, "OFFLOAD_CLANG", *_PLACES),
+    *(KINDS, "OFFLOAD_CLANG", *_PLACES),
     *("OFFLOAD_ARCH", "OFFLOAD_KIND", *_FLAG_VARIABLES),
 )
 """Variables that decide which compiler can be used."""
 
 
-def for_kinds(env: Environment, kinds: Iterable[str]) -> Any:
-    """Give an environment whose compiler can compile sources of these offload kinds."""
-    text = ",".join(sorted(set(kinds)))
-    differs = {_KINDS: text} if text and env.get(_KINDS) != text else {}
-    return env.Override({**differs, _MEMO: _Memo()})
+def call(env: Environment, overrides: dict[str, Any]) -> Call:
+    """Give what a builder call with these overrides begins with.
+
+    :raises UsageError: a variable is called as ours are, and is none.
+    """
+    around = (
+        env.fs.getcwd(),
+        _shell(env),
+    )  # names of files are relative to the SConscript's folder
+    return call_of(env, overrides, around, lambda made: check_names(made.env.Dictionary()))
 
 
 def toolchain(env: Environment) -> Toolchain:
@@ -418,35 +425,13 @@ def toolchain(env: Environment) -> Toolchain:
 
     :raises CompilerError: no usable compiler.
     """
-    memo = env.get(_MEMO)
-    if memo is None:
+    answers = answers_of(env)
+    if answers is None:
         return _find(env)
-    if memo.found is None:
-        memo.found = _find(env)
-    found: Toolchain = memo.found
+    if answers.compiler is None:
+        answers.compiler = _find(env)
+    found: Toolchain = answers.compiler
     return found
-
-
-class _Memo:
-    """What one call of a builder would look for again for each node."""
-
-    def __init__(self) -> None:
-        self.found: Toolchain | None = None
-        self.answers: dict[str, Any] = {}
-
-
-def once(env: Environment, text: str, find: Callable[[], Any]) -> Any:
-    """Give what flags are, once in a call of a builder where they are the same for all sources."""
-    memo = env.get(_MEMO)
-    if memo is None:
-        return find()
-    if text not in memo.answers:
-        names = (*_FLAG_VARIABLES, "CPPDEFINES", "OFFLOAD_HOST_FLAGS")
-        given = " ".join(str(env.get(name, "")) for name in names)
-        if "SOURCE" in given or "TARGET" in given:
-            return find()
-        memo.answers[text] = find()
-    return memo.answers[text]
 
 
 def _find(env: Environment) -> Toolchain:
@@ -472,7 +457,7 @@ def _search(env: Environment) -> Toolchain:
     given = [env.subst(str(env[name] or "")) for name in _PLACES]
     places = Places(*(str(env.Dir(path).abspath) if path else "" for path in given))
     environ = {**os.environ, **_shell(env)}
-    kinds = [kind for kind in env.get(_KINDS, "").split(",") if kind]
+    kinds = [kind for kind in env.get(KINDS, "").split(",") if kind]
     if kinds:
         found = find_toolchain(environ, clang, _jobs(env, kinds), places)
     else:
@@ -571,7 +556,7 @@ def result_variables(env: Environment) -> dict[str, str]:
 
 def add_environment(env: Environment, nodes: Any) -> None:
     """Make compiles depend on the variables in ``env['ENV']`` that change their result."""
-    found = result_variables(env)
+    found = once(env, "variables that are heeded", lambda: result_variables(env))
     if found:
         for node in nodes:
             env.Depends(node, env.Value(json.dumps(found, sort_keys=True)))

@@ -48,6 +48,14 @@ def test_library_gets_the_device_runtime_when_it_needs_it(linker: list[str]) -> 
     ]
 
 
+def test_other_failures_are_told_at_once(linker: list[str]) -> None:
+    """LibnvJitLink is asked once for what the device runtime cannot help."""
+    Path("nvlink").write_text(LINKER.replace("__cudaCDP2LaunchDevice", "helper"))
+    with pytest.raises(CompilerError, match=r"libnvJitLink cannot link 'out':.*'helper'"):
+        link_cubins("out", [*linker, NVJITLINK], ["a.cubin"], os.environ, ["libcudadevrt.a"])
+    assert Path("log").read_text() == "nvjitlink.py a.cubin\n"
+
+
 @pytest.mark.parametrize("more", [[], [NVJITLINK]], ids=["nvlink", "libnvJitLink"])
 def test_no_device_runtime(linker: list[str], more: list[str]) -> None:
     """Without it, the error says what kernels that start kernels need."""

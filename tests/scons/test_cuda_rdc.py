@@ -105,6 +105,20 @@ def test_every_compiler_and_driver(sources: Project, clang: str, archive_format:
         assert f"{name};" in (sources.folder / f"two.{target}.rdc.ptx").read_text()
 
 
+def test_old_driver_of_every_compiler(sources: Project) -> None:
+    """It registers the same; where (clang 23) it tells no source from another, it is refused."""
+    sources.sconstruct(
+        RELOCATABLE + "env['OFFLOAD_ARCHIVE_FORMAT'] = 'fat-binary'\n" + PROGRAM, HEAD
+    )
+    run = sources.run("-Q")
+    if run.status:
+        assert "old offload driver (clang 23) tells no source from another" in run.errors
+        assert "Traceback" not in run.errors
+        assert not (sources.folder / "prog").exists()
+    else:
+        check_registration(started(sources.folder / "prog"), sources=2)
+
+
 def test_ptx_alone(sources: Project) -> None:
     """Without ptxas nothing is linked: the driver gets the PTX of each source to link."""
     sources.sconstruct("env['OFFLOAD_PTXAS'] = 'none'\n" + RELOCATABLE + PROGRAM, HEAD)

@@ -1,0 +1,104 @@
+"""Calls of builders one after the other: what one has worked out serves the next if it is equal.
+
+The judge is SCons: what a node's command has is what its variables were when it was declared.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.scons.conftest import Project
+
+HEAD = """\
+env = Environment(
+    tools=["default", "offload"],
+    toolpath=[PyPackageDir("offload_tool.scons")],
+    OFFLOAD_FLAGS=["-nogpuinc", "-nogpulib"],
+    OFFLOAD_ARCH=["gfx906"],
+    OFFLOADDEVICECOMSTR="",
+)
+"""
+A = "env.OffloadDeviceObject('a.hip')\n"
+B = "env.OffloadDeviceObject('b.hip')\n"
+CHANGES = {
+    "list-in-place": ("env['OFFLOAD_ARCH'] += ['gfx90a']\n", "b.gfx90a.co"),
+    "flags-in-place": ("env['OFFLOAD_FLAGS'].append('-DSECOND')\n", "-DSECOND"),
+    "dictionary-in-place": ("env['OFFLOAD_ARCH_FLAGS']['gfx906'] = ['-DSECOND']\n", "-DSECOND"),
+    "nested-in-place": ("env['OFFLOAD_ARCH_FLAGS']['gfx90a'][0] = '-DSECOND'\n", None),
+    "variable-of-a-flag": ("env['WORD'] = 'SECOND'\n", "-DSECOND"),
+    "suffix": ("env['OFFLOADDEVICESUFFIX'] = '.second'\n", "b.gfx906.second"),
+    "override": (
+        "env = env.Override({'OFFLOAD_FLAGS': ['-DSECOND', '-nogpuinc', '-nogpulib']})\n",
+        "-DSECOND",
+    ),
+    "clone": ("env = env.Clone()\nenv.Append(OFFLOAD_FLAGS='-DSECOND')\n", "-DSECOND"),
+    "replace": ("env.Replace(OFFLOAD_RDC=True)\n", "b.gfx906.bc"),
+    "number-and-truth": ("env['CPPDEFINES']['NUMBER'] = True\n", "-DNUMBER=True"),
+}
+
+
+def _commands(project: Project) -> dict[str, str]:
+    run = project.run("-n", "-Q")
+    assert run.status == 0, run.errors
+    lines = [line for line in run.output.splitlines() if ".hip" in line]
+    return {Path(line.split()[-1]).name: line for line in lines}
+
+
+@pytest.mark.parametrize(("change", "word"), CHANGES.values(), ids=CHANGES.keys())
+def test_change_between_calls(project: Project, change: str, word: str | None) -> None:
+    """A call has the variables that there are then, however the last call's were changed."""
+    project.write("a.hip", "")
+    project.write("b.hip", "")
+    processor = "gfx906" if word else "gfx90a"
+    own = (
+        f"env['OFFLOAD_ARCH'] = ['{processor}']\n"
+        f"env['OFFLOAD_ARCH_FLAGS'] = {{'{processor}': ['-DFIRST']}}\n"
+        "env['CPPDEFINES'] = {'NUMBER': 1}\n"
+        "env.Append(OFFLOAD_FLAGS=['-D$WORD'], WORD='GIVEN')\n"
+    )
+    word = word or "-DSECOND"
+    apart = own + change + B
+    project.sconstruct(own + A + change + B, HEAD)
+    together = _commands(project)
+    project.sconstruct(apart, HEAD)
+    assert together["b.hip"] == _commands(project)["b.hip"]
+    assert word in together["b.hip"]
+
+
+def test_overrides_of_calls(project: Project) -> None:
+    """Each call has its own overrides, also where another call had equal ones before."""
+    calls = [("a", "ONE"), ("b", "TWO"), ("c", "ONE"), ("d", "1"), ("e", "THREE")]
+    for name, _ in calls:
+        project.write(f"{name}.hip", "")
+    lines = [
+        f"env.OffloadDeviceObject('{name}.hip', CPPDEFINES=['{word}'])\n" for name, word in calls
+    ]
+    project.sconstruct("".join(lines), HEAD)
+    found = _commands(project)
+    assert all(f" -D{word} " in found[f"{name}.hip"] for name, word in calls)
+
+
+def test_flags_that_name_the_source(project: Project) -> None:
+    """Flags that depend on the source, by a variable or a function, are each source's own."""
+    project.write("a.hip", "")
+    project.write("b.hip", "")
+    project.sconstruct(
+        "def named(target, source, env, for_signature): return f'-DBY_{source[0].name[0]}'\n"
+        "env.Append(OFFLOAD_FLAGS=['-DIS_$NAME', '$BY'], NAME='${SOURCE.filebase}', BY=named)\n"
+        "env.OffloadDeviceObject(['a.hip', 'b.hip'])\n",
+        HEAD,
+    )
+    found = _commands(project)
+    assert "-DIS_a -DBY_a" in found["a.hip"]
+    assert "-DIS_b -DBY_b" in found["b.hip"]
+
+
+def test_unknown_variable_in_a_later_call(project: Project) -> None:
+    """A variable that is none is refused in whichever call it comes."""
+    project.write("a.hip", "")
+    project.sconstruct(A + "env['OFFLOAD_ARHC'] = 1\n" + A, HEAD)
+    run = project.run()
+    assert run.status == 2
+    assert "unknown construction variable OFFLOAD_ARHC" in run.errors
