@@ -22,6 +22,7 @@ from benchmarks import (
     null_build,
     reading,
     scheduling,
+    small_sources,
 )
 
 BENCHMARKS = {
@@ -32,6 +33,7 @@ BENCHMARKS = {
     "first_build": first_build.main,
     "null_build": null_build.main,
     "reading": reading.main,
+    "small_sources": small_sources.main,
     "compile_overhead": compile_overhead.main,
 }
 

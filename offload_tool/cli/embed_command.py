@@ -108,7 +108,7 @@ def _embed_with_registration(bundle: str, hosts: list[str], output: str, triple:
     from offload_tool.compiler.hip_registration import write_registration
     from offload_tool.compiler.pass_commands import cached_toolchain
     from offload_tool.files import InputFile, replace_file
-    from offload_tool.files.spool import temporary_folder
+    from offload_tool.files.folders import temporary_folder
     from offload_tool.operations.embedding import embed_bundle
 
     toolchain = cached_toolchain(os.environ)
@@ -134,7 +134,7 @@ def _embed_linked_cuda(
     from offload_tool.compiler.pass_commands import cached_toolchain
     from offload_tool.errors import UsageError
     from offload_tool.files import InputFile, replace_file
-    from offload_tool.files.spool import temporary_folder
+    from offload_tool.files.folders import temporary_folder
     from offload_tool.operations.embedding import write_cuda_fatbin
 
     if not hosts:

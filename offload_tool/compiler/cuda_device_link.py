@@ -76,7 +76,7 @@ def run_cuda_link(
         )
 
     def link(command: Sequence[str], environment: Mapping[str, str]) -> int:
-        from offload_tool.files.spool import temporary_folder
+        from offload_tool.files.folders import temporary_folder
 
         with temporary_folder() as folder:
             named = [_assembled(name, ptxas, target_id, folder, environment) for name in inputs]

@@ -27,7 +27,7 @@ from offload_tool.compiler.driver import make
 from offload_tool.containers.walk import open_file_or_members
 from offload_tool.errors import CodeObjectError, FormatError, UsageError
 from offload_tool.files import InputFile, replace_file
-from offload_tool.files.spool import temporary_folder
+from offload_tool.files.folders import temporary_folder
 from offload_tool.formats.cuda_embedding import ALIGNMENT, RELOCATABLE_SECTION, SECTION
 from offload_tool.formats.cuda_host import CudaHostCode, cuda_host_code
 from offload_tool.formats.objects.elf import is_elf, read_elf_tables

@@ -57,7 +57,7 @@ def compile_text(command: Sequence[str], environment: Mapping[str, str], text: s
 
     :raises CompilerError: the compiler failed.
     """
-    from offload_tool.files.spool import temporary_folder
+    from offload_tool.files.folders import temporary_folder
 
     with temporary_folder() as folder:
         module, made = folder / "registration.ll", folder / "registration.o"

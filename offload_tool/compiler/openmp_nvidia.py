@@ -64,7 +64,7 @@ def link_bitcode(
     :raises FormatError: a broken archive.
     :raises FileError: an input cannot be read.
     """
-    from offload_tool.files.spool import temporary_folder
+    from offload_tool.files.folders import temporary_folder
 
     with temporary_folder() as folder:
         modules = [str(path) for given in inputs for path in _modules(given, folder)]

@@ -28,10 +28,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from offload_tool.compiler.aside import MANIFEST, Aside, beside
 from offload_tool.compiler.pass_commands import pass_command
 from offload_tool.errors import CodeObjectError, CompilerError, FileError, UsageError
+from offload_tool.files.interruption import shielded
 from offload_tool.files.regular import open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from offload_tool.compiler.compile_target import CompileTarget
     from offload_tool.compiler.fingerprints import Look
@@ -55,6 +56,8 @@ __all__ = [
 ]
 
 _SIGNAL_BASE = 128
+_GRACE, _POLL = 5.0, 0.01
+"""Seconds, at most, in which processes that were told to end are waited for, and between looks."""
 """Added to a signal's number for the exit status, as shells do."""
 
 
@@ -324,10 +327,11 @@ def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
         ended = True
         raise
     finally:
-        if not ended:
-            _remove(*outputs, beside(outputs.file, MANIFEST))
-        aside.drop()
-        _remove(_depfile_beside(outputs.file))
+        with shielded():
+            if not ended:
+                _remove(*outputs, beside(outputs.file, MANIFEST))
+            aside.drop()
+            _remove(_depfile_beside(outputs.file))
     return status
 
 
@@ -426,18 +430,16 @@ def run_command(
 
     :raises CompilerError: it cannot be run.
     """
-    # Not by subprocess, which takes longer to load than a small file to compile.
-    no_input = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
     sys.stdout.flush()
+    process = 0
     try:
-        process = os.posix_spawnp(command[0], list(command), environment, file_actions=no_input)
-    except OSError as error:
-        raise CompilerError(f"'{command[0]}' cannot be run: {error.strerror}") from error
-    try:
+        with shielded():  # a signal that comes meanwhile must find the process known
+            process = _spawn(command, environment)
         meanwhile()
         _, status = os.waitpid(process, 0)
     except BaseException:
-        _end(process)
+        if process:
+            _end(process)
         raise
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
@@ -446,16 +448,49 @@ def run_command(
     return code
 
 
+def _spawn(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    # Not by subprocess, which takes longer to load than a small file to compile.
+    no_input = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+    try:
+        return os.posix_spawnp(command[0], list(command), environment, file_actions=no_input)
+    except OSError as error:
+        raise CompilerError(f"'{command[0]}' cannot be run: {error.strerror}") from error
+
+
 def _end(process: int) -> None:
     """End a command and what it has started: a driver's passes would go on writing."""
     import signal
+    import time
     from contextlib import suppress
 
-    for number in _with_descendants(process):
-        with suppress(ProcessLookupError):  # it has just ended
-            os.kill(number, signal.SIGTERM)
+    family: dict[int, None] = {}
+    while new := [n for n in _with_descendants(process) if n not in family]:
+        _send(new, signal.SIGSTOP)  # so that it starts no other one
+        family.update(dict.fromkeys(new))
+    _send(family, signal.SIGTERM)
+    _send(family, signal.SIGCONT)
     with suppress(ChildProcessError):
         os.waitpid(process, 0)
+    until = time.monotonic() + _GRACE
+    while any(map(_is_running, family)) and time.monotonic() < until:
+        time.sleep(_POLL)
+
+
+def _send(processes: Iterable[int], number: int) -> None:
+    from contextlib import suppress
+
+    for process in processes:
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(process, number)
+
+
+def _is_running(process: int) -> bool:
+    """Tell whether a process is still there, and not only its exit status."""
+    try:
+        text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] not in "ZX"
 
 
 def _with_descendants(process: int) -> list[int]:

@@ -28,14 +28,14 @@ from typing import TYPE_CHECKING
 from offload_tool.compiler.driver import ask, jobs_of
 from offload_tool.compiler.identity import configuration_files
 from offload_tool.errors import CompilerError, ContentError, FileError
-from offload_tool.files import InputFile, replace_file
+from offload_tool.files import InputFile
 from offload_tool.formats.objects.elf import PT_INTERP, is_elf_header, read_elf_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from offload_tool.compiler.toolchain import Toolchain
-    from offload_tool.files import OutputFile, StrPath
+    from offload_tool.files import OutputFile
 
 __all__ = ["compiler_names", "compiler_programs", "pack_programs"]
 
@@ -96,8 +96,8 @@ def compiler_names(toolchain: Toolchain) -> list[str]:
     return list(dict.fromkeys([*names, os.path.realpath(found)]))
 
 
-def pack_programs(programs: Iterable[str], output: StrPath) -> list[Path]:
-    """Write the archive of `programs` and all they need; give the regular files in it, sorted.
+def pack_programs(programs: Iterable[str], output: OutputFile) -> list[Path]:
+    """Append the archive of `programs` and all they need; give the regular files in it, sorted.
 
     :raises CompilerError: a shared library of a program is missing.
     :raises FileError: a file cannot be read, or `output` not be written.
@@ -115,8 +115,7 @@ def pack_programs(programs: Iterable[str], output: StrPath) -> list[Path]:
     for path in (*wanted, *_ROOT_LINKS):
         if path in wanted or Path(path).is_symlink():
             members.update(_steps(path))
-    with replace_file(output) as file:
-        _write(file, members)
+    _write(output, members)
     return sorted(path for path, link in members.items() if link is None and path.is_file())
 
 

@@ -17,15 +17,21 @@ from offload_tool.distribution.scheduler import (
     read_url,
 )
 from offload_tool.errors import FileError, UsageError
-from offload_tool.files import replace_file
+from offload_tool.files import replace_all
+from offload_tool.files.folders import made_folder
 
 if TYPE_CHECKING:
     from offload_tool.compiler.toolchain import Toolchain
-    from offload_tool.files import StrPath
+    from offload_tool.files import OutputFile, StrPath
 
 __all__ = ["MadeSetup", "read_token", "set_up"]
 
 _TOKEN_BYTES = 4096  # at most; a token of sccache-dist has 43
+_FILES = (
+    *(dist_folder.ARCHIVE, ".gitignore", dist_folder.CLIENT, dist_folder.ENVIRONMENT),
+    dist_folder.SETUP,
+)
+"""In the order in which they get their names: the one that describes the others is the last."""
 _IDLE_SECONDS = 3600  # then the local sccache server ends by itself
 
 # Each of the four choices below is needed (seen with sccache 0.16 and clang 22):
@@ -111,18 +117,19 @@ def set_up(folder: StrPath, scheduler: str, token: str, toolchain: Toolchain) ->
             "[client_auth] in its configuration"
         )
     made = Path(os.path.abspath(folder))  # noqa: PTH100 - one spelling; links stay
-    try:
-        made.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(made, error) from error
-    archive = made / dist_folder.ARCHIVE
-    # The archive under its old name must not meet a description of the new one.
-    for name in (dist_folder.SETUP, dist_folder.ARCHIVE):
-        (made / name).unlink(missing_ok=True)
-    packed = pack_programs([*names, *programs], archive)
-    _write(made / ".gitignore", "# A token and 100 MB of compiler belong into no repository.\n*\n")
-    _write(made / dist_folder.CLIENT, _client(made, url, token, names), mode=0o600)
-    _write(made / dist_folder.ENVIRONMENT, _environment(made))
+    with made_folder(made), replace_all([made / name for name in _FILES]) as files:
+        archive, ignored, client, environment, described = files
+        packed = pack_programs([*names, *programs], archive)
+        _write(ignored, "# A token and 100 MB of compiler belong into no repository.\n*\n")
+        _write(client, _client(made, url, token, names), mode=0o600)
+        _write(environment, _environment(made))
+        _write(described, _description(made, url, names, packed, toolchain))
+    return MadeSetup(made, status, len(packed), archive.position)
+
+
+def _description(
+    made: Path, url: str, names: list[str], packed: list[Path], toolchain: Toolchain
+) -> str:
     setup = {
         "version": dist_folder.SETUP_VERSION,
         "folder": str(made),
@@ -131,8 +138,7 @@ def set_up(folder: StrPath, scheduler: str, token: str, toolchain: Toolchain) ->
         "identity": toolchain.own_identity,
         "files": [astuple(dist_folder.PackedFile.of(path)) for path in packed],
     }
-    _write(made / dist_folder.SETUP, json.dumps(setup, indent=1) + "\n")
-    return MadeSetup(made, status, len(packed), archive.stat().st_size)
+    return json.dumps(setup, indent=1) + "\n"
 
 
 def _client(folder: Path, url: str, token: str, names: list[str]) -> str:
@@ -160,7 +166,6 @@ def _quoted(text: StrPath) -> str:
     return json.dumps(os.fspath(text), ensure_ascii=False)
 
 
-def _write(path: Path, text: str, mode: int = 0o644) -> None:
-    with replace_file(path) as file:
-        file.set_mode(mode)
-        file.write(text.encode())
+def _write(file: OutputFile, text: str, mode: int = 0o644) -> None:
+    file.set_mode(mode)
+    file.write(text.encode())

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError
 from offload_tool.files import FileRange, InputFile, OutputFile
-from offload_tool.files.interruption import shielded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from offload_tool.files import StrPath
 
-__all__ = ["Spool", "temporary_folder"]
+__all__ = ["Spool"]
 
 
 class Spool:
@@ -67,23 +64,3 @@ class Spool:
         if "_reader" in self.__dict__:
             self._reader.close()
         self._file.close()
-
-
-@contextmanager
-def temporary_folder(prefix: str = "offload-", folder: StrPath | None = None) -> Iterator[Path]:
-    """Make a folder that is gone behind the block, however that ends.
-
-    :raises OSError: it cannot be made.
-    """
-    import shutil
-    import tempfile
-
-    made = None
-    try:
-        with shielded():
-            made = tempfile.mkdtemp(prefix=prefix, dir=folder)
-        yield Path(made)
-    finally:
-        with shielded():
-            if made is not None:
-                shutil.rmtree(made, ignore_errors=True)

@@ -26,11 +26,20 @@ from offload_tool.operations.kernel_listing import kernels_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from offload_tool.containers.found import FoundContainer, FoundImage
+    from offload_tool.containers.found import FoundContainer
     from offload_tool.errors import OffloadError
     from offload_tool.files import StrPath
 
-__all__ = ["Comparison", "KernelChange", "TargetChange", "TargetSums", "compare_builds"]
+__all__ = [
+    "Comparison",
+    "KernelChange",
+    "TargetChange",
+    "TargetContent",
+    "TargetSums",
+    "changed_kernels",
+    "compare_builds",
+    "weight_of",
+]
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 _DIGEST_SIZE = 16
@@ -120,7 +129,7 @@ class _Measured(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Side:
+class TargetContent:
     """The images of one library for one target, in one of the builds."""
 
     images: int = 0
@@ -132,10 +141,36 @@ class _Side:
 
     @property
     def sums(self) -> TargetSums:
+        """What it adds up to."""
         return TargetSums(self.images, self.loaded, sum(map(len, self.kernels.values())))
 
+    def take_in(self, content: memoryview, kernels: Sequence[Kernel], *, path: StrPath) -> None:
+        """Add an image and its kernels; `path` names it in messages.
 
-_Build = dict[tuple[str, str], _Side]
+        :raises FormatError: its tables are broken.
+        """
+        code: Mapping[str, memoryview] = {}
+        parts: list[memoryview] = []
+        if is_elf_header(content):
+            parts = loaded_content(content, path=path)
+            code = function_code(content, path=path)
+        elif kernels:
+            text = ptx_statements(content).decode("utf-8", "surrogateescape")
+            parts = [memoryview(stable_name(text).encode("utf-8", "surrogateescape"))]
+        self.images += 1
+        self.loaded += sum(map(len, parts))
+        self.contents[_digest(parts)] += 1
+        for kernel in kernels:
+            digest = _digest([code[kernel.name]]) if kernel.name in code else b""
+            self.kernels[stable_name(kernel.name)].append(_Measured(kernel, digest))
+
+    def take_in_unread(self, size: int) -> None:
+        """Add an image of `size` bytes whose kernels are not known."""
+        self.images += 1
+        self.loaded += size
+
+
+_Build = dict[tuple[str, str], TargetContent]
 
 
 def compare_builds(
@@ -163,15 +198,15 @@ def compare_builds(
         was, now = old.get(key), new.get(key)
         if change := _target_change(key, was, now, tolerance):
             targets.append(change)
-        changes = _kernel_changes(key, was or _Side(), now or _Side(), tolerance)
         if was is not None and now is not None:  # else, all of them came or went with the target
-            kernels += changes
+            kernels += changed_kernels(was, now, key, tolerance)
     targets.sort(key=lambda row: (-abs(row.grown), row.library, row.target))
-    kernels.sort(key=_weight)
+    kernels.sort(key=weight_of)
     return Comparison(tuple(targets), tuple(kernels))
 
 
-def _weight(row: KernelChange) -> tuple[int, int, str, str, str]:
+def weight_of(row: KernelChange) -> tuple[int, int, str, str, str]:
+    """Give what puts the changes that weigh most first."""
     return -abs(row.grown), -len(row.fields), row.library, row.target, row.name
 
 
@@ -180,13 +215,16 @@ def _measured(
     skipped: Callable[[OffloadError], None] | None,
     notes: Callable[[str], None] | None,
 ) -> _Build:
-    build: _Build = defaultdict(_Side)
+    build: _Build = defaultdict(TargetContent)
     for found in find_containers(path, skipped=skipped):
         for image in found.images:
             if image.kind != OffloadKind.HOST:
+                content = build[_library(path, found), image.target_id or image.triple]
                 kernels = kernels_of(image, found, skipped=skipped, silent=notes)
-                side = build[_library(path, found), image.target_id or image.triple]
-                _take_in(side, image, found, kernels)
+                if kernels is None:
+                    content.take_in_unread(image.size)
+                else:
+                    content.take_in(image.content.view(), kernels, path=found.label)
     return build
 
 
@@ -198,29 +236,6 @@ def _library(path: StrPath, found: FoundContainer) -> str:
     return inner or found.member or ""
 
 
-def _take_in(
-    side: _Side, image: FoundImage, found: FoundContainer, kernels: Sequence[Kernel] | None
-) -> None:
-    side.images += 1
-    if kernels is None:
-        side.loaded += image.size
-        return
-    content = image.content.view()
-    code: Mapping[str, memoryview] = {}
-    parts: list[memoryview] = []
-    if is_elf_header(content):
-        parts = loaded_content(content, path=found.label)
-        code = function_code(content, path=found.label)
-    elif kernels:
-        text = ptx_statements(content).decode("utf-8", "surrogateescape")
-        parts = [memoryview(stable_name(text).encode("utf-8", "surrogateescape"))]
-    side.loaded += sum(map(len, parts))
-    side.contents[_digest(parts)] += 1
-    for kernel in kernels:
-        digest = _digest([code[kernel.name]]) if kernel.name in code else b""
-        side.kernels[stable_name(kernel.name)].append(_Measured(kernel, digest))
-
-
 def _digest(parts: Iterable[memoryview]) -> bytes:
     state = hashlib.blake2b(digest_size=_DIGEST_SIZE)
     for part in parts:
@@ -229,7 +244,7 @@ def _digest(parts: Iterable[memoryview]) -> bytes:
 
 
 def _target_change(
-    key: tuple[str, str], was: _Side | None, now: _Side | None, tolerance: float
+    key: tuple[str, str], was: TargetContent | None, now: TargetContent | None, tolerance: float
 ) -> TargetChange | None:
     if was is None:
         return TargetChange(*key, ADDED, None, now.sums if now else None)
@@ -242,9 +257,13 @@ def _target_change(
     return TargetChange(*key, CHANGED, before, after)
 
 
-def _kernel_changes(
-    key: tuple[str, str], was: _Side, now: _Side, tolerance: float
+def changed_kernels(
+    was: TargetContent,
+    now: TargetContent,
+    key: tuple[str, str] = ("", ""),
+    tolerance: float = 0,
 ) -> Iterator[KernelChange]:
+    """Compare the kernels of one target; `key` is the names of library and target."""
     for name in sorted(was.kernels.keys() | now.kernels.keys()):
         before, after = _without_equal(was.kernels.get(name, []), now.kernels.get(name, []))
         for one, other in zip(before, after, strict=False):

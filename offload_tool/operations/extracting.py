@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +21,8 @@ from typing import TYPE_CHECKING
 from offload_tool.containers.found import find_containers
 from offload_tool.errors import FileError, UnsupportedError
 from offload_tool.files import have_same_content, new_file
+from offload_tool.files.folders import made_folder, temporary_folder
 from offload_tool.files.interruption import shielded
-from offload_tool.files.spool import temporary_folder
 from offload_tool.formats.magics import BITCODES
 from offload_tool.formats.names.entry_id import OffloadKind
 from offload_tool.formats.objects.elf import EM_AMDGPU, EM_CUDA, is_elf_header, read_elf_header
@@ -92,25 +91,15 @@ def extract_device_images(
     :raises FileError: a file cannot be read or written.
     """
     folder = Path(directory)
-    new = [parent for parent in (folder, *folder.parents) if not parent.exists()]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with temporary_folder(".extract-", folder) as temporary:
-            run = _FolderOfImages(Path(path), temporary, devices, skipped)
-            written = run.write()
-            _refuse_folders(folder, written)
-            with shielded():
-                for image in written:
-                    final = folder / image.path.name
-                    if not (keep_equal and have_same_content(image.path, final)):
-                        image.path.replace(final)
-    except BaseException as error:
-        with suppress(OSError):
-            for parent in new:
-                parent.rmdir()
-        if isinstance(error, OSError):
-            raise FileError(folder, error) from error
-        raise
+    with made_folder(folder), temporary_folder(".extract-", folder) as temporary:
+        run = _FolderOfImages(Path(path), temporary, devices, skipped)
+        written = run.write()
+        _refuse_folders(folder, written)
+        with shielded():
+            for image in written:
+                final = folder / image.path.name
+                if not (keep_equal and have_same_content(image.path, final)):
+                    image.path.replace(final)
     return [_moved(image, folder) for image in written]
 
 

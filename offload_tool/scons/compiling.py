@@ -30,6 +30,7 @@ from offload_tool.scons.aliases import add_aliases
 from offload_tool.scons.calls import once
 from offload_tool.scons.declaring import DeclaredOtherwiseError, NodeBuilder, declare_free
 from offload_tool.scons.dependencies import DEPENDENCY_SCANNER, NO_SCANNER
+from offload_tool.scons.kernel_changes import watch_kernels
 from offload_tool.scons.nodes import identified, label
 from offload_tool.scons.outputs import PassOutput, records_of
 from offload_tool.scons.recording import PassRecords, depfile_of
@@ -172,6 +173,8 @@ def _compile(
     if env["OFFLOAD_SUMMARY"] and declared is not None:
         ask_for_summary(env)
         variables["SPAWN"] = timed(spawn, declared)
+    if job.device is not None:
+        watch_kernels(env, node, job.device.name)
     _keep_records(env, node, unit, job, command)
     libraries = _device_libraries(env, unit, job)
     if libraries and env["OFFLOAD_LAUNCHER"]:

@@ -34,6 +34,7 @@ from offload_tool.scons import actions, settings
 from offload_tool.scons.aliases import add_aliases
 from offload_tool.scons.compiling import device_nodes, uses_new_driver, with_host
 from offload_tool.scons.declaring import NodeBuilder, declared
+from offload_tool.scons.kernel_changes import watch_kernels
 from offload_tool.scons.nodes import identified, label
 from offload_tool.scons.running import command_spawn
 
@@ -128,6 +129,8 @@ def assembled(
     label(node, kind, device)
     node.attributes.offload_relocatable = rdc
     add_aliases(env, node, device)
+    if not rdc:
+        watch_kernels(env, node, device.name)
     return node
 
 
@@ -251,4 +254,5 @@ def _link_node(
     env.Depends(node, [env.File(name) for name in linker.libraries])
     label(node, "cuda", device)
     add_aliases(env, node, device)
+    watch_kernels(env, node, device.name)
     return node

@@ -47,6 +47,7 @@ from offload_tool.scons.cuda_images import (
 )
 from offload_tool.scons.cuda_openmp import openmp_image
 from offload_tool.scons.declaring import NodeBuilder, declared
+from offload_tool.scons.kernel_changes import watch_kernels
 from offload_tool.scons.nodes import (
     entry_id,
     files_beside,
@@ -478,6 +479,7 @@ def _link_node(
     identified(env, [node])
     label(node, kind, device)
     add_aliases(env, node, device)
+    watch_kernels(env, node, device.name)
     return node
 
 

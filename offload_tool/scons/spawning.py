@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import SCons.Errors
 
 from offload_tool.errors import OffloadError, UsageError
-from offload_tool.scons import settings
+from offload_tool.scons import compat, settings
 from offload_tool.scons.running import command_spawn, shortened, split_words
 
 if TYPE_CHECKING:
@@ -47,7 +47,25 @@ def device_spawn(env: Environment, kind: str) -> Callable[..., int]:
     if folder and kind == "hip":
         return _distributed(env, str(env.Dir(folder).get_abspath()))
     clang = settings.toolchain(env).clang
-    return _with_launcher(tuple(launcher), clang) if launcher else command_spawn(clang)
+    if launcher:
+        return _with_launcher(tuple(launcher), clang)
+    is_direct = env["OFFLOAD_DIRECT"] and kind == "hip" and len(clang) == 1
+    return _without_driver(clang) if is_direct else command_spawn(clang)
+
+
+@functools.lru_cache(maxsize=8)
+def _without_driver(clang: tuple[str, ...]) -> Callable[..., int]:
+    from offload_tool.compiler.direct import DirectPasses
+
+    passes = DirectPasses()
+    through_driver = command_spawn(clang)
+
+    def run(shell: Any, escape: Any, name: str, words: list[str], env: dict[str, str]) -> int:
+        # Between the builds of one process, another compiler may be installed.
+        done = None if compat.is_interactive() else passes.run(split_words(words), env)
+        return through_driver(shell, escape, name, words, env) if done is None else done
+
+    return run
 
 
 @functools.lru_cache(maxsize=8)

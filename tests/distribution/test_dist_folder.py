@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import http.server
 import json
 import os
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,38 +22,14 @@ from offload_tool.distribution.scheduler import (
     read_url,
 )
 from offload_tool.errors import CompilerError, OffloadError, UsageError
-
-
-class Scheduler(http.server.BaseHTTPRequestHandler):
-    """Answers as sccache-dist 0.16 was seen to."""
-
-    status = b'{"num_servers":1,"num_cpus":8,"in_progress":0}'
-
-    def do_GET(self) -> None:
-        self.answer(200, self.status)
-
-    def do_POST(self) -> None:
-        right = self.headers["Authorization"] == "Bearer right"
-        self.answer(400 if right else 401, b"")
-
-    def answer(self, code: int, body: bytes) -> None:
-        self.send_response(code)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+from offload_tool.files import OutputFile
+from tests.distribution.scheduling import Scheduler, serving
 
 
 @pytest.fixture
 def scheduler() -> Iterator[str]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Scheduler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with serving() as url:
+        yield url
 
 
 @pytest.fixture
@@ -78,8 +52,8 @@ def folder(
     return tmp_path / "dist"
 
 
-def _pack_last(programs: list[str], output: Path) -> list[Path]:
-    output.write_bytes(b"archive")
+def _pack_last(programs: list[str], output: OutputFile) -> list[Path]:
+    output.write(b"archive")
     return [Path(programs[-1])]
 
 
@@ -122,6 +96,14 @@ def test_made_folder(folder: Path, toolchain: Toolchain, scheduler: str) -> None
     loaded.check_compiler(toolchain)
     lines = (folder / "env").read_text().splitlines()
     assert all(line.partition("=")[2] for line in lines)
+
+
+def test_a_token_is_its_owners(folder: Path, toolchain: Toolchain, scheduler: str) -> None:
+    """A token that is written anew is not readable by others, whatever the old file was."""
+    client = folder / "client.toml"
+    client.chmod(0o644)
+    setup.set_up(folder, scheduler, "right", toolchain)
+    assert client.stat().st_mode & 0o777 == 0o600
 
 
 def test_mandatory_settings(folder: Path) -> None:

@@ -6,17 +6,24 @@ import dataclasses
 import os
 import subprocess
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
 from offload_tool.compiler.toolchain import Toolchain, find_toolchain
-from offload_tool.distribution.packing import compiler_names, compiler_programs, pack_programs
+from offload_tool.distribution import packing
+from offload_tool.distribution.packing import compiler_names, compiler_programs
 from offload_tool.errors import CompilerError
+from offload_tool.files import replace_file
 from tests.conftest import missing
 
 pytestmark = pytest.mark.llvm
+
+
+def pack_programs(programs: Iterable[str], path: Path) -> list[Path]:
+    with replace_file(path) as file:
+        return packing.pack_programs(programs, file)
 
 
 @pytest.fixture

@@ -10,7 +10,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from offload_tool.cli import main
+from offload_tool.formats.cuda_fatbin import FatbinStyle, NewCudaEntry, plan_cuda_fatbin
 from tests.formats.compressed import compressed, compressed_offload_binary
+from tests.formats.cuda_images import ptx
 from tests.formats.object_files import make_coff, make_elf
 
 __all__ = ["archive", "bundle", "make_seeds", "zipped"]
@@ -80,6 +82,14 @@ def cuda_fatbin() -> bytes:
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entry)) + entry
 
 
+def packed_fatbin(release: int) -> bytes:
+    """Give a fat binary as ``fatbinary`` of a CUDA compresses it: of 12 with LZ4, 13 with zstd."""
+    cubin = (HERE / "seeds" / "sm_90a.cubin").read_bytes()
+    entries = [NewCudaEntry("sm_90a", cubin), NewCudaEntry("sm_90", ptx("sm_90", kernels=3))]
+    style = FatbinStyle(release=release, mode="default", compress_all=True)
+    return b"".join(plan_cuda_fatbin(entries, style))
+
+
 def offload_binary(*options: str) -> bytes:
     """Give what our packager writes."""
     with tempfile.TemporaryDirectory() as folder:
@@ -116,9 +126,11 @@ def make_seeds() -> dict[str, bytes]:
         "shared offload binary": shared,
         "compressed offload binary": compressed_offload_binary(shared),
         "cuda fat binary": fatbin,
+        "lz4 cuda fat binary": packed_fatbin(12),
+        "zstd cuda fat binary": packed_fatbin(13),
         "elf": host_elf,
         "elf 32be": make_elf("32be", {b".hip_fatbin": inner}),
-        "elf of cuda": make_elf(extra={b".nv_fatbin": fatbin}),
+        "elf of cuda": make_elf(extra={b".nv_fatbin": fatbin + packed_fatbin(12)}),
         "coff": make_coff({b".hip_fat": inner}),
         "code object": code,
         "cubin": (HERE / "seeds" / "sm_90a.cubin").read_bytes(),

@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,9 +17,11 @@ import pytest
 from offload_tool.cli import main
 from offload_tool.errors import FileError, UsageError
 from offload_tool.files import InputFile, replace_all, replace_file
+from offload_tool.formats.bitcode.bitstream import Bits, top_blocks
 from offload_tool.printable import one_line, printable
 from tests.conftest import ROOT
 from tests.fuzz.seeds import GFX90A, GFX906, HERE, HOST, archive, bundle
+from tests.untrusted.killing import SIGNALS, VICTIMS, a_trial
 
 TOOL = [sys.executable, "-m", "offload_tool"]
 BUNDLE = bundle({HOST: b"", GFX906: b"image", GFX90A: os.urandom(3 << 20)})
@@ -174,17 +176,6 @@ def test_a_loop_of_links(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert (folder / "loop").is_symlink()
 
 
-def test_a_token_is_its_owners(tmp_path: Path) -> None:
-    """A token that is written anew is not readable by others, whatever the old file was."""
-    from offload_tool.distribution.setup import _write
-
-    path = tmp_path / "client.toml"
-    path.write_text("old")
-    path.chmod(0o644)
-    _write(path, "token", mode=0o600)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
 def test_truncated_bitcode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Bitcode that is cut short is an error of the packager, as it is of LLVM's."""
     data = (HERE / "seeds" / "module.bc").read_bytes()
@@ -192,6 +183,26 @@ def test_truncated_bitcode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (tmp_path / "x.bc").write_bytes(data[:size])
         assert main(["packager", str(tmp_path / "x.bc")]) == 1
         assert "broken bitcode" in capsys.readouterr().err
+
+
+@pytest.mark.llvm
+def test_bitcode_cut_between_blocks(
+    tmp_path: Path, llvm: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where only whole blocks are missing, the packager refuses what LLVM's does."""
+    data = (HERE / "seeds" / "module.bc").read_bytes()
+    blocks = list(top_blocks(Bits(memoryview(data), 32, 8 * len(data))))
+    assert [block.number for block in blocks] == [13, 8, 23]
+    path = tmp_path / "x.bc"
+    for block in blocks:
+        for padding in (0, 4):
+            path.write_bytes(data[: 4 * (block.content_at + block.size)] + bytes(padding))
+            theirs = subprocess.run(
+                [llvm("llvm-offload-binary"), path], capture_output=True, check=False
+            )
+            assert main(["packager", str(path)]) == theirs.returncode
+            assert ("cut short" in capsys.readouterr().err) == bool(theirs.returncode)
+    assert theirs.returncode == 0
 
 
 # -- inputs that become shorter --------------------------------------------------------
@@ -257,63 +268,17 @@ def test_other_faults_are_not_hidden(tmp_path: Path) -> None:
 # -- signals ---------------------------------------------------------------------------
 
 
-def kills(
-    words: list[str], folder: Path, number: int, count: int, after: Callable[[int], None]
-) -> Iterator[int]:
-    """Run a command, and send it a signal at `count` moments over the time that it takes."""
-    started = time.monotonic()
-    subprocess.run([*TOOL, *words], cwd=folder, check=True, capture_output=True)
-    taken = time.monotonic() - started
-    after(0)
-    for step in range(count):
-        with subprocess.Popen([*TOOL, *words], cwd=folder, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.PIPE, text=True) as process:  # fmt: skip
-            time.sleep(taken * step / count)
-            process.send_signal(number)
-            _, said = process.communicate(timeout=60)
-        if process.returncode == 1 and "KeyboardInterrupt" in said:
-            process.returncode = -number  # while Python itself started, before any handler is
-        if process.returncode > 0:
-            assert process.returncode == 128 + number
-            name = signal.Signals(number).name
-            assert said == f"offload-tool: ended by {name}; outputs are whole, or what they were\n"
-        after(process.returncode)
-        yield process.returncode
+@pytest.mark.parametrize("name", sorted(VICTIMS))
+def test_whenever_a_command_is_ended(name: str) -> None:
+    """Its output is whole or what it was, and nothing is left, or with SIGKILL after the next run.
 
-
-KILLED = {
-    "extract": (["extract", ".", "-o", "../out"], 12),
-    "thin": (["thin", "b", "--keep", "gfx906", "-o", "../out"], 12),
-    "archive": (["archive", "-o", "../out", "b", "a.a"], 12),
-    "bundler": (
-        ["bundler", "-type=a", "-unbundle", "-input=a.a", f"-targets={GFX906.decode()}"]
-        + ["-output=../out"],
-        12,
-    ),
-}
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("name", sorted(KILLED))
-def test_a_stopped_command_leaves_nothing(folder: Path, name: str, number: int) -> None:
-    """Whenever a command is stopped: its output is whole or what it was, and nothing is left."""
-    words, count = KILLED[name]
-    whole: list[object] = []
-
-    def state() -> object:
-        out = folder.parent / "out"
-        if not out.is_dir():
-            return out.read_bytes() if out.exists() else None
-        return {path.name: path.read_bytes() for path in out.iterdir()}
-
-    def after(status: int) -> None:
-        if not whole:
-            whole.append(state())
-        assert {path.name for path in folder.parent.iterdir()} <= {"in", "out"}
-        assert state() in (None, whole[0])
-        subprocess.run(["rm", "-rf", str(folder.parent / "out")], check=True)
-
-    assert list(kills(words, folder, number, count, after))
+    `python -m tests.untrusted.killing` does this many times.
+    """
+    with a_trial(name) as trial:
+        for number in SIGNALS:
+            for step, moment in enumerate((0.5, 0.7, 0.85)):
+                _, wrong = trial.run(number, moment, is_old=step % 2 == 0)
+                assert wrong == []
 
 
 def test_no_memory(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:

@@ -55,7 +55,9 @@ __all__ = ["EmbeddedObject", "find_embedded_objects"]
 
 _LIST = b"llvm.embedded.objects"
 
-_MODULE, _CONSTANTS, _METADATA = 8, 11, 15
+_MODULE, _CONSTANTS, _METADATA, _STRTAB = 8, 11, 15, 23
+_WITH_STRTAB = 2
+"""The version from which on names are in a block behind the module; LLVM reads none without."""
 _VERSION, _GLOBALVAR = 1, 7
 _VALUES = frozenset({_GLOBALVAR, 8, 9, 14, 15})
 _SETTYPE, _STRING, _CSTRING = 1, 8, 9
@@ -111,12 +113,24 @@ def find_embedded_objects(
 
 
 def _modules(data: memoryview) -> list[Block]:
-    modules = [
-        b for b in top_blocks(Bits(data, 8 * len(MAGIC), 8 * len(data))) if b.number == _MODULE
-    ]
+    blocks = list(top_blocks(Bits(data, 8 * len(MAGIC), 8 * len(data))))
+    modules = [block for block in blocks if block.number == _MODULE]
     if not modules:
         raise FormatError("expected a module, found none; the file may be cut short")
+    last = max((b.header_at for b in blocks if b.number == _STRTAB), default=-1)
+    for module in modules:
+        if module.header_at > last and _version(data, module) >= _WITH_STRTAB:
+            message = "expected the strings of a module behind it, found none"
+            raise FormatError(f"{message}; the file may be cut short")
     return modules
+
+
+def _version(data: memoryview, module: Block) -> int:
+    """Read which version a module is of; 0 where it does not say."""
+    for item in Reader(data).items(module):
+        if isinstance(item, Record) and item.code == _VERSION and item.operands:
+            return item.operands[0]
+    return 0
 
 
 def _contains(data: memoryview, name: bytes, forget: Callable[[], object]) -> bool:
@@ -174,7 +188,7 @@ class _ModuleScan:
         if record.code == _VERSION and record.operands:
             self._version = record.operands[0]
         elif record.code in _VALUES:
-            at = 4 if self._version >= 2 else 2
+            at = 4 if self._version >= _WITH_STRTAB else 2
             if record.code == _GLOBALVAR and len(record.operands) > at:
                 self.initializers[self._count] = record.operands[at]
             self._count += 1

@@ -229,8 +229,10 @@ class Layout:
 
     def _pack_header(self, section_table: int, count: int, names_index: int) -> bytes:
         elf_class = self.tables.elf_class
+        ident = self.tables.header.e_ident
         header = self.tables.header._replace(
-            e_ident=self.tables.header.e_ident[:9].ljust(16, b"\0"),
+            # With the one version that there is, as LLVM writes it, and nothing behind the ABI's.
+            e_ident=(ident[:6] + b"\1" + ident[7:9]).ljust(16, b"\0"),
             e_phoff=self.segment_table.offset if self.segments else 0,
             e_phentsize=elf_class.segment.size if self.segments else 0,
             e_shoff=section_table,

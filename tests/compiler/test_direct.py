@@ -1,0 +1,234 @@
+"""Device passes without the driver: the judge is the driver, for what is written and said."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from offload_tool.compiler import direct
+from offload_tool.compiler.direct import DirectPasses
+from offload_tool.compiler.driver import ask
+from tests.conftest import missing
+
+CLANG = "/usr/lib/llvm-22/bin/clang"
+KERNEL = """\
+#include "a header.h"
+__attribute__((global)) void k{name}(float *p) {{ *p = VALUE; __builtin_trap(); }}
+{more}
+"""
+NAMES = ("a", "b", "c", "with space$'")
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "plain": (),
+    "O3": ("-O3", "-ffast-math", "-munsafe-fp-atomics"),
+    "debug": ("-g", "-O0"),
+    "line-tables": ("-gline-tables-only", "-fdebug-prefix-map=/x=/y"),
+    "definitions": (
+        "-DA",
+        "-UB",
+        '-DTEXT="a b\\"c$d"',
+        "-Isub",
+        "-isystem",
+        "sub",
+        "-include",
+        "x.h",
+    ),
+    "optimizer-remarks": ("-O2", "-Rpass=.*"),
+    "warnings": ("-Weverything",),
+    "linker-option": ("-Xoffload-linker", "--no-gc-sections"),
+    "saved-remarks": ("-O2", "-fsave-optimization-record"),
+}
+DRIVER_ONLY: dict[str, tuple[str, ...]] = {
+    "temporaries": ("-save-temps",),
+    "trace": ("-ftime-trace",),
+    "response-file": ("@options",),
+    "unused": ("-lm", "-fuse-ld=lld"),
+    "unused-error": ("-Werror", "-Wl,-z,now"),
+    "bad-option": ("-no-such-option",),
+    "relocatable": ("-fgpu-rdc",),
+    "link-time": ("-foffload-lto",),
+    "bad-code": ("-DVALUE=nothing",),
+    "bad-link": ("-Xoffload-linker", "--no-such-option"),
+    "missing-header": ("-include", "missing.h"),
+}
+
+
+class Pass(NamedTuple):
+    """What a pass has said and written, names aside."""
+
+    status: int
+    output: bytes
+    errors: bytes
+    files: dict[str, bytes]
+
+
+@pytest.fixture
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a folder with sources, in which compilers are run."""
+    if not Path(CLANG).exists():
+        missing("clang 22")
+    monkeypatch.chdir(tmp_path)
+    for name in NAMES:
+        text = KERNEL.format(name=NAMES.index(name), more="" if name != "c" else "static int u;")
+        Path(f"{name}.hip").write_text(text)
+    Path("a header.h").write_text("#ifndef VALUE\n#define VALUE 2\n#endif\n")
+    Path("sub").mkdir()
+    Path("sub/x.h").write_text("#define X 1\n")
+    Path("options").write_text("-O1\n")
+    return tmp_path
+
+
+def _command(name: str, options: tuple[str, ...], target: str = "gfx90a") -> list[str]:
+    depfile = f"{name}.{target}.co.d"
+    words = ["-dependency-file", depfile, "-MT", "object"]
+    return [
+        *(CLANG, "-x", "hip", "--cuda-device-only", f"--offload-arch={target}"),
+        *("--no-gpu-bundle-output", f"-cuid={name.encode().hex()}", "-c"),
+        *("-nogpuinc", "-nogpulib", *options, "--no-offload-new-driver"),
+        *(word for each in words for word in ("-Xclang", each)),
+        *("-Xclang=-sys-header-deps", "-o", f"{name}.{target}.co", f"{name}.hip"),
+    ]
+
+
+def _files(before: set[Path]) -> dict[str, bytes]:
+    """Take away what was written since, and give it."""
+    new = sorted({path for path in Path().rglob("*") if path.is_file()} - before)
+    found = {str(path): path.read_bytes() for path in new}
+    for path in new:
+        path.unlink()
+    return found
+
+
+def _by_driver(command: list[str]) -> Pass:
+    before = set(Path().rglob("*"))
+    done = subprocess.run(command, capture_output=True, check=False)
+    return Pass(done.returncode, done.stdout, done.stderr, _files(before))
+
+
+def _both(
+    passes: DirectPasses, command: list[str], capfdbinary: pytest.CaptureFixture[bytes]
+) -> bool:
+    """Run a command in both ways, as a build does; tell whether the direct way did it."""
+    expected = _by_driver(command)
+    before = set(Path().rglob("*"))
+    capfdbinary.readouterr()
+    environment = dict(os.environ)
+    done = passes.run(command, environment)
+    status = subprocess.call(command) if done is None else done
+    said = capfdbinary.readouterr()
+    assert Pass(status, said.out, said.err, _files(before)) == expected
+    return done is not None
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+def test_same_files_and_messages(
+    sources: Path,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...],
+) -> None:
+    """Code object, depfile, what is beside them, and messages are the driver's, for any name."""
+    if options and options[0].startswith("-DA"):
+        Path("x.h").write_text("")
+    asked: list[object] = []
+
+    def counted(command: object, environment: object) -> object:
+        asked.append(command)
+        return ask(command, environment)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(direct, "ask", counted)
+    passes = DirectPasses()
+    for name in NAMES:
+        assert _both(passes, _command(name, options), capfdbinary)
+    assert len(asked) == (2 if "-fsave-optimization-record" not in options else len(NAMES))
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("options", DRIVER_ONLY.values(), ids=DRIVER_ONLY.keys())
+def test_what_is_for_the_driver(
+    sources: Path, capfdbinary: pytest.CaptureFixture[bytes], options: tuple[str, ...]
+) -> None:
+    """What only the driver does, and everything that fails, is done and said by the driver."""
+    passes = DirectPasses()
+    for name in NAMES[:3]:
+        assert not _both(passes, _command(name, options), capfdbinary)
+
+
+@pytest.mark.llvm
+def test_edit_after_a_success(sources: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """A source that becomes wrong, or goes, gives the driver's messages."""
+    passes = DirectPasses()
+    for name in NAMES[:3]:
+        assert _both(passes, _command(name, ()), capfdbinary)
+    Path("a.hip").write_text("no code\n")
+    assert not _both(passes, _command("a", ()), capfdbinary)
+    Path("a.hip").unlink()
+    assert not _both(passes, _command("a", ()), capfdbinary)
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("CCC_OVERRIDE_OPTIONS", "# O0"), ("CC_PRINT_OPTIONS", "1"), ("CC_LOG_DIAGNOSTICS", "1")],
+)
+def test_variables_of_the_driver(
+    sources: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    """With a variable that is about the driver's own doing, the driver is run."""
+    monkeypatch.setenv(variable, value)
+    assert DirectPasses().run(_command("a", ()), dict(os.environ)) is None
+
+
+@pytest.mark.llvm
+def test_words_for_the_driver(sources: Path) -> None:
+    """``-v`` is answered by the driver, in whose words a temporary file's name is."""
+    assert DirectPasses().run(_command("a", ("-v",)), dict(os.environ)) is None
+
+
+@pytest.mark.llvm
+def test_script_in_place_of_the_compiler(sources: Path) -> None:
+    """A script that calls the compiler may do more than that: it is called."""
+    script = Path("clang")
+    script.write_text(f'#!/bin/sh\nexec {CLANG} "$@"\n')
+    script.chmod(0o755)
+    command = [str(script.resolve()), *_command("a", ())[1:]]
+    assert DirectPasses().run(command, dict(os.environ)) is None
+
+
+@pytest.mark.llvm
+def test_terminal(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To a terminal the driver says what there is to say: it is coloured."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert DirectPasses().run(_command("c", ("-Weverything",)), dict(os.environ)) is None
+    assert DirectPasses().run(_command("a", ()), dict(os.environ)) == 0
+
+
+@pytest.mark.llvm
+def test_no_temporary_stays(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file between front end and linker is removed, whatever becomes of them."""
+    folder = sources / "temporaries"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    assert DirectPasses().run(_command("a", ()), dict(os.environ)) == 0
+    assert DirectPasses().run(_command("b", ("-DVALUE=nothing",)), dict(os.environ)) is None
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.llvm
+def test_stopped_by_the_user(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A front end that Ctrl-C ends is not a failure that the driver has to explain."""
+    run = subprocess.run
+
+    def stopped(job: list[str], **options: object) -> object:
+        if "-cc1" in job:
+            return subprocess.CompletedProcess(job, -signal.SIGINT, b"", b"")
+        return run(job, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(subprocess, "run", stopped)
+    assert DirectPasses().run(_command("a", ()), dict(os.environ)) == -signal.SIGINT

@@ -1,0 +1,232 @@
+"""Commands that write, ended at random moments: ``python -m tests.untrusted.killing``.
+
+A stopped command (SIGTERM, SIGINT) leaves the output as it was, or whole, and nothing else. A
+killed one (SIGKILL) leaves the output likewise; what else it leaves, the next run takes away.
+"""
+
+# ruff: noqa: T201 - it prints what it finds.
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.distribution.scheduling import serving
+from tests.fuzz.seeds import GFX90A, GFX906, HOST, archive, bundle
+
+__all__ = ["SIGNALS", "VICTIMS", "Trial", "Victim", "a_trial"]
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
+TOOL = (sys.executable, "-m", "offload_tool")
+# With a small program in the compiler's place: packing 100 MB of it takes its time.
+DIST = """
+import sys
+from offload_tool.cli import main
+from offload_tool.distribution import setup
+setup.compiler_programs = lambda _: ["/bin/true"]
+sys.exit(main(sys.argv[1:]))
+"""
+KERNEL = "__attribute__((global)) void kernel(int* p) { *p = VALUE; }\n"
+FLAGS = ("-nogpuinc", "-nogpulib", "-DVALUE=1", "-w")
+_NOT_OURS = ("offload_tool-", "k-gfx906-")
+"""A cache, and what clang's driver leaves when it is ended, whoever has started it."""
+_OLD = b"what was there before"
+
+
+class Victim(NamedTuple):
+    """A command that writes ``../o/out``, from the folder of its inputs."""
+
+    words: tuple[str, ...]
+    program: tuple[str, ...] = TOOL
+
+
+_TARGETS = f"-targets={HOST.decode()},{GFX906.decode()}"
+_HIP = "triple=amdgcn-amd-amdhsa,arch=gfx906,kind=hip"
+VICTIMS = {
+    "extract": Victim(("extract", ".", "-o", "../o/out")),
+    "thin": Victim(("thin", "b", "--keep", "gfx906", "-o", "../o/out")),
+    "merge": Victim(("merge", "b", "b2", "-o", "../o/out")),
+    "archive": Victim(("archive", "-o", "../o/out", "b", "a.a")),
+    "embed": Victim(("embed", "b", "--cuid", "x", "-o", "../o/out")),
+    "report": Victim(("report", ".", "-o", "../o/out")),
+    "bundler": Victim(
+        ("bundler", "-type=o", _TARGETS, "-input=b", "-input=b2", "-output=../o/out")
+    ),
+    "bundler -unbundle": Victim(
+        *(("bundler", "-type=a", "-unbundle", "-input=a.a", f"-targets={GFX906.decode()}")
+        + ("-output=../o/out",),)
+    ),
+    "packager": Victim(("packager", "-o", "../o/out", f"--image=file=b,{_HIP}")),
+    "wrapper": Victim(("wrapper", "--kind=openmp", "b", "-o", "../o/out")),
+    "compile": Victim(
+        ("compile", "k.hip", "-o", "../o/out", "--target-id", "gfx906", "--", *FLAGS)
+    ),
+    "dist init": Victim(
+        ("dist", "init", "--scheduler", "URL", "--token-file", "token", "-o", "../o/out"),
+        (sys.executable, "-c", DIST),
+    ),
+}  # fmt: skip
+
+
+class Trial:
+    """One command and its folder; `run` kills it."""
+
+    def __init__(self, victim: Victim, folder: Path, url: str = "") -> None:
+        self.folder, self.outputs = folder, folder / "o"
+        self.command = [*victim.program, *(url if w == "URL" else w for w in victim.words)]
+        self.environment = os.environ | {
+            "TMPDIR": str(folder / "tmp"),
+            "PYTHONPATH": str(Path.cwd()),
+        }
+        for name in ("in", "o", "tmp"):
+            (folder / name).mkdir()
+        data = bundle({HOST: b"", GFX906: b"image", GFX90A: random.Random(1).randbytes(3 << 20)})
+        other = bundle({HOST: b"", b"hip-amdgcn-amd-amdhsa--gfx1100": bytes(range(256)) * 4096})
+        inputs = {"b": data, "b2": other, "a.a": archive({b"m": data}), "token": b"right\n"}
+        inputs["k.hip"] = KERNEL.encode()
+        for name, content in inputs.items():
+            (folder / "in" / name).write_bytes(content)
+        self.finish()
+        self.beside = self._names() - {"out"}
+        """What belongs to the output: a manifest."""
+        self.is_folder = (self.outputs / "out").is_dir()
+        self.whole = self._state()
+        started = time.monotonic()
+        self._restore(is_old=False)
+        self.finish()
+        self.seconds = time.monotonic() - started
+
+    def finish(self) -> None:
+        """Run the command to its end."""
+        subprocess.run(
+            self.command,
+            cwd=self.folder / "in",
+            env=self.environment,
+            check=True,
+            capture_output=True,
+        )
+
+    def _names(self) -> set[str]:
+        return {path.name for path in self.outputs.iterdir()}
+
+    def _state(self) -> dict[str, bytes]:
+        """Give the files of the output; one that is no folder has no name."""
+        out = self.outputs / "out"
+        if out.is_dir():
+            files = (path for path in out.rglob("*") if path.is_file())
+            return {str(path.relative_to(out)): path.read_bytes() for path in files}
+        return {"": out.read_bytes()} if out.exists() else {}
+
+    def _restore(self, *, is_old: bool) -> dict[str, bytes]:
+        """Make the folder as it was before the command; with an old output if `is_old`."""
+        shutil.rmtree(self.outputs)
+        self.outputs.mkdir()
+        if is_old:
+            old = self.outputs / "out"
+            if self.is_folder:
+                old.mkdir()
+                old = old / next(iter(self.whole))
+            old.write_bytes(_OLD)
+        return self._state()
+
+    def run(self, number: int, after: float, *, is_old: bool) -> tuple[str, list[str]]:
+        """Send a signal `after` a part of the command's time; say what was left, and is wrong."""
+        before = self._restore(is_old=is_old)
+        with subprocess.Popen(
+            *(self.command,), cwd=self.folder / "in", env=self.environment, text=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        ) as process:  # fmt: skip
+            time.sleep(self.seconds * after)
+            process.send_signal(number)
+            _, said = process.communicate(timeout=60)
+        return self._judge(number, process.returncode, said, before)
+
+    def _judge(
+        self, number: int, status: int, said: str, before: dict[str, bytes]
+    ) -> tuple[str, list[str]]:
+        wrong = []
+        if status == 128 + number:
+            line = f"offload-tool: ended by {signal.Signals(number).name}; outputs are whole, "
+            if said != line + "or what they were\n":
+                wrong.append(f"said {said!r}")
+        elif status not in (0, -number) and "KeyboardInterrupt" not in said:  # Python's own start
+            wrong.append(f"status {status}: {said!r}")
+        left = self._litter()
+        state = {name: data for name, data in self._state().items() if ".extract-" not in name}
+        if number != signal.SIGKILL:
+            if left:
+                wrong.append(f"left {left}")
+            if state not in (before, self.whole, before | self.whole):
+                wrong.append(f"partial: {sorted(state)}")
+        else:
+            parts = (
+                data in (before.get(name), self.whole.get(name)) for name, data in state.items()
+            )
+            if not all(parts) or not before.keys() <= state.keys() | ({""} if left else set()):
+                wrong.append(f"partial: {sorted(state)}, left {left}")
+            self.finish()
+            if litter := self._litter():
+                wrong.append(f"the next run left {litter}")
+            if self._state() not in (self.whole, before | self.whole):
+                wrong.append("the next run's output is another")
+        return ("left something" if left else "nothing left"), wrong
+
+    def _litter(self) -> list[str]:
+        """Name what is neither the output nor a cache."""
+        found = [name for name in self._names() if name != "out" and name not in self.beside]
+        if self.is_folder and (self.outputs / "out").is_dir():
+            names = (path.name for path in (self.outputs / "out").iterdir())
+            found += [name for name in names if name[0] == "." and name not in self.whole]
+        temporary = (path.name for path in (self.folder / "tmp").iterdir())
+        return sorted(found + [name for name in temporary if not name.startswith(_NOT_OURS)])
+
+
+@contextmanager
+def a_trial(name: str) -> Iterator[Trial]:
+    """Give the trial of a command, in a folder that is gone with the block."""
+    with tempfile.TemporaryDirectory(prefix="killing-") as folder, serving() as url:
+        yield Trial(VICTIMS[name], Path(folder), url)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.untrusted.killing", description=__doc__)
+    parser.add_argument("--kills", type=int, default=200, help="of each command")
+    parser.add_argument("names", nargs="*", default=sorted(VICTIMS), metavar="COMMAND")
+    given = parser.parse_args()
+    bad = 0
+    print(f"{'command':20} {'signal':8} kills  left something  wrong")
+    for name in given.names:
+        with a_trial(name) as trial:
+            for number, kills in zip(SIGNALS, _shares(given.kills), strict=True):
+                counts: Counter[str] = Counter()
+                for step in range(kills):
+                    left, wrong = trial.run(number, random.uniform(0, 1.05), is_old=step % 2 == 0)
+                    counts[left] += 1
+                    counts["wrong"] += bool(wrong)
+                    for text in wrong:
+                        print(f"    {name}: {text}", flush=True)
+                bad += counts["wrong"]
+                row = f"{name:20} {signal.Signals(number).name:8} {kills:5}  "
+                print(f"{row}{counts['left something']:14}  {counts['wrong']:5}", flush=True)
+    return 1 if bad else 0
+
+
+def _shares(kills: int) -> tuple[int, int, int]:
+    third = kills // len(SIGNALS)
+    return third, third, kills - 2 * third
+
+
+if __name__ == "__main__":
+    sys.exit(main())
