@@ -154,7 +154,7 @@ class TargetContent:
         if is_elf_header(content):
             parts = loaded_content(content, path=path)
             code = function_code(content, path=path)
-        elif kernels:
+        else:
             text = ptx_statements(content).decode("utf-8", "surrogateescape")
             parts = [memoryview(stable_name(text).encode("utf-8", "surrogateescape"))]
         self.images += 1
@@ -185,8 +185,9 @@ def compare_builds(
 
     Numbers that are not more than `tolerance` percent from what they were count as equal, and so,
     with any tolerance, do other instructions and data of the same size. `notes` is told of images
-    that list no kernels, of which the size is compared. `skipped`: as of
-    `offload_tool.operations.listing.iter_images`; of such images too, the size is compared.
+    that list no kernels, of which the size is compared, and of a build without any image.
+    `skipped`: as of `offload_tool.operations.listing.iter_images`; of what it is called with, too,
+    the size is compared.
 
     :raises ContentError: see `list_images`; or an image's metadata cannot be read.
     :raises FileError: one of them cannot be read.
@@ -225,6 +226,8 @@ def _measured(
                     content.take_in_unread(image.size)
                 else:
                     content.take_in(image.content.view(), kernels, path=found.label)
+    if not build and notes is not None:
+        notes(f"'{path}': there are no device images")
     return build
 
 

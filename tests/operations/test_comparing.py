@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from offload_tool.errors import OffloadError
+from offload_tool.formats.cuda_fatbin import FatbinStyle, NewCudaEntry, plan_cuda_fatbin
 from offload_tool.operations.comparing import Comparison, compare_builds
 from tests.formats.kernels.code_objects import KERNEL, code_object, compiled, metadata
-from tests.formats.test_cuda_fatbin import cuda_fatbin
 from tests.operations.fatbins import HOST, make_bundle
 
 SOURCE = """
@@ -137,9 +137,29 @@ def test_wheel_with_folder(tmp_path: Path) -> None:
 
 def test_ptx(tmp_path: Path) -> None:
     """PTX is compared by its statements: comments, files and lines are none."""
-    raw = cuda_fatbin()
-    (tmp_path / "1").write_bytes(raw)
-    assert compare_builds(tmp_path / "1", tmp_path / "1", skipped=lambda _: None).is_equal
+    head, body = ".version 8.0\n.target sm_80\n.address_size 64\n", ".entry k() {\n\tret;\n}\n"
+
+    def written(text: str) -> Path:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.fatbin"
+        rows = [NewCudaEntry("sm_80", text.encode())]
+        path.write_bytes(b"".join(plan_cuda_fatbin(rows, FatbinStyle(mode="none"))))
+        return path
+
+    base = written(head + body)
+    assert compare_builds(base, base).is_equal
+    same = '// other\n\t.file 1 "/a/b.cu"\n'
+    assert compare_builds(base, written(head + same + body)).is_equal
+    longer = compare_builds(base, written(head + body.replace("ret", "trap")))
+    assert [(row.target, row.grown) for row in longer.targets] == [("compute_80", 1)]
+    other = compare_builds(base, written(head + ".func f() { ret; }\n" + body))
+    assert other.targets[0].grown > 0
+
+
+def test_nothing_to_compare(tmp_path: Path) -> None:
+    """That there is no image at all is told."""
+    notes: list[str] = []
+    assert compare_builds(tmp_path, tmp_path, notes=notes.append).is_equal
+    assert notes == [f"'{tmp_path}': there are no device images"] * 2
 
 
 def test_no_kernels_and_broken(tmp_path: Path) -> None:

@@ -50,9 +50,10 @@ def read_ptx_kernels(text: memoryview) -> list[Kernel]:
 
 
 def ptx_statements(text: memoryview) -> bytes:
-    """Give a module without comments, and without what only debuggers read: files and lines."""
+    """Give a module without comments and blank lines, and what only debuggers read of it."""
     module = _BLOCK_COMMENT.sub(b" ", bytes(text).partition(b"\0")[0])
-    return _DEBUG_LINE.sub(b"", _LINE_COMMENT.sub(b"", module))
+    lines = _DEBUG_LINE.sub(b"", _LINE_COMMENT.sub(b"", module)).splitlines()
+    return b"\n".join(filter(None, map(bytes.strip, lines)))
 
 
 def _kernel(name: str, head: bytes) -> Kernel:
