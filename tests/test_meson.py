@@ -259,6 +259,28 @@ def test_program(built: Project) -> None:
     assert re.search(rf"^Ok: +{len(TARGETS)}\s*$", tested.stdout, re.MULTILINE), tested.stdout
 
 
+def test_precompiled_headers(project: Project) -> None:
+    """With ``-Dpch=true`` the same is compiled, to the same bytes, and a body's edit makes none."""
+    project.write("saxpy.hip", (project.source / "saxpy.hip").read_text().removeprefix(HEADERS))
+    project.setup()
+    assert project.build()[0] == passes("host", *TARGETS)
+    outputs = [*project.build_folder.glob("*.co"), *project.build_folder.glob("*.host.o")]
+    without = {file: file.read_bytes() for file in outputs}
+    for file in outputs:
+        file.unlink()
+        file.with_name(f".{file.name}.manifest").unlink()
+    assert project.call("meson", "configure", "-Dpch=true").returncode == 0
+    compiles, said = project.build()
+    assert compiles == passes("host", *TARGETS)
+    assert "is not used" not in said
+    assert {file: file.read_bytes() for file in outputs} == without
+    made = {file: file.stat() for file in project.build_folder.glob("*.pch")}
+    assert len(made) == len(TARGETS) + 1
+    project.edit("scale.hip", "y[i] *= a", "y[i] += a")
+    assert project.build()[0] == sorted(f"scale {name}" for name in ("host", *TARGETS))
+    assert {file: file.stat() for file in made} == made
+
+
 def test_generated_header(project: Project) -> None:
     """A header that another target makes is there in the first build, and is followed."""
     project.write("value.txt", "constexpr int kMade = 1;\n")
@@ -270,9 +292,8 @@ def test_generated_header(project: Project) -> None:
         "flags += '-I' + meson.current_build_dir()\n"
         "objects = []\n",
     )
-    for output in ("output: stem", "output: name + '.host.o'"):
-        depends = "depends: name == 'scale' ? made : []"
-        project.edit("meson.build", output, f"{depends}, {output}")
+    for depends in ("depends: pchs.get(target, [])", "depends: pchs.get('host', [])"):
+        project.edit("meson.build", depends, f"{depends} + (name == 'scale' ? [made] : [])")
     project.write("scale.hip", '#include "made.h"\n' + (project.source / "scale.hip").read_text())
     project.setup()
     compiles, _ = project.build()
@@ -290,7 +311,7 @@ def test_error_in_a_source(built: Project) -> None:
     built.write("scale.hip", text + "this is not C++\n")
     done = built.call("ninja", "-k", "0")
     assert done.returncode != 0
-    assert "scale.hip:14:1: error:" in done.stdout, done.stdout
+    assert "scale.hip:16:1: error:" in done.stdout, done.stdout
     assert "Traceback" not in done.stdout
     left = {path.name for path in built.build_folder.iterdir()}
     stems = ["scale.host.o", *(f"scale.{name.replace(':', '_')}.co" for name in TARGETS)]

@@ -1,4 +1,6 @@
 // y = a * x + y on the GPU.
+#include <hip_declarations.h>
+
 #include "kernels.h"
 
 constexpr int kBlock = 256;

@@ -1,4 +1,6 @@
 // y = a * y on the GPU.
+#include <hip_declarations.h>
+
 #include "kernels.h"
 
 constexpr int kBlock = 256;

@@ -107,7 +107,8 @@ class PchRecipe(NamedTuple):
             self.file,
             [*self.words, "-fsyntax-only", text],
             self.environment,
-            self.compiler,
+            # A PCH holds the absolute names of its headers: that of a copied folder is made anew.
+            f"{self.compiler}, in {os.getcwd()}",  # noqa: PTH109
             self.program,
             (text,),
             self.surroundings,

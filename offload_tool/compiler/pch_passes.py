@@ -7,6 +7,7 @@ another compiler or in another folder compiles without, and says so.
 from __future__ import annotations
 
 import functools
+import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.compiler import pch
@@ -135,7 +136,7 @@ def _recipe(
         return surroundings_of(found, words, environ)._replace(libraries=())
 
     return pch.PchRecipe(
-        file,
+        os.path.abspath(file),  # noqa: PTH100 - however it is spelled, it is the same one
         wanted.stage,
         pch.words_without_source(words),
         len(found.compiler),

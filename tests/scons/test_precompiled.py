@@ -177,6 +177,22 @@ def test_in_no_signature(project: Project) -> None:
     assert not (project.folder / PCH_FOLDER).exists()
 
 
+def test_copied_checkout(project: Project, tmp_path: Path) -> None:
+    """A copy of a checkout does not use the original's PCHs, nor depend on its files."""
+    write(project)
+    settings(project, ON, "env.Replace(OFFLOAD_ARCH='gfx906', OFFLOAD_LAUNCHER='')")
+    project.build()
+    copy = Project(tmp_path / "copy")
+    shutil.copytree(project.folder, copy.folder)
+    for name in SOURCES:
+        text = (copy.folder / f"{name}.hip").read_text()
+        copy.write(f"{name}.hip", text.replace("+ OWN", "- OWN"))
+    assert said(copy.run()) == "6 compiles with, 0 without"
+    shutil.rmtree(project.folder)
+    copy.assert_up_to_date()
+    assert str(project.folder) not in (copy.folder / ".a.gfx906.co.manifest").read_text()
+
+
 def test_cache(project: Project) -> None:
     """A CacheDir serves builds with PCHs and without alike; what it gives needs none."""
     write(project)

@@ -1,0 +1,138 @@
+"""A first build, and a later edit: clang's driver, the SCons tool, and that with ``OFFLOAD_PCH``.
+
+Twelve sources that begin with the same headers are compiled for more and more targets: by the
+driver with all targets of a source at once, and by SCons. Reported is processor time, the making
+of precompiled headers and SCons itself included, and that of a build after one body was edited.
+
+The headers are HIP's where ``OFFLOAD_BENCHMARK_ROCM`` names a ROCm folder (``OFFLOAD_CLANG`` its
+compiler), and else some of the C++ library's. Objects are compared: with precompiled headers they
+are the same bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.measure import run_process
+from offload_tool.compiler.toolchain import find_toolchain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["main"]
+
+SOURCES = 12
+TARGETS = ("gfx900", "gfx902", "gfx904", "gfx906", "gfx908", "gfx90a", "gfx90c", "gfx942")
+POINTS = (1, 4, 8)
+_ROCM = "OFFLOAD_BENCHMARK_ROCM"
+_NO_ROCM = ["-nogpuinc", "-nogpulib"]
+_LIBRARY = "".join(f"#include <{name}>\n" for name in ("algorithm", "functional", "map", "regex"))
+_DECLARED = """\
+struct dim3 { unsigned x, y, z; dim3(unsigned x) : x(x), y(1), z(1) {} };
+extern "C" int hipLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
+extern "C" unsigned __hipPushCallConfiguration(dim3, dim3, unsigned long = 0, struct stream* = 0);
+#define __global__ __attribute__((global))
+"""
+_BODY = """\
+__global__ void kernel{number}(float* p, const float* q, int n) {{
+    for (int i = 0; i < n; ++i) p[i] = q[i] * {number} + p[i];
+}}
+void run{number}(float* p, const float* q, int n) {{
+    kernel{number}<<<dim3((n + 255) / 256), dim3(256)>>>(p, q, n);
+}}
+"""
+_SCONSTRUCT = """\
+env = Environment(
+    tools=["default", "offload"],
+    toolpath=[PyPackageDir("offload_tool.scons")],
+    OFFLOAD_ARCH={targets},
+    OFFLOAD_ROCM_PATH={rocm!r},
+    OFFLOAD_FLAGS={flags},
+    OFFLOAD_HOST_FLAGS={flags},
+    OFFLOAD_PCH={pch},
+    CCFLAGS=["-O2"],
+)
+env.OffloadObject(["k%d.hip" % number for number in range({sources})])
+"""
+
+
+def _write(folder: Path, sources: int, *, rocm: str) -> None:
+    begin = "#include <hip/hip_runtime.h>\n" if rocm else _LIBRARY + _DECLARED
+    for number in range(sources):
+        (folder / f"k{number}.hip").write_text(begin + _BODY.format(number=number))
+
+
+def _driver(folder: Path, sources: int, targets: Sequence[str], *, rocm: str) -> float:
+    """Compile each source for all targets by one call; give the seconds of all."""
+    clang = find_toolchain().clang
+    flags = [f"--rocm-path={rocm}"] if rocm else _NO_ROCM
+    words = [*clang, "-x", "hip", f"--offload-arch={','.join(targets)}", "-O2", *flags, "-c"]
+    names = [f"k{number}" for number in range(sources)]
+    return sum(run_process([*words, f"{n}.hip", "-o", f"{n}.out"], folder).cpu for n in names)
+
+
+def _scons(
+    folder: Path, sources: int, targets: Sequence[str], *, rocm: str, pch: bool
+) -> tuple[float, float]:
+    """Build from nothing, and after an edit of one source; give the seconds of each."""
+    shutil.rmtree(folder / ".offload-pch", ignore_errors=True)
+    for file in folder.iterdir():
+        if file.suffix in (".co", ".o", ".hipfb", ".manifest", ".dblite"):
+            file.unlink()
+    flags = [] if rocm else _NO_ROCM
+    text = {"targets": list(targets), "rocm": rocm, "flags": flags, "pch": pch}
+    (folder / "SConstruct").write_text(_SCONSTRUCT.format(sources=sources, **text))
+    command = [sys.executable, "-m", "SCons", "-Q", f"-j{os.cpu_count() or 1}"]
+    first = run_process(command, folder).cpu
+    source = folder / "k0.hip"
+    before = source.read_text()
+    source.write_text(before.replace("+ p[i]", "- p[i]"))
+    edit = run_process(command, folder).cpu
+    source.write_text(before)
+    run_process(command, folder)
+    return first, edit
+
+
+def _objects(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.glob("*.o")}
+
+
+def main(folder: Path, _llvm: str, sources: int = SOURCES) -> None:
+    """Measure and print."""
+    folder = folder / "first_build"
+    folder.mkdir()
+    rocm = os.environ.get(_ROCM, "")
+    os.environ["PYTHONPATH"] = os.getcwd()  # noqa: PTH109
+    _write(folder, sources, rocm=rocm)
+    what = "HIP's headers" if rocm else "headers of the C++ library"
+    print(f"\n{sources} sources with {what}: processor seconds; {_version()}")
+    print("  targets    driver      ours  with PCH | an edit: ours  with PCH")
+    for count in POINTS:
+        targets = TARGETS[:count]
+        driver = _driver(folder, sources, targets, rocm=rocm)
+        first, edit = _scons(folder, sources, targets, rocm=rocm, pch=False)
+        plain = _objects(folder)
+        first_pch, edit_pch = _scons(folder, sources, targets, rocm=rocm, pch=True)
+        assert _objects(folder) == plain, "precompiled headers change the objects"
+        print(
+            f"  {count:7}  {driver:8.1f}  {first:8.1f}  {first_pch:8.1f} | {edit:13.1f}  "
+            f"{edit_pch:8.1f}"
+        )
+    print(
+        f"  with PCH / driver, {count} targets: {first_pch / driver:.2f} (aim: at most 0.50); "
+        f"an edit with / without: {edit_pch / edit:.2f} (aim: at most 0.35)"
+    )
+
+
+def _version() -> str:
+    clang = shlex.join(find_toolchain().clang)
+    done = subprocess.run(
+        [*shlex.split(clang), "--version"], capture_output=True, text=True, check=True
+    )
+    return done.stdout.splitlines()[0]
