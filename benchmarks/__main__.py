@@ -16,6 +16,7 @@ from pathlib import Path
 from benchmarks import (
     archive,
     bundle,
+    command_line,
     compile_overhead,
     compress,
     first_build,
@@ -35,6 +36,7 @@ BENCHMARKS = {
     "reading": reading.main,
     "small_sources": small_sources.main,
     "compile_overhead": compile_overhead.main,
+    "command_line": command_line.main,
 }
 
 
