@@ -60,6 +60,7 @@ from offload_tool.scons.nodes import (
 )
 from offload_tool.scons.outputs import PlainOutput
 from offload_tool.scons.records import declared_passes
+from offload_tool.scons.report_node import report_node
 from offload_tool.scons.summary import offload_progress
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ def add_builders(env: Environment) -> None:
         ("OffloadStaticLibrary", offload_static_library),
         ("OffloadSharedLibrary", offload_shared_library),
         ("OffloadProgram", offload_program),
+        ("OffloadReport", offload_report),
         ("OffloadCompilationDatabase", offload_compilation_database),
     ):
         env.AddMethod(_as_builder(name, method), name)
@@ -452,6 +454,11 @@ def offload_program(env: Environment, target: str | None, source: Any) -> list[N
     Device-specific archives, and bitcode, take part in the link of their target.
     """
     return _link(env, target, source, "Program")
+
+
+def offload_report(env: Environment, target: str | None, source: Any) -> list[Node]:
+    """Give the page of ``offload-tool report`` about files with device images."""
+    return [report_node(env, target, source_nodes(env, source))]
 
 
 def offload_compilation_database(env: Environment, target: str | None, source: Any) -> list[Node]:  # noqa: ARG001

@@ -30,14 +30,13 @@ from offload_tool.scons.aliases import add_aliases
 from offload_tool.scons.calls import once
 from offload_tool.scons.declaring import DeclaredOtherwiseError, NodeBuilder, declare_free
 from offload_tool.scons.dependencies import DEPENDENCY_SCANNER, NO_SCANNER
-from offload_tool.scons.kernel_changes import watch_kernels
 from offload_tool.scons.nodes import identified, label
 from offload_tool.scons.outputs import PassOutput, records_of
 from offload_tool.scons.recording import PassRecords, depfile_of
 from offload_tool.scons.records import declared_passes
 from offload_tool.scons.running import command_spawn
 from offload_tool.scons.spawning import device_spawn
-from offload_tool.scons.summary import ask_for_summary, timed
+from offload_tool.scons.summary import ask_for_summary, timed, watch_kernels
 
 if TYPE_CHECKING:
     from offload_tool.compiler.compile_target import CompileTarget

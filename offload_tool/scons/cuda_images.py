@@ -34,9 +34,9 @@ from offload_tool.scons import actions, settings
 from offload_tool.scons.aliases import add_aliases
 from offload_tool.scons.compiling import device_nodes, uses_new_driver, with_host
 from offload_tool.scons.declaring import NodeBuilder, declared
-from offload_tool.scons.kernel_changes import watch_kernels
 from offload_tool.scons.nodes import identified, label
 from offload_tool.scons.running import command_spawn
+from offload_tool.scons.summary import watch_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

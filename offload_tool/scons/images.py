@@ -47,7 +47,6 @@ from offload_tool.scons.cuda_images import (
 )
 from offload_tool.scons.cuda_openmp import openmp_image
 from offload_tool.scons.declaring import NodeBuilder, declared
-from offload_tool.scons.kernel_changes import watch_kernels
 from offload_tool.scons.nodes import (
     entry_id,
     files_beside,
@@ -55,6 +54,7 @@ from offload_tool.scons.nodes import (
     identified,
     label,
 )
+from offload_tool.scons.summary import watch_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -28,10 +28,8 @@ if TYPE_CHECKING:
     from offload_tool.operations.comparing import KernelChange
     from offload_tool.scons.protocols import Environment, Node
 
-__all__ = ["KERNELS", "watch_kernels"]
+__all__ = ["watch"]
 
-KERNELS = "kernels"
-"""The value of ``OFFLOAD_SUMMARY`` that asks for it."""
 _MOST_LINES = 20
 """Kernels that are named for each target; the others are counted."""
 
@@ -61,14 +59,13 @@ class _Watched:
                 print(f"offload: {target}: {line}")  # noqa: T201 - the answer to OFFLOAD_SUMMARY
 
 
-def watch_kernels(env: Environment, node: Node, target: str) -> None:
-    """Tell at the end which kernels of `node` changed, if ``OFFLOAD_SUMMARY`` asks for it.
+def watch(env: Environment, node: Node, target: str) -> None:
+    """Tell at the end which kernels of `node` changed; `target` names its compile target.
 
-    `target` is the name of its compile target. Bitcode and PTX do not say what their kernels need,
-    and are not told of: what is linked or assembled of them is.
+    Bitcode and PTX do not say what their kernels need, and are not told of: what is linked or
+    assembled of them is.
     """
-    if env["OFFLOAD_SUMMARY"] == KERNELS:
-        compat.of_build(env, _Watched).add(node, target)
+    compat.of_build(env, _Watched).add(node, target)
 
 
 def _content(node: Node) -> TargetContent | None:

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from offload_tool.scons.protocols import Environment, Node
     from offload_tool.scons.records import DeclaredPass, DeclaredPasses
 
-__all__ = ["ask_for_summary", "offload_progress", "timed"]
+__all__ = ["ask_for_summary", "offload_progress", "timed", "watch_kernels"]
 
 _HOST = "host"
+_KERNELS = "kernels"
+"""The value of ``OFFLOAD_SUMMARY`` that asks for the kernels, too."""
 
 
 @dataclass
@@ -57,6 +59,14 @@ def ask_for_summary(env: Environment) -> None:
     if not passes.are_summed_up:
         passes.are_summed_up = True
         atexit.register(_print, passes)
+
+
+def watch_kernels(env: Environment, node: Node, target: str) -> None:
+    """Tell at the end which kernels of `node` changed, if ``OFFLOAD_SUMMARY`` asks for it."""
+    if env["OFFLOAD_SUMMARY"] == _KERNELS:
+        from offload_tool.scons.kernel_changes import watch  # no other build needs it
+
+        watch(env, node, target)
 
 
 def _print(passes: DeclaredPasses) -> None:
