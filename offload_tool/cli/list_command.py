@@ -153,6 +153,7 @@ def _read_all(
             listed.append((file, list(found)))
         except OffloadError as error:
             if len(options.files) == 1:
+                print_notes(notes)  # it may be all that there is to say of the file
                 raise
             problems.append(error)
     return listed

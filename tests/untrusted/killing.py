@@ -35,7 +35,7 @@ DIST = """
 import sys
 from offload_tool.cli import main
 from offload_tool.distribution import setup
-setup.compiler_programs = lambda _: ["/bin/true"]
+setup.compiler_programs = setup.compiler_names = lambda _: ["/bin/true"]
 sys.exit(main(sys.argv[1:]))
 """
 KERNEL = "__attribute__((global)) void kernel(int* p) { *p = VALUE; }\n"

@@ -257,6 +257,21 @@ def test_what_is_outside_of_known_sections(
     assert (tmp_path / "x.so").read_bytes()[rows[1]["offset"] :][:5] == b"image"
 
 
+def test_all_is_outside_of_known_sections(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor is it silent where a file has no other containers, which is an error."""
+    from tests.formats.object_files import make_coff
+
+    path = tmp_path / "bare.dll"
+    path.write_bytes(make_coff({b".rdata": b"abc" + BUNDLE}))
+    assert main(["list", str(path)]) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2
+    assert "outside of every known section" in said[0]
+    assert main(["list", "--scan", str(path)]) == 0
+
+
 def test_a_magic_alone_is_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Programs that know the magics, as constants, are not said to hold containers."""
     from tests.formats.object_files import make_elf
