@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import SCons.Node
 import SCons.Script
 
+from offload_tool.errors import UsageError
 from offload_tool.scons.records import declared_passes
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ __all__ = ["ask_for_summary", "offload_progress", "timed", "watch_kernels"]
 _HOST = "host"
 _KERNELS = "kernels"
 """The value of ``OFFLOAD_SUMMARY`` that asks for the kernels, too."""
+_YES = ("1", "on", "true", "yes")
 
 
 @dataclass
@@ -50,7 +52,13 @@ def timed(spawn: Callable[..., Any], declared: DeclaredPass) -> Callable[..., An
 
 
 def ask_for_summary(env: Environment) -> None:
-    """Print the summary when SCons ends."""
+    """Print the summary when SCons ends.
+
+    :raises UsageError: OFFLOAD_SUMMARY is a word that says nothing.
+    """
+    wanted = env["OFFLOAD_SUMMARY"]
+    if isinstance(wanted, str) and wanted != _KERNELS and wanted.lower() not in _YES:
+        raise UsageError(f"OFFLOAD_SUMMARY: expected True, False or '{_KERNELS}', found {wanted!r}")
     passes = declared_passes(env)
     if env["OFFLOAD_PCH"] and passes.pch_statistics is None:
         from offload_tool.scons.precompiled import pch_statistics

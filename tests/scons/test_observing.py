@@ -9,6 +9,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from tests.scons.conftest import KERNEL, Project
 
 BOTH = ("gfx906", "gfx90a:xnack+")
@@ -151,6 +153,15 @@ def test_summary(project: Project) -> None:
     assert [row[:3] for row in rows.values()] == [[0, 0, 1], [1, 0, 0], [0, 0, 1]]
     project.sconstruct(NODES)
     assert summary(project.run().output) == {}
+
+
+@pytest.mark.parametrize("value", ["kernel", "0"])
+def test_misspelled_summary(project: Project, value: str) -> None:
+    """What OFFLOAD_SUMMARY does not know is refused by name."""
+    project.sconstruct(f"env['OFFLOAD_SUMMARY'] = {value!r}\n" + NODES)
+    run = project.run()
+    assert run.status == 2
+    assert f"OFFLOAD_SUMMARY: expected True, False or 'kernels', found '{value}'" in run.errors
 
 
 def test_summary_of_a_failed_build(project: Project) -> None:

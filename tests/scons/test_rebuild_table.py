@@ -348,7 +348,7 @@ def measure(
             missing(f"a compiler ({error})")
         if name == "OpenMP" and host_runtime(toolchain) is None:
             missing("LLVM's offload runtime (liboffload-dev, libomp-dev)")
-        tree = Tree(tmp_path_factory.mktemp("tree") / "project", LANGUAGES[name])
+        tree = Tree(folders[name] / "project", LANGUAGES[name])
         found = {}
         for change, make in CHANGES.items():
             make(tree)
@@ -357,6 +357,8 @@ def measure(
             assert len(list((tree.project.folder / PCH_FOLDER).glob("*.pch"))) >= TARGETS + 1
         return found
 
+    # Here, because pytest makes the folder around them without a lock.
+    folders = {name: tmp_path_factory.mktemp("tree") for name in LANGUAGES}
     with ThreadPoolExecutor(max_workers=2) as pool:
         running = {name: pool.submit(make_all, name) for name in LANGUAGES}
         yield lambda name: running[name].result()
