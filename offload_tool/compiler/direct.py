@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.compiler.driver import ask, jobs_of
 from offload_tool.errors import CompilerError
+from offload_tool.formats.magics import ELF
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -52,7 +53,6 @@ _VARIABLES_OF_THE_DRIVER = ("CC_", "CCC_", "FORCE_CLANG_", "RC_DEBUG_", "CLANG_"
 _DEPFILE = "-dependency-file"
 _CUID = "-cuid="
 _STOPPED_BY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_ELF = b"\x7fELF"
 _MAIN = "-main-file-name"
 _CC1, _LLD = ("-cc1",), ("-flavor", "gnu")
 
@@ -172,7 +172,7 @@ def _is_executable(program: str) -> bool:
     """Tell whether a program is the compiler itself: a script may do more than to call it."""
     try:
         with Path(program).open("rb") as file:
-            return file.read(len(_ELF)) == _ELF
+            return file.read(len(ELF)) == ELF
     except OSError:
         return False
 

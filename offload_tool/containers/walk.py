@@ -36,7 +36,7 @@ from offload_tool.files import InputFile
 from offload_tool.files.budget import Budget, running
 from offload_tool.files.regular import is_within
 from offload_tool.files.spool import Spool
-from offload_tool.formats.magics import BUNDLE
+from offload_tool.formats.magics import BUNDLE, DOS
 
 if TYPE_CHECKING:
     import zipfile
@@ -64,7 +64,6 @@ __all__ = [
 _T = TypeVar("_T")
 OFFLOADING_SECTION = ".llvm.offloading"
 OBJECT_BUNDLE_SECTIONS = f"{BUNDLE.decode()}*"
-_PE_MAGIC = b"MZ"
 _FORGET_AFTER = 32 << 20
 """Bytes of a file after which what was mapped of it is given back."""
 
@@ -382,7 +381,7 @@ class Walk(Generic[_T]):
         try:
             sections = read_coff_sections(data, path=place.label)
         except ContentError:
-            if named or self.policy.believes_coff or bytes(data[:2]) == _PE_MAGIC:
+            if named or self.policy.believes_coff or data[: len(DOS)] == DOS:
                 raise
             return  # two bytes tell a COFF object, and other files may begin with them too
         yield from self._in_sections(

@@ -76,6 +76,7 @@ from offload_tool.formats.cuda_payload import (
     decompressed,
     method_for,
 )
+from offload_tool.formats.magics import BITCODES
 from offload_tool.formats.objects.elf import EM_CUDA, is_elf, read_elf_tables
 from offload_tool.formats.ptx import ptx_version, shortened
 
@@ -137,7 +138,7 @@ _FINISHED_BY_DRIVER = 0x1000000
 _PROCESSOR = re.compile(r"(?:sm|compute|lto)_(\d{1,9})([af]?)")
 _ELF_TABLES_END = 62
 """Bytes of an ELF header up to what it says of the two tables."""
-_BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b", b"\x7fNC\xed")
+_BITCODE = (*BITCODES, b"\x7fNC\xed")
 _COMPAT_SECTION = b".nv.compat"
 
 

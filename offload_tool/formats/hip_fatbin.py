@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import UsageError
 from offload_tool.files.plan import FilePlan, Literal, content
+from offload_tool.formats.magics import ELF
 from offload_tool.formats.objects.elf import (
     ELF64_LITTLE,
     ET_REL,
@@ -145,7 +146,7 @@ def plan_embedding(
         (names[4], SHT_STRTAB, 0, 0, strings_at, len(strings.data), 0, 0, 1, 0),
     ]
     head = _ELF.header.pack(
-        b"\x7fELF\x02\x01\x01".ljust(16, b"\0"),
+        (ELF + b"\x02\x01\x01").ljust(16, b"\0"),
         *(ET_REL, machine, 1, 0, 0, headers_at, flags),
         *(_ELF.header.size, 0, 0, _ELF.section.size, len(rows), len(rows) - 1),
     )

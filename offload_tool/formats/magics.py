@@ -10,8 +10,10 @@ __all__ = [
     "BUNDLE",
     "COMPRESSED_BUNDLE",
     "CUDA_FATBIN",
+    "DOS",
     "ELF",
     "OFFLOAD_BINARY",
+    "SPIRVS",
     "THIN_ARCHIVE",
     "ZIPS",
     "ZIP_MEMBER",
@@ -22,6 +24,8 @@ COMPRESSED_BUNDLE = b"CCOB"
 OFFLOAD_BINARY = b"\x10\xff\x10\xad"
 CUDA_FATBIN = b"\x50\xed\x55\xba"
 ELF = b"\x7fELF"
+DOS = b"MZ"
+"""What PE images begin with."""
 ARCHIVE = b"!<arch>\n"
 THIN_ARCHIVE = b"!<thin>\n"
 ZIP_MEMBER = b"PK\x03\x04"
@@ -31,3 +35,5 @@ BITCODE = b"BC\xc0\xde"
 BITCODE_WRAPPER = b"\xde\xc0\x17\x0b"
 """What Apple's targets have before bitcode."""
 BITCODES = (BITCODE, BITCODE_WRAPPER)
+SPIRVS = (b"\x03\x02\x23\x07", b"\x07\x23\x02\x03")
+"""Of little-endian and big-endian SPIR-V."""

@@ -23,7 +23,7 @@ from offload_tool.errors import FileError, UnsupportedError
 from offload_tool.files import have_same_content, new_file
 from offload_tool.files.folders import made_folder, temporary_folder
 from offload_tool.files.interruption import shielded
-from offload_tool.formats.magics import BITCODES
+from offload_tool.formats.magics import BITCODES, SPIRVS
 from offload_tool.formats.names.entry_id import OffloadKind
 from offload_tool.formats.objects.elf import EM_AMDGPU, EM_CUDA, is_elf_header, read_elf_header
 from offload_tool.operations.matching import NoImageError, explained
@@ -47,8 +47,7 @@ _MACHINE_EXTENSIONS = {EM_AMDGPU: ".co", EM_CUDA: ".cubin"}
 _CUDA_EXTENSIONS = {"ptx": ".ptx", "relocatable ptx": ".ptx", "elf": ".cubin", "nvvm": ".ltoir"}
 _MAGIC_EXTENSIONS = (
     *((magic, ".bc") for magic in BITCODES),
-    (b"\x03\x02\x23\x07", ".spv"),
-    (b"\x07\x23\x02\x03", ".spv"),
+    *((magic, ".spv") for magic in SPIRVS),
 )
 
 

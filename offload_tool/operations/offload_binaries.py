@@ -26,6 +26,7 @@ from offload_tool.containers.walk import OFFLOADING_SECTION, Policy, Walk
 from offload_tool.errors import ContentError
 from offload_tool.files import InputFile
 from offload_tool.files.spool import Spool
+from offload_tool.formats.magics import DOS
 from offload_tool.formats.offload_binary import inflated, iter_offload_binaries
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["FoundBinary", "find_offload_binaries", "found_binary"]
 
 _ELF_HEADER = 64  # bytes
-_PE_MAGIC = b"MZ"
 _ELF_TYPES = frozenset({1, 2, 3})
 """ET_REL, ET_EXEC, ET_DYN."""
 
@@ -124,7 +124,7 @@ class _PackagerPolicy(Policy):
 
             return is_elf_header(begin)
         if file_format is FileFormat.COFF:
-            return begin[: len(_PE_MAGIC)] != _PE_MAGIC
+            return begin[: len(DOS)] != DOS
         return file_format in (FileFormat.OFFLOAD_BINARY, FileFormat.BITCODE, FileFormat.ARCHIVE)
 
     def members(self, place: Place) -> Iterable[ArchiveMember]:

@@ -47,6 +47,7 @@ from offload_tool.files.spool import Spool
 from offload_tool.formats.bundles.alignment import find_alignment
 from offload_tool.formats.bundles.binary import MAGIC, plan_bundle, read_bundle
 from offload_tool.formats.bundles.text import start_marker
+from offload_tool.formats.magics import DOS
 from offload_tool.formats.names.entry_id import OffloadKind
 from offload_tool.formats.objects.archive import NewMember, plan_archive
 from offload_tool.formats.objects.elf import read_elf_tables
@@ -346,7 +347,7 @@ class _Thinner:
         for found in containers_in(source, label):
             kept = self._kept(found)
             if kept is not None:
-                if found.container is FileFormat.CUDA_FATBIN and _is_pe(source.data):
+                if found.container is FileFormat.CUDA_FATBIN and source.data[: len(DOS)] == DOS:
                     new = _thin_cuda(source, found, kept)
                     parts += [source.range(end, found.offset - end), new, found.size - new.size]
                     end = found.offset + found.size
@@ -455,10 +456,6 @@ def _check_zeros(tables: ElfTables, number: int, start: int | None, end: int) ->
 def _cuda_entry(image: FoundImage) -> int | None:
     """Tell which entry of its fat binary an image is in, of those that can be taken out."""
     return None if image.content.cuda is None else image.content.cuda.image.entry
-
-
-def _is_pe(data: memoryview) -> bool:
-    return bytes(data[:2]) == b"MZ"
 
 
 def _thin_cuda(source: InputFile, found: FoundContainer, kept: Sequence[int]) -> FilePlan:

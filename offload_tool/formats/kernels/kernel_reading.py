@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import UnsupportedError
-from offload_tool.formats.magics import BITCODES
+from offload_tool.formats.magics import BITCODES, SPIRVS
 from offload_tool.formats.objects.elf import EM_AMDGPU, EM_CUDA, is_elf_header, read_elf_header
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _UNFINISHED = {
 }
 _MAGICS = {
     **dict.fromkeys(BITCODES, "LLVM bitcode"),
-    **dict.fromkeys((b"\x03\x02\x23\x07", b"\x07\x23\x02\x03"), "SPIR-V"),
+    **dict.fromkeys(SPIRVS, "SPIR-V"),
 }
 
 
@@ -36,7 +36,9 @@ def silent_code(image: memoryview, image_kind: str | None = None) -> str | None:
     unfinished = _UNFINISHED.get(image_kind or "") or _MAGICS.get(bytes(image[:4]))
     if unfinished:
         return f"is {unfinished}; what its kernels need is decided when code is made of it"
-    machine = read_elf_header(image).e_machine if is_elf_header(image) else EM_CUDA
+    if not is_elf_header(image):
+        return None
+    machine = read_elf_header(image).e_machine
     if machine not in (EM_AMDGPU, EM_CUDA):
         return f"is an ELF file for machine {machine}, which is no GPU's, and lists no kernels"
     return None

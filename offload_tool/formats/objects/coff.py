@@ -8,6 +8,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from offload_tool.formats.magics import DOS
+
 __all__ = ["HEADER", "PE", "PE_OFFSET_AT", "SECTION", "CoffHeader", "is_bigobj", "is_coff"]
 
 HEADER = struct.Struct("<HHIIIHH")
@@ -39,7 +41,7 @@ class CoffHeader(NamedTuple):
 def is_coff(data: memoryview) -> bool:
     """Tell whether LLVM takes `data` for a COFF object or a PE image."""
     first = bytes(data[:2])
-    if first == b"MZ":
+    if first == DOS:
         at = int.from_bytes(data[PE_OFFSET_AT : PE_OFFSET_AT + 4], "little")
         return bytes(data[at : at + len(PE)]) == PE
     if int.from_bytes(first, "little") not in _MACHINES:  # most files, so it is asked first

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.files.plan import HOST, FilePlan, Literal, Piece, Range, content, join
+from offload_tool.formats.magics import DOS
 from offload_tool.formats.objects.coff import (
     HEADER,
     PE,
@@ -127,7 +128,7 @@ class _Coff:
         # Strings can overlap: a small broken file could ask for any amount of memory.
         self.budget = 16 * len(data)
         self.symbol_size = _SYMBOL.size
-        if bytes(data[:2]) == b"MZ":
+        if data[: len(DOS)] == DOS:
             self.variant = "PE image"
             at = int.from_bytes(self.take(PE_OFFSET_AT, 4, "e_lfanew"), "little")
             self.start = at + len(PE)

@@ -22,7 +22,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import ContentError, FormatError
-from offload_tool.formats.magics import BITCODES, ELF
+from offload_tool.formats.magics import BITCODES, DOS, ELF
 from offload_tool.formats.objects.coff import PE_OFFSET_AT, is_bigobj, is_coff
 from offload_tool.formats.objects.elf import (
     SHT_STRTAB,
@@ -122,7 +122,7 @@ def _coff_symbols(data: memoryview) -> bytes:
     at, header, layout = 0, _COFF, _COFF_SYMBOL
     if is_bigobj(data):
         header, layout = _BIGOBJ, _BIGOBJ_SYMBOL
-    elif bytes(data[:2]) == b"MZ":
+    elif data[: len(DOS)] == DOS:
         at = int.from_bytes(data[PE_OFFSET_AT : PE_OFFSET_AT + 4], "little") + 4
     if at + header.size > len(data):
         raise FormatError("COFF header is cut short", offset=at)
