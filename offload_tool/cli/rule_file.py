@@ -2,12 +2,12 @@
 
 ::
 
-[[rule]]
-paths = ["lib/libfoo.so", "*.hsaco"]    # patterns for names as seen from the PATH given
-targets = ["gfx90a", "gfx942"]
-same-kernels = true
-no-spills = true
-max-size = "50M"                        # or a number of bytes
+    [[rule]]
+    paths = ["lib/libfoo.so", "*.hsaco"]    # patterns for names as seen from the PATH given
+    targets = ["gfx90a", "gfx942"]
+    same-kernels = true
+    no-spills = true
+    max-size = "50M"                        # or a number of bytes
 """
 
 from __future__ import annotations

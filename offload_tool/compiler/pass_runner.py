@@ -56,9 +56,9 @@ __all__ = [
 ]
 
 _SIGNAL_BASE = 128
+"""Added to a signal's number for the exit status, as shells do."""
 _GRACE, _POLL = 5.0, 0.01
 """Seconds, at most, in which processes that were told to end are waited for, and between looks."""
-"""Added to a signal's number for the exit status, as shells do."""
 
 
 class Outputs(NamedTuple):
