@@ -88,22 +88,16 @@ def run(options: argparse.Namespace) -> int:
 
 def _object(found: Comparison) -> dict[str, object]:
     return {
-        "targets": [
-            {
-                **{key: getattr(row, key) for key in ("library", "target", "change")},
-                "before": row.before and row.before._asdict(),
-                "after": row.after and row.after._asdict(),
-            }
-            for row in found.targets
-        ],
-        "kernels": [
-            {
-                **{key: getattr(row, key) for key in ("library", "target", "change")},
-                "before": row.before and row.before._asdict(),
-                "after": row.after and row.after._asdict(),
-            }
-            for row in found.kernels
-        ],
+        "targets": [_change(row) for row in found.targets],
+        "kernels": [_change(row) for row in found.kernels],
+    }
+
+
+def _change(row: TargetChange | KernelChange) -> dict[str, object]:
+    return {
+        **{key: getattr(row, key) for key in ("library", "target", "change")},
+        "before": row.before and row.before._asdict(),
+        "after": row.after and row.after._asdict(),
     }
 
 
