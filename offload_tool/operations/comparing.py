@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.containers.found import find_containers
 from offload_tool.formats.kernels.kernel import Kernel
-from offload_tool.formats.kernels.machine_code import function_code, loaded_content
+from offload_tool.formats.kernels.machine_code import read_machine_code
 from offload_tool.formats.kernels.ptx_entries import ptx_statements
 from offload_tool.formats.kernels.stable_names import stable_name
 from offload_tool.formats.names.entry_id import OffloadKind
@@ -152,8 +152,7 @@ class TargetContent:
         code: Mapping[str, memoryview] = {}
         parts: list[memoryview] = []
         if is_elf_header(content):
-            parts = loaded_content(content, path=path)
-            code = function_code(content, path=path)
+            code, parts = read_machine_code(content, path=path)
         else:
             text = ptx_statements(content).decode("utf-8", "surrogateescape")
             parts = [memoryview(stable_name(text).encode("utf-8", "surrogateescape"))]

@@ -26,7 +26,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
-from offload_tool.formats.kernels.kernel import Kernel
+from offload_tool.formats.kernels.kernel import MOST, Kernel
 from offload_tool.formats.objects.elf import (
     PT_NOTE,
     SHT_DYNSYM,
@@ -55,8 +55,6 @@ _MOST_AT_ONCE = 1 << 16
 """Bytes of the note that are read at once."""
 _LONGEST = 1 << 20
 """Bytes of a name; the longest known one has 30,000."""
-_MOST = 1 << 32
-"""Of any number of a kernel; more is no number of registers or bytes."""
 _STRINGS = frozenset((*range(0xA0, 0xC0), 0xD9, 0xDA, 0xDB))
 _INTEGERS = frozenset((*range(0x80), *range(0xCC, 0xD4)))
 """The first bytes of MessagePack's strings and integers."""
@@ -245,8 +243,8 @@ class _Metadata:
     def _number(self, key: str) -> int:
         self._expect(_INTEGERS, f"a number for {key}")
         value: int = self.unpacker.unpack()
-        if not 0 <= value < _MOST:
-            self._refuse(f"expected a number from 0 to {_MOST - 1} for {key}, found {value}")
+        if not 0 <= value < MOST:
+            self._refuse(f"expected a number from 0 to {MOST - 1} for {key}, found {value}")
         return value
 
     def _expect(self, kinds: frozenset[int], what: str) -> None:

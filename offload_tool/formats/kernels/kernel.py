@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Kernel"]
+__all__ = ["MOST", "WARP", "Kernel"]
+
+MOST = 1 << 32
+"""Of any number of a kernel; more is no number of registers or bytes."""
+WARP = 32
+"""Work-items of a warp of CUDA."""
 
 
 class Kernel(NamedTuple):
@@ -33,6 +38,6 @@ class Kernel(NamedTuple):
     sgpr_spills: int | None = None
     """Stores of scalar registers, to vector registers or memory."""
     wavefront_size: int | None = None
-    """Work-items of a wave: 32 or 64; of a warp of CUDA, 32."""
+    """Work-items of a wave: 32 or 64; of a warp of CUDA, `WARP`."""
     max_workgroup_size: int | None = None
     """Work-items of the largest workgroup that it can be started with."""

@@ -12,7 +12,7 @@ Source: the gABI. AMD's code objects and cubins are alike in this.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.formats.objects.elf import (
     SHF_ALLOC,
@@ -24,18 +24,35 @@ from offload_tool.formats.objects.elf import (
 
 if TYPE_CHECKING:
     from offload_tool.files import StrPath
+    from offload_tool.formats.objects.elf import ElfTables
 
-__all__ = ["function_code", "loaded_content"]
+__all__ = ["MachineCode", "read_machine_code"]
 
 
-def function_code(data: memoryview, *, path: StrPath | None = None) -> dict[str, memoryview]:
-    """Give the machine code of the functions that an ELF file defines, by their names.
+class MachineCode(NamedTuple):
+    """Of one ELF file; all are views of its bytes."""
 
-    Those whose code is no part of one section are left out.
+    functions: dict[str, memoryview]
+    """By their names; those whose code is no part of one section are left out."""
+    loaded: list[memoryview]
+    """The code and data that a device loads, section by section."""
+
+
+def read_machine_code(data: memoryview, *, path: StrPath | None = None) -> MachineCode:
+    """Read the machine code of an ELF file.
 
     :raises FormatError: its tables are broken.
     """
     tables = read_elf_sections(data, path=path)
+    loaded = [
+        tables.content(index)
+        for index, row in enumerate(tables.sections)
+        if row.sh_type == SHT_PROGBITS and row.sh_flags & SHF_ALLOC
+    ]
+    return MachineCode(_functions(tables), loaded)
+
+
+def _functions(tables: ElfTables) -> dict[str, memoryview]:
     found: dict[str, memoryview] = {}
     for index, row in enumerate(tables.sections):
         if row.sh_type != SHT_SYMTAB:
@@ -50,16 +67,3 @@ def function_code(data: memoryview, *, path: StrPath | None = None) -> dict[str,
                 name = names[symbol.st_name].decode("utf-8", "surrogateescape")
                 found[name] = code[start : start + symbol.st_size]
     return found
-
-
-def loaded_content(data: memoryview, *, path: StrPath | None = None) -> list[memoryview]:
-    """Give the code and data that a device loads of an ELF file, section by section.
-
-    :raises FormatError: its section table is cut short.
-    """
-    tables = read_elf_sections(data, path=path)
-    return [
-        tables.content(index)
-        for index, row in enumerate(tables.sections)
-        if row.sh_type == SHT_PROGBITS and row.sh_flags & SHF_ALLOC
-    ]

@@ -32,7 +32,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError
-from offload_tool.formats.kernels.kernel import Kernel
+from offload_tool.formats.kernels.kernel import MOST, WARP, Kernel
 from offload_tool.formats.objects.elf import SHT_SYMTAB, STT_FUNC, read_elf_tables
 
 if TYPE_CHECKING:
@@ -47,14 +47,11 @@ _INFO = b".nv.info"
 _SHARED, _LOCAL = b".nv.shared.", b".nv.local."
 _ENTRY = 0x10
 """In st_other."""
-_WARP = 32
 _HEAD = struct.Struct("<BBH")
 _OF_SYMBOL, _OF_THREADS = struct.Struct("<II"), struct.Struct("<III")
 _BYTES = 4
 """The format with a size."""
 _REGCOUNT, _MIN_STACK_SIZE, _MAX_THREADS, _REQNTID = 0x2F, 0x12, 0x05, 0x10
-_MOST = 1 << 32
-"""Of any number of a kernel."""
 
 
 def read_cubin_kernels(data: memoryview, *, path: StrPath | None = None) -> list[Kernel]:
@@ -77,7 +74,7 @@ def read_cubin_kernels(data: memoryview, *, path: StrPath | None = None) -> list
             vgprs=registers.get(number),
             lds=_section_size(tables, sections, _SHARED + name),
             scratch=stacks.get(number, 0) + _section_size(tables, sections, _LOCAL + name),
-            wavefront_size=_WARP,
+            wavefront_size=WARP,
             max_workgroup_size=_largest(tables, sections.get(_INFO + b"." + name, 0)),
         )
         for number, symbol in enumerate(symbols)
@@ -95,7 +92,7 @@ def _code_size(tables: ElfTables, table: int, symbol: Symbol) -> int:
 def _section_size(tables: ElfTables, sections: Mapping[bytes, int], name: bytes) -> int:
     index = sections.get(name, 0)  # number 0 has no size, nor content
     size = tables.sections[index].sh_size
-    if size >= _MOST:
+    if size >= MOST:
         message = f"expected the size of a kernel's memory, found {size}"
         raise tables.error(index, "sh_size", message)
     return size
@@ -124,7 +121,7 @@ def _largest(tables: ElfTables, index: int) -> int | None:
         if which not in (_MAX_THREADS, _REQNTID):
             continue
         threads = math.prod(_OF_THREADS.unpack(value)) if len(value) == _OF_THREADS.size else 0
-        if not 0 < threads < _MOST:
+        if not 0 < threads < MOST:
             message = f"expected three numbers of threads, found {value.hex():.40}"
             raise tables.error(index, "content", message)
         return threads

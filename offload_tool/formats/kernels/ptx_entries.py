@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import re
 
-from offload_tool.formats.kernels.kernel import Kernel
+from offload_tool.formats.kernels.kernel import WARP, Kernel
 
 __all__ = ["ptx_statements", "read_ptx_kernels"]
 
@@ -30,7 +30,6 @@ _THREADS = re.compile(rb"\.(?:max|req)ntid\s+(\d{1,9})(?:\s*,\s*(\d{1,9}))?(?:\s
 _BLOCK_COMMENT = re.compile(rb"/\*.*?(?:\*/|\Z)", re.DOTALL)
 _LINE_COMMENT = re.compile(rb"//[^\n]*")
 _DEBUG_LINE = re.compile(rb"^[ \t]*\.(?:file|loc)\b[^\n]*", re.MULTILINE)
-_WARP = 32
 
 
 def read_ptx_kernels(text: memoryview) -> list[Kernel]:
@@ -59,4 +58,4 @@ def ptx_statements(text: memoryview) -> bytes:
 def _kernel(name: str, head: bytes) -> Kernel:
     threads = _THREADS.search(head)
     largest = math.prod(int(part or 1) for part in threads.groups()) if threads else None
-    return Kernel(name, wavefront_size=_WARP, max_workgroup_size=largest)
+    return Kernel(name, wavefront_size=WARP, max_workgroup_size=largest)
