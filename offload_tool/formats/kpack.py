@@ -139,7 +139,7 @@ def read_kpack(data: memoryview, *, path: StrPath | None = None) -> KpackArchive
     :raises UnsupportedError: it is of a version or scheme that is not known.
     :raises UsageError: msgpack is not installed.
     """
-    return _ArchiveReader(data, path).read()
+    return _TableReader(data, path).read()
 
 
 def unpacked_kpack_image(
@@ -175,7 +175,7 @@ class _TableEntry(NamedTuple):
     metadata: bytes
 
 
-class _ArchiveReader:
+class _TableReader:
     """Reads one archive."""
 
     def __init__(self, data: memoryview, path: StrPath | None) -> None:
@@ -443,13 +443,11 @@ def write_kpack(
     if scheme not in SCHEMES:
         raise UsageError(f"the scheme of a kpack archive is {NONE} or {ZSTD}, not {scheme!r}")
     if out.seekable:
-        _ArchiveWriter(out, scheme, level).write(images, group, target_ids, family)
+        _KpackWriter(out, scheme, level).write(images, group, target_ids, family)
         return
     with Spool(out.path) as spool:
         made = spool.added(
-            lambda file: _ArchiveWriter(file, scheme, level).write(
-                images, group, target_ids, family
-            )
+            lambda file: _KpackWriter(file, scheme, level).write(images, group, target_ids, family)
         )
         out.append([made])
 
@@ -461,7 +459,7 @@ class _StoredCode(NamedTuple):
     size: int
 
 
-class _ArchiveWriter:
+class _KpackWriter:
     """Appends one archive to a file."""
 
     def __init__(self, out: OutputFile, scheme: str, level: int) -> None:
