@@ -20,14 +20,16 @@ __all__ = ["launch"]
 _VERBOSE = "OFFLOAD_LAUNCH_VERBOSE"
 _TOOL = "offload-tool launch"
 _USAGE = f"usage: {_TOOL} COMPILER ARGS..."
-_WRONG_USAGE, _NOT_FOUND, _NOT_RUNNABLE = 2, 127, 126
+_WRONG_USAGE = 2
 
 
 def launch(words: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run a compiler's command; give its exit status, if the compiler does not take our place."""
-    if not words or words[0] in ("-h", "--help"):
-        os.write(1 if words else 2, f"{_USAGE}\n".encode())
-        return 0 if words else _WRONG_USAGE
+    if words[:1] in (["-h"], ["--help"]):
+        return _help()
+    if not words or words[0].startswith("-"):
+        _print_line(_USAGE)
+        return _WRONG_USAGE
     reason = reason_to_pass(words[0], words[1:], environ)
     if reason:
         return _pass_through(words, environ, reason)
@@ -60,7 +62,7 @@ def _pass_through(words: Sequence[str], environ: Mapping[str, str], reason: str)
         os.execvpe(words[0], list(words), environ)  # noqa: S606 - no shell is wanted
     except OSError as error:
         _print(f"error: '{words[0]}' cannot be run: {error.strerror}")
-        return _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_RUNNABLE
+        return 1
 
 
 def _say(environ: Mapping[str, str], text: str) -> None:
@@ -69,6 +71,18 @@ def _say(environ: Mapping[str, str], text: str) -> None:
 
 
 def _print(text: str) -> None:
+    _print_line(f"{_TOOL}: {text}")
+
+
+def _print_line(text: str) -> None:
     from offload_tool.cli.terminal import print_lines
 
-    print_lines([f"{_TOOL}: {text}"])
+    print_lines([text])
+
+
+def _help() -> int:
+    from offload_tool.cli.launch_options import launch_parser
+    from offload_tool.cli.terminal import print_text
+
+    print_text(launch_parser(_TOOL).format_help(), sys.stdout)
+    return 0

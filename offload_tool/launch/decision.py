@@ -1,8 +1,8 @@
 """Which compiles may be split, told by their words alone: most commands of a build are others.
 
 What is refused here is run by the compiler as it was given, after a millisecond. What is not is
-only possible: the driver is asked then, and what it answers decides (`driver_plan`). So a word that is
-taken for something else costs time, and nothing else.
+only possible: the driver is asked then, and what it answers decides (`driver_plan`). So a word
+that is taken for something else costs time, and nothing else.
 
 Nothing is imported: this is all that a command that passes through needs.
 """

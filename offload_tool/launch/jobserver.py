@@ -89,15 +89,15 @@ class Slots:
 
 def slots_of(environ: Mapping[str, str]) -> Slots:
     """Give the places that the environment allows."""
-    named = environ.get(_JOBS, "")
-    if named.isdigit() and int(named):
-        return Slots(f"{_JOBS}={named}", int(named) - 1)
     auth, number = _make_flags(environ.get("MAKEFLAGS", ""))
     if auth:
         found = _open_fifo(auth) if auth.startswith(_FIFO) else _open_descriptors(auth)
         return found or Slots(f"one: make's jobserver {auth} is not to be had here", 0)
     if number:
         return Slots(f"-j{number} of MAKEFLAGS", number - 1)
+    named = environ.get(_JOBS, "")
+    if named.isdigit() and int(named):
+        return Slots(f"{_JOBS}={named}", int(named) - 1)
     cores = len(os.sched_getaffinity(0))
     return Slots(f"{cores} cores", cores - 1)
 
