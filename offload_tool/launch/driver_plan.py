@@ -38,7 +38,7 @@ _USUAL = re.compile(
 _OUTPUTS = ("-o", "--output-file", "--create")
 _ATTACHED = ("-output=", "--output=", "-o=", "--create=")
 _WRITTEN = (
-    *("-dependency-file", "-split-dwarf-output", "-opt-record-file", "-stack-usage-file"),
+    *("-split-dwarf-output", "-opt-record-file", "-stack-usage-file"),
     *("-serialize-diagnostic-file", "-header-include-file", "-foptimization-record-file"),
 )
 _WRITTEN_ATTACHED = ("-ftime-trace=", "-coverage-notes-file=", "-stats-file=")
@@ -52,6 +52,9 @@ _PROGRAMS = {
     "fatbinary": "fatbinary",
 }
 """What programs do that are not the compiler itself, by their names."""
+_EMBEDDING = "-fcuda-include-gpubinary"
+_EMBEDDING_ATTACHED = "-fembed-offload-object="
+_SPLIT_DWARF = "-gsplit-dwarf"
 
 
 class UnknownPlanError(Exception):
@@ -77,6 +80,18 @@ class DriverJob:
     def source(self) -> str:
         """What a front end reads; "" for other jobs."""
         return self.words[-1] if self.sort == "cc1" else ""
+
+    def embedded(self) -> list[str]:
+        """Give the files that a host pass puts into its object as they are."""
+        return _values(self.words, (_EMBEDDING,), (_EMBEDDING_ATTACHED,))
+
+    def embed(self, name: str) -> None:
+        """Let it put another file into its object."""
+        for at, word in enumerate(self.words):
+            if word.startswith(_EMBEDDING_ATTACHED):
+                self.words[at] = f"{_EMBEDDING_ATTACHED}{name}"
+            elif self.words[at - 1] == _EMBEDDING:
+                self.words[at] = name
 
     def write_to(self, output: str) -> None:
         """Let it write to another file; a depfile's rule keeps the old name."""
@@ -156,6 +171,8 @@ def _job(words: list[str]) -> DriverJob:
         sort = _PROGRAMS.get(re.sub(r"-\d+$", "", name), "")
     if not sort:
         raise UnknownPlanError(f"the driver would run '{words[0]}'")
+    if sort == "linker-wrapper" and any(_SPLIT_DWARF in word for word in words):
+        raise UnknownPlanError("debug information of device code would be beside temporary files")
     outputs = _values(words, _OUTPUTS, _ATTACHED)
     if len(outputs) != 1:
         raise UnknownPlanError(f"'{name}' would write {len(outputs)} files")

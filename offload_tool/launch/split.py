@@ -19,6 +19,7 @@ from functools import partial
 
 from offload_tool.compiler.driver import temporary_folder
 from offload_tool.launch.driver_plan import HOST, DriverPlan, UnknownPlanError, read_plan
+from offload_tool.launch.embedding_later import can_wait, embed_now, write_placeholder
 from offload_tool.launch.jobserver import slots_of
 from offload_tool.launch.side_by_side import Step, run_steps, spawn
 
@@ -79,7 +80,7 @@ class _Split:
         self._say = say
         self._folder = folder
         self._depfiles: dict[int, str] = {}
-        """Of device passes, by the number of the job."""
+        """Of passes over the source, by the number of the job."""
 
     def run(self) -> tuple[int, bytes]:
         plan = self._asked()
@@ -87,6 +88,8 @@ class _Split:
         self._say(f"split: {', '.join(plan.targets)} and the host; at once: {slots.described}")
         output, depfile = plan.output, self._prepare(plan)
         steps = [self._step(number, job) for number, job in enumerate(plan.jobs)]
+        if can_wait(plan.jobs[-1]):
+            steps.append(self._embed_later(plan, steps[-1]))
         try:
             run_steps(steps, slots, self._environ)
         except OSError as error:
@@ -143,19 +146,12 @@ class _Split:
     def _prepare(self, plan: DriverPlan) -> str:
         """Give all files names of this run; give the depfile's own name, or ""."""
         plan.with_temporaries_in(self._folder)
-        depfile = ""
-        for job in plan.jobs:
-            if job.source != plan.source:
-                continue
-            words = job.words
-            if _DEPFILE in words:
-                at = words.index(_DEPFILE) + 1
-                depfile, words[at] = words[at], f"{self._folder}/host.d"
-        if depfile:
-            for number, job in enumerate(plan.jobs):
-                if job.source == plan.source and job.target != HOST:
-                    self._depfiles[number] = f"{self._folder}/{number}.d"
-                    job.words[2:2] = [_DEPFILE, self._depfiles[number]]
+        passes = [row for row in enumerate(plan.jobs) if row[1].source == plan.source]
+        depfile = next((_taken(job.words) for _, job in passes if job.target == HOST), "")
+        for number, job in passes:  # HIP's device passes write none, CUDA's the same one
+            if _taken(job.words) or depfile:
+                self._depfiles[number] = f"{self._folder}/{number}.d"
+                job.words[2:2] = [_DEPFILE, self._depfiles[number]]
         last = plan.jobs[-1]
         last.write_to(f"{last.output}.{os.urandom(6).hex()}.tmp")
         return depfile
@@ -171,6 +167,19 @@ class _Split:
             made = fat_binary_of(job.words, self._environ)
             if made is not None:
                 step.words, step.call = (), partial(_written, made)
+        return step
+
+    def _embed_later(self, plan: DriverPlan, host: Step) -> Step:
+        """Let the host pass begin at once; give the step that completes its object."""
+        job = plan.jobs[-1]
+        (images,) = job.embedded()
+        output, made = job.output, f"{self._folder}/host.o"
+        job.embed(write_placeholder(self._folder))
+        job.write_to(made)
+        job.output = output
+        step = Step(host.number + 1, [*host.needs, host.number])
+        step.call = partial(_embedded, made, images, output)
+        host.needs = []
         return step
 
     def _status(self, plan: DriverPlan, steps: Sequence[Step]) -> int:
@@ -208,8 +217,9 @@ class _Split:
         from offload_tool.launch.depfiles import union
 
         phony = any("-MP" in job.words for job in plan.jobs)
-        devices = [_content(name) for name in self._depfiles.values()]
-        text = union(_content(f"{self._folder}/host.d"), devices, phony=phony)
+        host = next(n for n in self._depfiles if plan.jobs[n].target == HOST)
+        devices = [_content(name) for n, name in self._depfiles.items() if n != host]
+        text = union(_content(self._depfiles[host]), devices, phony=phony)
         beside = f"{depfile}.{os.urandom(6).hex()}.tmp"
         with open(beside, "wb") as file:  # noqa: PTH123
             file.write(text)
@@ -219,6 +229,26 @@ class _Split:
 def _written(made: FatBinary) -> int:
     made.write()
     return 0
+
+
+def _embedded(made: str, images: str, output: str) -> int:
+    from offload_tool.errors import ContentError
+
+    try:
+        embed_now(made, images, output)
+    except ContentError as error:
+        raise PassedThroughError(str(error)) from error
+    return 0
+
+
+def _taken(words: list[str]) -> str:
+    """Take the depfile out of a command; give its name, or ""."""
+    if _DEPFILE not in words:
+        return ""
+    at = words.index(_DEPFILE)
+    name = words[at + 1]
+    del words[at : at + 2]
+    return name
 
 
 def _content(name: str) -> bytes:
