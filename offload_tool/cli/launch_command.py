@@ -41,11 +41,20 @@ def launch(words: Sequence[str], environ: Mapping[str, str]) -> int:
     def run() -> int:
         nonlocal passed
         from offload_tool.cli.terminal import pass_on
+        from offload_tool.errors import OffloadError
 
         try:
             status, said = run_split(words, environ, lambda text: _say(environ, text))
+        except OffloadError:
+            raise
         except PassedThroughError as error:
             passed = str(error)
+            return 0
+        except Exception as error:  # a mistake in here must not be the end of somebody's build
+            if os.environ.get("OFFLOAD_TRACEBACK"):
+                raise
+            _print(f"warning: {type(error).__name__}: {error}; please report it")
+            passed = "of a mistake in here"
             return 0
         pass_on(said)
         return status

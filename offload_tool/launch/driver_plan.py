@@ -81,6 +81,10 @@ class DriverJob:
         """What a front end reads; "" for other jobs."""
         return self.words[-1] if self.sort == "cc1" else ""
 
+    def beside(self) -> list[str]:
+        """Give the files that it writes beside its output, a depfile aside."""
+        return _values(self.words, _WRITTEN, _WRITTEN_ATTACHED)
+
     def embedded(self) -> list[str]:
         """Give the files that a host pass puts into its object as they are."""
         return _values(self.words, (_EMBEDDING,), (_EMBEDDING_ATTACHED,))
@@ -107,7 +111,7 @@ class DriverJob:
 class DriverPlan:
     """The jobs in the driver's order; the last one writes the result."""
 
-    __slots__ = ("jobs", "said", "source", "temporary")
+    __slots__ = ("jobs", "said", "source", "temporary", "version")
 
     def __init__(
         self, jobs: list[DriverJob], said: list[str], source: str, temporary: list[str]
@@ -118,6 +122,8 @@ class DriverPlan:
         self.source = source
         self.temporary = temporary
         """The names of temporary files, in no folder of this run yet."""
+        self.version = ""
+        """What the compiler says of itself."""
 
     @property
     def output(self) -> str:
@@ -158,7 +164,9 @@ def read_plan(errors: str, folder: str) -> DriverPlan:
     source = _check(jobs)
     consumed = {jobs[index].output for job in jobs for index in job.needs}
     temporary = [name for name in consumed if _is_temporary(name, folder)]
-    return DriverPlan(jobs, said, source, sorted(temporary))
+    plan = DriverPlan(jobs, said, source, sorted(temporary))
+    plan.version = "\n".join(line for line in errors.splitlines() if " version " in line[:200])
+    return plan
 
 
 def _job(words: list[str]) -> DriverJob:
@@ -190,7 +198,7 @@ def _connect(jobs: list[DriverJob]) -> None:
     """Note what each job reads of the ones before it, and refuse two that write one file."""
     written: set[str] = set()
     for number, job in enumerate(jobs):
-        for name in (job.output, *_values(job.words, _WRITTEN, _WRITTEN_ATTACHED)):
+        for name in (job.output, *job.beside()):
             if name in written:
                 raise UnknownPlanError(f"two passes would write '{name}'")
             written.add(name)
