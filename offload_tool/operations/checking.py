@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from offload_tool.containers.file_format import FileFormat
 from offload_tool.containers.found import find_containers
 from offload_tool.formats.names.entry_id import OffloadKind
+from offload_tool.frozen import frozen
 from offload_tool.operations.kernel_listing import kernels_of
 from offload_tool.operations.matching import candidates_of, loaded
 
@@ -39,7 +40,7 @@ _NAMED = 3
 """Kernels that a fault names; the others are counted."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rule:
     """What libraries must fulfil."""
 
@@ -65,7 +66,7 @@ class Rule:
         return self.same_kernels or self.no_spills
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fault:
     """One thing that is wrong with one library."""
 
@@ -164,7 +165,7 @@ class _Library:
         yield f"{text}; there are {', '.join(present) or 'none'}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Told:
     skipped: Callable[[OffloadError], None] | None
     notes: Callable[[str], None] | None

@@ -12,13 +12,13 @@ import base64
 import hashlib
 import json
 from collections import Counter
-from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from pathlib import PurePath
 from string import Template
 from typing import TYPE_CHECKING
 
+from offload_tool.frozen import frozen
 from offload_tool.operations.reporting import fold_smallest
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def _notes(report: SizeReport) -> str:
 # -- tables ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Table:
     """A table: by what, its columns, and one row of cells for each row of the report."""
 
