@@ -31,6 +31,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from offload_tool.cli.outcome import guarded
 
     words = sys.argv[1:] if arguments is None else list(arguments)
+    if words[:1] == ["launch"]:  # called for each compile of a build, to pass on most of them
+        from offload_tool.cli.launch_command import launch
+
+        return launch(words[1:], os.environ)
 
     def run() -> int:
         status = _run_drop_in(words, sys.argv[0] if arguments is None else "")
