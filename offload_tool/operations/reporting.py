@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from offload_tool.formats.names.entry_id import OffloadKind
 from offload_tool.frozen import frozen
-from offload_tool.operations.listing import iter_images
+from offload_tool.operations.listing import listed_images
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from offload_tool.containers.found import FoundContainer, FoundImage
     from offload_tool.errors import OffloadError
     from offload_tool.files import StrPath
     from offload_tool.operations.listing import DeviceImage
@@ -113,20 +114,29 @@ class SizeReport:
 
 
 def collect_images(
-    paths: Iterable[StrPath], *, skipped: Callable[[OffloadError], None] | None = None
+    paths: Iterable[StrPath],
+    *,
+    skipped: Callable[[OffloadError], None] | None = None,
+    each: Callable[[DeviceImage, FoundImage, FoundContainer], None] | None = None,
 ) -> list[DeviceImage]:
     """List the images under all `paths`; a file that two of them lead to counts once.
 
-    `skipped` and errors: as `offload_tool.operations.listing.iter_images`.
+    `skipped` and errors: as `offload_tool.operations.listing.iter_images`. `each` is called with
+    every image while it can be read.
     """
     images: list[DeviceImage] = []
     seen: set[str] = set()
     for path in paths:
-        found = [
-            (os.path.realpath(image.file), image) for image in iter_images(path, skipped=skipped)
-        ]
-        images += (image for file, image in found if file not in seen)
-        seen.update(file for file, _ in found)
+        files: dict[str, str] = {}
+        for image, source, found in listed_images(path, skipped=skipped):
+            if image.file not in files:
+                files[image.file] = os.path.realpath(image.file)
+            if files[image.file] in seen:
+                continue
+            images.append(image)
+            if each is not None:
+                each(image, source, found)
+        seen.update(files.values())
     return images
 
 
