@@ -7,6 +7,7 @@
     offload binaries          all of them, in that order; one of all images, if one has several
     CUDA fat binaries         one of all entries: by target ID, cubins before PTX, which is the
                               order in which the SCons tool writes them
+    kpack archives            one of all code objects, as they are compressed
     archives                  member by member, in the order of the first archive
 
 Each target may come from one file only, and host entries must be the same in all of them.
@@ -16,7 +17,6 @@ Inputs are copied inside the kernel where they are not compressed.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,6 +33,7 @@ from offload_tool.formats.bundles.binary import plan_bundle, read_bundle
 from offload_tool.formats.bundles.text import plan_text_bundle
 from offload_tool.formats.names.entry_id import OffloadKind, find_conflicts
 from offload_tool.formats.objects.archive import NewMember, plan_archive
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -51,6 +52,7 @@ _FORMATS = {
     FileFormat.ARCHIVE: "an archive",
     FileFormat.OFFLOAD_BINARY: "offload binaries",
     FileFormat.CUDA_FATBIN: "a CUDA fat binary",
+    FileFormat.KPACK: "a kpack archive",
     None: "no container of device images",
 }
 _CHUNK = 1 << 20
@@ -60,7 +62,7 @@ class MergeError(OffloadError):
     """Files cannot be merged: they contradict each other."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Entry:
     """An image of the result, and the input that it comes from."""
 
@@ -131,10 +133,46 @@ class _Merger:
             FileFormat.COFF,
         ):
             return self._merge_bundles(inputs)
+        if formats[0] is FileFormat.KPACK:
+            return self._merge_kpacks(inputs)
         raise UsageError(
             f"'{inputs[0].label}': expected a bundle, offload binaries, CUDA fat binaries or an "
             "archive of these"
         )
+
+    def _merge_kpacks(self, inputs: Sequence[Place]) -> FilePlan:
+        """Put the code objects of archives of one group into one, in their order."""
+        from offload_tool.formats.kpack import ZSTD, NewKpackImage, read_kpack, write_kpack
+
+        archives = [read_kpack(item.source.data, path=item.label) for item in inputs]
+        images = []
+        came: dict[tuple[str, str], Place] = {}
+        for item, archive in zip(inputs, archives, strict=True):
+            for what, ours, theirs in (
+                ("group", archives[0].group, archive.group),
+                ("scheme", archives[0].scheme, archive.scheme),
+                ("unknown keys", "none", ", ".join(archive.unknown) or "none"),
+            ):
+                if ours != theirs:
+                    raise _contradiction(inputs[0], f"{what} {ours}", item, f"{what} {theirs}")
+            for image in archive.images:
+                other = came.setdefault((image.key, image.target_id), item)
+                if other is not item:
+                    has = f"{image.key} for {image.target_id}"
+                    raise _contradiction(other, has, item, "the same")
+                content = item.source.range(image.offset, image.stored_size)
+                packed = image.size if archive.scheme == ZSTD else None
+                new = NewKpackImage(image.key, image.target_id, content, packed, image.metadata)
+                images.append(new)
+        listed = dict.fromkeys(target for archive in archives for target in archive.target_ids)
+        write = partial(
+            write_kpack,
+            images=images,
+            group=archives[0].group,
+            target_ids=list(listed),
+            scheme=archives[0].scheme,
+        )
+        return FilePlan.of([self.spool.added(write)])
 
     # -- bundles ---------------------------------------------------------------------
 
@@ -361,7 +399,7 @@ def _same_host(first: _Entry, second: _Entry) -> bool:
     return _equal(first.content, second.content)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Binary:
     """An offload binary of an input."""
 
