@@ -18,6 +18,7 @@ from contextlib import suppress
 from functools import partial
 
 from offload_tool.compiler.driver import temporary_folder
+from offload_tool.launch.compilers import why_unknown
 from offload_tool.launch.driver_plan import HOST, DriverPlan, UnknownPlanError, read_plan
 from offload_tool.launch.embedding_later import can_wait, embed_now, write_placeholder
 from offload_tool.launch.jobserver import slots_of
@@ -121,6 +122,9 @@ class _Split:
         return status, said + self._messages(plan, steps)
 
     def _asked(self) -> DriverPlan:
+        reason = why_unknown(self._command[0], self._environ)
+        if reason:
+            raise PassedThroughError(reason)
         said = f"{self._folder}/plan"
         words = [*self._command, *self._cuid()]
         try:
