@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from offload_tool.containers.places import Place
     from offload_tool.files import FileRange, StrPath
 
-__all__ = ["PackedFile", "interface_of", "mark_host_file", "pack_code_objects", "write_marker"]
+__all__ = ["CodeFile", "interface_of", "mark_host_file", "pack_code_objects", "write_marker"]
 
 _SECTION = WRAPPER_SECTION.encode()
 
 
-class PackedFile(NamedTuple):
+class CodeFile(NamedTuple):
     """A code object for an archive."""
 
     key: str
@@ -48,7 +48,7 @@ class PackedFile(NamedTuple):
 
 
 def pack_code_objects(
-    files: Iterable[PackedFile],
+    files: Iterable[CodeFile],
     output: StrPath,
     *,
     group: str,

@@ -400,14 +400,14 @@ def _fatbin(target: list[Node], source: list[Node], env: Environment) -> None:
 
 def _kpack(target: list[Node], source: list[Node], env: Environment) -> None:  # noqa: ARG001
     from offload_tool.formats.kpack import kernel_key
-    from offload_tool.operations.kpacking import PackedFile, interface_of, pack_code_objects
+    from offload_tool.operations.kpacking import CodeFile, interface_of, pack_code_objects
     from offload_tool.scons.kpack_nodes import packed_files
 
     packing, target_id, codes = packed_files(target[0])
     files = []
     for name, path in codes:
         suffix = f"@{interface_of([path])}" if packing.interface else ""
-        files.append(PackedFile(kernel_key(name + suffix), target_id, path))
+        files.append(CodeFile(kernel_key(name + suffix), target_id, path))
     pack_code_objects(
         files,
         str(target[0]),
