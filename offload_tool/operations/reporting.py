@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from offload_tool.formats.names.entry_id import OffloadKind
+from offload_tool.frozen import frozen
 from offload_tool.operations.listing import listed_images
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _T = TypeVar("_T")
 _K = TypeVar("_K")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TargetRow:
     """All images for one target ID."""
 
@@ -53,7 +53,7 @@ class TargetRow:
     """Bytes of the images in their files, without tables and padding."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlaceRow:
     """All containers in one file, or in one member of it."""
 
@@ -66,7 +66,7 @@ class PlaceRow:
     """Bytes of the containers, with all that is in them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ContainerRow:
     """One bundle or offload binary."""
 
@@ -80,7 +80,7 @@ class ContainerRow:
     """Bytes of the container, with all that is in it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cell:
     """All images for one target ID in one place: a tile of the picture."""
 
@@ -93,7 +93,7 @@ class Cell:
     stored: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SizeReport:
     """The sums; the rows of each table by falling size, then by name."""
 
