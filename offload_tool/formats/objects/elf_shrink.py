@@ -14,6 +14,7 @@ loadable segment around it becomes several, with holes between their addresses::
     headers   the new program header table, where bytes became free behind a bundle
     sections  the first piece of .hip_fatbin keeps its section header; the others have new
               ones at the table's end, with the same name; symbols change to them
+    names     where a section gets a new name, a new table of them is behind everything else
 
 In a relocatable file there are no pages and no pointers yet: the section becomes shorter,
 and symbols in it move; so do addends of relocations that name the section itself.
@@ -29,6 +30,7 @@ import itertools
 import struct
 from collections import deque
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FormatError, UnsupportedError
@@ -55,7 +57,7 @@ from offload_tool.formats.objects.elf import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from offload_tool.files import StrPath
 
@@ -113,6 +115,8 @@ class _Changes:
     sections: list[SectionHeader] = field(default_factory=list)
     literals: list[tuple[int, bytes]] = field(default_factory=list)
     """Bytes to write at offsets of the old file."""
+    names: bytes | None = None
+    """A new table of the sections' names."""
     appended: tuple[int, bytes] | None = None
     """Bytes behind everything else, and where they begin in the new file."""
     _starts: list[int] = field(default_factory=list)
@@ -136,24 +140,31 @@ def plan_shrunk_elf(
     host: memoryview,
     replacements: Iterable[tuple[int, Replacement]],
     *,
+    patches: Iterable[tuple[int, bytes]] = (),
+    renamed: Mapping[int, bytes] = MappingProxyType({}),
+    verb: str = "thinned",
     path: StrPath | None = None,
 ) -> FilePlan:
     """Plan the host with (section number, replacement) items made; none may be larger.
 
     What stands behind a replaced range, up to the next one or the section's end, must be
-    zeros, and none of it is kept.
+    zeros, and none of it is kept. `patches` are bytes for offsets outside of these ranges, and
+    `renamed` has new names of sections. `verb` is for messages: what cannot be done to the file.
 
     :raises FormatError: the host's tables contradict it.
     :raises UnsupportedError: it cannot be done safely.
     """
     tables = read_elf_tables(host, path=path)
     rooms = _rooms(tables, replacements)
-    editor = _Relocatable if tables.header.e_type == ET_REL else _Linked
+    shrinker = _Relocatable if tables.header.e_type == ET_REL else _Linked
+    editor = shrinker(tables, rooms, verb)
+    editor.changes.literals += patches
+    editor.rename(renamed)
     try:
-        return editor(tables, rooms).plan()
+        return editor.plan()
     except struct.error as error:
         message = f"numbers in its headers are too large ({error})"
-        raise UnsupportedError(f"cannot be thinned safely: {message}", path=path) from error
+        raise editor.error(message) from error
 
 
 def _rooms(tables: ElfTables, replacements: Iterable[tuple[int, Replacement]]) -> list[_Room]:
@@ -186,15 +197,34 @@ def _rooms(tables: ElfTables, replacements: Iterable[tuple[int, Replacement]]) -
 class _Shrinker:
     """What linked and relocatable files have in common."""
 
-    def __init__(self, tables: ElfTables, rooms: Sequence[_Room]) -> None:
+    def __init__(self, tables: ElfTables, rooms: Sequence[_Room], verb: str) -> None:
         self.tables = tables
         self.rooms = rooms
+        self.verb = verb
         self.changes = _Changes(sections=list(tables.sections))
         self.at_start = {room.replacement.start: room for room in rooms}
+        self._starts = [room.replacement.start for room in rooms]
 
     def error(self, message: str) -> UnsupportedError:
         """Say why the file is refused."""
-        return UnsupportedError(f"cannot be thinned safely: {message}", path=self.tables.path)
+        message = f"cannot be {self.verb} safely: {message}"
+        return UnsupportedError(message, path=self.tables.path)
+
+    def plan(self) -> FilePlan:
+        """Plan the new file."""
+        raise NotImplementedError
+
+    def rename(self, names: Mapping[int, bytes]) -> None:
+        """Give sections other names."""
+        if not names:
+            return
+        index = self.tables.names_index
+        strings = bytes(self.tables.content(index))
+        for number, name in names.items():
+            row = self.changes.sections[number]
+            self.changes.sections[number] = row._replace(sh_name=len(strings))
+            strings += name + b"\0"
+        self.changes.names = strings
 
     def symbols(self) -> Iterator[tuple[int, Symbol, tuple[int, int]]]:
         """Give symbols in the rooms' sections: offset in the file, symbol, its table and number."""
@@ -230,8 +260,15 @@ class _Shrinker:
             raise self.error(f"it would have {len(sections)} sections")
         end = self.content_end()
         position = changes.moved(end)
+        appended = []
         if changes.appended is not None:
+            appended.append(Literal(*changes.appended))
             position = changes.appended[0] + len(changes.appended[1])
+        if changes.names is not None:
+            size, index = len(changes.names), tables.names_index
+            sections[index] = sections[index]._replace(sh_offset=position, sh_size=size)
+            appended.append(Literal(position, changes.names))
+            position += size
         position += -position % tables.elf_class.address_size
         header = header._replace(e_shoff=position, e_shnum=len(sections))
         if changes.program_headers is not None:
@@ -239,7 +276,6 @@ class _Shrinker:
             header = header._replace(e_phoff=offset, e_phnum=count)
         changes.literals.append((0, tables.elf_class.header.pack(*header)))
         table = b"".join(tables.elf_class.section.pack(*row) for row in sections)
-        appended = [] if changes.appended is None else [Literal(*changes.appended)]
         pieces = [*self._pieces(end), *appended, Literal(position, table)]
         return FilePlan(join(pieces), position + len(table))
 
@@ -421,7 +457,7 @@ class _Linked(_Shrinker):
         ):
             last = stop == end
             memory = segment.p_memsz - (begin - start) if last else stop - begin
-            if inside and last and not memory:
+            if inside and not memory:
                 continue
             row = segment._replace(
                 p_offset=self.changes.moved(begin),
@@ -467,6 +503,7 @@ class _Linked(_Shrinker):
                 continue
             address = section.sh_addr + start - section.sh_offset
             row = section._replace(
+                sh_name=self.changes.sections[number].sh_name,
                 sh_addr=address,
                 sh_offset=self.changes.moved(start),
                 sh_size=max(room.free - start, 0),
@@ -488,10 +525,19 @@ class _Linked(_Shrinker):
         pieces = self.pieces[number]
         at = bisect.bisect_right([address for address, _ in pieces], value) if value else 1
         target = pieces[max(at - 1, 0)][1]
-        room = self.at_start.get(value - section.sh_addr + section.sh_offset)
+        place = value - section.sh_addr + section.sh_offset
+        room = self._room_around(place)
         if room is not None:
-            size = min(size, room.replacement.plan.size)
-        self.set_symbol(offset, symbol, st_shndx=target, st_size=size)
+            begin = room.replacement.start
+            if begin < place and place >= room.free:
+                value += begin - place  # what it named is gone; the next best is what replaced it
+                place = begin
+            size = min(size, max(room.free - place, 0))
+        self.set_symbol(offset, symbol, st_value=value, st_shndx=target, st_size=size)
+
+    def _room_around(self, place: int) -> _Room | None:
+        at = bisect.bisect_right(self._starts, place)
+        return self.rooms[at - 1] if at and place < self.rooms[at - 1].end else None
 
 
 class _Relocatable(_Shrinker):
@@ -531,7 +577,9 @@ class _Relocatable(_Shrinker):
         last = max(room.free for room in self.rooms if room.section == number)
         start = self.changes.moved(section.sh_offset)
         size = self.changes.moved(last) - start
-        self.changes.sections[number] = section._replace(sh_offset=start, sh_size=size)
+        name = self.changes.sections[number].sh_name
+        row = section._replace(sh_name=name, sh_offset=start, sh_size=size)
+        self.changes.sections[number] = row
 
     def _inside(self, number: int, value: int) -> int:
         """Give where an offset in section `number` comes to be."""
