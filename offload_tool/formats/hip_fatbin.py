@@ -23,6 +23,14 @@ offload driver (``compiler/hip_registration.c``), and for host objects of clang 
 H is the first 8 bytes of MD5(X), read little-endian, in lower-case hex without leading
 zeros: X = ``13`` gives ``ea124c110e41cc5``. Source: clang 22.1.8 and 19.1.7, observed.
 
+The wrapper, one for each translation unit, is all that the runtime is given::
+
+    0     u32 magic        "FPIH": the pointer is to a bundle
+                           "HIPK": it is to a kpack marker, see `kpack_marker`
+    4     u32 version, 1
+    8     pointer
+    16    u64              of "HIPK": index, which is part of the kernel key
+
 The embedding object is an ELF64 relocatable file of 6 sections::
 
     ELF header (64 bytes) | zeros to 4096 | bundle | symbols | strings | section headers
@@ -31,9 +39,10 @@ The embedding object is an ELF64 relocatable file of 6 sections::
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+import struct
+from typing import TYPE_CHECKING, NamedTuple
 
-from offload_tool.errors import UsageError
+from offload_tool.errors import FormatError, UsageError
 from offload_tool.files.plan import FilePlan, Literal, content
 from offload_tool.formats.magics import ELF
 from offload_tool.formats.objects.elf import (
@@ -48,21 +57,34 @@ from offload_tool.formats.objects.elf import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    from offload_tool.files import StrPath
 
 __all__ = [
     "ALIGNMENT",
+    "COFF_WRAPPER_SECTION",
     "CUID_PREFIX",
+    "EMBEDDED",
     "FATBIN",
+    "KPACKED",
     "SECTION",
+    "WRAPPER_SECTION",
+    "WRAPPER_SIZE",
+    "HipWrapper",
     "cuid_hash",
     "cuid_symbol",
     "fatbin_symbol",
     "gpubin_handle_symbol",
     "plan_embedding",
+    "read_wrappers",
 ]
 
 SECTION = ".hip_fatbin"
+WRAPPER_SECTION = ".hipFatBinSegment"
+COFF_WRAPPER_SECTION = ".hipFatB"
+EMBEDDED, KPACKED = b"FPIH", b"HIPK"
+"""The magics of wrappers."""
 FATBIN = "__hip_fatbin"
 HANDLE = "__hip_gpubin_handle"
 CUID_PREFIX = "__hip_cuid_"
@@ -85,6 +107,50 @@ _SHF_WRITE = 1
 _STB_GLOBAL, _STB_WEAK = 1, 2
 _STV_HIDDEN = 2
 _HANDLE_SIZE = 8
+_WRAPPER = struct.Struct("<4sIQQ")
+WRAPPER_SIZE = _WRAPPER.size
+_WRAPPER_VERSION = 1
+
+
+class HipWrapper(NamedTuple):
+    """A wrapper as it is in a file, where its pointer may be left to a relocation."""
+
+    offset: int
+    """Bytes from the beginning of the data."""
+    magic: bytes
+    """`EMBEDDED` or `KPACKED`."""
+    pointer: int
+    number: int
+    """The index in the kernel key."""
+
+    @property
+    def pointer_offset(self) -> int:
+        """Where the pointer is."""
+        return self.offset + 8
+
+    def pack(self) -> bytes:
+        """Give the wrapper's bytes."""
+        return _WRAPPER.pack(self.magic, _WRAPPER_VERSION, self.pointer, self.number)
+
+
+def read_wrappers(
+    data: memoryview, start: int, end: int, *, path: StrPath | None = None
+) -> Iterator[HipWrapper]:
+    """Read the wrappers from `start` to `end` of a file, which are those of one section.
+
+    :raises FormatError: something else is there, or a wrapper of another version.
+    """
+    if (end - start) % WRAPPER_SIZE:
+        message = f"expected wrappers of {WRAPPER_SIZE} bytes, found {end - start} bytes"
+        raise FormatError(message, path=path, offset=start, field=WRAPPER_SECTION)
+    for at in range(start, end, WRAPPER_SIZE):
+        magic, version, pointer, index = _WRAPPER.unpack_from(data, at)
+        if magic not in (EMBEDDED, KPACKED) or version != _WRAPPER_VERSION:
+            message = f"expected a wrapper ({EMBEDDED!r} or {KPACKED!r}) of version "
+            message += f"{_WRAPPER_VERSION}, found {magic!r} of version {version}"
+            raise FormatError(message, path=path, offset=at, field=WRAPPER_SECTION)
+        # The runtime reads 32 bits of the index.
+        yield HipWrapper(at, magic, pointer, index & 0xFFFFFFFF)
 
 
 def cuid_hash(cuid: str) -> str:

@@ -12,6 +12,7 @@ __all__ = [
     "CUDA_FATBIN",
     "DOS",
     "ELF",
+    "KPACK",
     "OFFLOAD_BINARY",
     "SPIRVS",
     "THIN_ARCHIVE",
@@ -23,6 +24,7 @@ BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 COMPRESSED_BUNDLE = b"CCOB"
 OFFLOAD_BINARY = b"\x10\xff\x10\xad"
 CUDA_FATBIN = b"\x50\xed\x55\xba"
+KPACK = b"KPAK"
 ELF = b"\x7fELF"
 DOS = b"MZ"
 """What PE images begin with."""

@@ -15,18 +15,18 @@
     the symbol table         .name is the name of a function, whose size is that of the code
 
 Code objects of version 2 have YAML in a note "AMD" of type 10, and are refused by that name.
-The note comes from strangers: it is read piece by piece, a value that is not asked for is passed
-over without being made, and of what is asked for nothing but integers and strings are.
+The note comes from strangers, and is read piece by piece (see `formats.messagepack`).
 
 Source: AMDGPUUsage, "Code Object V3 Metadata" to "V5"; checked with llvm-readelf 22.1.8.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from offload_tool.errors import FormatError, UnsupportedError, UsageError
+from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.kernels.kernel import MOST, Kernel
+from offload_tool.formats.messagepack import reading
 from offload_tool.formats.objects.elf import (
     PT_NOTE,
     SHT_DYNSYM,
@@ -39,11 +39,9 @@ from offload_tool.formats.objects.elf import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import ModuleType
-
-    import msgpack
 
     from offload_tool.files import StrPath
+    from offload_tool.formats.messagepack import MessagePackReader
     from offload_tool.formats.objects.elf import ElfTables
 
 __all__ = ["read_amdgpu_kernels"]
@@ -51,13 +49,6 @@ __all__ = ["read_amdgpu_kernels"]
 _NOTE, _METADATA = b"AMDGPU\0", 32
 _OLD_NOTE, _OLD_METADATA = b"AMD\0", 10
 _DESCRIPTOR = b".kd"
-_MOST_AT_ONCE = 1 << 16
-"""Bytes of the note that are read at once."""
-_LONGEST = 1 << 20
-"""Bytes of a name; the longest known one has 30,000."""
-_STRINGS = frozenset((*range(0xA0, 0xC0), 0xD9, 0xDA, 0xDB))
-_INTEGERS = frozenset((*range(0x80), *range(0xCC, 0xD4)))
-"""The first bytes of MessagePack's strings and integers."""
 _FIELDS = {
     ".vgpr_count": "vgprs",
     ".agpr_count": "agprs",
@@ -139,47 +130,12 @@ def _notes(data: memoryview, tables: ElfTables, path: StrPath | None) -> Iterato
                 raise UnsupportedError(message, path=path, field="NT_AMD_HSA_METADATA")
 
 
-class _Pieces:
-    """A view of bytes that is read like a file, so that no second copy of it is made."""
-
-    def __init__(self, data: memoryview) -> None:
-        self._data = data
-        self._position = 0
-
-    def read(self, size: int) -> bytes:
-        start = self._position
-        self._position = min(start + size, len(self._data))
-        return bytes(self._data[start : self._position])
-
-
-def _messagepack() -> ModuleType:
-    try:
-        import msgpack  # no other format needs it
-    except ImportError as error:  # a copy of this package within a project
-        raise UsageError("AMD's kernels are read with the package 'msgpack'; install it") from error
-    library: ModuleType = msgpack
-    return library
-
-
 class _Metadata:
     """One note's description, read from its beginning to its end."""
 
     def __init__(self, note: memoryview, path: StrPath | None) -> None:
         self.note = note
         self.path = path
-        self.unpacker = self._open()
-
-    def _open(self) -> msgpack.Unpacker:
-        return _messagepack().Unpacker(
-            _Pieces(self.note),
-            read_size=_MOST_AT_ONCE,
-            max_buffer_size=max(len(self.note), _MOST_AT_ONCE),
-            strict_map_key=True,
-            unicode_errors="surrogateescape",
-            max_str_len=_LONGEST,
-            max_array_len=len(self.note),
-            max_map_len=len(self.note),
-        )
 
     def kernels(self) -> list[Kernel]:
         """Read all kernels.
@@ -187,74 +143,52 @@ class _Metadata:
         :raises FormatError: it is no such metadata.
         :raises UnsupportedError: its version is not known.
         """
-        library = _messagepack()
-        try:
-            return self._kernels()
-        except library.OutOfData:
-            self._refuse("it ends too early")
-        except (library.UnpackException, ValueError, RecursionError) as error:
-            self._refuse(str(error) or type(error).__name__)
+        with reading(self.note, self._refusal) as reader:
+            return self._kernels(reader)
 
-    def _kernels(self) -> list[Kernel]:
+    def _kernels(self, reader: MessagePackReader) -> list[Kernel]:
         found: list[Kernel] | None = None
         version = False
-        for _ in range(self.unpacker.read_map_header()):
-            key = self._string()
+        for _ in range(reader.map_size()):
+            key = reader.string()
             if key == "amdhsa.version":
-                version = self._check_version()
+                version = self._check_version(reader)
             elif key == "amdhsa.kernels" and found is None:
-                found = [self._kernel() for _ in range(self.unpacker.read_array_header())]
+                found = [self._kernel(reader) for _ in range(reader.array_size())]
             else:
-                self.unpacker.skip()
+                reader.skip()
         if not version:
-            self._refuse("'amdhsa.version' is missing")
+            raise self._refusal("'amdhsa.version' is missing")
         return found or []
 
-    def _check_version(self) -> bool:
-        count = self.unpacker.read_array_header()
-        numbers = [self._number("amdhsa.version") for _ in range(min(count, 2))]
+    def _check_version(self, reader: MessagePackReader) -> bool:
+        count = reader.array_size()
+        numbers = [reader.number("amdhsa.version", MOST - 1) for _ in range(min(count, 2))]
         if count != 2 or numbers[0] != 1:
             message = f"expected version 1 of the metadata, found {numbers}"
             raise UnsupportedError(message, path=self.path, field="amdhsa.version")
         return True
 
-    def _kernel(self) -> Kernel:
-        at = self.unpacker.tell()
+    def _kernel(self, reader: MessagePackReader) -> Kernel:
+        at = reader.position
         name = ""
         numbers: dict[str, int] = {}
-        for _ in range(self.unpacker.read_map_header()):
-            key = self._string()
+        for _ in range(reader.map_size()):
+            key = reader.string()
             if key == ".name":
-                name = self._string()
+                name = reader.string()
             elif field := _FIELDS.get(key):
-                numbers[field] = self._number(key)
+                numbers[field] = reader.number(key, MOST - 1)
             else:
-                self.unpacker.skip()
+                reader.skip()
         missing = sorted(key for key in _REQUIRED if _FIELDS[key] not in numbers)
         if missing or not name:
-            self._refuse(f"a kernel at byte {at} of it has no {', '.join(missing) or '.name'}")
+            message = f"a kernel at byte {at} of it has no {', '.join(missing) or '.name'}"
+            raise self._refusal(message)
         return Kernel(name, **numbers)
 
-    def _string(self) -> str:
-        self._expect(_STRINGS, "a string")
-        text: str = self.unpacker.unpack()
-        return text
-
-    def _number(self, key: str) -> int:
-        self._expect(_INTEGERS, f"a number for {key}")
-        value: int = self.unpacker.unpack()
-        if not 0 <= value < MOST:
-            self._refuse(f"expected a number from 0 to {MOST - 1} for {key}, found {value}")
-        return value
-
-    def _expect(self, kinds: frozenset[int], what: str) -> None:
-        """Refuse, before anything is made of it, a value that does not begin as one of `kinds`."""
-        at = self.unpacker.tell()
-        if at < len(self.note) and self.note[at] not in kinds:
-            self._refuse(f"expected {what} at byte {at} of it, found type {self.note[at]:#x}")
-
-    def _refuse(self, message: str) -> NoReturn:
-        raise FormatError(
+    def _refusal(self, message: str) -> FormatError:
+        return FormatError(
             f"expected AMDGPU's metadata in MessagePack: {message}",
             path=self.path,
             field="NT_AMDGPU_METADATA",

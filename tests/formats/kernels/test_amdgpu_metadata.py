@@ -69,7 +69,7 @@ def test_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = [KERNEL | {".name": f"k{number}" * 40} for number in range(50)]
     whole = read(metadata(kernels))
     assert [kernel.name for kernel in whole] == [f"k{number}" * 40 for number in range(50)]
-    module = "offload_tool.formats.kernels.amdgpu_metadata"
+    module = "offload_tool.formats.messagepack"
     for size in (16, 17, 100, 1000):
         monkeypatch.setattr(f"{module}._MOST_AT_ONCE", size)
         assert read(metadata(kernels)) == whole

@@ -1,0 +1,148 @@
+"""MessagePack of strangers, read piece by piece: what is not asked for is never made.
+
+Of a document nothing but maps, arrays, strings and integers is read; all else, at any depth, is
+passed over. Strings are bounded, numbers are compared by who asks for them, and what is wrong is
+an error of the caller's, which knows the file. Source: https://msgpack.org, "Specification".
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import ModuleType
+
+    from offload_tool.errors import OffloadError
+
+__all__ = ["MessagePackReader", "messagepack", "packed", "reading"]
+
+_MOST_AT_ONCE = 1 << 16
+"""Bytes that are read at once."""
+_LONGEST = 1 << 20
+"""Bytes of a string; the longest known one, the name of a kernel, has 30,000."""
+_STRINGS = frozenset((*range(0xA0, 0xC0), 0xD9, 0xDA, 0xDB))
+_INTEGERS = frozenset((*range(0x80), *range(0xCC, 0xD4)))
+_MAPS = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))
+_ARRAYS = frozenset((*range(0x90, 0xA0), 0xDC, 0xDD))
+"""The first bytes of MessagePack's strings, integers, maps and arrays."""
+
+
+def messagepack() -> ModuleType:
+    """Give the library.
+
+    :raises UsageError: it is not installed.
+    """
+    try:
+        import msgpack  # few formats need it
+    except ImportError as error:  # a copy of this package within a project
+        message = "AMD's kernels and .kpack archives are read with the package 'msgpack'; "
+        raise UsageError(message + "install it") from error
+    library: ModuleType = msgpack
+    return library
+
+
+def packed(value: object) -> bytes:
+    """Give a value of maps, arrays, strings and integers as MessagePack, in the shortest form.
+
+    :raises UsageError: msgpack is not installed.
+    """
+    data: bytes = messagepack().packb(value, use_bin_type=True)
+    return data
+
+
+class _Pieces:
+    """A view of bytes that is read like a file, so that no second copy of it is made."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self._position = 0
+
+    def read(self, size: int) -> bytes:
+        start = self._position
+        self._position = min(start + size, len(self._data))
+        return bytes(self._data[start : self._position])
+
+
+class MessagePackReader:
+    """A document that is read from its beginning to its end, within a block of `reading`."""
+
+    def __init__(self, data: memoryview, refuse: Callable[[str], OffloadError]) -> None:
+        self.data = data
+        self.refuse = refuse
+        """Makes the error for what was found instead of something."""
+        self._unpacker = messagepack().Unpacker(
+            _Pieces(data),
+            read_size=_MOST_AT_ONCE,
+            max_buffer_size=max(len(data), _MOST_AT_ONCE),
+            strict_map_key=True,
+            unicode_errors="surrogateescape",
+            max_str_len=_LONGEST,
+            max_array_len=len(data),
+            max_map_len=len(data),
+        )
+
+    @property
+    def position(self) -> int:
+        """Bytes that were read."""
+        at: int = self._unpacker.tell()
+        return at
+
+    def map_size(self, what: str = "a map") -> int:
+        """Read the beginning of a map; give how many pairs of key and value follow."""
+        self._expect(_MAPS, what)
+        count: int = self._unpacker.read_map_header()
+        return count
+
+    def array_size(self, what: str = "an array") -> int:
+        """Read the beginning of an array; give how many values follow."""
+        self._expect(_ARRAYS, what)
+        count: int = self._unpacker.read_array_header()
+        return count
+
+    def string(self, what: str = "a string") -> str:
+        """Read a string; bytes in it that are no UTF-8 are surrogates."""
+        self._expect(_STRINGS, what)
+        text: str = self._unpacker.unpack()
+        return text
+
+    def number(self, what: str, most: int) -> int:
+        """Read an integer from 0 to `most`."""
+        self._expect(_INTEGERS, f"a number for {what}")
+        value: int = self._unpacker.unpack()
+        if not 0 <= value <= most:
+            raise self.refuse(f"expected a number from 0 to {most} for {what}, found {value}")
+        return value
+
+    def skip(self) -> memoryview:
+        """Pass over a value of any type; give its bytes."""
+        start = self.position
+        self._unpacker.skip()
+        return self.data[start : self.position]
+
+    def _expect(self, kinds: frozenset[int], what: str) -> None:
+        """Refuse, before anything is made of it, a value that does not begin as one of `kinds`."""
+        at = self.position
+        if at < len(self.data) and self.data[at] not in kinds:
+            message = f"expected {what} at byte {at} of it, found type {self.data[at]:#x}"
+            raise self.refuse(message)
+
+
+@contextmanager
+def reading(data: memoryview, refuse: Callable[[str], OffloadError]) -> Iterator[MessagePackReader]:
+    """Read a document at the beginning of `data`; bytes may be behind it.
+
+    `refuse` makes the error for what is broken.
+
+    :raises UsageError: msgpack is not installed.
+    """
+    library = messagepack()
+    try:
+        yield MessagePackReader(data, refuse)
+    except library.OutOfData:
+        raise refuse("it ends too early") from None
+    except (library.UnpackException, ValueError, RecursionError) as error:
+        raise refuse(str(error) or type(error).__name__) from error
