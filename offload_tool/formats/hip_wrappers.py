@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from offload_tool.errors import UnsupportedError
 from offload_tool.files.plan import FilePlan
 from offload_tool.formats.hip_fatbin import (
-    EMBEDDED,
     KPACKED,
     SECTION,
     WRAPPER_SECTION,

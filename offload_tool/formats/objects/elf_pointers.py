@@ -156,7 +156,7 @@ class LinkedPointers:
         """
         for row in self.tables.segments:
             inside = address - row.p_vaddr
-            if row.p_type == PT_LOAD and 0 <= inside and inside + _WORD.size <= row.p_filesz:
+            if row.p_type == PT_LOAD and inside >= 0 and inside + _WORD.size <= row.p_filesz:
                 return row.p_offset + inside
         message = f"expected address {address:#x} in a loaded segment of the file"
         raise FormatError(message, path=self.tables.path)

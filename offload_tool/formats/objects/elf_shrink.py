@@ -64,6 +64,8 @@ if TYPE_CHECKING:
 __all__ = ["Replacement", "plan_shrunk_elf"]
 
 _PF_R = 4
+_SYMBOLS = 4096
+"""That are looked at together: a large program has millions."""
 _PAGE = 4096
 _SMALL_PAGES = frozenset({3, 22, 62, 243})
 """Machines whose pages are never larger than 4096 bytes: i386, s390x, x86-64, RISC-V."""
@@ -235,10 +237,12 @@ class _Shrinker:
             if section.sh_type not in (SHT_SYMTAB, SHT_DYNSYM):
                 continue
             content = self.tables.content(index)
-            whole = content[: len(content) // size * size]
-            for number, symbol in enumerate(elf_class.unpack_symbols(whole)):
-                if symbol.st_shndx in numbers:
-                    yield section.sh_offset + number * size, symbol, (index, number)
+            for start in range(0, len(content) // size, _SYMBOLS):
+                part = content[start * size :][: _SYMBOLS * size]
+                whole = part[: len(part) // size * size]
+                for number, symbol in enumerate(elf_class.unpack_symbols(whole), start):
+                    if symbol.st_shndx in numbers:
+                        yield section.sh_offset + number * size, symbol, (index, number)
 
     def set_symbol(self, offset: int, symbol: Symbol, **values: int) -> None:
         """Write a symbol with other st_value, st_size or st_shndx."""
