@@ -6,10 +6,10 @@ files are mapped, and opening a large one reads its header.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from offload_tool.errors import (
         CodeObjectError,
         CompilerError,
@@ -164,7 +164,9 @@ if not TYPE_CHECKING:  # a type checker shall miss what is not there
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:
             raise AttributeError(f"module 'offload_tool' has no attribute '{name}'")
-        return getattr(importlib.import_module(f"offload_tool.{_HOMES[name]}"), name)
+        from importlib import import_module
+
+        return getattr(import_module(f"offload_tool.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

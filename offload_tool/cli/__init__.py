@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
-from pathlib import PurePath
-from typing import TYPE_CHECKING
 
-from offload_tool.cli.outcome import guarded
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -33,6 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     See `offload_tool.cli.outcome` for what ends it besides.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
+    if words[:1] == ["launch"]:  # called for each compile of a build, to pass on most of them
+        from offload_tool.cli.launch_command import launch
+
+        return launch(words[1:], os.environ)
+    from offload_tool.cli.outcome import guarded
 
     def run() -> int:
         status = _run_drop_in(words, sys.argv[0] if arguments is None else "")
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_drop_in(words: list[str], invoked: str) -> int | None:
     """Run a drop-in, if the first word or the name by which we were called is one's."""
-    name = PurePath(invoked).name
+    name = invoked.rpartition("/")[2]
     for command, tools in _DROP_INS.items():
         if name.startswith(tools):
             return _drop_in(command, invoked, words)
@@ -61,6 +62,8 @@ def _run_drop_in(words: list[str], invoked: str) -> int | None:
 
 
 def _drop_in(command: str, tool: str, words: list[str], **options: bool) -> int:
-    module = importlib.import_module(f"offload_tool.cli.{command}_command")
+    from importlib import import_module
+
+    module = import_module(f"offload_tool.cli.{command}_command")
     status: int = getattr(module, f"run_{command}")(tool, words, os.environ, **options)
     return status

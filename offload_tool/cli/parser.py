@@ -30,6 +30,7 @@ _READING = frozenset(
 """Those that read files of which nobody may know where they come from."""
 SELF_READING = {
     "compile": "compile a source for one target ID, or for the host",
+    "launch": "run a compiler's command, a compile for several targets as one pass for each",
     "bundler": "bundle and unbundle files, as clang-offload-bundler does",
     "packager": "package and extract images, as llvm-offload-binary does",
     "wrapper": "register device images, as llvm-offload-wrapper does",

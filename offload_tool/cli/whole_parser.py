@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.cli.bundler_options import BUNDLER_COMMAND_LINE
 from offload_tool.cli.compile_command import compile_parser
+from offload_tool.cli.launch_options import launch_parser
 from offload_tool.cli.packager_command import PACKAGER_COMMAND_LINE
 from offload_tool.cli.parser import SELF_READING, make_parser
 from offload_tool.cli.wrapper_options import OLDER_WRAPPER_COMMAND_LINE, WRAPPER_COMMAND_LINE
@@ -48,6 +49,16 @@ def _add_self_reading(commands: Commands) -> None:
         usage=compiling.usage,
         description=compiling.description,
         epilog=compiling.epilog,
+    )
+    launching = launch_parser("offload-tool launch")
+    commands.add_parser(
+        "launch",
+        help=SELF_READING["launch"],
+        parents=[launching],
+        add_help=False,
+        usage=launching.usage,
+        description=launching.description,
+        epilog=launching.epilog,
     )
     for name, command_lines in _DROP_INS.items():
         _add_drop_in(commands, name, command_lines)

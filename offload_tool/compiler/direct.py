@@ -29,7 +29,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from offload_tool.compiler.driver import ask, jobs_of
+from offload_tool.compiler.driver import ask, jobs_of, temporary_folder
 from offload_tool.errors import CompilerError
 from offload_tool.formats.magics import ELF
 
@@ -200,17 +200,10 @@ def _asked(command: Sequence[str], names: _Names, environment: Mapping[str, str]
         and "-emit-obj" in front_end
         and linker[linker.index("-o") + 1] == names.output
         and linker.count(made) == 1
-        and os.path.dirname(made) == _folder_of_temporaries(environment)  # noqa: PTH120
+        and os.path.dirname(made) == temporary_folder(environment)  # noqa: PTH120
         and not any(word.startswith("@") for word in (*front_end, *linker))
     )
     return _Plan(front_end, linker, made) if is_understood else None
-
-
-def _folder_of_temporaries(environment: Mapping[str, str]) -> str:
-    """Name the folder of LLVM's temporary files: ``llvm::sys::path::system_temp_directory``."""
-    names = ("TMPDIR", "TMP", "TEMP", "TEMPDIR")
-    given = (environment[name] for name in names if name in environment)
-    return next(given, "/tmp")  # noqa: S108 - compared, not opened
 
 
 def _renamed(words: Iterable[str], before: _Names, after: _Names) -> list[str]:
@@ -234,7 +227,7 @@ def _run(plan: _Plan, environment: Mapping[str, str]) -> int | None:
     said = []
     try:
         with tempfile.NamedTemporaryFile(
-            prefix=f"{stem}-", suffix=".o", dir=_folder_of_temporaries(environment)
+            prefix=f"{stem}-", suffix=".o", dir=temporary_folder(environment)
         ) as between:
             own = plan.with_object(between.name)
             for job in (own.front_end, own.linker):

@@ -24,11 +24,13 @@ __all__ = [
     "ask",
     "forget_jobs",
     "front_end_jobs",
+    "job_words",
     "jobs_of",
     "make",
     "option_values",
     "output_of",
     "response_text",
+    "temporary_folder",
 ]
 
 _SECONDS = 120
@@ -103,10 +105,11 @@ def output_of(command: tuple[str, ...], *question: str) -> str:
 def jobs_of(answer: Answer) -> list[list[str]]:
     """Give the words of each job in the driver's answer to ``-###``."""
     lines = answer.errors.splitlines()
-    return [_words(line) for line in lines if line.lstrip().startswith('"')]
+    return [job_words(line) for line in lines if line.lstrip().startswith('"')]
 
 
-def _words(line: str) -> list[str]:
+def job_words(line: str) -> list[str]:
+    """Give the words of a job as ``-###`` prints it."""
     found = re.finditer(_WORD, line)
     return [re.sub(_ESCAPED, r"\1", word[0][1:-1]) if word["quoted"] else word[0] for word in found]
 
@@ -149,3 +152,10 @@ def forget_jobs() -> None:
 def option_values(job: Sequence[str], option: str) -> Iterator[str]:
     """Give the words that come after an option in a job."""
     return (value for word, value in itertools.pairwise(job) if word == option)
+
+
+def temporary_folder(environment: Mapping[str, str]) -> str:
+    """Name the folder of LLVM's temporary files: ``llvm::sys::path::system_temp_directory``."""
+    names = ("TMPDIR", "TMP", "TEMP", "TEMPDIR")
+    given = (environment[name] for name in names if name in environment)
+    return next(given, "/tmp")  # noqa: S108 - a name as LLVM has it

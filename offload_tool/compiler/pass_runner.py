@@ -32,7 +32,7 @@ from offload_tool.files.interruption import shielded
 from offload_tool.files.regular import open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from offload_tool.compiler.compile_target import CompileTarget
     from offload_tool.compiler.fingerprints import Look
@@ -57,8 +57,6 @@ __all__ = [
 
 _SIGNAL_BASE = 128
 """Added to a signal's number for the exit status, as shells do."""
-_GRACE, _POLL = 5.0, 0.01
-"""Seconds, at most, in which processes that were told to end are waited for, and between looks."""
 
 
 class Outputs(NamedTuple):
@@ -439,7 +437,9 @@ def run_command(
         _, status = os.waitpid(process, 0)
     except BaseException:
         if process:
-            _end(process)
+            from offload_tool.compiler.ending import end_processes
+
+            end_processes([process])
         raise
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
@@ -455,53 +455,6 @@ def _spawn(command: Sequence[str], environment: Mapping[str, str]) -> int:
         return os.posix_spawnp(command[0], list(command), environment, file_actions=no_input)
     except OSError as error:
         raise CompilerError(f"'{command[0]}' cannot be run: {error.strerror}") from error
-
-
-def _end(process: int) -> None:
-    """End a command and what it has started: a driver's passes would go on writing."""
-    import signal
-    import time
-    from contextlib import suppress
-
-    family: dict[int, None] = {}
-    while new := [n for n in _with_descendants(process) if n not in family]:
-        _send(new, signal.SIGSTOP)  # so that it starts no other one
-        family.update(dict.fromkeys(new))
-    _send(family, signal.SIGTERM)
-    _send(family, signal.SIGCONT)
-    with suppress(ChildProcessError):
-        os.waitpid(process, 0)
-    until = time.monotonic() + _GRACE
-    while any(map(_is_running, family)) and time.monotonic() < until:
-        time.sleep(_POLL)
-
-
-def _send(processes: Iterable[int], number: int) -> None:
-    from contextlib import suppress
-
-    for process in processes:
-        with suppress(ProcessLookupError):  # it has just ended
-            os.kill(process, number)
-
-
-def _is_running(process: int) -> bool:
-    """Tell whether a process is still there, and not only its exit status."""
-    try:
-        text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-    return text.rpartition(")")[2].split()[0] not in "ZX"
-
-
-def _with_descendants(process: int) -> list[int]:
-    try:
-        text = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii")
-    except OSError:
-        return [process]
-    return [
-        process,
-        *(number for child in text.split() for number in _with_descendants(int(child))),
-    ]
 
 
 def write_beside(outputs: Outputs, names: Sequence[str], compiler: Sequence[str]) -> None:

@@ -24,6 +24,10 @@ class FileFormat(Enum):
     CUDA_FATBIN = "cuda-fatbin"
     CODE_OBJECT = "code-object"
     """Device code that no container is around."""
+    KPACK = "kpack"
+    """A kpack archive, and what one has under one key."""
+    KPACK_MARKER = "kpack-marker"
+    """In a host program: its device code is in kpack archives."""
     ARCHIVE = "archive"
     ZIP = "zip"
     ELF = "elf"
@@ -40,6 +44,7 @@ _MAGICS = (
     (magics.THIN_ARCHIVE, FileFormat.ARCHIVE),
     (magics.OFFLOAD_BINARY, FileFormat.OFFLOAD_BINARY),
     (magics.CUDA_FATBIN, FileFormat.CUDA_FATBIN),
+    (magics.KPACK, FileFormat.KPACK),
     *((magic, FileFormat.BITCODE) for magic in magics.BITCODES),
 )
 _LONGEST = max(len(magic) for magic, _ in _MAGICS)

@@ -13,6 +13,8 @@
                                   (COFF: .nv_fatb, __nv_rel)
                                 anything that is not code   CUDA fat binaries, wherever they begin
     LLVM bitcode of a host      offload binaries that it embeds
+    kpack archive               what it has under each key
+    ELF with .hipFatBinSegment  of wrappers with markers: what the archives have for each
     CUDA fat binary             see `offload_tool.formats.cuda_fatbin`
     AMD code object, cubin      itself: an image that no container is around
 
@@ -52,6 +54,7 @@ from offload_tool.formats.cuda_fatbin import (
 )
 from offload_tool.formats.device_elf import read_code_object
 from offload_tool.formats.hip_fatbin import SECTION as HIP_SECTION
+from offload_tool.formats.hip_fatbin import WRAPPER_SECTION, WRAPPER_SIZE
 from offload_tool.formats.names import triple
 from offload_tool.formats.names.entry_id import BundleEntryID
 from offload_tool.formats.objects.elf import (
@@ -85,6 +88,7 @@ _SHT_PROGBITS, _SHF_EXECINSTR = 1, 4
 _SCANNED = 32 << 20
 """Bytes that are looked through before what was mapped of them is given back."""
 _CUDA_TRIPLE = "nvptx64-nvidia-cuda-unknown"
+_WRAPPERS = WRAPPER_SECTION.encode()
 _EMPTY: dict[FileFormat | None, str] = {
     FileFormat.ARCHIVE: "an archive",
     FileFormat.BITCODE: "bitcode",
@@ -147,6 +151,8 @@ class FoundContainer:
     """Name of the section that holds it."""
     index: int = 0
     """Which container of the file, from 0."""
+    faults: tuple[str, ...] = ()
+    """Why a wrapper of a host program lacks device code that its marker names."""
 
     @property
     def path(self) -> str:
@@ -171,8 +177,10 @@ class FoundContainer:
 class _Everything(Policy):
     """Every container that is known is looked into."""
 
-    def __init__(self, *, code_objects: bool = False) -> None:
+    def __init__(self, *, code_objects: bool = False, markers: bool = False) -> None:
         self.code_objects = code_objects
+        self.markers = markers
+        """Whether what host programs have in kpack archives is given."""
 
     def elf_section(self, tables: ElfTables, number: int) -> FileFormat | None:
         row = tables.sections[number]
@@ -180,6 +188,8 @@ class _Everything(Policy):
             return None
         if row.sh_type == SHT_LLVM_OFFLOADING:
             return FileFormat.OFFLOAD_BINARY
+        if tables.names[number] == _WRAPPERS and self.markers and _is_marked(tables, number):
+            return FileFormat.KPACK_MARKER
         kind = _by_name(tables.data, tables.names[number], row.sh_offset)
         is_data = row.sh_type == _SHT_PROGBITS and not row.sh_flags & _SHF_EXECINSTR
         return FileFormat.CUDA_FATBIN if kind is None and is_data else kind
@@ -213,6 +223,7 @@ def find_containers(
     skipped: Callable[[OffloadError], None] | None = None,
     strays: Callable[[str], None] | None = None,
     scan: bool = False,
+    markers: bool | None = None,
 ) -> Generator[FoundContainer, None, None]:
     """Find the containers of the file, folder or zip file at `path`, in file order.
 
@@ -220,7 +231,9 @@ def find_containers(
     those without images are passed over, and those that cannot be read, and members of archives
     that cannot, go to `skipped` (default: they end the search). `strays` is told of containers
     in object files that are in none of the sections that a runtime would look into; with `scan`
-    they are given, and what looks like one anywhere in other files.
+    they are given, and what looks like one anywhere in other files. With `markers` (default: of
+    a file that is no folder or zip file), what a host program has in kpack archives is given as
+    its own; the archives are in the folder, too.
 
     :raises NoContainerError: it is neither a folder nor a zip file, and holds no container.
     :raises FormatError: a broken file.
@@ -229,7 +242,7 @@ def find_containers(
     """
     index, last = -1, None
     walk = Walk(
-        _Everything(code_objects=True),
+        _Everything(code_objects=True, markers=_follows(path) if markers is None else markers),
         _containers,
         skipped,
         strays=None if strays is None else _stray_telling(strays),
@@ -240,6 +253,16 @@ def find_containers(
         budget.member(found.label, len(found.images))
         index, last = (index + 1 if found.path == last else 0), found.path
         yield replace(found, index=index)
+
+
+def _follows(path: StrPath) -> bool:
+    return not Path(path).is_dir()
+
+
+def _is_marked(tables: ElfTables, number: int) -> bool:
+    from offload_tool.formats.kpack_marked import is_marked
+
+    return is_marked(tables, number)
 
 
 def _found_size(found: FoundContainer) -> int:
@@ -300,6 +323,10 @@ def _containers(spot: Spot) -> Iterator[FoundContainer]:
         yield from _bundles(spot)
     elif spot.file_format is FileFormat.CODE_OBJECT:
         yield _code_object(spot)
+    elif spot.file_format is FileFormat.KPACK:
+        yield from _kpack_codes(spot)
+    elif spot.file_format is FileFormat.KPACK_MARKER:
+        yield from _marked_codes(spot)
     elif spot.file_format is FileFormat.OFFLOAD_BINARY:
         yield from _offload_binaries(spot)
     elif spot.file_format is FileFormat.CUDA_FATBIN:
@@ -385,6 +412,29 @@ def _offload_binaries(spot: Spot) -> Iterator[FoundContainer]:
         yield FoundContainer(place, FileFormat.OFFLOAD_BINARY, *rest)
         if spot.is_stray:
             return
+
+
+def _kpack_codes(spot: Spot) -> Iterator[FoundContainer]:
+    from offload_tool.containers.kpack_images import codes_of_archive
+
+    place = spot.place
+    for code in codes_of_archive(place.source, place.label):
+        label = f"{place.label}({code.key})"
+        member = place._replace(label=label, names=(*place.names, code.key))
+        images = tuple(_image(name, entry, None, size) for name, entry, size in code.entries)
+        yield FoundContainer(member, FileFormat.KPACK, code.offset, code.size, images)
+
+
+def _marked_codes(spot: Spot) -> Iterator[FoundContainer]:
+    from offload_tool.containers.kpack_images import code_of_wrappers
+
+    place = spot.place
+    tables = read_elf_tables(place.source.data, path=place.label)
+    for code in code_of_wrappers(tables, place):
+        at = spot.start + WRAPPER_SIZE * code.wrapper.position
+        images = tuple(_image(name, entry, None, size) for name, entry, size in code.entries)
+        rest = (at, WRAPPER_SIZE, images, spot.section)
+        yield FoundContainer(place, FileFormat.KPACK_MARKER, *rest, faults=code.faults)
 
 
 def _code_object(spot: Spot) -> FoundContainer:

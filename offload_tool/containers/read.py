@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from offload_tool.formats.bundles.compressed import CompressionReport
     from offload_tool.formats.cuda_fatbin import CudaImage
     from offload_tool.formats.cuda_payload import Packed
+    from offload_tool.formats.kpack import KpackArchive, KpackImage
 
 __all__ = [
     "CudaContent",
     "LastPayload",
+    "PackedFrame",
     "StoredEntry",
     "binary_bundle",
     "decompressed",
@@ -69,6 +71,32 @@ class CudaContent:
             out.write(content)
 
 
+class PackedFrame:
+    """A code object of a kpack archive that is compressed by itself."""
+
+    def __init__(self, archive: KpackArchive, image: KpackImage, label: str) -> None:
+        self.archive = archive
+        self.image = image
+        self.label = label
+
+    def view(self, source: InputFile) -> memoryview:
+        """Give the code object.
+
+        :raises FormatError: it is damaged.
+        """
+        from offload_tool.formats.kpack import unpacked_kpack_image
+
+        return unpacked_kpack_image(source.data, self.archive, self.image, path=self.label)
+
+    def write_to(self, out: OutputFile, source: InputFile) -> None:
+        """Append the code object.
+
+        :raises FormatError: it is damaged.
+        """
+        out.reserve(self.image.size)
+        out.write(self.view(source))
+
+
 class LastPayload:
     """Keeps what was decompressed last, for the images that are compressed together."""
 
@@ -106,6 +134,8 @@ class StoredEntry:
     """`source` is not a part of the file itself."""
     cuda: CudaContent | None = None
     """What a fat binary of CUDA says of the content, which may be compressed by itself."""
+    frame: PackedFrame | None = None
+    """How a kpack archive has the content, if it is compressed."""
 
     @property
     def range(self) -> FileRange:
@@ -113,7 +143,9 @@ class StoredEntry:
         return self.source.range(self.offset, self.size)
 
     def begin(self, size: int) -> memoryview:
-        """Give the first bytes of the content as it is stored, at most `size`."""
+        """Give the first bytes of the content, at most `size`; of CUDA's as they are stored."""
+        if self.frame is not None:
+            return self.frame.view(self.source)[:size]
         return self.source.data[self.offset : self.offset + min(self.size, size)]
 
     def view(self) -> memoryview:
@@ -126,6 +158,8 @@ class StoredEntry:
         """
         if self.cuda is not None:
             return self.cuda.view(self.source)
+        if self.frame is not None:
+            return self.frame.view(self.source)
         if not self.is_host_object:
             return self.range.data
         from offload_tool.formats.bundles.objects import plan_host
@@ -141,6 +175,8 @@ class StoredEntry:
         """
         if self.cuda is not None:
             self.cuda.write_to(out, self.source)
+        elif self.frame is not None:
+            self.frame.write_to(out, self.source)
         elif self.is_host_object:
             from offload_tool.formats.bundles.objects import plan_host
 

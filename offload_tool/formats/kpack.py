@@ -139,7 +139,7 @@ def read_kpack(data: memoryview, *, path: StrPath | None = None) -> KpackArchive
     :raises UnsupportedError: it is of a version or scheme that is not known.
     :raises UsageError: msgpack is not installed.
     """
-    return _TableReader(data, path).read()
+    return _KpackReader(data, path).read()
 
 
 def unpacked_kpack_image(
@@ -175,7 +175,7 @@ class _TableEntry(NamedTuple):
     metadata: bytes
 
 
-class _TableReader:
+class _KpackReader:
     """Reads one archive."""
 
     def __init__(self, data: memoryview, path: StrPath | None) -> None:

@@ -2,7 +2,8 @@
 
 A library is a file with device images: of a folder, of a zip file, or a member of an archive. In
 it, a runtime chooses among the images of each container; the offload binaries of one section,
-which hold an image each, count as one container.
+which hold an image each, count as one container. A host program whose device code is in kpack
+archives is judged by what it gets from them; an archive in a folder, by what is in it alone.
 
 What is always judged is whether images hide one another's kernels: of two images for one target
 in a container, a runtime loads one.
@@ -19,6 +20,8 @@ from typing import TYPE_CHECKING
 
 from offload_tool.containers.file_format import FileFormat
 from offload_tool.containers.found import find_containers
+from offload_tool.containers.places import member_path
+from offload_tool.files import InputFile
 from offload_tool.formats.names.entry_id import OffloadKind
 from offload_tool.operations.kernel_listing import kernels_of
 from offload_tool.operations.matching import candidates_of, loaded
@@ -87,6 +90,8 @@ class _Container:
     """As `candidates_of` gives them."""
     kernels: dict[int, tuple[Kernel, ...]] = field(default_factory=dict)
     """By the index of the image; of none that lists no kernels."""
+    is_apart: bool = False
+    """Whether it is of an archive whose host programs are judged for what they lack."""
 
     @property
     def has_device_images(self) -> bool:
@@ -102,6 +107,8 @@ class _Library:
     rules: list[Rule]
     size: int = 0
     containers: dict[object, _Container] = field(default_factory=dict)
+    faulty: list[str] = field(default_factory=list)
+    """What was found wrong when it was read."""
 
     def add(self, found: FoundContainer, told: _Told) -> None:
         """Take in a container, before the next one is asked for."""
@@ -109,6 +116,8 @@ class _Library:
         key = found.section if is_part else found.index
         name = f"{found.container.value} {found.index}"
         container = self.containers.setdefault(("part", key) if is_part else key, _Container(name))
+        container.is_apart = found.container is FileFormat.KPACK and not told.is_alone
+        self.faulty += found.faults
         first = len(container.entries)
         entries = candidates_of(found.images)
         container.entries += entries
@@ -125,6 +134,7 @@ class _Library:
 
     def faults(self) -> Iterator[str]:
         """Judge the library, by all rules that are about it."""
+        yield from self.faulty
         for container in self.containers.values():
             yield from _hidden(container)
         for rule in self.rules:
@@ -148,9 +158,14 @@ class _Library:
             notes(f"'{self.label}': {unknown:,} kernels do not say whether they spill registers")
 
     def _without(self, device: Device) -> Iterator[str]:
-        every = [found for found in self.containers.values() if found.has_device_images]
+        apart = any(found.is_apart for found in self.containers.values())
+        every = [
+            found
+            for found in self.containers.values()
+            if found.has_device_images and not found.is_apart
+        ]
         lacking = [found for found in every if not loaded(tuple(found.entries), device)]
-        if every and not lacking:
+        if (every or apart) and not lacking:
             return
         text = f"no image for {device.text}"
         if 0 < len(lacking) < len(every):
@@ -168,6 +183,8 @@ class _Library:
 class _Told:
     skipped: Callable[[OffloadError], None] | None
     notes: Callable[[str], None] | None
+    is_alone: bool = True
+    """Whether the path is one file that is no zip file."""
 
 
 def check_libraries(
@@ -186,11 +203,11 @@ def check_libraries(
     :raises ContentError: see `list_images`; or an image's metadata cannot be read.
     :raises FileError: a path cannot be read.
     """
-    told = _Told(skipped, notes)
     used: set[int] = set()
     given = [str(path) for path in paths]
     for path in given:
         empty = True
+        told = _Told(skipped, notes, is_alone=_is_alone(path))
         for library in _libraries(path, rules, told, used):
             empty = False
             if notes is not None:
@@ -206,8 +223,8 @@ def check_libraries(
 def _libraries(path: str, rules: Sequence[Rule], told: _Told, used: set[int]) -> Iterator[_Library]:
     """Walk through `path`; give each library when all of it was seen."""
     library: _Library | None = None
-    for found in find_containers(path, skipped=told.skipped):
-        label = found.path if found.member is None else f"{found.path}({found.member})"
+    for found in find_containers(path, skipped=told.skipped, markers=True):
+        label = _label_of(found)
         if library is None or library.label != label:
             if library is not None:
                 yield library
@@ -220,16 +237,33 @@ def _libraries(path: str, rules: Sequence[Rule], told: _Told, used: set[int]) ->
         yield library
 
 
+def _is_alone(path: str) -> bool:
+    from offload_tool.formats.magics import KPACK
+
+    if os.path.isdir(path):  # noqa: PTH112
+        return False
+    with InputFile(path) as source:
+        return source.data[: len(KPACK)] == KPACK
+
+
+def _label_of(found: FoundContainer) -> str:
+    """Name a library; a kpack archive is one, whatever keys it has."""
+    names = found.place.names[: -1 if found.container is FileFormat.KPACK else None]
+    return f"{found.path}({member_path(names)})" if names else found.path
+
+
 def _name(path: str, found: FoundContainer) -> str:
     """Name a library as seen from `path`: ``lib/x.so``, ``x.whl(lib/x.so)``, ``lib.a(a.o)``."""
     is_folder = found.path != path
     name = os.path.relpath(found.path, path) if is_folder else os.path.basename(path)  # noqa: PTH119
-    return name if found.member is None else f"{name}({found.member})"
+    return name + _label_of(found).removeprefix(found.path)
 
 
 def _stored(found: FoundContainer) -> int:
     if found.container is FileFormat.COMPRESSED_BUNDLE:
         return found.size
+    if found.container is FileFormat.KPACK_MARKER:  # they are in other files
+        return 0
     images = (image for image in found.images if image.kind != OffloadKind.HOST)
     return sum(image.content.size for image in images)
 

@@ -34,8 +34,9 @@ class DeviceImage:
     member: str | None
     """Archive or zip file member, or None: ``a.o``, ``lib/x.so``, ``lib/y.a(a.o)``."""
     container: str
-    """``bundle``, ``compressed-bundle``, ``offload-binary``, ``cuda-fatbin``, or ``code-object``
-    for device code that no container is around."""
+    """``bundle``, ``compressed-bundle``, ``offload-binary``, ``cuda-fatbin``, ``code-object``
+    for device code that no container is around, ``kpack``, or ``kpack-marker`` for what a host
+    program has in kpack archives."""
     index: int
     """Which container of the file, from 0."""
     id: str
@@ -45,7 +46,7 @@ class DeviceImage:
     target_id: str
     offset: int | None
     """Bytes from the beginning of the file; None where the image is not a range of it: inside
-    of compressed data, or the host entry that stands for a whole object file."""
+    of compressed data, in another file, or the host entry that stands for a whole object file."""
     size: int
     """Bytes, decompressed; 0 for the host entry that stands for a whole object file. In CUDA's fat
     binaries, with up to 8 bytes that pad the image, which are not extracted."""
@@ -125,6 +126,9 @@ def listed_images(
             for index, load in explained(found.images, device).items():
                 loads.setdefault(index, []).append((device.text, load))
                 unserved.pop(device, None)
+        if strays is not None:
+            for fault in found.faults:
+                strays(f"'{found.label}': {fault}")
         present.update({i.id: None for i in found.images if i.kind != OffloadKind.HOST})
         for index, (image, source) in enumerate(zip(_listed(found), found.images, strict=True)):
             if not devices:
@@ -162,6 +166,8 @@ def _listed(found: FoundContainer) -> Iterator[DeviceImage]:
 
 def _offset(found: FoundContainer, image: FoundImage) -> int | None:
     content = image.content
+    if found.container is FileFormat.KPACK_MARKER:
+        return None
     if content.is_decompressed or content.is_host_object:
         return None
     return found.in_file(content.offset)
@@ -169,6 +175,8 @@ def _offset(found: FoundContainer, image: FoundImage) -> int | None:
 
 def _stored_sizes(found: FoundContainer) -> Sequence[int]:
     """Divide a compressed container's bytes among its images."""
+    if found.container is FileFormat.KPACK_MARKER:  # they are in other files
+        return [0] * len(found.images)
     if found.container is not FileFormat.COMPRESSED_BUNDLE:
         return [0 if i.content.is_host_object else i.content.size for i in found.images]
     total = sum(image.size for image in found.images)

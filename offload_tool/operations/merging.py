@@ -7,6 +7,7 @@
     offload binaries          all of them, in that order; one of all images, if one has several
     CUDA fat binaries         one of all entries: by target ID, cubins before PTX, which is the
                               order in which the SCons tool writes them
+    kpack archives            one of all code objects, as they are compressed
     archives                  member by member, in the order of the first archive
 
 Each target may come from one file only, and host entries must be the same in all of them.
@@ -51,6 +52,7 @@ _FORMATS = {
     FileFormat.ARCHIVE: "an archive",
     FileFormat.OFFLOAD_BINARY: "offload binaries",
     FileFormat.CUDA_FATBIN: "a CUDA fat binary",
+    FileFormat.KPACK: "a kpack archive",
     None: "no container of device images",
 }
 _CHUNK = 1 << 20
@@ -131,10 +133,46 @@ class _Merger:
             FileFormat.COFF,
         ):
             return self._merge_bundles(inputs)
+        if formats[0] is FileFormat.KPACK:
+            return self._merge_kpacks(inputs)
         raise UsageError(
             f"'{inputs[0].label}': expected a bundle, offload binaries, CUDA fat binaries or an "
             "archive of these"
         )
+
+    def _merge_kpacks(self, inputs: Sequence[Place]) -> FilePlan:
+        """Put the code objects of archives of one group into one, in their order."""
+        from offload_tool.formats.kpack import ZSTD, NewKpackImage, read_kpack, write_kpack
+
+        archives = [read_kpack(item.source.data, path=item.label) for item in inputs]
+        images = []
+        came: dict[tuple[str, str], Place] = {}
+        for item, archive in zip(inputs, archives, strict=True):
+            for what, ours, theirs in (
+                ("group", archives[0].group, archive.group),
+                ("scheme", archives[0].scheme, archive.scheme),
+                ("unknown keys", "none", ", ".join(archive.unknown) or "none"),
+            ):
+                if ours != theirs:
+                    raise _contradiction(inputs[0], f"{what} {ours}", item, f"{what} {theirs}")
+            for image in archive.images:
+                other = came.setdefault((image.key, image.target_id), item)
+                if other is not item:
+                    has = f"{image.key} for {image.target_id}"
+                    raise _contradiction(other, has, item, "the same")
+                content = item.source.range(image.offset, image.stored_size)
+                packed = image.size if archive.scheme == ZSTD else None
+                new = NewKpackImage(image.key, image.target_id, content, packed, image.metadata)
+                images.append(new)
+        listed = dict.fromkeys(target for archive in archives for target in archive.target_ids)
+        write = partial(
+            write_kpack,
+            images=images,
+            group=archives[0].group,
+            target_ids=list(listed),
+            scheme=archives[0].scheme,
+        )
+        return FilePlan.of([self.spool.added(write)])
 
     # -- bundles ---------------------------------------------------------------------
 

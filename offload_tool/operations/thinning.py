@@ -10,6 +10,7 @@ do host entries. What is made::
     archive                   member by member, with a new symbol index
     ELF with .hip_fatbin,     every bundle or fat binary stays at its address (`elf_shrink`)
     CUDA's sections
+    kpack archive             its other code objects, as they are compressed
     CUDA fat binary           its other entries, as they are; PTX and NVVM stay, because devices
                               of tomorrow need them, unless told otherwise
     PE with CUDA's sections   every fat binary stays where it is, with zeros behind it: the file
@@ -196,12 +197,14 @@ class _Thinner:
             FileFormat.CUDA_FATBIN,
         ):
             return self._plan_sequence(source, label)
-        if file_format is FileFormat.TEXT_BUNDLE:
-            return self._plan_text(source, label)
-        if file_format is FileFormat.ELF:
-            return self._plan_elf(source, label)
-        if file_format is FileFormat.COFF:
-            return self._plan_coff(source, label)
+        planners = {
+            FileFormat.KPACK: self._plan_kpack,
+            FileFormat.TEXT_BUNDLE: self._plan_text,
+            FileFormat.ELF: self._plan_elf,
+            FileFormat.COFF: self._plan_coff,
+        }
+        if file_format in planners:
+            return planners[file_format](source, label)
         if file_format is FileFormat.ZIP:
             message = "is a zip file, but no wheel by its name: unpack it, and thin the folder"
             raise UsageError(f"'{label}' {message}")
@@ -336,6 +339,43 @@ class _Thinner:
             return None
         layout = plan_archive(new)
         return layout.plan(contents)
+
+    def _plan_kpack(self, source: InputFile, label: str) -> FilePlan | None:
+        """Plan an archive of what stays under each key."""
+        from offload_tool.formats.kpack import ZSTD, NewKpackImage, read_kpack, write_kpack
+
+        archive = read_kpack(source.data, path=label)
+        stays: set[tuple[str, str]] = set()
+        changed = False
+        for found in containers_in(source, label):
+            kept = self._kept(found)
+            changed |= kept is not None
+            rows = range(len(found.images)) if kept is None else kept
+            key = found.place.names[-1]
+            stays.update((key, found.images[at].target_id) for at in rows)
+        if not changed:
+            return None
+        if archive.unknown:
+            message = f"its table has '{archive.unknown[0]}', which nobody knows the meaning of"
+            raise UnsupportedError(f"cannot be thinned: {message}", path=label)
+        images = [
+            NewKpackImage(
+                *(image.key, image.target_id, source.range(image.offset, image.stored_size)),
+                packed_from=image.size if archive.scheme == ZSTD else None,
+                metadata=image.metadata,
+            )
+            for image in archive.images
+            if (image.key, image.target_id) in stays
+        ]
+        targets = {target for _, target in stays}
+        write = partial(
+            write_kpack,
+            images=images,
+            group=archive.group,
+            target_ids=[target for target in archive.target_ids if target in targets],
+            scheme=archive.scheme,
+        )
+        return FilePlan.of([self.spool.added(write)])
 
     def _plan_sequence(self, source: InputFile, label: str) -> FilePlan | None:
         """Plan a file of bundles or offload binaries, one after the other."""

@@ -24,7 +24,7 @@ from tests.operations.fatbins import make_bundle
 
 COMMANDS = [
     *("list", "extract", "match", "thin", "merge", "check", "diff", "report", "embed", "archive"),
-    *("dist", "dist init", "dist status", "dist stop", "completion", "compile"),
+    *("dist", "dist init", "dist status", "dist stop", "completion", "compile", "launch"),
 ]
 DROP_INS = ["bundler", "packager", "wrapper"]
 FLAGS = ("--", "-nogpuinc", "-nogpulib")
@@ -45,6 +45,7 @@ ERRORS = {
     "dist stop": ["none"],
     "completion": ["bash"],
     "compile": ["none.hip", "-o", "out", "--host"],
+    "launch": ["no-such-compiler"],
     "bundler": ["-type=bc", "-list", "-input=none"],
     "packager": ["none"],
     "wrapper": ["--kind=hip", "-o", "out", "none"],
@@ -249,6 +250,15 @@ def test_wrong_result(folder: Path, stand_in: Callable[[str], None]) -> None:
 def test_compile_usage(folder: Path) -> None:
     """Two target IDs for one output are no usable argument."""
     assert run(*GFX906[:-1], "gfx906,gfx908", *FLAGS) == 2
+
+
+@case("`launch`", "the compiler's")
+def test_launched_compiler_error(folder: Path, stand_in: Callable[[str], None]) -> None:
+    """The compiler's own status is passed on."""
+    done = subprocess.run(
+        [sys.executable, "-m", "offload_tool", "launch", "sh", "-c", "exit 42"], check=False
+    )
+    assert done.returncode == 42
 
 
 @case("`compile`", "128 + N")

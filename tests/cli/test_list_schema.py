@@ -18,14 +18,18 @@ import pytest
 from offload_tool import Compression, DeviceImage, PackagedImage, embed_bundle, package_images
 from offload_tool.cli import main
 from offload_tool.formats.cuda_fatbin import IMAGE_KINDS as CUDA_IMAGE_KINDS
+from offload_tool.formats.kpack import ZSTD
+from offload_tool.formats.kpack_marker import KpackMarker
 from offload_tool.formats.names.loading import EXACT, PTX, RULES
 from offload_tool.formats.offload_binary import ImageKind
+from tests.formats.marked_programs import marked_program
 from tests.formats.object_files import make_elf
 from tests.formats.test_cuda_fatbin import cuda_fatbin
 from tests.fuzz.seeds import HERE as FUZZ
 from tests.operations.archives import thin_archive
 from tests.operations.fatbins import HOST, code, make_bundle
 from tests.operations.test_finding import archive
+from tests.operations.test_kpack_archives import write as write_kpack_archive
 
 IMAGES = {HOST: b"", "gfx9-4-generic": code("generic"), "gfx90a:xnack+": code("gfx90a", 77)}
 SEEDS = FUZZ / "seeds"
@@ -124,6 +128,17 @@ def _folder(folder: Path) -> Path:
     return folder
 
 
+def _kpack(folder: Path) -> Path:
+    write_kpack_archive(folder / "demo_gfx942.kpack", [("lib/a.so#0", "gfx942")], ZSTD)
+    marker = KpackMarker("lib/a.so", ("demo_@GFXARCH@.kpack",))
+    (folder / "a.so").write_bytes(marked_program((marker, 0)))
+    return folder / "demo_gfx942.kpack"
+
+
+def _marked(folder: Path) -> Path:
+    return _kpack(folder).with_name("a.so")
+
+
 MAKERS = {
     "bundle": _bundle,
     "compressed": _compressed,
@@ -135,6 +150,8 @@ MAKERS = {
     "code object": _code_object,
     "archive": _archive,
     "thin": _thin,
+    "kpack": _kpack,
+    "kpack marker": _marked,
     "zip": _zip,
     "folder": _folder,
 }

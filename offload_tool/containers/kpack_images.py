@@ -1,0 +1,163 @@
+"""The device images of kpack archives: in an archive, and of a host program by its markers.
+
+What an archive has under one key is a container, and the key is its member's name. What a
+wrapper of a host program gets from the archives that its marker names is a container too, of
+the host program: a device loads one of its images, as of a bundle.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple
+
+from offload_tool.containers.read import PackedFrame, StoredEntry
+from offload_tool.errors import ContentError, FileError
+from offload_tool.files import InputFile
+from offload_tool.formats.kpack import read_kpack
+from offload_tool.formats.kpack_marked import marked_wrappers
+from offload_tool.formats.kpack_marker import PLACEHOLDER
+from offload_tool.formats.names.entry_id import BundleEntryID, OffloadKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from offload_tool.containers.places import Place
+    from offload_tool.formats.kpack import KpackArchive, KpackImage
+    from offload_tool.formats.kpack_marked import MarkedWrapper
+    from offload_tool.formats.objects.elf import ElfTables
+
+__all__ = ["CodeUnderKey", "WrappedCode", "code_of_wrappers", "codes_of_archive", "entry_id_of"]
+
+_TRIPLE = "amdgcn-amd-amdhsa-"
+_TARGETS = ("gfx", "amdgcn")
+"""What the names of targets begin with."""
+
+
+class CodeUnderKey(NamedTuple):
+    """What an archive has under one key."""
+
+    key: str
+    offset: int
+    """Of the first code object."""
+    size: int
+    """Bytes of all."""
+    entries: list[tuple[BundleEntryID, StoredEntry, int]]
+    """Each with its bytes when it is unpacked."""
+
+
+class WrappedCode(NamedTuple):
+    """What a wrapper of a host program gets."""
+
+    wrapper: MarkedWrapper
+    entries: list[tuple[BundleEntryID, StoredEntry, int]]
+    """As of `CodeUnderKey`."""
+    faults: tuple[str, ...]
+    """What is wrong with the archives."""
+
+
+def entry_id_of(target_id: str) -> BundleEntryID:
+    """Give the bundle entry ID that a target ID of an archive stands for."""
+    return BundleEntryID(OffloadKind.HIPV4, _TRIPLE, target_id)
+
+
+def codes_of_archive(source: InputFile, label: str) -> Iterator[CodeUnderKey]:
+    """Give what an archive has under each key.
+
+    :raises FormatError: it is broken.
+    :raises UnsupportedError: it is of a version or scheme that is not known.
+    """
+    archive = read_kpack(source.data, path=label)
+    images: dict[str, list[KpackImage]] = {}
+    for image in archive.images:
+        images.setdefault(image.key, []).append(image)
+    for key, group in images.items():
+        offset = min(image.offset for image in group)
+        size = sum(image.stored_size for image in group)
+        entries = [_entry(source, archive, image, label) for image in group]
+        yield CodeUnderKey(key, offset, size, entries)
+
+
+def _entry(
+    source: InputFile, archive: KpackArchive, image: KpackImage, label: str
+) -> tuple[BundleEntryID, StoredEntry, int]:
+    name = entry_id_of(image.target_id)
+    frame = PackedFrame(archive, image, label) if archive.is_compressed else None
+    entry = StoredEntry(
+        *(str(name), source, image.offset, image.stored_size),
+        is_decompressed=frame is not None,
+        frame=frame,
+    )
+    return name, entry, image.size
+
+
+def code_of_wrappers(tables: ElfTables, place: Place) -> Iterator[WrappedCode]:
+    """Give what each wrapper of a host program gets from the archives that are there.
+
+    It can be read until the next one is asked for. Nothing of a program in a zip file, beside
+    which there are no files.
+
+    :raises FormatError: a wrapper or marker is broken.
+    """
+    if not place.files:
+        return
+    with ExitStack() as stack:
+        archives = _OpenArchives(stack)
+        for wrapper in marked_wrappers(tables):
+            yield _wrapped(wrapper, place, archives)
+
+
+def _wrapped(wrapper: MarkedWrapper, place: Place, archives: _OpenArchives) -> WrappedCode:
+    folder = os.path.dirname(os.path.realpath(place.files[-1]))  # noqa: PTH120 - as the loader does
+    entries: dict[str, tuple[BundleEntryID, StoredEntry, int]] = {}
+    faults = []
+    paths = list(dict.fromkeys(_archives_there(wrapper, folder)))
+    for path in paths:
+        try:
+            source, archive = archives.open(path)
+        except (ContentError, FileError) as error:
+            faults.append(f"a kpack archive is passed over: {error}")
+            continue
+        for image in archive.images:
+            if image.key != wrapper.key or image.target_id in entries:
+                continue
+            if image.target_id in archive.target_ids:
+                entries[image.target_id] = _entry(source, archive, image, path)
+            else:
+                faults.append(f"'{path}' has code for {image.target_id} that it does not list")
+    if not paths:
+        names = ", ".join(wrapper.marker.search_paths)
+        faults.append(f"there is no kpack archive {names} from its folder")
+    elif not entries and not faults:
+        count = "the kpack archive has" if len(paths) == 1 else f"none of {len(paths)} archives has"
+        faults.append(f"{count} code for '{wrapper.key}': is it of another build? ({paths[0]})")
+    return WrappedCode(wrapper, list(entries.values()), tuple(faults))
+
+
+def _archives_there(wrapper: MarkedWrapper, folder: str) -> Iterator[str]:
+    """Give the archives that the loader would find for some device."""
+    for path in wrapper.marker.search_paths:
+        whole = os.path.normpath(os.path.join(folder, path))  # noqa: PTH118
+        before, placeholder, behind = whole.partition(PLACEHOLDER)
+        if not placeholder:
+            yield from [whole] if os.path.isfile(whole) else []  # noqa: PTH113
+            continue
+        for found in sorted(glob.glob(f"{glob.escape(before)}*{glob.escape(behind)}")):  # noqa: PTH207
+            target = found[len(before) : len(found) - len(behind)]
+            if target.startswith(_TARGETS) and os.path.isfile(found):  # noqa: PTH113
+                yield found
+
+
+class _OpenArchives:
+    """The archives of one program, read once."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._open: dict[str, tuple[InputFile, KpackArchive]] = {}
+
+    def open(self, path: str) -> tuple[InputFile, KpackArchive]:
+        if path not in self._open:
+            source = self._stack.enter_context(InputFile(path))
+            self._open[path] = source, read_kpack(source.data, path=path)
+        return self._open[path]

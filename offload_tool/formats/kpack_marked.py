@@ -1,0 +1,128 @@
+"""The wrappers of a host program whose device code is apart, each with its marker.
+
+In a linked ELF file a wrapper's pointer is an address: in place, or in the relocation that puts
+it there when the file is loaded. In an object it is a symbol, which may be of another object.
+COFF files are not looked into. See `hip_fatbin` for wrappers and `kpack_marker` for markers.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from offload_tool.errors import FormatError
+from offload_tool.formats.hip_fatbin import KPACKED, WRAPPER_SECTION, read_wrappers
+from offload_tool.formats.kpack import kernel_key
+from offload_tool.formats.kpack_marker import read_marker
+from offload_tool.formats.objects.elf import (
+    ELF64_LITTLE,
+    ET_REL,
+    PT_LOAD,
+    SHN_LORESERVE,
+    SHT_DYNSYM,
+    SHT_RELA,
+    SHT_SYMTAB,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from offload_tool.formats.kpack_marker import KpackMarker
+    from offload_tool.formats.objects.elf import ElfTables
+
+__all__ = ["MarkedWrapper", "is_marked", "marked_wrappers"]
+
+_RELA = struct.Struct("<QQq")
+_SECTION = WRAPPER_SECTION.encode()
+
+
+class MarkedWrapper(NamedTuple):
+    """A wrapper, and what its marker says."""
+
+    position: int
+    """Which wrapper of the file, from 0."""
+    key: str
+    """Under which its code objects are in an archive."""
+    marker: KpackMarker
+
+
+def is_marked(tables: ElfTables, number: int) -> bool:
+    """Tell whether a section has wrappers, and the first of them is one with a marker."""
+    row = tables.sections[number]
+    if tables.names[number] != _SECTION or not row.has_content or row.sh_size < len(KPACKED):
+        return False
+    return tables.data[row.sh_offset : row.sh_offset + len(KPACKED)] == KPACKED
+
+
+def marked_wrappers(tables: ElfTables) -> Iterator[MarkedWrapper]:
+    """Give the wrappers of a 64-bit little-endian ELF file that have markers, in file order.
+
+    Those of an object whose marker is in another object are left out.
+
+    :raises FormatError: a wrapper or a marker is broken, or cannot be followed.
+    """
+    if tables.elf_class is not ELF64_LITTLE:
+        return
+    position = 0
+    for number, row in enumerate(tables.sections):
+        if tables.names[number] != _SECTION or not row.has_content:
+            continue
+        end = row.sh_offset + row.sh_size
+        for wrapper in read_wrappers(tables.data, row.sh_offset, end, path=tables.path):
+            position += 1
+            if wrapper.magic != KPACKED:
+                continue
+            place = wrapper.pointer_offset - row.sh_offset
+            at = _followed(tables, number, place, wrapper.pointer)
+            if at is not None:
+                marker, _ = read_marker(tables.data, path=tables.path, offset=at)
+                key = kernel_key(marker.kernel_name, wrapper.number)
+                yield MarkedWrapper(position - 1, key, marker)
+
+
+def _followed(tables: ElfTables, number: int, place: int, value: int) -> int | None:
+    """Give where in the file a pointer points to; None: into another file."""
+    row = tables.sections[number]
+    in_object = tables.header.e_type == ET_REL
+    address = place if in_object else row.sh_addr + place
+    for index, other in enumerate(tables.sections):
+        if other.sh_type != SHT_RELA or (in_object and other.sh_info != number):
+            continue
+        content = tables.content(index)
+        for found in re.finditer(re.escape(struct.pack("<Q", address)), content):
+            if found.start() % _RELA.size == 0 and found.start() + _RELA.size <= len(content):
+                _, info, addend = _RELA.unpack_from(content, found.start())
+                return _relocated(tables, index, info >> 32, addend)
+    return None if in_object else _in_file(tables, value)
+
+
+def _relocated(tables: ElfTables, index: int, symbol: int, addend: int) -> int | None:
+    """Give where in the file a relocation of section `index` points to."""
+    if not symbol:
+        return _in_file(tables, addend)
+    table = tables.linked(index)
+    if tables.sections[table].sh_type not in (SHT_SYMTAB, SHT_DYNSYM):
+        raise tables.error(index, "sh_link", "expected a table of symbols")
+    symbols = tables.symbols(table)
+    if symbol >= len(symbols):
+        raise tables.error(index, "r_info", f"expected a symbol below {len(symbols)}")
+    home, offset = symbols[symbol].st_shndx, symbols[symbol].st_value + addend
+    if not home or home >= SHN_LORESERVE:
+        return None
+    if tables.header.e_type != ET_REL:
+        return _in_file(tables, offset)
+    if home >= len(tables.sections) or not 0 <= offset < tables.sections[home].sh_size:
+        raise tables.error(index, "r_info", "expected a symbol within its section")
+    return tables.sections[home].sh_offset + offset
+
+
+def _in_file(tables: ElfTables, address: int) -> int:
+    for segment in tables.segments:
+        start = address - segment.p_vaddr
+        if segment.p_type == PT_LOAD and 0 <= start < segment.p_filesz:
+            return segment.p_offset + start
+    message = (
+        f"expected the address of a kpack marker, found {address:#x}, which is not in the file"
+    )
+    raise FormatError(message, path=tables.path, field=WRAPPER_SECTION)

@@ -1,0 +1,241 @@
+"""One compile as several: the driver's jobs, each target's beside the others'.
+
+::
+
+    words -> the driver's plan -> jobs in a folder of this run -> result beside its name -> renamed
+                  | not known                   | crashed, or a linker failed
+                  v                             v
+          the command as it was given: messages, statuses and reports are the driver's own
+
+The result and the depfile get their names when all is well. After an error there is no result, as
+with the driver; a run that is stopped by a signal leaves what was there.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from functools import partial
+
+from offload_tool.compiler.driver import temporary_folder
+from offload_tool.launch.driver_plan import HOST, DriverPlan, UnknownPlanError, read_plan
+from offload_tool.launch.jobserver import slots_of
+from offload_tool.launch.side_by_side import Step, run_steps, spawn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from offload_tool.launch.driver_plan import DriverJob
+    from offload_tool.launch.joining import FatBinary
+
+__all__ = ["PassedThroughError", "run_split"]
+
+_CUID = ("-cuid=", "-fuse-cuid=")
+_DEPFILE = "-dependency-file"
+_FAILED = 1
+"""The compiler's status for an error in what it was given."""
+_FOR_TARGETS = ("--offload-arch=", "--no-offload-arch=", "--cuda-gpu-arch=", "-Xarch_gfx")
+_OF_DEPFILES = ("-MF", "-MT", "-MQ")
+
+
+class PassedThroughError(Exception):
+    """The command is to be run as it was given; the text says why."""
+
+
+def run_split(
+    command: Sequence[str], environ: Mapping[str, str], say: Callable[[str], None]
+) -> tuple[int, bytes]:
+    """Run a compile's passes side by side; give the driver's status, and what they have said.
+
+    `say` is told what is done, one line each.
+
+    :raises PassedThroughError: the command has to be run as it is.
+    :raises OffloadError: something cannot be written.
+    """
+    folder = os.path.join(  # noqa: PTH118
+        temporary_folder(environ), f"offload-launch-{os.urandom(6).hex()}"
+    )
+    try:
+        os.mkdir(folder, 0o700)  # noqa: PTH102
+    except OSError as error:
+        raise PassedThroughError(f"no folder for temporary files: {error}") from error
+    try:
+        return _Split(command, environ, say, folder).run()
+    finally:
+        _remove_folder(folder)
+
+
+class _Split:
+    def __init__(
+        self,
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        say: Callable[[str], None],
+        folder: str,
+    ) -> None:
+        self._command = command
+        self._environ = environ
+        self._say = say
+        self._folder = folder
+        self._depfiles: dict[int, str] = {}
+        """Of device passes, by the number of the job."""
+
+    def run(self) -> tuple[int, bytes]:
+        plan = self._asked()
+        slots = slots_of(self._environ)
+        self._say(f"split: {', '.join(plan.targets)} and the host; at once: {slots.described}")
+        output, depfile = plan.output, self._prepare(plan)
+        steps = [self._step(number, job) for number, job in enumerate(plan.jobs)]
+        try:
+            run_steps(steps, slots, self._environ)
+        except OSError as error:
+            raise PassedThroughError(f"a job cannot be run: {error}") from error
+        status = self._status(plan, steps)
+        said = "".join(f"{line}\n" for line in plan.said).encode() + self._messages(plan, steps)
+        if status == 0:
+            if depfile:
+                self._join_depfiles(plan, depfile)
+            os.replace(plan.output, output)  # noqa: PTH105
+        else:
+            _remove(output)
+        return status, said
+
+    def _asked(self) -> DriverPlan:
+        said = f"{self._folder}/plan"
+        words = [*self._command, *self._cuid()]
+        try:
+            process = spawn([*words, "-###"], self._environ, said)
+        except OSError as error:
+            raise PassedThroughError(f"the compiler cannot be run: {error}") from error
+        _, status = os.waitpid(process, 0)
+        if status:
+            raise PassedThroughError("the driver refuses it")
+        text = _content(said).decode(errors="surrogateescape")
+        try:
+            plan = read_plan(text, temporary_folder(self._environ))
+        except UnknownPlanError as error:
+            raise PassedThroughError(str(error)) from error
+        if not os.path.isfile(plan.source):  # noqa: PTH113
+            raise PassedThroughError(f"'{plan.source}' is no file")
+        return plan
+
+    def _cuid(self) -> list[str]:
+        """Give the option with the ID of this compile, which the driver would make of its words.
+
+        Another target among them must not change it, for it is in the code of each.
+        """
+        words = self._command[1:]
+        if any(word.startswith(_CUID) for word in words):
+            return []
+        from offload_tool.compiler.fingerprints import digest_of
+
+        kept = [os.getcwd()]  # noqa: PTH109
+        before = ""
+        for word in words:
+            about_targets = word.startswith(_FOR_TARGETS) or before.startswith(_FOR_TARGETS[-1:])
+            if not (about_targets or word.startswith("-M") or before in _OF_DEPFILES):
+                kept.append(word)
+            before = word
+        digest = digest_of("\0".join(kept).encode(errors="surrogateescape"))
+        return [f"-cuid={digest[:16]}"]
+
+    def _prepare(self, plan: DriverPlan) -> str:
+        """Give all files names of this run; give the depfile's own name, or ""."""
+        plan.with_temporaries_in(self._folder)
+        depfile = ""
+        for job in plan.jobs:
+            if job.source != plan.source:
+                continue
+            words = job.words
+            if _DEPFILE in words:
+                at = words.index(_DEPFILE) + 1
+                depfile, words[at] = words[at], f"{self._folder}/host.d"
+        if depfile:
+            for number, job in enumerate(plan.jobs):
+                if job.source == plan.source and job.target != HOST:
+                    self._depfiles[number] = f"{self._folder}/{number}.d"
+                    job.words[2:2] = [_DEPFILE, self._depfiles[number]]
+        last = plan.jobs[-1]
+        last.write_to(f"{last.output}.{os.urandom(6).hex()}.tmp")
+        return depfile
+
+    def _step(self, number: int, job: DriverJob) -> Step:
+        step = Step(number, job.needs)
+        step.said = f"{self._folder}/{number}.said"
+        step.words = job.words
+        step.wanted_after_failure = job.target == HOST
+        if job.sort == "bundler":
+            from offload_tool.launch.joining import fat_binary_of
+
+            made = fat_binary_of(job.words, self._environ)
+            if made is not None:
+                step.words, step.call = (), partial(_written, made)
+        return step
+
+    def _status(self, plan: DriverPlan, steps: Sequence[Step]) -> int:
+        """Give the status: the compiler's own failure is ours to tell, others are the driver's.
+
+        :raises PassedThroughError: it has more to say.
+        """
+        failed = [step for step in steps if step.status not in (None, 0)]
+        for step in failed:
+            job = plan.jobs[step.number]
+            if step.status != _FAILED or job.sort != "cc1":
+                _remove(plan.output)
+                raise PassedThroughError(f"'{job.words[0]}' failed: status {step.status}")
+        if failed:
+            _remove(plan.output)
+        return _FAILED if failed else 0
+
+    def _messages(self, plan: DriverPlan, steps: Sequence[Step]) -> bytes:
+        said = {step.number: _content(step.said) for step in steps}
+        if not any(said.values()):
+            return b""
+        from offload_tool.launch.messages import joined_messages
+
+        host = b""
+        devices: dict[str, bytes] = {}
+        for number, job in enumerate(plan.jobs):
+            if job.target == HOST:
+                host += said[number]
+            elif said[number]:
+                target = job.target or "all targets"
+                devices[target] = devices.get(target, b"") + said[number]
+        return joined_messages(host, devices)
+
+    def _join_depfiles(self, plan: DriverPlan, depfile: str) -> None:
+        from offload_tool.launch.depfiles import union
+
+        phony = any("-MP" in job.words for job in plan.jobs)
+        devices = [_content(name) for name in self._depfiles.values()]
+        text = union(_content(f"{self._folder}/host.d"), devices, phony=phony)
+        beside = f"{depfile}.{os.urandom(6).hex()}.tmp"
+        with open(beside, "wb") as file:  # noqa: PTH123
+            file.write(text)
+        os.replace(beside, depfile)  # noqa: PTH105
+
+
+def _written(made: FatBinary) -> int:
+    made.write()
+    return 0
+
+
+def _content(name: str) -> bytes:
+    try:
+        with open(name, "rb") as file:  # noqa: PTH123
+            return file.read()
+    except FileNotFoundError:
+        return b""
+
+
+def _remove(name: str) -> None:
+    with suppress(OSError):
+        os.unlink(name)  # noqa: PTH108
+
+
+def _remove_folder(folder: str) -> None:
+    with suppress(OSError):
+        for entry in os.scandir(folder):
+            _remove(entry.path)
+        os.rmdir(folder)  # noqa: PTH106

@@ -1,0 +1,64 @@
+"""A small HIP project, and the same compile by the driver and by ``offload-tool launch``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from tests.conftest import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+LAUNCH = (sys.executable, "-m", "offload_tool", "launch")
+CUID = "-cuid=1234"
+HIP = ("-x", "hip", "-nogpuinc", "-nogpulib", CUID)
+TARGETS = ("--offload-arch=gfx906", "--offload-arch=gfx90a:xnack+")
+SOURCE = """#include "hip_declarations.h"
+#include "value.h"
+#ifdef __gfx90a__
+#include "only_gfx90a.h"
+#endif
+__global__ void kernel(float *x) { x[0] = VALUE + __LINE__; }
+int run(float *x) { kernel<<<1, 1>>>(x); return 0; }
+"""
+
+
+def make_project(folder: Path) -> None:
+    """Write a source ``s.hip`` and its headers; one of them is read by a device pass alone."""
+    folder.mkdir(exist_ok=True)
+    shutil.copy(ROOT / "examples/saxpy/hip_declarations.h", folder)
+    (folder / "value.h").write_text("#pragma once\n#define VALUE 3\n")
+    (folder / "only_gfx90a.h").write_text("#pragma once\n")
+    (folder / "s.hip").write_text(SOURCE)
+
+
+def environment(more: Mapping[str, str]) -> dict[str, str]:
+    """Give an environment in which nothing is said of jobs or launchers but by `more`."""
+    gone = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "OFFLOAD_LAUNCHER", "OFFLOAD_DIST")
+    left = {name: value for name, value in os.environ.items() if name not in gone}
+    return {**left, "OFFLOAD_LAUNCH_VERBOSE": "1", **more}
+
+
+def run(
+    command: Sequence[str | Path], folder: Path, more: Mapping[str, str] = {}
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder."""
+    return subprocess.run(
+        list(map(str, command)),
+        cwd=folder,
+        env=environment(more),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Give all files of a folder with their content."""
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}

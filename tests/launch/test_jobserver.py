@@ -1,0 +1,233 @@
+"""Tokens: never more processes than there are, and none is lost, however a run ends."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from offload_tool.launch.jobserver import slots_of
+from tests.conftest import ROOT, missing
+from tests.launch.compiles import HIP, LAUNCH, TARGETS, environment, make_project
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MORE = ("--offload-arch=gfx942", "--offload-arch=gfx1100")
+
+
+class Pool:
+    """A jobserver's pipe with some tokens."""
+
+    def __init__(self, reader: int, writer: int, auth: str, tokens: bytes) -> None:
+        self.reader, self.writer, self.auth = reader, writer, auth
+        os.write(writer, tokens)
+
+    def left(self) -> bytes:
+        """Take all tokens that are there."""
+        found = b""
+        while select.select([self.reader], [], [], 0)[0]:
+            found += os.read(self.reader, 1)
+        return found
+
+
+@contextmanager
+def pool(sort: str, folder: Path, tokens: bytes) -> Iterator[Pool]:
+    """Make a jobserver of one of the two sorts."""
+    if sort == "fifo":
+        os.mkfifo(folder / "fifo")
+        reader = writer = os.open(folder / "fifo", os.O_RDWR)
+        auth = f"fifo:{folder / 'fifo'}"
+    else:
+        reader, writer = os.pipe()
+        os.set_inheritable(reader, True)
+        os.set_inheritable(writer, True)
+        auth = f"{reader},{writer}"
+    try:
+        yield Pool(reader, writer, auth, tokens)
+    finally:
+        for descriptor in {reader, writer}:
+            os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    ("flags", "more", "described"),
+    [
+        ("", 0, "cores"),
+        (" -j3", 2, "-j3 of MAKEFLAGS"),
+        ("k -j 5 -- A=-j9", 4, "-j5 of MAKEFLAGS"),
+        ("-j8 --jobserver-auth=93,94", 0, "not to be had"),
+        ("-j8 --jobserver-fds=-2,-2", 0, "not to be had"),
+        ("-j8 --jobserver-auth=fifo:/nowhere", 0, "not to be had"),
+        ("-j8 --jobserver-auth=nonsense", 0, "not to be had"),
+    ],
+)
+def test_make_flags(flags: str, more: int, described: str) -> None:
+    """MAKEFLAGS says how many; a jobserver that cannot be reached leaves one."""
+    slots = slots_of({"MAKEFLAGS": flags})
+    assert described in slots.described
+    taken = 0
+    while slots.take():
+        taken += 1
+    assert taken == (more + 1 if flags else len(os.sched_getaffinity(0)))
+
+
+@pytest.mark.parametrize("sort", ["fifo", "descriptors"])
+def test_tokens_are_taken_and_given(sort: str, tmp_path: Path) -> None:
+    """The first place needs no token; each other one is a byte, which comes back as it was."""
+    with pool(sort, tmp_path, b"abc") as server:
+        slots = slots_of({"MAKEFLAGS": f"-j4 --jobserver-auth={server.auth}"})
+        assert [slots.take() for _ in range(5)] == [True, True, True, True, False]
+        assert server.left() == b""
+        slots.give()
+        assert server.left() == b"c"
+        slots.give_all()
+        assert sorted(server.left()) == sorted(b"ab")
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("sort", ["fifo", "descriptors"])
+@pytest.mark.parametrize("ending", ["well", "error", "TERM", "INT", "HUP"])
+def test_no_token_is_lost(
+    sort: str, ending: str, tmp_path: Path, llvm: Callable[[str], str]
+) -> None:
+    """However a run ends, all tokens are there again, no process runs, no file is left."""
+    make_project(tmp_path)
+    source = tmp_path / "s.hip"
+    if ending == "error":
+        source.write_text(f"{source.read_text()}\n#error no\n")
+    elif ending != "well":  # takes long
+        source.write_text(f"{source.read_text()}\n{SLOW}")
+    temporaries = tmp_path / "tmp"
+    temporaries.mkdir()
+    before = {path.name for path in tmp_path.iterdir()}
+    words = [*LAUNCH, llvm("clang++"), *HIP, *TARGETS, *MORE, "-c", "s.hip", "-o", "s.o"]
+    with pool(sort, tmp_path, b"xyz") as server:
+        process = subprocess.Popen(
+            words,
+            cwd=tmp_path,
+            env=environment(
+                {
+                    "MAKEFLAGS": f"-j4 --jobserver-auth={server.auth}",
+                    "TMPDIR": str(temporaries),
+                }
+            ),
+            pass_fds={server.reader, server.writer},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        if ending not in ("well", "error"):
+            wait_for(lambda: len(running(temporaries)) >= 3)
+            process.send_signal(getattr(signal, f"SIG{ending}"))
+        _, said = process.communicate(timeout=60)
+        assert sorted(server.left()) == sorted(b"xyz"), said
+    assert running(temporaries) == []
+    assert list(temporaries.iterdir()) == []
+    expected = before | ({"s.o"} if ending == "well" else set())
+    assert {path.name for path in tmp_path.iterdir()} - {"fifo"} == expected
+    status = {"well": 0, "error": 1}.get(ending)
+    if status is None:
+        status = 128 + getattr(signal, f"SIG{ending}")
+    assert process.returncode == status
+
+
+SLOW = """
+template <int N> struct Slow { static constexpr int value = Slow<N - 1>::value + Slow<N - 2>::value; };
+template <> struct Slow<0> { static constexpr int value = 0; };
+template <> struct Slow<1> { static constexpr int value = 1; };
+constexpr unsigned long spin(unsigned long n) { unsigned long x = 1; for (unsigned long i = 0; i < n; ++i) x = x * 31 + i; return x; }
+constexpr unsigned long result = spin(1000000000);
+"""  # noqa: E501
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def running(folder: Path) -> list[str]:
+    """Give the command lines of processes that name a folder: passes write to it."""
+    found = []
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                text = Path(f"/proc/{entry.name}/cmdline").read_text(errors="replace")
+            except OSError:
+                continue
+            if f"{folder}/" in text and "-cc1" in text:
+                found.append(text)
+    return found
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("tokens", [0, 1, 2])
+def test_no_more_processes_than_tokens(
+    tokens: int, tmp_path: Path, llvm: Callable[[str], str]
+) -> None:
+    """At no moment there run more passes than tokens, and the one that needs none."""
+    make_project(tmp_path)
+    source = tmp_path / "s.hip"
+    spin = SLOW.replace("1000000000", "400000") + "static_assert(result);\n"
+    source.write_text(f"{source.read_text()}\n{spin}")
+    words = [*LAUNCH, llvm("clang++"), *HIP, *TARGETS, *MORE, "-c", "s.hip", "-o", "s.o"]
+    words += ["-fconstexpr-steps=100000000"]
+    with pool("fifo", tmp_path, b"x" * tokens) as server:
+        more = {"MAKEFLAGS": f" --jobserver-auth={server.auth}", "TMPDIR": str(tmp_path)}
+        process = subprocess.Popen(words, cwd=tmp_path, env=environment(more))
+        most = 0
+        while process.poll() is None:
+            most = max(most, len(running(tmp_path)))
+        assert process.returncode == 0
+        assert most == tokens + 1
+
+
+def test_make(tmp_path: Path) -> None:
+    """A run under make that is stopped leaves its tokens to the commands after it."""
+    make = shutil.which("make")
+    if make is None:
+        missing("make")
+    stopper = tmp_path / "stop.py"
+    stopper.write_text(
+        "import os, signal, sys\n"
+        "from offload_tool.cli.outcome import guarded\n"
+        "from offload_tool.launch.jobserver import slots_of\n"
+        "def run():\n"
+        "    slots = slots_of(os.environ)\n"
+        "    try:\n"
+        "        assert [slots.take() for _ in range(4)] == [True, True, True, True]\n"
+        "        os.kill(os.getpid(), int(sys.argv[1]))\n"
+        "    finally:\n"
+        "        slots.give_all()\n"
+        "    return 0\n"
+        "guarded(run)\n"
+    )
+    (tmp_path / "Makefile").write_text(
+        "all: after\n"
+        f"stopped:\n\t+{sys.executable} stop.py 15; {sys.executable} stop.py 2\n"
+        "after: stopped\n\t+$(MAKE) many\n"
+        "many: 1 2 3 4\n"
+        "1 2 3 4:\n\ttouch began$@; while ! test -e began1 -a -e began2 -a -e began3 -a -e began4;"
+        " do sleep 0.05; done\n"
+    )
+    done = subprocess.run(
+        [str(make), "-j4"],
+        cwd=tmp_path,
+        env=environment({"PYTHONPATH": str(ROOT)}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("ended by SIG") == 2

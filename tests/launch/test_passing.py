@@ -1,0 +1,109 @@
+"""What is not split is run as it was given, in our process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.launch.compiles import HIP, LAUNCH, TARGETS, environment, files, make_project, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+PASSED = [
+    ["-c", "plain.cpp"],
+    ["-x", "hip", "-E", "s.hip"],
+    ["-x", "hip", "-S", "s.hip"],
+    ["-x", "hip", "-fsyntax-only", "s.hip"],
+    ["-x", "hip", "-c", "-"],
+    ["-x", "hip", "--offload-device-only", "-c", "s.hip"],
+    ["s.o", "-o", "program"],
+    ["--version"],
+    [],
+]
+
+
+def echoing(folder: Path) -> Path:
+    """Make a compiler that prints its process, its words and its standard input."""
+    program = folder / "compiler"
+    program.write_text(
+        f"#!{sys.executable}\nimport os, sys\n"
+        "print(os.getpid(), sys.argv[1:], sys.stdin.read())\nsys.exit(7)\n"
+    )
+    program.chmod(0o755)
+    return program
+
+
+@pytest.mark.parametrize("words", PASSED, ids=" ".join)
+def test_nothing_is_lost(words: list[str], tmp_path: Path) -> None:
+    """The compiler gets our process, its words, our standard input, and its status is ours."""
+    command = [*LAUNCH, str(echoing(tmp_path)), *words]
+    process = subprocess.Popen(
+        command,
+        env=environment({}),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    out, said = process.communicate("input")
+    assert process.returncode == 7
+    assert out == f"{process.pid} {words} input\n"
+    assert said.startswith("offload-tool launch: passed through: ")
+
+
+@pytest.mark.llvm
+def test_unknown_plan(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """Two sources, which nothing but the driver's plan shows here, are the driver's."""
+    make_project(tmp_path)
+    (tmp_path / "words").write_text("s.hip other.hip")
+    (tmp_path / "other.hip").write_bytes((tmp_path / "s.hip").read_bytes())
+    words = [llvm("clang++"), *HIP, *TARGETS, "-c", "@words"]
+    done = run([*LAUNCH, *words], tmp_path)
+    assert done.returncode == 0
+    assert "passed through: the driver would write several results" in done.stderr
+    found = files(tmp_path)
+    run(words, tmp_path)
+    assert files(tmp_path) == found
+
+
+@pytest.mark.llvm
+def test_no_compiler(tmp_path: Path) -> None:
+    """A compiler that is not there is an error of one line."""
+    done = run([*LAUNCH, "no-such-compiler", "-c", "s.hip"], tmp_path)
+    assert done.returncode == 1
+    assert "error: 'no-such-compiler' cannot be run: No such file" in done.stderr
+
+
+def test_usage(tmp_path: Path) -> None:
+    """Without a compiler there is a line with the usage."""
+    done = run(LAUNCH, tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "usage: offload-tool launch COMPILER ARGS...\n"
+
+
+def test_little_is_loaded(tmp_path: Path) -> None:
+    """To pass a command through, no module is loaded that takes long."""
+    code = (
+        "import sys, os; sys.argv[1:] = ['launch', 'c++', '-c', 'a.cpp']\n"
+        "os.execvpe = lambda *_: print(*sys.modules)\n"
+        "from offload_tool.__main__ import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "OFFLOAD_LAUNCH_VERBOSE": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = {name for name in done.stdout.split() if name.startswith("offload_tool")}
+    assert loaded == {
+        *("offload_tool", "offload_tool.__main__", "offload_tool.cli"),
+        *("offload_tool.cli.launch_command", "offload_tool.launch"),
+        "offload_tool.launch.decision",
+    }

@@ -1,0 +1,142 @@
+"""kpack archives in all that reads files: list, extract, match, thin, merge, check."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from offload_tool.errors import OffloadError, UnsupportedError
+from offload_tool.files import InputFile, replace_file
+from offload_tool.formats.kpack import NONE, SCHEMES, ZSTD, NewKpackImage, read_kpack, write_kpack
+from offload_tool.operations.checking import Rule, check_libraries
+from offload_tool.operations.extracting import extract_device_images
+from offload_tool.operations.image_data import iter_image_data, open_image
+from offload_tool.operations.listing import iter_images, list_images
+from offload_tool.operations.matching import Device, match_images
+from offload_tool.operations.merging import MergeError, merge_files
+from offload_tool.operations.thinning import thin_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+CODE = {
+    (f"lib/a.so#{number}", target): f"{number}{target}".encode() * 99
+    for number in range(3)
+    for target in ("gfx90a:xnack+", "gfx942")
+}
+
+
+def write(path: Path, rows: Iterable[tuple[str, str]], scheme: str) -> Path:
+    """Write the archive of some of `CODE`."""
+    rows = list(rows)
+    images = []
+    for row in rows:
+        content = InputFile.from_data("x", memoryview(CODE[row])).range(0, len(CODE[row]))
+        images.append(NewKpackImage(*row, content))
+    targets = list(dict.fromkeys(target for _, target in rows))
+    with replace_file(path) as out:
+        write_kpack(out, images, group="demo", target_ids=targets, scheme=scheme)
+    return path
+
+
+@pytest.fixture(params=SCHEMES)
+def archive(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """Give an archive of all of `CODE`."""
+    return write(tmp_path / "demo.kpack", CODE, request.param)
+
+
+def test_list_and_read(archive: Path) -> None:
+    """Each key is a member with a container of its own, and gives its code objects' bytes."""
+    images = list_images(archive)
+    assert [(image.member, image.target_id) for image in images] == list(CODE)
+    assert {image.container for image in images} == {"kpack"}
+    assert [image.index for image in images] == [0, 0, 1, 1, 2, 2]
+    data = {(i.member, i.target_id): bytes(view) for i, view in iter_image_data(archive)}
+    assert data == CODE
+    for image in images:
+        with open_image(image) as view:
+            assert view == CODE[image.member or "", image.target_id]
+        if image.offset is not None:
+            whole = archive.read_bytes()
+            assert whole[image.offset :][: image.size] == CODE[image.member or "", image.target_id]
+    is_plain = read_kpack(memoryview(archive.read_bytes())).scheme == NONE
+    assert {image.offset is not None for image in images} == {is_plain}
+
+
+def test_in_wheels_and_folders(archive: Path, tmp_path: Path) -> None:
+    """An archive in a wheel, stored or compressed, and in a folder is listed."""
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        with zipfile.ZipFile(tmp_path / "a.whl", "w", method) as wheel:
+            wheel.write(archive, "demo/.kpack/demo.kpack")
+        found = list(iter_images(tmp_path / "a.whl"))
+        assert [image.member for image in found][::2] == [
+            f"demo/.kpack/demo.kpack(lib/a.so#{number})" for number in range(3)
+        ]
+    (tmp_path / "a.whl").unlink()
+    assert len(list(iter_images(tmp_path))) == 6
+
+
+def test_extract_and_match(archive: Path, tmp_path: Path) -> None:
+    """What a device would load is told and extracted, key by key."""
+    device = Device.parse("gfx90a:sramecc+:xnack+")
+    assert [match.ids for match in match_images(archive, device)] == 3 * [
+        ("hipv4-amdgcn-amd-amdhsa--gfx90a:xnack+",)
+    ]
+    written = extract_device_images(archive, tmp_path / "out", devices=[device])
+    assert [image.path.read_bytes() for image in written] == [
+        CODE[f"lib/a.so#{number}", "gfx90a:xnack+"] for number in range(3)
+    ]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_thin_and_merge(tmp_path: Path, scheme: str) -> None:
+    """Thinning gives the archive of one target as it was, and merging puts them together again."""
+    parts = [
+        write(tmp_path / f"{target}.kpack", [row for row in CODE if row[1] == target], scheme)
+        for target in ("gfx90a:xnack+", "gfx942")
+    ]
+    both = tmp_path / "both.kpack"
+    merge_files(parts, both)
+    assert {(i.member, i.target_id): bytes(d) for i, d in iter_image_data(both)} == CODE
+    thin_file(both, tmp_path / "thin.kpack", keep=[Device.parse("gfx942")])
+    assert (tmp_path / "thin.kpack").read_bytes() == parts[1].read_bytes()
+    with pytest.raises(MergeError, match="for gfx942, the second the same"):
+        merge_files([both, parts[1]], tmp_path / "twice.kpack")
+
+
+def test_merge_of_schemes(tmp_path: Path) -> None:
+    """Archives of two schemes are not merged, and which they are is said."""
+    parts = [write(tmp_path / f"{name}.kpack", CODE, name) for name in SCHEMES]
+    with pytest.raises(MergeError, match=f"the first has scheme {NONE}, the second scheme {ZSTD}"):
+        merge_files(parts, tmp_path / "out.kpack")
+
+
+def test_thin_of_unknown_keys(archive: Path, tmp_path: Path) -> None:
+    """An archive whose table has what nobody knows is not written anew."""
+    data = archive.read_bytes()
+    at = int.from_bytes(data[8:16], "little")
+    assert data[at] < 0x8F
+    archive.write_bytes(data[:at] + bytes([data[at] + 1]) + data[at + 1 :] + b"\xa5build\x01")
+    with pytest.raises(UnsupportedError, match="'build', which nobody knows"):
+        thin_file(archive, tmp_path / "out.kpack", keep=[Device.parse("gfx942")])
+
+
+def test_check(archive: Path, tmp_path: Path) -> None:
+    """An archive that is judged alone must have each target; one in a folder is for its host."""
+    rule = Rule(targets=(Device.parse("gfx942"), Device.parse("gfx1100")))
+    faults = list(check_libraries([archive], [rule], notes=lambda _: None))
+    assert [fault.message for fault in faults] == [
+        "no image for gfx1100; there are gfx90a:xnack+, gfx942"
+    ]
+    assert not list(check_libraries([tmp_path], [rule]))
+
+
+def test_broken_archive(archive: Path, tmp_path: Path) -> None:
+    """A broken archive in a folder is told, and the others are read."""
+    (tmp_path / "broken.kpack").write_bytes(archive.read_bytes()[:-3])
+    problems: list[OffloadError] = []
+    assert len(list(iter_images(tmp_path, skipped=problems.append))) == 6
+    assert "broken.kpack" in str(problems[0])

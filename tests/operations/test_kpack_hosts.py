@@ -1,0 +1,121 @@
+"""Host programs whose device code is in kpack archives: what each device gets, what is missing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from offload_tool.errors import FormatError
+from offload_tool.formats.kpack import NONE
+from offload_tool.formats.kpack_marker import KpackMarker
+from offload_tool.operations.checking import Rule, check_libraries
+from offload_tool.operations.image_data import iter_image_data
+from offload_tool.operations.listing import iter_images, list_images
+from offload_tool.operations.matching import Device, match_images
+from tests.formats.marked_programs import marked_program
+from tests.operations.test_kpack_archives import CODE, write
+
+MARKER = KpackMarker("lib/a.so", ("../.kpack/demo_@GFXARCH@.kpack",))
+
+
+@pytest.fixture(params=[False, True])
+def library(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """Give an installed tree's library, with two wrappers, beside archives for two targets."""
+    for name in ("lib", ".kpack"):
+        (tmp_path / name).mkdir()
+    for target in ("gfx90a:xnack+", "gfx942"):
+        rows = [row for row in CODE if row[1] == target]
+        write(tmp_path / f".kpack/demo_{target}.kpack", rows, NONE)
+    path = tmp_path / "lib/a.so"
+    path.write_bytes(marked_program((MARKER, 0), (MARKER, 2), relocated=request.param))
+    return path
+
+
+def test_what_the_archives_have(library: Path) -> None:
+    """Each wrapper is a container that has what the archives have for it, at no cost of its own."""
+    images = list_images(library)
+    assert [(i.index, i.target_id, i.stored_size, i.offset) for i in images] == [
+        (index, target, 0, None) for index in (0, 1) for target in ("gfx90a:xnack+", "gfx942")
+    ]
+    assert {image.container for image in images} == {"kpack-marker"}
+    keys = {0: "lib/a.so#0", 1: "lib/a.so#2"}
+    for image, data in iter_image_data(library):
+        assert data == CODE[keys[image.index], image.target_id]
+
+
+def test_in_a_folder_the_archives_are_listed(library: Path) -> None:
+    """Of a folder, archives are listed, and not what host programs get from them once more."""
+    assert {image.container for image in iter_images(library.parent.parent)} == {"kpack"}
+
+
+def test_match(library: Path) -> None:
+    """A device gets what the loader finds for it, or is told what there is."""
+    found = list(match_images(library, Device.parse("gfx942:sramecc+:xnack-")))
+    assert [match.ids for match in found] == 2 * [("hipv4-amdgcn-amd-amdhsa--gfx942",)]
+    missing = list(match_images(library, Device.parse("gfx90a:xnack-")))
+    assert [match.ids for match in missing] == [(), ()]
+
+
+def faults(path: Path, *targets: str) -> list[str]:
+    """Give what `check` says of a path."""
+    rule = Rule(targets=tuple(map(Device.parse, targets)))
+    return [f"{Path(f.library).name}: {f.message}" for f in check_libraries([path], [rule])]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_check(library: Path, alone: bool) -> None:
+    """A host program must have each target, whether it or its tree is judged."""
+    path = library if alone else library.parent.parent
+    assert faults(path, "gfx942") == []
+    expected = "a.so: no image for gfx1100; there are gfx90a:xnack+, gfx942"
+    assert faults(path, "gfx1100") == [expected]
+    (library.parent.parent / ".kpack/demo_gfx942.kpack").unlink()
+    assert faults(path, "gfx942") == ["a.so: no image for gfx942; there are gfx90a:xnack+"]
+
+
+def test_nothing_there(library: Path) -> None:
+    """A host program without its archives is a fault, which says where they are looked for."""
+    for path in (library.parent.parent / ".kpack").iterdir():
+        path.unlink()
+    expected = "there is no kpack archive ../.kpack/demo_@GFXARCH@.kpack from its folder"
+    assert f"a.so: {expected}" in faults(library)
+    notes: list[str] = []
+    assert list(iter_images(library, strays=notes.append)) == []
+    assert expected in notes[0]
+
+
+def test_of_another_build(library: Path) -> None:
+    """Archives that have none of a wrapper's code are told to be of another build."""
+    library.write_bytes(marked_program((MARKER, 0), (MARKER._replace(kernel_name="lib/b"), 0)))
+    [fault] = faults(library)
+    assert "none of 2 archives has code for 'lib/b#0': is it of another build?" in fault
+
+
+def test_broken_archive(library: Path) -> None:
+    """A broken archive is passed over, as the loader does, and told."""
+    path = library.parent.parent / ".kpack/demo_gfx942.kpack"
+    path.write_bytes(path.read_bytes()[:-5])
+    assert "a kpack archive is passed over: " in faults(library)[0]
+    assert {image.target_id for image in iter_images(library)} == {"gfx90a:xnack+"}
+
+
+def test_through_links(library: Path, tmp_path: Path) -> None:
+    """Archives are looked for beside the file that a link leads to."""
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "elsewhere/link.so"
+    link.symlink_to(os.path.relpath(library, link.parent))
+    assert len(list_images(link)) == 4
+
+
+def test_broken_wrappers(library: Path) -> None:
+    """A wrapper that points to no marker is refused, where it is."""
+    data = library.read_bytes()
+    at = data.index(b"\x82\xb2kpack_search_paths")
+    library.write_bytes(data[:at] + b"\x07" + data[at + 1 :])
+    with pytest.raises(FormatError, match="expected a kpack marker: expected a map"):
+        list_images(library)
+    library.write_bytes(data.replace(b"HIPK\x01", b"HIPK\x02", 1))
+    with pytest.raises(FormatError, match="of version 2"):
+        list_images(library)
