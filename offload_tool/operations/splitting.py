@@ -155,14 +155,14 @@ def split_file(
     if source.is_dir():
         if is_inside(directory, source):
             raise UsageError(f"the output '{directory}' is in the folder to be split, '{path}'")
-        run: _Split = _FolderSplit(source, group, scheme, in_parts=in_parts)
+        run: _Splitting = _SplitFolder(source, group, scheme, in_parts=in_parts)
     elif is_wheel(path):
-        run = _WheelSplit(source, group, scheme, wheel or WheelOptions())
+        run = _SplitWheel(source, group, scheme, wheel or WheelOptions())
     else:
-        run = _FileSplit(source, group, scheme)
-    if in_parts and not isinstance(run, _FolderSplit):
+        run = _SplitFile(source, group, scheme)
+    if in_parts and not isinstance(run, _SplitFolder):
         raise UsageError(f"'{path}' is no folder: its parts are files already")
-    if wheel is not None and not isinstance(run, _WheelSplit):
+    if wheel is not None and not isinstance(run, _SplitWheel):
         raise UsageError(f"'{path}' is no wheel: options of wheels mean nothing for it")
     with new_folder(directory, keep_equal=keep_equal) as folder, Spool() as run.spool:
         parts = run.write(folder)
@@ -172,7 +172,7 @@ def split_file(
     return SplitReport(moved, tuple(run.marked), tuple(run.left.items()))
 
 
-def _thinned(source: Path, folder: Path, run: _Split) -> list[SplitPart]:
+def _thinned(source: Path, folder: Path, run: _Splitting) -> list[SplitPart]:
     """Give a thinned one for each target ID of an input without HIP code."""
     from offload_tool.operations.thinning import thin_file
 
@@ -195,7 +195,7 @@ def _safe(text: str) -> str:
     return _UNSAFE.sub("_", text)
 
 
-class _Split:
+class _Splitting:
     """One run."""
 
     spool: Spool
@@ -292,6 +292,8 @@ class _Split:
             self._leave(found, name)
 
     def _leave(self, found: FoundContainer, name: str) -> None:
+        if found.container in (FileFormat.KPACK, FileFormat.KPACK_MARKER):
+            return
         for image in found.images:
             if image.kind == OffloadKind.HOST:
                 continue
@@ -360,7 +362,7 @@ def _target_id(found: FoundContainer, image: FoundImage) -> str:
     return text
 
 
-class _FileSplit(_Split):
+class _SplitFile(_Splitting):
     """Of a library or program."""
 
     def write(self, folder: Path) -> list[SplitPart]:
@@ -402,7 +404,7 @@ class _FileSplit(_Split):
             yield SplitPart(path, target_id, size, len(self.images[target_id]))
 
 
-class _TreeSplit(_Split):
+class _SplitTree(_Splitting):
     """Of many files."""
 
     def walk(self, tree: Tree, writer: TreeWriter, root: str, archives: str) -> None:
@@ -425,7 +427,7 @@ class _TreeSplit(_Split):
         return file.name
 
 
-class _FolderSplit(_TreeSplit):
+class _SplitFolder(_SplitTree):
     def __init__(self, path: Path, group: str | None, scheme: str, *, in_parts: bool) -> None:
         super().__init__(path, group, scheme)
         self.in_parts = in_parts
@@ -470,7 +472,7 @@ def _empty(folder: Path) -> None:
             path.unlink()
 
 
-class _WheelSplit(_TreeSplit):
+class _SplitWheel(_SplitTree):
     def __init__(self, path: Path, group: str | None, scheme: str, options: WheelOptions) -> None:
         super().__init__(path, group, scheme)
         self.options = options

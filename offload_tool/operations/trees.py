@@ -42,6 +42,7 @@ from offload_tool.formats.zip_file import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from offload_tool.files import StrPath
     from offload_tool.files.spool import Spool
@@ -83,16 +84,11 @@ class Tree(Protocol):
     files: list[TreeFile]
     """In the order that outputs keep."""
 
-    def open(self, file: TreeFile, *, always: bool = False) -> _Opening:
+    def open(self, file: TreeFile, *, always: bool = False) -> AbstractContextManager[Place | None]:
         """Open a file; None if it is of no known format, or empty, and not to be given `always`."""
 
     def path(self, name: str) -> str:
         """Name a file for messages."""
-
-
-class _Opening(Protocol):
-    def __enter__(self) -> Place | None: ...
-    def __exit__(self, *_: object) -> bool | None: ...
 
 
 def is_wheel(path: StrPath) -> bool:
@@ -218,8 +214,8 @@ class WheelTree:
     def __enter__(self) -> WheelTree:
         return self
 
-    def __exit__(self, *error: object) -> bool | None:
-        return self._stack.__exit__(*error)  # type: ignore[arg-type]
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
 
 
 _BEGIN = 4096
@@ -230,7 +226,8 @@ def _is_known(begin: memoryview) -> bool:
 
 
 def _row(file: TreeFile) -> zipfile.ZipInfo:
-    assert file.row is not None, "a file of a wheel has a row"
+    if file.row is None:
+        raise TypeError(f"{file.name} is no file of a wheel")
     return file.row
 
 

@@ -5,13 +5,15 @@ changes. What becomes free behind a bundle is cut out of the file in whole pages
 loadable segment around it becomes several, with holes between their addresses::
 
     before  | .rodata | bundle 1 ........ | bundle 2 ..... | .eh_frame |      one PT_LOAD
-    after   | .rodata | bundle 1, headers |  (hole)
-                                          | bundle 2 |  (hole)
-                                                           | .eh_frame |      three PT_LOADs
+    after   | .rodata | bundle 1 | headers |  (hole)
+                                           | bundle 2 |  (hole)
+                                                           | .eh_frame |      four PT_LOADs
 
     file      everything in its order without the holes; offsets of segments and sections
               become smaller by what was cut out before them
-    headers   the new program header table, where bytes became free behind a bundle
+    headers   the new program header table, where pages became free behind a bundle; in a segment
+              of its own, before which a section ends: GNU's strip and objcopy would spoil the file
+              otherwise
     sections  the first piece of .hip_fatbin keeps its section header; the others have new
               ones at the table's end, with the same name; symbols change to them
     names     where a section gets a new name, a new table of them is behind everything else
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
 __all__ = ["Replacement", "plan_shrunk_elf"]
 
 _PF_R = 4
+_FILL = b".offload_fill"
 _SYMBOLS = 4096
 """That are looked at together: a large program has millions."""
 _PAGE = 4096
@@ -203,6 +206,8 @@ class _Shrinker:
         self.tables = tables
         self.rooms = rooms
         self.verb = verb
+        self.fill: int | None = None
+        """The name of sections of zeros behind renamed ones, which must have no more bytes."""
         self.changes = _Changes(sections=list(tables.sections))
         self.at_start = {room.replacement.start: room for room in rooms}
         self._starts = [room.replacement.start for room in rooms]
@@ -222,6 +227,8 @@ class _Shrinker:
             return
         index = self.tables.names_index
         strings = bytes(self.tables.content(index))
+        self.fill = len(strings)
+        strings += _FILL + b"\0"
         for number, name in names.items():
             row = self.changes.sections[number]
             self.changes.sections[number] = row._replace(sh_name=len(strings))
@@ -324,6 +331,9 @@ class _Shrinker:
 class _Linked(_Shrinker):
     """A program or library: addresses stay, whole pages go."""
 
+    table_pages: tuple[int, int] | None = None
+    """Where the new program header table is to be, and its segment ends, in the old file."""
+
     def plan(self) -> FilePlan:
         self.page = self._page()
         cuts = self._choose(self._candidates())
@@ -373,20 +383,20 @@ class _Linked(_Shrinker):
         self.is_program = header.e_type == ET_EXEC or PT_INTERP in segment_types
         limit = _MAX_PROGRAM_HEADERS if self.is_program else _MAX_LIBRARY_HEADERS
         largest = sorted(cuts, key=lambda cut: (cut.start - cut.end, cut.start))
-        return sorted(largest[: max(limit - header.e_phnum, 0)])
+        return sorted(largest[: max(limit - header.e_phnum - 1, 0)])
 
     def _place_table(self, cuts: list[_Cut]) -> None:
         """Find room for the program header table: before the first cut, or at the end."""
         row_size = self.tables.elf_class.segment.size
         for at, cut in enumerate(cuts):
-            start = cut.room.free + -cut.room.free % self.tables.elf_class.address_size
-            size = row_size * (len(self.tables.segments) + len(cuts) - at)
-            begin = start + size + -(start + size) % self.page
+            size = row_size * (len(self.tables.segments) + len(cuts) - at + 1)
+            begin = cut.start + size + -size % self.page
             if begin < cut.end:
                 self.changes.cut([_Cut(begin, cut.end, cut.room), *cuts[at + 1 :]])
-                self._put_table_between(start)
+                self.table_pages = cut.start, begin
+                self._put_table_between(cut.start)
                 return
-            if not self.is_program:
+            if not self.is_program and len(cuts) > 1:
                 self.changes.cut(cuts)
                 self._append_table()
                 return
@@ -454,14 +464,15 @@ class _Linked(_Shrinker):
         if segment.p_type != PT_LOAD and inside and segment.p_type != PT_PHDR:
             raise self.error("a segment that is not loaded by itself holds the bundles")
         rows = []
-        for begin, stop in zip(
-            (start, *(cut.end for cut in inside)),
-            (*(cut.start for cut in inside), end),
-            strict=True,
-        ):
+        begins, stops = [start, *(c.end for c in inside)], [*(c.start for c in inside), end]
+        if self.table_pages is not None and start <= self.table_pages[0] < end:
+            at = stops.index(self.table_pages[1])
+            begins.insert(at + 1, self.table_pages[0])
+            stops.insert(at, self.table_pages[0])
+        for begin, stop in zip(begins, stops, strict=True):
             last = stop == end
             memory = segment.p_memsz - (begin - start) if last else stop - begin
-            if inside and not memory:
+            if inside and not memory:  # nothing is left of it
                 continue
             row = segment._replace(
                 p_offset=self.changes.moved(begin),
@@ -506,13 +517,18 @@ class _Linked(_Shrinker):
             if room not in cut_rooms and at + 1 < len(rooms):
                 continue
             address = section.sh_addr + start - section.sh_offset
+            end = room.free
+            if self.table_pages is not None and start <= self.table_pages[0] <= room.end:
+                end = self.table_pages[0]
             row = section._replace(
                 sh_name=self.changes.sections[number].sh_name,
                 sh_addr=address,
                 sh_offset=self.changes.moved(start),
-                sh_size=max(room.free - start, 0),
+                sh_size=max(end - start, 0),
                 sh_addralign=min(section.sh_addralign, address & -address or section.sh_addralign),
             )
+            if end > room.free and self.fill is not None:
+                row = self._filled(row, end - room.free, self.fill)
             if target == number:
                 self.changes.sections[number] = row
             else:
@@ -521,6 +537,19 @@ class _Linked(_Shrinker):
             if at + 1 < len(rooms):
                 start = rooms[at + 1].replacement.start
                 target = len(self.changes.sections)
+
+    def _filled(self, row: SectionHeader, size: int, name: int) -> SectionHeader:
+        """Give a section without its last bytes, which become one of their own."""
+        whole = row.sh_size - size
+        fill = row._replace(
+            sh_name=name,
+            sh_addr=row.sh_addr + whole,
+            sh_offset=row.sh_offset + whole,
+            sh_size=size,
+            sh_addralign=1,
+        )
+        self.changes.sections.append(fill)
+        return row._replace(sh_size=whole)
 
     def _move_symbol(self, offset: int, symbol: Symbol) -> None:
         """Let a symbol name the section piece that it is in now, and the new size."""
