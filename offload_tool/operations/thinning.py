@@ -29,7 +29,6 @@ from __future__ import annotations
 import re
 import stat
 from collections import Counter
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,6 +53,7 @@ from offload_tool.formats.magics import DOS
 from offload_tool.formats.names.entry_id import OffloadKind
 from offload_tool.formats.objects.archive import NewMember, plan_archive
 from offload_tool.formats.objects.elf import read_elf_tables
+from offload_tool.frozen import frozen
 from offload_tool.operations.matching import NoImageError, explained, may_load
 from offload_tool.operations.trees import is_wheel
 
@@ -80,7 +80,7 @@ _BINARY_ALIGNMENT = 8
 """Of offload binaries; the size of a compressed one is without the zeros at its end."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ThinReport:
     """What thinning did."""
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from offload_tool.errors import FileError, FormatError
@@ -21,6 +20,7 @@ from offload_tool.files.budget import budget
 from offload_tool.files.spool import Spool
 from offload_tool.formats.bundles.compressed import CompressionReport, truncate_digest
 from offload_tool.formats.bundles.compressed_stream import BackgroundHash, ZlibStream, ZstdStream
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +54,7 @@ class _Memory:
         self.data += data
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decompressed:
     """A bundle that was compressed: its bytes, in memory or mapped, and the report."""
 

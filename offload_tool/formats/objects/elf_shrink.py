@@ -57,6 +57,7 @@ from offload_tool.formats.objects.elf import (
     Symbol,
     read_elf_tables,
 )
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -79,7 +80,7 @@ _MAX_LIBRARY_HEADERS = 2048
 or two mappings, of which a process has 65530."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Replacement:
     """New content for a range of the file."""
 
