@@ -135,7 +135,8 @@ def split_file(
     """Split the library, program, folder or wheel at `path` into `directory`.
 
     `group` is the first part of the archives' names, by default the input's; `scheme` one of
-    `kpack.SCHEMES`. `in_parts` gives of a folder a folder for the host, and one for each target ID.
+    `kpack.SCHEMES`. `in_parts` gives of a folder a folder for the host, and one for each target ID;
+    `wheel` says how wheels of device code are made of one.
     The directory is made if it is not there; files of the same names in it are replaced, or with
     `keep_equal` left untouched where they already have the very bytes. All are written, or none.
 
