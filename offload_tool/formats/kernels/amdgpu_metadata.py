@@ -112,22 +112,30 @@ def _notes(data: memoryview, tables: ElfTables, path: StrPath | None) -> Iterato
 
     :raises UnsupportedError: they are those of version 2.
     """
-    areas = [
-        tables.content(index)
-        for index, row in enumerate(tables.sections)
-        if row.sh_type == SHT_NOTE
-    ] or [
-        data[row.p_offset : row.p_offset + row.p_filesz]
-        for row in read_elf_segments(data, path=path)
-        if row.p_type == PT_NOTE
-    ]
-    for area in areas:
-        for name, number, description in tables.elf_class.unpack_notes(area):
-            if (name, number) == (_NOTE, _METADATA):
-                yield description
-            elif (name, number) == (_OLD_NOTE, _OLD_METADATA):
-                message = "the metadata of code object version 2 (YAML) is not read; 3 to 6 are"
-                raise UnsupportedError(message, path=path, field="NT_AMD_HSA_METADATA")
+    found = False
+    for areas in (_note_sections(tables), _note_segments(data, path)):
+        for area in areas:
+            for name, number, description in tables.elf_class.unpack_notes(area):
+                if (name, number) == (_NOTE, _METADATA):
+                    found = True
+                    yield description
+                elif (name, number) == (_OLD_NOTE, _OLD_METADATA):
+                    message = "the metadata of code object version 2 (YAML) is not read; 3 to 6 are"
+                    raise UnsupportedError(message, path=path, field="NT_AMD_HSA_METADATA")
+        if found:  # the segments have the same notes
+            return
+
+
+def _note_sections(tables: ElfTables) -> Iterator[memoryview]:
+    for index, row in enumerate(tables.sections):
+        if row.sh_type == SHT_NOTE:
+            yield tables.content(index)
+
+
+def _note_segments(data: memoryview, path: StrPath | None) -> Iterator[memoryview]:
+    for row in read_elf_segments(data, path=path):
+        if row.p_type == PT_NOTE:
+            yield data[row.p_offset : row.p_offset + row.p_filesz]
 
 
 class _Metadata:
