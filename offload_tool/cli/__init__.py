@@ -28,13 +28,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     See `offload_tool.cli.outcome` for what ends it besides.
     """
-    from offload_tool.cli.outcome import guarded
-
     words = sys.argv[1:] if arguments is None else list(arguments)
     if words[:1] == ["launch"]:  # called for each compile of a build, to pass on most of them
         from offload_tool.cli.launch_command import launch
 
         return launch(words[1:], os.environ)
+    if arguments is None and sys.argv[0].rpartition("/")[2] == "hipcc":
+        from offload_tool.cli.launch_command import launch_as_hipcc
+
+        return launch_as_hipcc(sys.argv[0], words, os.environ)
+    from offload_tool.cli.outcome import guarded
 
     def run() -> int:
         status = _run_drop_in(words, sys.argv[0] if arguments is None else "")

@@ -12,7 +12,14 @@ import os
 import re
 from typing import NamedTuple
 
-__all__ = ["Beginning", "beginning_of", "includes_text", "leading_includes"]
+__all__ = [
+    "BETWEEN",
+    "Beginning",
+    "beginning_of",
+    "includes_text",
+    "leading_includes",
+    "plain_text",
+]
 
 _LARGEST = 1 << 16
 """Bytes of a source that are looked at."""
@@ -22,12 +29,12 @@ _LINE_COMMENT = rb"//(?:[^\n\\]|" + _NO_SPLICE + rb")*"
 _COMMENT = rb"/\*(?:[^*\\]|\*(?!/)|" + _NO_SPLICE + rb")*\*/"
 _COMMENT_IN_LINE = rb"/\*(?:[^*\\\n]|\*(?!/)|" + _NO_SPLICE + rb")*\*/"
 _BLANK = rb"[ \t\f\v\r\n]"
-_BETWEEN = re.compile(rb"(?:" + _BLANK + rb"|" + _LINE_COMMENT + rb"\n|" + _COMMENT + rb")*")
+BETWEEN = re.compile(rb"(?:" + _BLANK + rb"|" + _LINE_COMMENT + rb"\n|" + _COMMENT + rb")*")
 _INCLUDE = re.compile(
     rb"#[ \t]*include[ \t]*<([^<>\"\\\r\n]+)>"
     rb"(?:[ \t\r]|" + _COMMENT_IN_LINE + rb")*(?:" + _LINE_COMMENT + rb")?\n"
 )
-_TRIGRAPH = b"??"
+_HIDDEN = re.compile(rb"\?\?|\r(?!\n)")
 
 
 class Beginning(NamedTuple):
@@ -46,18 +53,26 @@ class Beginning(NamedTuple):
 
 def leading_includes(text: bytes) -> Beginning:
     """Give the lines ``#include <...>`` with which a source's text begins."""
-    text = text[:_LARGEST].partition(_TRIGRAPH)[0]
+    text = plain_text(text[:_LARGEST])
     headers: list[str] = []
     ends: list[int] = []
     at = 0
     while True:
-        between = _BETWEEN.match(text, at)
+        between = BETWEEN.match(text, at)
         found = _INCLUDE.match(text, between.end() if between else at)
         if found is None:
             return Beginning(tuple(headers), tuple(ends))
         headers.append(os.fsdecode(found[1]))
         at = found.end()
         ends.append(at)
+
+
+def plain_text(text: bytes) -> bytes:
+    """Give a text up to where its lines are not those that it seems to have.
+
+    These are trigraphs, and a carriage return alone, which ends a line for clang.
+    """
+    return re.split(_HIDDEN, text, maxsplit=1)[0]
 
 
 def beginning_of(source: str) -> Beginning:

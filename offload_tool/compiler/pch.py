@@ -4,7 +4,8 @@
 
     F              clang's PCH of the text, for one compiler, pass, set of flags and folder;
                    or a line that says why there is none
-    .F.includes    the text: lines ``#include <...>``
+    .F.includes    the text: lines ``#include <...>``, or the leading bytes of one source
+    .F.overlay     for a source: where the compiler finds the text
     .F.manifest    what it was made of: see `manifest`
 
 A PCH only saves time: outputs, messages, depfiles and manifests are what they would be without.
@@ -12,20 +13,28 @@ It takes the place of the first bytes of a source, where those are its text (`be
 skips them. Both when it is made and when it is used, the contents of headers count and not their
 times (see `BY_CONTENT`). A compile that says anything, or fails, is done again without.
 
+The text of one source alone may name headers in quotes, which are looked up beside the source. So
+the compiler reads it as a file of that folder, which a virtual file system has alone
+(``-ivfsoverlay``); the driver knows of none, so its front end is run as it says (``-###``).
+
 Source: clang 19.1 and 22.1, observed.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.compiler.aside import beside
-from offload_tool.compiler.beginning import beginning_of, includes_text
+from offload_tool.compiler.beginning import beginning_of, leading_includes
+from offload_tool.compiler.driver import ask, jobs_of
 from offload_tool.compiler.named_files import possible_files
 from offload_tool.compiler.passes import dependency_flags
-from offload_tool.compiler.pch_rules import reason_of_headers
+from offload_tool.compiler.pch_rules import RULES, reason_of_headers
+from offload_tool.errors import CompilerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -77,6 +86,18 @@ class PchRecipe(NamedTuple):
     """Gives where these passes look for headers."""
     version: Callable[[], str] = str
     """As `recorded.Work.version`."""
+    source: str = ""
+    """The one source whose leading bytes the text is; "" where it is lines that several share."""
+
+    @property
+    def main_file(self) -> str:
+        """The name under which the compiler reads the text."""
+        return beside(self.source, ".begin") if self.source else self.text_file
+
+    @property
+    def overlay(self) -> str:
+        """The file that describes the virtual file system, for the text of one source."""
+        return beside(self.file, ".overlay")
 
     @property
     def text_file(self) -> str:
@@ -92,29 +113,47 @@ class PchRecipe(NamedTuple):
         """Give the command that makes the PCH."""
         making = ("-emit-pch", "-o", self.file)
         words = [part for word in making for part in ("-Xclang", word)]
-        dependencies = dependency_flags(self.depfile)
-        return [*self.words, "-fsyntax-only", *words, *BY_CONTENT, *dependencies, self.text_file]
+        return [
+            *(*self.words, "-fsyntax-only", *words, *self.reading()),
+            *(*dependency_flags(self.depfile), self.main_file),
+        ]
+
+    def reading(self) -> list[str]:
+        """Give the words by which the PCH and a pass with it read the same."""
+        overlay = ["-ivfsoverlay", self.overlay] if self.source else []
+        return [*BY_CONTENT, *overlay]
 
     def work(self) -> Work:
         """Describe it for its manifest."""
         from offload_tool.compiler import reading
         from offload_tool.compiler.recorded import Work
 
-        text = self.text_file
-        job = [*self.words, "-c", *dependency_flags(self.depfile), "-o", self.file, text]
-        asked = (self.depfile, text, job, self.environment)
+        text, main = self.text_file, self.main_file
+        job = [*self.words, "-c", *dependency_flags(self.depfile), "-o", self.file, main]
+        asked = (self.depfile, main, job, self.environment)
+
+        def listed() -> list[str]:
+            return [text if name == main else name for name in reading.files_read(*asked)]
+
+        def surroundings() -> Surroundings:
+            found = self.surroundings()
+            beside_source = [os.path.dirname(main)] if self.source else []  # noqa: PTH120
+            folders = (*beside_source, *found.folders) if found.folders else ()
+            return found._replace(folders=folders)
+
         return Work(
             self.file,
-            [*self.words, "-fsyntax-only", text],
+            [*self.words, "-fsyntax-only", main],
             self.environment,
             # A PCH holds the absolute names of its headers: that of a copied folder is made anew.
-            f"{self.compiler}, in {os.getcwd()}",  # noqa: PTH109
+            f"{self.compiler}, in {_folder(self.environment)}, rules {RULES}",
             self.program,
             (text,),
-            self.surroundings,
-            lambda: reading.files_read(*asked),
+            surroundings,
+            listed,
             lambda: reading.preprocess(*asked),
             version=self.version,
+            links=False,
         )
 
 
@@ -130,7 +169,7 @@ class UsablePch(NamedTuple):
     def words(self) -> list[str]:
         """Give the words that let a pass use it."""
         words = ("-include-pch", self.recipe.file, f"-preamble-bytes={self.end},1")
-        return [*(part for word in words for part in ("-Xclang", word)), *BY_CONTENT]
+        return [*(part for word in words for part in ("-Xclang", word)), *self.recipe.reading()]
 
     def run(self, command: Sequence[str], launcher: Sequence[str] = ()) -> bool:
         """Run a pass with it, behind a launcher; tell whether that is a result.
@@ -183,10 +222,10 @@ def refuse(file: str, reason: str) -> None:
 
 def find_usable(recipe: PchRecipe, source: str) -> UsablePch | str:
     """Give the PCH as it is for a source; or say why that compiles without."""
-    headers = beginning_of(recipe.text_file).headers
-    end = beginning_of(source).end_of(headers)
-    if not headers:
+    text = _bytes_of(recipe.text_file)
+    if not text:
         return "no precompiled header is there"
+    end = _end_in(recipe, source, text)
     if not end:
         return "another beginning"
     read = _inputs_if_current(recipe)
@@ -194,6 +233,13 @@ def find_usable(recipe: PchRecipe, source: str) -> UsablePch | str:
         return "the precompiled header is of other flags, or out of date"
     reason = refusal_of(recipe.file)
     return reason or UsablePch(recipe, end, tuple(read))
+
+
+def _end_in(recipe: PchRecipe, source: str, text: bytes) -> int:
+    """Give the number of bytes of a source that the text of a PCH stands for; 0 if it differs."""
+    if recipe.source:
+        return len(text) if _bytes_of(source, len(text)) == text else 0
+    return beginning_of(source).end_of(leading_includes(text).headers)
 
 
 def is_current(recipe: PchRecipe) -> bool:
@@ -225,13 +271,13 @@ def run_quietly(command: Sequence[str], environment: Mapping[str, str]) -> tuple
 
 def make_pch(
     recipe: PchRecipe,
-    headers: tuple[str, ...],
+    text: bytes,
     *,
     failed: Callable[[bytes], None] = lambda _: None,
     outputs: Outputs | None = None,
     installed: Sequence[str] = (),
 ) -> int:
-    """Make the PCH of some headers where it is not current; give the compiler's exit status.
+    """Make the PCH of a text where it is not current; give the compiler's exit status.
 
     Where no pass may use it, its file says why. `failed` is told what the compiler says where it
     fails. `outputs` has what is written beside the PCH; `installed` are further files for the rule.
@@ -241,14 +287,18 @@ def make_pch(
     from offload_tool.compiler.pass_runner import OutputJob, Outputs, produce_output
     from offload_tool.files import replace_file
 
-    text = includes_text(headers)
-    if not _holds(recipe.text_file, text):
-        with replace_file(recipe.text_file) as out:
-            out.write(text)
+    beside_it = {recipe.text_file: text}
+    if recipe.source:
+        beside_it[recipe.overlay] = _overlay(recipe)
+    for name, content in beside_it.items():
+        if _bytes_of(name) != content:
+            with replace_file(name) as out:
+                out.write(content)
     reasons: list[str] = []
 
     def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
-        status, said = run_quietly(command, environment)
+        asked = _front_end(recipe, command, environment) if recipe.source else command
+        status, said = run_quietly(asked, environment)
         if status:
             failed(said)
         elif said:
@@ -256,8 +306,8 @@ def make_pch(
         return status
 
     def check() -> None:
-        own = recipe.text_file
-        read = (name for name in recipe.work().listed() if name != own)
+        shared = "" if recipe.source else recipe.text_file
+        read = (name for name in recipe.work().listed() if name != shared)
         reason = "".join(reasons[:1]) or reason_of_headers(recipe.stage, read)
         if reason:
             refuse(recipe.file, reason)
@@ -275,12 +325,57 @@ def make_pch(
     return produce_output(job, run)
 
 
-def _holds(file: str, text: bytes) -> bool:
+def _overlay(recipe: PchRecipe) -> bytes:
+    """Give the description of the virtual file system that has the text beside its source.
+
+    Source: LLVM's ``RedirectingFileSystem``; it is read as YAML, of which JSON is a part.
+    """
+    folder = _folder(recipe.environment)
+    file = {
+        "type": "file",
+        "name": os.path.join(folder, recipe.main_file),  # noqa: PTH118
+        "external-contents": os.path.join(folder, recipe.text_file),  # noqa: PTH118
+    }
+    value = {"version": 0, "case-sensitive": True, "use-external-names": False, "roots": [file]}
+    return json.dumps(value, ensure_ascii=False).encode(errors="surrogateescape")
+
+
+def _front_end(
+    recipe: PchRecipe, command: Sequence[str], environment: Mapping[str, str]
+) -> Sequence[str]:
+    """Give the front end's command for a text that the driver does not find.
+
+    The driver is asked for one of the source, whose name the text then takes the place of. Where
+    the answer is another one than expected, it is `command`, which the driver refuses.
+    """
     try:
-        with open(file, "rb") as opened:  # noqa: PTH123
-            return opened.read() == text
+        jobs = jobs_of(ask([*command[:-1], recipe.source, "-###"], environment))
+    except CompilerError:
+        return command
+    if len(jobs) != 1 or jobs[0][1:2] != ["-cc1"] or jobs[0][-1] != recipe.source:
+        return command
+    return [*jobs[0][:-1], command[-1]]
+
+
+def _bytes_of(file: str, count: int = -1) -> bytes:
+    """Give the content of a file, or its first bytes; none where it cannot be read."""
+    try:
+        with open(file, "rb") as opened:  # noqa: PTH123 - called for each pass
+            return opened.read(count)
     except OSError:
-        return False
+        return b""
+
+
+def _folder(environment: Mapping[str, str]) -> str:
+    """Give the folder that names are relative to, as clang spells it.
+
+    Source: LLVM's ``sys::fs::current_path``: ``PWD`` where that is the folder.
+    """
+    given = environment.get("PWD", "")
+    with suppress(OSError):
+        if os.path.isabs(given) and os.path.samefile(given, "."):  # noqa: PTH117, PTH121
+            return given
+    return os.getcwd()  # noqa: PTH109
 
 
 def read_with_pch(pch: UsablePch, source: str, listed: Sequence[str]) -> list[str]:
@@ -290,18 +385,18 @@ def read_with_pch(pch: UsablePch, source: str, listed: Sequence[str]) -> list[st
     what else the source includes. What the PCH is made of is absolute there; what ``__has_include``
     has found is known to the PCH's own manifest alone.
     """
-    text, known = pch.recipe.text_file, set(listed)
-    named = set(possible_files(pch.recipe.words))
+    recipe, known = pch.recipe, set(listed)
+    text, named = recipe.text_file, set(possible_files(recipe.words))
+    folder = _folder(recipe.environment)
+
+    def absolute(name: str) -> str:  # as clang spells it in a PCH
+        return name if name.startswith("/") else f"{folder}/{name}"
+
     first = [
         name
         for name in pch.inputs
-        if name != text and (name not in named or {name, _absolute(name)} & known)
+        if name != text and (name not in named or {name, absolute(name)} & known)
     ]
     begin = [source, *first]
-    theirs = {_absolute(name) for name in (text, *pch.inputs)}.difference(begin)
+    theirs = {absolute(name) for name in (recipe.main_file, text, *pch.inputs)}.difference(begin)
     return list(dict.fromkeys([*begin, *(name for name in listed if name not in theirs)]))
-
-
-def _absolute(name: str) -> str:
-    """Give a name as clang spells it in a PCH."""
-    return name if name.startswith("/") else f"{os.getcwd()}/{name}"  # noqa: PTH109

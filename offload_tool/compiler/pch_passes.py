@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.compiler import pch
-from offload_tool.compiler.beginning import beginning_of
+from offload_tool.compiler.beginning import beginning_of, includes_text
 from offload_tool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ def emit_pch(
         write_beside(outputs, installed, found.compiler)
         say(f"'{outputs.file}': no precompiled header: {reason}")
         return 0
-    status = pch.make_pch(recipe, headers, failed=_pass_on, outputs=outputs, installed=installed)
+    text = includes_text(headers)
+    status = pch.make_pch(recipe, text, failed=_pass_on, outputs=outputs, installed=installed)
     if status == 0 and (refusal := pch.refusal_of(outputs.file)):
         say(f"'{outputs.file}': no precompiled header: {refusal}")
     return status
@@ -133,7 +134,7 @@ def _recipe(
     words = [*found.words, *flags, *found.last]
 
     def surroundings() -> Surroundings:
-        return surroundings_of(found, words, environ)._replace(libraries=())
+        return surroundings_of(found, words, environ)
 
     return pch.PchRecipe(
         os.path.abspath(file),  # noqa: PTH100 - however it is spelled, it is the same one

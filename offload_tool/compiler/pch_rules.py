@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
     from offload_tool.compiler.fingerprints import Look
 
-__all__ = ["reason_of_flags", "reason_of_headers"]
+__all__ = ["RULES", "reason_of_flags", "reason_of_headers"]
+
+RULES = 2
+"""To be raised when one is added: what a PCH was made for once is not asked again."""
 
 _KINDS = ("hip", "cuda")
 _REFUSED = (

@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 __all__ = ["launched_with_pch"]
 
-_FILE, _BYTES = "OFFLOAD_PCH_FILE", "OFFLOAD_PCH_BYTES"
+_FILE, _BYTES, _OVERLAY = "OFFLOAD_PCH_FILE", "OFFLOAD_PCH_BYTES", "OFFLOAD_PCH_OVERLAY"
 _SCRIPT = """\
 #!/bin/sh
 # {identity}
 case " $* " in
 *" -E "* | *" -### "*) ;;
 *" -c "* | *" -S "*)
+    [ -z "${overlay}" ] || set -- -ivfsoverlay "${overlay}" "$@"
     [ -z "${file}" ] || set -- -Xclang -include-pch -Xclang "${file}" \\
         -Xclang "-preamble-bytes=${bytes},1" {by_content} "$@" ;;
 esac
@@ -54,6 +55,7 @@ def launched_with_pch(
         **recipe.environment,
         _FILE: recipe.file,
         _BYTES: str(usable.end),
+        _OVERLAY: recipe.overlay if recipe.source else "",
     }
     script = _script(compiler, recipe.compiler)
     return [*launcher, script, *command[recipe.program :]], variables
@@ -67,6 +69,7 @@ def _script(compiler: Sequence[str], identity: str) -> str:
         identity=" ".join(identity.split()),
         file=_FILE,
         bytes=_BYTES,
+        overlay=_OVERLAY,
         by_content=" ".join(BY_CONTENT),
         compiler=shlex.join(compiler),
     ).encode(errors="surrogateescape")

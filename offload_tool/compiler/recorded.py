@@ -80,6 +80,13 @@ class Work(NamedTuple):
     """The command tells all that it reads."""
     version: Callable[[], str] = str
     """Gives what the compiler says of itself now, where nobody knows what it calls."""
+    links: bool = True
+    """Libraries that the surroundings tell are linked in."""
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """The libraries that the compiler links in by itself."""
+        return self.surroundings().libraries if self.links else ()
 
     @property
     def has_record(self) -> bool:
@@ -126,9 +133,7 @@ class Recorded:
             "a variable that the compiler heeds": json.dumps(variables),
             "the list of files that its command names": json.dumps(named),
             "the folder of the build": json.dumps(folder if tells_folder(work.command) else []),
-            "the list of libraries that the compiler links in": json.dumps(
-                work.surroundings().libraries
-            ),
+            "the list of libraries that the compiler links in": json.dumps(work.libraries),
             "the identity of its files": json.dumps(_inodes(read) if work.by_inode else []),
         }
 
@@ -196,8 +201,7 @@ class Recorded:
     def _all(self, read: Iterable[str]) -> list[str]:
         """Give all inputs, of which the compiler tells the files `read`."""
         work = self._work
-        libraries = work.surroundings().libraries
-        return list(dict.fromkeys([*read, *work.given, *libraries, *self._named_files()]))
+        return list(dict.fromkeys([*read, *work.given, *work.libraries, *self._named_files()]))
 
     def _write(self, record: PassRecord) -> None:
         try:

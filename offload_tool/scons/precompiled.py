@@ -1,4 +1,4 @@
-"""Precompiled headers (PCHs) of passes whose sources begin alike: ``OFFLOAD_PCH``.
+"""Precompiled headers (PCHs) of passes: ``OFFLOAD_PCH``.
 
 A PCH is made by the first pass that needs it, in the folder ``.offload-pch``, and used by the
 others; see `offload_tool.compiler.pch`. It is no node of the graph. As one, it would be made for
@@ -12,15 +12,18 @@ Passes that differ in their target, their side or their flags have different PCH
     c.hip --+-- gfx90a ----------->  .offload-pch/gfx90a.hip.1.pch
             +-- host ------------->  .offload-pch/host.hip.1.pch
 
-One for fewer than three users would take longer to make than it saves.
+One for fewer than three users would take longer to make than it saves. A source that is edited
+again and again has its own, of all directives with which it begins: see `preambles`.
 """
 
 from __future__ import annotations
 
+import glob
 import os
 import threading
 from collections import Counter, defaultdict
-from functools import partial
+from contextlib import suppress
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import SCons.Errors
@@ -29,12 +32,16 @@ import SCons.Script
 import SCons.Util
 
 from offload_tool.compiler import pch
-from offload_tool.compiler.beginning import beginning_of
+from offload_tool.compiler.beginning import beginning_of, includes_text
+from offload_tool.compiler.fingerprints import digest_of, look_at
 from offload_tool.compiler.passes import dependency_flags
 from offload_tool.compiler.pch_rules import reason_of_flags
+from offload_tool.compiler.preamble import preamble_of
 from offload_tool.compiler.reading import folders_searched, general_words
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.scons import compat, settings
+from offload_tool.scons.outputs import records_of
+from offload_tool.scons.preambles import MOST_SOURCES, Edits, folder_of, make_room
 from offload_tool.scons.recording import depfile_of
 from offload_tool.scons.running import split_words
 
@@ -51,6 +58,9 @@ __all__ = ["PCH_FOLDER", "PchStatistics", "pch_spawn", "pch_statistics"]
 
 PCH_FOLDER = ".offload-pch"
 _FEWEST_USERS = 3
+_MOST_SHARED = 2 / 3
+"""Of the bytes that a pass reads. Where a PCH that sources share has more of them, one of the
+source's own saves too little."""
 _UNDECIDED = (SCons.Node.no_state, SCons.Node.pending, SCons.Node.executing)
 
 
@@ -113,6 +123,8 @@ class _Pchs:
         self._groups: dict[_Key, _Group] = {}
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self.failed: set[str] = set()
+        self.edited: set[str] = set()
+        """The sources that get PCHs of their own."""
 
     def group(self, key: _Key) -> _Group:
         """Give the group of a key; numbers are those of groups of one target, as declared."""
@@ -242,22 +254,93 @@ class _PassSpawn:
         ]:
             return "a command of its own"
         made = _without_words(command[len(launcher) : -3], dependency_flags(depfile_of(self._node)))
-        asked = general_words(made, ())
         job = self._job
-        reason = reason_of_flags(job.kind, job.stage, asked, variables)
-        if reason:
-            return reason
+        # A PCH that is there was made after this question.
+        refused = cache(
+            lambda: reason_of_flags(job.kind, job.stage, general_words(made, ()), variables)
+        )
         headers = self._group.headers_for(source)
-        if not headers:
-            return "another beginning" if beginning_of(source).headers else "no leading includes"
-        recipe = self._recipe(made, headers, variables)
-        with self._pchs.lock_of(recipe.file):
-            return self._made(recipe, headers, source)
+        shared: tuple[pch.PchRecipe, pch.UsablePch | str] | None = None
+        if headers:
+            recipe = self._recipe(made, includes_text(headers), variables)
+            shared = recipe, pch.find_usable(recipe, source)
+        own = self._own(made, source, variables, shared and shared[1], headers, refused)
+        if own is not None:
+            return own
+        if shared is None:
+            none = "another beginning" if beginning_of(source).headers else "no leading includes"
+            return refused() or none
+        if not isinstance(shared[1], str):
+            return shared[1]
+        if refused():
+            return refused()
+        with self._pchs.lock_of(shared[0].file):
+            return self._made(shared[0], headers, source)
+
+    def _own(
+        self,
+        made: Sequence[str],
+        source: str,
+        variables: Mapping[str, str],
+        shared: pch.UsablePch | str | None,
+        headers: tuple[str, ...],
+        refused: Callable[[], str],
+    ) -> pch.UsablePch | None:
+        """Give the PCH of the source's own preamble, if there is one, or should be."""
+        preamble = preamble_of(source)
+        records = records_of(self._node)
+        is_shared = not (shared is None or isinstance(shared, str))
+        if not preamble.includes or (is_shared and preamble.includes <= len(headers)):
+            return None
+        recipe = self._recipe(made, preamble.text, variables, source)
+        begin = recipe.file[: -len(".12345678.pch")]
+        state = f"{begin}.edits"
+        edits = Edits.read(state)
+        if alone := records.only_source_changed():
+            edits = edits.and_one(digest_of(preamble.text))
+            edits.write(state)
+        found = pch.find_usable(recipe, source)
+        if not isinstance(found, str):
+            return found
+        if (
+            not alone
+            or pch.is_current(recipe)
+            or not edits.want_one
+            or not self._may_have_own(source)
+        ):
+            return None
+        if isinstance(shared, str) and self._group.users_of(headers) >= _FEWEST_USERS:
+            return None  # these will share one
+        if refused() or self._is_mostly_in(shared, records.inputs_before()):
+            return None
+        for old in glob.glob(f"{glob.escape(begin)}.*.pch"):  # noqa: PTH207
+            with suppress(OSError):
+                os.unlink(old)  # noqa: PTH108
+        failed = bool(pch.make_pch(recipe, preamble.text))
+        edits.with_made(failed=failed).write(state)
+        make_room(PCH_FOLDER, os.path.dirname(recipe.file))  # noqa: PTH120
+        found = pch.find_usable(recipe, source)
+        return None if isinstance(found, str) else found
+
+    def _may_have_own(self, source: str) -> bool:
+        with self._pchs.lock:
+            if len(self._pchs.edited) < MOST_SOURCES:
+                self._pchs.edited.add(source)
+            return source in self._pchs.edited
+
+    def _is_mostly_in(self, shared: pch.UsablePch | str | None, inputs: Iterable[str]) -> bool:
+        """Tell whether a PCH has most of what a pass reads."""
+        if shared is None or isinstance(shared, str):
+            return False
+        there = {*shared.inputs}
+        sizes = {name: look.size for name in inputs if (look := look_at(name)) is not None}
+        common = sum(size for name, size in sizes.items() if name in there)
+        return common > _MOST_SHARED * sum(sizes.values())
 
     def _recipe(
-        self, made: Sequence[str], headers: tuple[str, ...], variables: Mapping[str, str]
+        self, made: Sequence[str], text: bytes, variables: Mapping[str, str], source: str = ""
     ) -> pch.PchRecipe:
-        from offload_tool.compiler.fingerprints import digest_of
+        """Describe a PCH of a text: that of one source, or lines that several share."""
         from offload_tool.compiler.pass_commands import Surroundings
 
         def surroundings() -> Surroundings:
@@ -265,15 +348,16 @@ class _PassSpawn:
 
         device = self._job.device
         name = device.filename if device is not None else "host"
-        text = digest_of("\n".join(headers).encode(errors="surrogateescape"))[:8]
+        folder = folder_of(PCH_FOLDER, source) if source else PCH_FOLDER
         return pch.PchRecipe(
-            f"{PCH_FOLDER}/{name}.{self._job.kind}.{self._group.number}.{text}.pch",
+            f"{folder}/{name}.{self._job.kind}.{self._group.number}.{digest_of(text)[:8]}.pch",
             self._job.stage,
             pch.words_without_source(made),
             len(self._toolchain.clang),
             variables,
             self._toolchain.identity,
             surroundings,
+            source=source,
         )
 
     def _made(
@@ -285,7 +369,7 @@ class _PassSpawn:
         if recipe.file not in self._pchs.failed and self._group.users_of(headers) < _FEWEST_USERS:
             return "too few users"
         os.makedirs(PCH_FOLDER, exist_ok=True)  # noqa: PTH103
-        if recipe.file in self._pchs.failed or pch.make_pch(recipe, headers):
+        if recipe.file in self._pchs.failed or pch.make_pch(recipe, includes_text(headers)):
             self._pchs.failed.add(recipe.file)
             return "its headers do not compile"
         return pch.find_usable(recipe, source)

@@ -65,7 +65,7 @@ class PassRecords:
     """The manifest of one output, and the decisions that it serves."""
 
     __slots__ = (
-        *("_key_before", "_node", "_record", "_start"),
+        *("_before", "_key_before", "_node", "_record", "_start"),
         *("command", "folders", "job", "reachable", "reason", "words"),
     )
 
@@ -83,6 +83,7 @@ class PassRecords:
         self.words = words
         """The flags, those of the user included."""
         self._record: PassRecord | None = None
+        self._before: PassRecord | None = None
         self._start: Start | None = None
         self._key_before: Mapping[str, str] = {}
 
@@ -151,6 +152,7 @@ class PassRecords:
         """Tell whether the output is what a compile would give now."""
         self._forget_last_build()
         record, key = self._load(), self.key()
+        self._before = record
         if record is not None:
             asking.copy_to_variants(self._node, record.lookups, _PRINTS)
         judgement = self._judge(record, key, _path(self._node))
@@ -179,6 +181,17 @@ class PassRecords:
         self, record: PassRecord, read: list[str], judgement: Judgement
     ) -> PassRecord | None:
         return confirmed(record, read, judgement, lambda: self._lookups(read))
+
+    def only_source_changed(self) -> bool:
+        """Tell whether the compile would read what the last one has read, but for the source."""
+        if self._before is None:
+            return False
+        changed = [name for name, of in self._before.inputs.items() if _PRINTS.digest(name) != of]
+        return changed == [_path(self._node.sources[0])]
+
+    def inputs_before(self) -> tuple[str, ...]:
+        """Give the files that the last compile has read."""
+        return tuple(self._before.inputs) if self._before is not None else ()
 
     # -- a compile -------------------------------------------------------------------------
 

@@ -70,6 +70,17 @@ class _Chooser:
         self.state = self.state.with_new_value(name, self.rng.randint(1, 99))
         return self.say(f"edit {name}")
 
+    def edit_body(self) -> bool:
+        """Edit what comes after the leading directives: mostly of one source, again and again."""
+        sources = self.state.sources
+        name = self.state.source_file(sources[0] if self.rng.random() < 0.7 else sources[-1])
+        found = re.compile(r"F8 \+ F9[^;]*;")
+        if not self.state.pch or not found.search(self.state.files[name]):
+            return False
+        value = f"F8 + F9 + {self.rng.randint(1, 99)};"
+        self.state.files[name] = found.sub(value, self.state.files[name])
+        return self.say(f"edit the end of {name}")
+
     def comment(self) -> bool:
         names = [n for n in sorted(self.state.files) if n.endswith((".h", *_SOURCES))]
         name = self.rng.choice(names)
@@ -338,6 +349,7 @@ _KINDS: dict[str, tuple[Callable[[_Chooser], bool], int]] = {
     "decider": (_Chooser.decider, 3),
     "linker": (_Chooser.linker, 3),
     "protect": (_Chooser.protect, 2),
+    "edit_body": (_Chooser.edit_body, 70),
 }
 _MODES = {"build": 63, "subset": 8, "kill": 9, "die": 7, "save": 10, "clean": 3}
 
@@ -369,7 +381,8 @@ def choose(
 
 
 def _change(chooser: _Chooser, number: int) -> None:
-    names = [name for name in _KINDS if name not in chooser.without]
+    without = chooser.without | (set() if chooser.state.pch else {"edit_body"})
+    names = [name for name in _KINDS if name not in without]
     done = 0
     while done < number:
         name = chooser.rng.choices(names, [_KINDS[name][1] for name in names])[0]
