@@ -103,6 +103,40 @@ class Browser:
         """Give the first element that a CSS selector matches."""
         return self.driver.find_element("css selector", selector)
 
+    def contrasts(self) -> list[tuple[float, str]]:
+        """Give each text that is shown with its contrast to what is behind it."""
+        found: list[tuple[float, str]] = self.driver.execute_script("""
+            const luminance = (color) => {
+              const [r, g, b] = color.match(/[\\d.]+/g).slice(0, 3).map((c) => {
+                c /= 255;
+                return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+              });
+              return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+            };
+            const behind = (element) => {
+              const tile = element.closest(".slice");
+              if (tile) return getComputedStyle(tile.querySelector("path.surface")).fill;
+              for (; element; element = element.parentElement) {
+                const color = getComputedStyle(element).backgroundColor;
+                if (!color.endsWith(", 0)")) return color;
+              }
+            };
+            const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+            const found = [];
+            for (let node; (node = walker.nextNode()); ) {
+              const element = node.parentElement;
+              if (!node.data.trim() || !element.checkVisibility()) continue;
+              if (element.closest("select")) continue; // drawn by the system
+              const style = getComputedStyle(element);
+              const text = element.closest("svg") ? style.fill : style.color;
+              const both = [luminance(text), luminance(behind(element))];
+              const [low, high] = both.sort((a, b) => a - b);
+              found.push([(high + 0.05) / (low + 0.05), node.data]);
+            }
+            return found;
+        """)
+        return found
+
     def column(self, table: str, number: int) -> list[str]:
         """Give the text of a column of a table's body, from the top."""
         cells: list[str] = self.driver.execute_script(

@@ -293,36 +293,8 @@ def test_picture(browser: Browser, page: Path, scheme: str) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_contrast(browser: Browser, page: Path, scheme: str) -> None:
     """In both schemes, all text has a contrast of 4.5:1 to what is behind it."""
-    driver = browser.open(page, scheme=scheme)
-    found = driver.execute_script("""
-        const luminance = (color) => {
-          const [r, g, b] = color.match(/[\\d.]+/g).slice(0, 3).map((c) => {
-            c /= 255;
-            return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
-          });
-          return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-        };
-        const behind = (element) => {
-          const tile = element.closest(".slice");
-          if (tile) return getComputedStyle(tile.querySelector("path.surface")).fill;
-          for (; element; element = element.parentElement) {
-            const color = getComputedStyle(element).backgroundColor;
-            if (!color.endsWith(", 0)")) return color;
-          }
-        };
-        const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-        const found = [];
-        for (let node; (node = walker.nextNode()); ) {
-          const element = node.parentElement;
-          if (!node.data.trim() || !element.checkVisibility()) continue;
-          if (element.closest("select")) continue; // drawn by the system
-          const style = getComputedStyle(element);
-          const text = element.closest("svg") ? style.fill : style.color;
-          const [low, high] = [luminance(text), luminance(behind(element))].sort((a, b) => a - b);
-          found.push([(high + 0.05) / (low + 0.05), node.data]);
-        }
-        return found;
-    """)
+    browser.open(page, scheme=scheme)
+    found = browser.contrasts()
     assert len(found) > 100
     assert any("gfx90a" in text for _, text in found)
     assert [text for ratio, text in found if ratio < 4.5] == []

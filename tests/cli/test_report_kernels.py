@@ -490,6 +490,16 @@ def test_without_scripts(browser: Browser, page: Path) -> None:
     assert not browser.find("#kernels .fallback").is_displayed()
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_contrast(browser: Browser, page: Path, scheme: str) -> None:
+    """In both schemes, all text of the other views has a contrast of 4.5:1."""
+    for view in VIEWS[1:]:
+        open_at(browser, page, view, scheme=scheme)
+        found = browser.contrasts()
+        assert len(found) > 50
+        assert [text for ratio, text in found if ratio < 4.5] == []
+
+
 VIEWS = ("sizes", "kernels?where=vgprs>20", "kernels?kernel=spiller", "changes")
 
 

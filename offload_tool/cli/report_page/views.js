@@ -37,6 +37,7 @@ const views = {
       if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
+    document.querySelector(".skip").href = name === this.all[0].id ? "#tables" : `#${name}-heading`;
     const listener = this.listeners.get(name);
     if (listener) listener(state);
     if (element) element.scrollIntoView();
