@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from offload_tool.operations.matching import Device, Load, Match, NoImageError, match_images
     from offload_tool.operations.merging import MergeError, merge_files
     from offload_tool.operations.packaging import PackagedImage, package_images
+    from offload_tool.operations.splitting import SplitReport, split_file
     from offload_tool.operations.thinning import ThinReport, thin_file
     from offload_tool.operations.unarchiving import (
         MissingCodeObjectError,
@@ -81,6 +82,7 @@ _HOMES = {
     "PackagedImage": "operations.packaging",
     "TargetID": "formats.names.target_id",
     "TargetIDError": "errors",
+    "SplitReport": "operations.splitting",
     "ThinReport": "operations.thinning",
     "UnsupportedError": "errors",
     "UsageError": "errors",
@@ -99,6 +101,7 @@ _HOMES = {
     "open_image": "operations.image_data",
     "package_images": "operations.packaging",
     "read_bundle": "formats.bundles.binary",
+    "split_file": "operations.splitting",
     "thin_file": "operations.thinning",
     "unbundle_archive": "operations.unarchiving",
     "unbundle_file": "operations.unbundling",
@@ -132,6 +135,7 @@ __all__ = [
     "NotAnArchiveError",
     "OffloadError",
     "PackagedImage",
+    "SplitReport",
     "TargetID",
     "TargetIDError",
     "ThinReport",
@@ -152,6 +156,7 @@ __all__ = [
     "open_image",
     "package_images",
     "read_bundle",
+    "split_file",
     "thin_file",
     "unbundle_archive",
     "unbundle_file",

@@ -33,6 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from offload_tool.cli.launch_command import launch
 
         return launch(words[1:], os.environ)
+    if arguments is None and sys.argv[0].rpartition("/")[2] == "hipcc":
+        from offload_tool.cli.launch_command import launch_as_hipcc
+
+        return launch_as_hipcc(sys.argv[0], words, os.environ)
     from offload_tool.cli.outcome import guarded
 
     def run() -> int:

@@ -6,7 +6,6 @@ and a megabyte is 2**20 bytes.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -58,6 +57,8 @@ def lookup(environ: Mapping[str, str], name: str) -> str | None:
 
 def _parse(text: str, least: int, most: int) -> int | None:
     # At most 20 digits: no longer number is in range, and int() refuses thousands of them.
+    import re  # few set a variable
+
     number = re.fullmatch(r"(-?)0*([0-9]{1,20})", text, re.ASCII)
     if number is None or (number[1] and least == 0):  # unsigned numbers have no sign, not even -0
         return None

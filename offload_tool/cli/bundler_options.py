@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from offload_tool.cli.llvm_options import CommandLine, Information, Option, help_text, parse
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,7 +110,7 @@ BUNDLER_COMMAND_LINE = CommandLine(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BundlerArguments:
     """A bundler command line as given; nothing beyond its syntax is checked."""
 

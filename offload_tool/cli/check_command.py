@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from offload_tool.cli.terminal import print_lines, print_notes, print_problems
+from offload_tool.errors import UsageError
 from offload_tool.files.budget import read_size
 
 if TYPE_CHECKING:
@@ -77,8 +78,13 @@ def _rules(options: argparse.Namespace) -> list[Rule]:
     from offload_tool.operations.checking import Rule
     from offload_tool.operations.matching import Device
 
-    words = (word.strip() for text in options.targets for word in text.split(","))
-    targets = tuple(Device.parse(word) for word in words if word)
+    words: list[str] = []
+    for text in options.targets:
+        found = list(filter(None, map(str.strip, text.split(","))))
+        if not found:  # of a variable that is empty, perhaps: no gate at all
+            raise UsageError(f"--targets: expected target IDs with commas, found {text!r}")
+        words += found
+    targets = tuple(map(Device.parse, words))
     size = None if options.max_size is None else read_size(options.max_size, "--max-size")
     given = Rule(
         targets=targets,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-import math
 import sys
 from typing import TYPE_CHECKING
 
 from offload_tool.cli.schema_option import SchemaAction
 from offload_tool.cli.sheets import Sheet, print_sheet
 from offload_tool.cli.terminal import print_lines, print_notes, print_problems, print_text
+from offload_tool.cli.tolerance_option import add_tolerance
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
     from offload_tool.errors import OffloadError
@@ -36,14 +36,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("before", metavar="A", help="a file, folder or zip file of the first build")
     parser.add_argument("after", metavar="B", help="the same of the second build")
-    parser.add_argument(
-        "--tolerance",
-        type=_percent,
-        default=0.0,
-        metavar="PERCENT",
-        help="how far a number may be from what it was without being a change (0); above 0, other "
-        "instructions of the same size are none either",
-    )
+    add_tolerance(parser)
     parser.add_argument("--json", action="store_true", help="print a JSON object, for programs")
     parser.add_argument(
         "--schema",
@@ -53,16 +46,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="print the JSON schema of that object and exit",
     )
     parser.set_defaults(run=run)
-
-
-def _percent(text: str) -> float:
-    try:
-        number = float(text.removesuffix("%"))
-    except ValueError:
-        number = -1
-    if not math.isfinite(number) or number < 0:
-        raise argparse.ArgumentTypeError(f"expected percent, such as 2.5, found {text!r}")
-    return number
 
 
 def run(options: argparse.Namespace) -> int:

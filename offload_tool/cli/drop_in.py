@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, TypeVar
 
 from offload_tool.cli.llvm_options import Information, LlvmUsageError
 from offload_tool.cli.terminal import print_lines, print_text
 from offload_tool.errors import OffloadError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeVar
+
+    _Parsed = TypeVar("_Parsed")
 
 __all__ = ["give", "run_drop_in"]
-
-_Parsed = TypeVar("_Parsed")
 
 
 def give(text: str) -> None:

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from offload_tool.formats.kernels.kernel import Kernel
     from offload_tool.operations.kernel_listing import ImageKernels
 
-__all__ = ["KEYS_OF_PLACE", "print_kernel_tables", "print_kernels_json"]
+__all__ = ["COLUMNS", "KEYS_OF_PLACE", "WAVES", "print_kernel_tables", "print_kernels_json"]
 
 KEYS_OF_PLACE = (
     *("file", "member", "container", "index", "id", "kind", "triple", "target_id", "offset"),
     *("container_offset", "section", "image_kind", "image_index"),
 )
 """The keys of ``list --json`` that say where an image is, and for what."""
-_COLUMNS = {
+COLUMNS = {
     "code (bytes)": "code_size",
     "VGPRs": "vgprs",
     "AGPRs": "agprs",
@@ -36,7 +36,8 @@ _COLUMNS = {
     "wave": "wavefront_size",
     "group": "max_workgroup_size",
 }
-_WAVES = "waves/SIMD"
+"""Titles, and the fields of `Kernel`."""
+WAVES = "waves/SIMD"
 
 
 def print_kernels_json(images: Iterable[ImageKernels], names: Mapping[str, str] | None) -> None:
@@ -74,16 +75,16 @@ def _table(file: str, images: Sequence[ImageKernels], names: Mapping[str, str] |
         image = found.image
         place = (place_of(file, image), str(image.index), image.target_id or "-")
         for kernel in found.kernels:
-            needs = [getattr(kernel, field) for field in _COLUMNS.values()]
+            needs = [getattr(kernel, field) for field in COLUMNS.values()]
             cells = (*needs, waves_per_simd(kernel, image.target_id))
             name = kernel.name if names is None else names[kernel.name]
             rows.append((*place, *("" if n is None else f"{n:,}" for n in cells), name))
-    columns = ("in", "#", "target ID", *_COLUMNS, _WAVES, "kernel")
+    columns = ("in", "#", "target ID", *COLUMNS, WAVES, "kernel")
     # What no kernel has is left out, and what all have in common of their places.
     is_shown = [len({row[at] for row in rows} | {""}) > 1 for at in range(len(columns))]
     is_shown[1] = len({(found.image.file, found.image.index) for found in images}) > 1
     shown = [tuple(itertools.compress(row, is_shown)) for row in rows]
-    numbers = frozenset(("#", *_COLUMNS, _WAVES))
+    numbers = frozenset(("#", *COLUMNS, WAVES))
     return Sheet(file, tuple(itertools.compress(columns, is_shown)), shown, numbers)
 
 

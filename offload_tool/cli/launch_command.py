@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["launch"]
+__all__ = ["launch", "launch_as_hipcc"]
 
 _VERBOSE = "OFFLOAD_LAUNCH_VERBOSE"
 _TOOL = "offload-tool launch"
@@ -41,17 +41,37 @@ def launch(words: Sequence[str], environ: Mapping[str, str]) -> int:
     def run() -> int:
         nonlocal passed
         from offload_tool.cli.terminal import pass_on
+        from offload_tool.errors import OffloadError
 
         try:
             status, said = run_split(words, environ, lambda text: _say(environ, text))
+        except OffloadError:
+            raise
         except PassedThroughError as error:
             passed = str(error)
+            return 0
+        except Exception as error:  # a mistake in here must not be the end of somebody's build
+            if os.environ.get("OFFLOAD_TRACEBACK"):
+                raise
+            _print(f"warning: {type(error).__name__}: {error}; please report it")
+            passed = "of a mistake in here"
             return 0
         pass_on(said)
         return status
 
     status = guarded(run)
     return _pass_through(words, environ, passed) if passed else status
+
+
+def launch_as_hipcc(invoked: str, words: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run a command of ``hipcc``, by whose name a link called us; give its exit status."""
+    from offload_tool.launch.compilers import find_hipcc
+
+    compiler = find_hipcc(invoked, environ)
+    if compiler is None:
+        _print(f"error: '{invoked}' is a link to offload-tool, and PATH has no other hipcc")
+        return 1
+    return launch([compiler, *words], environ)
 
 
 def _pass_through(words: Sequence[str], environ: Mapping[str, str], reason: str) -> int:

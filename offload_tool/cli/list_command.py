@@ -6,7 +6,6 @@ What ``--json`` prints is described by ``list.schema.json``, which ``--schema`` 
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import sys
 from typing import TYPE_CHECKING, TypeVar
@@ -16,6 +15,7 @@ from offload_tool.cli.schema_option import SchemaAction
 from offload_tool.cli.sheets import Sheet, place_of, print_sheet
 from offload_tool.cli.terminal import print_lines, print_notes, print_problems
 from offload_tool.errors import OffloadError, UsageError
+from offload_tool.frozen import as_dict
 
 if TYPE_CHECKING:
     import argparse
@@ -163,7 +163,7 @@ def _row(image: DeviceImage) -> dict[str, object]:
     loads = [
         {"device": device, "rule": load.rule, "reason": load.reason} for device, load in image.loads
     ]
-    return {**dataclasses.asdict(image), "loads": loads}
+    return {**as_dict(image), "loads": loads}
 
 
 def _print_tables(listed: Sequence[tuple[str, list[DeviceImage]]]) -> None:
@@ -249,7 +249,8 @@ def _device(images: Sequence[DeviceImage]) -> list[DeviceImage]:
 
 
 def _has_compressed(images: Sequence[DeviceImage]) -> bool:
-    return any(image.stored_size != image.size for image in images)
+    # What a host program has in other files takes no bytes of it.
+    return any(i.stored_size not in (0, i.size) for i in images if i.container != "kpack-marker")
 
 
 def _share(part: int, whole: int) -> str:

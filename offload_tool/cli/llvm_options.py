@@ -14,21 +14,20 @@ For commands that stand in for an LLVM tool. A tool describes its options in a
 from __future__ import annotations
 
 import os
-import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
 
 from offload_tool.cli.response_files import expand_response_files
 from offload_tool.errors import UsageError
+from offload_tool.frozen import frozen
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from typing import TypeAlias
+    from typing import Literal, TypeAlias
 
-OptionType: TypeAlias = Literal[
-    "flag", "string", "list", "commalist", "uint", "int", "enum", "information"
-]
-Visibility: TypeAlias = Literal["shown", "hidden", "never"]
+OptionType: TypeAlias = (
+    'Literal["flag", "string", "list", "commalist", "uint", "int", "enum", "information"]'
+)
+Visibility: TypeAlias = 'Literal["shown", "hidden", "never"]'
 Value: TypeAlias = "bool | int | str"
 
 __all__ = [
@@ -48,16 +47,14 @@ _FLAG_VALUES = {
     **dict.fromkeys(("", "true", "TRUE", "True", "1"), True),
     **dict.fromkeys(("false", "FALSE", "False", "0"), False),
 }
-_INTEGER = re.compile(
-    r"(-?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0o?([0-7]+)|([1-9][0-9]*|0))", re.ASCII
-)
+_INTEGER = r"(-?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0o?([0-7]+)|([1-9][0-9]*|0))"
 _BASES = (16, 2, 8, 10)
 _RANGES = {"uint": (0, 2**32 - 1, "uint"), "int": (-(2**31), 2**31 - 1, "integer")}
 _MAX_DIGITS = 100  # more than any number in range has, but for leading zeros
 _VALUE_NAMES = {"uint": "uint", "int": "int", "enum": "value"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Option:
     """One option of a tool."""
 
@@ -88,7 +85,7 @@ class Option:
         return _dashed(self.name)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Positionals:
     """How many arguments that are not options a tool takes (`maximum` None: any number)."""
 
@@ -98,7 +95,7 @@ class Positionals:
     """What the usage line says of them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CommandLine:
     """All that a tool's user can write, and what its help text says about it."""
 
@@ -110,12 +107,12 @@ class CommandLine:
     positionals: Positionals = Positionals()
 
 
-@dataclass(slots=True)
 class Values:
     """What a command line gave: each option's values in their order."""
 
-    positionals: list[str] = field(default_factory=list)
-    given: dict[str, list[Value]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.positionals: list[str] = []
+        self.given: dict[str, list[Value]] = {}
 
     def flag(self, name: str) -> bool | None:
         """Give the value of a flag, or None if it was not given."""
@@ -141,7 +138,7 @@ class Values:
         return values[-1] if values else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Information:
     """The user asked for a text: print it on standard output, end with status 0."""
 
@@ -366,7 +363,9 @@ def _converted(option: Option, text: str) -> list[Value]:
 
 
 def _integer(text: str, low: int, high: int, type_name: str) -> int:
-    if found := _INTEGER.fullmatch(text):
+    import re  # of most command lines no word is a number
+
+    if found := re.fullmatch(_INTEGER, text):
         digits = found.groups()[1:]
         written, base = next(pair for pair in zip(digits, _BASES, strict=True) if pair[0])
         significant = written.lstrip("0") or "0"

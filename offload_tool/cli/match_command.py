@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from typing import TYPE_CHECKING
 
 from offload_tool.cli.terminal import print_lines, print_problems, print_text, printable
+from offload_tool.frozen import as_dict
 
 if TYPE_CHECKING:
     import argparse
@@ -54,7 +54,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _row(match: Match) -> dict[str, object]:
-    return {**dataclasses.asdict(match), "reasons": dict(match.reasons)}
+    loads = [as_dict(load) for load in match.loads]
+    return {**as_dict(match), "loads": loads, "reasons": dict(match.reasons)}
 
 
 def _lines(match: Match) -> list[str]:

@@ -7,10 +7,8 @@ order in which it does them, with its messages; where these do not name the file
 
 from __future__ import annotations
 
-import re
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from offload_tool.cli.drop_in import give, run_drop_in
 from offload_tool.cli.llvm_options import (
@@ -23,6 +21,7 @@ from offload_tool.cli.llvm_options import (
 from offload_tool.cli.terminal import print_lines
 from offload_tool.errors import ContentError, OffloadError, UsageError
 from offload_tool.files import STDIN, STDOUT
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,7 +69,6 @@ PACKAGER_COMMAND_LINE = CommandLine(
 )
 
 _FIRST_OF_23 = 23
-_NUMBERED = re.compile(r"-([0-9]+)")
 _OLD_NAME = "clang-offload-packager"
 _DEPRECATED = "warning: 'clang-offload-packager' is deprecated. Use 'llvm-offload-binary' instead."
 _INVALID = "Invalid data was encountered while parsing the file"
@@ -103,8 +101,7 @@ def _run(tool: str, values: Values, *, keep_equal: bool) -> None:
         input=inputs[0] if inputs else "",
         images=[_Image.read(text) for text in values.texts("image")],
         archive=bool(values.flag("archive")),
-        # The parser has compared it with the choices.
-        dialect=cast("Dialect | None", values.text("kind-numbering")),
+        dialect=values.text("kind-numbering"),  # type: ignore[arg-type] # one of the choices
         generation=_generation(tool, values.text("llvm")),
         keep_equal=keep_equal,
     )
@@ -117,7 +114,11 @@ def _run(tool: str, values: Values, *, keep_equal: bool) -> None:
 def _generation(tool: str, wanted: str | None) -> Generation:
     if wanted is not None:
         return 23 if wanted == "23" else 22
-    number = _NUMBERED.search(_stem(tool))
+    if "-" not in _stem(tool):
+        return 22
+    import re
+
+    number = re.search(r"-([0-9]+)", _stem(tool))
     return 23 if number is not None and int(number[1]) >= _FIRST_OF_23 else 22
 
 
@@ -143,7 +144,7 @@ def _stem(tool: str) -> str:
     return name.rpartition(".")[0] if "." in name else name
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Image:
     """The value of one ``--image``."""
 
@@ -168,7 +169,7 @@ class _Image:
         return cls(text, joined, file, kind)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Given:
     """What the command line asks for."""
 

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import codecs
 import os
-import re
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import UsageError
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterable, Iterator
     from typing import TypeAlias
 
@@ -26,15 +25,13 @@ if TYPE_CHECKING:
 
 __all__ = ["expand_response_files"]
 
-_ARGUMENT = re.compile(
-    rb"""(?: \\. | '(?:\\.|[^'])*'? | "(?:\\.|[^"])*"? | [^\ \t\r\n'"] )+""",
-    re.DOTALL | re.VERBOSE,
-)
-_QUOTED = re.compile(rb"""\\(.)|'((?:\\.|[^'])*)'?|"((?:\\.|[^"])*)"?""", re.DOTALL)
-_ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
+# Compiled, as all that is slow to load is imported, for a command line with a response file alone.
+_ARGUMENT = rb"""(?sx)(?: \\. | '(?:\\.|[^'])*'? | "(?:\\.|[^"])*"? | [^\ \t\r\n'"] )+"""
+_QUOTED = rb"""(?s)\\(.)|'((?:\\.|[^'])*)'?|"((?:\\.|[^"])*)"?"""
+_ESCAPE = rb"(?s)\\(.)"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Level:
     """A list of arguments being expanded, and the file it comes from."""
 
@@ -71,6 +68,8 @@ def expand_response_files(arguments: Iterable[str]) -> list[str]:
 
 def _open(name: str) -> tuple[bytes, _Identity] | None:
     """Give a file's content and which file it is, or None if there is none."""
+    from pathlib import Path
+
     try:
         with Path(name).open("rb") as file:
             status = os.fstat(file.fileno())
@@ -99,8 +98,10 @@ def _decoded(content: bytes) -> bytes:
 
 
 def _split(content: bytes) -> Iterator[str]:
-    for found in _ARGUMENT.finditer(content):
-        argument = _QUOTED.sub(_unquoted, found[0])
+    import re
+
+    for found in re.finditer(_ARGUMENT, content):
+        argument = re.sub(_QUOTED, _unquoted, found[0])
         if argument:
             yield os.fsdecode(argument)
 
@@ -109,4 +110,6 @@ def _unquoted(piece: re.Match[bytes]) -> bytes:
     escaped, single, double = piece.groups()
     if escaped is not None:
         return bytes(escaped)
-    return _ESCAPE.sub(rb"\1", double if single is None else single)
+    import re
+
+    return re.sub(_ESCAPE, rb"\1", double if single is None else single)

@@ -1,4 +1,4 @@
-"""``offload-tool thin FILE --keep ID... -o OUT``: the same file for fewer devices."""
+"""``offload-tool thin PATH --keep ID... -o OUT``: the same file for fewer devices."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "cubin, and all PTX. What a device may load that has "
         "the features set which its ID leaves open stays beside these. Host "
         "entries stay. A program or library stays as it is in memory and becomes smaller on disk; "
-        "a PE file keeps its size, with zeros where images were, and loses its signature's worth.",
+        "a PE file keeps its size, with zeros where images were, and loses its signature's worth. "
+        "Of a folder or wheel, every file is thinned, and RECORD says what changed; what is signed "
+        "is refused.",
         allow_abbrev=False,
     )
-    parser.add_argument("file", metavar="FILE", help="a file, but no folder or zip file")
+    parser.add_argument("file", metavar="PATH", help="a file, folder or wheel")
     parser.add_argument(
         "--keep",
         action="extend",

@@ -8,7 +8,6 @@ that ends in ``-15``, asks for the layout of its time, which clang used up to ve
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -23,6 +22,7 @@ from offload_tool.cli.llvm_options import (
 )
 from offload_tool.cli.response_files import expand_response_files
 from offload_tool.errors import UsageError
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,7 +108,7 @@ OLDER_WRAPPER_COMMAND_LINE = CommandLine(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WrapperArguments:
     """A wrapper command line as given; nothing beyond its syntax is checked."""
 

@@ -19,7 +19,7 @@ try:  # loads in no time, unlike all of hashlib with OpenSSL
 except ImportError:  # another implementation of Python
     from hashlib import blake2b
 
-__all__ = ["CHANGED", "Fingerprints", "Look", "digest_of", "look_at", "make_marker"]
+__all__ = ["CHANGED", "Fingerprints", "Look", "digest_of", "look_at", "make_marker", "new_digest"]
 
 _CHUNK = 1 << 20
 _DIGEST_BYTES = 16
@@ -44,6 +44,11 @@ class Look(NamedTuple):
 def digest_of(data: bytes) -> str:
     """Give the digest of some bytes."""
     return str(blake2b(data, digest_size=_DIGEST_BYTES).hexdigest())
+
+
+def new_digest() -> blake2b:
+    """Give a digest of nothing, to be told more bytes."""
+    return blake2b(digest_size=_DIGEST_BYTES)
 
 
 def look_at(path: str) -> Look | None:
@@ -134,7 +139,7 @@ class Fingerprints:
 
 def _read(path: str) -> str:
     """Give the digest of a file's content; "" where it cannot be read or has none."""
-    digest = blake2b(digest_size=_DIGEST_BYTES)
+    digest = new_digest()
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb", buffering=0) as file:

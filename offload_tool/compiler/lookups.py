@@ -28,7 +28,7 @@ from offload_tool.compiler.driver import front_end_jobs
 from offload_tool.compiler.fingerprints import digest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from offload_tool.compiler.fingerprints import Fingerprints
 
@@ -36,6 +36,7 @@ __all__ = [
     "Lookups",
     "appeared",
     "expected_lookups",
+    "folders_of_job",
     "found_in",
     "origins",
     "origins_digest",
@@ -109,15 +110,18 @@ def search_folders(command: Sequence[str], environment: Mapping[str, str]) -> tu
     C++ has all folders of C.
     """
     language = () if "-x" in command else ("-x", "c++")
-    found: dict[str, None] = {}
-    for job in front_end_jobs([*command, *language], environment):
-        for option, value in itertools.pairwise(job):
-            if option in _FOLDER_OPTIONS:
-                found[value] = None
-            for attached in _ATTACHED:
-                if option.startswith(attached) and option != attached:
-                    found[option.removeprefix(attached)] = None
-    return tuple(found)
+    jobs = front_end_jobs([*command, *language], environment)
+    return tuple(dict.fromkeys(folder for job in jobs for folder in folders_of_job(job)))
+
+
+def folders_of_job(job: Sequence[str]) -> Iterator[str]:
+    """Give the folders in which a command of the front end looks for headers."""
+    for option, value in itertools.pairwise(job):
+        if option in _FOLDER_OPTIONS:
+            yield value
+        for attached in _ATTACHED:
+            if option.startswith(attached) and option != attached:
+                yield option.removeprefix(attached)
 
 
 @functools.lru_cache(maxsize=4096)

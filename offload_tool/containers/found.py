@@ -24,7 +24,6 @@ one is asked for: memory does not grow with their number.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,6 +66,7 @@ from offload_tool.formats.offload_binary import (
     is_offload_binary,
     iter_offload_binaries,
 )
+from offload_tool.frozen import frozen, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
@@ -99,7 +99,7 @@ _KNOWN = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FoundImage:
     """One image of a container, or its host entry."""
 
@@ -135,7 +135,7 @@ class FoundImage:
         return self.content.size if self.unpacked_size is None else self.unpacked_size
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FoundContainer:
     """A container; its images can be read until the next one is asked for."""
 
@@ -252,7 +252,7 @@ def find_containers(
     for found in _find(path, walk):
         budget.member(found.label, len(found.images))
         index, last = (index + 1 if found.path == last else 0), found.path
-        yield replace(found, index=index)
+        yield replaced(found, index=index)
 
 
 def _follows(path: StrPath) -> bool:
@@ -364,7 +364,7 @@ def _bundles(spot: Spot) -> Iterator[FoundContainer]:
         elif is_compressed_bundle(data, position):
             last = FileFormat.COMPRESSED_BUNDLE
             content, report = decompressed(place.source, position, spot.end, path=place.label)
-            entries = [replace(e, is_decompressed=True) for e in _packed_entries(content)]
+            entries = [replaced(e, is_decompressed=True) for e in _packed_entries(content)]
             size = report.end - position
         elif last is FileFormat.BUNDLE:
             return  # LLVM accepts anything behind an uncompressed bundle

@@ -6,12 +6,12 @@ need neither, and start in half the time without.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from offload_tool.files import InputFile
 from offload_tool.formats.bundles.binary import read_bundle
 from offload_tool.formats.bundles.text import read_text_bundle
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,7 +118,7 @@ class LastPayload:
         return self._content
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoredEntry:
     """An entry of a container, and where its content is."""
 

@@ -34,7 +34,7 @@ UNPACKED_RATIO = 100
 """Device code becomes 3 to 50 times larger when it is unpacked; bombs a thousand times."""
 WRITTEN_RATIO = 16
 """One image may go into the outputs of several targets."""
-_SIZE = re.compile(r"([0-9]+)\s*([kmgt]?)(i?b)?", re.IGNORECASE | re.ASCII)
+_SIZE = r"(?ia)([0-9]+)\s*([kmgt]?)(i?b)?"
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _TRUE, _FALSE = ("1", "yes", "on"), ("", "0", "no", "off")
 
@@ -78,7 +78,7 @@ def read_size(text: str, name: str) -> int:
 
     :raises UsageError: it is neither.
     """
-    match = _SIZE.fullmatch(text.strip())
+    match = re.fullmatch(_SIZE, text.strip())
     if match is None:
         raise UsageError(f"{name}: expected a number or a size such as 512M or 4G, found {text!r}")
     return int(match[1]) << _UNITS[match[2].lower()]

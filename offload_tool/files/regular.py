@@ -16,7 +16,7 @@ from offload_tool.files.budget import Limits, running
 
 __all__ = ["describe_file", "is_within", "open_regular", "read_all"]
 
-_GIVEN = re.compile(r"/dev/(stdin|fd/[0-9]+)|/proc/(self|thread-self|[0-9]+)/fd/[0-9]+")
+_GIVEN = r"/dev/(stdin|fd/[0-9]+)|/proc/(self|thread-self|[0-9]+)/fd/[0-9]+"
 _NULL = os.makedev(1, 3)
 _KINDS = (
     (stat.S_ISDIR, "Is a directory"),
@@ -71,7 +71,7 @@ def open_regular(path: str | os.PathLike[str]) -> tuple[int, int]:
 
 def _check(path: str | os.PathLike[str], status: os.stat_result) -> None:
     """Refuse what is neither a regular file nor open already, nor empty."""
-    if stat.S_ISREG(status.st_mode) or _GIVEN.fullmatch(os.fspath(path)):
+    if stat.S_ISREG(status.st_mode) or re.fullmatch(_GIVEN, os.fspath(path)):
         return
     if not (stat.S_ISCHR(status.st_mode) and status.st_rdev == _NULL):
         raise FileError(path, describe_file(status))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError, UsageError
@@ -109,13 +108,14 @@ def _is_direct(path: StrPath) -> bool:
     if str(path) == STDOUT:
         return True
     try:
-        return not stat.S_ISREG(Path(path).stat().st_mode)
+        # An empty name is not that of a new file: that there is none is said when it is opened.
+        return not stat.S_ISREG(os.stat(path or os.curdir).st_mode)
     except FileNotFoundError:
         return False
 
 
 def _refuse_equal(replacements: Sequence[_Replacement]) -> None:
-    paths: dict[Path, StrPath] = {}
+    paths: dict[str, StrPath] = {}
     for replacement in replacements:
         other = paths.setdefault(replacement.final, replacement.path)
         if other is not replacement.path:
@@ -140,11 +140,11 @@ class _Replacement:
 
     def __init__(self, path: StrPath) -> None:
         self.path = path
-        self.final = Path(os.path.realpath(path))
-        old = stat.S_IMODE(self.final.stat().st_mode) if self.final.exists() else None
+        self.final = os.path.realpath(path)
+        old = _permissions(self.final)
         self._is_read_only = old is not None and not old & _WRITABLE
-        name = f".{self.final.name[:200]}.{os.urandom(6).hex()}.tmp"
-        self._temporary = self.final.with_name(name)
+        folder, name = os.path.split(self.final)
+        self._temporary = f"{folder}/.{name[:200]}.{os.urandom(6).hex()}.tmp"
         self._descriptor, self._named = _open_temporary(self._temporary)
         self.file = OutputFile(path, self._descriptor, seekable=True, budget=running())
         self.file.mode = None if old is None else old & PERMISSIONS
@@ -174,7 +174,7 @@ class _Replacement:
         """Replace the old file."""
         if not self.file.kept:
             with naming(self.path):
-                self._temporary.replace(self.final)
+                os.replace(self._temporary, self.final)
             self._named = False
 
     def __enter__(self) -> _Replacement:
@@ -184,18 +184,27 @@ class _Replacement:
         with shielded():
             os.close(self._descriptor)
             if self._named:
-                self._temporary.unlink(missing_ok=True)
+                with suppress(FileNotFoundError):
+                    os.unlink(self._temporary)
 
 
-def _open_temporary(path: Path) -> tuple[int, bool]:
+def _permissions(path: str) -> int | None:
+    """Give the permission bits of a file; None where there is none."""
+    try:
+        return stat.S_IMODE(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return None
+
+
+def _open_temporary(path: str) -> tuple[int, bool]:
     """Open a file beside `path`: without a name where possible, else named `path`.
 
     A file without a name is gone with the process, even one that is killed.
     """
-    if Path(_DESCRIPTORS).is_dir():  # it is named through this folder later
+    if os.path.isdir(_DESCRIPTORS):  # it is named through this folder later
         with suppress(OSError):  # the file system cannot do it
             flags = os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC
-            return os.open(path.parent, flags, 0o666), False
+            return os.open(os.path.dirname(path), flags, 0o666), False
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     return os.open(path, flags, 0o666), True
 
@@ -209,7 +218,7 @@ def have_same_content(path: StrPath, other: StrPath) -> bool:
         return False
     with InputFile(path) as source:
         descriptor = source.fileno()
-        return descriptor is not None and _same_content(descriptor, Path(other))
+        return descriptor is not None and _same_content(descriptor, other)
 
 
 def _mode_of(path: StrPath) -> int:
@@ -219,11 +228,11 @@ def _mode_of(path: StrPath) -> int:
         return 0
 
 
-def _same_content(descriptor: int, path: Path) -> bool:
+def _same_content(descriptor: int, path: StrPath) -> bool:
     """Tell whether the file at `path` can be read and has the bytes of the one that is open."""
     size = os.fstat(descriptor).st_size
     try:
-        with path.open("rb", buffering=0) as other:
+        with open(path, "rb", buffering=0) as other:
             if os.fstat(other.fileno()).st_size != size:
                 return False
             ours, theirs = bytearray(_READ_CHUNK), bytearray(_READ_CHUNK)

@@ -65,7 +65,6 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
@@ -79,6 +78,7 @@ from offload_tool.formats.cuda_payload import (
 from offload_tool.formats.magics import BITCODES
 from offload_tool.formats.objects.elf import EM_CUDA, is_elf, read_elf_tables
 from offload_tool.formats.ptx import ptx_version, shortened
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -161,7 +161,7 @@ class _EntryHeader(NamedTuple):
     unpacked: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CudaImage:
     """One image: for what processor it is, and where its bytes are."""
 
@@ -196,7 +196,7 @@ class CudaImage:
         return self.packed is None or self.packed.is_readable
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CudaEntry:
     """One entry, which holds one image or several, with its header; in bytes."""
 
@@ -206,7 +206,7 @@ class CudaEntry:
     images: tuple[CudaImage, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CudaFatbin:
     """A fat binary's entries; `size` is in bytes, with its header."""
 
@@ -456,7 +456,7 @@ def content_size(content: bytes | memoryview, image_kind: str) -> int:
 # -- writing ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NewCudaEntry:
     """A device image to be written; its kind is seen from its content.
 
@@ -472,7 +472,7 @@ class NewCudaEntry:
     """For ptxas, when the driver compiles PTX (``-cmdline``)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FatbinStyle:
     """What ``fatbinary`` is told of all images of a fat binary, and which version it is."""
 

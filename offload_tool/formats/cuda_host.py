@@ -26,10 +26,10 @@ Source: objects of nvcc 12.9 and 13.0 and of clang 19 to 23.1, observed, and ``c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from offload_tool.formats import offload_entries
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,7 +46,7 @@ _STUB = "__device_stub__"
 _REGISTERS = {"__cudaRegisterFatBinary", "__hipRegisterFatBinary"}  # HIP has the same stubs
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CudaHostCode:
     """Host code of one object, or of several together."""
 

@@ -22,11 +22,11 @@ The `lz4` library is a dependency, because a decoder of our own would be a hundr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.files.budget import budget
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -58,7 +58,7 @@ _LZ4_LAST = 64
 """Bytes; more than a block's last token can add to the ratio."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Packed:
     """A compressed payload, and what the header says of it."""
 

@@ -15,12 +15,12 @@ functions for device code alone has neither, and nothing to register. Source: ob
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from offload_tool.formats import offload_entries
 from offload_tool.formats.hip_fatbin import CUID_PREFIX, FATBIN
 from offload_tool.formats.objects.elf import read_elf_tables
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
     from offload_tool.files import StrPath
@@ -40,7 +40,7 @@ _STUB = "__device_stub__"
 _REGISTERS = {"__hipRegisterFatBinary", "__cudaRegisterFatBinary"}  # CUDA has the same stubs
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HipHostCode:
     """Host code of one object, or of several together."""
 

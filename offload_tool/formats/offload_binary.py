@@ -50,7 +50,6 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Literal
 
@@ -58,6 +57,7 @@ from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.magics import BITCODES
 from offload_tool.formats.magics import OFFLOAD_BINARY as MAGIC
 from offload_tool.formats.objects.string_table import build_string_table
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -157,7 +157,7 @@ class OffloadBinaryVersionError(UnsupportedError):
     """An offload binary is of a version that nobody knew when this was written."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OffloadImage:
     """An entry: a device image, where it is, and what is said of it."""
 
@@ -204,7 +204,7 @@ class OffloadImage:
 _IMAGE_KINDS = frozenset(kind.value for kind in ImageKind)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OffloadBinary:
     """A binary, read; the images stay where they are."""
 
@@ -219,7 +219,7 @@ class OffloadBinary:
     """In a compressed one, what `inflated` needs."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PackedBody:
     """What is compressed of a binary: everything behind its header."""
 
@@ -231,7 +231,7 @@ class PackedBody:
     """Bytes that come out of it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlannedImage:
     """An image for `plan_shared_offload_binary`, by its size in bytes."""
 
@@ -242,7 +242,7 @@ class PlannedImage:
     flags: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OffloadBinaryLayout:
     """What a binary will look like: `head`, the images as they are, zeros up to `size`."""
 

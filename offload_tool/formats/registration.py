@@ -48,10 +48,10 @@ disassembly is equal. The Clang Offload Wrapper document for what target IDs add
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from offload_tool.formats.names import triple as triples
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -84,7 +84,7 @@ _PLACEHOLDER = '[3 x i8] c"\\01\\02\\03"'
 _PAGE = 4096
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RegisteredImage:
     """A file to be registered: its size, and the ranges to hand to the runtime, in bytes."""
 
@@ -94,7 +94,7 @@ class RegisteredImage:
     target_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Registration:
     """What a module registers."""
 
@@ -169,7 +169,7 @@ def _default_section(registration: Registration) -> str:
     return ".rdata" if _object_format(registration) == "coff" else ".rodata"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _ImageText:
     """How an image's global is spelled: its type with its value, and what follows."""
 

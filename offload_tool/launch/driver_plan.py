@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["HOST", "DriverJob", "DriverPlan", "UnknownPlanError", "read_plan"]
+__all__ = ["HOST", "DriverJob", "DriverPlan", "UnknownPlanError", "jobs_in", "read_plan"]
 
 HOST = "host"
 
@@ -38,7 +38,7 @@ _USUAL = re.compile(
 _OUTPUTS = ("-o", "--output-file", "--create")
 _ATTACHED = ("-output=", "--output=", "-o=", "--create=")
 _WRITTEN = (
-    *("-dependency-file", "-split-dwarf-output", "-opt-record-file", "-stack-usage-file"),
+    *("-split-dwarf-output", "-opt-record-file", "-stack-usage-file"),
     *("-serialize-diagnostic-file", "-header-include-file", "-foptimization-record-file"),
 )
 _WRITTEN_ATTACHED = ("-ftime-trace=", "-coverage-notes-file=", "-stats-file=")
@@ -52,6 +52,9 @@ _PROGRAMS = {
     "fatbinary": "fatbinary",
 }
 """What programs do that are not the compiler itself, by their names."""
+_EMBEDDING = "-fcuda-include-gpubinary"
+_EMBEDDING_ATTACHED = "-fembed-offload-object="
+_SPLIT_DWARF = "-gsplit-dwarf"
 
 
 class UnknownPlanError(Exception):
@@ -78,6 +81,22 @@ class DriverJob:
         """What a front end reads; "" for other jobs."""
         return self.words[-1] if self.sort == "cc1" else ""
 
+    def beside(self) -> list[str]:
+        """Give the files that it writes beside its output, a depfile aside."""
+        return _values(self.words, _WRITTEN, _WRITTEN_ATTACHED)
+
+    def embedded(self) -> list[str]:
+        """Give the files that a host pass puts into its object as they are."""
+        return _values(self.words, (_EMBEDDING,), (_EMBEDDING_ATTACHED,))
+
+    def embed(self, name: str) -> None:
+        """Let it put another file into its object."""
+        for at, word in enumerate(self.words):
+            if word.startswith(_EMBEDDING_ATTACHED):
+                self.words[at] = f"{_EMBEDDING_ATTACHED}{name}"
+            elif self.words[at - 1] == _EMBEDDING:
+                self.words[at] = name
+
     def write_to(self, output: str) -> None:
         """Let it write to another file; a depfile's rule keeps the old name."""
         for at, word in enumerate(self.words):
@@ -92,7 +111,7 @@ class DriverJob:
 class DriverPlan:
     """The jobs in the driver's order; the last one writes the result."""
 
-    __slots__ = ("jobs", "said", "source", "temporary")
+    __slots__ = ("jobs", "said", "source", "temporary", "version")
 
     def __init__(
         self, jobs: list[DriverJob], said: list[str], source: str, temporary: list[str]
@@ -103,6 +122,8 @@ class DriverPlan:
         self.source = source
         self.temporary = temporary
         """The names of temporary files, in no folder of this run yet."""
+        self.version = ""
+        """What the compiler says of itself."""
 
     @property
     def output(self) -> str:
@@ -137,13 +158,27 @@ def read_plan(errors: str, folder: str) -> DriverPlan:
             said.append(line)
         elif not _USUAL.fullmatch(line):
             raise UnknownPlanError(f"the driver says {line!r}")
-    jobs = [_job(job_words(line)) for line in lines]
+    jobs = _jobs(lines)
     _connect(jobs)
     _name_targets(jobs)
     source = _check(jobs)
     consumed = {jobs[index].output for job in jobs for index in job.needs}
     temporary = [name for name in consumed if _is_temporary(name, folder)]
-    return DriverPlan(jobs, said, source, sorted(temporary))
+    plan = DriverPlan(jobs, said, source, sorted(temporary))
+    plan.version = "\n".join(line for line in errors.splitlines() if " version " in line[:200])
+    return plan
+
+
+def jobs_in(errors: str) -> list[DriverJob]:
+    """Read the jobs alone of what the driver has said to ``-###``.
+
+    :raises UnknownPlanError: one of them is not known here.
+    """
+    return _jobs([line for line in errors.splitlines() if line.startswith(' "')])
+
+
+def _jobs(lines: Iterable[str]) -> list[DriverJob]:
+    return [_job(job_words(line)) for line in lines]
 
 
 def _job(words: list[str]) -> DriverJob:
@@ -156,6 +191,8 @@ def _job(words: list[str]) -> DriverJob:
         sort = _PROGRAMS.get(re.sub(r"-\d+$", "", name), "")
     if not sort:
         raise UnknownPlanError(f"the driver would run '{words[0]}'")
+    if sort == "linker-wrapper" and any(_SPLIT_DWARF in word for word in words):
+        raise UnknownPlanError("debug information of device code would be beside temporary files")
     outputs = _values(words, _OUTPUTS, _ATTACHED)
     if len(outputs) != 1:
         raise UnknownPlanError(f"'{name}' would write {len(outputs)} files")
@@ -173,7 +210,7 @@ def _connect(jobs: list[DriverJob]) -> None:
     """Note what each job reads of the ones before it, and refuse two that write one file."""
     written: set[str] = set()
     for number, job in enumerate(jobs):
-        for name in (job.output, *_values(job.words, _WRITTEN, _WRITTEN_ATTACHED)):
+        for name in (job.output, *job.beside()):
             if name in written:
                 raise UnknownPlanError(f"two passes would write '{name}'")
             written.add(name)

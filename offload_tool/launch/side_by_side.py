@@ -73,7 +73,7 @@ def run_steps(
 class _SideBySide:
     def __init__(self, steps: Sequence[Step], slots: Slots, environment: Mapping[str, str]) -> None:
         self._steps = {step.number: step for step in steps}
-        self._waiting = list(steps)
+        self._waiting = [step for step in steps if step.status is None]
         self._slots = slots
         self._environment = environment
         self._running: dict[int, Step] = {}

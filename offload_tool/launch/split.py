@@ -18,7 +18,9 @@ from contextlib import suppress
 from functools import partial
 
 from offload_tool.compiler.driver import temporary_folder
+from offload_tool.launch.compilers import why_unknown
 from offload_tool.launch.driver_plan import HOST, DriverPlan, UnknownPlanError, read_plan
+from offload_tool.launch.embedding_later import PLACEHOLDER_FILE, can_wait, embed_now
 from offload_tool.launch.jobserver import slots_of
 from offload_tool.launch.side_by_side import Step, run_steps, spawn
 
@@ -26,7 +28,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from offload_tool.launch.cached_passes import CachedPass
     from offload_tool.launch.driver_plan import DriverJob
+    from offload_tool.launch.jobserver import Slots
     from offload_tool.launch.joining import FatBinary
 
 __all__ = ["PassedThroughError", "run_split"]
@@ -78,32 +82,63 @@ class _Split:
         self._environ = environ
         self._say = say
         self._folder = folder
+        self._pinned: list[str] = []
+        """The words that are added to the command."""
         self._depfiles: dict[int, str] = {}
-        """Of device passes, by the number of the job."""
+        """Of passes over the source, by the number of the job."""
 
     def run(self) -> tuple[int, bytes]:
         plan = self._asked()
+        output, depfile = plan.output, self._prepare(plan)
+        result = plan.output
+        try:
+            status, said = self._run_jobs(plan, with_depfiles=bool(depfile))
+            if status == 0:
+                if depfile:
+                    self._join_depfiles(plan, depfile)
+                os.replace(result, output)  # noqa: PTH105
+        finally:
+            _remove(result)
+        if status:
+            _remove(output)
+        return status, said
+
+    def _run_jobs(self, plan: DriverPlan, *, with_depfiles: bool) -> tuple[int, bytes]:
         slots = slots_of(self._environ)
         self._say(f"split: {', '.join(plan.targets)} and the host; at once: {slots.described}")
-        output, depfile = plan.output, self._prepare(plan)
         steps = [self._step(number, job) for number, job in enumerate(plan.jobs)]
+        if can_wait(plan.jobs[-1]):
+            steps.append(self._embed_later(plan, steps[-1]))
+        passes = self._cached(plan, steps)
+        launched = self._launched(plan, steps, slots)
+        if with_depfiles or passes:
+            for number, name in self._depfiles.items():
+                _let_list(plan.jobs[number], name)
+                if number in launched:
+                    steps.append(self._reading(len(steps), plan.jobs[number], name))
         try:
             run_steps(steps, slots, self._environ)
         except OSError as error:
             raise PassedThroughError(f"a job cannot be run: {error}") from error
         status = self._status(plan, steps)
-        said = "".join(f"{line}\n" for line in plan.said).encode() + self._messages(plan, steps)
-        if status == 0:
-            if depfile:
-                self._join_depfiles(plan, depfile)
-            os.replace(plan.output, output)  # noqa: PTH105
-        else:
-            _remove(output)
-        return status, said
+        if launched and not status:
+            from offload_tool.launch.launched import check_result
+
+            for numbers in launched.values():
+                check_result([plan.jobs[number] for number in numbers])
+        for one in passes:
+            if all(steps[number].status == 0 for number in one.numbers):
+                one.store()
+        said = "".join(f"{line}\n" for line in plan.said).encode()
+        return status, said + self._messages(plan, steps)
 
     def _asked(self) -> DriverPlan:
+        reason = why_unknown(self._command[0], self._environ)
+        if reason:
+            raise PassedThroughError(reason)
         said = f"{self._folder}/plan"
-        words = [*self._command, *self._cuid()]
+        self._pinned = self._cuid()
+        words = [*self._command, *self._pinned]
         try:
             process = spawn([*words, "-###"], self._environ, said)
         except OSError as error:
@@ -144,21 +179,76 @@ class _Split:
         """Give all files names of this run; give the depfile's own name, or ""."""
         plan.with_temporaries_in(self._folder)
         depfile = ""
-        for job in plan.jobs:
-            if job.source != plan.source:
-                continue
-            words = job.words
-            if _DEPFILE in words:
-                at = words.index(_DEPFILE) + 1
-                depfile, words[at] = words[at], f"{self._folder}/host.d"
-        if depfile:
-            for number, job in enumerate(plan.jobs):
-                if job.source == plan.source and job.target != HOST:
-                    self._depfiles[number] = f"{self._folder}/{number}.d"
-                    job.words[2:2] = [_DEPFILE, self._depfiles[number]]
+        for number, job in enumerate(plan.jobs):
+            if job.source == plan.source:  # HIP's device passes write no depfile, CUDA's the same
+                depfile = _taken(job.words) or depfile
+                self._depfiles[number] = f"{self._folder}/{number}.d"
         last = plan.jobs[-1]
         last.write_to(f"{last.output}.{os.urandom(6).hex()}.tmp")
         return depfile
+
+    def _cached(self, plan: DriverPlan, steps: Sequence[Step]) -> Sequence[CachedPass]:
+        """Take the results of passes that are known; give the passes that can be kept."""
+        if not self._environ.get("OFFLOAD_LAUNCH_CACHE"):
+            return ()
+        from offload_tool.launch.cached_passes import cached_passes
+        from offload_tool.launch.result_cache import ResultCache
+
+        cache = ResultCache.of(self._environ)
+        assert cache is not None  # noqa: S101 - it is named
+        passes = cached_passes(plan, cache, self._folder, self._environ)
+        for one in passes:
+            number = one.numbers[0]
+            one.let_tell(self._depfiles[number])
+            if one.fetch():
+                self._say(f"{one.job.target}: from the cache")
+                for number in one.numbers:
+                    steps[number].status = 0
+            else:
+                _let_list(one.job, self._depfiles[number])
+        return passes
+
+    def _launched(
+        self, plan: DriverPlan, steps: Sequence[Step], slots: Slots
+    ) -> dict[int, list[int]]:
+        """Give passes to the launcher, as commands of the driver; give the jobs of each."""
+        launcher = self._environ.get("OFFLOAD_LAUNCHER", "")
+        if not launcher:
+            return {}
+        import shlex
+
+        from offload_tool.launch.launched import command_of_pass, is_the_pass
+        from offload_tool.launch.passes_of_plan import passes_of
+
+        words = [*self._command, *self._pinned]
+        wanted = {}
+        for numbers in passes_of(plan, self._folder):
+            first, jobs = numbers[0], [plan.jobs[number] for number in numbers]
+            if steps[first].status is None:
+                command = command_of_pass(words, jobs[0], jobs[-1].output)
+                question = Step(first, ())
+                question.words, question.said = [*command, "-###"], f"{self._folder}/{first}.asked"
+                wanted[first] = (numbers, jobs, command, question)
+        run_steps([row[-1] for row in wanted.values()], slots, self._environ)
+        launched = {}
+        for first, (numbers, jobs, command, question) in wanted.items():
+            said = _content(question.said).decode(errors="surrogateescape")
+            if question.status or not is_the_pass(said, jobs):
+                self._say(f"{jobs[0].target}: without the launcher: no command is this pass alone")
+                continue
+            launched[first] = numbers
+            steps[first].words = [*shlex.split(launcher), *command]
+            for number in numbers[1:]:
+                steps[number].words, steps[number].call = (), int
+        return launched
+
+    def _reading(self, number: int, job: DriverJob, depfile: str) -> Step:
+        """Give the step that lists what a pass reads that a launcher runs."""
+        from offload_tool.launch.launched import reading_only
+
+        step = Step(number, ())
+        step.words, step.said = reading_only(job, depfile), f"{self._folder}/{number}.said"
+        return step
 
     def _step(self, number: int, job: DriverJob) -> Step:
         step = Step(number, job.needs)
@@ -173,6 +263,19 @@ class _Split:
                 step.words, step.call = (), partial(_written, made)
         return step
 
+    def _embed_later(self, plan: DriverPlan, host: Step) -> Step:
+        """Let the host pass begin at once; give the step that completes its object."""
+        job = plan.jobs[-1]
+        (images,) = job.embedded()
+        output, made = job.output, f"{self._folder}/host.o"
+        job.embed(PLACEHOLDER_FILE)
+        job.write_to(made)
+        job.needs = []
+        step = Step(host.number + 1, [*host.needs, host.number])
+        step.call = partial(_embedded, made, images, output)
+        host.needs = []
+        return step
+
     def _status(self, plan: DriverPlan, steps: Sequence[Step]) -> int:
         """Give the status: the compiler's own failure is ours to tell, others are the driver's.
 
@@ -180,12 +283,9 @@ class _Split:
         """
         failed = [step for step in steps if step.status not in (None, 0)]
         for step in failed:
-            job = plan.jobs[step.number]
+            job = plan.jobs[min(step.number, len(plan.jobs) - 1)]
             if step.status != _FAILED or job.sort != "cc1":
-                _remove(plan.output)
                 raise PassedThroughError(f"'{job.words[0]}' failed: status {step.status}")
-        if failed:
-            _remove(plan.output)
         return _FAILED if failed else 0
 
     def _messages(self, plan: DriverPlan, steps: Sequence[Step]) -> bytes:
@@ -208,8 +308,9 @@ class _Split:
         from offload_tool.launch.depfiles import union
 
         phony = any("-MP" in job.words for job in plan.jobs)
-        devices = [_content(name) for name in self._depfiles.values()]
-        text = union(_content(f"{self._folder}/host.d"), devices, phony=phony)
+        host = next(n for n in self._depfiles if plan.jobs[n].target == HOST)
+        devices = [_content(name) for n, name in self._depfiles.items() if n != host]
+        text = union(_content(self._depfiles[host]), devices, phony=phony)
         beside = f"{depfile}.{os.urandom(6).hex()}.tmp"
         with open(beside, "wb") as file:  # noqa: PTH123
             file.write(text)
@@ -219,6 +320,32 @@ class _Split:
 def _written(made: FatBinary) -> int:
     made.write()
     return 0
+
+
+def _embedded(made: str, images: str, output: str) -> int:
+    from offload_tool.errors import ContentError
+
+    try:
+        embed_now(made, images, output)
+    except ContentError as error:
+        raise PassedThroughError(str(error)) from error
+    return 0
+
+
+def _let_list(job: DriverJob, depfile: str) -> None:
+    """Let a pass list the files that it reads, if it does not."""
+    if _DEPFILE not in job.words:
+        job.words[2:2] = [_DEPFILE, depfile]
+
+
+def _taken(words: list[str]) -> str:
+    """Take the depfile out of a command; give its name, or ""."""
+    if _DEPFILE not in words:
+        return ""
+    at = words.index(_DEPFILE)
+    name = words[at + 1]
+    del words[at : at + 2]
+    return name
 
 
 def _content(name: str) -> bytes:

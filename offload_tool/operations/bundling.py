@@ -7,7 +7,6 @@ compressed bundle is another one, that LLVM reads as well.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import UsageError
@@ -15,6 +14,7 @@ from offload_tool.files import InputFile, replace_file
 from offload_tool.formats.bundles.binary import plan_bundle
 from offload_tool.formats.bundles.text import COMMENT_MARKS, check_text_content, plan_text_bundle
 from offload_tool.formats.names.entry_id import OffloadKind, check_composition
+from offload_tool.frozen import frozen
 from offload_tool.operations.opening import DEFAULT_FILE_TYPE, check_file_type
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Compression", "bundle_files", "write_bundle"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Compression:
     """How a bundle is compressed."""
 
@@ -107,7 +107,7 @@ def write_bundle(
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Item:
     id: BundleEntryID
     content: InputFile

@@ -23,6 +23,7 @@ from offload_tool.containers.found import find_containers
 from offload_tool.containers.places import member_path
 from offload_tool.files import InputFile
 from offload_tool.formats.names.entry_id import OffloadKind
+from offload_tool.frozen import frozen
 from offload_tool.operations.kernel_listing import kernels_of
 from offload_tool.operations.matching import candidates_of, loaded
 
@@ -42,7 +43,7 @@ _NAMED = 3
 """Kernels that a fault names; the others are counted."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rule:
     """What libraries must fulfil."""
 
@@ -68,7 +69,7 @@ class Rule:
         return self.same_kernels or self.no_spills
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fault:
     """One thing that is wrong with one library."""
 
@@ -179,7 +180,7 @@ class _Library:
         yield f"{text}; there are {', '.join(present) or 'none'}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Told:
     skipped: Callable[[OffloadError], None] | None
     notes: Callable[[str], None] | None

@@ -37,6 +37,7 @@ __all__ = [
     "TargetContent",
     "TargetSums",
     "changed_kernels",
+    "compare_all",
     "compare_builds",
     "weight_of",
 ]
@@ -200,6 +201,36 @@ def compare_builds(
             targets.append(change)
         if was is not None and now is not None:  # else, all of them came or went with the target
             kernels += changed_kernels(was, now, key, tolerance)
+    return _by_weight(targets, kernels)
+
+
+def compare_all(
+    pairs: Sequence[tuple[StrPath, StrPath]],
+    *,
+    tolerance: float = 0,
+    skipped: Callable[[OffloadError], None] | None = None,
+    notes: Callable[[str], None] | None = None,
+) -> Comparison:
+    """Compare pairs of two files, folders or zip files, as `compare_builds` does.
+
+    Of several pairs, a library's name begins with the second path of its pair.
+    """
+    targets: list[TargetChange] = []
+    kernels: list[KernelChange] = []
+    for before, after in pairs:
+        found = compare_builds(before, after, tolerance=tolerance, skipped=skipped, notes=notes)
+        if len(pairs) == 1:
+            return found
+        targets += (row._replace(library=_within(after, row.library)) for row in found.targets)
+        kernels += (row._replace(library=_within(after, row.library)) for row in found.kernels)
+    return _by_weight(targets, kernels)
+
+
+def _within(path: StrPath, library: str) -> str:
+    return f"{path}: {library}" if library else str(path)
+
+
+def _by_weight(targets: list[TargetChange], kernels: list[KernelChange]) -> Comparison:
     targets.sort(key=lambda row: (-abs(row.grown), row.library, row.target))
     kernels.sort(key=weight_of)
     return Comparison(tuple(targets), tuple(kernels))

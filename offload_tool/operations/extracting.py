@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from offload_tool.files.interruption import shielded
 from offload_tool.formats.magics import BITCODES, SPIRVS
 from offload_tool.formats.names.entry_id import OffloadKind
 from offload_tool.formats.objects.elf import EM_AMDGPU, EM_CUDA, is_elf_header, read_elf_header
+from offload_tool.frozen import frozen, replaced
 from offload_tool.operations.matching import NoImageError, explained
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ _MAGIC_EXTENSIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExtractedImage:
     """A file that was written, and what it was made of."""
 
@@ -110,7 +110,7 @@ def _refuse_folders(folder: Path, images: Sequence[ExtractedImage]) -> None:
 
 
 def _moved(image: ExtractedImage, folder: Path) -> ExtractedImage:
-    return replace(image, path=folder / image.path.name)
+    return replaced(image, path=folder / image.path.name)
 
 
 class _FolderOfImages:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import ContentError
 from offload_tool.files.budget import running
 from offload_tool.formats.kernels.kernel_reading import read_kernels, silent_code
 from offload_tool.formats.names.entry_id import OffloadKind
+from offload_tool.frozen import frozen
 from offload_tool.operations.listing import listed_images
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _BEGIN = 64
 """Bytes; enough for an ELF header."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ImageKernels:
     """The kernels of one image, in the order of its metadata or symbols."""
 

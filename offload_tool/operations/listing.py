@@ -5,13 +5,13 @@ All of them, or with devices those that these would load (see `matching`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from offload_tool.containers.file_format import FileFormat
 from offload_tool.containers.found import find_containers
 from offload_tool.formats.names.entry_id import OffloadKind
 from offload_tool.formats.names.processors import find_processor
+from offload_tool.frozen import frozen, replaced
 from offload_tool.operations.matching import NoImageError, explained
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["DeviceImage", "iter_images", "list_images", "listed_images"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeviceImage:
     """One image of one container; the fields are the keys of ``offload-tool list --json``."""
 
@@ -134,7 +134,7 @@ def listed_images(
             if not devices:
                 yield image, source, found
             elif index in loads:
-                yield replace(image, loads=tuple(loads[index])), source, found
+                yield replaced(image, loads=tuple(loads[index])), source, found
     if unserved:
         raise NoImageError(path, unserved, present)
 

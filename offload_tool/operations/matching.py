@@ -12,7 +12,6 @@ Source: `offload_tool.formats.names.loading`.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from offload_tool.containers.found import find_containers
@@ -34,6 +33,7 @@ from offload_tool.formats.names.loading import (
     why_not,
 )
 from offload_tool.formats.names.target_id import TargetID
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -61,7 +61,7 @@ _ELF_HEADER = 64
 _EMPTY = "is empty, which HIP's runtime takes for missing"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Device:
     """A device as a user names it."""
 
@@ -110,7 +110,7 @@ class NoImageError(OffloadError):
         super().__init__(f"'{path}': no image for {names}; images found: {found}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Load:
     """An image that a device would load, and why this one."""
 
@@ -129,7 +129,7 @@ class Load:
         return self.rule in (EXACT, COMPATIBLE)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Match:
     """What a device would load from one container."""
 

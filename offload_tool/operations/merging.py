@@ -17,7 +17,6 @@ Inputs are copied inside the kernel where they are not compressed.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,6 +33,7 @@ from offload_tool.formats.bundles.binary import plan_bundle, read_bundle
 from offload_tool.formats.bundles.text import plan_text_bundle
 from offload_tool.formats.names.entry_id import OffloadKind, find_conflicts
 from offload_tool.formats.objects.archive import NewMember, plan_archive
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -62,7 +62,7 @@ class MergeError(OffloadError):
     """Files cannot be merged: they contradict each other."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Entry:
     """An image of the result, and the input that it comes from."""
 
@@ -399,7 +399,7 @@ def _same_host(first: _Entry, second: _Entry) -> bool:
     return _equal(first.content, second.content)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Binary:
     """An offload binary of an input."""
 

@@ -16,7 +16,6 @@ anything else           none
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -28,6 +27,7 @@ from offload_tool.files import InputFile
 from offload_tool.files.spool import Spool
 from offload_tool.formats.magics import DOS
 from offload_tool.formats.offload_binary import inflated, iter_offload_binaries
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -45,7 +45,7 @@ _ELF_TYPES = frozenset({1, 2, 3})
 """ET_REL, ET_EXEC, ET_DYN."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FoundBinary:
     """An offload binary of a file."""
 

@@ -16,7 +16,6 @@ is bounded by its own sizes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from offload_tool.containers.file_format import next_content
@@ -30,6 +29,7 @@ from offload_tool.errors import FormatError, UsageError
 from offload_tool.formats.bundles.binary import is_bundle
 from offload_tool.formats.bundles.text import COMMENT_MARKS
 from offload_tool.formats.magics import COMPRESSED_BUNDLE
+from offload_tool.frozen import frozen, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,7 +57,7 @@ DEFAULT_FILE_TYPE = "o"
 _SMALLEST_COMPRESSED = 8  # bytes; LLVM takes a shorter file for no compressed bundle
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Container:
     """One bundle of a file: its entries in file order, and how it was decompressed."""
 
@@ -66,7 +66,7 @@ class Container:
     """None where the bundle is not compressed."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OpenedBundle:
     """All bundles of a file, in file order."""
 
@@ -119,7 +119,7 @@ def open_bundle(
                 _check_rest(source, position, containers)
                 break
         if report is not None:
-            entries = [replace(entry, is_decompressed=True) for entry in entries]
+            entries = [replaced(entry, is_decompressed=True) for entry in entries]
         containers.append(Container(tuple(entries), report))
         contents.append(content)
         position = next_content(source.data, end)

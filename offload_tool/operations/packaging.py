@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from offload_tool.errors import UsageError
@@ -22,6 +22,7 @@ from offload_tool.formats.offload_binary import (
     plan_offload_binary,
     plan_shared_offload_binary,
 )
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,12 +40,12 @@ _OPEN = 200
 _KINDS = "openmp, cuda, hip, sycl or none"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PackagedImage:
     """A file to package, and what to say of it."""
 
     path: StrPath
-    strings: Mapping[str, str] = field(default_factory=dict)
+    strings: Mapping[str, str] = MappingProxyType({})
     """``triple``, ``arch``, ``feature``, ...; stored as they are."""
     kind: str = "none"
     """Offload kind: ``openmp``, ``cuda``, ``hip``, ``sycl``."""

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from offload_tool.formats.names.entry_id import OffloadKind
-from offload_tool.operations.listing import iter_images
+from offload_tool.frozen import frozen
+from offload_tool.operations.listing import listed_images
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from offload_tool.containers.found import FoundContainer, FoundImage
     from offload_tool.errors import OffloadError
     from offload_tool.files import StrPath
     from offload_tool.operations.listing import DeviceImage
@@ -39,7 +40,7 @@ _T = TypeVar("_T")
 _K = TypeVar("_K")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TargetRow:
     """All images for one target ID."""
 
@@ -52,7 +53,7 @@ class TargetRow:
     """Bytes of the images in their files, without tables and padding."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlaceRow:
     """All containers in one file, or in one member of it."""
 
@@ -65,7 +66,7 @@ class PlaceRow:
     """Bytes of the containers, with all that is in them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ContainerRow:
     """One bundle or offload binary."""
 
@@ -79,7 +80,7 @@ class ContainerRow:
     """Bytes of the container, with all that is in it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cell:
     """All images for one target ID in one place: a tile of the picture."""
 
@@ -92,7 +93,7 @@ class Cell:
     stored: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SizeReport:
     """The sums; the rows of each table by falling size, then by name."""
 
@@ -113,20 +114,29 @@ class SizeReport:
 
 
 def collect_images(
-    paths: Iterable[StrPath], *, skipped: Callable[[OffloadError], None] | None = None
+    paths: Iterable[StrPath],
+    *,
+    skipped: Callable[[OffloadError], None] | None = None,
+    each: Callable[[DeviceImage, FoundImage, FoundContainer], None] | None = None,
 ) -> list[DeviceImage]:
     """List the images under all `paths`; a file that two of them lead to counts once.
 
-    `skipped` and errors: as `offload_tool.operations.listing.iter_images`.
+    `skipped` and errors: as `offload_tool.operations.listing.iter_images`. `each` is called with
+    every image while it can be read.
     """
     images: list[DeviceImage] = []
     seen: set[str] = set()
     for path in paths:
-        found = [
-            (os.path.realpath(image.file), image) for image in iter_images(path, skipped=skipped)
-        ]
-        images += (image for file, image in found if file not in seen)
-        seen.update(file for file, _ in found)
+        files: dict[str, str] = {}
+        for image, source, found in listed_images(path, skipped=skipped):
+            if image.file not in files:
+                files[image.file] = os.path.realpath(image.file)
+            if files[image.file] in seen:
+                continue
+            images.append(image)
+            if each is not None:
+                each(image, source, found)
+        seen.update(files.values())
     return images
 
 

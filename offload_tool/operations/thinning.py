@@ -18,6 +18,8 @@ do host entries. What is made::
     object with               a shorter section
     .llvm.offloading
 
+A folder or wheel is thinned file by file, see `thinning_trees`.
+
 Fat binaries of CUDA in other sections stay as they are: what is around them may count their
 bytes. Everything else is refused with its reason.
 """
@@ -27,7 +29,6 @@ from __future__ import annotations
 import re
 import stat
 from collections import Counter
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,7 +53,9 @@ from offload_tool.formats.magics import DOS
 from offload_tool.formats.names.entry_id import OffloadKind
 from offload_tool.formats.objects.archive import NewMember, plan_archive
 from offload_tool.formats.objects.elf import read_elf_tables
+from offload_tool.frozen import frozen
 from offload_tool.operations.matching import NoImageError, explained, may_load
+from offload_tool.operations.trees import is_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -77,12 +80,12 @@ _BINARY_ALIGNMENT = 8
 """Of offload binaries; the size of a compressed one is without the zeros at its end."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ThinReport:
     """What thinning did."""
 
     size_before: int
-    """Bytes of the file."""
+    """Bytes of the file, or of all files of the folder."""
     size_after: int
     kept: int
     """Device images."""
@@ -104,6 +107,7 @@ def thin_file(
 ) -> ThinReport:
     """Write the file at `path` to `output` with only the images that `keep` would load.
 
+    Of a folder or wheel, so is every file in it; RECORD says what changed. Other files are copied.
     `output` may be `path`. With `keep_equal`, a file that already has the very bytes is left
     untouched. Memory does not grow with the file. Without `keep_ptx`, PTX and NVVM of CUDA go too
     where they are not what a device to keep loads.
@@ -112,13 +116,13 @@ def thin_file(
     :raises NoContainerError: the file holds no container of device images.
     :raises FormatError: it is broken.
     :raises UnsupportedError: it cannot be thinned safely.
-    :raises UsageError: no devices, or a folder or zip file.
+    :raises UsageError: no devices, a zip file that is no wheel, or an output in the folder.
     :raises FileError: a file cannot be read or written.
     """
     if not keep:
         raise UsageError("no devices to keep: give at least one target ID")
-    if Path(path).is_dir():
-        raise UsageError(f"'{path}' is a folder: thin its files one by one")
+    if Path(path).is_dir() or is_wheel(path):
+        return _thin_tree(path, output, keep, keep_ptx=keep_ptx, keep_equal=keep_equal)
     with InputFile(path) as source, Spool() as spool:
         thinner = _Thinner(keep, spool, keep_ptx=keep_ptx)
         plan = thinner.plan(Place.of(source, str(path)))
@@ -128,14 +132,26 @@ def thin_file(
             if (mode := _mode(path)) is not None and out.seekable:
                 out.set_mode(mode)
             size = out.position
-        return ThinReport(
-            len(source),
-            size,
-            thinner.kept,
-            thinner.removed,
-            tuple(thinner.loads),
-            tuple(thinner.untouched.items()),
-        )
+        return thinner.report(len(source), size)
+
+
+def _thin_tree(
+    path: StrPath, output: StrPath, keep: Sequence[Device], *, keep_ptx: bool, keep_equal: bool
+) -> ThinReport:
+    from offload_tool.operations import thinning_trees
+
+    with Spool() as spool:
+        thinner = _Thinner(keep, spool, keep_ptx=keep_ptx)
+        check = partial(thinner.check, path)
+        if Path(path).is_dir():
+            sizes = thinning_trees.thin_folder(
+                path, output, thinner.plan, check, keep_equal=keep_equal
+            )
+        else:
+            sizes = thinning_trees.thin_wheel(
+                path, output, thinner.plan, check, spool, keep_equal=keep_equal
+            )
+        return thinner.report(*sizes)
 
 
 def _mode(path: StrPath) -> int | None:
@@ -164,6 +180,11 @@ class _Thinner:
         if unserved:
             raise NoImageError(path, unserved, self.present)
 
+    def report(self, before: int, after: int) -> ThinReport:
+        """Say what was done, from and to so many bytes."""
+        loads, untouched = tuple(self.loads), tuple(self.untouched.items())
+        return ThinReport(before, after, self.kept, self.removed, loads, untouched)
+
     def plan(self, place: Place) -> FilePlan | None:
         """Plan the new file; None if it is the old one."""
         source, label = place.source, place.label
@@ -185,8 +206,8 @@ class _Thinner:
         if file_format in planners:
             return planners[file_format](source, label)
         if file_format is FileFormat.ZIP:
-            message = "is a zip file: unpack it, thin the files in it, and pack it again"
-            raise UsageError(f"'{label}' {message} (a wheel: with `wheel unpack` and `wheel pack`)")
+            message = "is a zip file, but no wheel by its name: unpack it, and thin the folder"
+            raise UsageError(f"'{label}' {message}")
         if file_format is FileFormat.BITCODE:
             for found in containers_in(source, label):
                 if self._kept(found) is not None:
@@ -435,7 +456,7 @@ class _Thinner:
         for number, rows in binaries.items():
             if any(new is not None for _, new in rows):
                 changes.append((number, _shorter_section(source, tables, number, rows)))
-        _check_only_bundles(tables, changes)
+        check_only_bundles(tables, changes)
         return plan_shrunk_elf(source.data, changes, path=label).bound(source)
 
 
@@ -475,7 +496,7 @@ def _section_of(tables: ElfTables, found: FoundContainer) -> int:
     raise FormatError(f"expected a section at offset {found.offset}", path=tables.path)
 
 
-def _check_only_bundles(tables: ElfTables, changes: Iterable[tuple[int, Replacement]]) -> None:
+def check_only_bundles(tables: ElfTables, changes: Iterable[tuple[int, Replacement]]) -> None:
     """Refuse sections that hold something else: nobody knows who needs it."""
     ends: dict[int, int] = {}
     for number, change in sorted(changes, key=lambda item: item[1].start):

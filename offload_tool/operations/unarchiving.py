@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 import posixpath
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from threading import Thread
 from typing import TYPE_CHECKING, TypeAlias
@@ -47,6 +46,7 @@ from offload_tool.formats.objects.archive import (
 )
 from offload_tool.formats.objects.elf import is_elf
 from offload_tool.formats.objects.symbol_index import member_symbols
+from offload_tool.frozen import frozen
 from offload_tool.operations.opening import Container, OpenedBundle, open_bundle
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _write_all(files: Sequence[OutputFile], archives: Sequence[FilePlan]) -> Non
         raise errors[0]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Service:
     """What an entry's ID means for this run."""
 

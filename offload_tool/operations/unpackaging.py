@@ -18,8 +18,8 @@ SPIR-V                  no extension                  ``.spv``
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UsageError
@@ -31,6 +31,7 @@ from offload_tool.formats.offload_binary import (
     iter_offload_binaries,
     offload_kind_name,
 )
+from offload_tool.frozen import frozen
 from offload_tool.operations.offload_binaries import find_offload_binaries, found_binary
 from offload_tool.operations.packaging import kind_number
 
@@ -52,11 +53,11 @@ _MAX_DEPTH = 8
 """Offload binaries one inside the other."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ImageFilter:
     """Which images to extract, and where to."""
 
-    strings: Mapping[str, str] = field(default_factory=dict)
+    strings: Mapping[str, str] = MappingProxyType({})
     """What the image's strings must be; an absent one counts as empty."""
     kind: str | None = None
     """The offload kind; None: any."""
@@ -68,7 +69,7 @@ class ImageFilter:
     """The archive member's name, or the file's, without folders; None: any."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Selected:
     found: FoundBinary
     image: OffloadImage

@@ -1,4 +1,4 @@
-"""The page of ``offload-tool report`` as a node: where the bytes of what a build makes are."""
+"""The page of ``offload-tool report`` as a node: sizes and kernels of what a build makes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import SCons.Action
 import SCons.Builder
+import SCons.Util
+
+from offload_tool.errors import UsageError
 
 if TYPE_CHECKING:
     from offload_tool.scons.protocols import Environment, Node
@@ -26,16 +29,28 @@ def report_node(env: Environment, target: str | None, sources: list[Node]) -> No
     """Declare the page about `sources`: files of any sort with device images.
 
     It is made by a program of its own, so that `scons` needs neither plotly nor its memory.
+
+    :raises UsageError: ``OFFLOAD_REPORT_BEFORE`` has not one file for each source.
     """
+    given = SCons.Util.flatten([env["OFFLOAD_REPORT_BEFORE"] or []])
+    before: list[Node] = list(env.arg2nodes(given, env.fs.Entry))
+    if before and len(before) != len(sources):
+        raise UsageError(
+            "OFFLOAD_REPORT_BEFORE: expected what each source was before, in their order; found "
+            f"{len(before)} for {len(sources)}"
+        )
     variables: dict[str, Any] = dict(env["ENV"])
     variables["PYTHONPATH"] = os.pathsep.join(
         filter(None, (_PACKAGES, variables.get("PYTHONPATH")))
     )
+    compare = [word for node in before for word in ("--compare", str(node).replace("$", "$$"))]
     node: Node = _REPORT(
         env,
         env.fs.File(target or "report.html"),
         sources,
         ENV=variables,
         _OFFLOAD_PYTHON=sys.executable,
+        _OFFLOAD_REPORT_COMPARE=compare,
     )[0]
+    env.Depends(node, before)
     return node

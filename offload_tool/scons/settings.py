@@ -82,6 +82,10 @@ _DEFAULTS: dict[str, Any] = {
     "OFFLOAD_ALLOW_MISSING_BUNDLES": False,
     "OFFLOAD_ALLOW_UNKNOWN_ARCH": False,
     "OFFLOAD_KIND": "",
+    "OFFLOAD_KPACK": False,
+    "OFFLOAD_KPACK_COMPRESS": "zstd-per-kernel",
+    "OFFLOAD_KPACK_INTERFACE": False,
+    "OFFLOAD_KPACK_PATHS": [],
     "OFFLOAD_CLANG": "",
     "OFFLOAD_FLAGS": [],
     "OFFLOAD_HOST_FLAGS": [],
@@ -110,6 +114,8 @@ _DEFAULTS: dict[str, Any] = {
     "OFFLOAD_PTXAS": "",
     "OFFLOAD_PTXAS_FLAGS": [],
     "OFFLOAD_RDC": False,
+    "OFFLOAD_REPORT_BEFORE": [],
+    "OFFLOAD_REPORT_FLAGS": [],
     "OFFLOAD_ROCM_PATH": "",
     "OFFLOAD_SUMMARY": False,
     "OFFLOAD_TARGETS": [],
@@ -145,8 +151,14 @@ _DEFAULTS: dict[str, Any] = {
     "OFFLOADEMBEDCOMSTR": "EMBED $TARGET",
     "OFFLOADEXTRACTCOMSTR": "EXTRACT $TARGET",
     "OFFLOADFATBINCOMSTR": "FATBIN $TARGET",
+    "OFFLOADKPACKCOMSTR": "KPACK [$_OFFLOAD_TARGET_ID] $TARGET",
+    "OFFLOADMARKCOMSTR": "MARK $TARGET",
+    "OFFLOADMARKERCOMSTR": "MARKER $TARGET",
     "OFFLOADPACKAGECOMSTR": "PACKAGE $TARGET",
-    "OFFLOADREPORTCOM": "$( $_OFFLOAD_PYTHON $) -m offload_tool report $SOURCES -o $TARGET",
+    "OFFLOADREPORTCOM": (
+        "$( $_OFFLOAD_PYTHON $) -m offload_tool report $SOURCES -o $TARGET "
+        "$_OFFLOAD_REPORT_COMPARE $OFFLOAD_REPORT_FLAGS"
+    ),
     "OFFLOADREPORTCOMSTR": "REPORT $TARGET",
     "OFFLOADUNBUNDLECOMSTR": "UNBUNDLE $TARGET",
     "OFFLOADWRAPCOMSTR": "WRAP $TARGET",
@@ -157,6 +169,7 @@ _DEFAULTS: dict[str, Any] = {
     "OFFLOADBUNDLESUFFIX": ".hipfb",
     "OFFLOADEMBEDSUFFIX": ".fatbin.o",
     "OFFLOADPACKAGESUFFIX": ".offload",
+    "OFFLOADMARKERSUFFIX": ".kpackref",
     # What the compile commands above take from SCons's own C tools, where those are not loaded.
     "CFLAGS": [],
     "LIBPREFIX": "lib",

@@ -1,9 +1,9 @@
-"""What the tests of ``offload-tool compile`` share: a folder with a source, and compilers."""
+"""What tests of commands share: a folder with a source, compilers, a browser."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from offload_tool.compiler import driver, toolchain
 from offload_tool.compiler.toolchain import Toolchain, find_toolchain
 from offload_tool.errors import CompilerError
+from tests.cli.browsing import Browser, headless_chromium
 from tests.conftest import missing
 
 KERNEL = """\
@@ -18,6 +19,12 @@ struct dim3 { unsigned x, y, z; };
 extern "C" int hipLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
 __attribute__((global)) void kernel(int* p) { *p = VALUE; }
 """
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Give headless Chromium, as Debian packages it."""
+    yield from headless_chromium()
 
 
 @pytest.fixture(scope="module")

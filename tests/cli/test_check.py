@@ -45,6 +45,9 @@ def test_wrong_words(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Target IDs and sizes that are none are errors that name them."""
     assert main(["check", "lib", "--targets", "gfx906:wrong+"]) == 1
     assert "wrong" in capsys.readouterr().err
+    for nothing in ("", " , "):
+        assert main(["check", "lib", "--targets", nothing]) == 1
+        assert f"expected target IDs with commas, found {nothing!r}" in capsys.readouterr().err
     assert main(["check", "lib", "--max-size", "big"]) == 1
     assert "--max-size: expected a number or a size such as 512M" in capsys.readouterr().err
 

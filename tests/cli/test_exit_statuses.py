@@ -23,8 +23,17 @@ from tests.fuzz.seeds import HERE
 from tests.operations.fatbins import make_bundle
 
 COMMANDS = [
-    *("list", "extract", "match", "thin", "merge", "check", "diff", "report", "embed", "archive"),
-    *("dist", "dist init", "dist status", "dist stop", "completion", "compile", "launch"),
+    *("list", "extract", "match", "thin", "split", "merge", "check", "diff", "report", "embed"),
+    *(
+        "archive",
+        "dist",
+        "dist init",
+        "dist status",
+        "dist stop",
+        "completion",
+        "compile",
+        "launch",
+    ),
 ]
 DROP_INS = ["bundler", "packager", "wrapper"]
 FLAGS = ("--", "-nogpuinc", "-nogpulib")
@@ -34,6 +43,7 @@ ERRORS = {
     "extract": ["none", "-o", "out"],
     "match": ["none", "gfx906"],
     "thin": ["none", "--keep", "gfx906", "-o", "out"],
+    "split": ["none", "-o", "out"],
     "merge": ["none", "none", "-o", "out"],
     "check": ["none", "--targets", "gfx906"],
     "diff": ["none", "none"],

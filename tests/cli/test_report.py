@@ -9,9 +9,6 @@ import re
 import shutil
 import sys
 import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +16,9 @@ import pytest
 
 from offload_tool import BundleEntryID, bundle_files
 from offload_tool.cli import main, report_page
+from offload_tool.cli.report_page import sizes
 from offload_tool.operations.bundling import Compression
-from tests.conftest import missing
+from tests.cli.browsing import Browser, Parsed
 
 TARGETS = {"gfx90a": 60_000, "gfx1100": 30_000, "gfx1201:xnack-": 9_000}
 HOSTILE_TARGET = "<b>&amp;</b><script>document.title='hacked'</script>"
@@ -71,39 +69,6 @@ def page(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-class Parsed(HTMLParser):
-    """The elements of a page, and the cells of its tables' bodies, as text."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.tables: dict[str, list[list[str]]] = {}
-        self._table = self._part = ""
-        self._in_cell = False
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag == "table":
-            self._table = dict(attrs)["id"] or ""
-            self.tables[self._table] = []
-        elif tag in ("thead", "tbody", "tfoot"):
-            self._part = tag
-        elif tag == "tr" and self._part == "tbody":
-            self.tables[self._table].append([])
-        elif tag in ("td", "th") and self._part == "tbody":
-            self.tables[self._table][-1].append("")
-            self._in_cell = True
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in ("td", "th"):
-            self._in_cell = False
-
-    def handle_data(self, data: str) -> None:
-        if self._in_cell:
-            self.tables[self._table][-1][-1] += data
-
-
 # -- the file ----------------------------------------------------------------------------
 
 
@@ -140,7 +105,7 @@ def test_self_contained(page: Path) -> None:
         for name, value in attributes.items()
         if name in ("src", "href", "srcset", "action", "data", "poster")
     ]
-    assert set(references) == {"#tables", "#places"}
+    assert set(references) == {"#tables", "#places", "#sizes", "#kernels"}
     assert not {"link", "img", "iframe", "object"} & {tag for tag, _ in elements}
     policy = next(a["content"] for t, a in elements if t == "meta" and "http-equiv" in a)
     assert policy is not None
@@ -151,7 +116,7 @@ def test_self_contained(page: Path) -> None:
 def test_hostile_names(page: Path) -> None:
     """Names from files are text: none of them becomes an element or ends a script."""
     text = page.read_text()
-    assert sum(tag == "script" for tag, _ in Parsed(text).elements) == 3
+    assert sum(tag == "script" for tag, _ in Parsed(text).elements) == 4
     assert not any(name.startswith("on") for _, a in Parsed(text).elements for name in a)
     assert HOSTILE_TARGET not in text
     assert HOSTILE_MEMBER not in text
@@ -235,7 +200,7 @@ def _cells(page: Path) -> list[dict[str, Any]]:
 
 def test_many_images(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of more images than can be told apart, the smallest are drawn as one tile per target."""
-    monkeypatch.setattr(report_page, "_TILES", 2)
+    monkeypatch.setattr(sizes, "_TILES", 2)
     page = tmp_path / "r.html"
     assert main(["report", str(inputs), "-o", str(page)]) == 0
     cells = _cells(page)
@@ -270,7 +235,7 @@ def _contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.mark.parametrize("color", report_page._COLORS)
+@pytest.mark.parametrize("color", sizes._COLORS)
 def test_tile_colors(color: str) -> None:
     """A tile's white text can be read (4.5:1), and it stands out from both pages (3:1)."""
     style = Path(report_page.__file__).with_name("page.css").read_text()
@@ -281,96 +246,6 @@ def test_tile_colors(color: str) -> None:
 
 
 # -- the page in a browser ---------------------------------------------------------------
-
-
-@dataclass
-class Browser:
-    """Headless Chromium, and what it said and asked for since the last `open`."""
-
-    driver: Any
-    console: list[str] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
-
-    def open(self, page: Path, *, scheme: str = "light", media: str = "", width: int = 1200) -> Any:
-        """Load a page that is shown as with these preferences; give the driver."""
-        self.command(
-            "Emulation.setEmulatedMedia",
-            media=media,
-            features=[{"name": "prefers-color-scheme", "value": scheme}],
-        )
-        self.resize(width)
-        self.driver.get("about:blank")
-        self.collect()
-        self.console.clear()
-        self.requests.clear()
-        self.driver.get(page.as_uri())
-        return self.driver
-
-    def resize(self, width: int) -> None:
-        """Make the window so many CSS pixels wide."""
-        self.command(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=900,
-            deviceScaleFactor=1,
-            mobile=False,
-        )
-
-    def command(self, name: str, **parameters: Any) -> Any:
-        """Run a command of the DevTools protocol."""
-        return self.driver.execute_cdp_cmd(name, parameters)
-
-    def collect(self) -> None:
-        """Note the messages and the requests of the page so far."""
-        self.console += [entry["message"] for entry in self.driver.get_log("browser")]
-        for entry in self.driver.get_log("performance"):
-            event = json.loads(entry["message"])["message"]
-            if event["method"] == "Network.requestWillBeSent":
-                self.requests.append(event["params"]["request"]["url"])
-
-    def press(self, *keys: str) -> Any:
-        """Type keys; give the element that has the focus then."""
-        from selenium.webdriver import ActionChains
-
-        ActionChains(self.driver).send_keys(*keys).perform()
-        return self.driver.switch_to.active_element
-
-    def find(self, selector: str) -> Any:
-        """Give the first element that a CSS selector matches."""
-        return self.driver.find_element("css selector", selector)
-
-    def column(self, table: str, number: int) -> list[str]:
-        """Give the text of a column of a table's body, from the top."""
-        cells: list[str] = self.driver.execute_script(
-            "return [...document.getElementById(arguments[0]).tBodies[0].rows]"
-            ".map((row) => row.cells[arguments[1]].textContent)",
-            table,
-            number,
-        )
-        return cells
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Give headless Chromium, as Debian packages it."""
-    try:
-        from selenium import webdriver
-        from selenium.webdriver.chrome.service import Service
-    except ImportError:
-        missing("selenium")
-    programs = [shutil.which("chromium"), shutil.which("chromedriver")]
-    if None in programs:
-        missing("chromium or chromedriver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = programs[0] or ""
-    options.add_argument("--headless=new")
-    options.add_argument("--disable-dev-shm-usage")
-    if os.geteuid() == 0:
-        options.add_argument("--no-sandbox")  # which root cannot have
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(programs[1]))
-    yield Browser(driver)
-    driver.quit()
 
 
 def test_no_request(browser: Browser, page: Path) -> None:
@@ -408,7 +283,7 @@ def test_picture(browser: Browser, page: Path, scheme: str) -> None:
     area = picture.width * picture.height
     assert area > 300_000
     assert len(colors) > 50  # text is smoothed
-    hexes = [report_page._COLORS[number] for number in range(4)]
+    hexes = [sizes._COLORS[number] for number in range(4)]
     counts = [colors.get(tuple(bytes.fromhex(color[1:])), 0) for color in hexes]
     assert sum(counts) > 0.85 * area
     shares = [count / sum(counts) for count in counts]
@@ -418,36 +293,8 @@ def test_picture(browser: Browser, page: Path, scheme: str) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_contrast(browser: Browser, page: Path, scheme: str) -> None:
     """In both schemes, all text has a contrast of 4.5:1 to what is behind it."""
-    driver = browser.open(page, scheme=scheme)
-    found = driver.execute_script("""
-        const luminance = (color) => {
-          const [r, g, b] = color.match(/[\\d.]+/g).slice(0, 3).map((c) => {
-            c /= 255;
-            return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
-          });
-          return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-        };
-        const behind = (element) => {
-          const tile = element.closest(".slice");
-          if (tile) return getComputedStyle(tile.querySelector("path.surface")).fill;
-          for (; element; element = element.parentElement) {
-            const color = getComputedStyle(element).backgroundColor;
-            if (!color.endsWith(", 0)")) return color;
-          }
-        };
-        const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-        const found = [];
-        for (let node; (node = walker.nextNode()); ) {
-          const element = node.parentElement;
-          if (!node.data.trim() || !element.checkVisibility()) continue;
-          if (element.closest("select")) continue; // drawn by the system
-          const style = getComputedStyle(element);
-          const text = element.closest("svg") ? style.fill : style.color;
-          const [low, high] = [luminance(text), luminance(behind(element))].sort((a, b) => a - b);
-          found.push([(high + 0.05) / (low + 0.05), node.data]);
-        }
-        return found;
-    """)
+    browser.open(page, scheme=scheme)
+    found = browser.contrasts()
     assert len(found) > 100
     assert any("gfx90a" in text for _, text in found)
     assert [text for ratio, text in found if ratio < 4.5] == []
@@ -551,7 +398,7 @@ def test_picture_with_the_mouse(browser: Browser, page: Path) -> None:
 def test_hostile_names_in_the_browser(browser: Browser, page: Path) -> None:
     """A browser runs nothing of a hostile name and shows it as it is, in the picture as well."""
     driver = browser.open(page)
-    assert driver.title.startswith("Device code by size")
+    assert driver.title.startswith("Device code: ")
     assert HOSTILE_TARGET in browser.column("targets", 0)
     assert driver.find_elements("css selector", "img") == []
     driver.execute_script(
@@ -561,7 +408,7 @@ def test_hostile_names_in_the_browser(browser: Browser, page: Path) -> None:
     shown = [label for label in _labels(browser) if HOSTILE_TARGET in label]
     assert shown
     assert driver.find_elements("css selector", "#treemap a, #treemap script") == []
-    assert driver.title.startswith("Device code by size")
+    assert driver.title.startswith("Device code: ")
 
 
 def test_without_scripts(browser: Browser, page: Path) -> None:

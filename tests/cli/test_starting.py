@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 from tests.cli.loaded import loaded_modules
@@ -10,7 +12,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SLOW = {"argparse", "difflib", "subprocess", "shutil", "tempfile", "importlib.metadata"}
+SLOW |= {"dataclasses", "inspect", "pathlib", "ctypes", "hashlib", "json", "zipfile"}
+SLOW |= {"lz4", "msgpack", "rich", "zstandard"}
 SLOW |= {"offload_tool.cli.parser", "offload_tool.cli.limit_options", "offload_tool.compiler"}
+
+
+def test_front_door() -> None:
+    """Until it is known which command is asked for, nothing is loaded but the package itself."""
+    program = "import sys; before = {*sys.modules}; import offload_tool.cli; "
+    program += "print(*{*sys.modules} - before)"
+    words = [sys.executable, "-I", "-c", program]
+    loaded = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+    assert sorted(loaded) == ["__future__", "offload_tool", "offload_tool.cli"]
 
 
 def test_bundler(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,6 +29,7 @@ from offload_tool.formats.offload_binary import (
     read_offload_binary,
     write_compressed_offload_binary,
 )
+from offload_tool.frozen import replaced
 from tests.formats.compressed import ZLIB, ZSTD, compressed_offload_binary
 
 STRINGS = {"triple": "amdgcn-amd-amdhsa", "arch": "gfx906"}
@@ -175,7 +175,7 @@ def test_compressed_binaries_give_what_they_were(method: int) -> None:
 def test_compressed_binaries_that_we_write(tmp_path: Path, method: Method) -> None:
     """What is written compressed is read again, whatever stands before it."""
     rows = [PlannedImage(len(image), 2, 4, strings, flags) for flags, strings, image in ENTRIES]
-    rows[0] = replace(rows[0], strings={"triple": "a", "arch": "y"})
+    rows[0] = replaced(rows[0], strings={"triple": "a", "arch": "y"})
     layout = plan_shared_offload_binary(rows, version=3)
     images = [image for _, _, image in ENTRIES]
     path = tmp_path / "x"

@@ -6,13 +6,14 @@ import importlib.util
 import random
 from typing import NamedTuple
 
-__all__ = ["COMMANDS", "Command", "choose"]
+__all__ = ["COMMANDS", "WHEEL", "Command", "choose"]
 
+WHEEL = "in-1-py3-none-any.whl"
 HOST, HIP = "host-x86_64-unknown-linux-gnu-", "hip-amdgcn-amd-amdhsa--gfx906"
 
 
 class Command(NamedTuple):
-    """Words after ``offload-tool``; ``IN`` is the file, ``out...`` are outputs."""
+    """Words after ``offload-tool``; ``IN`` is the file, also as `WHEEL`, ``out...`` are outputs."""
 
     name: str
     words: tuple[str, ...]
@@ -41,6 +42,9 @@ COMMANDS = (
     Command("match", ("match", "IN", "gfx90a")),
     Command("extract", ("extract", "IN", "-o", "out"), ("out/",), writes_on_error=True),
     Command("thin", ("thin", "IN", "--keep", "gfx906", "-o", "out"), ("out",)),
+    Command("split", ("split", "IN", "-o", "out"), ("out/",)),
+    Command("split wheel", ("split", WHEEL, "-o", "out"), ("out/",)),
+    Command("thin wheel", ("thin", WHEEL, "--keep", "gfx906", "-o", "out"), ("out",)),
     Command("list", ("list", "--target", "sm_90a", "IN")),
     Command("match", ("match", "IN", "sm_90a")),
     Command(

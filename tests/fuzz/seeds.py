@@ -73,6 +73,22 @@ def zipped(members: dict[str, bytes], method: int) -> bytes:
     return out.getvalue()
 
 
+def hip_library() -> bytes:
+    """Give a library of two wrappers, each with a bundle, linked by lld from an assembly source."""
+    return (HERE / "seeds" / "hip_library.so").read_bytes()
+
+
+def wheel() -> bytes:
+    """Give a wheel with that library."""
+    files = {
+        "in/a.so": hip_library(),
+        "in-1.dist-info/METADATA": b"Metadata-Version: 2.1\nName: in\nVersion: 1\n\nText\n",
+        "in-1.dist-info/WHEEL": b"Wheel-Version: 1.0\nTag: py3-none-any\n",
+        "in-1.dist-info/RECORD": b"in/a.so,sha256=x,1\nin-1.dist-info/RECORD,,\n",
+    }
+    return zipped(files, zipfile.ZIP_DEFLATED)
+
+
 def cuda_fatbin() -> bytes:
     ptx = b".version 7.0\n.target sm_70\n\0\0\0\0"
     entry = struct.pack("<HHIQIIHHI16xQQ", 1, 0x101, 64, len(ptx), 0, 0, 0, 7, 70, 0x11, 0) + ptx
@@ -141,5 +157,7 @@ def make_seeds() -> dict[str, bytes]:
             b"!<arch>", b"!<thin>"
         ),
         "zip": zipped({"a/b.so": host_elf, "c": inner}, zipfile.ZIP_DEFLATED),
+        "wheel": wheel(),
+        "hip library": hip_library(),
         "stored zip": zipped({"a/b.a": archive({b"a.o": inner}), "c": code}, zipfile.ZIP_STORED),
     }

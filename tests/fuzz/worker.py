@@ -61,6 +61,8 @@ def run_one(seed: int, data: bytes, form: str, command: commands.Command, folder
     folder.mkdir()
     (folder / "IN").write_bytes(data)
     (folder / "beside").write_bytes(BESIDE)
+    if commands.WHEEL in command.words:
+        (folder / commands.WHEEL).hardlink_to(folder / "IN")
     found: list[Finding] = []
 
     def find(what: str, detail: str) -> None:
@@ -121,7 +123,7 @@ def _check_text(text: list[str], find) -> None:
 
 
 def _check_files(folder: Path, command: commands.Command, status: int, find) -> None:
-    left = {path.name for path in folder.iterdir()} - {"IN", "beside"}
+    left = {path.name for path in folder.iterdir()} - {"IN", "beside", commands.WHEEL}
     wanted = {name.rstrip("/") for name in command.outputs}
     if left - wanted:
         find("litter", f"{sorted(left - wanted)}")
@@ -130,7 +132,8 @@ def _check_files(folder: Path, command: commands.Command, status: int, find) -> 
     if status and left & wanted and not command.writes_on_error:
         find("partial", f"status {status}, and {sorted(left & wanted)}")
     if (folder / "out").is_dir():
-        hidden = [path.name for path in (folder / "out").iterdir() if path.name.startswith(".")]
+        names = {path.name for path in (folder / "out").iterdir()} - {".kpack"}
+        hidden = [name for name in names if name.startswith(".")]
         if hidden:
             find("litter", f"out/{hidden}")
 

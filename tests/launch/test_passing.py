@@ -73,6 +73,18 @@ def test_unknown_plan(tmp_path: Path, llvm: Callable[[str], str]) -> None:
 
 
 @pytest.mark.llvm
+def test_script(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """A script around clang may do more than to call it, and is called."""
+    make_project(tmp_path)
+    wrapper = tmp_path / "clang++"
+    wrapper.write_text(f'#!/bin/sh\n{llvm("clang++")} "$@" && touch done\n')
+    wrapper.chmod(0o755)
+    done = run([*LAUNCH, wrapper, *HIP, *TARGETS, "-c", "s.hip"], tmp_path)
+    assert (done.returncode, (tmp_path / "done").exists()) == (0, True)
+    assert "is a script, which may do more than to call a compiler" in done.stderr
+
+
+@pytest.mark.llvm
 def test_no_compiler(tmp_path: Path) -> None:
     """A compiler that is not there is an error of one line."""
     done = run([*LAUNCH, "no-such-compiler", "-c", "s.hip"], tmp_path)

@@ -59,6 +59,24 @@ def test_other_folders(flags: tuple[str, ...], build: Build, llvm: Callable[[str
 
 
 @pytest.mark.llvm
+def test_stripped(build: Build, llvm: Callable[[str], str]) -> None:
+    """Stripped code is what it was; of stripped code, too, other instructions are a change."""
+    base, other = build("base"), build("other", more="5")
+    stripped = {}
+    for option in ("--strip-all", "--strip-sections"):
+        for path in (base, other):
+            stripped[option, path] = path.with_name(f"{option}.co")
+            command = [llvm("llvm-objcopy"), option, str(path), str(stripped[option, path])]
+            subprocess.run(command, check=True)
+    assert compare_builds(base, stripped["--strip-all", base]).is_equal
+    found = compare_builds(base, stripped["--strip-all", other])
+    assert [row.name for row in found.kernels] == ["_Z5plainPi"]
+    pair = stripped["--strip-sections", base], stripped["--strip-sections", other]
+    assert [row.change for row in compare_builds(*pair).targets] == ["changed"]
+    assert compare_builds(pair[0], pair[0]).is_equal
+
+
+@pytest.mark.llvm
 def test_other_code(build: Build) -> None:
     """A kernel with other instructions is a change of it; other data, one of the target."""
     base = build("base")

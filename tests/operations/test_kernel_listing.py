@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool import Compression, ContentError, Device
+from offload_tool.cli import main
 from offload_tool.errors import LimitError, OffloadError
 from offload_tool.files.budget import Budget, Limits, limited
 from offload_tool.operations.demangling import demangled_names
@@ -44,6 +45,16 @@ def test_fat_binary(tmp_path: Path) -> None:
     """PTX of a fat binary of CUDA names its kernels, which the driver compiles later."""
     (tmp_path / "f").write_bytes(cuda_fatbin())
     assert all(found.kernels is not None for found in iter_kernels(tmp_path / "f", skipped=print))
+
+
+def test_ptx_of_no_kind(tmp_path: Path) -> None:
+    """PTX in a package is known by its text where its file's suffix said nothing (``.ptx``)."""
+    (tmp_path / "k.ptx").write_text("// made by hand\n.version 8.0\n.entry k() { ret; }\n")
+    image = f"--image=file={tmp_path / 'k.ptx'},triple=nvptx64-nvidia-cuda,arch=sm_80,kind=cuda"
+    assert main(["packager", "-o", str(tmp_path / "p"), image]) == 0
+    (found,) = iter_kernels(tmp_path / "p")
+    assert found.image.image_kind == "none"
+    assert [kernel.name for kernel in found.kernels] == ["k"]
 
 
 def test_broken_among_others(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -12,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offload_tool import BundleEntryID, DeviceImage, bundle_files, list_images
+from offload_tool.frozen import replaced
 from offload_tool.operations.bundling import Compression
 from offload_tool.operations.reporting import (
     Cell,
@@ -110,7 +110,7 @@ def made(bundle: Path, rows: list[Row]) -> list[DeviceImage]:
     """Give images with these fields, the others as in a real one."""
     pattern = list_images(bundle)[1]
     return [
-        dataclasses.replace(
+        replaced(
             pattern,
             file=file,
             member=member,

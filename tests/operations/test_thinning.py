@@ -237,16 +237,15 @@ def test_offload_binaries(tmp_path: Path, llvm: Callable[[str], str]) -> None:
 
 
 def test_refused(tmp_path: Path) -> None:
-    """Folders, zip files, thin archives, and files without containers are refused."""
+    """Zip files that are no wheels, thin archives, and files without containers are refused."""
     bundle = make_bundle(tmp_path / "b", IMAGES)
-    with zipfile.ZipFile(tmp_path / "x.whl", "w") as wheel:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as wheel:
         wheel.write(bundle, "b")
     thin_archive = tmp_path / "thin.a"
     header = b"%-16s%-12d%-6d%-6d%-8o%-10d`\n" % (b"b/", 0, 0, 0, 0o644, bundle.stat().st_size)
     thin_archive.write_bytes(b"!<thin>\n" + header)
     for path, message in (
-        (tmp_path, "is a folder"),
-        (tmp_path / "x.whl", "is a zip file: unpack it"),
+        (tmp_path / "x.zip", "is a zip file, but no wheel by its name: unpack it"),
         (thin_archive, "is a thin archive"),
     ):
         with pytest.raises(UsageError, match=message):

@@ -24,3 +24,41 @@ def test_report(project: Project) -> None:
     )
     assert "REPORT page.html" in project.run().output
     assert page.read_text() != text
+
+
+def test_comparison(project: Project) -> None:
+    """The page compares what is built with what was kept, and is made anew when either changes."""
+    pytest.importorskip("plotly")
+    project.write("k.hip", KERNEL)
+    project.sconstruct(
+        "env.OffloadReport('page.html', env.OffloadBundle('k.hip'),\n"
+        "    OFFLOAD_REPORT_BEFORE='#kept builds/old.hipfb', OFFLOAD_REPORT_FLAGS=['--demangle'])\n"
+    )
+    assert project.run("k.hipfb").output
+    kept = project.folder / "kept builds" / "old.hipfb"
+    kept.parent.mkdir()
+    kept.write_bytes((project.folder / "k.hipfb").read_bytes())
+    project.run()
+    page = project.folder / "page.html"
+    assert "<p>Nothing changed.</p>" in page.read_text()
+    assert "REPORT" not in project.run().output
+    project.write(
+        "k.hip", KERNEL.replace("*p = VALUE;", "for (int i = 0; i < *p; i++) p[i] /= p[1];")
+    )
+    assert "REPORT page.html" in project.run().output
+    assert 'id="changed-targets"' in page.read_text()
+    kept.write_bytes((project.folder / "k.hipfb").read_bytes())
+    assert "REPORT page.html" in project.run().output
+    assert "<p>Nothing changed.</p>" in page.read_text()
+
+
+def test_one_before_for_two_sources(project: Project) -> None:
+    """What each source was before has to be said, when the SConscript is read."""
+    project.write("k.hip", KERNEL)
+    project.sconstruct(
+        "env.OffloadReport('page.html', ['a.hipfb', 'b.hipfb'], OFFLOAD_REPORT_BEFORE='c.hipfb')\n"
+    )
+    done = project.run()
+    assert done.status == 2
+    assert "OFFLOAD_REPORT_BEFORE: expected what each source was before" in done.errors
+    assert "found 1 for 2" in done.errors

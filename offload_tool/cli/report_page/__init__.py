@@ -1,343 +1,176 @@
 """The page of ``offload-tool report``: one HTML file, with all that it needs in it.
 
 Styles, scripts and the plotting library are in the page, and its Content-Security-Policy
-lets a browser fetch nothing and run only the scripts whose hashes it names. The tables are
-complete without scripts; ``page.js`` makes them sortable and draws the picture. Nothing in
-the page depends on the time or the machine: equal inputs give equal bytes.
+lets a browser fetch nothing and run only the scripts whose hashes it names. Sizes and sums are
+complete without scripts; these make tables sortable, draw the picture, and show the tables of all
+kernels and changes, which are data in the page. Nothing in it depends on the time or the machine:
+equal inputs give equal bytes.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
-from collections import Counter
-from dataclasses import dataclass
-from html import escape
-from importlib.resources import files
-from pathlib import PurePath
+from dataclasses import dataclass, field
 from string import Template
 from typing import TYPE_CHECKING
 
-from offload_tool.operations.reporting import fold_smallest
+from offload_tool.cli.report_page.changes_part import change_data, change_tables
+from offload_tool.cli.report_page.html import data_script, digest, inline, part, plural, text_of
+from offload_tool.cli.report_page.kernel_part import Strings, kernel_data, kernel_tables
+from offload_tool.cli.report_page.sizes import (
+    colors_of,
+    notes_of,
+    picture_data,
+    picture_summary,
+    size_tables,
+    totals_of,
+)
+from offload_tool.operations.kernel_columns import KernelColumns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import Any
+    from collections.abc import Iterator, Mapping, Sequence
 
     from offload_tool.errors import OffloadError
+    from offload_tool.operations.comparing import Comparison
     from offload_tool.operations.reporting import SizeReport
 
-__all__ = ["render_page"]
+__all__ = ["Content", "render_page"]
 
-_TILES = 500  # more cannot be told apart, and a browser takes seconds to draw them
-
-_REST = "smaller ones"  # than those tiles
-
-# White text on each is readable (4.5:1), and each stands out from the page in both schemes.
-_COLORS = (
-    *("#2f6fae", "#a85b12", "#2c7d4f", "#b0407f", "#6a5ac0", "#7d6f14"),
-    *("#157a80", "#b64a3e", "#5b7420", "#8a4fb0", "#4a6f8f", "#8c6239"),
+_SCRIPTS = (
+    "views.js",
+    "sizes.js",
+    "elements.js",
+    "filters.js",
+    "table.js",
+    "kernels.js",
+    "changes.js",
 )
+_MOST_NOTES = 100
+"""Lines; more are said by their number."""
 
 
-def render_page(
-    paths: Sequence[str],
-    report: SizeReport,
-    problems: Sequence[OffloadError] = (),
-    *,
-    library: str,
-) -> str:
-    """Give the page, in HTML.
+@dataclass
+class Content:
+    """What a page is about."""
 
-    `paths` are what the user named, `problems` what could not be read, `library` is the
-    source of plotly.js.
-    """
-    colors = {row.target: _COLORS[index % len(_COLORS)] for index, row in enumerate(report.targets)}
-    scripts = [library, _part("page.js")] if report.size else [_part("page.js")]
-    scripts = [_inline(script) for script in scripts]
-    hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
+    paths: Sequence[str]
+    """What the user named."""
+    sizes: SizeReport
+    problems: Sequence[OffloadError] = ()
+    """Files that could not be read."""
+    kernels: KernelColumns = field(default_factory=KernelColumns)
+    unread: Sequence[str] = ()
+    """Why images list no kernels, or none that could be read."""
+    before: Sequence[str] = ()
+    """What they are compared with."""
+    changes: Comparison | None = None
+    uncompared: Sequence[str] = ()
+    """Of what only the size could be compared, and why."""
+    names: Mapping[str, str] | None = None
+    """Demangles those of all kernels."""
+
+
+def render_page(content: Content, *, library: str) -> Iterator[str]:
+    """Give the page, in HTML, piece by piece; `library` is the source of plotly.js."""
+    report = content.sizes
+    colors = colors_of(report)
+    first = inline(part("first.js"))
+    script = inline("".join(map(part, _SCRIPTS)))
+    plotly = inline(library) if report.size else ""
+    every = (first, script, plotly) if plotly else (first, script)
+    hashes = " ".join(f"'sha256-{digest(code)}'" for code in every)
     # Styles: plotly.js sets them as it draws.
     policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'"
-    data = [f'<script type="application/json" id="cells">{_tiles(report, colors)}</script>\n']
-    picture = Template(_part("picture.html")).substitute(summary=_summary(report))
-    return Template(_part("page.html")).substitute(
+    picture = Template(part("picture.html")).substitute(summary=picture_summary(report))
+    yield Template(part("page.html")).substitute(
         policy=f"{policy}; base-uri 'none'; form-action 'none'",
-        title=_text(f"Device code by size: {', '.join(paths)}"),
-        inputs="\n".join(map(_text, paths)),
-        problems=_problems(problems),
-        style=_part("page.css"),
-        totals=_totals(report),
+        title=text_of(f"Device code: {', '.join(content.paths)}"),
+        first=f"<script>{first}</script>",
+        style=part("page.css"),
+        inputs="\n".join(map(text_of, content.paths)),
+        views=_links(content),
+        problems=_notice(
+            f"Not counted, because broken or unreadable: {plural(len(content.problems), 'file')}",
+            list(map(str, content.problems)),
+        ),
+        totals=totals_of(report),
         picture=picture if report.size else "<p>There are no bytes of device code.</p>\n",
-        tables="".join(_table(table, report) for table in _tables(report, colors) if table.rows),
-        notes=_notes(report),
-        scripts="".join([*data, *(f"<script>{script}</script>\n" for script in scripts)]),
+        tables=size_tables(report, colors),
+        kernels=_kernels(content),
+        changes=_changes(content),
+        notes=notes_of(report),
     )
+    yield picture_data(report, colors)
+    strings = Strings()
+    data = {}
+    if len(content.kernels):
+        data["kernels"] = kernel_data(content.kernels, content.names, strings)
+    if content.changes and content.changes.kernels:
+        data["changes"] = change_data(content.changes, content.names, strings)
+    for name, values in data.items():
+        yield data_script(f"{name}-data", values)
+    if data:
+        yield data_script("strings", list(strings.texts))
+    if plotly:  # sizes.js runs it when the picture is seen: that takes half a second
+        yield f'<script type="text/plain" id="plotly">{plotly}</script>\n'
+    yield f"<script>{script}</script>\n"
+    yield "</body>\n</html>\n"
 
 
-def _part(name: str) -> str:
-    return (files(__name__) / name).read_text(encoding="utf-8")
-
-
-def _inline(script: str) -> str:
-    """Make sure that a script cannot end its element; both forms mean the same in a string."""
-    return script.replace("</script", r"<\/script").replace("<!--", r"<\!--")
-
-
-def _digest(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
-def _text(text: str) -> str:
-    """Escape `text` for HTML; what cannot be printed is shown as Python writes it."""
-    return escape(_printable(text))
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
-def _readable(size: int) -> str:
-    value, unit = float(size), "bytes"
-    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
-        if value < 1024 or unit == "TiB":
-            break
-        value /= 1024
-    return f"{size} bytes" if unit == "bytes" else f"{value:.1f} {unit}"
-
-
-def _percent(part: int, whole: int) -> str:
-    return f"{part / whole if whole else 0:.1%}"
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-# -- the parts of the page ---------------------------------------------------------------
-
-
-def _totals(report: SizeReport) -> str:
-    part = f" ({_percent(report.stored, report.size)})" if report.size else ""
-    sizes = [("Uncompressed", report.size), (f"In the files{part}", report.stored)]
-    counts = [
-        ("Device images", report.images),
-        ("Target IDs", len(report.targets)),
-        ("Containers", len(report.containers)),
-        ("Files", len(report.files)),
-    ]
-    lines = [_total(label, _readable(size), f"{size:,} bytes") for label, size in sizes]
-    lines += [_total(label, f"{count:,}", "") for label, count in counts]
-    return "".join(lines)
-
-
-def _total(label: str, value: str, exact: str) -> str:
-    small = f"<small>{exact}</small>" if exact else ""
-    return f"<div><dt>{label}</dt><dd>{value}{small}</dd></div>\n"
-
-
-def _summary(report: SizeReport) -> str:
-    """Give the picture in a sentence, for those who do not see it."""
-    largest = ", ".join(
-        f"{row.target} {_percent(row.size, report.size)}" for row in report.targets[:3]
-    )
-    return _text(
-        f"Treemap of {_plural(report.images, 'device image')}, {_readable(report.size)} in all. "
-        f"Largest target IDs: {largest}."
-    )
-
-
-def _tiles(report: SizeReport, colors: dict[str, str]) -> str:
-    """Give the data of the picture as JSON that cannot end its element."""
-    cells = fold_smallest(report.cells, _TILES)
-    places = _short({(cell.file, cell.member) for cell in cells})
-    files = _short({(cell.file, None) for cell in cells})
-    data = {
-        "cells": [
-            {
-                "file": _printable(files[cell.file, None]),
-                "member": cell.member and _printable(places[cell.file, cell.member]),
-                "place": _printable(places[cell.file, cell.member]),
-                "target": _printable(cell.target),
-                "color": colors[cell.target],
-                "images": cell.images,
-                "bytes": cell.size,
-            }
-            for cell in cells
-        ],
-        "severalFiles": len(report.files) > 1,
-    }
-    return json.dumps(data, separators=(",", ":")).replace("<", r"\u003c")
-
-
-def _short(places: Iterable[tuple[str, str | None]]) -> dict[tuple[str, str | None], str]:
-    """Name each (file, member) by the last part of its path, or by all where two end alike."""
-    lasts = {place: PurePath(place[1] or place[0]).name for place in places}
-    count = Counter(lasts.values())
-    return {
-        (file, member): (
-            _REST
-            if not file
-            else last
-            if last and count[last] == 1
-            else f"{file}({member})"
-            if member
-            else file
-        )
-        for (file, member), last in lasts.items()
-    }
-
-
-def _problems(problems: Sequence[OffloadError]) -> str:
-    if not problems:
+def _links(content: Content) -> str:
+    """Give the way from view to view, where there are several."""
+    views = [("sizes", "Sizes")]
+    if _has_kernels(content):
+        views.append(("kernels", f"Kernels ({len(content.kernels):,})"))
+    if content.changes is not None:
+        views.append(("changes", "Changes"))
+    if len(views) == 1:
         return ""
-    lines = "".join(f"<li>{_text(str(problem))}</li>\n" for problem in problems)
-    title = f"Not counted, because broken or unreadable: {_plural(len(problems), 'file')}"
-    return f'<div class="notice">\n<p>{title}</p>\n<ul>\n{lines}</ul>\n</div>\n'
+    links = "".join(f'<a href="#{name}">{title}</a>\n' for name, title in views)
+    return f'<nav class="views" aria-label="Views">\n{links}</nav>\n'
 
 
-def _notes(report: SizeReport) -> str:
-    notes = ["Uncompressed: what a device loads. In the files: what is stored of it there."]
-    if any(row.container == "compressed-bundle" for row in report.containers):
-        notes.append("Images compressed together are given parts in proportion to their sizes.")
-    if report.overhead > 0:
-        notes.append(
-            f"{report.overhead:,} bytes of the containers belong to no image: "
-            "headers, tables and padding."
-        )
-    if report.host:
-        notes.append(f"{report.host:,} bytes of host entries are not counted as device code.")
-    return "".join(f"<p>{note}</p>\n" for note in notes)
+def _has_kernels(content: Content) -> bool:
+    return bool(len(content.kernels) or content.unread)
 
 
-# -- tables ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """A table: by what, its columns, and one row of cells for each row of the report."""
-
-    id: str
-    title: str
-    columns: Sequence[tuple[str, Callable[[Any], str | int | None]]]
-    rows: Sequence[Any]
-    swatch: Callable[[Any], str] | None = None
-    """Gives the colour before the first cell."""
-
-
-def _tables(report: SizeReport, colors: dict[str, str]) -> list[_Table]:
-    place: list[tuple[str, Callable[[Any], str | int | None]]] = [
-        ("File", lambda row: row.file),
-        ("Member", lambda row: row.member),
-    ]
-    return [
-        _Table(
-            "targets",
-            "By target ID",
-            [("Target ID", lambda row: row.target), ("Kind", lambda row: ", ".join(row.kinds))],
-            report.targets,
-            lambda row: colors[row.target],
-        ),
-        _Table(
-            "files",
-            "By file",
-            [place[0], ("Containers", lambda row: row.containers)],
-            report.files,
-        ),
-        _Table(
-            "members",
-            "By member",
-            [*place, ("Containers", lambda row: row.containers)],
-            report.members,
-        ),
-        _Table(
-            "containers",
-            "By container",
-            [*place, ("Number", lambda row: row.index), ("Container", lambda row: row.container)],
-            report.containers,
-        ),
-        _Table(
-            "places",
-            "By place and target ID",
-            [*place, ("Target ID", lambda row: row.target)],
-            report.cells,
-        ),
-    ]
-
-
-_NUMBERS = ("Containers", "Number")  # columns of numbers, beside the sums that each table has
-_SUMS = ("Images", "Uncompressed", "Share", "In the files")
-_CLASSES = {"File": "name", "Member": "name", "Target ID": "name", "Share": "share"}
-
-
-def _table(table: _Table, report: SizeReport) -> str:
-    heads = [name for name, _ in table.columns]
-    largest = max((row.size for row in table.rows), default=0)
-    rows = [_row(table, row, report, largest) for row in table.rows]
-    stored = sum(row.stored for row in table.rows)
-    images, size = (sum(getattr(row, name) for row in table.rows) for name in ("images", "size"))
+def _kernels(content: Content) -> str:
+    if not _has_kernels(content):
+        return ""
+    columns = content.kernels
+    title = "Images that list no kernels, or none that can be read"
+    count = plural(len(columns), "kernel")
+    images = plural(len(columns.images), "device image")
     return (
-        "<section>\n"
-        f'<h2 id="{table.id}-title">{table.title}</h2>\n'
-        f'<div class="scroll" role="region" aria-labelledby="{table.id}-title" tabindex="0">\n'
-        f'<table id="{table.id}">\n'
-        f"<caption>{_plural(len(rows), 'row')}, sizes in bytes</caption>\n"
-        f"<thead><tr>{''.join(_head(name) for name in [*heads, *_SUMS])}</tr></thead>\n"
-        f"<tbody>\n{''.join(rows)}</tbody>\n"
-        f'<tfoot><tr><th scope="row" colspan="{len(heads)}">All</th>'
-        f"{_sum_cells(images, size, stored, report.size)}</tr></tfoot>\n"
-        "</table>\n</div>\n</section>\n"
+        '<section class="view" id="kernels" aria-labelledby="kernels-heading">\n'
+        '<h2 id="kernels-heading" tabindex="-1">Kernels</h2>\n'
+        f"<p>{count} in {images}.</p>\n"
+        f"{_notice(f'{title}: {len(content.unread):,}', content.unread)}"
+        '<div id="all-kernels"></div>\n'
+        f"{kernel_tables(columns, content.names)}</section>\n"
     )
 
 
-def _head(name: str) -> str:
-    number = name in _NUMBERS or (name in _SUMS and name != "Share")
-    kind = "number" if number else _CLASSES.get(name, "")
-    order = ' aria-sort="descending"' if name == "Uncompressed" else ""
-    return f'<th scope="col"{_class(kind)}{order}>{name}</th>'
-
-
-def _row(table: _Table, row: Any, report: SizeReport, largest: int) -> str:
-    cells = []
-    for position, (name, value) in enumerate(table.columns):
-        content = value(row)
-        if name in _NUMBERS:
-            cells.append(_number(int(content or 0)))
-            continue
-        tag, scope = ("th", ' scope="row"') if position == 0 else ("td", "")
-        swatch = _swatch(table.swatch(row)) if table.swatch and position == 0 else ""
-        text = "" if content is None else _text(str(content))
-        # Where a long path may be broken; no escape holds these characters.
-        text = text.replace("/", "/<wbr>").replace("_", "_<wbr>")
-        cells.append(f"<{tag}{scope}{_class(_CLASSES.get(name, ''))}>{swatch}{text}</{tag}>")
-    sums = _sum_cells(row.images, row.size, row.stored, report.size, largest)
-    return f"<tr>{''.join(cells)}{sums}</tr>\n"
-
-
-def _sum_cells(images: int, size: int, stored: int, whole: int, largest: int = 0) -> str:
-    """Give the cells of `_SUMS`; with `largest`, a bar that is full at that size."""
-    filled = f'<rect width="{100 * size / largest:.1f}" height="12"/>' if largest else ""
-    bar = (
-        '<svg class="bar" viewBox="0 0 100 12" preserveAspectRatio="none" aria-hidden="true">'
-        f"{filled}</svg>"
-    )
+def _changes(content: Content) -> str:
+    if content.changes is None:
+        return ""
+    before = "\n".join(map(text_of, content.before))
+    place = "" if not content.changes.kernels else '<div id="all-changes"></div>\n'
+    title = "Compared by size alone, or not at all"
     return (
-        f"{_number(images)}{_number(size)}"
-        f'<td class="share" data-value="{size}">{bar}{_percent(size, whole)}</td>'
-        f"{_number(stored)}"
+        '<section class="view" id="changes" aria-labelledby="changes-heading">\n'
+        '<h2 id="changes-heading" tabindex="-1">Changes</h2>\n'
+        f'<p class="inputs">Before: {before}</p>\n'
+        f"{_notice(f'{title}: {len(content.uncompared):,}', content.uncompared)}"
+        f"{change_tables(content.changes, content.names)}"
+        f"{place}</section>\n"
     )
 
 
-def _number(value: int) -> str:
-    return f'<td class="number" data-value="{value}">{value:,}</td>'
-
-
-def _class(name: str) -> str:
-    return f' class="{name}"' if name else ""
-
-
-def _swatch(color: str) -> str:
-    return (
-        '<svg class="swatch" viewBox="0 0 12 12" aria-hidden="true">'
-        f'<rect width="12" height="12" fill="{color}"/></svg>'
-    )
+def _notice(title: str, lines: Sequence[str]) -> str:
+    if not lines:
+        return ""
+    shown = list(lines[:_MOST_NOTES])
+    if len(lines) > _MOST_NOTES:
+        shown.append(f"and {len(lines) - _MOST_NOTES:,} more")
+    items = "".join(f"<li>{text_of(line)}</li>\n" for line in shown)
+    return f'<div class="notice">\n<p>{title}</p>\n<ul>\n{items}</ul>\n</div>\n'

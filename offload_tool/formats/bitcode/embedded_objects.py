@@ -31,7 +31,6 @@ document; numbers as clang 22.1.8 and 15.0.6 write them, observed with llvm-bcan
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError
@@ -45,6 +44,7 @@ from offload_tool.formats.bitcode.bitstream import (
     top_blocks,
 )
 from offload_tool.formats.bitcode.symbols import unwrap_bitcode
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,7 +67,7 @@ _NOT_NUMBERED = frozenset({_NAME, 6, _NAMED_NODE, 36, 38, 39})
 _SEARCHED = 32 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EmbeddedObject:
     """An object of a module; `size` bytes."""
 

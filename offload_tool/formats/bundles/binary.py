@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UsageError
 from offload_tool.formats.magics import BUNDLE as MAGIC
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -50,7 +50,7 @@ _ENTRY = struct.Struct("<QQQ")
 _HEADER_SIZE = len(MAGIC) + _COUNT.size
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BundleEntry:
     """One row of the table: where a code object is, and for what it was compiled."""
 
@@ -62,7 +62,7 @@ class BundleEntry:
     """Bytes; may be 0 (the host entry of a fat binary)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bundle:
     """A bundle's table, read; the code objects stay where they are."""
 
@@ -78,7 +78,7 @@ class Bundle:
         return data[start : start + entry.size]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BundleLayout:
     """What a bundle will look like: its header's bytes and where each code object goes."""
 

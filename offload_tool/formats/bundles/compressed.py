@@ -29,13 +29,13 @@ from __future__ import annotations
 
 import struct
 import time
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.files.spool import Spool
 from offload_tool.formats.bundles.compressed_stream import BackgroundHash, compress, split
 from offload_tool.formats.magics import COMPRESSED_BUNDLE as MAGIC
+from offload_tool.frozen import frozen, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -63,7 +63,7 @@ _METHODS: dict[int, Method] = {0: "zlib", 1: "zstd"}
 _VERSION_2_LIMIT = 1 << 32
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CompressedHeader:
     """The header of a compressed bundle, read; the payload stays where it is."""
 
@@ -94,7 +94,7 @@ class CompressedHeader:
         return _PREFIX.pack(MAGIC, self.version, method) + _FIELDS[self.version].pack(*sizes)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CompressionReport:
     """What was compressed or decompressed, and how long that took."""
 
@@ -201,7 +201,7 @@ def compress_bundle(
     return report
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Packer:
     """What `compress_bundle` was asked for; `header` lacks the total size and the hash."""
 
@@ -228,7 +228,7 @@ class _Packer:
         payload_size = output.position - start
         total_size = draft.size + payload_size
         _check_version_2(draft.version, total_size, "Total file size")
-        header = replace(draft, total_size=total_size, hash=digest)
+        header = replaced(draft, total_size=total_size, hash=digest)
         seconds = time.perf_counter() - started
         default = -1 if draft.method == "zlib" else 3
         level = default if self.level is None else self.level

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
@@ -37,6 +36,7 @@ from offload_tool.formats.objects.coff import is_coff
 from offload_tool.formats.objects.coff_edit import plan_coff, read_coff_sections
 from offload_tool.formats.objects.elf import is_elf_header, read_elf_tables
 from offload_tool.formats.objects.elf_edit import plan_elf
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -77,7 +77,7 @@ _OTHER_FORMATS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ObjectEntry:
     """A section of the bundle: for what its code object was compiled, and where it is."""
 

@@ -20,10 +20,10 @@ the first end marker ends an entry whatever ID it names.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UsageError
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -56,7 +56,7 @@ _START = "__CLANG_OFFLOAD_BUNDLE____START__"
 _END = "__CLANG_OFFLOAD_BUNDLE____END__"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TextEntry:
     """An entry between its markers: for what it was compiled, and where its content is."""
 

@@ -9,7 +9,8 @@
       amdhsa.kernels         array of maps
         .name, .symbol       strings: "k", of its code, and "k.kd", of its descriptor
         .vgpr_count, ...     integers, see `_FIELDS`
-        .args, ...           of no interest here, at any depth
+        .args                array of maps: .offset, .size (bytes), .value_kind
+        ...                  of no interest here, at any depth
       amdhsa.target, ...     of no interest here
 
     the symbol table         .name is the name of a function, whose size is that of the code
@@ -44,11 +45,12 @@ if TYPE_CHECKING:
     from offload_tool.formats.messagepack import MessagePackReader
     from offload_tool.formats.objects.elf import ElfTables
 
-__all__ = ["read_amdgpu_kernels"]
+__all__ = ["read_amdgpu_arguments", "read_amdgpu_kernels"]
 
 _NOTE, _METADATA = b"AMDGPU\0", 32
 _OLD_NOTE, _OLD_METADATA = b"AMD\0", 10
 _DESCRIPTOR = b".kd"
+_HIDDEN = " hidden_"
 _FIELDS = {
     ".vgpr_count": "vgprs",
     ".agpr_count": "agprs",
@@ -83,6 +85,23 @@ def read_amdgpu_kernels(data: memoryview, *, path: StrPath | None = None) -> lis
     ]
 
 
+def read_amdgpu_arguments(
+    data: memoryview, *, path: StrPath | None = None
+) -> dict[str, tuple[str, ...]]:
+    """Read what the kernels of a code object are given by who starts them.
+
+    For each name the arguments, a text each: offset and size in bytes, and the kind of value.
+    Those that the compiler adds (``hidden_...``) are left out.
+
+    :raises FormatError: the metadata is broken.
+    :raises UnsupportedError: it is of a version that is not read.
+    :raises UsageError: msgpack is not installed.
+    """
+    tables = read_elf_sections(data, path=path)
+    notes = [_Metadata(note, path) for note in _notes(data, tables, path)]
+    return {name: found for note in notes for name, found in note.arguments().items()}
+
+
 def _symbols(tables: ElfTables) -> tuple[dict[bytes, int], set[bytes]]:
     """Give the sizes of functions, and the names of kernel descriptors."""
     sizes: dict[bytes, int] = {}
@@ -112,22 +131,30 @@ def _notes(data: memoryview, tables: ElfTables, path: StrPath | None) -> Iterato
 
     :raises UnsupportedError: they are those of version 2.
     """
-    areas = [
-        tables.content(index)
-        for index, row in enumerate(tables.sections)
-        if row.sh_type == SHT_NOTE
-    ] or [
-        data[row.p_offset : row.p_offset + row.p_filesz]
-        for row in read_elf_segments(data, path=path)
-        if row.p_type == PT_NOTE
-    ]
-    for area in areas:
-        for name, number, description in tables.elf_class.unpack_notes(area):
-            if (name, number) == (_NOTE, _METADATA):
-                yield description
-            elif (name, number) == (_OLD_NOTE, _OLD_METADATA):
-                message = "the metadata of code object version 2 (YAML) is not read; 3 to 6 are"
-                raise UnsupportedError(message, path=path, field="NT_AMD_HSA_METADATA")
+    found = False
+    for areas in (_note_sections(tables), _note_segments(data, path)):
+        for area in areas:
+            for name, number, description in tables.elf_class.unpack_notes(area):
+                if (name, number) == (_NOTE, _METADATA):
+                    found = True
+                    yield description
+                elif (name, number) == (_OLD_NOTE, _OLD_METADATA):
+                    message = "the metadata of code object version 2 (YAML) is not read; 3 to 6 are"
+                    raise UnsupportedError(message, path=path, field="NT_AMD_HSA_METADATA")
+        if found:  # the segments have the same notes
+            return
+
+
+def _note_sections(tables: ElfTables) -> Iterator[memoryview]:
+    for index, row in enumerate(tables.sections):
+        if row.sh_type == SHT_NOTE:
+            yield tables.content(index)
+
+
+def _note_segments(data: memoryview, path: StrPath | None) -> Iterator[memoryview]:
+    for row in read_elf_segments(data, path=path):
+        if row.p_type == PT_NOTE:
+            yield data[row.p_offset : row.p_offset + row.p_filesz]
 
 
 class _Metadata:
@@ -145,6 +172,41 @@ class _Metadata:
         """
         with reading(self.note, self._refusal) as reader:
             return self._kernels(reader)
+
+    def arguments(self) -> dict[str, tuple[str, ...]]:
+        """Read the arguments of all kernels; errors as of `kernels`."""
+        found: dict[str, tuple[str, ...]] = {}
+        with reading(self.note, self._refusal) as reader:
+            for _ in range(reader.map_size()):
+                if reader.string() == "amdhsa.kernels":
+                    found.update(self._arguments(reader) for _ in range(reader.array_size()))
+                else:
+                    reader.skip()
+        return found
+
+    def _arguments(self, reader: MessagePackReader) -> tuple[str, tuple[str, ...]]:
+        name, rows = "", []
+        for _ in range(reader.map_size()):
+            key = reader.string()
+            if key == ".name":
+                name = reader.string()
+            elif key == ".args":
+                rows = [self._argument(reader) for _ in range(reader.array_size())]
+            else:
+                reader.skip()
+        return name, tuple(row for row in rows if _HIDDEN not in row)
+
+    def _argument(self, reader: MessagePackReader) -> str:
+        numbers, kind = {".offset": 0, ".size": 0}, ""
+        for _ in range(reader.map_size()):
+            key = reader.string()
+            if key in numbers:
+                numbers[key] = reader.number(key, MOST - 1)
+            elif key == ".value_kind":
+                kind = reader.string()
+            else:
+                reader.skip()
+        return f"{numbers['.offset']} {numbers['.size']} {kind}"
 
     def _kernels(self, reader: MessagePackReader) -> list[Kernel]:
         found: list[Kernel] | None = None

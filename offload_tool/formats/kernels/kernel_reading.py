@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from offload_tool.errors import UnsupportedError
 from offload_tool.formats.magics import BITCODES, SPIRVS
 from offload_tool.formats.objects.elf import EM_AMDGPU, EM_CUDA, is_elf_header, read_elf_header
+from offload_tool.formats.ptx import is_ptx
 
 if TYPE_CHECKING:
     from offload_tool.files import StrPath
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["read_kernels", "silent_code"]
 
 _PTX = ("ptx", "relocatable ptx")
+_UNTOLD = (None, "none", "unknown")
+"""What packages say of images whose files had other suffixes; bundles say nothing."""
 _UNFINISHED = {
     "nvvm": "NVVM code",
     "bitcode": "LLVM bitcode",
@@ -54,13 +57,14 @@ def read_kernels(
     :raises FormatError: what the image says of its kernels is broken.
     :raises UnsupportedError: it is of a sort, or of a version, that is not read.
     """
-    if image_kind in _PTX:
+    is_elf = is_elf_header(image)
+    if image_kind in _PTX or (image_kind in _UNTOLD and not is_elf and is_ptx(image)):
         from offload_tool.formats.kernels.ptx_entries import read_ptx_kernels
 
         return read_ptx_kernels(image)
     if not image:
         return []
-    machine = read_elf_header(image, path=path).e_machine if is_elf_header(image) else None
+    machine = read_elf_header(image, path=path).e_machine if is_elf else None
     if machine == EM_AMDGPU:
         from offload_tool.formats.kernels.amdgpu_metadata import read_amdgpu_kernels
 

@@ -2,10 +2,11 @@
 
 ::
 
-    symbol table      functions (STT_FUNC); the code of one is st_size bytes of its section, from
-                      st_value - sh_addr on
+    symbol tables     functions (STT_FUNC); the code of one is st_size bytes of its section, from
+                      st_value - sh_addr on. Where .symtab was stripped, .dynsym has the kernels
     sections          SHT_PROGBITS with SHF_ALLOC are what a device loads: code and data.
-                      Symbols, their names, notes and debug information are not among them.
+                      Symbols, their names, notes and debug information are not among them
+    segments          of a file whose section headers were stripped, PT_LOAD: all of these
 
 Source: the gABI. AMD's code objects and cubins are alike in this.
 """
@@ -15,11 +16,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.formats.objects.elf import (
+    PT_LOAD,
     SHF_ALLOC,
+    SHT_DYNSYM,
     SHT_PROGBITS,
     SHT_SYMTAB,
     STT_FUNC,
     read_elf_sections,
+    read_elf_segments,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +39,7 @@ class MachineCode(NamedTuple):
     functions: dict[str, memoryview]
     """By their names; those whose code is no part of one section are left out."""
     loaded: list[memoryview]
-    """The code and data that a device loads, section by section."""
+    """The code and data that a device loads, section by section, or segment by segment."""
 
 
 def read_machine_code(data: memoryview, *, path: StrPath | None = None) -> MachineCode:
@@ -49,13 +53,19 @@ def read_machine_code(data: memoryview, *, path: StrPath | None = None) -> Machi
         for index, row in enumerate(tables.sections)
         if row.sh_type == SHT_PROGBITS and row.sh_flags & SHF_ALLOC
     ]
+    if not tables.sections:
+        loaded = [
+            data[row.p_offset : row.p_offset + row.p_filesz]
+            for row in read_elf_segments(data, path=path)
+            if row.p_type == PT_LOAD
+        ]
     return MachineCode(_functions(tables), loaded)
 
 
 def _functions(tables: ElfTables) -> dict[str, memoryview]:
     found: dict[str, memoryview] = {}
     for index, row in enumerate(tables.sections):
-        if row.sh_type != SHT_SYMTAB:
+        if row.sh_type not in (SHT_SYMTAB, SHT_DYNSYM):
             continue
         names = tables.strings(tables.linked(index))
         for symbol in tables.symbols(index):

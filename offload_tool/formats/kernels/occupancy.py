@@ -16,6 +16,7 @@ processors of each row with what clang 22.1.8 prints for the same kernels.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def waves_per_simd(kernel: Kernel, target_id: str) -> int | None:
     return max(min(limits.waves, by_vgprs, by_sgprs, _waves_by_lds(kernel, limits)), 1)
 
 
+@lru_cache(maxsize=64)  # asked for every kernel
 def _limits(processor: str) -> _Limits | None:
     return next((row for names, row in _FAMILIES if re.fullmatch(names, processor)), None)
 

@@ -20,15 +20,21 @@ from __future__ import annotations
 import math
 import re
 
-from offload_tool.formats.kernels.kernel import WARP, Kernel
+from offload_tool.formats.kernels.kernel import MOST, WARP, Kernel
 
 __all__ = ["ptx_statements", "read_ptx_kernels"]
 
-_ENTRY = re.compile(rb"\.entry\s+([A-Za-z_$%][\w$]*)")
+_ENTRY = re.compile(rb"\.entry(?:\s|//[^\n]*\n)+([A-Za-z_$%][\w$]*)")
 _END_OF_HEAD = re.compile(rb"[{;]")
-_THREADS = re.compile(rb"\.(?:max|req)ntid\s+(\d{1,9})(?:\s*,\s*(\d{1,9}))?(?:\s*,\s*(\d{1,9}))?")
-_BLOCK_COMMENT = re.compile(rb"/\*.*?(?:\*/|\Z)", re.DOTALL)
+_NUMBER = rb"\s*(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?\s*"
+_THREADS = re.compile(
+    rb"\.(?:max|req)ntid\s" + _NUMBER + rb"(?:," + _NUMBER + rb")?(?:," + _NUMBER + rb")?"
+)
 _LINE_COMMENT = re.compile(rb"//[^\n]*")
+_STRING_OR_COMMENT = re.compile(rb'"(?:[^"\\\n]|\\.)*"?|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+"""What begins first counts: there may be the sign of one in the other."""
+_LONGEST_NUMBER = 40
+"""Digits."""
 _DEBUG_LINE = re.compile(rb"^[ \t]*\.(?:file|loc)\b[^\n]*", re.MULTILINE)
 
 
@@ -36,7 +42,7 @@ def read_ptx_kernels(text: memoryview) -> list[Kernel]:
     """Read the kernels that a module defines, in its order; a name that comes again, once."""
     module = bytes(text)
     if b"/*" in module:
-        module = _BLOCK_COMMENT.sub(b" ", module)
+        module = _without_comments(module)
     found: dict[bytes, Kernel] = {}
     for entry in _ENTRY.finditer(module):
         line = module[module.rfind(b"\n", 0, entry.start()) + 1 : entry.start()]
@@ -50,12 +56,29 @@ def read_ptx_kernels(text: memoryview) -> list[Kernel]:
 
 def ptx_statements(text: memoryview) -> bytes:
     """Give a module without comments and blank lines, and what only debuggers read of it."""
-    module = _BLOCK_COMMENT.sub(b" ", bytes(text).partition(b"\0")[0])
-    lines = _DEBUG_LINE.sub(b"", _LINE_COMMENT.sub(b"", module)).splitlines()
+    module = _without_comments(bytes(text).partition(b"\0")[0])
+    lines = _DEBUG_LINE.sub(b"", module).splitlines()
     return b"\n".join(filter(None, map(bytes.strip, lines)))
+
+
+def _without_comments(module: bytes) -> bytes:
+    return _STRING_OR_COMMENT.sub(lambda found: found[0] if found[0][:1] == b'"' else b" ", module)
 
 
 def _kernel(name: str, head: bytes) -> Kernel:
     threads = _THREADS.search(head)
-    largest = math.prod(int(part or 1) for part in threads.groups()) if threads else None
-    return Kernel(name, wavefront_size=WARP, max_workgroup_size=largest)
+    largest = math.prod(_number(part) for part in threads.groups()) if threads else MOST
+    return Kernel(name, wavefront_size=WARP, max_workgroup_size=largest if largest < MOST else None)
+
+
+def _number(digits: bytes | None) -> int:
+    """Give a number of C, of which no more than what a `Kernel` may say is read."""
+    if digits is None:
+        return 1
+    if len(digits) > _LONGEST_NUMBER:
+        return MOST
+    is_octal = digits[:1] == b"0" and digits.isdigit()
+    try:
+        return int(digits, 8 if is_octal else 0)
+    except ValueError:  # 09
+        return MOST

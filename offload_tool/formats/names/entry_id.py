@@ -20,7 +20,6 @@ form, the messages and the comparison.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import EntryIDError, TargetIDError
@@ -28,6 +27,7 @@ from offload_tool.formats.names import target_id as target_ids
 from offload_tool.formats.names import triple as triples
 from offload_tool.formats.names.processors import find_processor
 from offload_tool.formats.names.target_id import TargetID
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -67,7 +67,7 @@ _WRONG_FORMAT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BundleEntryID:
     """A bundle entry ID: offload kind, triple of four fields, target ID or ''.
 

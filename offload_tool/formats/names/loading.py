@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import TargetIDError
@@ -39,6 +38,7 @@ from offload_tool.formats.names.cuda_loading import PTX, cuda_fit, why_no_cuda_f
 from offload_tool.formats.names.entry_id import BundleEntryID, OffloadKind, incompatibility
 from offload_tool.formats.names.processors import PROCESSORS, Processor, find_processor
 from offload_tool.formats.names.target_id import TargetID
+from offload_tool.frozen import frozen, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +66,7 @@ _CUDA = "cuda"  # an offload kind that no bundle has
 _SPIRV_PROCESSOR = "amdgcnspirv"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fit:
     """How a code object serves a device."""
 
@@ -132,7 +132,7 @@ def why_not(code: BundleEntryID, device: BundleEntryID) -> str:
         return why_no_cuda_fit(code.target_id, device.target_id)
     reason = incompatibility(code, device) or ""
     asked = _amd_gpu(device)
-    same_code = replace(code, triple=device.triple, target_id=device.target_id)
+    same_code = replaced(code, triple=device.triple, target_id=device.target_id)
     if asked is None or not is_amd(code) or incompatibility(same_code, device) is not None:
         return reason
     processor = find_processor(code.target_id.partition(":")[0])
@@ -200,7 +200,7 @@ def _generic_device(device: BundleEntryID, asked: TargetID) -> BundleEntryID | N
     if generic is None:
         return None
     features = tuple(f for f in asked.features if f[0] in generic.features)
-    return replace(device, target_id=str(TargetID(generic.name, features)))
+    return replaced(device, target_id=str(TargetID(generic.name, features)))
 
 
 def _features_lost(asked: TargetID) -> list[str]:

@@ -20,11 +20,11 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import TargetIDError
 from offload_tool.formats.names.processors import Processor, find_processor, nearest_names
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -37,8 +37,8 @@ __all__ = [
     "parse_target_ids",
 ]
 
-_PROCESSOR = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_FEATURE = re.compile(r"([A-Za-z0-9_]+)([+-])")
+_PROCESSOR = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
+_FEATURE = r"([A-Za-z0-9_]+)([+-])"
 
 # The device triple of each family, four fields, as clang-offload-bundler 22 writes it:
 # only an amdhsa triple keeps its environment empty.
@@ -50,7 +50,7 @@ _TRIPLES = {
 
 
 @functools.total_ordering
-@dataclass(frozen=True, slots=True)
+@frozen
 class TargetID:
     """A target ID in canonical form; `features` maps each set feature to on or off.
 
@@ -61,8 +61,9 @@ class TargetID:
     processor: str
     features: tuple[tuple[str, bool], ...] = ()
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "features", tuple(sorted(self.features)))
+    def __init__(self, processor: str, features: Iterable[tuple[str, bool]] = ()) -> None:
+        object.__setattr__(self, "processor", processor)
+        object.__setattr__(self, "features", tuple(sorted(features)))
 
     @classmethod
     def parse(cls, text: str, *, allow_unknown: bool = False) -> TargetID:
@@ -132,7 +133,7 @@ def _processor_problems(
     if not name:
         yield "the processor is missing, write one such as 'gfx90a' first"
     elif processor is None and allow_unknown:
-        if not _PROCESSOR.fullmatch(name):
+        if not re.fullmatch(_PROCESSOR, name):
             yield f"{name!r} cannot be a processor name, use letters, digits, '_', '-' and '.'"
     elif processor is None:
         near = " or ".join(f"'{n}'" for n in nearest_names(name))
@@ -153,7 +154,7 @@ def _feature_problems(parts: list[str], processor: Processor | None) -> Iterator
             yield f"feature {feature!r} is given more than once, keep one"
         elif processor is not None and feature not in processor.features:
             yield f"{_supported(processor)}, not {feature!r}"
-        if not _FEATURE.fullmatch(part):
+        if not re.fullmatch(_FEATURE, part):
             yield f"{part!r} must be a name and one sign, as in 'xnack+' or 'xnack-'"
         seen.add(feature)
 

@@ -26,9 +26,12 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.formats.names.processors import AMDGPU_ARCHES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = [
     "Meaning",
@@ -143,7 +146,7 @@ _ARM_BASES = {
     "thumb": ("arm", "armeb"),
     "thumbeb": ("armeb", None),
 }
-_ARM_NAME = re.compile(f"({'|'.join(sorted(_ARM_BASES, key=len, reverse=True))})(.*)", re.DOTALL)
+_ARM_BASES_LONGEST_FIRST = sorted(_ARM_BASES, key=len, reverse=True)
 
 _ARM_VERSIONS = {
     **{name: name for name in ("v4t", "v6t2", "v7em", "v7k", "v7m", "v7s", "v7ve", "v8r")},
@@ -203,20 +206,24 @@ _FORMATS_BY_ARCH = {
 _VENDORS = frozenset(_VENDOR_NAMES.split())
 
 
-def _prefix_pattern(names: str) -> re.Pattern[str]:
-    # Longest first: gnueabihf is not gnu.
-    return re.compile("|".join(sorted(names.split(), key=len, reverse=True)))
+def _longest_first(names: str) -> list[str]:
+    return sorted(names.split(), key=len, reverse=True)  # gnueabihf is not gnu
 
 
-_SYSTEM = _prefix_pattern(_SYSTEMS)
-_ENVIRONMENT = _prefix_pattern(_ENVIRONMENTS)
+_SYSTEM = _longest_first(_SYSTEMS)
+_ENVIRONMENT = _longest_first(_ENVIRONMENTS)
+
+
+def _beginning(name: str, known: Iterable[str]) -> str:
+    """Give the first of `known` that `name` begins with; empty if it is none."""
+    return next((word for word in known if name.startswith(word)), "")
 
 
 def _arm(name: str) -> tuple[str, str] | None:
-    match = _ARM_NAME.fullmatch(name)
-    if match is None:
+    base = _beginning(name, _ARM_BASES_LONGEST_FIRST)
+    if not base:
         return None
-    base, version = match.groups()
+    version = name.removeprefix(base)
     arch, big_endian = _ARM_BASES[base]
     if big_endian is not None and version.endswith("eb"):
         arch, version = big_endian, version[:-2]
@@ -243,13 +250,12 @@ def _arch(name: str) -> tuple[str, str] | None:
 
 
 def _system(name: str) -> str:
-    match = _SYSTEM.match(name)
-    return _SAME_SYSTEM.get(match[0], match[0]) if match else ""
+    system = _beginning(name, _SYSTEM)
+    return _SAME_SYSTEM.get(system, system)
 
 
 def _environment(name: str) -> str:
-    match = _ENVIRONMENT.match(name)
-    return match[0] if match else ""
+    return _beginning(name, _ENVIRONMENT)
 
 
 def _object_format(name: str) -> str:

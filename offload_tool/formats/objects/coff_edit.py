@@ -21,7 +21,6 @@ observed, for x86-64, i686 and aarch64 objects. Images (``.exe``, ``.dll``) and
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FormatError, UnsupportedError
@@ -36,6 +35,7 @@ from offload_tool.formats.objects.coff import (
     is_bigobj,
 )
 from offload_tool.formats.objects.string_table import build_string_table
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -72,7 +72,7 @@ class _SectionHeader(NamedTuple):
     characteristics: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CoffSection:
     """A section: its name, and where its content is in the file (offset, size in bytes)."""
 

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.magics import ELF as _MAGIC
+from offload_tool.frozen import frozen, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -184,7 +184,7 @@ class NamedSymbol(NamedTuple):
     local: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ElfClass:
     """The structs of one class and byte order."""
 
@@ -298,7 +298,7 @@ class StringTable:
         return bytes(self._data[offset : end.start()])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ElfTables:
     """An ELF file's tables; every range in those of `read_elf_tables` lies within the file."""
 
@@ -450,10 +450,10 @@ def read_elf_tables(data: memoryview, *, path: StrPath | None = None) -> ElfTabl
     tables = reader.sections(reader.segments())
     reader.check_sections(tables)
     if not tables.names_index:
-        return replace(tables, names=(b"",) * len(tables.sections))
+        return replaced(tables, names=(b"",) * len(tables.sections))
     strings = tables.strings(tables.names_index)
     names = (strings[row.sh_name] for row in tables.sections[1:])
-    return replace(tables, names=(b"", *names))
+    return replaced(tables, names=(b"", *names))
 
 
 def _outside(data: memoryview, start: int, end: int) -> str:

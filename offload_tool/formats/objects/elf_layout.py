@@ -17,7 +17,6 @@ Source: llvm-objcopy 22.1.8, observed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -45,20 +44,26 @@ _MAX_SEGMENTS = 256
 """A program has about ten; the time grows with the square."""
 
 
-@dataclass(slots=True)
 class Section:
-    """A section on its way into the new file; its header becomes valid step by step."""
+    """A section on its way into the new file; its header becomes valid step by step.
 
-    name: bytes
-    header: SectionHeader
-    old: int
-    """Its number in the host, or 0."""
-    added: int | None = None
-    """Its number among the contents to insert, or None for a section of the host."""
-    new: int = 0
-    data: bytes | None = None
-    """Rewritten content; None where the host's or the new content is copied."""
-    segment: _Segment | None = None
+    `old` is its number in the host, or 0; `added` that among the contents to insert, None for a
+    section of the host.
+    """
+
+    __slots__ = ("added", "data", "header", "name", "new", "old", "segment")
+
+    def __init__(
+        self, name: bytes, header: SectionHeader, old: int, added: int | None = None
+    ) -> None:
+        self.name = name
+        self.header = header
+        self.old = old
+        self.added = added
+        self.new = 0
+        self.data: bytes | None = None
+        """Rewritten content; None where the host's or the new content is copied."""
+        self.segment: _Segment | None = None
 
     @property
     def file_size(self) -> int:
@@ -75,15 +80,17 @@ class Section:
         self.set(sh_size=len(data))
 
 
-@dataclass(slots=True)
 class _Segment:
     """A range of the host that keeps its inner layout: a segment or a header table."""
 
-    header: SegmentHeader
-    index: int
-    parent: _Segment | None = None
-    offset: int = 0
-    """Where it begins in the new file."""
+    __slots__ = ("header", "index", "offset", "parent")
+
+    def __init__(self, header: SegmentHeader, index: int) -> None:
+        self.header = header
+        self.index = index
+        self.parent: _Segment | None = None
+        self.offset = 0
+        """Where it begins in the new file."""
 
     @property
     def order(self) -> tuple[int, int, int]:

@@ -5,15 +5,18 @@ changes. What becomes free behind a bundle is cut out of the file in whole pages
 loadable segment around it becomes several, with holes between their addresses::
 
     before  | .rodata | bundle 1 ........ | bundle 2 ..... | .eh_frame |      one PT_LOAD
-    after   | .rodata | bundle 1, headers |  (hole)
-                                          | bundle 2 |  (hole)
-                                                           | .eh_frame |      three PT_LOADs
+    after   | .rodata | bundle 1 | headers |  (hole)
+                                           | bundle 2 |  (hole)
+                                                           | .eh_frame |      four PT_LOADs
 
     file      everything in its order without the holes; offsets of segments and sections
               become smaller by what was cut out before them
-    headers   the new program header table, where bytes became free behind a bundle
+    headers   the new program header table, where pages became free behind a bundle; in a segment
+              of its own, before which a section ends: GNU's strip and objcopy would spoil the file
+              otherwise
     sections  the first piece of .hip_fatbin keeps its section header; the others have new
               ones at the table's end, with the same name; symbols change to them
+    names     where a section gets a new name, a new table of them is behind everything else
 
 In a relocatable file there are no pages and no pointers yet: the section becomes shorter,
 and symbols in it move; so do addends of relocations that name the section itself.
@@ -29,6 +32,7 @@ import itertools
 import struct
 from collections import deque
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FormatError, UnsupportedError
@@ -53,15 +57,19 @@ from offload_tool.formats.objects.elf import (
     Symbol,
     read_elf_tables,
 )
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from offload_tool.files import StrPath
 
 __all__ = ["Replacement", "plan_shrunk_elf"]
 
 _PF_R = 4
+_FILL = b".offload_fill"
+_SYMBOLS = 4096
+"""That are looked at together: a large program has millions."""
 _PAGE = 4096
 _SMALL_PAGES = frozenset({3, 22, 62, 243})
 """Machines whose pages are never larger than 4096 bytes: i386, s390x, x86-64, RISC-V."""
@@ -72,7 +80,7 @@ _MAX_LIBRARY_HEADERS = 2048
 or two mappings, of which a process has 65530."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Replacement:
     """New content for a range of the file."""
 
@@ -113,6 +121,8 @@ class _Changes:
     sections: list[SectionHeader] = field(default_factory=list)
     literals: list[tuple[int, bytes]] = field(default_factory=list)
     """Bytes to write at offsets of the old file."""
+    names: bytes | None = None
+    """A new table of the sections' names."""
     appended: tuple[int, bytes] | None = None
     """Bytes behind everything else, and where they begin in the new file."""
     _starts: list[int] = field(default_factory=list)
@@ -136,24 +146,31 @@ def plan_shrunk_elf(
     host: memoryview,
     replacements: Iterable[tuple[int, Replacement]],
     *,
+    patches: Iterable[tuple[int, bytes]] = (),
+    renamed: Mapping[int, bytes] = MappingProxyType({}),
+    verb: str = "thinned",
     path: StrPath | None = None,
 ) -> FilePlan:
     """Plan the host with (section number, replacement) items made; none may be larger.
 
     What stands behind a replaced range, up to the next one or the section's end, must be
-    zeros, and none of it is kept.
+    zeros, and none of it is kept. `patches` are bytes for offsets outside of these ranges, and
+    `renamed` has new names of sections. `verb` is for messages: what cannot be done to the file.
 
     :raises FormatError: the host's tables contradict it.
     :raises UnsupportedError: it cannot be done safely.
     """
     tables = read_elf_tables(host, path=path)
     rooms = _rooms(tables, replacements)
-    editor = _Relocatable if tables.header.e_type == ET_REL else _Linked
+    shrinker = _Relocatable if tables.header.e_type == ET_REL else _Linked
+    editor = shrinker(tables, rooms, verb)
+    editor.changes.literals += patches
+    editor.rename(renamed)
     try:
-        return editor(tables, rooms).plan()
+        return editor.plan()
     except struct.error as error:
         message = f"numbers in its headers are too large ({error})"
-        raise UnsupportedError(f"cannot be thinned safely: {message}", path=path) from error
+        raise editor.error(message) from error
 
 
 def _rooms(tables: ElfTables, replacements: Iterable[tuple[int, Replacement]]) -> list[_Room]:
@@ -186,15 +203,38 @@ def _rooms(tables: ElfTables, replacements: Iterable[tuple[int, Replacement]]) -
 class _Shrinker:
     """What linked and relocatable files have in common."""
 
-    def __init__(self, tables: ElfTables, rooms: Sequence[_Room]) -> None:
+    def __init__(self, tables: ElfTables, rooms: Sequence[_Room], verb: str) -> None:
         self.tables = tables
         self.rooms = rooms
+        self.verb = verb
+        self.fill: int | None = None
+        """The name of sections of zeros behind renamed ones, which must have no more bytes."""
         self.changes = _Changes(sections=list(tables.sections))
         self.at_start = {room.replacement.start: room for room in rooms}
+        self._starts = [room.replacement.start for room in rooms]
 
     def error(self, message: str) -> UnsupportedError:
         """Say why the file is refused."""
-        return UnsupportedError(f"cannot be thinned safely: {message}", path=self.tables.path)
+        message = f"cannot be {self.verb} safely: {message}"
+        return UnsupportedError(message, path=self.tables.path)
+
+    def plan(self) -> FilePlan:
+        """Plan the new file."""
+        raise NotImplementedError
+
+    def rename(self, names: Mapping[int, bytes]) -> None:
+        """Give sections other names."""
+        if not names:
+            return
+        index = self.tables.names_index
+        strings = bytes(self.tables.content(index))
+        self.fill = len(strings)
+        strings += _FILL + b"\0"
+        for number, name in names.items():
+            row = self.changes.sections[number]
+            self.changes.sections[number] = row._replace(sh_name=len(strings))
+            strings += name + b"\0"
+        self.changes.names = strings
 
     def symbols(self) -> Iterator[tuple[int, Symbol, tuple[int, int]]]:
         """Give symbols in the rooms' sections: offset in the file, symbol, its table and number."""
@@ -205,10 +245,12 @@ class _Shrinker:
             if section.sh_type not in (SHT_SYMTAB, SHT_DYNSYM):
                 continue
             content = self.tables.content(index)
-            whole = content[: len(content) // size * size]
-            for number, symbol in enumerate(elf_class.unpack_symbols(whole)):
-                if symbol.st_shndx in numbers:
-                    yield section.sh_offset + number * size, symbol, (index, number)
+            for start in range(0, len(content) // size, _SYMBOLS):
+                part = content[start * size :][: _SYMBOLS * size]
+                whole = part[: len(part) // size * size]
+                for number, symbol in enumerate(elf_class.unpack_symbols(whole), start):
+                    if symbol.st_shndx in numbers:
+                        yield section.sh_offset + number * size, symbol, (index, number)
 
     def set_symbol(self, offset: int, symbol: Symbol, **values: int) -> None:
         """Write a symbol with other st_value, st_size or st_shndx."""
@@ -230,8 +272,15 @@ class _Shrinker:
             raise self.error(f"it would have {len(sections)} sections")
         end = self.content_end()
         position = changes.moved(end)
+        appended = []
         if changes.appended is not None:
+            appended.append(Literal(*changes.appended))
             position = changes.appended[0] + len(changes.appended[1])
+        if changes.names is not None:
+            size, index = len(changes.names), tables.names_index
+            sections[index] = sections[index]._replace(sh_offset=position, sh_size=size)
+            appended.append(Literal(position, changes.names))
+            position += size
         position += -position % tables.elf_class.address_size
         header = header._replace(e_shoff=position, e_shnum=len(sections))
         if changes.program_headers is not None:
@@ -239,7 +288,6 @@ class _Shrinker:
             header = header._replace(e_phoff=offset, e_phnum=count)
         changes.literals.append((0, tables.elf_class.header.pack(*header)))
         table = b"".join(tables.elf_class.section.pack(*row) for row in sections)
-        appended = [] if changes.appended is None else [Literal(*changes.appended)]
         pieces = [*self._pieces(end), *appended, Literal(position, table)]
         return FilePlan(join(pieces), position + len(table))
 
@@ -283,6 +331,9 @@ class _Shrinker:
 
 class _Linked(_Shrinker):
     """A program or library: addresses stay, whole pages go."""
+
+    table_pages: tuple[int, int] | None = None
+    """Where the new program header table is to be, and its segment ends, in the old file."""
 
     def plan(self) -> FilePlan:
         self.page = self._page()
@@ -333,20 +384,20 @@ class _Linked(_Shrinker):
         self.is_program = header.e_type == ET_EXEC or PT_INTERP in segment_types
         limit = _MAX_PROGRAM_HEADERS if self.is_program else _MAX_LIBRARY_HEADERS
         largest = sorted(cuts, key=lambda cut: (cut.start - cut.end, cut.start))
-        return sorted(largest[: max(limit - header.e_phnum, 0)])
+        return sorted(largest[: max(limit - header.e_phnum - 1, 0)])
 
     def _place_table(self, cuts: list[_Cut]) -> None:
         """Find room for the program header table: before the first cut, or at the end."""
         row_size = self.tables.elf_class.segment.size
         for at, cut in enumerate(cuts):
-            start = cut.room.free + -cut.room.free % self.tables.elf_class.address_size
-            size = row_size * (len(self.tables.segments) + len(cuts) - at)
-            begin = start + size + -(start + size) % self.page
+            size = row_size * (len(self.tables.segments) + len(cuts) - at + 1)
+            begin = cut.start + size + -size % self.page
             if begin < cut.end:
                 self.changes.cut([_Cut(begin, cut.end, cut.room), *cuts[at + 1 :]])
-                self._put_table_between(start)
+                self.table_pages = cut.start, begin
+                self._put_table_between(cut.start)
                 return
-            if not self.is_program:
+            if not self.is_program and len(cuts) > 1:
                 self.changes.cut(cuts)
                 self._append_table()
                 return
@@ -414,14 +465,15 @@ class _Linked(_Shrinker):
         if segment.p_type != PT_LOAD and inside and segment.p_type != PT_PHDR:
             raise self.error("a segment that is not loaded by itself holds the bundles")
         rows = []
-        for begin, stop in zip(
-            (start, *(cut.end for cut in inside)),
-            (*(cut.start for cut in inside), end),
-            strict=True,
-        ):
+        begins, stops = [start, *(c.end for c in inside)], [*(c.start for c in inside), end]
+        if self.table_pages is not None and start <= self.table_pages[0] < end:
+            at = stops.index(self.table_pages[1])
+            begins.insert(at + 1, self.table_pages[0])
+            stops.insert(at, self.table_pages[0])
+        for begin, stop in zip(begins, stops, strict=True):
             last = stop == end
             memory = segment.p_memsz - (begin - start) if last else stop - begin
-            if inside and last and not memory:
+            if inside and not memory:  # nothing is left of it
                 continue
             row = segment._replace(
                 p_offset=self.changes.moved(begin),
@@ -466,12 +518,18 @@ class _Linked(_Shrinker):
             if room not in cut_rooms and at + 1 < len(rooms):
                 continue
             address = section.sh_addr + start - section.sh_offset
+            end = room.free
+            if self.table_pages is not None and start <= self.table_pages[0] <= room.end:
+                end = self.table_pages[0]
             row = section._replace(
+                sh_name=self.changes.sections[number].sh_name,
                 sh_addr=address,
                 sh_offset=self.changes.moved(start),
-                sh_size=max(room.free - start, 0),
+                sh_size=max(end - start, 0),
                 sh_addralign=min(section.sh_addralign, address & -address or section.sh_addralign),
             )
+            if end > room.free and self.fill is not None:
+                row = self._filled(row, end - room.free, self.fill)
             if target == number:
                 self.changes.sections[number] = row
             else:
@@ -481,6 +539,19 @@ class _Linked(_Shrinker):
                 start = rooms[at + 1].replacement.start
                 target = len(self.changes.sections)
 
+    def _filled(self, row: SectionHeader, size: int, name: int) -> SectionHeader:
+        """Give a section without its last bytes, which become one of their own."""
+        whole = row.sh_size - size
+        fill = row._replace(
+            sh_name=name,
+            sh_addr=row.sh_addr + whole,
+            sh_offset=row.sh_offset + whole,
+            sh_size=size,
+            sh_addralign=1,
+        )
+        self.changes.sections.append(fill)
+        return row._replace(sh_size=whole)
+
     def _move_symbol(self, offset: int, symbol: Symbol) -> None:
         """Let a symbol name the section piece that it is in now, and the new size."""
         number, value, size = symbol.st_shndx, symbol.st_value, symbol.st_size
@@ -488,10 +559,19 @@ class _Linked(_Shrinker):
         pieces = self.pieces[number]
         at = bisect.bisect_right([address for address, _ in pieces], value) if value else 1
         target = pieces[max(at - 1, 0)][1]
-        room = self.at_start.get(value - section.sh_addr + section.sh_offset)
+        place = value - section.sh_addr + section.sh_offset
+        room = self._room_around(place)
         if room is not None:
-            size = min(size, room.replacement.plan.size)
-        self.set_symbol(offset, symbol, st_shndx=target, st_size=size)
+            begin = room.replacement.start
+            if begin < place and place >= room.free:
+                value += begin - place  # what it named is gone; the next best is what replaced it
+                place = begin
+            size = min(size, max(room.free - place, 0))
+        self.set_symbol(offset, symbol, st_value=value, st_shndx=target, st_size=size)
+
+    def _room_around(self, place: int) -> _Room | None:
+        at = bisect.bisect_right(self._starts, place)
+        return self.rooms[at - 1] if at and place < self.rooms[at - 1].end else None
 
 
 class _Relocatable(_Shrinker):
@@ -531,7 +611,9 @@ class _Relocatable(_Shrinker):
         last = max(room.free for room in self.rooms if room.section == number)
         start = self.changes.moved(section.sh_offset)
         size = self.changes.moved(last) - start
-        self.changes.sections[number] = section._replace(sh_offset=start, sh_size=size)
+        name = self.changes.sections[number].sh_name
+        row = section._replace(sh_name=name, sh_offset=start, sh_size=size)
+        self.changes.sections[number] = row
 
     def _inside(self, number: int, value: int) -> int:
         """Give where an offset in section `number` comes to be."""

@@ -21,6 +21,13 @@ BODIES = {
     "/* \n.entry k() { ret; }\n*/": {},
     '.file 1 "a.entry k() {"': {},
     ".func f() { ret; }": {},
+    "// a /* b\n.entry k() { ret; }": {"k": None},
+    '.file 1 "/*.cu"\n.entry k() { ret; }': {"k": None},
+    "/* // */ .entry k() { ret; }": {"k": None},
+    ".entry // the name\n k // follows\n () { ret; }": {"k": None},
+    ".entry k() .maxntid 0x20, 010U { ret; }": {"k": 256},
+    ".entry k() .maxntid 99999999999, 2 { ret; }": {"k": None},
+    ".entry k() .maxntid 1024, 09 { ret; }": {"k": None},
     ".entry k": {},
     "": {},
 }

@@ -1,5 +1,3 @@
-"use strict";
-
 // Sorting: each header of a table becomes a button. Rows that are equal keep their order.
 const collator = new Intl.Collator("en", { numeric: true });
 
@@ -17,11 +15,10 @@ function sortBy(table, header, column) {
   const compare = isNumber ? (a, b) => (a < b ? -1 : a > b ? 1 : 0) : collator.compare;
   rows.sort((a, b) => (falling ? compare(b[0], a[0]) : compare(a[0], b[0])));
   table.tBodies[0].append(...rows.map(([, row]) => row));
-  document.getElementById("status").textContent =
-    `Sorted by ${header.textContent}, ${falling ? "descending" : "ascending"}.`;
+  views.say(`Sorted by ${header.textContent}, ${falling ? "descending" : "ascending"}.`);
 }
 
-for (const table of document.querySelectorAll("table")) {
+for (const table of document.querySelectorAll("table.static")) {
   [...table.tHead.rows[0].cells].forEach((header, column) => {
     const button = document.createElement("button");
     button.type = "button";
@@ -152,5 +149,15 @@ function drawTreemap(plot, form) {
   form.hidden = false;
 }
 
+// Drawn when it is seen for the first time: it needs its width, and takes a moment.
 const plot = document.getElementById("treemap");
-if (plot) drawTreemap(plot, document.getElementById("controls"));
+let isDrawn = false;
+views.whenShown(views.all[0].id, () => {
+  if (!plot || isDrawn) return;
+  isDrawn = true;
+  const library = document.createElement("script"); // the policy knows its hash
+  library.textContent = document.getElementById("plotly").textContent;
+  document.body.append(library);
+  drawTreemap(plot, document.getElementById("controls"));
+});
+

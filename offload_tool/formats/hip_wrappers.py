@@ -1,0 +1,145 @@
+"""The wrappers through which HIP host code registers its device code, and their marking.
+
+One for each translation unit (or for all with relocatable device code), see `hip_fatbin`. What is
+marked has its bundles taken out, and one marker in the place of the first::
+
+    before   .hipFatBinSegment  HIPF 1 .. 0 | HIPF 1 .. 0     .hip_fatbin      bundle | bundle
+                                       |             |                         ^        ^
+                                       +-------------|-------------------------+        |
+                                                     +----------------------------------+
+    after    .hipFatBinSegment  HIPK 1 .. 0 | HIPK 1 .. 1     .rocm_kpack_ref  marker  (hole)
+                                       |             |                         ^
+                                       +-------------+-------------------------+
+
+Nothing moves in memory; of the relocations, those of the wrappers' pointers change. The index is
+the position of the first wrapper that led to the bundle: not of the bundle, of which sources
+without code for a target ID have none. Source: clr; AMD's splitter; observed.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from offload_tool.errors import UnsupportedError
+from offload_tool.files.plan import FilePlan
+from offload_tool.formats.hip_fatbin import (
+    KPACKED,
+    SECTION,
+    WRAPPER_SECTION,
+    HipWrapper,
+    read_wrappers,
+)
+from offload_tool.formats.kpack_marker import SECTION as MARKER_SECTION
+from offload_tool.formats.objects.elf_pointers import LinkedPointers
+from offload_tool.formats.objects.elf_shrink import Replacement, plan_shrunk_elf
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from offload_tool.formats.objects.elf import ElfTables
+
+__all__ = ["LinkedWrapper", "LinkedWrappers", "plan_marked"]
+
+_POINTER = 8
+_INDEX = 16
+_WORD = struct.Struct("<Q")
+
+
+class LinkedWrapper(NamedTuple):
+    """A wrapper of a linked file."""
+
+    wrapper: HipWrapper
+    address: int
+    target: int
+    """The address that its pointer leads to."""
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether it leads to a marker, not to a bundle."""
+        return self.wrapper.magic == KPACKED
+
+
+class LinkedWrappers:
+    """The wrappers of a program or library, in order; `rows` has them.
+
+    :raises FormatError: they are broken.
+    :raises UnsupportedError: they are of another version, or their pointers are not known.
+    """
+
+    def __init__(self, tables: ElfTables) -> None:
+        self.tables = tables
+        self.pointers = LinkedPointers(tables)
+        found: list[tuple[HipWrapper, int]] = []
+        for number, name in enumerate(tables.names):
+            row = tables.sections[number]
+            if name == WRAPPER_SECTION.encode() and row.has_content:
+                tables.content(number)
+                for wrapper in read_wrappers(
+                    tables.data, row.sh_offset, row.sh_offset + row.sh_size, path=tables.path
+                ):
+                    found.append((wrapper, row.sh_addr + wrapper.offset - row.sh_offset))
+        self.pointers.look_up({address + _POINTER for _, address in found})
+        self.rows = [
+            LinkedWrapper(wrapper, address, self.pointers.target(address + _POINTER))
+            for wrapper, address in found
+        ]
+
+    def rewired(self, magic: bytes, new: Sequence[tuple[int, int]]) -> Iterator[tuple[int, bytes]]:
+        """Give what to write where, for each to have the `magic` and (target, index) of `new`."""
+        for row, (target, index) in zip(self.rows, new, strict=True):
+            yield row.wrapper.offset, magic
+            yield row.wrapper.offset + _INDEX, _WORD.pack(index)
+            yield from self.pointers.patches(row.address + _POINTER, target)
+
+    def indexes(self) -> dict[int, int]:
+        """Give the index for what wrappers lead to, by address: the first one's position."""
+        first: dict[int, int] = {}
+        for at, row in enumerate(self.rows):
+            first.setdefault(row.target, at)
+        return first
+
+    def check_inside(self, number: int) -> None:
+        """Refuse a section into which other pointers than theirs lead.
+
+        :raises UnsupportedError: there is one.
+        """
+        section = self.tables.sections[number]
+        own = {row.address + _POINTER for row in self.rows}
+        start, end = section.sh_addr, section.sh_addr + section.sh_size
+        place = self.pointers.leading_into(start, end, own)
+        if place is not None:
+            message = f"the pointer at address {place:#x}, which is in no wrapper, leads into "
+            message += self.tables.label(number)
+            raise UnsupportedError(f"cannot be split: {message}", path=self.tables.path)
+
+
+def plan_marked(wrappers: LinkedWrappers, marker: bytes) -> FilePlan:
+    """Plan the file without its bundles, and with `marker` for its wrappers.
+
+    :raises FormatError: its tables contradict it.
+    :raises UnsupportedError: it cannot be done safely.
+    """
+    tables = wrappers.tables
+    numbers = [
+        at
+        for at, name in enumerate(tables.names)
+        if name == SECTION.encode() and tables.sections[at].has_content
+    ]
+    replacements = []
+    for number in numbers:
+        wrappers.check_inside(number)
+        row = tables.sections[number]
+        content = FilePlan.of([marker] if number == numbers[0] else [])
+        replacements.append((number, Replacement(row.sh_offset, row.sh_size, content)))
+    address = tables.sections[numbers[0]].sh_addr
+    first = wrappers.indexes()
+    new = [(address, first[row.target]) for row in wrappers.rows]
+    return plan_shrunk_elf(
+        tables.data,
+        replacements,
+        patches=wrappers.rewired(KPACKED, new),
+        renamed={numbers[0]: MARKER_SECTION.encode()},
+        verb="split",
+        path=tables.path,
+    )

@@ -1,0 +1,105 @@
+"""Folders and wheels for fewer devices: every file in them thinned, see `thinning`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offload_tool.containers.file_format import FileFormat, recognise
+from offload_tool.containers.found import containers_in
+from offload_tool.errors import UnsupportedError, UsageError
+from offload_tool.files import replace_file
+from offload_tool.operations.trees import (
+    FolderTree,
+    FolderWriter,
+    WheelTree,
+    WheelWriter,
+    is_inside,
+    new_folder,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from offload_tool.containers.places import Place
+    from offload_tool.files import StrPath
+    from offload_tool.files.plan import FilePlan
+    from offload_tool.files.spool import Spool
+    from offload_tool.operations.trees import Tree, TreeWriter
+
+__all__ = ["thin_folder", "thin_wheel"]
+
+
+def thin_folder(
+    folder: StrPath,
+    output: StrPath,
+    plan: Callable[[Place], FilePlan | None],
+    check: Callable[[], None],
+    *,
+    keep_equal: bool,
+) -> tuple[int, int]:
+    """Write the folder with what `plan` makes of each file, into `output`, if `check` agrees.
+
+    In place, only what changes is written. Gives the bytes of all files, before and after.
+
+    :raises UsageError: the output is in the folder.
+    """
+    old, new = Path(folder), Path(output)
+    in_place = new.exists() and new.samefile(old)
+    if not in_place and is_inside(new, old):
+        raise UsageError(f"the output '{output}' is in the folder to be thinned, '{folder}'")
+    with new_folder(output, keep_equal=keep_equal) as temporary:
+        tree = FolderTree(old, besides=temporary)
+        writer = FolderWriter(tree, temporary, only_changed=in_place)
+        saved = _thin(tree, writer, plan)
+        check()
+        writer.finish()
+        before = sum(Path(tree.path(f.name)).stat().st_size for f in tree.files if f.kind == "file")
+    return before, before - saved
+
+
+def thin_wheel(
+    path: StrPath,
+    output: StrPath,
+    plan: Callable[[Place], FilePlan | None],
+    check: Callable[[], None],
+    spool: Spool,
+    *,
+    keep_equal: bool,
+) -> tuple[int, int]:
+    """Write the wheel with what `plan` makes of each file; give its bytes, before and after."""
+    with WheelTree(path) as tree:
+        writer = WheelWriter(tree, spool)
+        _thin(tree, writer, plan)
+        check()
+        writer.finish()
+        whole = writer.plan()
+        with replace_file(output, keep_equal=keep_equal) as out:
+            whole.write_to(out)
+        return len(tree.source), whole.size
+
+
+def _thin(tree: Tree, writer: TreeWriter, plan: Callable[[Place], FilePlan | None]) -> int:
+    """Write all files; give how many bytes that saved."""
+    saved = 0
+    for file in tree.files:
+        if file.kind != "file":
+            writer.keep(file)
+            continue
+        with tree.open(file) as place:
+            new = None if place is None else _planned(place, plan)
+            if new is None or place is None:
+                writer.keep(file)
+            else:
+                writer.put(file, new)
+                saved += len(place.source) - new.size
+    return saved
+
+
+def _planned(place: Place, plan: Callable[[Place], FilePlan | None]) -> FilePlan | None:
+    if recognise(place.source.data) is not FileFormat.ZIP:
+        return plan(place)
+    if any(True for _ in containers_in(place.source, place.label)):
+        message = "cannot be thinned where it is: it is a zip file; thin it by itself before"
+        raise UnsupportedError(message, path=place.label)
+    return None

@@ -1,0 +1,194 @@
+"""Random changes of a project whose passes are kept in a cache, judged by the driver alone.
+
+``python -m tests.launch.cached [SEED...]`` runs one trial for each seed, with 40 changes.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.launch.compiles import HIP, LAUNCH, make_project, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SOURCE = """#include "hip_declarations.h"
+#include "value.h"
+#include <found.h>
+#ifdef __gfx90a__
+#include "only_gfx90a.h"
+#endif
+#if __has_include("maybe.h")
+#include "maybe.h"
+#else
+#define MAYBE 0
+#endif
+#include NAMED
+__global__ void kernel(float *x) { x[0] = VALUE + FOUND + MAYBE + GIVEN + FROM_FILE + IN_NAMED; }
+int run(float *x) { kernel<<<1, 1>>>(x); return VALUE + FOUND + MAYBE + GIVEN; }
+"""
+ARCHS = ("gfx906", "gfx90a:xnack+", "gfx942", "gfx1100")
+
+
+class Trial:
+    """A project, the state of its command, and how to change both."""
+
+    def __init__(self, folder: Path, clang: str, seed: int) -> None:
+        self.folder = folder / "project"
+        self.clang = clang
+        self.random = random.Random(seed)
+        self.cache = folder / "cache"
+        self.archs = [*ARCHS[:2]]
+        self.defines = {"GIVEN": 1}
+        self.options: list[str] = []
+        self.environment: dict[str, str] = {}
+        make_project(self.folder)
+        for name in ("first", "second", "third"):
+            (self.folder / name).mkdir()
+        self.write("s.hip", SOURCE)
+        self.write("second/found.h", "#define FOUND 1\n")
+        self.write("words", "-DFROM_FILE=1\n")
+        self.write("named.h", "#define IN_NAMED 1\n")
+        self.write("only_gfx90a.h", "// 10\n")
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file; half of the time with the times that it had."""
+        path = self.folder / name
+        before = path.stat() if path.exists() else None
+        path.write_text(text)
+        if before is not None and self.random.random() < 0.5:
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    def words(self) -> list[str]:
+        """Give the words of the compile."""
+        named = [f"-D{name}={value}" for name, value in self.defines.items()]
+        return [
+            *(self.clang, *HIP, *(f"--offload-arch={arch}" for arch in self.archs), *named),
+            *("-DNAMED=<named.h>", "-I.", "-Ifirst", "-Isecond", "@words", *self.options),
+            *("-MD", "-c", "s.hip", "-o", "s.o"),
+        ]
+
+    def change(self) -> str:
+        """Change something; say what."""
+        names = [name for name in dir(self) if name.startswith("change_")]
+        name = self.random.choice(names)
+        change: Callable[[int], None] = getattr(self, name)
+        change(self.random.randrange(10))
+        return name
+
+    def change_value(self, digit: int) -> None:
+        self.write("value.h", f"#pragma once\n#define VALUE {digit}\n")
+
+    def change_found(self, digit: int) -> None:
+        self.write("second/found.h", f"#define FOUND {digit}\n")
+
+    def change_earlier(self, digit: int) -> None:
+        self.toggle(self.folder / "first/found.h", f"#define FOUND {digit}\n")
+
+    def change_maybe(self, digit: int) -> None:
+        self.toggle(self.folder / "maybe.h", f"#define MAYBE {digit}\n")
+
+    def change_maybe_earlier(self, digit: int) -> None:
+        self.toggle(self.folder / "first/maybe.h", f"#define MAYBE {digit}\n")
+
+    def change_named(self, digit: int) -> None:
+        self.write("named.h", f"#define IN_NAMED {digit}\n")
+
+    def change_one_target(self, digit: int) -> None:
+        self.write("only_gfx90a.h", f"#undef VALUE\n#define VALUE {digit}\n")
+
+    def change_define(self, digit: int) -> None:
+        self.defines["GIVEN"] = digit
+
+    def change_words_in_file(self, digit: int) -> None:
+        self.write("words", f"-DFROM_FILE={digit}\n")
+
+    def change_archs(self, digit: int) -> None:
+        self.archs = self.random.sample(ARCHS, 1 + digit % 4)
+
+    def change_options(self, digit: int) -> None:
+        choices = ([], ["-O2"], ["-g"], ["-fPIC"], ["-Xarch_gfx906", "-O1"], ["-fgpu-rdc"])
+        self.options = list(self.random.choice(choices))
+
+    def change_environment(self, digit: int) -> None:
+        self.toggle(self.folder / "third/found.h", f"#define FOUND {digit}\n")
+        self.environment = {"CPATH": str(self.folder / "third")} if digit % 2 else {}
+        self.toggle(self.folder / "second/found.h", f"#define FOUND {digit}\n")
+        if not (self.folder / "third/found.h").exists() or not self.environment:
+            self.write("second/found.h", f"#define FOUND {digit}\n")
+
+    def change_compiler(self, digit: int) -> None:
+        """Another program with its own name in a folder of its own."""
+        real = shutil.which(self.clang)
+        assert real
+        self.environment["COMPILER_PATH"] = str(self.folder / f"tools{digit % 2}")
+
+    def change_nothing(self, digit: int) -> None:
+        for path in self.folder.rglob("*.h"):
+            if digit % 2:
+                path.touch()
+
+    def change_damage(self, digit: int) -> None:
+        """Break a file of the cache: cut it short, change a byte, or remove it."""
+        paths = [path for path in self.cache.rglob("*") if path.is_file()]
+        if not paths:
+            return
+        path = self.random.choice(sorted(paths))
+        data = bytearray(path.read_bytes())
+        if digit < 3 or not data:
+            path.unlink()
+        elif digit < 6:
+            path.write_bytes(data[: len(data) // 2])
+        else:
+            data[self.random.randrange(len(data))] ^= 1
+            path.write_bytes(data)
+
+    def toggle(self, path: Path, text: str) -> None:
+        if path.exists():
+            path.unlink()
+        else:
+            path.write_text(text)
+
+    def compare(self) -> int:
+        """Compile both ways; give how many passes were taken from the cache."""
+        words = self.words()
+        results = []
+        more = {"OFFLOAD_LAUNCH_CACHE": str(self.cache), **self.environment}
+        for command in (words, [*LAUNCH, *words]):
+            for name in ("s.o", "s.d"):
+                (self.folder / name).unlink(missing_ok=True)
+            done = run(command, self.folder, more)
+            made = self.folder / "s.o"
+            results.append((done.returncode, made.read_bytes() if made.exists() else b""))
+        assert results[0] == results[1], (words, self.environment, done.stderr)
+        return done.stderr.count(": from the cache")
+
+
+def trial(folder: Path, clang: str, seed: int, changes: int) -> tuple[int, int]:
+    """Run a trial; give how many compiles there were, and how many passes came from the cache."""
+    project = Trial(folder, clang, seed)
+    hits = project.compare()
+    for _ in range(changes):
+        what = project.change()
+        try:
+            hits += project.compare()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}, after {what}: {error}") from error
+    return changes + 1, hits
+
+
+def main(seeds: list[str]) -> None:
+    for seed in seeds or ["0"]:
+        with tempfile.TemporaryDirectory() as folder:
+            compiles, hits = trial(Path(folder), "clang++-22", int(seed), 40)
+            sys.stdout.write(f"seed {seed}: {compiles} compiles, {hits} passes from the cache\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,68 @@
+"""A link called ``hipcc`` to ``offload-tool``, first on PATH."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conftest import ROOT, missing
+from tests.launch.compiles import CUID, TARGETS, environment, make_project
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def script() -> Path:
+    found = shutil.which("offload-tool", path=str(Path(sys.executable).parent))
+    if found is None:
+        missing("the script offload-tool")
+    return Path(str(found))
+
+
+def call(path: list[Path], words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run ``hipcc`` with these folders as PATH, and those of the system."""
+    folders = [*map(str, path), "/usr/bin", "/bin"]
+    more = {"PATH": ":".join(folders), "PYTHONPATH": str(ROOT), "HIP_PATH": "", "ROCM_PATH": ""}
+    return subprocess.run(
+        ["hipcc", *words], cwd=folder, env=environment(more), capture_output=True, text=True,
+        check=False, timeout=60,
+    )  # fmt: skip
+
+
+@pytest.mark.llvm
+def test_first_on_path(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """The real hipcc further on is asked, with what it adds; C++ sources are HIP sources."""
+    real, ours, other = (tmp_path / name for name in ("real", "ours", "other"))
+    for folder in (real, ours, other):
+        folder.mkdir()
+    (real / "hipcc").write_text(
+        f'#!/bin/sh\nexec {llvm("clang++")} -x hip -nogpuinc -nogpulib -DADDED=1 "$@"\n'
+    )
+    (real / "hipcc").chmod(0o755)
+    for folder in (ours, other):  # as of two environments
+        (folder / "hipcc").symlink_to(script())
+    make_project(tmp_path)
+    source = tmp_path / "s.cpp"
+    source.write_text(f"#ifndef ADDED\n#error\n#endif\n{(tmp_path / 's.hip').read_text()}")
+    words = [CUID, *TARGETS, "-c", "s.cpp", "-o", "s.o"]
+    assert call([real], words, tmp_path).returncode == 0
+    expected = (tmp_path / "s.o").read_bytes()
+    (tmp_path / "s.o").unlink()
+    done = call([ours, other, real], words, tmp_path)
+    assert (done.returncode, (tmp_path / "s.o").read_bytes()) == (0, expected), done.stderr
+    assert "launch: split: gfx906, gfx90a:xnack+ and the host" in done.stderr
+
+
+def test_no_other(tmp_path: Path) -> None:
+    """Where there is no other one, an error says so, and nothing is called in a circle."""
+    if shutil.which("hipcc"):
+        pytest.skip("there is one")
+    (tmp_path / "hipcc").symlink_to(script())
+    done = call([tmp_path], ["-c", "s.hip"], tmp_path)
+    assert done.returncode == 1
+    assert "PATH has no other hipcc" in done.stderr

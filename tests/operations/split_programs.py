@@ -1,0 +1,180 @@
+"""Small HIP programs to be split, and a runtime that says what they register."""
+
+from __future__ import annotations
+
+import subprocess
+import zipfile
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+import msgpack
+import zstandard
+
+from tests.operations.fatbins import load, run
+
+# Prints, for each wrapper: its magic, index, the file that it is in (as the loader finds it), and
+# the bytes that its pointer leads to.
+RUNTIME = r"""
+#include <stdint.h>
+#include <stdio.h>
+struct wrapper { uint32_t magic, version; const unsigned char *binary; uint64_t index; };
+void **__hipRegisterFatBinary(const struct wrapper *w) {
+  static void *handle;
+  char line[4096], path[4096];
+  unsigned long first, last, place = (unsigned long)w;
+  FILE *maps = fopen("/proc/self/maps", "r");
+  while (fgets(line, sizeof line, maps)) {
+    path[0] = 0;
+    sscanf(line, "%lx-%lx %*s %*s %*s %*s %s", &first, &last, path);
+    if (first <= place && place < last) break;
+  }
+  fclose(maps);
+  printf("wrapper %.4s %lu %s ", (const char *)&w->magic, (unsigned long)w->index, path);
+  for (int i = 0; i < 256; i++) printf("%02x", w->binary[i]);
+  puts("");
+  fflush(stdout);
+  return &handle;
+}
+void __hipUnregisterFatBinary(void **handle) {}
+int __hipRegisterFunction() { return 0; }
+int __hipRegisterVar() { return 0; }
+int hipLaunchKernel() { return 0; }
+int __hipPopCallConfiguration() { return 0; }
+int __hipPushCallConfiguration() { return 0; }
+"""
+_SOURCE = """
+#define __global__ __attribute__((global))
+struct dim3 {{ unsigned x, y, z; }};
+typedef struct ihipStream_t *hipStream_t;
+extern "C" int hipLaunchKernel(const void *, dim3, dim3, void **, unsigned long, hipStream_t);
+extern "C" int __hipPushCallConfiguration(dim3, dim3, unsigned long = 0, hipStream_t = nullptr);
+extern "C" int __hipPopCallConfiguration(dim3 *, dim3 *, unsigned long *, hipStream_t *);
+__global__ void kernel{n}(float *p) {{ for (int i = 0; i < {n} * 5; i++) p[i] += {n}; }}
+extern "C" int value{n}() {{ return {n}; }}
+"""
+_MAIN = """
+#include <stdio.h>
+int value1(void), value2(void), value3(void);
+int main(void) { printf("values %d\\n", value1() + value2() + value3()); return 0; }
+"""
+TARGETS = {1: ("gfx942",), 2: ("gfx942", "gfx1100", "gfx90a:xnack+"), 3: ("gfx1100",)}
+"""Of each source: no two have the same, so that an index that is counted per target is wrong."""
+
+
+class Registered(NamedTuple):
+    """What a wrapper said when its program was started."""
+
+    magic: str
+    index: int
+    path: Path
+    payload: bytes
+
+    def code(self, target_id: str) -> bytes | None:
+        """Give the code object that the documented steps of the loader end at; None: none."""
+        unpacker = msgpack.Unpacker()
+        unpacker.feed(self.payload)
+        marker = unpacker.unpack()
+        key = f"{marker['kernel_name']}#{self.index}"
+        for pattern in marker["kpack_search_paths"]:
+            path = self.path.parent / pattern.replace("@GFXARCH@", target_id, 1)
+            if path.exists() and (found := code_object(path.read_bytes(), key, target_id)):
+                return found
+        return None
+
+
+def code_object(archive: bytes, key: str, target_id: str) -> bytes | None:
+    """Read an archive, by its documented layout alone."""
+    table = msgpack.unpackb(archive[int.from_bytes(archive[8:16], "little") :])
+    if target_id not in table["gfx_arches"]:
+        return None
+    entry = table["toc"].get(key, {}).get(target_id)
+    if entry is None:
+        return None
+    if table["compression_scheme"] == "none":
+        blob = table["blobs"][entry["ordinal"]]
+        return archive[blob["offset"] :][: blob["size"]]
+    at = table["zstd_offset"] + 4
+    for _ in range(entry["ordinal"]):
+        at += 4 + int.from_bytes(archive[at : at + 4], "little")
+    size = int.from_bytes(archive[at : at + 4], "little")
+    return zstandard.ZstdDecompressor().decompress(archive[at + 4 :][:size])
+
+
+def build_objects(folder: Path, clang: str) -> Path:
+    """Compile three sources, also with compressed bundles, a program's main and the runtime."""
+    for number, targets in TARGETS.items():
+        source = folder / f"k{number}.hip"
+        source.write_text(_SOURCE.format(n=number))
+        arch = [f"--offload-arch={target}" for target in targets]
+        for prefix, extra in (("k", []), ("z", ["--offload-compress"])):
+            command = [clang, "-x", "hip", "-nogpuinc", "-nogpulib", "-O1", "-fPIC", *arch, *extra]
+            subprocess.run(
+                [*command, "-c", source, "-o", folder / f"{prefix}{number}.o"], check=True
+            )
+    for name, text in (("main", _MAIN), ("runtime", RUNTIME)):
+        (folder / f"{name}.c").write_text(text)
+        command = [clang, "-w", "-fPIC", "-c", folder / f"{name}.c", "-o", folder / f"{name}.o"]
+        subprocess.run(command, check=True)
+    return folder
+
+
+def link(
+    build: Path, clang: str, out: Path, flags: Sequence[str], prefix: str = "k", more: str = ""
+) -> Path:
+    """Link what `build_objects` made."""
+    objects = [build / f"{prefix}{number}.o" for number in TARGETS] + [build / "runtime.o"]
+    main = [] if "-shared" in flags else [build / "main.o"]
+    subprocess.run([clang, *flags, *main, *objects, *more.split(), "-o", out], check=True)
+    return out
+
+
+def registered(path: Path) -> list[Registered]:
+    """Run a program, or load a library; give what its wrappers said, in their order."""
+    is_program = "program" in path.name
+    lines = run([str(path)]) if is_program else load(path)
+    assert "values 6" in lines if is_program else "loaded" in lines
+    rows = [line.split(" ") for line in lines if line.startswith("wrapper ")]
+    return [Registered(row[1], int(row[2]), Path(row[3]), bytes.fromhex(row[4])) for row in rows]
+
+
+def make_wheel(path: Path, files: Mapping[str, bytes], *, metadata: bytes | None = None) -> Path:
+    """Write a wheel of `files`, as build backends do."""
+    name, version = path.name.split("-")[:2]
+    info = f"{name}-{version}.dist-info"
+    if metadata is None:
+        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n\nText\n".encode()
+    tags = path.name.split("-", 2)[2].removesuffix(".whl")
+    wheel = f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: false\nTag: {tags}\n"
+    whole = {**files, f"{info}/METADATA": metadata, f"{info}/WHEEL": wheel.encode()}
+    record = "".join(f"{name},{hashed(data)},{len(data)}\n" for name, data in whole.items())
+    whole[f"{info}/RECORD"] = f"{record}{info}/RECORD,,\n".encode()
+    with zipfile.ZipFile(path, "w") as out:
+        for member, data in whole.items():
+            row = zipfile.ZipInfo(member, (2024, 5, 6, 7, 8, 10))
+            row.external_attr = (0o100755 if member.endswith(".so") else 0o100644) << 16
+            row.compress_type = zipfile.ZIP_DEFLATED
+            out.writestr(row, data)
+    return path
+
+
+def hashed(data: bytes) -> str:
+    """Give a digest as RECORD has it."""
+    return "sha256=" + urlsafe_b64encode(sha256(data).digest()).rstrip(b"=").decode()
+
+
+def record_faults(path: Path) -> list[str]:
+    """Compare a wheel's RECORD with its files; give what is wrong."""
+    with zipfile.ZipFile(path) as wheel:
+        assert wheel.testzip() is None
+        files = {name: wheel.read(name) for name in wheel.namelist() if not name.endswith("/")}
+    (record,) = [name for name in files if name.endswith(".dist-info/RECORD")]
+    rows = dict(line.rsplit(",", 2)[:1] + [line] for line in files[record].decode().splitlines())
+    expected = {n: f"{n},{hashed(data)},{len(data)}" for n, data in files.items() if n != record}
+    expected[record] = f"{record},,"
+    return [name for name in rows.keys() | expected if rows.get(name) != expected.get(name)]
+
+
+Tool = Callable[[str], str]
