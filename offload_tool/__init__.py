@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from offload_tool.operations.matching import Device, Load, Match, NoImageError, match_images
     from offload_tool.operations.merging import MergeError, merge_files
     from offload_tool.operations.packaging import PackagedImage, package_images
-    from offload_tool.operations.splitting import SplitReport, split_file
+    from offload_tool.operations.splitting import SplitPart, SplitReport, WheelOptions, split_file
     from offload_tool.operations.thinning import ThinReport, thin_file
     from offload_tool.operations.unarchiving import (
         MissingCodeObjectError,
@@ -82,10 +82,12 @@ _HOMES = {
     "PackagedImage": "operations.packaging",
     "TargetID": "formats.names.target_id",
     "TargetIDError": "errors",
+    "SplitPart": "operations.splitting",
     "SplitReport": "operations.splitting",
     "ThinReport": "operations.thinning",
     "UnsupportedError": "errors",
     "UsageError": "errors",
+    "WheelOptions": "operations.splitting",
     "bundle_files": "operations.bundling",
     "create_archive": "operations.archiving",
     "embed_bundle": "operations.embedding",
@@ -135,12 +137,14 @@ __all__ = [
     "NotAnArchiveError",
     "OffloadError",
     "PackagedImage",
+    "SplitPart",
     "SplitReport",
     "TargetID",
     "TargetIDError",
     "ThinReport",
     "UnsupportedError",
     "UsageError",
+    "WheelOptions",
     "bundle_files",
     "create_archive",
     "embed_bundle",
