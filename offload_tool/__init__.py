@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from offload_tool.operations.embedding import embed_bundle
     from offload_tool.operations.extracting import ExtractedImage, extract_device_images
     from offload_tool.operations.image_data import iter_image_data, open_image
+    from offload_tool.operations.joining import JoinReport, join_file
     from offload_tool.operations.kernel_listing import ImageKernels, iter_kernels
     from offload_tool.operations.listing import DeviceImage, iter_images, list_images
     from offload_tool.operations.matching import Device, Load, Match, NoImageError, match_images
@@ -82,6 +83,7 @@ _HOMES = {
     "PackagedImage": "operations.packaging",
     "TargetID": "formats.names.target_id",
     "TargetIDError": "errors",
+    "JoinReport": "operations.joining",
     "SplitReport": "operations.splitting",
     "ThinReport": "operations.thinning",
     "UnsupportedError": "errors",
@@ -101,6 +103,7 @@ _HOMES = {
     "open_image": "operations.image_data",
     "package_images": "operations.packaging",
     "read_bundle": "formats.bundles.binary",
+    "join_file": "operations.joining",
     "split_file": "operations.splitting",
     "thin_file": "operations.thinning",
     "unbundle_archive": "operations.unarchiving",
@@ -124,6 +127,7 @@ __all__ = [
     "FormatError",
     "ImageFilter",
     "ImageKernels",
+    "JoinReport",
     "Kernel",
     "Load",
     "Match",
@@ -149,6 +153,7 @@ __all__ = [
     "iter_image_data",
     "iter_images",
     "iter_kernels",
+    "join_file",
     "list_entry_ids",
     "list_images",
     "match_images",

@@ -44,6 +44,7 @@ ERRORS = {
     "match": ["none", "gfx906"],
     "thin": ["none", "--keep", "gfx906", "-o", "out"],
     "split": ["none", "-o", "out"],
+    "join": ["none", "-o", "out"],
     "merge": ["none", "none", "-o", "out"],
     "check": ["none", "--targets", "gfx906"],
     "diff": ["none", "none"],
