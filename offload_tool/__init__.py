@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from offload_tool.operations.embedding import embed_bundle
     from offload_tool.operations.extracting import ExtractedImage, extract_device_images
     from offload_tool.operations.image_data import iter_image_data, open_image
-    from offload_tool.operations.joining import JoinReport, join_file
     from offload_tool.operations.kernel_listing import ImageKernels, iter_kernels
     from offload_tool.operations.listing import DeviceImage, iter_images, list_images
     from offload_tool.operations.matching import Device, Load, Match, NoImageError, match_images
     from offload_tool.operations.merging import MergeError, merge_files
     from offload_tool.operations.packaging import PackagedImage, package_images
-    from offload_tool.operations.splitting import SplitReport, split_file
+    from offload_tool.operations.rejoining import JoinReport, join_file
+    from offload_tool.operations.splitting import SplitPart, SplitReport, WheelOptions, split_file
     from offload_tool.operations.thinning import ThinReport, thin_file
     from offload_tool.operations.unarchiving import (
         MissingCodeObjectError,
@@ -83,11 +83,13 @@ _HOMES = {
     "PackagedImage": "operations.packaging",
     "TargetID": "formats.names.target_id",
     "TargetIDError": "errors",
-    "JoinReport": "operations.joining",
+    "JoinReport": "operations.rejoining",
+    "SplitPart": "operations.splitting",
     "SplitReport": "operations.splitting",
     "ThinReport": "operations.thinning",
     "UnsupportedError": "errors",
     "UsageError": "errors",
+    "WheelOptions": "operations.splitting",
     "bundle_files": "operations.bundling",
     "create_archive": "operations.archiving",
     "embed_bundle": "operations.embedding",
@@ -103,7 +105,7 @@ _HOMES = {
     "open_image": "operations.image_data",
     "package_images": "operations.packaging",
     "read_bundle": "formats.bundles.binary",
-    "join_file": "operations.joining",
+    "join_file": "operations.rejoining",
     "split_file": "operations.splitting",
     "thin_file": "operations.thinning",
     "unbundle_archive": "operations.unarchiving",
@@ -139,12 +141,14 @@ __all__ = [
     "NotAnArchiveError",
     "OffloadError",
     "PackagedImage",
+    "SplitPart",
     "SplitReport",
     "TargetID",
     "TargetIDError",
     "ThinReport",
     "UnsupportedError",
     "UsageError",
+    "WheelOptions",
     "bundle_files",
     "create_archive",
     "embed_bundle",

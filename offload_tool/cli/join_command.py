@@ -37,7 +37,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the whole; print what it holds."""
     from offload_tool.cli.terminal import print_lines, printable
-    from offload_tool.operations.joining import join_file
+    from offload_tool.operations.rejoining import join_file
 
     report = join_file(options.host, options.parts, options.output)
     text = f"{options.output}: {report.images} device images in {report.files} files"

@@ -66,6 +66,8 @@ def run(options: argparse.Namespace) -> int:
             f"--compare is given once for each PATH, in their order; found {len(options.compare)} "
             f"of {len(options.paths)}"
         )
+    if options.tolerance and not options.compare:
+        raise UsageError("--tolerance is about a comparison; give it with --compare")
     library = _plotting_library()
     problems: list[OffloadError] = []  # files
     broken: list[OffloadError] = []  # and images that say something wrong of their kernels

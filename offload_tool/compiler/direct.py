@@ -1,12 +1,13 @@
 r"""A device pass without the driver: the front end and the linker are run as the driver says.
 
 Such a pass is three processes, and the driver alone takes a quarter of the time of a small one.
-It is asked once or twice per set of flags (``-###``) what it would run::
+It is asked twice per set of flags (``-###``) what it would run, and the answer is kept for later
+builds (`driver_answers`)::
 
     command, its names replaced by marks ---> set of flags
-    the first of a set     the driver is asked, and what it answers is run
-    the second             too: is it the first answer with the second's names?
-    all others             if it was, the first answer with their names; if not, as the first
+    the first of a set     the driver is asked, and once more with other names: is that the first
+                           answer with these names? If not, the driver is run, now and always
+    it, and all others     the answer is run, with their names
 
 The names are those of source, output and depfile, and the CUID. What is not plainly understood is
 left to the driver, and so is everything after a failure: messages, statuses and crash reports are
@@ -18,20 +19,17 @@ their own, one job is not.
 
 from __future__ import annotations
 
-import functools
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.compiler.driver import ask, jobs_of, temporary_folder
+from offload_tool.compiler.driver_answers import kept_answer, program_of
 from offload_tool.errors import CompilerError
-from offload_tool.formats.magics import ELF
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -92,22 +90,16 @@ class _Plan(NamedTuple):
 
 
 _MARKS = _Names("\0source", "\0output", "\0depfile", "\0cuid")
-
-
-class _FlagSet:
-    """What is known of the commands that differ in names alone."""
-
-    def __init__(self, names: _Names, plan: _Plan) -> None:
-        self.names, self.plan = names, plan
-        self.is_proved: bool | None = None
-        """Whether another command's plan was this one with other names; None before one was."""
+_OTHERS = _Names(os.devnull, "offload-other.co", "offload-other.d", "-cuid=0ff10ad0")
+"""With which the driver is asked again: the source must be there."""
 
 
 class DirectPasses:
     """Runs the device passes of one build; each command in one folder, that of this process."""
 
     def __init__(self) -> None:
-        self._known: dict[object, _FlagSet | None] = {}
+        self._known: dict[object, _Plan | None] = {}
+        """For each set of flags, the plan for `_OTHERS`."""
 
     def run(self, command: Sequence[str], environment: Mapping[str, str]) -> int | None:
         """Run a command of a device pass, if that can be done without the driver.
@@ -116,33 +108,61 @@ class DirectPasses:
         the signal by which somebody stopped it. None is for the driver to be run: nothing was
         said, and what was written will be written again.
         """
-        names = _names_in(command)
-        if names is None or not _is_plain(command, environment):
-            return None
-        plan = self._plan(command, names, environment)
+        plan = self._plan(command, environment)
         return None if plan is None else _run(plan, environment)
 
-    def _plan(
-        self, command: Sequence[str], names: _Names, environment: Mapping[str, str]
-    ) -> _Plan | None:
+    def _plan(self, command: Sequence[str], environment: Mapping[str, str]) -> _Plan | None:
+        names = _names_in(command)
+        program = program_of(command, environment)
+        if names is None or program is None or not _is_plain(command, environment):
+            return None
         key = (
             tuple(_renamed(command, names, _MARKS)),
             os.path.splitext(names.source)[1],  # noqa: PTH122 - called for each pass
             tuple(sorted(environment.items())),
             os.getcwd(),  # noqa: PTH109
         )
-        known = self._known.get(key)
-        if key in self._known and known is None:
-            return None
-        if known is not None and known.is_proved:
-            return known.plan.for_names(known.names, names)
-        plan = _asked(command, names, environment)
-        if plan is None or known is None:
-            self._known[key] = None if plan is None else _FlagSet(names, plan)
-        elif known.is_proved is None and not set(names) & set(known.names):
-            expected = known.plan.for_names(known.names, names)
-            known.is_proved = expected == plan.with_object(expected.object)
-        return plan
+        if key not in self._known:
+            self._known[key] = _kept(program, key[:2], command, names, environment)
+        known = self._known[key]
+        return None if known is None else known.for_names(_OTHERS, names)
+
+
+def _kept(
+    program: str,
+    key: tuple[tuple[str, ...], str],
+    command: Sequence[str],
+    names: _Names,
+    environment: Mapping[str, str],
+) -> _Plan | None:
+    """Give the plan of a set of flags for `_OTHERS`, as an earlier build was told it, or this."""
+
+    def find() -> list[list[str]]:
+        plan = _proved(command, names, environment)
+        return [] if plan is None else [[*plan.front_end], [*plan.linker], [plan.object]]
+
+    def named(answer: list[list[str]]) -> list[str]:
+        made = {word for words in answer[2:] for word in words}  # in a folder that always changes
+        return [word for job in answer[:2] for word in job if word not in made]
+
+    answer = kept_answer("direct", program, [*key[0], key[1]], environment, find, named)
+    try:
+        first, second, (between,) = (tuple(map(str, words)) for words in answer)
+    except (TypeError, ValueError):
+        return None
+    return _Plan(first, second, between)
+
+
+def _proved(command: Sequence[str], names: _Names, environment: Mapping[str, str]) -> _Plan | None:
+    """Give the plan for `_OTHERS`, if that of the command is the same with its names."""
+    plan = _asked(command, names, environment)
+    if plan is None or {*names} & {*_OTHERS}:
+        return None
+    others = _asked(_renamed(command, names, _OTHERS), _OTHERS, environment)
+    if others is None:
+        return None
+    expected = others.for_names(_OTHERS, names)
+    return others if expected == plan.with_object(expected.object) else None
 
 
 def _names_in(command: Sequence[str]) -> _Names | None:
@@ -161,20 +181,7 @@ def _is_plain(command: Sequence[str], environment: Mapping[str, str]) -> bool:
     """Tell whether nothing in a command or its environment is about the driver's own doing."""
     if any(word.startswith(_FOR_THE_DRIVER) for word in command):
         return False
-    if any(name.startswith(_VARIABLES_OF_THE_DRIVER) for name in environment):
-        return False
-    program = shutil.which(command[0], path=environment.get("PATH", os.defpath))
-    return program is not None and _is_executable(program)
-
-
-@functools.lru_cache(maxsize=16)
-def _is_executable(program: str) -> bool:
-    """Tell whether a program is the compiler itself: a script may do more than to call it."""
-    try:
-        with Path(program).open("rb") as file:
-            return file.read(len(ELF)) == ELF
-    except OSError:
-        return False
+    return not any(name.startswith(_VARIABLES_OF_THE_DRIVER) for name in environment)
 
 
 def _asked(command: Sequence[str], names: _Names, environment: Mapping[str, str]) -> _Plan | None:
@@ -207,7 +214,10 @@ def _asked(command: Sequence[str], names: _Names, environment: Mapping[str, str]
 
 
 def _renamed(words: Iterable[str], before: _Names, after: _Names) -> list[str]:
-    """Give words with other names: where a word is one, and behind ``-main-file-name``."""
+    """Give words with other names: where a word is one, and behind ``-main-file-name``.
+
+    Source: clang 22.1.8, observed: that is the base name of the source.
+    """
     known = dict(zip(before, after, strict=True))
     given = list(words)
     found = [known.get(word, word) for word in given]

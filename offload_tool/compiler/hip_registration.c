@@ -57,12 +57,16 @@ RARE void __hipRegisterSurface(void **, void *, char *, const char *, int, int);
 RARE void __hipRegisterTexture(void **, void *, char *, const char *, int, int, int);
 int atexit(void (*)(void));
 
+#ifndef OFFLOAD_WRAPPER
+#define OFFLOAD_WRAPPER 0x48495046 /* "HIPF": a bundle; "HIPK", 0x4B504948: a kpack marker */
+#endif
+
 static const struct {
   u32 magic, version;
   const char *bundle;
   void *unused;
 } wrapper __attribute__((section(".hipFatBinSegment"), aligned(8))) = {
-    0x48495046 /* "HIPF" */, 1, __hip_fatbin, 0};
+    OFFLOAD_WRAPPER, 1, __hip_fatbin, 0};
 
 static void add(void **handle, const struct entry *e) {
   int external = (e->flags & EXTERN) != 0, constant = (e->flags & CONSTANT) != 0;

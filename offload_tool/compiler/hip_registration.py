@@ -28,9 +28,12 @@ __all__ = ["SOURCE", "compile_flags", "compile_text", "write_registration"]
 SOURCE = str(Path(__file__).with_name("hip_registration.c"))
 
 
-def compile_flags() -> list[str]:
-    """Give the flags with which `SOURCE` is compiled, behind ``Toolchain.cc``."""
-    return ["-O2", "-fPIC", "-c"]
+def compile_flags(*, is_marker: bool = False) -> list[str]:
+    """Give the flags with which `SOURCE` is compiled, behind ``Toolchain.cc``.
+
+    `is_marker` says that a kpack marker is in the place of the bundle.
+    """
+    return ["-O2", "-fPIC", *(["-DOFFLOAD_WRAPPER=0x4B504948"] if is_marker else []), "-c"]
 
 
 def write_registration(toolchain: Toolchain, beside: Sequence[StrPath], output: StrPath) -> None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from offload_tool.compiler.backslashes import with_backslashes
 from offload_tool.compiler.depfile import depfile_command, read_depfile
-from offload_tool.compiler.lookups import search_folders
 from offload_tool.errors import CompilerError, OffloadError
 
 if TYPE_CHECKING:
@@ -84,7 +83,9 @@ def folders_searched(
     `words` are the compile's, without flags that write a depfile; those in `without` are its
     inputs and output.
     """
-    return search_folders(general_words(words, without), environment)
+    from offload_tool.compiler.driver_answers import kept_folders
+
+    return kept_folders(general_words(words, without), environment)
 
 
 def general_words(words: Iterable[str], without: Collection[str]) -> list[str]:

@@ -104,8 +104,12 @@ def code_of_wrappers(tables: ElfTables, place: Place) -> Iterator[WrappedCode]:
         return
     with ExitStack() as stack:
         archives = _OpenArchives(stack)
+        seen = set()
         for wrapper in marked_wrappers(tables):
-            yield _wrapped(wrapper, place, archives)
+            code = wrapper.key, wrapper.marker
+            if code not in seen:  # of relocatable code, all wrappers share one
+                seen.add(code)
+                yield _wrapped(wrapper, place, archives)
 
 
 def _wrapped(wrapper: MarkedWrapper, place: Place, archives: _OpenArchives) -> WrappedCode:

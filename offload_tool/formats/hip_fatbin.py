@@ -63,14 +63,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALIGNMENT",
+    "BUNDLE_PLACE",
     "COFF_WRAPPER_SECTION",
     "CUID_PREFIX",
     "EMBEDDED",
     "FATBIN",
     "KPACKED",
+    "MARKER_PLACE",
     "SECTION",
     "WRAPPER_SECTION",
     "WRAPPER_SIZE",
+    "EmbeddingPlace",
     "HipWrapper",
     "cuid_hash",
     "cuid_symbol",
@@ -174,13 +177,30 @@ def cuid_symbol(cuid: str) -> str:
     return CUID_PREFIX + cuid_hash(cuid)
 
 
+class EmbeddingPlace(NamedTuple):
+    """The section that holds what is embedded."""
+
+    section: str
+    alignment: int
+
+
+BUNDLE_PLACE = EmbeddingPlace(SECTION, ALIGNMENT)
+MARKER_PLACE = EmbeddingPlace(".kpack_markers", 1)
+"""Of the marker of each source; AMD's tools expect one map in the section that they look into."""
+
+
 def plan_embedding(
-    hashes: Sequence[str], size: int, host_triple: str, *, for_all: bool = False
+    hashes: Sequence[str],
+    size: int,
+    host_triple: str,
+    *,
+    for_all: bool = False,
+    place: EmbeddingPlace = BUNDLE_PLACE,
 ) -> FilePlan:
     """Plan the object that embeds a bundle of `size` bytes, content 0, for host objects.
 
     `hashes` are those of their CUIDs (see `cuid_hash`). If it is the one bundle `for_all` of a
-    program, it has the symbols without a hash, too.
+    program, it has the symbols without a hash, too. `place` says in which section it is.
 
     :raises UsageError: the host architecture is not one that this package can write.
     """
@@ -189,6 +209,7 @@ def plan_embedding(
         known = ", ".join(sorted(_HOSTS))
         raise UsageError(f"cannot embed for host '{host_triple}': expected one of {known}")
     machine, flags = _HOSTS[arch]
+    start = _align(_ELF.header.size, place.alignment)
 
     strings = _Strings()
     symbols = bytes(_ELF.symbol.size)
@@ -197,15 +218,15 @@ def plan_embedding(
         symbols += _symbol(strings.add(FATBIN + suffix), _STB_GLOBAL, 1, size)
         symbols += _symbol(strings.add(HANDLE + suffix), _STB_WEAK, 2, _HANDLE_SIZE)
 
-    symbols_at = _align(ALIGNMENT + size, 8)
-    names = [strings.add(name) for name in (SECTION, ".bss", ".note.GNU-stack", ".symtab")]
+    symbols_at = _align(start + size, 8)
+    names = [strings.add(name) for name in (place.section, ".bss", ".note.GNU-stack", ".symtab")]
     names.append(strings.add(".strtab"))
     strings_at = symbols_at + len(symbols)
     headers_at = _align(strings_at + len(strings.data), 8)
 
     rows = [
         (0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
-        (names[0], SHT_PROGBITS, SHF_ALLOC, 0, ALIGNMENT, size, 0, 0, ALIGNMENT, 0),
+        (names[0], SHT_PROGBITS, SHF_ALLOC, 0, start, size, 0, 0, place.alignment, 0),
         (names[1], SHT_NOBITS, SHF_ALLOC | _SHF_WRITE, 0, symbols_at, _HANDLE_SIZE, 0, 0, 8, 0),
         (names[2], SHT_PROGBITS, 0, 0, symbols_at, 0, 0, 0, 1, 0),
         (names[3], SHT_SYMTAB, 0, 0, symbols_at, len(symbols), 5, 1, 8, _ELF.symbol.size),
@@ -219,7 +240,7 @@ def plan_embedding(
     table = b"".join(_ELF.section.pack(*row) for row in rows)
     pieces = (
         Literal(0, head),
-        content(ALIGNMENT, 0, size),
+        content(start, 0, size),
         Literal(symbols_at, symbols + strings.data),
         Literal(headers_at, table),
     )

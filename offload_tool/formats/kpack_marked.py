@@ -12,9 +12,14 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FormatError
-from offload_tool.formats.hip_fatbin import KPACKED, WRAPPER_SECTION, read_wrappers
+from offload_tool.formats.hip_fatbin import (
+    KPACKED,
+    MARKER_PLACE,
+    WRAPPER_SECTION,
+    read_wrappers,
+)
 from offload_tool.formats.kpack import kernel_key
-from offload_tool.formats.kpack_marker import read_marker
+from offload_tool.formats.kpack_marker import SECTION, read_marker
 from offload_tool.formats.objects.elf import (
     ELF64_LITTLE,
     ET_REL,
@@ -33,8 +38,11 @@ if TYPE_CHECKING:
 
 __all__ = ["MarkedWrapper", "is_marked", "marked_wrappers"]
 
+_MAPS = (*range(0x80, 0x90), 0xDE, 0xDF)
+"""What a map begins with in MessagePack."""
 _RELA = struct.Struct("<QQq")
 _SECTION = WRAPPER_SECTION.encode()
+_MARKER_SECTIONS = {name.encode() for name in (SECTION, MARKER_PLACE.section)}
 
 
 class MarkedWrapper(NamedTuple):
@@ -48,11 +56,12 @@ class MarkedWrapper(NamedTuple):
 
 
 def is_marked(tables: ElfTables, number: int) -> bool:
-    """Tell whether a section has wrappers, and the first of them is one with a marker."""
+    """Tell whether a section has wrappers, and one of them may be one with a marker."""
     row = tables.sections[number]
-    if tables.names[number] != _SECTION or not row.has_content or row.sh_size < len(KPACKED):
+    if tables.names[number] != _SECTION or not row.has_content:
         return False
-    return tables.data[row.sh_offset : row.sh_offset + len(KPACKED)] == KPACKED
+    wrappers = bytes(tables.data[row.sh_offset : row.sh_offset + row.sh_size])
+    return KPACKED in wrappers or not _MARKER_SECTIONS.isdisjoint(tables.names)
 
 
 def marked_wrappers(tables: ElfTables) -> Iterator[MarkedWrapper]:
@@ -71,14 +80,20 @@ def marked_wrappers(tables: ElfTables) -> Iterator[MarkedWrapper]:
         end = row.sh_offset + row.sh_size
         for wrapper in read_wrappers(tables.data, row.sh_offset, end, path=tables.path):
             position += 1
-            if wrapper.magic != KPACKED:
-                continue
             place = wrapper.pointer_offset - row.sh_offset
             at = _followed(tables, number, place, wrapper.pointer)
-            if at is not None:
+            if at is not None and (wrapper.magic == KPACKED or _is_wrapped(tables, at)):
                 marker, _ = read_marker(tables.data, path=tables.path, offset=at)
                 key = kernel_key(marker.kernel_name, wrapper.number)
                 yield MarkedWrapper(position - 1, key, marker)
+
+
+def _is_wrapped(tables: ElfTables, at: int) -> bool:
+    """Tell whether what a wrapper has in the place of a bundle is a map: a marker.
+
+    Its magic is changed when the program starts, see ``compiler/kpack_wrap.c``.
+    """
+    return at < len(tables.data) and tables.data[at] in _MAPS
 
 
 def _followed(tables: ElfTables, number: int, place: int, value: int) -> int | None:

@@ -24,6 +24,7 @@ from offload_tool.compiler.lookups import expected_lookups, folders_of_job
 from offload_tool.compiler.manifest import Start
 from offload_tool.compiler.named_files import possible_files
 from offload_tool.errors import OffloadError
+from offload_tool.launch.passes_of_plan import passes_of
 from offload_tool.launch.result_cache import PassFiles
 
 TYPE_CHECKING = False
@@ -38,7 +39,6 @@ __all__ = ["CachedPass", "cached_passes"]
 _VERSION = "1"
 _SYSTEM_TOO = "-sys-header-deps"
 _MODULES = ("-fmodule", "-fbuild-session", "-fprebuilt-module")
-_BEHIND = ("lld", "ptxas")
 _OF_THE_TIME = (b"__TIME__", b"__DATE__", b"__TIMESTAMP__")
 _SYSTEM = "/usr/"
 _LIBRARY_FOLDERS = ("../lib", "../lib64")
@@ -119,24 +119,7 @@ def cached_passes(
         return []
     variables = [environ.get(name, "") for name in HEEDED_VARIABLES]
     before = json.dumps([_VERSION, os.getcwd(), variables, plan.version])  # noqa: PTH109
-    found = []
-    for number, job in enumerate(plan.jobs):
-        if job.source != plan.source or job.needs:
-            continue
-        numbers = [number, *_behind(plan, number)]
-        if all(plan.jobs[one].output.startswith(f"{folder}/") for one in numbers):
-            found.append(CachedPass(cache, plan, numbers, folder, before))
-    return found
-
-
-def _behind(plan: DriverPlan, number: int) -> list[int]:
-    """Give the one job that alone reads what a front end makes, and nothing else."""
-    readers = [at for at, job in enumerate(plan.jobs) if number in job.needs]
-    if len(readers) != 1:
-        return []
-    (reader,) = readers
-    job = plan.jobs[reader]
-    return [reader] if job.sort in _BEHIND and job.needs == [number] else []
+    return [CachedPass(cache, plan, numbers, folder, before) for numbers in passes_of(plan, folder)]
 
 
 def _key(jobs: Sequence[DriverJob], folder: str, before: str) -> str:

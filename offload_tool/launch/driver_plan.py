@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["HOST", "DriverJob", "DriverPlan", "UnknownPlanError", "read_plan"]
+__all__ = ["HOST", "DriverJob", "DriverPlan", "UnknownPlanError", "jobs_in", "read_plan"]
 
 HOST = "host"
 
@@ -158,7 +158,7 @@ def read_plan(errors: str, folder: str) -> DriverPlan:
             said.append(line)
         elif not _USUAL.fullmatch(line):
             raise UnknownPlanError(f"the driver says {line!r}")
-    jobs = [_job(job_words(line)) for line in lines]
+    jobs = _jobs(lines)
     _connect(jobs)
     _name_targets(jobs)
     source = _check(jobs)
@@ -167,6 +167,18 @@ def read_plan(errors: str, folder: str) -> DriverPlan:
     plan = DriverPlan(jobs, said, source, sorted(temporary))
     plan.version = "\n".join(line for line in errors.splitlines() if " version " in line[:200])
     return plan
+
+
+def jobs_in(errors: str) -> list[DriverJob]:
+    """Read the jobs alone of what the driver has said to ``-###``.
+
+    :raises UnknownPlanError: one of them is not known here.
+    """
+    return _jobs([line for line in errors.splitlines() if line.startswith(' "')])
+
+
+def _jobs(lines: Iterable[str]) -> list[DriverJob]:
+    return [_job(job_words(line)) for line in lines]
 
 
 def _job(words: list[str]) -> DriverJob:

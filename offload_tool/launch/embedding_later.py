@@ -13,10 +13,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from offload_tool.launch.driver_plan import DriverJob
 
-__all__ = ["can_wait", "embed_now", "write_placeholder"]
+__all__ = ["PLACEHOLDER_FILE", "can_wait", "embed_now"]
 
-_PLACEHOLDER = b"offload-tool: the place of device code, which is compiled meanwhile.\n" * 64
-"""Of no usual size, so that it is found; not so short that an optimizer would copy it."""
+PLACEHOLDER_FILE = os.path.join(os.path.dirname(__file__), "placeholder.txt")  # noqa: PTH118, PTH120
+"""What is embedded at first: of no usual size, and not so short that an optimizer would copy it.
+
+It is the same file for all runs, so that a compiler cache knows the host pass again.
+"""
 
 
 def can_wait(job: DriverJob) -> bool:
@@ -30,14 +33,6 @@ def can_wait(job: DriverJob) -> bool:
     )
 
 
-def write_placeholder(folder: str) -> str:
-    """Write the file that is embedded at first; give its name."""
-    name = os.path.join(folder, "placeholder")  # noqa: PTH118
-    with open(name, "wb") as file:  # noqa: PTH123
-        file.write(_PLACEHOLDER)
-    return name
-
-
 def embed_now(made: str, images: str, output: str) -> None:
     """Write the object `made`, with `images` in the place of the placeholder, to `output`.
 
@@ -47,7 +42,9 @@ def embed_now(made: str, images: str, output: str) -> None:
     from offload_tool.files import InputFile, replace_file
     from offload_tool.formats.objects.growing import plan_with_content
 
+    with open(PLACEHOLDER_FILE, "rb") as file:  # noqa: PTH123
+        placeholder = file.read()
     with InputFile(made) as host, InputFile(images) as content:
-        plan = plan_with_content(host.data, _PLACEHOLDER, len(content), path=made)
+        plan = plan_with_content(host.data, placeholder, len(content), path=made)
         with replace_file(output) as out:
             plan.bound(host, [content]).write_to(out)

@@ -20,7 +20,7 @@ from functools import partial
 from offload_tool.compiler.driver import temporary_folder
 from offload_tool.launch.compilers import why_unknown
 from offload_tool.launch.driver_plan import HOST, DriverPlan, UnknownPlanError, read_plan
-from offload_tool.launch.embedding_later import can_wait, embed_now, write_placeholder
+from offload_tool.launch.embedding_later import PLACEHOLDER_FILE, can_wait, embed_now
 from offload_tool.launch.jobserver import slots_of
 from offload_tool.launch.side_by_side import Step, run_steps, spawn
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from offload_tool.launch.cached_passes import CachedPass
     from offload_tool.launch.driver_plan import DriverJob
+    from offload_tool.launch.jobserver import Slots
     from offload_tool.launch.joining import FatBinary
 
 __all__ = ["PassedThroughError", "run_split"]
@@ -81,6 +82,8 @@ class _Split:
         self._environ = environ
         self._say = say
         self._folder = folder
+        self._pinned: list[str] = []
+        """The words that are added to the command."""
         self._depfiles: dict[int, str] = {}
         """Of passes over the source, by the number of the job."""
 
@@ -107,14 +110,22 @@ class _Split:
         if can_wait(plan.jobs[-1]):
             steps.append(self._embed_later(plan, steps[-1]))
         passes = self._cached(plan, steps)
-        if with_depfiles:
+        launched = self._launched(plan, steps, slots)
+        if with_depfiles or passes:
             for number, name in self._depfiles.items():
                 _let_list(plan.jobs[number], name)
+                if number in launched:
+                    steps.append(self._reading(len(steps), plan.jobs[number], name))
         try:
             run_steps(steps, slots, self._environ)
         except OSError as error:
             raise PassedThroughError(f"a job cannot be run: {error}") from error
         status = self._status(plan, steps)
+        if launched and not status:
+            from offload_tool.launch.launched import check_result
+
+            for numbers in launched.values():
+                check_result([plan.jobs[number] for number in numbers])
         for one in passes:
             if all(steps[number].status == 0 for number in one.numbers):
                 one.store()
@@ -126,7 +137,8 @@ class _Split:
         if reason:
             raise PassedThroughError(reason)
         said = f"{self._folder}/plan"
-        words = [*self._command, *self._cuid()]
+        self._pinned = self._cuid()
+        words = [*self._command, *self._pinned]
         try:
             process = spawn([*words, "-###"], self._environ, said)
         except OSError as error:
@@ -196,6 +208,48 @@ class _Split:
                 _let_list(one.job, self._depfiles[number])
         return passes
 
+    def _launched(
+        self, plan: DriverPlan, steps: Sequence[Step], slots: Slots
+    ) -> dict[int, list[int]]:
+        """Give passes to the launcher, as commands of the driver; give the jobs of each."""
+        launcher = self._environ.get("OFFLOAD_LAUNCHER", "")
+        if not launcher:
+            return {}
+        import shlex
+
+        from offload_tool.launch.launched import command_of_pass, is_the_pass
+        from offload_tool.launch.passes_of_plan import passes_of
+
+        words = [*self._command, *self._pinned]
+        wanted = {}
+        for numbers in passes_of(plan, self._folder):
+            first, jobs = numbers[0], [plan.jobs[number] for number in numbers]
+            if steps[first].status is None:
+                command = command_of_pass(words, jobs[0], jobs[-1].output)
+                question = Step(first, ())
+                question.words, question.said = [*command, "-###"], f"{self._folder}/{first}.asked"
+                wanted[first] = (numbers, jobs, command, question)
+        run_steps([row[-1] for row in wanted.values()], slots, self._environ)
+        launched = {}
+        for first, (numbers, jobs, command, question) in wanted.items():
+            said = _content(question.said).decode(errors="surrogateescape")
+            if question.status or not is_the_pass(said, jobs):
+                self._say(f"{jobs[0].target}: without the launcher: no command is this pass alone")
+                continue
+            launched[first] = numbers
+            steps[first].words = [*shlex.split(launcher), *command]
+            for number in numbers[1:]:
+                steps[number].words, steps[number].call = (), int
+        return launched
+
+    def _reading(self, number: int, job: DriverJob, depfile: str) -> Step:
+        """Give the step that lists what a pass reads that a launcher runs."""
+        from offload_tool.launch.launched import reading_only
+
+        step = Step(number, ())
+        step.words, step.said = reading_only(job, depfile), f"{self._folder}/{number}.said"
+        return step
+
     def _step(self, number: int, job: DriverJob) -> Step:
         step = Step(number, job.needs)
         step.said = f"{self._folder}/{number}.said"
@@ -214,7 +268,7 @@ class _Split:
         job = plan.jobs[-1]
         (images,) = job.embedded()
         output, made = job.output, f"{self._folder}/host.o"
-        job.embed(write_placeholder(self._folder))
+        job.embed(PLACEHOLDER_FILE)
         job.write_to(made)
         job.needs = []
         step = Step(host.number + 1, [*host.needs, host.number])
@@ -229,7 +283,7 @@ class _Split:
         """
         failed = [step for step in steps if step.status not in (None, 0)]
         for step in failed:
-            job = plan.jobs[step.number]
+            job = plan.jobs[min(step.number, len(plan.jobs) - 1)]
             if step.status != _FAILED or job.sort != "cc1":
                 raise PassedThroughError(f"'{job.words[0]}' failed: status {step.status}")
         return _FAILED if failed else 0

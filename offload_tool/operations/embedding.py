@@ -17,7 +17,13 @@ from offload_tool.files import InputFile, replace_file
 from offload_tool.formats import cuda_embedding
 from offload_tool.formats.bitcode.symbols import is_bitcode
 from offload_tool.formats.cuda_fatbin import FatbinStyle, NewCudaEntry, plan_cuda_fatbin
-from offload_tool.formats.hip_fatbin import FATBIN, cuid_hash, plan_embedding
+from offload_tool.formats.hip_fatbin import (
+    BUNDLE_PLACE,
+    FATBIN,
+    MARKER_PLACE,
+    cuid_hash,
+    plan_embedding,
+)
 from offload_tool.formats.hip_host import (
     ENTRY_SECTIONS,
     HipHostCode,
@@ -52,6 +58,7 @@ def embed_bundle(
     cuid: str | None = None,
     host_files: Iterable[StrPath] = (),
     registers_entries: bool = False,
+    is_marker: bool = False,
     keep_equal: bool = False,
 ) -> None:
     """Write the object `output` whose section ``.hip_fatbin`` holds the file `bundle`.
@@ -60,8 +67,10 @@ def embed_bundle(
     and depends on nothing else of it; or all `host_files` (objects and archives of them), whose
     symbols say what they ask for. Host code of the new offload driver asks for nothing, but has
     entries: `registers_entries` says that an object which registers them is linked beside this
-    one (see `offload_tool.compiler.hip_registration`). The bundle's bytes are copied inside the
-    kernel. With `keep_equal`, a file that already has the very bytes is left untouched.
+    one (see `offload_tool.compiler.hip_registration`). If it `is_marker`, the file is a kpack
+    marker in the place of a bundle (see `offload_tool.operations.kpacking`). The bundle's bytes are
+    copied inside the kernel. With `keep_equal`, a file that already has the very bytes is left
+    untouched.
 
     :raises UsageError: the host architecture is not one that this package can write, no host
         file is HIP host code, or has entries without `registers_entries`.
@@ -82,7 +91,8 @@ def embed_bundle(
         for_all = registers_entries or code.asks_without_cuid
         hashes = sorted(code.hashes)
     with InputFile(bundle) as source:
-        plan = plan_embedding(hashes, len(source), host_triple, for_all=for_all)
+        place = MARKER_PLACE if is_marker else BUNDLE_PLACE
+        plan = plan_embedding(hashes, len(source), host_triple, for_all=for_all, place=place)
         with replace_file(output, keep_equal=keep_equal) as out:
             plan.bound(b"", [source]).write_to(out)
 

@@ -47,9 +47,12 @@ __all__ = [
     "FATBIN",
     "HOST",
     "HOST_FROM_IR",
+    "KPACK",
     "LINK",
     "LINK_CUDA",
     "LINK_PTX",
+    "MARK",
+    "MARKER",
     "MERGE",
     "PACKAGE",
     "PTXAS",
@@ -132,6 +135,18 @@ def offload_fatbin(target: list[Node], source: list[Node], env: Environment) -> 
     return _run(_fatbin, target, source, env)
 
 
+def offload_kpack(target: list[Node], source: list[Node], env: Environment) -> int:
+    return _run(_kpack, target, source, env)
+
+
+def offload_mark(target: list[Node], source: list[Node], env: Environment) -> int:
+    return _run(_mark, target, source, env)
+
+
+def offload_marker(target: list[Node], source: list[Node], env: Environment) -> int:
+    return _run(_marker, target, source, env)
+
+
 def offload_package(target: list[Node], source: list[Node], env: Environment) -> int:
     return _run(_package, target, source, env)
 
@@ -175,6 +190,9 @@ EMBED_CUDA = _function(offload_embed_cuda, "EMBED")
 EMBED_PACKAGE = _function(offload_embed_package, "EMBED")
 EMBED_LINKED_CUDA = _function(offload_embed_linked_cuda, "EMBED")
 REGISTER_CUDA = _function(offload_register_cuda, "REGISTER")
+KPACK = _function(offload_kpack, "KPACK")
+MARK = _function(offload_mark, "MARK")
+MARKER = _function(offload_marker, "MARKER")
 LINK_PTX = _function(offload_link_ptx, "CUDALINK")
 LINK_CUDA = _function(offload_link_cuda, "CUDALINK")
 EXTRACT = _function(offload_extract, "EXTRACT")
@@ -304,6 +322,7 @@ def _embed(target: list[Node], source: list[Node], env: Environment) -> None:
         cuid=spec["cuid"],
         host_files=[str(node) for node in source[1:]],
         registers_entries=spec["registers_entries"],
+        is_marker=spec.get("marker", False),
     )
 
 
@@ -377,6 +396,41 @@ def _fatbin(target: list[Node], source: list[Node], env: Environment) -> None:
         options=spec.get("options", ""),
         may_be_empty=spec.get("linked", False),
     )
+
+
+def _kpack(target: list[Node], source: list[Node], env: Environment) -> None:  # noqa: ARG001
+    from offload_tool.formats.kpack import kernel_key
+    from offload_tool.operations.kpacking import CodeFile, interface_of, pack_code_objects
+    from offload_tool.scons.kpack_nodes import packed_files
+
+    packing, target_id, codes = packed_files(target[0])
+    files = []
+    for name, path in codes:
+        suffix = f"@{interface_of([path])}" if packing.interface else ""
+        files.append(CodeFile(kernel_key(name + suffix), target_id, path))
+    pack_code_objects(
+        files,
+        str(target[0]),
+        group=packing.group,
+        target_ids=[target_id],
+        scheme=packing.scheme,
+    )
+
+
+def _mark(target: list[Node], source: list[Node], env: Environment) -> None:  # noqa: ARG001
+    from offload_tool.operations.kpacking import mark_host_file
+
+    mark_host_file(str(source[0]), str(target[0]))
+
+
+def _marker(target: list[Node], source: list[Node], env: Environment) -> None:
+    from offload_tool.formats.kpack_marker import KpackMarker
+    from offload_tool.operations.kpacking import interface_of, write_marker
+
+    spec = _spec(env)
+    suffix = f"@{interface_of(list(map(str, source)))}" if spec["interface"] else ""
+    marker = KpackMarker(spec["kernel_name"] + suffix, tuple(spec["paths"]))
+    write_marker(marker, str(target[0]))
 
 
 def _package(target: list[Node], source: list[Node], env: Environment) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import posixpath
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.compiler import reading
@@ -87,8 +86,14 @@ def nodes_of(node: Node, names: Iterable[str]) -> list[Any]:
     fs = node.fs
     own = {*node.sources, *(source.srcnode() for source in node.sources), *node.depends}
     found: dict[Any, None] = {}
+    known: dict[str, bool] = {}  # most headers are in few folders
     for name in names:
-        if name.startswith("/") and not compat.folder_is_known(fs, posixpath.dirname(name)):
+        folder = name.rpartition("/")[0] or "/"
+        if name.startswith("/") and not (
+            known[folder]
+            if folder in known
+            else known.setdefault(folder, compat.folder_is_known(fs, folder))
+        ):
             continue
         file = fs.File(name, directory=fs.Top)
         if file not in own:

@@ -38,12 +38,19 @@ from offload_tool.scons.compiling import device_nodes, host_node, with_host
 from offload_tool.scons.declaring import NodeBuilder
 from offload_tool.scons.images import (
     GivenCode,
+    Linked,
     bundle_node,
     linkable_nodes,
     object_node,
     openmp_member_node,
     package_node,
     wrap_node,
+)
+from offload_tool.scons.kpack_nodes import (
+    WRAP_FLAG,
+    attach_archives,
+    codes_of,
+    given_archives,
 )
 from offload_tool.scons.nodes import (
     Owner,
@@ -91,6 +98,7 @@ def add_builders(env: Environment) -> None:
         ("OffloadStaticLibrary", offload_static_library),
         ("OffloadSharedLibrary", offload_shared_library),
         ("OffloadProgram", offload_program),
+        ("OffloadKpack", offload_kpack),
         ("OffloadReport", offload_report),
         ("OffloadCompilationDatabase", offload_compilation_database),
     ):
@@ -372,7 +380,9 @@ def _objects(
     for unit in units(env, target, source, own_cuid=True):
         node = named(env, target, suffix) if target else unit.file(env, suffix)
         owned = replace(unit, owner=_owner(node, "shared" if shared else "object"))
-        nodes.append(object_node(env, owned, [node], shared=shared))
+        made = object_node(env, owned, [node], shared=shared, group=_owner(node, "").name)
+        attach_archives(env, made, codes_of([made]))
+        nodes.append(made)
     return nodes
 
 
@@ -390,10 +400,13 @@ def offload_static_library(env: Environment, target: str | None, source: Any) ->
     for node in source_nodes(env, source):
         if kind_of(env, node):
             unit = units(env, None, node, owner=owner)[0]
-            members.append(object_node(env, unit, unit.files(env, "$OBJSUFFIX")))
+            group = owner.name.removeprefix(env.subst("$LIBPREFIX"))
+            names = unit.files(env, "$OBJSUFFIX")
+            members.append(object_node(env, unit, names, group=group))
         else:
             members += _plain_objects(env, node, owner, shared=False)
     archive = archive_node(env, library, members)
+    attach_archives(env, archive, codes_of(members))
     modules = [
         module
         for member in members
@@ -456,6 +469,11 @@ def offload_program(env: Environment, target: str | None, source: Any) -> list[N
     return _link(env, target, source, "Program")
 
 
+def offload_kpack(env: Environment, target: str | None, source: Any) -> list[Node]:  # noqa: ARG001
+    """Give the kpack archives that programs, libraries and objects look for, to be installed."""
+    return given_archives(source_nodes(env, source))
+
+
 def offload_report(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Give the page of ``offload-tool report`` about files with device images."""
     return [report_node(env, target, source_nodes(env, source))]
@@ -513,24 +531,34 @@ def _link(env: Environment, target: str | None, source: Any, builder: str) -> li
             unseen += [] if is_plain_source(node) else [node]
     given = GivenCode(offload, relocatable, device_code, libraries)
     linked = linkable_nodes(env, stem, owner, given, shared=shared)
+    variables = _link_variables(env, linked, "SHLINK" if shared else "LINK")
+    libraries = [linked.marked.get(library, library) for library in libraries]
+    inputs = [*linked.objects, *objects, *libraries]
+    name = (target or _path(stem)).replace("$", "$$")
+    made = identified(env, builder_of_scons(env, builder)(env, [name], inputs, **variables))
+    _check(made)
+    others = SCons.Util.flatten([env.get("LIBS", [])])
+    attach_archives(env, made[0], [*linked.codes, *codes_of([*objects, *others])])
+    if unseen:
+        made[0].attributes.offload_unseen = unseen
+        env.AddPreAction(made[0], actions.CHECK_UNSEEN)
+    return made
+
+
+def _link_variables(env: Environment, linked: Linked, link: str) -> dict[str, Any]:
+    """Give the variables with which SCons links; `link` is the variable of the linker."""
     found = settings.toolchain(env)
-    link = "SHLINK" if shared else "LINK"
     variables = {**settings.toolchain_variables(env), link: placed(found.cxx)}
     flags = settings.link_flags(env)
     if linked.needs_openmp:
         variables["LIBS"] = [*SCons.Util.flatten([env.get("LIBS", [])]), "omptarget"]
         own, folder = openmp.link_flags(found)
         flags = [*dict.fromkeys([*flags, *own]), "$(", *folder, "$)"]
+    if linked.wraps:
+        flags = [*flags, WRAP_FLAG]
     if flags:
         variables[f"{link}FLAGS"] = [f"${link}FLAGS", *flags]
-    inputs = [*linked.objects, *objects, *libraries]
-    name = (target or _path(stem)).replace("$", "$$")
-    made = identified(env, builder_of_scons(env, builder)(env, [name], inputs, **variables))
-    _check(made)
-    if unseen:
-        made[0].attributes.offload_unseen = unseen
-        env.AddPreAction(made[0], actions.CHECK_UNSEEN)
-    return made
+    return variables
 
 
 def _check(nodes: Iterable[Node]) -> None:

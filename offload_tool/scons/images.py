@@ -18,6 +18,8 @@ once per device (`cuda_images` has CUDA)::
     b.hip -- b.gfx906.bc --+                    +-- prog.hipfb -- prog.fatbin.o --+-- program
                               prog.gfx90a.co ---+          prog.registration.o ---+
 
+`kpack_nodes` has what ``OFFLOAD_KPACK`` makes in the place of bundles.
+
 `prog.registration.o` registers what host objects of clang's new offload driver only list.
 """
 
@@ -47,6 +49,16 @@ from offload_tool.scons.cuda_images import (
 )
 from offload_tool.scons.cuda_openmp import openmp_image
 from offload_tool.scons.declaring import NodeBuilder, declared
+from offload_tool.scons.kpack_nodes import (
+    WRAP_SOURCE,
+    PackedCode,
+    check_kind,
+    kernel_name_of,
+    marked_host,
+    marker_node,
+    packing_of,
+    uses_lto,
+)
 from offload_tool.scons.nodes import (
     entry_id,
     files_beside,
@@ -61,6 +73,7 @@ if TYPE_CHECKING:
 
     from offload_tool.compiler.compile_target import CompileTarget
     from offload_tool.scons.declaring import Names
+    from offload_tool.scons.kpack_nodes import Packing
     from offload_tool.scons.nodes import Owner, Unit
     from offload_tool.scons.protocols import Environment, Node
 
@@ -97,6 +110,12 @@ class Linked:
 
     objects: list[Node] = field(default_factory=list)
     needs_openmp: bool = False
+    codes: list[PackedCode] = field(default_factory=list)
+    """Code objects that are in archives apart from the link's result."""
+    wraps: bool = False
+    """Whether the call that registers wrappers is to be wrapped."""
+    marked: dict[Node, Node] = field(default_factory=dict)
+    """For each library whose wrappers must be changed, the copy of it that is linked."""
 
 
 @dataclass
@@ -154,22 +173,52 @@ def linkable_nodes(
     `stem` is the File after which images of several sources are named.
     """
     linked = Linked()
+    packing = packing_of(env, stem.name)
     named = partial(files_beside, env, stem, owner=owner)
     parts: dict[str, _Parts] = {}
     for unit in given.units:
-        relocatable = settings.is_relocatable(env, unit)
-        if unit.kind == "cuda" and relocatable:
-            _add_cuda(env, parts.setdefault("cuda", _Parts()), unit, shared=shared)
-            continue
+        if packing is not None:
+            check_kind(unit)
         if unit.kind == "cuda":
-            suffix = settings.shared_suffix(env) if shared else "$OBJSUFFIX"
-            linked.objects.append(cuda_object(env, unit, unit.files(env, suffix), shared=shared))
+            _add_cuda_unit(env, linked, parts, unit, shared=shared)
             continue
         unit, host = with_host(env, unit, shared=shared)
-        if unit.kind == "openmp" or relocatable:
+        if unit.kind == "openmp" or settings.is_relocatable(env, unit):
             parts.setdefault(unit.kind, _Parts()).add(host, device_nodes(env, unit))
+        elif packing is not None:
+            _add_packed(env, linked, packing, unit, host)
         else:
             linked.objects += [host, _embedded_bundle(env, unit)]
+    _add_given_code(env, parts, stem, given)
+    for kind, part in parts.items():
+        linked.needs_openmp |= kind == "openmp"
+        if packing is not None and kind == "hip":
+            linked.objects += _packed_links(env, named, packing, stem, part, linked, given)
+            continue
+        linked.objects += [node for node in part.hosts if node not in given.libraries]
+        linked.objects += _device_links(env, named, kind, part)
+    if linked.wraps:
+        linked.objects.append(_wrapped_call(env, named))
+    for node in linked.objects if shared else ():
+        node.attributes.shared = True  # SCons links no other objects into a shared library
+    return linked
+
+
+def _add_cuda_unit(
+    env: Environment, linked: Linked, parts: dict[str, _Parts], unit: Unit, *, shared: bool
+) -> None:
+    """Add a source of CUDA code to what is linked."""
+    if settings.is_relocatable(env, unit):
+        _add_cuda(env, parts.setdefault("cuda", _Parts()), unit, shared=shared)
+        return
+    suffix = settings.shared_suffix(env) if shared else "$OBJSUFFIX"
+    linked.objects.append(cuda_object(env, unit, unit.files(env, suffix), shared=shared))
+
+
+def _add_given_code(
+    env: Environment, parts: dict[str, _Parts], stem: Node, given: GivenCode
+) -> None:
+    """Add what is given as objects, libraries and device code, not as sources."""
     for node in given.objects:
         modules = node.attributes.offload_device_nodes
         _add_given(parts, modules[0].attributes.offload_kind, node, modules)
@@ -179,13 +228,6 @@ def linkable_nodes(
     for node in given.device_code:
         found = parts.setdefault(node.attributes.offload_kind, _Parts()).device_code
         found.setdefault(node.attributes.offload_device, []).append(node)
-    for kind, part in parts.items():
-        linked.objects += [node for node in part.hosts if node not in given.libraries]
-        linked.needs_openmp |= kind == "openmp"
-        linked.objects += _device_links(env, named, kind, part)
-    for node in linked.objects if shared else ():
-        node.attributes.shared = True  # SCons links no other objects into a shared library
-    return linked
 
 
 def _device_links(env: Environment, named: Names, kind: str, part: _Parts) -> list[Node]:
@@ -247,16 +289,19 @@ def _library_code(env: Environment, library: Node, stem: Node) -> list[Any]:
 
 
 def object_node(
-    env: Environment, unit: Unit, names: Iterable[Node], *, shared: bool = False
+    env: Environment, unit: Unit, names: Iterable[Node], *, shared: bool = False, group: str = ""
 ) -> Node:
     """Declare the one object that has both host code and device code of a source.
 
-    It gets the first of `names` that is free.
+    It gets the first of `names` that is free. `group` is what ``OFFLOAD_KPACK=True`` stands for.
 
     HIP and CUDA: a complete object. With relocatable device code, and with OpenMP, an
     object from which a later device link takes its part: an object bundle, or one with a
     section ``.llvm.offloading``.
     """
+    packing = packing_of(env, group or unit.name)
+    if packing is not None:
+        check_kind(unit)
     if unit.kind == "cuda":
         if settings.is_relocatable(env, unit):
             return _relocatable_cuda_object(env, relocatable_code(env, unit, shared=shared), names)
@@ -265,6 +310,8 @@ def object_node(
     devices = device_nodes(env, unit)
     if unit.kind == "openmp":
         return _object_with_package(env, unit, names, devices, host)
+    if packing is not None and not settings.is_relocatable(env, unit):
+        return _packed_object(env, packing, unit, names, host)
     if settings.is_relocatable(env, unit):
         if uses_new_driver(env, unit):
             return _object_with_package(env, unit, names, devices, host)
@@ -405,15 +452,23 @@ def _embedded_bundle(env: Environment, unit: Unit, devices: list[Node] | None = 
     return declared(_EMBED, env, names, [bundle], _OFFLOAD_SPEC=spec)
 
 
-def _embedded_for_all(env: Environment, named: Names, bundle: Any, host_files: list[Node]) -> Node:
+def _embedded_for_all(
+    env: Environment,
+    named: Names,
+    bundle: Any,
+    host_files: list[Node],
+    *,
+    is_marker: bool = False,
+) -> Node:
     """Declare the object that holds a program's bundle, for all host files that ask for it."""
     triple = settings.toolchain(env).host_triple
-    spec = settings.spec(cuid=None, host_triple=triple, registers_entries=True)
+    marker = {"marker": True} if is_marker else {}
+    spec = settings.spec(cuid=None, host_triple=triple, registers_entries=True, **marker)
     names = named("$OFFLOADEMBEDSUFFIX")
     return declared(_EMBED, env, names, [bundle, *host_files], _OFFLOAD_SPEC=spec)
 
 
-def _registration_of_entries(env: Environment, named: Names) -> Node:
+def _registration_of_entries(env: Environment, named: Names, *, is_marker: bool = False) -> Node:
     """Declare the object that registers what host objects of the new offload driver list.
 
     Which driver made the host objects is not known before they are, so it is always there.
@@ -426,7 +481,7 @@ def _registration_of_entries(env: Environment, named: Names) -> Node:
         [env.File(hip_registration.SOURCE)],
         **settings.toolchain_variables(env, toolchain.cc),
         _OFFLOAD_CC=list(toolchain.cc),
-        _OFFLOAD_REGISTER_FLAGS=hip_registration.compile_flags(),
+        _OFFLOAD_REGISTER_FLAGS=hip_registration.compile_flags(is_marker=is_marker),
     )
     return identified(env, [made])[0]
 
@@ -447,6 +502,97 @@ def _in_library(node: Node) -> BundleEntryID:
     """Give the entry ID of relocatable code: the driver calls it ``hip``, not ``hipv4``."""
     device, kind = node.attributes.offload_device, node.attributes.offload_kind
     return BundleEntryID.parse(f"{kind}-{device.triple}-{device.target_id or ''}")
+
+
+# -- HIP, apart from the host ----------------------------------------------------------
+
+
+def _packed_parts(env: Environment, packing: Packing, unit: Unit) -> tuple[list[PackedCode], Node]:
+    """Declare a source's code objects, and the object with its marker."""
+    devices = device_nodes(env, unit)
+    name = kernel_name_of(unit, devices)
+    codes = [
+        PackedCode(packing, name, device.attributes.offload_device, device) for device in devices
+    ]
+    marker = marker_node(env, unit.files(env, "$OFFLOADMARKERSUFFIX"), packing, name, devices)
+    triple = settings.toolchain(env).host_triple
+    spec = settings.spec(cuid=unit.cuid, host_triple=triple, registers_entries=False, marker=True)
+    names = unit.files(env, "$OFFLOADEMBEDSUFFIX")
+    return codes, declared(_EMBED, env, names, [marker], _OFFLOAD_SPEC=spec)
+
+
+def _add_packed(env: Environment, linked: Linked, packing: Packing, unit: Unit, host: Node) -> None:
+    """Add a source whose code objects are apart to a link."""
+    codes, marker = _packed_parts(env, packing, unit)
+    linked.codes += codes
+    linked.wraps |= uses_lto(env)
+    linked.objects += [host if uses_lto(env) else marked_host(env, host), marker]
+
+
+def _packed_object(
+    env: Environment, packing: Packing, unit: Unit, names: Iterable[Node], host: Node
+) -> Node:
+    """Declare the object of a source whose code objects are apart.
+
+    :raises UsageError: it would be bitcode.
+    """
+    if uses_lto(env):
+        raise UsageError(
+            f"'{unit.source}': an object of -flto cannot have its device code apart "
+            "(OFFLOAD_KPACK); give the source to the program, or compile it without -flto"
+        )
+    codes, marker = _packed_parts(env, packing, unit)
+    variables = settings.toolchain_variables(env, settings.toolchain(env).lld)
+    parts = [marked_host(env, host), marker]
+    made = identified(env, [declared(_MERGE, env, names, parts, **variables)])[0]
+    made.attributes.offload_kpack = codes
+    return made
+
+
+def _packed_links(
+    env: Environment,
+    named: Names,
+    packing: Packing,
+    stem: Node,
+    part: _Parts,
+    linked: Linked,
+    given: GivenCode,
+) -> list[Node]:
+    """Declare the link of each device, and what makes a program look for its result."""
+    images = [
+        _link_node(env, named, "hip", device, part.of(device))
+        for device in settings.devices(env, "hip")
+    ]
+    name = stem.get_internal_path()
+    linked.codes += [
+        PackedCode(packing, name, image.attributes.offload_device, image) for image in images
+    ]
+    linked.wraps |= uses_lto(env)
+    hosts = []
+    for host in part.hosts:
+        marked = host if uses_lto(env) else marked_host(env, host, stem.dir)
+        if host in given.libraries:
+            linked.marked[host] = marked
+        else:
+            hosts.append(marked)
+    marker = marker_node(env, named("$OFFLOADMARKERSUFFIX"), packing, name, images)
+    embedded = _embedded_for_all(env, named, marker, part.hosts, is_marker=True)
+    return [*hosts, embedded, _registration_of_entries(env, named, is_marker=True)]
+
+
+def _wrapped_call(env: Environment, named: Names) -> Node:
+    """Declare the object with the call that is wrapped around the one that registers."""
+    toolchain = settings.toolchain(env)
+    made = declared(
+        _REGISTER,
+        env,
+        named(".wrapped$OBJSUFFIX"),
+        [env.File(WRAP_SOURCE)],
+        **settings.toolchain_variables(env, toolchain.cc),
+        _OFFLOAD_CC=list(toolchain.cc),
+        _OFFLOAD_REGISTER_FLAGS=hip_registration.compile_flags(),
+    )
+    return identified(env, [made])[0]
 
 
 # -- device links ----------------------------------------------------------------------

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from SCons.Node.FS import Base
 
 from offload_tool.compiler.fingerprints import Fingerprints
-from offload_tool.compiler.lookups import Lookups, expected_lookups
+from offload_tool.compiler.lookups import Lookups, expected_lookups, origins_digest
 from offload_tool.compiler.manifest import (
     Judgement,
     PassRecord,
@@ -218,12 +218,11 @@ class PassRecords:
         """
         node = self._node
         assert self._start is not None  # noqa: S101 - begin() is the action before
-        read, lookups = [_path(node.sources[0])], Lookups()
+        read, lookups, key = [_path(node.sources[0])], Lookups(), self.key()
         if self.job.compiles_source:
             read = asking.files_read(node, self.command)
-            lookups = self._lookups(read)
+            lookups = self._lookups(read, key)
         compat.replace_implicit(node, asking.nodes_of(node, read))
-        key = self.key()
         for part, digest in self._key_before.items():
             if part.startswith("'") and key.get(part) != digest:
                 key[part] = _CHANGED_MEANWHILE
@@ -243,10 +242,28 @@ class PassRecords:
     def _writes_more(self) -> bool:
         return any(word.startswith(WRITES_MORE) for word in all_words(self.words))
 
-    def _lookups(self, read: list[str]) -> Lookups:
-        folders = asking.folders_searched(self._node, self.command)
+    def _lookups(self, read: list[str], key: Mapping[str, str] | None = None) -> Lookups:
+        folders = self._known_folders(read, key) or asking.folders_searched(
+            self._node, self.command
+        )
         found = expected_lookups(read, folders, self.words, _PRINTS)
         return found if folders else found._replace(unknown=True)
+
+    def _known_folders(self, read: list[str], key: Mapping[str, str] | None) -> tuple[str, ...]:
+        """Give the folders of the record before; none where the compiler must be asked for them.
+
+        The same command has the same search path, and the same files are in the same folders.
+        """
+        before = self._before
+        if before is None or key != before.key or {*read} != {*before.inputs}:
+            return ()
+        folders = before.lookups.folders
+        is_known = not before.lookups.unknown and bool(before.lookups.origins)
+        return (
+            folders
+            if is_known and origins_digest(folders, _PRINTS) == before.lookups.origins
+            else ()
+        )
 
     def _keep(self, record: PassRecord) -> None:
         self._record = record

@@ -82,6 +82,10 @@ _DEFAULTS: dict[str, Any] = {
     "OFFLOAD_ALLOW_MISSING_BUNDLES": False,
     "OFFLOAD_ALLOW_UNKNOWN_ARCH": False,
     "OFFLOAD_KIND": "",
+    "OFFLOAD_KPACK": False,
+    "OFFLOAD_KPACK_COMPRESS": "zstd-per-kernel",
+    "OFFLOAD_KPACK_INTERFACE": False,
+    "OFFLOAD_KPACK_PATHS": [],
     "OFFLOAD_CLANG": "",
     "OFFLOAD_FLAGS": [],
     "OFFLOAD_HOST_FLAGS": [],
@@ -147,6 +151,9 @@ _DEFAULTS: dict[str, Any] = {
     "OFFLOADEMBEDCOMSTR": "EMBED $TARGET",
     "OFFLOADEXTRACTCOMSTR": "EXTRACT $TARGET",
     "OFFLOADFATBINCOMSTR": "FATBIN $TARGET",
+    "OFFLOADKPACKCOMSTR": "KPACK [$_OFFLOAD_TARGET_ID] $TARGET",
+    "OFFLOADMARKCOMSTR": "MARK $TARGET",
+    "OFFLOADMARKERCOMSTR": "MARKER $TARGET",
     "OFFLOADPACKAGECOMSTR": "PACKAGE $TARGET",
     "OFFLOADREPORTCOM": (
         "$( $_OFFLOAD_PYTHON $) -m offload_tool report $SOURCES -o $TARGET "
@@ -162,6 +169,7 @@ _DEFAULTS: dict[str, Any] = {
     "OFFLOADBUNDLESUFFIX": ".hipfb",
     "OFFLOADEMBEDSUFFIX": ".fatbin.o",
     "OFFLOADPACKAGESUFFIX": ".offload",
+    "OFFLOADMARKERSUFFIX": ".kpackref",
     # What the compile commands above take from SCons's own C tools, where those are not loaded.
     "CFLAGS": [],
     "LIBPREFIX": "lib",

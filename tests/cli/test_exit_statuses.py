@@ -23,8 +23,9 @@ from tests.fuzz.seeds import HERE
 from tests.operations.fatbins import make_bundle
 
 COMMANDS = [
-    *("list", "extract", "match", "thin", "split", "merge", "check", "diff", "report", "embed"),
+    *("list", "extract", "match", "thin", "split", "join", "merge", "check", "diff", "report"),
     *(
+        "embed",
         "archive",
         "dist",
         "dist init",

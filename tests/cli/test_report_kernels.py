@@ -191,6 +191,8 @@ def test_several_builds(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert "--compare is given once for each PATH, in their order; found 1 of 2" in (
         capsys.readouterr().err
     )
+    assert main(["report", str(new), "-o", str(page), "--tolerance", "5"]) == 1
+    assert "give it with --compare" in capsys.readouterr().err
     assert not page.exists()
     assert main([*command, "--compare", str(new)]) == 0
     data, strings = read_data(page, "changes-data"), read_data(page, "strings")

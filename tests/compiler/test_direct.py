@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
 from offload_tool.compiler import direct
+from offload_tool.compiler.answer_cache import cache_folder
 from offload_tool.compiler.direct import DirectPasses
 from offload_tool.compiler.driver import ask
 from tests.conftest import missing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 CLANG = "/usr/lib/llvm-22/bin/clang"
 KERNEL = """\
@@ -41,10 +46,10 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "optimizer-remarks": ("-O2", "-Rpass=.*"),
     "warnings": ("-Weverything",),
     "linker-option": ("-Xoffload-linker", "--no-gc-sections"),
-    "saved-remarks": ("-O2", "-fsave-optimization-record"),
 }
 DRIVER_ONLY: dict[str, tuple[str, ...]] = {
     "temporaries": ("-save-temps",),
+    "saved-remarks": ("-O2", "-fsave-optimization-record"),  # a file named after the output
     "trace": ("-ftime-trace",),
     "response-file": ("@options",),
     "unused": ("-lm", "-fuse-ld=lld"),
@@ -125,6 +130,17 @@ def _both(
     return done is not None
 
 
+@pytest.fixture(autouse=True)
+def _no_answers_yet(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Let each test begin with a compiler that was asked nothing."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("answers")))
+    cache_folder.cache_clear()
+    yield
+    cache_folder.cache_clear()
+
+
 @pytest.mark.llvm
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 def test_same_files_and_messages(
@@ -146,7 +162,40 @@ def test_same_files_and_messages(
     passes = DirectPasses()
     for name in NAMES:
         assert _both(passes, _command(name, options), capfdbinary)
-    assert len(asked) == (2 if "-fsave-optimization-record" not in options else len(NAMES))
+    assert len(asked) == 2
+
+
+@pytest.mark.llvm
+@pytest.mark.usefixtures("sources")
+def test_kept_answers(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next build asks nothing, unless there is another compiler or another variable."""
+    asked: list[object] = []
+
+    def counted(command: object, environment: object) -> object:
+        asked.append(command)
+        return ask(command, environment)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(direct, "ask", counted)
+    compiler = tmp_path_factory.mktemp("compiler") / "clang"
+    compiler.symlink_to(shutil.which(_command("a", ())[0]) or "")
+    command = [str(compiler), *_command("a", ())[1:]]
+    environment = dict(os.environ)
+    counts = []
+    for change in ("nothing", "nothing", "variable", "compiler"):
+        if change == "variable":
+            environment["CPATH"] = "sub"
+        if change == "compiler":
+            target = compiler.readlink()
+            compiler.unlink()
+            shutil.copy(target, compiler)
+        done = DirectPasses().run(command, environment)
+        assert done == 0 or change != "nothing"
+        counts.append(len(asked))
+        asked.clear()
+    assert counts[:3] == [2, 0, 2]
+    assert counts[3]
 
 
 @pytest.mark.llvm

@@ -129,6 +129,8 @@ HIP = functools.partial(
 LANGUAGES = {
     "HIP": HIP(),
     "HIP, relocatable": HIP(variables={"OFFLOAD_RDC": True}),
+    "HIP, apart": HIP(variables={"OFFLOAD_KPACK": "demo"}),
+    "HIP, relocatable, apart": HIP(variables={"OFFLOAD_KPACK": "demo", "OFFLOAD_RDC": True}),
     "HIP, new driver": HIP(new_driver=True),
     "HIP, precompiled headers": HIP(
         pch=True,
@@ -292,6 +294,7 @@ CHANGES: dict[str, Callable[[Tree], object]] = {
     "a source saved anew with the same content": lambda tree: replaced(tree.one),
     "`OFFLOAD_BUNDLE_ALIGN`": lambda tree: tree.set(OFFLOAD_BUNDLE_ALIGN=256),
     "`OFFLOAD_COMPRESS`": lambda tree: tree.set(OFFLOAD_COMPRESS="zstd"),
+    "`OFFLOAD_KPACK_COMPRESS`": lambda tree: tree.set(OFFLOAD_KPACK_COMPRESS="none"),
     "`OFFLOAD_LAUNCHER`": launcher,
     "the compiler's version": next_compiler,
 }
@@ -315,6 +318,7 @@ PROMISES = {
     "a source saved anew with the same content": (0, 0),
     "`OFFLOAD_BUNDLE_ALIGN`": (0, 0),
     "`OFFLOAD_COMPRESS`": (0, 0),
+    "`OFFLOAD_KPACK_COMPRESS`": (0, 0),
     "`OFFLOAD_LAUNCHER`": (0, 0),
     "the compiler's version": (N * M, N),
 }

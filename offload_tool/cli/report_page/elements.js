@@ -19,8 +19,10 @@ function unseen(text) {
 }
 
 // Of a long name, as much as fits into a table; the rest is where the name stands alone.
+const LONG = 160;
+
 function shortened(text) {
-  return text.length > 240 ? `${text.slice(0, 160)} \u2026 ${text.slice(-60)}` : text;
+  return text.length > LONG ? `${text.slice(0, 110)} \u2026 ${text.slice(-45)}` : text;
 }
 
 function readData(name) {

@@ -49,7 +49,7 @@ function kernelView(data) {
       cell: (row) => {
         const text = names.shown(name(row));
         const link = make("a", { href: linkTo(row), "data-row": String(row) }, shortened(text));
-        if (text.length > 240) link.title = text.slice(0, 2000);
+        if (text.length > LONG) link.title = text.slice(0, 2000);
         return link;
       },
     },

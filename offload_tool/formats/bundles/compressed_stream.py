@@ -27,8 +27,9 @@ import hashlib
 import os
 import struct
 import zlib
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
+from queue import SimpleQueue
+from threading import Semaphore, Thread
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import zstandard
@@ -37,7 +38,6 @@ from offload_tool.errors import FormatError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from concurrent.futures import Future
     from typing import TypeAlias
 
     from offload_tool.files import StrPath
@@ -46,6 +46,7 @@ Method: TypeAlias = 'Literal["zlib", "zstd"]'
 
 __all__ = [
     "CHUNK",
+    "UNHASHED",
     "BackgroundHash",
     "Method",
     "ZlibStream",
@@ -55,7 +56,11 @@ __all__ = [
 ]
 
 CHUNK = 4 << 20
-"""Bytes that are compressed, decompressed or hashed in one step."""
+"""Bytes that are compressed in one step."""
+UNHASHED = 1
+"""How many chunks of a stream may wait to be hashed while the next one is decompressed."""
+_ROOM = 1 << 20
+"""Bytes that are decompressed in one step: fresh ones would cost as much as decompressing."""
 
 _MAX_WINDOW = 1 << 28  # LLVM needs 2**27 at every level, `compress` 2**28
 _LONG_INPUT = 1 << 27
@@ -85,20 +90,29 @@ class _Engine(Protocol):
 class BackgroundHash:
     """The MD5 of chunks, computed by another thread while this one does other work.
 
-    Use as a context manager. At most `depth` chunks wait; `update` blocks beyond that.
+    Use as a context manager. At most `depth` chunks are not hashed yet when `update` returns.
     """
 
     def __init__(self, depth: int | None = None) -> None:
         self._md5 = hashlib.md5(usedforsecurity=False)
-        self._thread = ThreadPoolExecutor(1, "hash")
-        self._depth = depth
-        self._waiting: deque[Future[None]] = deque()
+        self._waiting: SimpleQueue[bytes | memoryview | None] = SimpleQueue()
+        self._room = None if depth is None else Semaphore(depth)
+        self._is_wanted = True
+        self._thread = Thread(target=self._run, name="hash", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while (chunk := self._waiting.get()) is not None:
+            if self._is_wanted:
+                self._md5.update(chunk)
+            if self._room is not None:
+                self._room.release()
 
     def update(self, chunk: bytes | memoryview) -> None:
         """Add `chunk`, which must not change until it was hashed."""
-        if len(self._waiting) == self._depth:
-            self._waiting.popleft().result()
-        self._waiting.append(self._thread.submit(self._md5.update, chunk))
+        if self._room is not None:
+            self._room.acquire()
+        self._waiting.put(chunk)
 
     def watch(self, chunks: Iterable[memoryview]) -> Iterator[memoryview]:
         """Give the chunks on, each of them added."""
@@ -107,16 +121,20 @@ class BackgroundHash:
             yield chunk
 
     def digest(self) -> bytes:
-        """Wait for all chunks and give their MD5."""
-        while self._waiting:
-            self._waiting.popleft().result()
+        """Wait for all chunks and give their MD5; none can be added after that."""
+        self._end()
         return self._md5.digest()
+
+    def _end(self) -> None:
+        self._waiting.put(None)
+        self._thread.join()
 
     def __enter__(self) -> BackgroundHash:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._thread.shutdown(cancel_futures=True)
+        self._is_wanted = False
+        self._end()
 
 
 def split(parts: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
@@ -197,8 +215,9 @@ class ZstdStream:
     """zstd frames in `data` from `start`: up to `end`, or just one frame without it.
 
     Skippable frames may be before, between and behind them; LLVM reads past those too.
-    Iterating decompresses in chunks. `end` is where the last frame ends, `most` how many
-    bytes can come out, and `exact` how many must, if the frames say that.
+    Iterating decompresses in chunks. Each is valid until `UNHASHED` + 1 more were asked for: few
+    places are filled again and again. `end` is where the last frame ends, `most` how many bytes
+    can come out, and `exact` how many must, if the frames say that.
 
     :raises FormatError: no whole frame is there.
     :raises UnsupportedError: it needs too much memory.
@@ -218,17 +237,21 @@ class ZstdStream:
             if self.end < end:
                 self.end = self._skip_frame(self.end)
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[memoryview]:
         """Decompress.
 
         :raises FormatError: the payload is damaged.
         """
+        places = cycle([memoryview(bytearray(min(_ROOM, self.most))) for _ in range(UNHASHED + 1)])
         source = self._data[self._start : self.end]
         machine = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
         reader = machine.stream_reader(source, read_across_frames=True)
         try:
-            while chunk := reader.read(min(CHUNK, self.most)):
-                yield chunk
+            for place in places:
+                size = reader.readinto(place)
+                if not size:
+                    break
+                yield place[:size]
         except zstandard.ZstdError as error:
             raise self._error(self._start, f"expected zstd data, found damage: {error}") from error
 

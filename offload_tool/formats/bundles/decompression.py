@@ -10,8 +10,7 @@ Unlike clang-offload-bundler 22.1.8, a size or hash that does not match is an er
 
 from __future__ import annotations
 
-import shutil
-import tempfile
+import os
 import time
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -19,7 +18,12 @@ from offload_tool.errors import FileError, FormatError
 from offload_tool.files.budget import budget
 from offload_tool.files.spool import Spool
 from offload_tool.formats.bundles.compressed import CompressionReport, truncate_digest
-from offload_tool.formats.bundles.compressed_stream import BackgroundHash, ZlibStream, ZstdStream
+from offload_tool.formats.bundles.compressed_stream import (
+    UNHASHED,
+    BackgroundHash,
+    ZlibStream,
+    ZstdStream,
+)
 from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
@@ -32,12 +36,11 @@ if TYPE_CHECKING:
 __all__ = ["Decompressed", "decompress", "decompress_range", "decompress_to"]
 
 _IN_MEMORY = 16 << 20
-_WAITING_CHUNKS = 4
 _Result = TypeVar("_Result")
 
 
 class _ByteSink(Protocol):
-    def write(self, data: bytes, /) -> object: ...
+    def write(self, data: bytes | memoryview, /) -> object: ...
 
 
 class _Memory:
@@ -50,7 +53,7 @@ class _Memory:
     def __init__(self) -> None:
         self.data = bytearray()
 
-    def write(self, data: bytes, /) -> None:
+    def write(self, data: bytes | memoryview, /) -> None:
         self.data += data
 
 
@@ -140,9 +143,12 @@ def _kept(
         memory = _Memory()
         result = write(memory)
         return memoryview(memory.data).toreadonly(), result
+    import tempfile  # slow to load, and not needed for what stays in memory
+
     folder = tempfile.gettempdir() if directory is None else directory
     try:
-        free = shutil.disk_usage(folder).free
+        room = os.statvfs(folder)
+        free = room.f_bavail * room.f_frsize
     except OSError as error:
         raise FileError(folder, error) from error
     if size > free:
@@ -203,7 +209,7 @@ def _verify(
     path: StrPath | None,
 ) -> CompressionReport:
     started = time.perf_counter()
-    with BackgroundHash(_WAITING_CHUNKS) as md5:
+    with BackgroundHash(UNHASHED) as md5:
         _drain(stream, header, path, output, md5)
         digest = truncate_digest(md5.digest())
     start = header.offset + header.size

@@ -9,7 +9,8 @@
       amdhsa.kernels         array of maps
         .name, .symbol       strings: "k", of its code, and "k.kd", of its descriptor
         .vgpr_count, ...     integers, see `_FIELDS`
-        .args, ...           of no interest here, at any depth
+        .args                array of maps: .offset, .size (bytes), .value_kind
+        ...                  of no interest here, at any depth
       amdhsa.target, ...     of no interest here
 
     the symbol table         .name is the name of a function, whose size is that of the code
@@ -44,11 +45,12 @@ if TYPE_CHECKING:
     from offload_tool.formats.messagepack import MessagePackReader
     from offload_tool.formats.objects.elf import ElfTables
 
-__all__ = ["read_amdgpu_kernels"]
+__all__ = ["read_amdgpu_arguments", "read_amdgpu_kernels"]
 
 _NOTE, _METADATA = b"AMDGPU\0", 32
 _OLD_NOTE, _OLD_METADATA = b"AMD\0", 10
 _DESCRIPTOR = b".kd"
+_HIDDEN = " hidden_"
 _FIELDS = {
     ".vgpr_count": "vgprs",
     ".agpr_count": "agprs",
@@ -81,6 +83,23 @@ def read_amdgpu_kernels(data: memoryview, *, path: StrPath | None = None) -> lis
         kernel._replace(code_size=sizes.get(kernel.name.encode("utf-8", "surrogateescape")))
         for kernel in kernels
     ]
+
+
+def read_amdgpu_arguments(
+    data: memoryview, *, path: StrPath | None = None
+) -> dict[str, tuple[str, ...]]:
+    """Read what the kernels of a code object are given by who starts them.
+
+    For each name the arguments, a text each: offset and size in bytes, and the kind of value.
+    Those that the compiler adds (``hidden_...``) are left out.
+
+    :raises FormatError: the metadata is broken.
+    :raises UnsupportedError: it is of a version that is not read.
+    :raises UsageError: msgpack is not installed.
+    """
+    tables = read_elf_sections(data, path=path)
+    notes = [_Metadata(note, path) for note in _notes(data, tables, path)]
+    return {name: found for note in notes for name, found in note.arguments().items()}
 
 
 def _symbols(tables: ElfTables) -> tuple[dict[bytes, int], set[bytes]]:
@@ -153,6 +172,41 @@ class _Metadata:
         """
         with reading(self.note, self._refusal) as reader:
             return self._kernels(reader)
+
+    def arguments(self) -> dict[str, tuple[str, ...]]:
+        """Read the arguments of all kernels; errors as of `kernels`."""
+        found: dict[str, tuple[str, ...]] = {}
+        with reading(self.note, self._refusal) as reader:
+            for _ in range(reader.map_size()):
+                if reader.string() == "amdhsa.kernels":
+                    found.update(self._arguments(reader) for _ in range(reader.array_size()))
+                else:
+                    reader.skip()
+        return found
+
+    def _arguments(self, reader: MessagePackReader) -> tuple[str, tuple[str, ...]]:
+        name, rows = "", []
+        for _ in range(reader.map_size()):
+            key = reader.string()
+            if key == ".name":
+                name = reader.string()
+            elif key == ".args":
+                rows = [self._argument(reader) for _ in range(reader.array_size())]
+            else:
+                reader.skip()
+        return name, tuple(row for row in rows if _HIDDEN not in row)
+
+    def _argument(self, reader: MessagePackReader) -> str:
+        numbers, kind = {".offset": 0, ".size": 0}, ""
+        for _ in range(reader.map_size()):
+            key = reader.string()
+            if key in numbers:
+                numbers[key] = reader.number(key, MOST - 1)
+            elif key == ".value_kind":
+                kind = reader.string()
+            else:
+                reader.skip()
+        return f"{numbers['.offset']} {numbers['.size']} {kind}"
 
     def _kernels(self, reader: MessagePackReader) -> list[Kernel]:
         found: list[Kernel] | None = None

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import random
 import subprocess
 import sys
 import textwrap
+import time
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import zstandard
@@ -229,6 +233,7 @@ def test_any_damage_is_noticed(data: tuple[bytes, int, int]) -> None:
 
 
 BLOCK = 1 << 17
+STREAM = "offload_tool.formats.bundles.compressed_stream"
 
 
 def test_limit() -> None:
@@ -342,10 +347,32 @@ def test_result_in_a_cycle(size: int, tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == (b"collected\n", b"")
 
 
+@pytest.mark.parametrize("method", [ZLIB, ZSTD], ids=["zlib", "zstd"])
+def test_hash_of_places_used_again(method: int, monkeypatch) -> None:
+    """However slow the hash is, no chunk is overwritten before it was hashed."""
+
+    class Slow:
+        def __init__(self, **_: bool) -> None:
+            self.real = hashlib_md5(usedforsecurity=False)
+            self.digest = self.real.digest
+
+        def update(self, chunk: bytes) -> None:
+            time.sleep(0.01)
+            self.real.update(chunk)
+
+    hashlib_md5 = hashlib.md5
+    monkeypatch.setattr(f"{STREAM}._ROOM", 1000)
+    monkeypatch.setattr(f"{STREAM}.CHUNK", 1000)
+    content = random.Random(1).randbytes(20_000)
+    data = compressed(content, 3, method)
+    monkeypatch.setattr("hashlib.md5", Slow)
+    assert unpack(data) == content
+
+
 def test_folder_without_room(tmp_path: Path, monkeypatch) -> None:
     """A bundle that does not fit on the disk is refused before it is decompressed."""
     data = compressed(bytes(130 * BLOCK), payload=repeated(b"\0", 130))
-    monkeypatch.setattr("shutil.disk_usage", lambda _: __import__("types").SimpleNamespace(free=9))
+    monkeypatch.setattr("os.statvfs", lambda _: SimpleNamespace(f_bavail=9, f_frsize=1))
     with pytest.raises(FileError, match="needs 17039360 bytes, only 9 are free"):
         unpack(data, directory=tmp_path)
 

@@ -18,8 +18,8 @@ from offload_tool.errors import (
     UnsupportedError,
     UsageError,
 )
-from offload_tool.operations.joining import join_file
 from offload_tool.operations.matching import Device
+from offload_tool.operations.rejoining import join_file
 from offload_tool.operations.splitting import split_file
 from offload_tool.operations.thinning import thin_file
 from tests.operations.split_programs import (

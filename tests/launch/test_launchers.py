@@ -1,0 +1,105 @@
+"""OFFLOAD_LAUNCHER: passes through compiler caches, with the driver's bytes."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conftest import missing
+from tests.launch.compiles import HIP, LAUNCH, TARGETS, make_project, run
+from tests.launch.test_bytes import FLAGS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+NOT_ALL = ("save-temps", "new-driver", "lto", "-ftime-trace", "-gsplit-dwarf")
+"""Flags with which some pass writes more, or is no command of the driver's."""
+
+
+def counting(folder: Path) -> Path:
+    """Make a launcher that notes the words of each command that it runs."""
+    program = folder / "launcher"
+    program.write_text(f'#!/bin/sh\necho "$*" >>{folder}/log\nexec "$@"\n')
+    program.chmod(0o755)
+    return program
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("flags", FLAGS)
+def test_bytes(flags: str, tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """Through a launcher the object is the driver's; with usual flags it runs every pass."""
+    make_project(tmp_path)
+    words = [llvm("clang++"), *HIP, *TARGETS, *flags.split(), "-c", "s.hip", "-o", "s.o"]
+    assert run(words, tmp_path).returncode == 0
+    expected = (tmp_path / "s.o").read_bytes()
+    done = run([*LAUNCH, *words], tmp_path, {"OFFLOAD_LAUNCHER": str(counting(tmp_path))})
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "s.o").read_bytes() == expected
+    if not any(word in flags for word in NOT_ALL):
+        targets = 3 if "gfx1100" in flags else 2
+        assert len((tmp_path / "log").read_text().splitlines()) == targets + 1
+        assert "without the launcher" not in done.stderr
+
+
+@pytest.mark.llvm
+def test_ccache(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """With ccache, one more target and another flag of one target compile that target only."""
+    if shutil.which("ccache") is None:
+        missing("ccache")
+    make_project(tmp_path)
+    more = {"OFFLOAD_LAUNCHER": "ccache", "CCACHE_DIR": str(tmp_path / "ccache")}
+    more["CCACHE_STATSLOG"] = str(tmp_path / "log")
+
+    def misses(*words: str) -> int:
+        (tmp_path / "log").write_text("")
+        command = [*LAUNCH, llvm("clang++"), *HIP, *words, "-MD", "-c", "s.hip", "-o", "s.o"]
+        done = run(command, tmp_path, more)
+        assert done.returncode == 0, done.stderr
+        expected = (tmp_path / "s.o").read_bytes()
+        assert ("only_gfx90a.h" in (tmp_path / "s.d").read_text()) == ("gfx90a" in str(words))
+        run(command[len(LAUNCH) :], tmp_path)
+        assert (tmp_path / "s.o").read_bytes() == expected
+        return (tmp_path / "log").read_text().split("\n").count("cache_miss")
+
+    assert misses("--offload-arch=gfx906") == 2
+    assert misses("--offload-arch=gfx906,gfx90a") == 1
+    assert misses("--offload-arch=gfx906,gfx90a", "-Xarch_gfx90a", "-O1") == 1
+    assert misses("--offload-arch=gfx90a,gfx906") == 0
+
+
+@pytest.mark.llvm
+def test_with_a_cache_of_ours(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """With OFFLOAD_LAUNCH_CACHE, the launcher gets what is not there; depfiles are whole."""
+    make_project(tmp_path)
+    words = [*LAUNCH, llvm("clang++"), *HIP, *TARGETS, "-MD", "-c", "s.hip", "-o", "s.o"]
+    more = {"OFFLOAD_LAUNCHER": str(counting(tmp_path)), "OFFLOAD_LAUNCH_CACHE": "cache"}
+    texts = []
+    for _ in range(2):
+        assert run(words, tmp_path, more).returncode == 0
+        assert len((tmp_path / "log").read_text().splitlines()) == 3
+        texts.append((tmp_path / "s.d").read_text())
+        assert "only_gfx90a.h" in texts[-1]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.llvm
+def test_other_result(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """A launcher that gives another target's result is found out."""
+    make_project(tmp_path)
+    program = tmp_path / "launcher"
+    program.write_text(
+        f"#!{sys.executable}\nimport subprocess, sys\n"
+        "words = [w.replace('arch=gfx90a:xnack+', 'arch=gfx942') for w in sys.argv[1:]]\n"
+        "sys.exit(subprocess.call(words))\n"
+    )
+    program.chmod(0o755)
+    words = [*LAUNCH, llvm("clang++"), *HIP, *TARGETS, "-c", "s.hip", "-o", "s.o"]
+    done = run(words, tmp_path, {"OFFLOAD_LAUNCHER": str(program)})
+    assert done.returncode == 1
+    assert "expected processor gfx90a" in done.stderr
+    assert not (tmp_path / "s.o").exists()

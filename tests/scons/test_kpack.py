@@ -1,0 +1,412 @@
+"""Device code apart from the host: every kernel gets its own target's bytes, and few nodes run.
+
+What a program loads is seen when it runs with a stand-in for HIP's runtime (``kpack_runtime.c``),
+and compared with the code objects that were built.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from offload_tool.formats.kpack import read_kpack
+from offload_tool.operations.checking import Rule, check_libraries
+from offload_tool.operations.listing import iter_images, list_images
+from offload_tool.operations.matching import Device
+from tests.conftest import missing
+from tests.scons.conftest import Project, flagged_clang
+
+SOURCE = """\
+struct dim3 {{ unsigned x, y, z; }};
+extern "C" int hipLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
+__attribute__((global)) void {name}(int* p) {{ *p = __LINE__ + VALUE; }}
+int use_{name}() {{ return 1; }}
+"""
+TARGETS = ("gfx906", "gfx90a:xnack+")
+DEVICES = {
+    "gfx906": "gfx906:sramecc-:xnack-,gfx906:sramecc-,gfx906:xnack-,gfx906,gfx9-generic",
+    "gfx90a:xnack+": "gfx90a:sramecc+:xnack+,gfx90a:sramecc+,gfx90a:xnack+,gfx90a",
+}
+"""The target IDs that the loader asks for, for a device of each target."""
+HEAD = "env.Replace(OFFLOAD_KPACK='demo', OFFLOAD_KPACK_COMPRESS='none')\n"
+MAIN = "int use_one(); int use_two(); int main() { return use_one() + use_two() != 2; }\n"
+PARTS = "['one.hip', 'two.hip', 'main.cpp', 'runtime.c']"
+
+
+@pytest.fixture
+def kpacked(project: Project) -> Project:
+    """Give a project of two kernels in two sources, and the stand-in for the runtime."""
+    for name in ("one", "two"):
+        project.write(f"{name}.hip", SOURCE.format(name=name))
+    project.write("main.cpp", MAIN)
+    shutil.copy(Path(__file__).with_name("kpack_runtime.c"), project.folder / "runtime.c")
+    return project
+
+
+def digest(data: bytes) -> str:
+    """Give the digest that the stand-in prints."""
+    value = 14695981039346656037
+    for byte in data:
+        value = (value ^ byte) * 1099511628211 % (1 << 64)
+    return f"{value:016x}"
+
+
+def loaded(project: Project, program: str, device: str) -> dict[str, tuple[str, str]]:
+    """Run a program; give for each kernel the key and the name of the code object that it gets."""
+    environment = {**os.environ, "DEVICE": DEVICES[device], "LD_LIBRARY_PATH": ""}
+    path = project.folder / program
+    done = subprocess.run([path], env=environment, check=False, capture_output=True, text=True)
+    assert "failed" not in done.stdout, done.stdout
+    names = {digest(p.read_bytes()): p.name for p in sorted(project.folder.rglob("*.co"))}
+    found, key, code = {}, "", ""
+    for word, value in (line.split(maxsplit=1) for line in done.stdout.splitlines() if " " in line):
+        if word == "module":
+            key, code = value, "nothing"
+        elif word == "loaded":
+            code = names[value]
+        else:
+            found[value] = key, code
+    return found
+
+
+def assert_own_code(
+    project: Project, program: str = "prog", stems: tuple[str, str] = ("one", "two")
+) -> None:
+    """Check that both kernels get the code objects of their own source and target."""
+    for target in TARGETS:
+        found = loaded(project, program, target)
+        name = target.replace(":", "_")
+        assert sorted(found) == ["_Z3onePi", "_Z3twoPi"]
+        assert [found[kernel][1] for kernel in sorted(found)] == [f"{s}.{name}.co" for s in stems]
+
+
+BODIES = {
+    "program": f"env.OffloadProgram('prog', {PARTS})\n",
+    "shared library": (
+        "env.OffloadSharedLibrary('lib/one', ['one.hip', 'runtime.c'])\n"
+        "env.OffloadProgram('prog', ['two.hip', 'main.cpp'], LIBS=['one'], LIBPATH='lib',"
+        " LINKFLAGS=['-Wl,-rpath,' + Dir('lib').abspath, '-rdynamic'])\n"
+    ),
+    "objects": (
+        "objects = env.OffloadObject('one.hip') + env.OffloadObject('two.hip')\n"
+        "env.OffloadProgram('prog', [objects, 'main.cpp', 'runtime.c'])\n"
+    ),
+    "static library elsewhere": (
+        "library = env.OffloadStaticLibrary('lib/parts', ['one.hip', 'two.hip'])\n"
+        "env.OffloadProgram('prog', ['main.cpp', 'runtime.c', library], OFFLOAD_KPACK=False)\n"
+    ),
+    "static library in LIBS": (
+        "library = env.OffloadStaticLibrary('lib/parts', ['one.hip', 'two.hip'])\n"
+        "env.Program('bin/prog', ['main.cpp', 'runtime.c'], LIBS=[library])\n"
+        "env.OffloadProgram('prog', ['main.cpp', 'runtime.c'], LIBS=[library])\n"
+    ),
+    "paths": (
+        "env.Replace(OFFLOAD_KPACK_PATHS=['../share/@GFXARCH@/x.kpack', '/nowhere'])\n"
+        f"env.OffloadProgram('bin/prog', {PARTS})\n"
+        "Install('.', [])\nCommand('prog', 'bin/prog', 'ln -s bin/prog $TARGET')\n"
+    ),
+    "several in one group": (
+        "env.OffloadProgram('other', ['two.hip', 'runtime.c', 'other.cpp'])\n"
+        f"env.OffloadProgram('prog', {PARTS})\n"
+    ),
+    "two groups": (
+        "env.OffloadProgram('other', ['two.hip', 'runtime.c', 'other.cpp'], OFFLOAD_KPACK=True)\n"
+        f"env.OffloadProgram('prog', {PARTS})\n"
+    ),
+    "interface": f"env.OffloadProgram('prog', {PARTS}, OFFLOAD_KPACK_INTERFACE=True)\n",
+    "SCons's builders": f"env.Program('prog', {PARTS})\n",
+    "garbage collection": (
+        f"env.OffloadProgram('prog', {PARTS},"
+        " LINKFLAGS=['-Wl,--gc-sections', '-s', '-Wl,-z,now'])\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_every_kernel_gets_its_own_code(kpacked: Project, name: str) -> None:
+    """However a program is put together, each kernel gets its own source's and target's code."""
+    kpacked.write("other.cpp", "int main() {}\n")
+    kpacked.sconstruct(HEAD + BODIES[name])
+    kpacked.build()
+    assert_own_code(kpacked)
+    kpacked.assert_up_to_date()
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("flag", ["-flto", "-flto=thin"])
+@pytest.mark.parametrize("rdc", [False, True])
+def test_lto(kpacked: Project, flag: str, rdc: bool) -> None:
+    """With link-time optimisation, where no wrapper can be changed, kernels get their own code."""
+    kpacked.sconstruct(
+        f"{HEAD}env.OffloadProgram('prog', {PARTS}, CCFLAGS='{flag}', OFFLOAD_RDC={rdc},"
+        " LINKFLAGS='-fuse-ld=lld')\n"
+    )
+    kpacked.build()
+    assert_own_code(kpacked, stems=("prog", "prog") if rdc else ("one", "two"))
+    assert {i.container for i in list_images(kpacked.folder / "prog")} == {"kpack-marker"}
+
+
+RELOCATABLE = {
+    "sources": f"env.OffloadProgram('prog', {PARTS})\n",
+    "library": (
+        "library = env.OffloadStaticLibrary('parts', ['one.hip', 'two.hip'])\n"
+        "env.OffloadProgram('prog', ['main.cpp', 'runtime.c', library])\n"
+    ),
+    "objects": (
+        "objects = env.OffloadObject('one.hip') + env.OffloadObject('two.hip')\n"
+        "env.OffloadProgram('prog', [objects, 'main.cpp', 'runtime.c'])\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("driver", ["--no-offload-new-driver", "--offload-new-driver"])
+@pytest.mark.parametrize("name", RELOCATABLE)
+def test_relocatable_code(kpacked: Project, tmp_path: Path, name: str, driver: str) -> None:
+    """Relocatable code of both offload drivers is linked per target, and found apart."""
+    clang = flagged_clang(tmp_path, driver)
+    head = f"{HEAD}env.Replace(OFFLOAD_RDC=True, OFFLOAD_CLANG='{clang}')\n"
+    kpacked.sconstruct(head + RELOCATABLE[name])
+    kpacked.build()
+    assert_own_code(kpacked, stems=("prog", "prog"))
+    kpacked.assert_up_to_date()
+
+
+def test_new_driver(kpacked: Project, tmp_path: Path) -> None:
+    """So is code that is not relocatable, of the new offload driver."""
+    clang = flagged_clang(tmp_path)
+    kpacked.sconstruct(f"{HEAD}env.OffloadProgram('prog', {PARTS}, OFFLOAD_CLANG='{clang}')\n")
+    kpacked.build()
+    assert_own_code(kpacked)
+
+
+def test_sources_with_different_targets(kpacked: Project) -> None:
+    """A source that lacks a target gets nothing there, and never another source's code."""
+    kpacked.sconstruct(
+        HEAD + "one = env.OffloadObject('one.hip', OFFLOAD_ARCH='gfx906')\n"
+        "env.OffloadProgram('prog', [one, 'two.hip', 'main.cpp', 'runtime.c'])\n"
+    )
+    kpacked.build()
+    found = loaded(kpacked, "prog", "gfx90a:xnack+")
+    assert found["_Z3onePi"][1] == "nothing"
+    assert found["_Z3twoPi"][1] == "two.gfx90a_xnack+.co"
+    there = loaded(kpacked, "prog", "gfx906")
+    assert {kernel: code for kernel, (_, code) in there.items()} == {
+        "_Z3onePi": "one.gfx906.co",
+        "_Z3twoPi": "two.gfx906.co",
+    }
+    rule = Rule(targets=(Device.parse("gfx90a:xnack+"),))
+    [fault] = check_libraries([kpacked.folder / "prog"], [rule])
+    assert "no image for gfx90a:xnack+ in 1 of 2 containers" in fault.message
+
+
+def test_installed_tree(kpacked: Project, tmp_path: Path) -> None:
+    """What is installed beside its archives, in the folder that they are looked for in, runs."""
+    kpacked.sconstruct(
+        HEAD + "env.Replace(OFFLOAD_KPACK_PATHS='../lib/demo/@GFXARCH@.kpack')\n"
+        f"prog = env.OffloadProgram('build/bin/prog', {PARTS})\n"
+        "Install('out/bin', prog)\nInstall('out/lib/demo', env.OffloadKpack(prog))\n"
+    )
+    kpacked.build()
+    (kpacked.folder / "out").rename(tmp_path / "moved")
+    names = sorted(p.name for p in (tmp_path / "moved/lib/demo").iterdir())
+    assert names == ["gfx906.kpack", "gfx90a:xnack+.kpack"]
+    assert_own_code(kpacked, str(tmp_path / "moved/bin/prog"))
+
+
+def test_variant_folders_and_cache(kpacked: Project) -> None:
+    """Variant folders have archives of their own, and a CacheDir gives them back."""
+    kpacked.write("SConscript", f"Import('env')\nenv.OffloadProgram('prog', {PARTS})\n")
+    kpacked.sconstruct(
+        HEAD + "CacheDir('cache')\n"
+        "for v in (1, 2): SConscript('SConscript', variant_dir=f'v{v}', duplicate=False,"
+        " exports={'env': env.Clone(CPPDEFINES={'VALUE': v})})\n"
+    )
+    kpacked.build("-j2")
+    for variant in ("v1", "v2"):
+        assert_own_code(kpacked, f"{variant}/prog")
+    before = {p: p.read_bytes() for p in sorted(kpacked.folder.rglob("demo_*.kpack"))}
+    assert len(before) == 4
+    kpacked.build("-c")
+    assert kpacked.build("-j2") == []
+    assert {p: p.read_bytes() for p in before} == before
+
+
+COLUMNS = ("HIP", "KPACK", "MARK", "EMBED", "LINK")
+
+
+def actions(project: Project, *arguments: str) -> dict[str, int]:
+    """Build; give how many actions of each sort ran."""
+    run = project.run(*arguments)
+    assert run.status == 0, run.output + run.errors
+    lines = [line for line in run.output.splitlines() if re.match(r"[A-Z]{3,} |/|clang", line)]
+    counts = dict.fromkeys(COLUMNS, 0)
+    for line in lines:
+        word = line.split()[0]
+        if " -o prog " in line:
+            counts["LINK"] += 1
+        elif word in counts:
+            counts[word] += 1
+    return {name: count for name, count in counts.items() if count}
+
+
+def test_what_is_made_again(kpacked: Project) -> None:
+    """One target's code, or its list, is a matter of its archive; no link runs."""
+    kpacked.sconstruct(
+        HEAD + "env.Replace(OFFLOAD_ARCH=ARGUMENTS.get('ARCH', 'gfx906,gfx942'))\n"
+        "env['OFFLOAD_ARCH_FLAGS'] = {'gfx942': ARGUMENTS.get('F', '').split()}\n"
+        f"env.OffloadProgram('prog', {PARTS},"
+        " OFFLOAD_KPACK_COMPRESS=ARGUMENTS.get('C', 'none'))\n"
+    )
+    kpacked.build()
+    before = (kpacked.folder / "prog").read_bytes()
+    assert actions(kpacked) == {}
+    assert actions(kpacked, "F=-O1") == {"HIP": 2, "KPACK": 1}
+    assert actions(kpacked, "F=-O1", "ARCH=gfx942,gfx906") == {}
+    assert actions(kpacked, "F=-O1", "ARCH=gfx906,gfx942,gfx1100") == {"HIP": 2, "KPACK": 1}
+    assert actions(kpacked, "F=-O1") == {}
+    assert actions(kpacked, "F=-O1", "C=zstd-per-kernel") == {"KPACK": 2}
+    one = kpacked.folder / "one.hip"
+    one.write_text(one.read_text().replace("VALUE", "2 * VALUE"))
+    assert actions(kpacked, "F=-O1") == {"HIP": 3, "KPACK": 2}
+    assert (kpacked.folder / "prog").read_bytes() == before
+    (kpacked.folder / ".kpack/demo_gfx906.kpack").unlink()
+    assert actions(kpacked, "F=-O1", "prog") == {"KPACK": 1}
+
+
+def test_aliases_and_clean(kpacked: Project) -> None:
+    """A target ID on the command line builds its archive, and a clean removes all archives."""
+    kpacked.sconstruct(f"{HEAD}env.OffloadProgram('prog', {PARTS})\n")
+    assert kpacked.build("gfx90a:xnack+") == ["one.hip gfx90a:xnack+", "two.hip gfx90a:xnack+"]
+    folder = kpacked.folder / ".kpack"
+    assert [path.name for path in folder.iterdir()] == ["demo_gfx90a:xnack+.kpack"]
+    kpacked.build()
+    kpacked.build("-c")
+    assert list(folder.iterdir()) == []
+
+
+def test_archives_do_not_depend_on_order(kpacked: Project) -> None:
+    """Archives and their bytes are the same whatever the order of sources and targets is."""
+    made = []
+    turned = PARTS.replace("'one.hip', 'two.hip'", "'two.hip', 'one.hip'")
+    for parts, arch in ((PARTS, "gfx906,gfx942"), (turned, "gfx942,gfx906")):
+        kpacked.sconstruct(f"{HEAD}env.OffloadProgram('prog', {parts}, OFFLOAD_ARCH='{arch}')\n")
+        kpacked.build()
+        made.append((kpacked.folder / ".kpack/demo_gfx942.kpack").read_bytes())
+        kpacked.build("-c")
+    assert made[0] == made[1]
+    found = read_kpack(memoryview(made[0]))
+    assert [image.key for image in found.images] == ["one#0", "two#0"]
+    assert (found.group, found.target_ids) == ("demo", ("gfx942",))
+
+
+def test_interface(kpacked: Project) -> None:
+    """With a digest of the interface in the keys, archives of another interface are not loaded."""
+    kpacked.sconstruct(f"{HEAD}env.OffloadProgram('prog', {PARTS}, OFFLOAD_KPACK_INTERFACE=True)\n")
+    kpacked.build()
+    prog, archives = kpacked.folder / "prog", kpacked.folder / ".kpack"
+    before = prog.read_bytes()
+    one = kpacked.folder / "one.hip"
+    one.write_text(one.read_text().replace("VALUE", "3 * VALUE"))
+    kpacked.build()
+    assert prog.read_bytes() == before
+    assert_own_code(kpacked)
+    shutil.copytree(archives, kpacked.folder / "stale")
+    one.write_text(one.read_text().replace("int* p", "int* p, int").replace("*p =", "*p = 1 +"))
+    kpacked.build()
+    assert prog.read_bytes() != before
+    shutil.rmtree(archives)
+    (kpacked.folder / "stale").rename(archives)
+    found = loaded(kpacked, "prog", "gfx906")
+    assert [code for _, code in sorted(found.values())] == ["nothing", "two.gfx906.co"]
+    [fault] = check_libraries([prog], [Rule()])
+    assert "has code for 'one@" in fault.message
+    assert "is it of another build?" in fault.message
+
+
+def test_kernels_of_other_arguments(kpacked: Project) -> None:
+    """An interface that differs between targets is refused, and the kernel is named."""
+    one = kpacked.folder / "one.hip"
+    one.write_text(
+        one.read_text().replace("int* p", "\n#ifdef __gfx906__\nlong q,\n#endif\nint* p")
+    )
+    kpacked.sconstruct(f"{HEAD}env.OffloadProgram('prog', {PARTS}, OFFLOAD_KPACK_INTERFACE=True)\n")
+    run = kpacked.run()
+    assert run.status == 2
+    assert "the kernel '_Z3one" in run.errors
+
+
+REFUSED = {
+    "CUDA": ("env.OffloadProgram('p', 'k.cu')", "OFFLOAD_KPACK is for HIP; no runtime of CUDA"),
+    "OpenMP": (
+        "env.OffloadProgram('p', 'main.cpp', OFFLOAD_KIND='openmp')",
+        "OFFLOAD_KPACK is for HIP; no runtime of OPENMP",
+    ),
+    "group": ("env.OffloadObject('one.hip', OFFLOAD_KPACK='a/b')", "the name of a group"),
+    "absolute": (
+        "env.OffloadObject('one.hip', OFFLOAD_KPACK_PATHS='/x/@GFXARCH@.kpack')",
+        "to be the first, found '/x/@GFXARCH@.kpack'",
+    ),
+    "no placeholder": (
+        "env.OffloadObject('one.hip', OFFLOAD_KPACK_PATHS='x.kpack')",
+        "with @GFXARCH@ in it",
+    ),
+    "scheme": (
+        "env.OffloadObject('one.hip', OFFLOAD_KPACK_COMPRESS='lzma')",
+        "expected 'none' or 'zstd-per-kernel', found 'lzma'",
+    ),
+    "two schemes": (
+        "env.OffloadObject('one.hip')\n"
+        "env.OffloadObject('two.hip', OFFLOAD_KPACK_COMPRESS='zstd-per-kernel')",
+        "is given two values for its scheme: 'none' and 'zstd-per-kernel'",
+    ),
+    "LTO object": (
+        "env.OffloadObject('one.hip', CCFLAGS='-flto')",
+        "an object of -flto cannot have its device code apart",
+    ),
+    "no archives": (
+        "env.OffloadKpack(env.OffloadObject('one.hip', OFFLOAD_KPACK=False))",
+        "'one.o' has no kpack archives",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(kpacked: Project, name: str) -> None:
+    """What cannot be apart, and variables that mean nothing, are refused when they are read."""
+    body, message = REFUSED[name]
+    kpacked.write("k.cu", "")
+    kpacked.sconstruct(f"{HEAD}{body}\n")
+    run = kpacked.run("-n")
+    assert run.status == 2
+    assert message in run.errors
+
+
+def test_what_is_read(kpacked: Project) -> None:
+    """`list` shows what each device would get from the archives, `check` what is missing."""
+    kpacked.sconstruct(f"{HEAD}env.OffloadProgram('prog', {PARTS})\n")
+    kpacked.build()
+    images = list_images(kpacked.folder / "prog")
+    assert [image.target_id for image in images] == [*TARGETS, *TARGETS]
+    archives = [i for i in iter_images(kpacked.folder / ".kpack") if i.target_id == TARGETS[0]]
+    assert [image.member for image in archives] == ["one#0", "two#0"]
+    (kpacked.folder / ".kpack/demo_gfx906.kpack").unlink()
+    [fault] = check_libraries([kpacked.folder], [Rule(("prog",), (Device.parse("gfx906"),))])
+    assert "no image for gfx906; there are gfx90a:xnack+" in fault.message
+
+
+def test_amds_reader_of_markers(kpacked: Project) -> None:
+    """The section of markers has read-only maps, one behind the other, and no bundle is there."""
+    readelf = shutil.which("llvm-readelf-22") or missing("llvm-readelf-22")
+    kpacked.sconstruct(f"{HEAD}env.OffloadProgram('prog', {PARTS})\n")
+    kpacked.build()
+    done = subprocess.run(
+        [readelf, "-SW", kpacked.folder / "prog"], check=True, capture_output=True, text=True
+    )
+    assert ".hip_fatbin " not in done.stdout
+    [row] = [line for line in done.stdout.splitlines() if ".kpack_markers" in line]
+    assert re.search(r" A +0 +0 +1$", row)
