@@ -84,7 +84,7 @@ def main(folder: Path, llvm: str) -> None:
 
 def _measure_many(folder: Path, llvm: str) -> None:
     plan = plan_bundle([(IDS[0], 16)])
-    bundle = plan.header.ljust(plan.size, b"\0")
+    bundle = plan.header.ljust(plan.size, b"x")
     archive = plan_archive([NewMember(f"m{index}.o", plan.size) for index in range(MANY)])
     with (folder / "many.a").open("wb") as file:
         file.writelines(before + bundle for before in archive.before)
