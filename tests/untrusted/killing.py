@@ -167,7 +167,11 @@ class Trial:
         elif status not in (0, -number) and "KeyboardInterrupt" not in said:  # Python's own start
             wrong.append(f"status {status}: {said!r}")
         left = self._litter()
-        state = {name: data for name, data in self._state().items() if not name.startswith((".extract-", ".offload-"))}
+        state = {
+            name: data
+            for name, data in self._state().items()
+            if not name.startswith((".extract-", ".offload-"))
+        }
         if number != signal.SIGKILL:
             if left:
                 wrong.append(f"left {left}")
@@ -197,7 +201,9 @@ class Trial:
         found = [name for name in self._names() if name != "out" and name not in self.beside]
         if self.is_folder and (self.outputs / "out").is_dir():
             names = (path.name for path in (self.outputs / "out").iterdir())
-            found += [name for name in names if name[0] == "." and name not in {*self.whole, ".kpack"}]
+            found += [
+                name for name in names if name[0] == "." and name not in {*self.whole, ".kpack"}
+            ]
         temporary = (path.name for path in (self.folder / "tmp").iterdir())
         return sorted(found + [name for name in temporary if not name.startswith(_NOT_OURS)])
 
