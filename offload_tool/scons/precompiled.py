@@ -186,7 +186,7 @@ def pch_spawn(
 
 def _wanted(env: Environment) -> tuple[str, ...] | bool:
     given = env["OFFLOAD_PCH"]
-    if given is None or isinstance(given, bool):
+    if given is None or isinstance(given, int):  # ARGUMENTS have 1 for True
         return bool(given)
     names = tuple(env.subst(str(name)) for name in SCons.Util.flatten([given]))
     for name in names:

@@ -444,3 +444,62 @@ def taken_by_nvlink(nvidia: Tool, folder: Path, names: list[str], wanted: str) -
                 data = elf.get_section(symbol["st_shndx"]).data()
                 return [int.from_bytes(data[symbol["st_value"] :][:4], "little")]
     return []
+
+
+PCH_SOURCE = """\
+// {name}
+#include <cuda_runtime.h>
+#include <cooperative_groups.h>
+__global__ void {name}(float* p) {{
+    cooperative_groups::this_grid();
+    p[threadIdx.x] = __expf(p[threadIdx.x]) * NUMBER;
+}}
+void run_{name}(float* p) {{ {name}<<<1, 32>>>(p); }}
+"""
+PCH_BUILD = """\
+env = Environment(
+    tools=["default", "offload"],
+    toolpath=[PyPackageDir("offload_tool.scons")],
+    OFFLOAD_ARCH=["sm_80", "sm_90"],
+    OFFLOAD_FLAGS=["-Wno-unknown-cuda-version"],
+    OFFLOAD_HOST_FLAGS=["-Wno-unknown-cuda-version"],
+    OFFLOAD_PCH=int(ARGUMENTS["pch"]),
+    OFFLOAD_SUMMARY=True,
+    CCFLAGS=["-O2"],
+)
+env.OffloadObject(["a.cu", "b.cu", "c.cu"])
+"""
+
+
+def test_precompiled_headers(tmp_path: Path, toolkit: Path, clang: str) -> None:
+    """With precompiled headers of a toolkit's, shared and of one source, outputs are the same."""
+    made, said = [], []
+    for pch in ("0", "1"):
+        folder = tmp_path / pch / "project"
+        folder.mkdir(parents=True)
+        (folder / "SConstruct").write_text(PCH_BUILD)
+        for name in ("a", "b", "c"):
+            (folder / f"{name}.cu").write_text(PCH_SOURCE.format(name=name))
+        for number in (1, 2, 3):
+            for name in ("a", "b", "c") if number == 1 else ("a",):
+                source = folder / f"{name}.cu"
+                source.write_text(PCH_SOURCE.format(name=name).replace("NUMBER", f"{number}.0f"))
+            environment = {**os.environ, "CUDA_PATH": str(toolkit), "OFFLOAD_CLANG": clang}
+            done = subprocess.run(
+                [sys.executable, "-m", "SCons", f"pch={pch}"],
+                cwd=folder,
+                env={**environment, "PYTHONPATH": str(ROOT)},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+            lines = [line for line in done.stdout.splitlines() if "precompiled headers:" in line]
+            said += [line.partition("headers: ")[2] for line in lines]
+            files = sorted(
+                file for file in folder.iterdir() if file.suffix in (".ptx", ".cubin", ".o")
+            )
+            made.append({file.name: file.read_bytes() for file in files})
+    assert made[:3] == made[3:]
+    assert len(made[0]) > 9
+    assert said == ["9 compiles with, 0 without", *["3 compiles with, 0 without"] * 2]
