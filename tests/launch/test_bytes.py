@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.launch.compiles import HIP, LAUNCH, TARGETS, files, make_project, run
+from tests.launch.flags import differences
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,3 +105,10 @@ def test_depfile_with_nothing_to_add(tmp_path: Path, llvm: Callable[[str], str])
     """Where the host has read all that devices have, the depfile is the driver's."""
     words = [*HIP, "--offload-arch=gfx906,gfx942", "-MD", "-c", "s.hip", "-o", "s.o"]
     compare(llvm("clang++"), words, tmp_path)
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("seed", range(12))
+def test_random_flags(seed: int, tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """With random flags and sources, files and status are the driver's."""
+    assert differences(llvm("clang++"), 5000 + seed, tmp_path)[0] == ""
