@@ -19,7 +19,7 @@ from tests.formats.cuda_images import ptx
 from tests.formats.marked_programs import marked_program
 from tests.formats.object_files import make_coff, make_elf
 
-__all__ = ["archive", "bundle", "make_seeds", "zipped"]
+__all__ = ["archive", "bundle", "hip_library", "make_seeds", "zipped"]
 
 HERE = Path(__file__).parent
 HOST = b"host-x86_64-unknown-linux-gnu-"
