@@ -20,6 +20,7 @@ from benchmarks import (
     compile_overhead,
     compress,
     first_build,
+    launch,
     null_build,
     reading,
     scheduling,
@@ -37,6 +38,7 @@ BENCHMARKS = {
     "small_sources": small_sources.main,
     "compile_overhead": compile_overhead.main,
     "command_line": command_line.main,
+    "launch": launch.main,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -42,6 +43,9 @@ def main(folder: Path, llvm: str) -> None:
     }
     print(f"\nlist of {BUNDLES * len(TARGETS)} images")
     _print(lists, folder, 3)
+    shutil.copy(folder / "bundles", folder / "copy")
+    print("\ndiff of a file with a copy of itself")
+    _print({"diff": [*OURS, "diff", "bundles", "copy"]}, folder, 3)
 
 
 def _print(commands: dict[str, list[str]], folder: Path, runs: int) -> None:

@@ -106,7 +106,10 @@ def _measure(name: str, folder: Path, llvm: str) -> None:
         reference, measured = compare(commands, folder, runs=3)
         print(f"\n{job} 256 MB, {name}")
         print(f"  {'LLVM':24} {reference}")
-        print(f"  {'ours':24} {measured}   {measured.wall / reference.wall:5.2f} x LLVM")
+        print(
+            f"  {'ours':24} {measured}   {measured.wall / reference.wall:5.2f} x LLVM"
+            f" wall, {measured.cpu / reference.cpu:5.2f} x cpu"
+        )
     size, reference_size = ((folder / f"{who}.ccob").stat().st_size for who in ("ours", "llvm"))
     print(f"  size: {size:,} against {reference_size:,} bytes: {size / reference_size:.3f} x LLVM")
     # LLVM must read ours, or the figures mean nothing.

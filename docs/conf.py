@@ -47,7 +47,16 @@ _GENERATED = {"api": api_page, "commands": commands_page}
 def setup(app: Sphinx) -> None:
     """Connect what is generated to its pages."""
     app.connect("source-read", _add_generated)
+    app.connect("autodoc-process-bases", _leave_out_private_bases)
     app.add_lexer("ninja", TextLexer)  # Pygments has none
+
+
+def _leave_out_private_bases(
+    app: Sphinx, name: str, class_: type, options: object, bases: list[type]
+) -> None:
+    """Let the reference name those bases of a class that it describes."""
+    del app, name, class_, options
+    bases[:] = [base for base in bases if not base.__name__.startswith("_")] or [object]
 
 
 def _add_generated(_: Sphinx, page: str, source: list[str]) -> None:

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from offload_tool.operations.matching import Device, Load, Match, NoImageError, match_images
     from offload_tool.operations.merging import MergeError, merge_files
     from offload_tool.operations.packaging import PackagedImage, package_images
-    from offload_tool.operations.splitting import SplitReport, split_file
+    from offload_tool.operations.rejoining import JoinReport, join_file
+    from offload_tool.operations.splitting import SplitPart, SplitReport, WheelOptions, split_file
     from offload_tool.operations.thinning import ThinReport, thin_file
     from offload_tool.operations.unarchiving import (
         MissingCodeObjectError,
@@ -82,10 +83,13 @@ _HOMES = {
     "PackagedImage": "operations.packaging",
     "TargetID": "formats.names.target_id",
     "TargetIDError": "errors",
+    "JoinReport": "operations.rejoining",
+    "SplitPart": "operations.splitting",
     "SplitReport": "operations.splitting",
     "ThinReport": "operations.thinning",
     "UnsupportedError": "errors",
     "UsageError": "errors",
+    "WheelOptions": "operations.splitting",
     "bundle_files": "operations.bundling",
     "create_archive": "operations.archiving",
     "embed_bundle": "operations.embedding",
@@ -101,6 +105,7 @@ _HOMES = {
     "open_image": "operations.image_data",
     "package_images": "operations.packaging",
     "read_bundle": "formats.bundles.binary",
+    "join_file": "operations.rejoining",
     "split_file": "operations.splitting",
     "thin_file": "operations.thinning",
     "unbundle_archive": "operations.unarchiving",
@@ -124,6 +129,7 @@ __all__ = [
     "FormatError",
     "ImageFilter",
     "ImageKernels",
+    "JoinReport",
     "Kernel",
     "Load",
     "Match",
@@ -135,12 +141,14 @@ __all__ = [
     "NotAnArchiveError",
     "OffloadError",
     "PackagedImage",
+    "SplitPart",
     "SplitReport",
     "TargetID",
     "TargetIDError",
     "ThinReport",
     "UnsupportedError",
     "UsageError",
+    "WheelOptions",
     "bundle_files",
     "create_archive",
     "embed_bundle",
@@ -149,6 +157,7 @@ __all__ = [
     "iter_image_data",
     "iter_images",
     "iter_kernels",
+    "join_file",
     "list_entry_ids",
     "list_images",
     "match_images",

@@ -203,3 +203,43 @@ def test_all_examples_without_runtimes(tmp_path: Path) -> None:
     images = list_images(built / "openmp_dot/dot.o")
     assert [image.target_id for image in images][:2] == ["gfx906", "gfx90a"]
     assert not (built / "openmp_dot/dot").exists()
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_kpack_library(tmp_path: Path, compiler: str) -> None:
+    """examples/kpack_library runs from its tree, and a change of kernels links nothing."""
+    for name in ("saxpy", "kpack_library"):  # it uses the declarations and stand-in of saxpy
+        shutil.copytree(ROOT / "examples" / name, tmp_path / name)
+    folder = tmp_path / "kpack_library"
+    environment = os.environ | {
+        "OFFLOAD_CLANG": named_compiler(compiler, tmp_path),
+        "PYTHONPATH": str(ROOT),
+    }
+    environment.pop("ROCM_PATH", None)
+
+    def scons() -> list[str]:
+        command = [sys.executable, "-m", "SCons", "-Q"]
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.splitlines()
+
+    scons()
+    assert "is up to date" in scons()[-1]
+    tree = tmp_path / "moved"
+    (folder / "tree").rename(tree)
+    gpus = TARGETS[1:]
+    assert [path.name for path in sorted((tree / ".kpack").iterdir())] == [
+        f"measure_{target}.kpack" for target in gpus
+    ]
+    for name in ("bin/measure", "lib/libmeasure.so"):
+        images = list_images(tree / name)
+        assert sorted({image.target_id for image in images}) == gpus
+    ran = subprocess.run([tree / "bin/measure"], capture_output=True, text=True, check=True).stdout
+    for source in ("scale", "sum", "app"):
+        assert f"marker registered: {source}\n" in ran
+    source = folder / "scale.hip"
+    source.write_text(source.read_text().replace("*= by", "*= by * 2"))
+    again = [line for line in scons() if line.startswith(("KPACK", "MARK", "EMBED", "/"))]
+    assert [line.split()[0] for line in again] == ["KPACK"] * len(gpus)

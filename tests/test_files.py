@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import stat
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from offload_tool.errors import FileError
 from offload_tool.files import (
@@ -410,3 +416,37 @@ def test_input_that_became_shorter(tmp_path: Path, size: int) -> None:
     with pytest.raises(FileError, match="in': became shorter"):
         copy()
     assert leftovers(tmp_path) == ["in"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 70_000), st.integers(0, 9_000))))
+def test_small_ranges_in_any_order(pieces: list[tuple[int, int, int]]) -> None:
+    """Ranges of several files come out as they are, however they lie beside one another."""
+    contents = [random.Random(seed).randbytes(80_000) for seed in range(2)]
+    with TemporaryDirectory() as folder, ExitStack() as stack:
+        sources = []
+        for name, content in zip("ab", contents, strict=True):
+            Path(folder, name).write_bytes(content)
+            sources.append(stack.enter_context(InputFile(Path(folder, name))))
+        with replace_file(Path(folder, "out")) as out:
+            out.append(FileRange(sources[i], offset, size) for i, offset, size in pieces)
+        wanted = b"".join(contents[i][offset : offset + size] for i, offset, size in pieces)
+        assert Path(folder, "out").read_bytes() == wanted
+
+
+def test_small_ranges_are_read_many_at_a_time(tmp_path: Path, monkeypatch: Any) -> None:
+    """Of ranges that follow each other closely, not each is a system call."""
+    content = random.Random(3).randbytes(400_000)
+    (tmp_path / "in").write_bytes(content)
+    calls: list[int] = []
+    real = os.preadv
+
+    def counted(descriptor: int, rooms: list[memoryview], offset: int) -> int:
+        calls.append(offset)
+        return real(descriptor, rooms, offset)
+
+    monkeypatch.setattr("os.preadv", counted)
+    with InputFile(tmp_path / "in") as source, replace_file(tmp_path / "out") as out:
+        out.append(FileRange(source, at, 100) for at in range(0, 400_000, 200))
+    wanted = b"".join(content[at : at + 100] for at in range(0, 400_000, 200))
+    assert (tmp_path / "out").read_bytes() == wanted
+    assert len(calls) <= 4

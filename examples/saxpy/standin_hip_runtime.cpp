@@ -10,6 +10,7 @@
 namespace {
 
 constexpr std::uint32_t kWrapperMagic = 0x48495046;  // "HIPF"
+constexpr std::uint32_t kMarkerMagic = 0x4B504948;   // "HIPK": device code is apart
 constexpr char kBundleMagic[] = "__CLANG_OFFLOAD_BUNDLE__";
 
 struct FatBinaryWrapper {
@@ -38,12 +39,28 @@ void print_bundle(const char* bundle) {
     }
 }
 
+// A marker is MessagePack: behind the key there is a text of up to 31 or 255 bytes.
+void print_marker(const char* marker) {
+    constexpr char kKey[] = "kernel_name";
+    const char* at = marker;
+    while (std::memcmp(at, kKey, sizeof kKey - 1) != 0) ++at;
+    at += sizeof kKey - 1;
+    auto head = static_cast<unsigned char>(*at++);
+    int size = head == 0xD9 ? static_cast<unsigned char>(*at++) : head & 31;
+    std::printf("stand-in HIP runtime: marker registered: %.*s\n", size, at);
+}
+
 }  // namespace
 
 extern "C" {
 
 void** __hipRegisterFatBinary(const void* data) {
     auto wrapper = static_cast<const FatBinaryWrapper*>(data);
+    static void* handle;
+    if (wrapper->magic == kMarkerMagic) {
+        print_marker(wrapper->binary);
+        return &handle;
+    }
     if (wrapper->magic != kWrapperMagic ||
         std::memcmp(wrapper->binary, kBundleMagic, std::strlen(kBundleMagic)) != 0) {
         std::puts("stand-in HIP runtime: what was registered is no fat binary");
@@ -51,7 +68,6 @@ void** __hipRegisterFatBinary(const void* data) {
     }
     std::puts("stand-in HIP runtime: fat binary registered");
     print_bundle(wrapper->binary);
-    static void* handle;
     return &handle;
 }
 

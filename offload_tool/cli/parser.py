@@ -20,11 +20,23 @@ if TYPE_CHECKING:
 __all__ = ["SELF_READING", "make_parser", "run_command"]
 
 _COMMANDS = (
-    *("list", "extract", "match", "thin", "split", "merge", "check", "diff", "report"),
+    *("list", "extract", "match", "thin", "split", "join", "merge", "check", "diff", "report"),
     *("embed", "archive", "dist", "completion"),
 )
 _READING = frozenset(
-    {"list", "extract", "match", "thin", "split", "merge", "check", "diff", "report"} | {"embed"}
+    (
+        "list",
+        "extract",
+        "match",
+        "thin",
+        "split",
+        "join",
+        "merge",
+        "check",
+        "diff",
+        "report",
+        "embed",
+    )
 )
 """Those that read files of which nobody may know where they come from."""
 SELF_READING = {

@@ -27,6 +27,7 @@ _COPY_CHUNK = 1 << 30
 _READ_CHUNK = 1 << 20
 _GATHERED = 1 << 18  # bytes; stays in the processor's cache
 _SMALL = 1 << 16  # bytes; larger ranges are faster copied inside the kernel
+_CLOSE = 1 << 12  # bytes that are skipped rather than not read with what is around them
 _RESERVED = 1 << 16  # bytes; nothing is gained for smaller files
 
 
@@ -84,6 +85,7 @@ class OutputFile:
         :raises FileError: an input became shorter since it was opened.
         """
         room = memoryview(bytearray(_GATHERED))
+        ahead = _ReadAhead()
         used = 0
         for piece in pieces:
             if isinstance(piece, int):
@@ -103,7 +105,7 @@ class OutputFile:
             elif size:
                 part = room[used : used + size]
                 if isinstance(piece, FileRange):
-                    piece.source.read_into(part, piece.offset)
+                    ahead.fill(part, piece.source, piece.offset)
                 else:
                     part[:] = bytes(size) if isinstance(piece, int) else piece
                 used += size
@@ -205,3 +207,32 @@ class OutputFile:
             done += count
             self.position += count
         return done
+
+
+class _ReadAhead:
+    """Reads small ranges that lie close behind one another in a file many at a time."""
+
+    def __init__(self) -> None:
+        self._source: InputFile | None = None
+        self._start = self._end = 0
+        """Of what is kept of the source."""
+        self._kept = memoryview(b"")
+        self._room = memoryview(b"")
+
+    def fill(self, room: memoryview, source: InputFile, offset: int) -> None:
+        """Fill `room`, at most `_SMALL` bytes, with those of `source` from `offset` on."""
+        end = offset + len(room)
+        if source is not self._source or offset < self._start or end > self._end:
+            is_close = source is self._source and self._start <= offset < self._end + _CLOSE
+            self._source, self._start, self._end = source, offset, end
+            if not is_close:
+                source.read_into(room, offset)
+                self._start = end
+                return
+            if not self._room:
+                self._room = memoryview(bytearray(_GATHERED))
+            self._end = max(end, min(offset + _GATHERED, len(source)))
+            self._kept = self._room[: self._end - offset]
+            source.read_into(self._kept, offset)
+        start = offset - self._start
+        room[:] = self._kept[start : start + len(room)]

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from offload_tool.errors import UnsupportedError
 from offload_tool.files.plan import FilePlan
 from offload_tool.formats.hip_fatbin import (
+    EMBEDDED,
     KPACKED,
     SECTION,
     WRAPPER_SECTION,
@@ -31,6 +32,8 @@ from offload_tool.formats.hip_fatbin import (
     read_wrappers,
 )
 from offload_tool.formats.kpack_marker import SECTION as MARKER_SECTION
+from offload_tool.formats.objects.elf import SHT_DYNSYM, SHT_SYMTAB
+from offload_tool.formats.objects.elf_grow import plan_grown_elf
 from offload_tool.formats.objects.elf_pointers import LinkedPointers
 from offload_tool.formats.objects.elf_shrink import Replacement, plan_shrunk_elf
 
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
 
     from offload_tool.formats.objects.elf import ElfTables
 
-__all__ = ["LinkedWrapper", "LinkedWrappers", "plan_marked"]
+__all__ = ["LinkedWrapper", "LinkedWrappers", "plan_marked", "plan_unmarked"]
 
 _POINTER = 8
 _INDEX = 16
@@ -143,3 +146,46 @@ def plan_marked(wrappers: LinkedWrappers, marker: bytes) -> FilePlan:
         verb="split",
         path=tables.path,
     )
+
+
+def plan_unmarked(wrappers: LinkedWrappers, content: FilePlan, starts: Sequence[int]) -> FilePlan:
+    """Plan a marked file with bundles, `content`, in it again.
+
+    `starts` has, for each wrapper, where its bundle begins in `content`.
+
+    :raises UnsupportedError: it cannot be done safely.
+    """
+    tables = wrappers.tables
+    markers = [at for at, name in enumerate(tables.names) if name == MARKER_SECTION.encode()]
+    if len(markers) != 1:
+        message = f"expected one section {MARKER_SECTION}, found {len(markers)}"
+        raise UnsupportedError(f"cannot be joined: {message}", path=tables.path)
+    empty = [  # AMD's splitter leaves it without content
+        at
+        for at, name in enumerate(tables.names)
+        if name == SECTION.encode() and not tables.sections[at].has_content
+    ]
+
+    def patches(address: int) -> Iterator[tuple[int, bytes]]:
+        row = tables.sections[markers[0]]
+        yield row.sh_offset, bytes(row.sh_size)
+        yield from wrappers.rewired(EMBEDDED, [(address + start, 0) for start in starts])
+        yield from _moved_symbols(tables, {markers[0], *empty}, markers[0], address)
+
+    return plan_grown_elf(
+        tables, content, SECTION.encode(), patches, instead=markers[0], without=empty
+    )
+
+
+def _moved_symbols(
+    tables: ElfTables, old: set[int], number: int, address: int
+) -> Iterator[tuple[int, bytes]]:
+    """Let symbols of sections that are gone lead to the beginning of another one."""
+    size = tables.elf_class.symbol.size
+    for index, row in enumerate(tables.sections):
+        if row.sh_type not in (SHT_SYMTAB, SHT_DYNSYM):
+            continue
+        for at, symbol in enumerate(tables.symbols(index)):
+            if symbol.st_shndx in old:
+                new = symbol._replace(st_shndx=number, st_value=address, st_size=0)
+                yield row.sh_offset + at * size, tables.elf_class.pack_symbol(new)

@@ -37,13 +37,14 @@ class FatBinary:
         :raises OffloadError: it cannot be written.
         """
         from offload_tool.formats.names.entry_id import BundleEntryID
-        from offload_tool.operations.bundling import bundle_files
+        from offload_tool.operations.bundling import write_bundle
 
         items = [
             (BundleEntryID.parse(entry), None if name == _NOTHING else name)
             for entry, name in zip(self.entries, self.inputs, strict=True)
         ]
-        bundle_files(items, self.output, alignment=self.alignment)
+        # The driver has checked which targets go together.
+        write_bundle(items, self.output, file_type="o", alignment=self.alignment)
 
 
 def fat_binary_of(words: Sequence[str], environ: Mapping[str, str]) -> FatBinary | None:

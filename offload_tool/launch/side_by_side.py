@@ -29,7 +29,10 @@ _POLL_MS = 10
 class Step:
     """One process, or one call of this one, in its place among others."""
 
-    __slots__ = ("call", "needs", "number", "said", "status", "wanted_after_failure", "words")
+    __slots__ = (
+        *("call", "jobs_option", "most_jobs", "needs", "number", "places", "said", "status"),
+        *("wanted_after_failure", "words"),
+    )
 
     def __init__(self, number: int, needs: Sequence[int]) -> None:
         self.number = number
@@ -41,6 +44,12 @@ class Step:
         self.said = ""
         """The file that gets what it says."""
         self.wanted_after_failure = False
+        self.jobs_option = ""
+        """With which the program is told how many processes it may run; if none, it runs one."""
+        self.most_jobs = 1
+        """How many it could run."""
+        self.places = 1
+        """How many of the places it has."""
         self.status: int | None = None
         """As of `os.waitstatus_to_exitcode`; None where it did not run to its end."""
 
@@ -118,10 +127,19 @@ class _SideBySide:
                 self._slots.give()
                 self._start_ready()
                 return
+            words = self._with_jobs(step)
             with shielded():  # a signal that comes meanwhile must find the process known
-                process = spawn(step.words, self._environment, step.said)
+                process = spawn(words, self._environment, step.said)
                 self._running[process] = step
                 self._watch(process)
+
+    def _with_jobs(self, step: Step) -> Sequence[str]:
+        """Give the command with as many processes of its own as there are places for now."""
+        if not step.jobs_option:
+            return step.words
+        while step.places < step.most_jobs and self._slots.take():
+            step.places += 1
+        return [*step.words, f"{step.jobs_option}{step.places}"]
 
     def _watch(self, process: int) -> None:
         with suppress(OSError, AttributeError):
@@ -151,8 +169,10 @@ class _SideBySide:
     def _reap(self, process: int, flags: int) -> None:
         ended, status = os.waitpid(process, flags)
         if ended:
-            self._running.pop(process).status = os.waitstatus_to_exitcode(status)
-            self._slots.give()
+            step = self._running.pop(process)
+            step.status = os.waitstatus_to_exitcode(status)
+            for _ in range(step.places):
+                self._slots.give()
 
     def _end_all(self) -> None:
         from offload_tool.compiler.ending import end_processes

@@ -37,6 +37,8 @@ __all__ = ["PassedThroughError", "run_split"]
 
 _CUID = ("-cuid=", "-fuse-cuid=")
 _DEPFILE = "-dependency-file"
+_WRAPPER_JOBS = "--wrapper-jobs="
+"""Of clang-linker-wrapper, since LLVM 15."""
 _FAILED = 1
 """The compiler's status for an error in what it was given."""
 _FOR_TARGETS = ("--offload-arch=", "--no-offload-arch=", "--cuda-gpu-arch=", "-Xarch_gfx")
@@ -106,7 +108,7 @@ class _Split:
     def _run_jobs(self, plan: DriverPlan, *, with_depfiles: bool) -> tuple[int, bytes]:
         slots = slots_of(self._environ)
         self._say(f"split: {', '.join(plan.targets)} and the host; at once: {slots.described}")
-        steps = [self._step(number, job) for number, job in enumerate(plan.jobs)]
+        steps = [self._step(plan, number) for number in range(len(plan.jobs))]
         if can_wait(plan.jobs[-1]):
             steps.append(self._embed_later(plan, steps[-1]))
         passes = self._cached(plan, steps)
@@ -212,6 +214,8 @@ class _Split:
         self, plan: DriverPlan, steps: Sequence[Step], slots: Slots
     ) -> dict[int, list[int]]:
         """Give passes to the launcher, as commands of the driver; give the jobs of each."""
+        if self._environ.get("OFFLOAD_DIST"):
+            self._say("OFFLOAD_DIST is not used: passes stay on this machine")
         launcher = self._environ.get("OFFLOAD_LAUNCHER", "")
         if not launcher:
             return {}
@@ -250,11 +254,14 @@ class _Split:
         step.words, step.said = reading_only(job, depfile), f"{self._folder}/{number}.said"
         return step
 
-    def _step(self, number: int, job: DriverJob) -> Step:
+    def _step(self, plan: DriverPlan, number: int) -> Step:
+        job = plan.jobs[number]
         step = Step(number, job.needs)
         step.said = f"{self._folder}/{number}.said"
         step.words = job.words
         step.wanted_after_failure = job.target == HOST
+        if job.sort == "linker-wrapper":  # it compiles for all targets
+            step.jobs_option, step.most_jobs = _WRAPPER_JOBS, len(plan.targets)
         if job.sort == "bundler":
             from offload_tool.launch.joining import fat_binary_of
 
@@ -318,7 +325,12 @@ class _Split:
 
 
 def _written(made: FatBinary) -> int:
-    made.write()
+    from offload_tool.errors import OffloadError
+
+    try:
+        made.write()
+    except OffloadError as error:
+        raise PassedThroughError(str(error)) from error
     return 0
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.containers.found import find_containers
+from offload_tool.files import have_same_content
 from offload_tool.formats.kernels.kernel import Kernel
 from offload_tool.formats.kernels.machine_code import read_machine_code
 from offload_tool.formats.kernels.ptx_entries import ptx_statements
@@ -170,6 +171,7 @@ class TargetContent:
         self.loaded += size
 
 
+_NO_IMAGES = "'{}': there are no device images"
 _Build = dict[tuple[str, str], TargetContent]
 
 
@@ -187,11 +189,14 @@ def compare_builds(
     with any tolerance, do other instructions and data of the same size. `notes` is told of images
     that list no kernels, of which the size is compared, and of a build without any image.
     `skipped`: as of `offload_tool.operations.listing.iter_images`; of what it is called with, too,
-    the size is compared.
+    the size is compared. Files of equal bytes are equal, whatever is in them.
 
     :raises ContentError: see `list_images`; or an image's metadata cannot be read.
     :raises FileError: one of them cannot be read.
     """
+    if _are_equal(before, after):
+        _look_for_images(before, skipped, notes)
+        return Comparison((), ())
     old, new = (_measured(path, skipped, notes) for path in (before, after))
     targets: list[TargetChange] = []
     kernels: list[KernelChange] = []
@@ -241,6 +246,25 @@ def weight_of(row: KernelChange) -> tuple[int, int, str, str, str]:
     return -abs(row.grown), -len(row.fields), row.library, row.target, row.name
 
 
+def _are_equal(before: StrPath, after: StrPath) -> bool:
+    """Tell whether both are files with the same bytes."""
+    if not (os.path.isfile(before) and os.path.isfile(after)):  # noqa: PTH113 - of any type
+        return False
+    return have_same_content(before, os.path.realpath(after))
+
+
+def _look_for_images(
+    path: StrPath,
+    skipped: Callable[[OffloadError], None] | None,
+    notes: Callable[[str], None] | None,
+) -> None:
+    """Tell of files that cannot be read, and that there is no image, as `_measured` does."""
+    found = (image for found in find_containers(path, skipped=skipped) for image in found.images)
+    count = sum(image.kind != OffloadKind.HOST for image in found)
+    if not count and notes is not None:
+        notes(_NO_IMAGES.format(path))
+
+
 def _measured(
     path: StrPath,
     skipped: Callable[[OffloadError], None] | None,
@@ -257,7 +281,7 @@ def _measured(
                 else:
                     content.take_in(image.content.view(), kernels, path=found.label)
     if not build and notes is not None:
-        notes(f"'{path}': there are no device images")
+        notes(_NO_IMAGES.format(path))
     return build
 
 

@@ -69,6 +69,7 @@ from offload_tool.operations.trees import (
     is_inside,
     is_wheel,
     new_folder,
+    write_new,
     write_plan,
 )
 
@@ -76,7 +77,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from offload_tool.containers.found import FoundContainer, FoundImage
-    from offload_tool.files import FileRange, StrPath
+    from offload_tool.files import FileRange, OutputFile, StrPath
     from offload_tool.formats.objects.elf import ElfTables
 
 __all__ = ["SplitPart", "SplitReport", "WheelOptions", "split_file"]
@@ -307,12 +308,12 @@ class _Splitting:
 
     # -- archives ----------------------------------------------------------------------
 
-    def archive(self, group: str, target_id: str) -> Callable[..., None]:
+    def archive(self, group: str, target_id: str) -> Callable[[OutputFile], None]:
         """Give what writes the archive of a target ID."""
 
-        def write(out: object) -> None:
+        def write(out: OutputFile) -> None:
             write_kpack(
-                out,  # type: ignore[arg-type]
+                out,
                 self._forgetting(self.images[target_id]),
                 group=group,
                 target_ids=[target_id],
@@ -400,8 +401,7 @@ class _SplitFile(_Splitting):
         """Write the archives."""
         for target_id in self.targets():
             path = inner / archive_name(group, target_id)
-            made = self.spool.added(self.archive(group, target_id))
-            size = write_plan(folder / path, FilePlan.of([made]))
+            size = write_new(folder / path, self.archive(group, target_id))
             yield SplitPart(path, target_id, size, len(self.images[target_id]))
 
 

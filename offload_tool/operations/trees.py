@@ -41,10 +41,10 @@ from offload_tool.formats.zip_file import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from offload_tool.files import StrPath
+    from offload_tool.files import OutputFile, StrPath
     from offload_tool.files.spool import Spool
 
 __all__ = [
@@ -59,6 +59,7 @@ __all__ = [
     "is_wheel",
     "new_folder",
     "packed_into",
+    "write_new",
     "write_plan",
 ]
 
@@ -434,10 +435,19 @@ def _naming(path: Path) -> Iterator[None]:
 
 def write_plan(path: Path, plan: FilePlan, mode: int | None = None) -> int:
     """Write a new file of a new folder; give its size in bytes."""
+
+    def write(out: OutputFile) -> None:
+        plan.write_to(out)
+        if mode is not None:
+            out.set_mode(mode)
+
+    return write_new(path, write)
+
+
+def write_new(path: Path, write: Callable[[OutputFile], None]) -> int:
+    """Let a new file of a new folder be written; give its size in bytes."""
     with _naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with new_file(path) as out:
-            plan.write_to(out)
-            if mode is not None:
-                out.set_mode(mode)
+            write(out)
             return out.position

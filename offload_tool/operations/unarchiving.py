@@ -338,7 +338,7 @@ class _Walk:
         offset: int = 0,
     ) -> _Made:
         """Make a name for a DSA's member, and find its symbols; `path`, `offset` for messages."""
-        stem, extension = _split(posixpath.basename(member.name))
+        stem, extension = _split(member.name.rpartition("/")[2])
         suffix = extension if service.extension is None else service.extension
         # The stem stands there twice, as LLVM has it.
         name = f"{stem}{service.infix}{stem}{suffix}".replace(":", "_")

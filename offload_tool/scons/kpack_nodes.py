@@ -98,6 +98,7 @@ class _Contents:
     device: CompileTarget
     codes: dict[str, Any] = field(default_factory=dict)
     """The node of each kernel name."""
+    nodes: set[Any] = field(default_factory=set)
 
     def text(self) -> str:
         rows = sorted((name, node.get_internal_path()) for name, node in self.codes.items())
@@ -202,6 +203,8 @@ def attach_archives(env: Environment, node: Node, codes: Iterable[PackedCode]) -
     :raises UsageError: two code objects would have one key in one archive.
     """
     found = list(dict.fromkeys(codes))
+    if not found:
+        return
     archives = dict.fromkeys(_archive_node(env, node.dir, code) for code in found)
     node.attributes.offload_kpack = found
     node.attributes.offload_kpack_archives = list(archives)
@@ -231,11 +234,12 @@ def _archive_node(env: Environment, folder: Folder, code: PackedCode) -> Any:
         variables = {"_OFFLOAD_SPEC": _spec_of, "_OFFLOAD_TARGET_ID": code.device.name}
         _KPACK(env, node, [code.node], **variables)
         add_aliases(env, node, code.device)
-    elif code.node not in contents.codes.values():
+    elif code.node not in contents.nodes:
         node.add_source([code.node])
         node.get_executor().add_sources([code.node])
     _check_equal(node, contents, code)
     contents.codes[code.kernel_name] = code.node
+    contents.nodes.add(code.node)
     return node
 
 

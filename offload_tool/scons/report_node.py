@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
 import sys
+from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,5 +56,17 @@ def report_node(env: Environment, target: str | None, sources: list[Node]) -> No
         _OFFLOAD_PYTHON=sys.executable,
         _OFFLOAD_REPORT_COMPARE=compare,
     )[0]
-    env.Depends(node, before)
+    env.Depends(node, [*before, env.Value(_maker())])
     return node
+
+
+@functools.cache
+def _maker() -> str:
+    """Give a digest of what makes the page: this package, which reads the images, and plotly."""
+    digest = hashlib.sha256()
+    for file in sorted((Path(_PACKAGES) / "offload_tool").rglob("*.*")):
+        if file.is_file() and file.suffix != ".pyc":
+            digest.update(hashlib.sha256(file.read_bytes()).digest())
+    with suppress(metadata.PackageNotFoundError):  # which is said when the page is to be made
+        digest.update(metadata.version("plotly").encode())
+    return digest.hexdigest()

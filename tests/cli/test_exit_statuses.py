@@ -23,8 +23,9 @@ from tests.fuzz.seeds import HERE
 from tests.operations.fatbins import make_bundle
 
 COMMANDS = [
-    *("list", "extract", "match", "thin", "split", "merge", "check", "diff", "report", "embed"),
+    *("list", "extract", "match", "thin", "split", "join", "merge", "check", "diff", "report"),
     *(
+        "embed",
         "archive",
         "dist",
         "dist init",
@@ -44,6 +45,7 @@ ERRORS = {
     "match": ["none", "gfx906"],
     "thin": ["none", "--keep", "gfx906", "-o", "out"],
     "split": ["none", "-o", "out"],
+    "join": ["none", "-o", "out"],
     "merge": ["none", "none", "-o", "out"],
     "check": ["none", "--targets", "gfx906"],
     "diff": ["none", "none"],

@@ -61,6 +61,9 @@ _CALLS = {
         "[env.OffloadPackage(source.split('.')[0] + '_pack', source) for source in SOURCES]",
         "env.OffloadBundle('all', env.OffloadDeviceObject(SOURCES[0]), OFFLOAD_COMPRESS='zstd')",
         "env.OffloadUnbundle('again', env.OffloadBundle(SOURCES[0]))",
+        "env.OffloadProgram('apart', SOURCES + ['runtime.c'], OFFLOAD_KPACK='group')",
+        "env.OffloadSharedLibrary('lib/own', SOURCES, OFFLOAD_KPACK=True,"
+        " OFFLOAD_KPACK_COMPRESS='none', OFFLOAD_KPACK_INTERFACE=True)",
     ],
     "rdc": [
         "env.OffloadProgram('prog', SOURCES + ['runtime.c'])",
@@ -68,6 +71,7 @@ _CALLS = {
         "env.OffloadDeviceArchive('extracted', library)\n"
         "env.OffloadProgram('linked', SOURCES[:1] * (len(SOURCES) > 1) + ['runtime.c', library])",
         "env.OffloadDeviceObject(SOURCES)",
+        "env.OffloadProgram('apart', SOURCES + ['runtime.c'], OFFLOAD_KPACK='group')",
     ],
     "openmp": [
         "env.OffloadProgram('prog', SOURCES)",

@@ -44,6 +44,8 @@ COMMANDS = (
     Command("thin", ("thin", "IN", "--keep", "gfx906", "-o", "out"), ("out",)),
     Command("split", ("split", "IN", "-o", "out"), ("out/",)),
     Command("split wheel", ("split", WHEEL, "-o", "out"), ("out/",)),
+    Command("join", ("join", "IN", "-o", "out"), ("out",)),
+    Command("join wheel", ("join", WHEEL, "-o", "out"), ("out",)),
     Command("thin wheel", ("thin", WHEEL, "--keep", "gfx906", "-o", "out"), ("out",)),
     Command("list", ("list", "--target", "sm_90a", "IN")),
     Command("match", ("match", "IN", "sm_90a")),

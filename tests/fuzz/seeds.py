@@ -10,12 +10,16 @@ from functools import lru_cache
 from pathlib import Path
 
 from offload_tool.cli import main
+from offload_tool.files import InputFile, replace_file
 from offload_tool.formats.cuda_fatbin import FatbinStyle, NewCudaEntry, plan_cuda_fatbin
+from offload_tool.formats.kpack import NewKpackImage, write_kpack
+from offload_tool.formats.kpack_marker import KpackMarker
 from tests.formats.compressed import compressed, compressed_offload_binary
 from tests.formats.cuda_images import ptx
+from tests.formats.marked_programs import marked_program
 from tests.formats.object_files import make_coff, make_elf
 
-__all__ = ["archive", "bundle", "make_seeds", "zipped"]
+__all__ = ["archive", "bundle", "hip_library", "make_seeds", "zipped"]
 
 HERE = Path(__file__).parent
 HOST = b"host-x86_64-unknown-linux-gnu-"
@@ -119,6 +123,24 @@ def offload_binary(*options: str) -> bytes:
         return out.read_bytes()
 
 
+def kpack_archive(code: bytes, scheme: str) -> bytes:
+    """Give a kpack archive of two keys and two targets."""
+    images = [
+        NewKpackImage(key, target, InputFile.from_data(key, memoryview(data)).range(0, len(data)))
+        for key, target, data in (
+            ("a#0", "gfx90a:xnack+", code),
+            ("a#0", "gfx906", b"image 1"),
+            ("b#1", "gfx906", b"image 2"),
+        )
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "out.kpack")
+        with replace_file(path) as out:
+            targets = ["gfx90a:xnack+", "gfx906"]
+            write_kpack(out, images, group="demo", target_ids=targets, scheme=scheme)
+        return path.read_bytes()
+
+
 @lru_cache(maxsize=1)
 def make_seeds() -> dict[str, bytes]:
     """Give the files, by the names of their formats."""
@@ -149,6 +171,13 @@ def make_seeds() -> dict[str, bytes]:
         "elf of cuda": make_elf(extra={b".nv_fatbin": fatbin + packed_fatbin(12)}),
         "coff": make_coff({b".hip_fat": inner}),
         "code object": code,
+        "kpack": kpack_archive(code, "none"),
+        "zstd kpack": kpack_archive(code, "zstd-per-kernel"),
+        "marked program": marked_program(
+            (KpackMarker("a", ("@GFXARCH@.kpack", "input")), 0),
+            (KpackMarker("b", ("input",)), 1),
+            relocated=True,
+        ),
         "cubin": (HERE / "seeds" / "sm_90a.cubin").read_bytes(),
         "bitcode": (HERE / "seeds" / "module.bc").read_bytes(),
         "archive": archive({b"a.o": inner, b"b.o": host_elf, b"c.o": compressed(inner)}),

@@ -39,7 +39,8 @@ def test_bytes(flags: str, tmp_path: Path, llvm: Callable[[str], str]) -> None:
     expected = (tmp_path / "s.o").read_bytes()
     done = run([*LAUNCH, *words], tmp_path, {"OFFLOAD_LAUNCHER": str(counting(tmp_path))})
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "s.o").read_bytes() == expected
+    is_equal = (tmp_path / "s.o").read_bytes() == expected
+    assert is_equal
     if not any(word in flags for word in NOT_ALL):
         targets = 3 if "gfx1100" in flags else 2
         assert len((tmp_path / "log").read_text().splitlines()) == targets + 1

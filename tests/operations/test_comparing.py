@@ -190,3 +190,34 @@ def test_no_kernels_and_broken(tmp_path: Path) -> None:
     found = compare_builds(old, new, skipped=problems.append, notes=notes.append)
     assert [(row.target, row.grown) for row in found.targets] == [("gfx906", 4)]
     assert len(problems) == len(notes) == 2
+
+
+def test_equal_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of files with equal bytes no kernel is read; one other byte, and all are."""
+    read: list[object] = []
+    monkeypatch.setattr(
+        "offload_tool.operations.comparing.kernels_of", lambda *given, **_: read.append(given)
+    )
+    image = code(a=1)
+    old = make_bundle(tmp_path / "1", {"gfx906": image})
+    new = make_bundle(tmp_path / "2", {"gfx906": image})
+    assert compare_builds(old, new).is_equal
+    assert compare_builds(old, old).is_equal
+    assert not read
+    content = bytearray(new.read_bytes())
+    content[-1] ^= 1
+    new.write_bytes(content)
+    compare_builds(old, new)
+    assert len(read) == 2
+
+
+def test_equal_files_without_images(tmp_path: Path) -> None:
+    """What cannot be read in equal files, and that there is no image, is told once."""
+    path = tmp_path / "wheel.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr("broken.a", b"!<arch>\nbroken")
+    problems: list[OffloadError] = []
+    notes: list[str] = []
+    assert compare_builds(path, path, skipped=problems.append, notes=notes.append).is_equal
+    assert notes == [f"'{path}': there are no device images"]
+    assert len(problems) == 1

@@ -21,10 +21,13 @@ from offload_tool.files import InputFile
 from offload_tool.formats.kernels.kernel_reading import read_kernels
 from offload_tool.operations.extracting import extract_device_images
 from offload_tool.operations.matching import Device, match_images
+from offload_tool.operations.rejoining import join_file
+from offload_tool.operations.splitting import split_file
 from offload_tool.operations.thinning import thin_file
 from tests.conftest import missing
 from tests.formats.kernels.readelf import kernels_by_readelf
 from tests.operations.fatbins import HOST, RUNTIME, RUNTIME_NAMES, load
+from tests.operations.split_programs import record_faults
 
 UNCOMPRESSED = "pennylane-lightning-amdgpu==0.45.0"
 """15 bundles in each of 2 libraries, one target."""
@@ -224,3 +227,25 @@ def test_thinned_libraries_load(
         registered += len(after) - 1
     assert registered == bundles
     assert smaller > 100_000
+
+
+@pytest.mark.parametrize("name", ["pennylane_lightning_amdgpu", "jax_rocm7_plugin"])
+def test_split_and_joined(name: str, wheels: Path, tmp_path: Path) -> None:
+    """Wheels that are split and joined again have the images that they had, and right RECORDs."""
+    path = wheel(wheels, name)
+    split_file(path, tmp_path / "apart")
+    host = tmp_path / "apart" / path.name
+    assert list_images(host) == []
+    parts = sorted(part for part in host.parent.iterdir() if part != host)
+    join_file(host, parts, tmp_path / path.name)
+    for made in (host, *parts, tmp_path / path.name):
+        assert record_faults(made) == []
+    before, after = (
+        [
+            (found.member, sorted((image.target_id, bytes(image.content.view())) for image in code))
+            for found in find_containers(file)
+            if (code := [image for image in found.images if image.kind != "host"])
+        ]
+        for file in (path, tmp_path / path.name)
+    )
+    assert before == after

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
-from tests.scons.conftest import KERNEL, Project
+from tests.conftest import ROOT
+from tests.scons.conftest import KERNEL, SCONSTRUCT, Project
+
+_COMPILED = shutil.ignore_patterns("__pycache__")
 
 
 def test_report(project: Project) -> None:
@@ -62,3 +67,20 @@ def test_one_before_for_two_sources(project: Project) -> None:
     assert done.status == 2
     assert "OFFLOAD_REPORT_BEFORE: expected what each source was before" in done.errors
     assert "found 1 for 2" in done.errors
+
+
+def test_another_tool(project: Project) -> None:
+    """The page is made anew when what makes it has changed: the package, in a project's copy."""
+    pytest.importorskip("plotly")
+    shutil.copytree(ROOT / "offload_tool", project.folder / "offload_tool", ignore=_COMPILED)
+    shutil.copytree(ROOT / "site_scons", project.folder / "site_scons", ignore=_COMPILED)
+    project.write("k.hip", KERNEL)
+    head = "".join(line for line in SCONSTRUCT.splitlines(keepends=True) if "toolpath" not in line)
+    project.sconstruct("env.OffloadReport('page.html', env.OffloadBundle('k.hip'))\n", head)
+    assert "REPORT page.html" in project.run().output
+    assert "REPORT" not in project.run().output
+    style = project.folder / "offload_tool" / "cli" / "report_page" / "page.css"
+    style.write_text(style.read_text() + "/* another look */\n")
+    assert "REPORT page.html" in project.run().output
+    assert "/* another look */" in (project.folder / "page.html").read_text()
+    assert "REPORT" not in project.run().output

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.distribution.scheduling import serving
-from tests.fuzz.seeds import GFX90A, GFX906, HOST, archive, bundle
+from tests.fuzz.seeds import GFX90A, GFX906, HOST, archive, bundle, hip_library
 
 __all__ = ["SIGNALS", "VICTIMS", "Trial", "Victim", "a_trial"]
 
@@ -58,6 +58,7 @@ _HIP = "triple=amdgcn-amd-amdhsa,arch=gfx906,kind=hip"
 VICTIMS = {
     "extract": Victim(("extract", ".", "-o", "../o/out")),
     "thin": Victim(("thin", "b", "--keep", "gfx906", "-o", "../o/out")),
+    "split": Victim(("split", "hip.so", "-o", "../o/out")),
     "merge": Victim(("merge", "b", "b2", "-o", "../o/out")),
     "archive": Victim(("archive", "-o", "../o/out", "b", "a.a")),
     "embed": Victim(("embed", "b", "--cuid", "x", "-o", "../o/out")),
@@ -96,6 +97,7 @@ class Trial:
         data = bundle({HOST: b"", GFX906: b"image", GFX90A: random.Random(1).randbytes(3 << 20)})
         other = bundle({HOST: b"", b"hip-amdgcn-amd-amdhsa--gfx1100": bytes(range(256)) * 4096})
         inputs = {"b": data, "b2": other, "a.a": archive({b"m": data}), "token": b"right\n"}
+        inputs["hip.so"] = hip_library()
         inputs["k.hip"] = KERNEL.encode()
         for name, content in inputs.items():
             (folder / "in" / name).write_bytes(content)
@@ -165,7 +167,11 @@ class Trial:
         elif status not in (0, -number) and "KeyboardInterrupt" not in said:  # Python's own start
             wrong.append(f"status {status}: {said!r}")
         left = self._litter()
-        state = {name: data for name, data in self._state().items() if ".extract-" not in name}
+        state = {
+            name: data
+            for name, data in self._state().items()
+            if not name.startswith((".extract-", ".offload-"))
+        }
         if number != signal.SIGKILL:
             if left:
                 wrong.append(f"left {left}")
@@ -195,7 +201,9 @@ class Trial:
         found = [name for name in self._names() if name != "out" and name not in self.beside]
         if self.is_folder and (self.outputs / "out").is_dir():
             names = (path.name for path in (self.outputs / "out").iterdir())
-            found += [name for name in names if name[0] == "." and name not in self.whole]
+            found += [
+                name for name in names if name[0] == "." and name not in {*self.whole, ".kpack"}
+            ]
         temporary = (path.name for path in (self.folder / "tmp").iterdir())
         return sorted(found + [name for name in temporary if not name.startswith(_NOT_OURS)])
 

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
     from offload_tool.files import StrPath
 
-__all__ = ["Replacement", "plan_shrunk_elf"]
+__all__ = ["Replacement", "page_size", "plan_shrunk_elf"]
 
 _PF_R = 4
 _FILL = b".offload_fill"
@@ -198,6 +198,18 @@ def _rooms(tables: ElfTables, replacements: Iterable[tuple[int, Replacement]]) -
                 message = f"shares bytes with {tables.label(room.section)}; cannot be thinned"
                 raise tables.unsupported(number, "sh_offset", message)
     return rooms
+
+
+def page_size(tables: ElfTables, verb: str = "changed") -> int:
+    """Give how large pages can be where a program or library runs, in bytes.
+
+    :raises UnsupportedError: nothing of it is loaded.
+    """
+    alignments = [row.p_align for row in tables.segments if row.p_type == PT_LOAD]
+    if not alignments:
+        message = f"cannot be {verb} safely: it has no loadable segments"
+        raise UnsupportedError(message, path=tables.path)
+    return _PAGE if tables.header.e_machine in _SMALL_PAGES else max(_PAGE, *alignments)
 
 
 class _Shrinker:
@@ -336,20 +348,12 @@ class _Linked(_Shrinker):
     """Where the new program header table is to be, and its segment ends, in the old file."""
 
     def plan(self) -> FilePlan:
-        self.page = self._page()
+        self.page = page_size(self.tables, self.verb)
         cuts = self._choose(self._candidates())
         self._place_table(cuts)
         self._check_table()
         self._split_sections()
         return self.finish()
-
-    def _page(self) -> int:
-        alignments = [s.p_align for s in self.tables.segments if s.p_type == PT_LOAD]
-        if not alignments:
-            raise self.error("it has no loadable segments")
-        if self.tables.header.e_machine in _SMALL_PAGES:
-            return _PAGE
-        return max(_PAGE, *alignments)
 
     def _candidates(self) -> list[_Cut]:
         cuts = []

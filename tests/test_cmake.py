@@ -1,0 +1,101 @@
+"""examples/cmake_saxpy: CMake with `offload-tool launch` as the compiler's launcher."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from offload_tool import list_images
+from tests.conftest import ROOT
+from tests.launch.compiles import environment
+from tests.test_meson import program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TARGETS = ["gfx906", "gfx90a:xnack+", "gfx942", "gfx1100"]
+LAUNCHER = f"{sys.executable};-m;offload_tool;launch"
+OBJECT = "saxpy.hip.o"
+
+
+def call(name: str, *arguments: str, folder: Path, **more: str) -> str:
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    done = subprocess.run(
+        [program(name), *arguments],
+        cwd=folder,
+        env=environment({"PATH": path, **more}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Give a copy of the example, beside the one whose sources it uses."""
+    for name in ("saxpy", "cmake_saxpy"):
+        shutil.copytree(ROOT / "examples" / name, tmp_path / name)
+    return tmp_path / "cmake_saxpy"
+
+
+def configure(project: Path, generator: str, clang: str, launcher: str, *more: str) -> None:
+    words = ["-G", generator, "-B", "build", f"-DCMAKE_CXX_COMPILER={clang}", *more]
+    words.append(f"-DCMAKE_CXX_COMPILER_LAUNCHER={launcher}")
+    call("cmake", *words, folder=project)
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("generator", ["Ninja", "Unix Makefiles"])
+def test_build(generator: str, project: Path, llvm: Callable[[str], str]) -> None:
+    """The object is that of a build without, and only what changed is compiled again.
+
+    A header that one target reads is seen; one more target compiles that target only.
+    """
+    configure(project, generator, llvm("clang++"), "")
+    call("cmake", "--build", "build", folder=project)
+    (made,) = (project / "build").rglob(OBJECT)
+    expected = made.read_bytes()
+    shutil.rmtree(project / "build")
+
+    configure(project, generator, llvm("clang++"), LAUNCHER)
+    build = ("--build", "build", "--verbose")
+    more = {"PYTHONPATH": str(ROOT), "OFFLOAD_LAUNCH_CACHE": str(project / "cache")}
+    said = call("cmake", *build, folder=project, **more)
+    assert "split: gfx1100, gfx906, gfx90a:xnack+, gfx942 and the host" in said
+    assert made.read_bytes() == expected
+    images = [str(image.target_id or "") for image in list_images(project / "build/saxpy")]
+    assert {target for target in images if target} == set(TARGETS)
+    assert "launch: " not in call("cmake", *build, folder=project, **more)
+
+    source = project.parent / "saxpy/saxpy.hip"
+    source.write_text(f'#ifdef __gfx942__\n#include "only.h"\n#endif\n{source.read_text()}')
+    header = source.with_name("only.h")
+    header.write_text("\n")
+    call("cmake", *build, folder=project, **more)
+    header.write_text("// another\n")
+    said = call("cmake", *build, folder=project, **more)
+    known = [line.split()[2][:-1] for line in said.splitlines() if "from the cache" in line]
+    assert known == ["gfx1100", "gfx906", "gfx90a:xnack+", "host"]
+
+    targets = f"-DTARGETS={';'.join([*TARGETS, 'gfx1201'])}"
+    configure(project, generator, llvm("clang++"), LAUNCHER, targets)
+    said = call("cmake", *build, folder=project, **more)
+    assert said.count("from the cache") == 5
+
+
+@pytest.mark.llvm
+def test_jobserver_of_ninja(project: Path, llvm: Callable[[str], str]) -> None:
+    """Ninja hands the tokens of make's jobserver on: passes take them."""
+    configure(project, "Ninja", llvm("clang++"), LAUNCHER)
+    (project / "Makefile").write_text("all:\n\t+ninja -C build -v\n")
+    said = call("make", "-j3", folder=project, PYTHONPATH=str(ROOT))
+    assert "at once: the jobserver" in said
