@@ -6,7 +6,9 @@ of precompiled headers and SCons itself included, and that of a build after one 
 
 The headers are HIP's where ``OFFLOAD_BENCHMARK_ROCM`` names a ROCm folder (``OFFLOAD_CLANG`` its
 compiler), and else some of the C++ library's. Objects are compared: with precompiled headers they
-are the same bytes.
+are the same bytes. ``OFFLOAD_BENCHMARK_PLOT`` names an SVG file for the picture.
+
+Then one source alone is edited several times, with a precompiled header of its own and without.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.measure import run_process
+from benchmarks.plot import draw
 from offload_tool.compiler.toolchain import find_toolchain
 
 if TYPE_CHECKING:
@@ -30,6 +33,8 @@ __all__ = ["main"]
 SOURCES = 12
 TARGETS = ("gfx900", "gfx902", "gfx904", "gfx906", "gfx908", "gfx90a", "gfx90c", "gfx942")
 POINTS = (1, 4, 8)
+EDITS = 5
+_PLOT = "OFFLOAD_BENCHMARK_PLOT"
 _ROCM = "OFFLOAD_BENCHMARK_ROCM"
 _NO_ROCM = ["-nogpuinc", "-nogpulib"]
 _LIBRARY = "".join(f"#include <{name}>\n" for name in ("algorithm", "functional", "map", "regex"))
@@ -85,18 +90,23 @@ def _scons(
     for file in folder.iterdir():
         if file.suffix in (".co", ".o", ".hipfb", ".manifest", ".dblite"):
             file.unlink()
+    first = _build(folder, sources, targets, rocm=rocm, pch=pch)
+    source = folder / "k0.hip"
+    before = source.read_text()
+    source.write_text(before.replace("+ p[i]", "- p[i]"))
+    edit = _build(folder, sources, targets, rocm=rocm, pch=pch)
+    source.write_text(before)
+    _build(folder, sources, targets, rocm=rocm, pch=pch)
+    return first, edit
+
+
+def _build(folder: Path, sources: int, targets: Sequence[str], *, rocm: str, pch: bool) -> float:
+    """Run scons; give its seconds."""
     flags = [] if rocm else _NO_ROCM
     text = {"targets": list(targets), "rocm": rocm, "flags": flags, "pch": pch}
     (folder / "SConstruct").write_text(_SCONSTRUCT.format(sources=sources, **text))
     command = [sys.executable, "-m", "SCons", "-Q", f"-j{os.cpu_count() or 1}"]
-    first = run_process(command, folder).cpu
-    source = folder / "k0.hip"
-    before = source.read_text()
-    source.write_text(before.replace("+ p[i]", "- p[i]"))
-    edit = run_process(command, folder).cpu
-    source.write_text(before)
-    run_process(command, folder)
-    return first, edit
+    return run_process(command, folder).cpu
 
 
 def _objects(folder: Path) -> dict[str, bytes]:
@@ -113,6 +123,7 @@ def main(folder: Path, _llvm: str, sources: int = SOURCES) -> None:
     what = "HIP's headers" if rocm else "headers of the C++ library"
     print(f"\n{sources} sources with {what}: processor seconds; {_version()}")
     print("  targets    driver      ours  with PCH | an edit: ours  with PCH")
+    lines: dict[str, list[float]] = {"clang++": [], "SCons": [], "SCons with OFFLOAD_PCH": []}
     for count in POINTS:
         targets = TARGETS[:count]
         driver = _driver(folder, sources, targets, rocm=rocm)
@@ -120,6 +131,8 @@ def main(folder: Path, _llvm: str, sources: int = SOURCES) -> None:
         plain = _objects(folder)
         first_pch, edit_pch = _scons(folder, sources, targets, rocm=rocm, pch=True)
         assert _objects(folder) == plain, "precompiled headers change the objects"
+        for line, seconds in zip(lines.values(), (driver, first, first_pch), strict=True):
+            line.append(seconds)
         print(
             f"  {count:7}  {driver:8.1f}  {first:8.1f}  {first_pch:8.1f} | {edit:13.1f}  "
             f"{edit_pch:8.1f}"
@@ -128,6 +141,36 @@ def main(folder: Path, _llvm: str, sources: int = SOURCES) -> None:
         f"  with PCH / driver, {count} targets: {first_pch / driver:.2f} (aim: at most 0.50); "
         f"an edit with / without: {edit_pch / edit:.2f} (aim: at most 0.35)"
     )
+    if os.environ.get(_PLOT):
+        draw(Path(os.environ[_PLOT]), f"First build of {sources} sources, {what}", POINTS, lines)
+    _edit_loop(folder, rocm)
+
+
+def _edit_loop(folder: Path, rocm: str) -> None:
+    """Edit the one source of a project again and again; print the seconds of each build."""
+    taken = {}
+    objects = []
+    for pch in (False, True):
+        project = folder / f"edits-{int(pch)}" / "project"
+        project.mkdir(parents=True)
+        _write(project, 1, rocm=rocm)
+        source = project / "k0.hip"
+        text = '#include "own.h"\n' + source.read_text()
+        (project / "own.h").write_text("#pragma once\n#include <vector>\n")
+        taken[pch] = []
+        for number in range(EDITS + 1):
+            source.write_text(text.replace("q[i] *", f"q[i] + {number} *"))
+            taken[pch].append(_build(project, 1, TARGETS[:4], rocm=rocm, pch=pch))
+        objects.append(_objects(project))
+    assert objects[0] == objects[1], "precompiled headers change the objects"
+    print(f"\none source x 4 targets, {EDITS} edits in a row: processor seconds")
+    for number in range(1, EDITS + 1):
+        own, without = (taken[pch][number] for pch in (True, False))
+        total = sum(taken[True][1 : number + 1]) / sum(taken[False][1 : number + 1])
+        print(
+            f"  edit {number}: {own:5.2f} with, {without:5.2f} without: {own / without:.2f} "
+            f"(all edits so far: {total:.2f})"
+        )
 
 
 def _version() -> str:
