@@ -171,7 +171,8 @@ def _print_tables(listed: Sequence[tuple[str, list[DeviceImage]]]) -> None:
         print_sheet(_image_table(file, found))
         print_lines([f"  {_summary(found)}"], sys.stdout)
     images = [image for _, found in listed for image in found]
-    if len({image.target_id for image in _counted(images)}) < len(_counted(images)):
+    device = _counted(images)
+    if len({image.target_id for image in device}) < len(device):
         print_lines([""], sys.stdout)
         print_sheet(_totals_table(images))
 
@@ -249,9 +250,9 @@ def _device(images: Sequence[DeviceImage]) -> list[DeviceImage]:
 
 
 def _counted(images: Sequence[DeviceImage]) -> list[DeviceImage]:
-    """Leave out what programs have in kpack archives, where archives are listed as well."""
-    apart = any(image.container == "kpack" for image in images)
-    return [i for i in _device(images) if not (apart and i.container == "kpack-marker")]
+    from offload_tool.operations.listing import counted
+
+    return _device(counted(images))
 
 
 def _has_compressed(images: Sequence[DeviceImage]) -> bool:

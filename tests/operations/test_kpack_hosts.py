@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from offload_tool.cli import main
 from offload_tool.errors import FormatError
 from offload_tool.formats.kpack import NONE
 from offload_tool.formats.kpack_marker import KpackMarker
@@ -137,6 +138,17 @@ def test_in_a_wheel(library: Path, tmp_path: Path, prefix: str) -> None:
     assert faults(wheel, "gfx942") == []
     [fault] = faults(wheel, "gfx942", "gfx1100")
     assert fault.endswith("a.so): no image for gfx1100; there are gfx90a:xnack+, gfx942")
+
+
+def test_totals_of_a_wheel(
+    library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The sums of a wheel have each code object once, whoever gets it."""
+    assert library.is_file()
+    wheel = zipped(tmp_path / "a.whl", tmp_path, "lib/*", ".kpack/*")
+    assert main(["list", str(wheel)]) == 0
+    total = sum(map(len, CODE.values()))
+    assert f"{len(CODE)} device images, {total:,} bytes" in capsys.readouterr().out
 
 
 def test_wheels_together(library: Path, tmp_path: Path) -> None:
