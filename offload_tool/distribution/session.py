@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from offload_tool.distribution.dist_folder import Distribution
     from offload_tool.files import StrPath
 
-__all__ = ["Report", "Session"]
+__all__ = ["Report", "Session", "again_here"]
 
 _JOB_FAILED = b"Job failed on server"  # sccache's words before what a remote compiler said
 
@@ -112,16 +112,8 @@ class Session:
         """
         if why_local(command, kind):
             return run_once(command, environment, folder), ""
-        path = environment.get("PATH", os.defpath)
-        compiler = self.distribution.packed_name(command[0], path)
-        if compiler is None:
-            raise CompilerError(
-                f"OFFLOAD_DIST: '{self.distribution.folder}' holds "
-                f"{self.distribution.compilers[0]}, but this compile runs '{command[0]}'"
-            )
-        remote = remote_form([compiler, *command[1:]], environment)
-        variables = self._engine.environment(environment) | dict(remote.environment)
-        finished = run_once([*self.distribution.launcher, *remote.command], variables, folder)
+        remote, variables = self.remote_command(command, environment)
+        finished = run_once(remote, variables, folder)
         if finished.status == 0 or was_stopped(finished.status):
             with self._lock:
                 self._compiles += 1
@@ -134,10 +126,27 @@ class Session:
             self._again += here.status == 0
         if here.status != 0:
             return here, ""  # it is the source that is wrong; one set of messages is enough
-        return here, (
-            f"offload: {_output(command)}: the distributed compile failed "
-            f"({finished.reason}); compiled again on this machine"
-        )
+        return here, again_here(_output(command), finished)
+
+    def remote_command(
+        self, command: Sequence[str], environment: Mapping[str, str]
+    ) -> tuple[list[str], dict[str, str]]:
+        """Give the command that runs a compile on the cluster, and the environment of that.
+
+        The compile is one that `why_local` lets go.
+
+        :raises CompilerError: its compiler is not the packed one.
+        """
+        path = environment.get("PATH", os.defpath)
+        compiler = self.distribution.packed_name(command[0], path)
+        if compiler is None:
+            raise CompilerError(
+                f"OFFLOAD_DIST: '{self.distribution.folder}' holds "
+                f"{self.distribution.compilers[0]}, but this compile runs '{command[0]}'"
+            )
+        remote = remote_form([compiler, *command[1:]], environment)
+        variables = self._engine.environment(environment) | dict(remote.environment)
+        return [*self.distribution.launcher, *remote.command], variables
 
     def report(self) -> Report:
         """Give where the compiles since `begin` ran, from the engine's counters.
@@ -203,6 +212,14 @@ class Session:
             f"offload: warning: OFFLOAD_DIST={self.distribution.folder}: nothing is distributed, "
             f"everything is compiled on this machine: {reason}"
         )
+
+
+def again_here(output: str, finished: Finished) -> str:
+    """Say in one line that a compile ran here after the cluster had failed it."""
+    return (
+        f"offload: {output}: the distributed compile failed ({finished.reason}); "
+        "compiled again on this machine"
+    )
 
 
 def _output(command: Sequence[str]) -> str:

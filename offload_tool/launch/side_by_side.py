@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from offload_tool.launch.jobserver import Slots
 
-__all__ = ["Step", "run_steps", "spawn"]
+__all__ = ["Step", "as_one", "run_steps", "spawn"]
 
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_APPEND  # the program is to have it, too
 _POLL_MS = 10
@@ -30,8 +30,8 @@ class Step:
     """One process, or one call of this one, in its place among others."""
 
     __slots__ = (
-        *("call", "jobs_option", "most_jobs", "needs", "number", "places", "said", "status"),
-        *("wanted_after_failure", "words"),
+        *("call", "environment", "jobs_option", "most_jobs", "needs", "number", "places", "said"),
+        *("status", "wanted_after_failure", "words"),
     )
 
     def __init__(self, number: int, needs: Sequence[int]) -> None:
@@ -41,6 +41,8 @@ class Step:
         self.words: Sequence[str] = ()
         """The command; if none, `call`."""
         self.call: Callable[[], int] | None = None
+        self.environment: Mapping[str, str] | None = None
+        """Of the command, where it is not that of all."""
         self.said = ""
         """The file that gets what it says."""
         self.wanted_after_failure = False
@@ -52,6 +54,13 @@ class Step:
         """How many of the places it has."""
         self.status: int | None = None
         """As of `os.waitstatus_to_exitcode`; None where it did not run to its end."""
+
+
+def as_one(steps: Sequence[Step], words: Sequence[str]) -> None:
+    """Let one command, the first step's, do what the steps do one after the other."""
+    steps[0].words = words
+    for step in steps[1:]:
+        step.words, step.call = (), int
 
 
 def spawn(words: Sequence[str], environment: Mapping[str, str], said: str) -> int:
@@ -129,7 +138,7 @@ class _SideBySide:
                 return
             words = self._with_jobs(step)
             with shielded():  # a signal that comes meanwhile must find the process known
-                process = spawn(words, self._environment, step.said)
+                process = spawn(words, step.environment or self._environment, step.said)
                 self._running[process] = step
                 self._watch(process)
 

@@ -22,7 +22,7 @@ from offload_tool.launch.compilers import why_unknown
 from offload_tool.launch.driver_plan import HOST, DriverPlan, UnknownPlanError, read_plan
 from offload_tool.launch.embedding_later import PLACEHOLDER_FILE, can_wait, embed_now
 from offload_tool.launch.jobserver import slots_of
-from offload_tool.launch.side_by_side import Step, run_steps, spawn
+from offload_tool.launch.side_by_side import Step, as_one, run_steps, spawn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from offload_tool.launch.driver_plan import DriverJob
     from offload_tool.launch.jobserver import Slots
     from offload_tool.launch.joining import FatBinary
+    from offload_tool.launch.on_cluster import OnCluster
 
 __all__ = ["PassedThroughError", "run_split"]
 
@@ -86,13 +87,16 @@ class _Split:
         self._folder = folder
         self._pinned: list[str] = []
         """The words that are added to the command."""
+        self._cluster: OnCluster | None = None
+        self._named = ""
+        """The result's name."""
         self._depfiles: dict[int, str] = {}
         """Of passes over the source, by the number of the job."""
 
     def run(self) -> tuple[int, bytes]:
         plan = self._asked()
         output, depfile = plan.output, self._prepare(plan)
-        result = plan.output
+        result, self._named = plan.output, output
         try:
             status, said = self._run_jobs(plan, with_depfiles=bool(depfile))
             if status == 0:
@@ -118,10 +122,7 @@ class _Split:
                 _let_list(plan.jobs[number], name)
                 if number in launched:
                     steps.append(self._reading(len(steps), plan.jobs[number], name))
-        try:
-            run_steps(steps, slots, self._environ)
-        except OSError as error:
-            raise PassedThroughError(f"a job cannot be run: {error}") from error
+        self._run_steps(steps, slots)
         status = self._status(plan, steps)
         if launched and not status:
             from offload_tool.launch.launched import check_result
@@ -131,8 +132,19 @@ class _Split:
         for one in passes:
             if all(steps[number].status == 0 for number in one.numbers):
                 one.store()
-        said = "".join(f"{line}\n" for line in plan.said).encode()
+        lines = (
+            plan.said if self._cluster is None else [*plan.said, *self._cluster.told(self._named)]
+        )
+        said = "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape")
         return status, said + self._messages(plan, steps)
+
+    def _run_steps(self, steps: Sequence[Step], slots: Slots) -> None:
+        try:
+            run_steps(steps, slots, self._environ)
+            while self._cluster is not None and self._cluster.call_back(_content):
+                run_steps(steps, slots, self._environ)
+        except OSError as error:
+            raise PassedThroughError(f"a job cannot be run: {error}") from error
 
     def _asked(self) -> DriverPlan:
         reason = why_unknown(self._command[0], self._environ)
@@ -213,11 +225,10 @@ class _Split:
     def _launched(
         self, plan: DriverPlan, steps: Sequence[Step], slots: Slots
     ) -> dict[int, list[int]]:
-        """Give passes to the launcher, as commands of the driver; give the jobs of each."""
-        if self._environ.get("OFFLOAD_DIST"):
-            self._say("OFFLOAD_DIST is not used: passes stay on this machine")
+        """Give passes to launcher or cluster, as commands of the driver; give the jobs of each."""
         launcher = self._environ.get("OFFLOAD_LAUNCHER", "")
-        if not launcher:
+        cluster = self._cluster = self._named_cluster(launcher)
+        if not launcher and cluster is None:
             return {}
         import shlex
 
@@ -228,7 +239,9 @@ class _Split:
         wanted = {}
         for numbers in passes_of(plan, self._folder):
             first, jobs = numbers[0], [plan.jobs[number] for number in numbers]
-            if steps[first].status is None:
+            if steps[first].status is None and (cluster is None or cluster.may_run(jobs[0])):
+                if cluster is not None:
+                    words = cluster.with_language(words)
                 command = command_of_pass(words, jobs[0], jobs[-1].output)
                 question = Step(first, ())
                 question.words, question.said = [*command, "-###"], f"{self._folder}/{first}.asked"
@@ -236,15 +249,33 @@ class _Split:
         run_steps([row[-1] for row in wanted.values()], slots, self._environ)
         launched = {}
         for first, (numbers, jobs, command, question) in wanted.items():
+            target, own = jobs[0].target, [steps[number] for number in numbers]
             said = _content(question.said).decode(errors="surrogateescape")
+            reason = ""
             if question.status or not is_the_pass(said, jobs):
-                self._say(f"{jobs[0].target}: without the launcher: no command is this pass alone")
-                continue
-            launched[first] = numbers
-            steps[first].words = [*shlex.split(launcher), *command]
-            for number in numbers[1:]:
-                steps[number].words, steps[number].call = (), int
+                reason = "no command is this pass alone"
+            elif cluster is not None:
+                reason = cluster.send(target, command, own)
+            else:
+                as_one(own, [*shlex.split(launcher), *command])
+            if reason:
+                where = "launcher" if cluster is None else "cluster"
+                self._say(f"{target}: without the {where}: {reason}")
+            else:
+                launched[first] = numbers
         return launched
+
+    def _named_cluster(self, launcher: str) -> OnCluster | None:
+        folder = self._environ.get("OFFLOAD_DIST", "")
+        if not folder:
+            return None
+        if launcher:
+            from offload_tool.errors import UsageError
+
+            raise UsageError("OFFLOAD_DIST brings its own launcher; unset OFFLOAD_LAUNCHER")
+        from offload_tool.launch.on_cluster import OnCluster
+
+        return OnCluster(folder, self._environ)
 
     def _reading(self, number: int, job: DriverJob, depfile: str) -> Step:
         """Give the step that lists what a pass reads that a launcher runs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from offload_tool.distribution.dist_folder import find_sccache
 from tests.conftest import missing
 from tests.launch.compiles import HIP, LAUNCH, TARGETS, make_project, run
 from tests.launch.test_bytes import FLAGS
@@ -71,6 +73,38 @@ def test_ccache(tmp_path: Path, llvm: Callable[[str], str]) -> None:
     assert misses("--offload-arch=gfx906,gfx90a") == 1
     assert misses("--offload-arch=gfx906,gfx90a", "-Xarch_gfx90a", "-O1") == 1
     assert misses("--offload-arch=gfx90a,gfx906") == 0
+
+
+@pytest.mark.llvm
+def test_sccache(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """With sccache, device passes come from its cache; the host's it refuses."""
+    make_project(tmp_path)
+    sccache = find_sccache()
+    more = {"OFFLOAD_LAUNCHER": sccache, "SCCACHE_DIR": str(tmp_path / "kept")}
+    more["SCCACHE_SERVER_UDS"] = str(tmp_path / "socket")
+
+    def counted(*words: str) -> tuple[int, int, int]:
+        run([sccache, "--zero-stats"], tmp_path, more)
+        command = [*LAUNCH, llvm("clang++"), *HIP, *words, "-MD", "-c", "s.hip", "-o", "s.o"]
+        done = run(command, tmp_path, more)
+        assert done.returncode == 0, done.stderr
+        made = (tmp_path / "s.o").read_bytes()
+        assert ("only_gfx90a.h" in (tmp_path / "s.d").read_text()) == ("gfx90a" in str(words))
+        run(command[len(LAUNCH) :], tmp_path)
+        is_equal = (tmp_path / "s.o").read_bytes() == made
+        assert is_equal
+        said = run([sccache, "--show-stats", "--stats-format", "json"], tmp_path, more).stdout
+        stats = json.loads(said)["stats"]
+        kinds = [sum(stats[name]["counts"].values()) for name in ("cache_hits", "cache_misses")]
+        return kinds[0], kinds[1], stats["requests_not_cacheable"]
+
+    try:
+        assert counted("--offload-arch=gfx906") == (0, 1, 1)
+        assert counted("--offload-arch=gfx906,gfx90a") == (1, 1, 1)
+        assert counted("--offload-arch=gfx906,gfx90a", "-Xarch_gfx90a", "-O1") == (1, 1, 1)
+        assert counted("--offload-arch=gfx90a,gfx906") == (2, 0, 1)
+    finally:
+        run([sccache, "--stop-server"], tmp_path, more)
 
 
 @pytest.mark.llvm

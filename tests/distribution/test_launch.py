@@ -1,0 +1,51 @@
+"""``offload-tool launch`` with OFFLOAD_DIST, on a real cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from offload_tool.distribution.dist_folder import Distribution
+from offload_tool.distribution.engine import Counters, Engine
+from tests.distribution.conftest import Rocm
+from tests.launch.compiles import CUID, HIP, LAUNCH, TARGETS, make_project, run
+
+pytestmark = pytest.mark.cluster
+
+
+def compare(folder: Path, distribution: Distribution, words: list[str]) -> None:
+    """Compile for two targets, both by servers; compare with the driver's object."""
+    engine = Engine(distribution)
+    before = engine.counters() if engine.is_running() else Counters(0, 0, 0, 0)
+    more = {"OFFLOAD_DIST": str(distribution.folder)}
+    done = run([*LAUNCH, *words], folder, more)
+    assert done.returncode == 0, done.stderr
+    assert "without the cluster" not in done.stderr
+    counted = engine.counters().since(before)
+    assert (counted.requests, counted.distributed, counted.dist_errors) == (2, 2, 0)
+    made = (folder / "s.o").read_bytes()
+    assert run(words, folder).returncode == 0
+    is_equal = (folder / "s.o").read_bytes() == made
+    assert is_equal
+
+
+def test_passes_on_servers(distribution: Distribution, tmp_path: Path) -> None:
+    """Both device passes of one compile are servers' work; the object is the driver's."""
+    make_project(tmp_path)
+    clang = distribution.compilers[0]
+    compare(
+        tmp_path, distribution, [clang, *HIP, *TARGETS, "-g", "-MD", "-c", "s.hip", "-o", "s.o"]
+    )
+    assert "only_gfx90a.h" in (tmp_path / "s.d").read_text()
+
+
+def test_with_rocm(distribution: Distribution, rocm: Rocm, tmp_path: Path) -> None:
+    """So they are with the HIP runtime's headers and device libraries, which the driver finds."""
+    (tmp_path / "s.hip").write_text(
+        'extern "C" __attribute__((device)) int lib_answer();\n'
+        "__attribute__((global)) void k(int *p) { *p = lib_answer() + SEEN_RUNTIME; }\n"
+    )
+    words = [distribution.compilers[0], "-x", "hip", CUID, f"--rocm-path={rocm.folder}", "-O2"]
+    words += ["--offload-arch=gfx906", "--offload-arch=gfx1100", "-c", "s.hip", "-o", "s.o"]
+    compare(tmp_path, distribution, words)
