@@ -171,7 +171,8 @@ def _print_tables(listed: Sequence[tuple[str, list[DeviceImage]]]) -> None:
         print_sheet(_image_table(file, found))
         print_lines([f"  {_summary(found)}"], sys.stdout)
     images = [image for _, found in listed for image in found]
-    if len({image.target_id for image in _device(images)}) < len(_device(images)):
+    device = _counted(images)
+    if len({image.target_id for image in device}) < len(device):
         print_lines([""], sys.stdout)
         print_sheet(_totals_table(images))
 
@@ -217,7 +218,7 @@ def _image_table(file: str, images: Sequence[DeviceImage]) -> Sheet:
 def _totals_table(images: Sequence[DeviceImage]) -> Sheet:
     packed = _has_compressed(images)
     groups: dict[str, list[DeviceImage]] = {}
-    for image in _device(images):
+    for image in _counted(images):
         groups.setdefault(image.target_id or "-", []).append(image)
     stored = {name: sum(image.stored_size for image in group) for name, group in groups.items()}
     total = sum(stored.values())
@@ -236,7 +237,7 @@ def _totals_table(images: Sequence[DeviceImage]) -> Sheet:
 
 
 def _summary(images: Sequence[DeviceImage]) -> str:
-    device = _device(images)
+    device = _counted(images)
     plural = "" if len(device) == 1 else "s"
     text = f"{len(device)} device image{plural}, {sum(image.size for image in device):,} bytes"
     if _has_compressed(device):
@@ -246,6 +247,12 @@ def _summary(images: Sequence[DeviceImage]) -> str:
 
 def _device(images: Sequence[DeviceImage]) -> list[DeviceImage]:
     return [image for image in images if image.kind != "host"]
+
+
+def _counted(images: Sequence[DeviceImage]) -> list[DeviceImage]:
+    from offload_tool.operations.listing import counted
+
+    return _device(counted(images))
 
 
 def _has_compressed(images: Sequence[DeviceImage]) -> bool:

@@ -69,7 +69,7 @@ from offload_tool.formats.offload_binary import (
 from offload_tool.frozen import frozen, replaced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     from offload_tool.containers.walk import Spot
     from offload_tool.errors import OffloadError
@@ -224,6 +224,7 @@ def find_containers(
     strays: Callable[[str], None] | None = None,
     scan: bool = False,
     markers: bool | None = None,
+    overlay: Sequence[StrPath] = (),
 ) -> Generator[FoundContainer, None, None]:
     """Find the containers of the file, folder or zip file at `path`, in file order.
 
@@ -233,7 +234,8 @@ def find_containers(
     in object files that are in none of the sections that a runtime would look into; with `scan`
     they are given, and what looks like one anywhere in other files. With `markers` (default: of
     a file that is no folder or zip file), what a host program has in kpack archives is given as
-    its own; the archives are in the folder, too.
+    its own; the archives are in the folder, too. A program in a zip file has them there, or in the
+    zip files at `overlay`, which are installed over it.
 
     :raises NoContainerError: it is neither a folder nor a zip file, and holds no container.
     :raises FormatError: a broken file.
@@ -247,6 +249,7 @@ def find_containers(
         skipped,
         strays=None if strays is None else _stray_telling(strays),
         scan=_found_size if scan else None,
+        overlay=overlay,
     )
     budget = running() or Budget()
     for found in _find(path, walk):

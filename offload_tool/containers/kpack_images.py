@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import glob
 import os
+import posixpath
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,7 +24,7 @@ from offload_tool.formats.names.entry_id import BundleEntryID, OffloadKind
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from offload_tool.containers.places import Place
+    from offload_tool.containers.places import Neighbours, Place
     from offload_tool.formats.kpack import KpackArchive, KpackImage
     from offload_tool.formats.kpack_marked import MarkedWrapper
     from offload_tool.formats.objects.elf import ElfTables
@@ -95,28 +96,28 @@ def _entry(
 def code_of_wrappers(tables: ElfTables, place: Place) -> Iterator[WrappedCode]:
     """Give what each wrapper of a host program gets from the archives that are there.
 
-    It can be read until the next one is asked for. Nothing of a program in a zip file, beside
-    which there are no files.
+    It can be read until the next one is asked for. Nothing of a program that is in no file of a
+    folder or zip file.
 
     :raises FormatError: a wrapper or marker is broken.
     """
-    if not place.files:
-        return
     with ExitStack() as stack:
-        archives = _OpenArchives(stack)
+        around = place.beside or (_Folder(place.files[-1], stack) if place.files else None)
+        if around is None:
+            return
+        archives = _OpenArchives(around)
         seen = set()
         for wrapper in marked_wrappers(tables):
             code = wrapper.key, wrapper.marker
             if code not in seen:  # of relocatable code, all wrappers share one
                 seen.add(code)
-                yield _wrapped(wrapper, place, archives)
+                yield _wrapped(wrapper, around, archives)
 
 
-def _wrapped(wrapper: MarkedWrapper, place: Place, archives: _OpenArchives) -> WrappedCode:
-    folder = os.path.dirname(os.path.realpath(place.files[-1]))  # noqa: PTH120 - as the loader does
+def _wrapped(wrapper: MarkedWrapper, around: Neighbours, archives: _OpenArchives) -> WrappedCode:
     entries: dict[str, tuple[BundleEntryID, StoredEntry, int]] = {}
     faults = []
-    paths = list(dict.fromkeys(_archives_there(wrapper, folder)))
+    paths = list(dict.fromkeys(_archives_there(wrapper, around)))
     for path in paths:
         try:
             source, archive = archives.open(path)
@@ -127,41 +128,60 @@ def _wrapped(wrapper: MarkedWrapper, place: Place, archives: _OpenArchives) -> W
             if image.key != wrapper.key or image.target_id in entries:
                 continue
             if image.target_id in archive.target_ids:
-                entries[image.target_id] = _entry(source, archive, image, path)
+                entries[image.target_id] = _entry(source, archive, image, str(source.path))
             else:
                 faults.append(f"'{path}' has code for {image.target_id} that it does not list")
     if not paths:
         names = ", ".join(wrapper.marker.search_paths)
-        faults.append(f"there is no kpack archive {names} from its folder")
+        faults.append(f"there is no kpack archive {names} {around.where}")
     elif not entries and not faults:
         count = "the kpack archive has" if len(paths) == 1 else f"none of {len(paths)} archives has"
         faults.append(f"{count} code for '{wrapper.key}': is it of another build? ({paths[0]})")
     return WrappedCode(wrapper, list(entries.values()), tuple(faults))
 
 
-def _archives_there(wrapper: MarkedWrapper, folder: str) -> Iterator[str]:
+def _archives_there(wrapper: MarkedWrapper, around: Neighbours) -> Iterator[str]:
     """Give the archives that the loader would find for some device."""
     for path in wrapper.marker.search_paths:
-        whole = os.path.normpath(os.path.join(folder, path))  # noqa: PTH118
+        whole = posixpath.normpath(posixpath.join(around.folder, path))
         before, placeholder, behind = whole.partition(PLACEHOLDER)
         if not placeholder:
-            yield from [whole] if os.path.isfile(whole) else []  # noqa: PTH113
+            yield from [whole] if around.has(whole) else []
             continue
-        for found in sorted(glob.glob(f"{glob.escape(before)}*{glob.escape(behind)}")):  # noqa: PTH207
+        for found in around.like(before, behind):
             target = found[len(before) : len(found) - len(behind)]
-            if target.startswith(_TARGETS) and os.path.isfile(found):  # noqa: PTH113
+            if target.startswith(_TARGETS) and around.has(found):
                 yield found
+
+
+class _Folder:
+    """The folder that a file is in, links followed, as the loader does."""
+
+    where = "from its folder"
+
+    def __init__(self, path: str, stack: ExitStack) -> None:
+        self.folder = os.path.dirname(os.path.realpath(path))  # noqa: PTH120
+        self._stack = stack
+
+    def has(self, path: str) -> bool:
+        return os.path.isfile(path)  # noqa: PTH113
+
+    def like(self, before: str, behind: str) -> list[str]:
+        return sorted(glob.glob(f"{glob.escape(before)}*{glob.escape(behind)}"))  # noqa: PTH207
+
+    def open(self, path: str) -> InputFile:
+        return self._stack.enter_context(InputFile(path))
 
 
 class _OpenArchives:
     """The archives of one program, read once."""
 
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
+    def __init__(self, around: Neighbours) -> None:
+        self._around = around
         self._open: dict[str, tuple[InputFile, KpackArchive]] = {}
 
     def open(self, path: str) -> tuple[InputFile, KpackArchive]:
         if path not in self._open:
-            source = self._stack.enter_context(InputFile(path))
-            self._open[path] = source, read_kpack(source.data, path=path)
+            source = self._around.open(path)
+            self._open[path] = source, read_kpack(source.data, path=str(source.path))
         return self._open[path]

@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from offload_tool.files import InputFile
 
-__all__ = ["Place", "member_path"]
+__all__ = ["Neighbours", "Place", "member_path"]
+
+
+class Neighbours(Protocol):
+    """The files around one, in whose `folder` it is; of those that are in a zip file, members."""
+
+    folder: str
+    where: str
+    """What a path from the folder on is, for messages."""
+
+    def has(self, path: str, /) -> bool:
+        """Tell whether a file is at a path."""
+
+    def like(self, before: str, behind: str, /) -> Iterable[str]:
+        """Give the paths with any part of a name between two texts, sorted."""
+
+    def open(self, path: str, /) -> InputFile:
+        """Open a file that is there, as long as this one can be read.
+
+        :raises ContentError: it is broken.
+        :raises FileError: it cannot be read.
+        """
 
 
 class Place(NamedTuple):
@@ -25,6 +48,8 @@ class Place(NamedTuple):
     """Of the members around, the outermost first."""
     base: int | None = 0
     """Where the bytes begin in the file at `path`; None if they are not in it."""
+    beside: Neighbours | None = None
+    """What is around a member of a zip file."""
 
     @classmethod
     def of(cls, source: InputFile, label: str) -> Place:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
+    from offload_tool.containers.places import Neighbours
     from offload_tool.files import StrPath
     from offload_tool.formats.bitcode.embedded_objects import EmbeddedObject
     from offload_tool.formats.objects.archive import ArchiveMember
@@ -185,7 +186,7 @@ def open_member(place: Place, member: ArchiveMember, policy: Policy) -> Iterator
         source = place.source.part(label, member.offset, member.size)
         base = None if place.base is None else place.base + member.offset
         names = (*place.names, member.name)
-        yield Place(place.path, source, label, place.files, names, base)
+        yield Place(place.path, source, label, place.files, names, base, place.beside)
         return
     if not place.files:
         message = "expected an archive with its members in it, found a thin one"
@@ -251,6 +252,7 @@ class Walk(Generic[_T]):
     whatever it is: the other files are looked at. `strays` takes what stands outside of all known
     sections of an object file: the place, the offset and the format. With `scan`, which tells the
     size of what was found, the walk gives it, and what is anywhere in files of no known format.
+    The zip files at `overlay` are installed over one that is looked at.
     `spool` opens a file for what is a range of none.
     """
 
@@ -263,7 +265,9 @@ class Walk(Generic[_T]):
         *,
         strays: Callable[[Place, int, FileFormat], None] | None = None,
         scan: Callable[[_T], int] | None = None,
+        overlay: Sequence[StrPath] = (),
     ) -> None:
+        self.overlay = overlay
         self.strays = strays
         self.scan = scan
         self.policy = policy
@@ -330,16 +334,22 @@ class Walk(Generic[_T]):
     # -- zip files -------------------------------------------------------------------
 
     def _in_zip(self, place: Place) -> Iterator[_T]:
+        from offload_tool.containers.zip_overlay import ZipFolder, ZipOverlay
         from offload_tool.containers.zips import open_zip
 
-        with open_zip(place.source, place.label) as archive:
+        others = () if place.names else self.overlay
+        with (
+            open_zip(place.source, place.label) as archive,
+            ZipOverlay(archive, place.source, place.label, others) as overlay,
+        ):
             for row in archive.infolist():
                 if not row.filename.endswith("/"):
                     with self._isolated(f"{place.label}({row.filename})"):
-                        yield from self._in_zip_member(place, archive, row)
+                        beside = ZipFolder(overlay, row.filename)
+                        yield from self._in_zip_member(place, archive, row, beside)
 
     def _in_zip_member(
-        self, place: Place, archive: zipfile.ZipFile, row: zipfile.ZipInfo
+        self, place: Place, archive: zipfile.ZipFile, row: zipfile.ZipInfo, beside: Neighbours
     ) -> Iterator[_T]:
         from offload_tool.containers.zips import open_zip_member
 
@@ -352,7 +362,7 @@ class Walk(Generic[_T]):
                 known = place.base is not None and offset is not None
                 base = (place.base or 0) + (offset or 0) if known else None
                 names = (*place.names, row.filename)
-                yield from self.look(Place(place.path, source, inner, (), names, base))
+                yield from self.look(Place(place.path, source, inner, (), names, base, beside))
 
     # -- object files ----------------------------------------------------------------
 

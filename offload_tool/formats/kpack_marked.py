@@ -25,14 +25,15 @@ from offload_tool.formats.objects.elf import (
     ET_REL,
     PT_LOAD,
     SHN_LORESERVE,
-    SHT_DYNSYM,
     SHT_RELA,
     SHT_SYMTAB,
 )
+from offload_tool.formats.objects.elf_pointers import LinkedPointers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from offload_tool.formats.hip_fatbin import HipWrapper
     from offload_tool.formats.kpack_marker import KpackMarker
     from offload_tool.formats.objects.elf import ElfTables
 
@@ -70,22 +71,27 @@ def marked_wrappers(tables: ElfTables) -> Iterator[MarkedWrapper]:
     Those of an object whose marker is in another object are left out.
 
     :raises FormatError: a wrapper or a marker is broken, or cannot be followed.
+    :raises UnsupportedError: see `LinkedPointers`.
     """
     if tables.elf_class is not ELF64_LITTLE:
         return
-    position = 0
-    for number, row in enumerate(tables.sections):
-        if tables.names[number] != _SECTION or not row.has_content:
-            continue
-        end = row.sh_offset + row.sh_size
-        for wrapper in read_wrappers(tables.data, row.sh_offset, end, path=tables.path):
-            position += 1
-            place = wrapper.pointer_offset - row.sh_offset
-            at = _followed(tables, number, place, wrapper.pointer)
-            if at is not None and (wrapper.magic == KPACKED or _is_wrapped(tables, at)):
-                marker, _ = read_marker(tables.data, path=tables.path, offset=at)
-                key = kernel_key(marker.kernel_name, wrapper.number)
-                yield MarkedWrapper(position - 1, key, marker)
+    found = [
+        (number, wrapper)
+        for number, row in enumerate(tables.sections)
+        if tables.names[number] == _SECTION and row.has_content
+        for wrapper in read_wrappers(
+            tables.data, row.sh_offset, row.sh_offset + row.sh_size, path=tables.path
+        )
+    ]
+    if tables.header.e_type == ET_REL:
+        places = [_place_in_object(tables, *row) for row in found]
+    else:
+        places = _places_in_linked(tables, found)
+    for position, ((_, wrapper), at) in enumerate(zip(found, places, strict=True)):
+        if at is not None and (wrapper.magic == KPACKED or _is_wrapped(tables, at)):
+            marker, _ = read_marker(tables.data, path=tables.path, offset=at)
+            key = kernel_key(marker.kernel_name, wrapper.number)
+            yield MarkedWrapper(position, key, marker)
 
 
 def _is_wrapped(tables: ElfTables, at: int) -> bool:
@@ -96,28 +102,35 @@ def _is_wrapped(tables: ElfTables, at: int) -> bool:
     return at < len(tables.data) and tables.data[at] in _MAPS
 
 
-def _followed(tables: ElfTables, number: int, place: int, value: int) -> int | None:
-    """Give where in the file a pointer points to; None: into another file."""
-    row = tables.sections[number]
-    in_object = tables.header.e_type == ET_REL
-    address = place if in_object else row.sh_addr + place
+def _places_in_linked(tables: ElfTables, found: list[tuple[int, HipWrapper]]) -> list[int | None]:
+    """Give where in the file the markers of a linked file's wrappers are."""
+    pointers = LinkedPointers(tables)
+    addresses = []
+    for number, wrapper in found:
+        row = tables.sections[number]
+        addresses.append(row.sh_addr + wrapper.pointer_offset - row.sh_offset)
+    pointers.look_up(set(addresses))
+    return [_in_file(tables, pointers.target(address)) for address in addresses]
+
+
+def _place_in_object(tables: ElfTables, number: int, wrapper: HipWrapper) -> int | None:
+    """Give where in an object the marker of a wrapper is; None: in another object."""
+    place = wrapper.pointer_offset - tables.sections[number].sh_offset
     for index, other in enumerate(tables.sections):
-        if other.sh_type != SHT_RELA or (in_object and other.sh_info != number):
+        if other.sh_type != SHT_RELA or other.sh_info != number:
             continue
         content = tables.content(index)
-        for found in re.finditer(re.escape(struct.pack("<Q", address)), content):
+        for found in re.finditer(re.escape(struct.pack("<Q", place)), content):
             if found.start() % _RELA.size == 0 and found.start() + _RELA.size <= len(content):
                 _, info, addend = _RELA.unpack_from(content, found.start())
-                return _relocated(tables, index, info >> 32, addend)
-    return None if in_object else _in_file(tables, value)
+                return _at_symbol(tables, index, info >> 32, addend)
+    return None
 
 
-def _relocated(tables: ElfTables, index: int, symbol: int, addend: int) -> int | None:
-    """Give where in the file a relocation of section `index` points to."""
-    if not symbol:
-        return _in_file(tables, addend)
+def _at_symbol(tables: ElfTables, index: int, symbol: int, addend: int) -> int | None:
+    """Give where in an object a relocation of section `index` points to."""
     table = tables.linked(index)
-    if tables.sections[table].sh_type not in (SHT_SYMTAB, SHT_DYNSYM):
+    if tables.sections[table].sh_type != SHT_SYMTAB:
         raise tables.error(index, "sh_link", "expected a table of symbols")
     symbols = tables.symbols(table)
     if symbol >= len(symbols):
@@ -125,8 +138,6 @@ def _relocated(tables: ElfTables, index: int, symbol: int, addend: int) -> int |
     home, offset = symbols[symbol].st_shndx, symbols[symbol].st_value + addend
     if not home or home >= SHN_LORESERVE:
         return None
-    if tables.header.e_type != ET_REL:
-        return _in_file(tables, offset)
     if home >= len(tables.sections) or not 0 <= offset < tables.sections[home].sh_size:
         raise tables.error(index, "r_info", "expected a symbol within its section")
     return tables.sections[home].sh_offset + offset

@@ -197,7 +197,8 @@ def check_libraries(
 ) -> Iterator[Fault]:
     """Give the faults of the libraries in files, folders and zip files at `paths`, in their order.
 
-    A path without any library, and a rule that is about none, are faults. `notes` is told of
+    A path without any library, and a rule that is about none, are faults. Programs of zip files
+    have the kpack archives of all of these, as if they were in one folder. `notes` is told of
     libraries that no rule is about, and of images that list no kernels where kernels are asked for.
     `skipped`: as of `offload_tool.operations.listing.iter_images`.
 
@@ -209,7 +210,8 @@ def check_libraries(
     for path in given:
         empty = True
         told = _Told(skipped, notes, is_alone=_is_alone(path))
-        for library in _libraries(path, rules, told, used):
+        others = [other for other in given if other != path and not os.path.isdir(other)]  # noqa: PTH112
+        for library in _libraries(path, rules, told, used, others):
             empty = False
             if notes is not None:
                 library.tell(notes)
@@ -221,10 +223,12 @@ def check_libraries(
             yield Fault(", ".join(given), f"there is no library {' or '.join(rule.paths)}")
 
 
-def _libraries(path: str, rules: Sequence[Rule], told: _Told, used: set[int]) -> Iterator[_Library]:
+def _libraries(
+    path: str, rules: Sequence[Rule], told: _Told, used: set[int], others: Sequence[str]
+) -> Iterator[_Library]:
     """Walk through `path`; give each library when all of it was seen."""
     library: _Library | None = None
-    for found in find_containers(path, skipped=told.skipped, markers=True):
+    for found in find_containers(path, skipped=told.skipped, markers=True, overlay=others):
         label = _label_of(found)
         if library is None or library.label != label:
             if library is not None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from offload_tool.files import StrPath
     from offload_tool.operations.matching import Device, Load
 
-__all__ = ["DeviceImage", "iter_images", "list_images", "listed_images"]
+__all__ = ["DeviceImage", "counted", "iter_images", "list_images", "listed_images"]
 
 
 @frozen
@@ -82,6 +82,13 @@ def list_images(path: StrPath) -> list[DeviceImage]:
     :raises FileError: it cannot be read.
     """
     return list(iter_images(path))
+
+
+def counted(images: Sequence[DeviceImage]) -> list[DeviceImage]:
+    """Leave out what programs have in kpack archives, where archives are listed as well."""
+    apart = any(image.container == FileFormat.KPACK.value for image in images)
+    marker = FileFormat.KPACK_MARKER.value
+    return [image for image in images if not (apart and image.container == marker)]
 
 
 def iter_images(

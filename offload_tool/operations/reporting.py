@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from offload_tool.formats.names.entry_id import OffloadKind
 from offload_tool.frozen import frozen
-from offload_tool.operations.listing import listed_images
+from offload_tool.operations.listing import counted, listed_images
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -142,6 +142,7 @@ def collect_images(
 
 def summarise(images: Sequence[DeviceImage]) -> SizeReport:
     """Add the sizes up per target ID, file, container and (place, target ID)."""
+    images = counted(images)
     device = [image for image in images if image.kind != OffloadKind.HOST]
     containers = _containers(images)
     stored = sum(row.stored for row in containers)

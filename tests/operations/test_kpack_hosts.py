@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from pathlib import Path
 
 import pytest
 
+from offload_tool.cli import main
 from offload_tool.errors import FormatError
 from offload_tool.formats.kpack import NONE
 from offload_tool.formats.kpack_marker import KpackMarker
@@ -107,6 +109,87 @@ def test_through_links(library: Path, tmp_path: Path) -> None:
     link = tmp_path / "elsewhere/link.so"
     link.symlink_to(os.path.relpath(library, link.parent))
     assert len(list_images(link)) == 4
+
+
+def zipped(path: Path, root: Path, *patterns: str, prefix: str = "") -> Path:
+    """Write a zip file of some files of a folder, packed in both ways."""
+    with zipfile.ZipFile(path, "w") as wheel:
+        for at, file in enumerate(sorted(f for pattern in patterns for f in root.glob(pattern))):
+            method = (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED)[at % 2]
+            wheel.write(file, prefix + str(file.relative_to(root)), method)
+    return path
+
+
+@pytest.mark.parametrize("prefix", ["", "demo-1.data/platlib/"])
+def test_in_a_wheel(library: Path, tmp_path: Path, prefix: str) -> None:
+    """A library in a wheel gets what the archives in the same wheel have for it."""
+    wheel = zipped(tmp_path / "a.whl", tmp_path, "lib/*", ".kpack/*", prefix=prefix)
+    keys = {0: "lib/a.so#0", 1: "lib/a.so#2"}
+    seen = []
+    for image, data in iter_image_data(wheel):
+        if image.container == "kpack-marker":
+            key = keys[len(seen) // 2]
+            assert image.member == f"{prefix}lib/a.so"
+            assert data == CODE[key, image.target_id]
+            seen.append((image.target_id, image.stored_size))
+    assert seen == [("gfx90a:xnack+", 0), ("gfx942", 0)] * 2
+    matches = [m for m in match_images(wheel, Device.parse("gfx942:xnack-")) if m.ids]
+    assert [match.member for match in matches].count(f"{prefix}lib/a.so") == 2
+    assert faults(wheel, "gfx942") == []
+    [fault] = faults(wheel, "gfx942", "gfx1100")
+    assert fault.endswith("a.so): no image for gfx1100; there are gfx90a:xnack+, gfx942")
+
+
+def test_totals_of_a_wheel(
+    library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The sums of a wheel have each code object once, whoever gets it."""
+    assert library.is_file()
+    wheel = zipped(tmp_path / "a.whl", tmp_path, "lib/*", ".kpack/*")
+    assert main(["list", str(wheel)]) == 0
+    total = sum(map(len, CODE.values()))
+    assert f"{len(CODE)} device images, {total:,} bytes" in capsys.readouterr().out
+
+
+def test_wheels_together(library: Path, tmp_path: Path) -> None:
+    """Wheels for the host and for devices are judged as if they were installed together."""
+    assert library.is_file()
+    host = zipped(tmp_path / "host.whl", tmp_path, "lib/*")
+    one = zipped(tmp_path / "one.whl", tmp_path, ".kpack/*gfx942*")
+    two = zipped(tmp_path / "two.whl", tmp_path, ".kpack/*gfx90a*")
+
+    def told(*paths: Path) -> list[str]:
+        rule = Rule(targets=(Device.parse("gfx942"), Device.parse("gfx90a:xnack+")))
+        found = check_libraries(paths, [rule])
+        return [f"{Path(fault.library).name}: {fault.message}" for fault in found]
+
+    assert told(host, one, two) == told(two, one, host) == []
+    assert told(host, one) == ["a.so): no image for gfx90a:xnack+; there are gfx942"]
+    expected = "a.so): there is no kpack archive ../.kpack/demo_@GFXARCH@.kpack from its folder "
+    assert expected + "in the zip file" in told(host)
+
+
+def test_wheels_see_no_files(library: Path, tmp_path: Path) -> None:
+    """What a library in a wheel names is looked for in the wheel, wherever the path leads."""
+    for path in (f"{tmp_path}/.kpack/demo_@GFXARCH@.kpack", ".kpack/demo_@GFXARCH@.kpack"):
+        library.write_bytes(marked_program((MARKER._replace(search_paths=(path,)), 0)))
+        wheel = zipped(tmp_path / "a.whl", tmp_path, "lib/*")
+        assert f"there is no kpack archive {path}" in faults(wheel)[0]
+        assert list(iter_images(wheel)) == []
+
+
+def test_broken_archive_in_a_wheel(library: Path, tmp_path: Path) -> None:
+    """A broken archive in a wheel is passed over, and told with its name."""
+    path = tmp_path / ".kpack/demo_gfx942.kpack"
+    path.write_bytes(path.read_bytes()[:-5])
+    wheel = zipped(tmp_path / "a.whl", tmp_path, "lib/*", ".kpack/*90a*")
+    with zipfile.ZipFile(wheel, "a") as out:
+        out.write(path, ".kpack/demo_gfx942.kpack")
+    notes: list[str] = []
+    images = iter_images(wheel, skipped=lambda _: None, strays=notes.append)
+    assert {i.target_id for i in images if i.member == "lib/a.so"} == {"gfx90a:xnack+"}
+    assert f"passed over: {wheel}(.kpack/demo_gfx942.kpack)" in notes[0].replace("'", "")
+    assert library.is_file()
 
 
 def test_broken_wrappers(library: Path) -> None:
