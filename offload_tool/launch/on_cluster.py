@@ -94,17 +94,17 @@ class OnCluster:
         as_one(steps, words)
         return ""
 
-    def call_back(self, content: Callable[[str], bytes]) -> bool:
+    def call_back(self, taken: Callable[[str], bytes]) -> bool:
         """Let steps whose compile failed on the cluster run here; tell whether there are any.
 
-        `content` reads what a step has said, which is forgotten.
+        `taken` gives what is in a file, here what a step has said, and removes that.
         """
         failed = [one for one in self._sent if one.steps[0].status not in (None, 0)]
         for one in failed:
             self._sent.remove(one)
             first = one.steps[0]
             assert first.status is not None  # noqa: S101 - it has failed
-            self._failed.append((one, Finished(first.status, content(first.said))))
+            self._failed.append((one, Finished(first.status, taken(first.said))))
             one.restore()
         return bool(failed)
 

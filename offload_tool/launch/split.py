@@ -141,7 +141,7 @@ class _Split:
     def _run_steps(self, steps: Sequence[Step], slots: Slots) -> None:
         try:
             run_steps(steps, slots, self._environ)
-            while self._cluster is not None and self._cluster.call_back(_content):
+            while self._cluster is not None and self._cluster.call_back(_moved_out):
                 run_steps(steps, slots, self._environ)
         except OSError as error:
             raise PassedThroughError(f"a job cannot be run: {error}") from error
@@ -397,6 +397,13 @@ def _content(name: str) -> bytes:
             return file.read()
     except FileNotFoundError:
         return b""
+
+
+def _moved_out(name: str) -> bytes:
+    """Give what is in a file, and remove that."""
+    content = _content(name)
+    _remove(name)
+    return content
 
 
 def _remove(name: str) -> None:

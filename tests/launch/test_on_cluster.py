@@ -91,6 +91,7 @@ def test_failing_cluster(split: Split, llvm: Callable[[str], str]) -> None:
             "compiled again on this machine\n"
         ) in said
     assert said.count("warning: told once") == 1
+    assert said.count("dead") == 2  # both times as a reason
     assert len(sent()) == 2
     object_file = Path("s.o").read_bytes()
     assert object_file == expected(llvm)
@@ -111,8 +112,9 @@ def test_one_pass_fails(split: Split, llvm: Callable[[str], str]) -> None:
 def test_error_in_the_source(split: Split) -> None:
     """An error in the source is said once, in the words of the compiler here; no output is left."""
     Path("s.hip").write_text("this is not C++\n")
-    status, said, _ = split('"$@"; exit 254')
+    status, said, _ = split('echo Job failed on server >&2; "$@"; exit 254')
     assert status == 1
+    assert "Job failed" not in said
     assert said.count("error:") == 1
     assert "offload" not in said
     assert not Path("s.o").exists()
