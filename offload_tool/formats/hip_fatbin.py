@@ -71,6 +71,7 @@ __all__ = [
     "KPACKED",
     "MARKER_PLACE",
     "SECTION",
+    "TOOLS_PLACE",
     "WRAPPER_SECTION",
     "WRAPPER_SIZE",
     "EmbeddingPlace",
@@ -106,7 +107,8 @@ _HOSTS = {
 }
 
 _ELF = ELF64_LITTLE
-_SHF_WRITE = 1
+_SHF_WRITE, _SHF_GNU_RETAIN = 1, 0x200000
+_ELFOSABI_GNU = 3
 _STB_GLOBAL, _STB_WEAK = 1, 2
 _STV_HIDDEN = 2
 _HANDLE_SIZE = 8
@@ -182,11 +184,15 @@ class EmbeddingPlace(NamedTuple):
 
     section: str
     alignment: int
+    is_kept: bool = False
+    """Whether the linker keeps it although nothing refers to it."""
 
 
 BUNDLE_PLACE = EmbeddingPlace(SECTION, ALIGNMENT)
 MARKER_PLACE = EmbeddingPlace(".kpack_markers", 1)
-"""Of the marker of each source; AMD's tools expect one map in the section that they look into."""
+"""Of the marker of each source."""
+TOOLS_PLACE = EmbeddingPlace(".rocm_kpack_ref", 1, is_kept=True)
+"""Of the one marker of a linked file, which AMD's tools look for; its loader follows wrappers."""
 
 
 def plan_embedding(
@@ -211,6 +217,9 @@ def plan_embedding(
     machine, flags = _HOSTS[arch]
     start = _align(_ELF.header.size, place.alignment)
 
+    flags_of_section = SHF_ALLOC | (_SHF_GNU_RETAIN if place.is_kept else 0)
+    abi = _ELFOSABI_GNU if place.is_kept else 0  # without it, GNU's linker does not know the flag
+
     strings = _Strings()
     symbols = bytes(_ELF.symbol.size)
     suffixes = [f"_{name}" for name in hashes]
@@ -226,14 +235,14 @@ def plan_embedding(
 
     rows = [
         (0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
-        (names[0], SHT_PROGBITS, SHF_ALLOC, 0, start, size, 0, 0, place.alignment, 0),
+        (names[0], SHT_PROGBITS, flags_of_section, 0, start, size, 0, 0, place.alignment, 0),
         (names[1], SHT_NOBITS, SHF_ALLOC | _SHF_WRITE, 0, symbols_at, _HANDLE_SIZE, 0, 0, 8, 0),
         (names[2], SHT_PROGBITS, 0, 0, symbols_at, 0, 0, 0, 1, 0),
         (names[3], SHT_SYMTAB, 0, 0, symbols_at, len(symbols), 5, 1, 8, _ELF.symbol.size),
         (names[4], SHT_STRTAB, 0, 0, strings_at, len(strings.data), 0, 0, 1, 0),
     ]
     head = _ELF.header.pack(
-        (ELF + b"\x02\x01\x01").ljust(16, b"\0"),
+        (ELF + bytes((2, 1, 1, abi))).ljust(16, b"\0"),
         *(ET_REL, machine, 1, 0, 0, headers_at, flags),
         *(_ELF.header.size, 0, 0, _ELF.section.size, len(rows), len(rows) - 1),
     )

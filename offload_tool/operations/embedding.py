@@ -21,6 +21,7 @@ from offload_tool.formats.hip_fatbin import (
     BUNDLE_PLACE,
     FATBIN,
     MARKER_PLACE,
+    TOOLS_PLACE,
     cuid_hash,
     plan_embedding,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "embed_bundle",
     "embed_cuda_fatbin",
     "embed_offload_binary",
+    "embed_tools_marker",
     "find_wanted_hashes",
     "read_host_files",
     "write_cuda_fatbin",
@@ -93,6 +95,20 @@ def embed_bundle(
     with InputFile(bundle) as source:
         place = MARKER_PLACE if is_marker else BUNDLE_PLACE
         plan = plan_embedding(hashes, len(source), host_triple, for_all=for_all, place=place)
+        with replace_file(output, keep_equal=keep_equal) as out:
+            plan.bound(b"", [source]).write_to(out)
+
+
+def embed_tools_marker(
+    marker: StrPath, output: StrPath, *, host_triple: str, keep_equal: bool = False
+) -> None:
+    """Write the object with the kpack marker of a linked file, which AMD's tools look for.
+
+    :raises UsageError: the host architecture is not one that this package can write.
+    :raises FileError: a file cannot be read or written.
+    """
+    with InputFile(marker) as source:
+        plan = plan_embedding([], len(source), host_triple, place=TOOLS_PLACE)
         with replace_file(output, keep_equal=keep_equal) as out:
             plan.bound(b"", [source]).write_to(out)
 

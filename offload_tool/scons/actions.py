@@ -312,9 +312,13 @@ def _cuda_archive(target: list[Node], source: list[Node], env: Environment) -> N
 
 
 def _embed(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.operations.embedding import embed_bundle
+    from offload_tool.operations.embedding import embed_bundle, embed_tools_marker
 
     spec = _spec(env)
+    if spec.get("for_tools", False):
+        triple = spec["host_triple"]
+        embed_tools_marker(str(source[0]), str(target[0]), host_triple=triple)
+        return
     embed_bundle(
         str(source[0]),
         str(target[0]),

@@ -44,6 +44,7 @@ from offload_tool.scons.images import (
     object_node,
     openmp_member_node,
     package_node,
+    tools_marker,
     wrap_node,
 )
 from offload_tool.scons.kpack_nodes import (
@@ -534,11 +535,14 @@ def _link(env: Environment, target: str | None, source: Any, builder: str) -> li
     variables = _link_variables(env, linked, "SHLINK" if shared else "LINK")
     libraries = [linked.marked.get(library, library) for library in libraries]
     inputs = [*linked.objects, *objects, *libraries]
+    others = SCons.Util.flatten([env.get("LIBS", [])])
+    codes = [*linked.codes, *codes_of([*objects, *others])]
+    if codes:
+        inputs.insert(0, tools_marker(env, stem, owner, codes, shared=shared))
     name = (target or _path(stem)).replace("$", "$$")
     made = identified(env, builder_of_scons(env, builder)(env, [name], inputs, **variables))
     _check(made)
-    others = SCons.Util.flatten([env.get("LIBS", [])])
-    attach_archives(env, made[0], [*linked.codes, *codes_of([*objects, *others])])
+    attach_archives(env, made[0], codes)
     if unseen:
         made[0].attributes.offload_unseen = unseen
         env.AddPreAction(made[0], actions.CHECK_UNSEEN)

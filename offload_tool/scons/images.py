@@ -25,7 +25,7 @@ once per device (`cuda_images` has CUDA)::
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +85,7 @@ __all__ = [
     "object_node",
     "openmp_member_node",
     "package_node",
+    "tools_marker",
     "wrap_node",
 ]
 
@@ -578,6 +579,25 @@ def _packed_links(
     marker = marker_node(env, named("$OFFLOADMARKERSUFFIX"), packing, name, images)
     embedded = _embedded_for_all(env, named, marker, part.hosts, is_marker=True)
     return [*hosts, embedded, _registration_of_entries(env, named, is_marker=True)]
+
+
+def tools_marker(
+    env: Environment, stem: Node, owner: Owner, codes: list[PackedCode], *, shared: bool
+) -> Node:
+    """Declare the object with the marker of a program or library, which tools look for.
+
+    It says where archives are, and knows of no code object.
+    """
+    named = partial(files_beside, env, stem, owner=owner)
+    paths = tuple(dict.fromkeys(path for code in codes for path in code.packing.paths))
+    packing = replace(codes[0].packing, paths=paths, interface=False)
+    names = named(".linked$OFFLOADMARKERSUFFIX")
+    marker = marker_node(env, names, packing, stem.get_internal_path(), [])
+    spec = settings.spec(host_triple=settings.toolchain(env).host_triple, for_tools=True)
+    made = declared(_EMBED, env, named(".linked$OFFLOADEMBEDSUFFIX"), [marker], _OFFLOAD_SPEC=spec)
+    if shared:
+        made.attributes.shared = True
+    return made
 
 
 def _wrapped_call(env: Environment, named: Names) -> Node:

@@ -13,6 +13,7 @@ The program waits for the archives, but depends on none: a code object that chan
 that is added, is a matter of one archive. Each source has a key of its own, so that neither the
 order of sources nor which targets the others have means anything. Host objects of ``-flto`` cannot
 be changed; there a call that the link wraps does at start what is done to the others here.
+What is linked has one more marker, for AMD's tools, which look for one in `.rocm_kpack_ref`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from offload_tool.files import InputFile
 from offload_tool.formats.kpack import read_kpack
+from offload_tool.formats.kpack_marker import read_marker
+from offload_tool.formats.objects.elf import read_elf_tables
 from offload_tool.operations.checking import Rule, check_libraries
 from offload_tool.operations.listing import iter_images, list_images
 from offload_tool.operations.matching import Device
@@ -410,3 +413,23 @@ def test_amds_reader_of_markers(kpacked: Project) -> None:
     assert ".hip_fatbin " not in done.stdout
     [row] = [line for line in done.stdout.splitlines() if ".kpack_markers" in line]
     assert re.search(r" A +0 +0 +1$", row)
+
+
+@pytest.mark.parametrize(
+    "name", ["program", "static library elsewhere", "paths", "garbage collection"]
+)
+def test_marker_for_tools(kpacked: Project, name: str) -> None:
+    """A program has one map, and no more, in the section in which AMD's tools look for it."""
+    kpacked.sconstruct(HEAD + BODIES[name])
+    kpacked.build()
+    with InputFile(kpacked.folder / "prog") as source:
+        tables = read_elf_tables(source.data)
+        [number] = [at for at, name in enumerate(tables.names) if name == b".rocm_kpack_ref"]
+        content = bytes(tables.content(number))
+    marker, size = read_marker(memoryview(content))
+    assert size == len(content)
+    is_elsewhere = name == "paths"
+    assert marker.kernel_name == ("bin/prog" if is_elsewhere else "prog")
+    expected = ("../share/@GFXARCH@/x.kpack", "/nowhere")
+    default = ".kpack/demo_@GFXARCH@.kpack"
+    assert marker.search_paths == (expected if is_elsewhere else (default,))
