@@ -39,7 +39,6 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
-from offload_tool.files.spool import Spool
 from offload_tool.formats.magics import KPACK
 from offload_tool.formats.messagepack import messagepack, reading
 
@@ -445,6 +444,8 @@ def write_kpack(
     if out.seekable:
         _KpackWriter(out, scheme, level).write(images, group, target_ids, family)
         return
+    from offload_tool.files.spool import Spool
+
     with Spool(out.path) as spool:
         made = spool.added(
             lambda file: _KpackWriter(file, scheme, level).write(images, group, target_ids, family)

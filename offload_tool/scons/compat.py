@@ -78,6 +78,12 @@ def adopt(node: Any, node_class: type) -> None:
         node.__class__ = node_class
 
 
+def add_source(node: Any, source: Node) -> None:
+    """Give a node that has a builder another source."""
+    node.add_source([source])
+    node.get_executor().add_sources([source])
+
+
 def replace_implicit(node: Any, nodes: list[Node]) -> None:
     """Replace what a scan has found of a node that was built."""
     node.implicit = nodes
@@ -125,6 +131,21 @@ def _content_changed(node: Any, against: Any) -> bool:
             differs = True
     contents = node.get_executor().get_contents()
     return differs or bool(info.bactsig != SCons.Util.hash_signature(contents))
+
+
+def other_was_built(node: Any, against: Any = None) -> bool:
+    """Tell whether a child that was made in this run is of other content than the one before.
+
+    Deciders that go by time do not tell: SCons compares whole seconds. To be asked before them,
+    for they may take over what was stored as the child's own signature.
+    """
+    info = (against or node).get_stored_info().binfo
+    before = [*info.bsourcesigs, *info.bdependsigs, *info.bimplicitsigs]
+    for child, known in zip(node.children(), before, strict=False):
+        digest = getattr(known, "csig", None)
+        if digest and child.get_state() == SCons.Node.executed and child.get_csig() != digest:
+            return True
+    return False
 
 
 def was_damaged(node: Any) -> bool:

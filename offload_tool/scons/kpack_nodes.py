@@ -28,7 +28,7 @@ import SCons.Util
 from offload_tool.errors import UsageError
 from offload_tool.formats.kpack import SCHEMES, archive_name, kernel_key
 from offload_tool.formats.kpack_marker import PLACEHOLDER
-from offload_tool.scons import actions, settings
+from offload_tool.scons import actions, compat, settings
 from offload_tool.scons.aliases import add_aliases
 from offload_tool.scons.declaring import NodeBuilder, declared
 
@@ -236,8 +236,7 @@ def _archive_node(env: Environment, folder: Folder, code: PackedCode) -> Any:
         _KPACK(env, node, [code.node], **variables)
         add_aliases(env, node, code.device)
     elif code.node not in contents.nodes:
-        node.add_source([code.node])
-        node.get_executor().add_sources([code.node])
+        compat.add_source(node, code.node)
     _check_equal(node, contents, code)
     contents.codes[code.kernel_name] = code.node
     contents.nodes.add(code.node)

@@ -32,10 +32,17 @@ COMMAND = "its command"
 class PlainOutput(File):  # type: ignore[misc]
     """A file that a builder of SCons makes for this tool: a program, an object of a C source.
 
-    Its ``Decider`` counts. What a killed build has left is not an output of what was stored before.
+    Its ``Decider`` counts, but for what was made in this very run, of which the time may tell
+    nothing. What a killed build has left is not an output of what was stored before.
     """
 
     __slots__ = ()
+
+    def changed(self, node: Node | None = None, allowcache: bool = False) -> bool:
+        """Tell whether the ``Decider`` says so, or what was just made is of other content."""
+        if compat.other_was_built(self, node):
+            return True
+        return bool(super().changed(node, allowcache))
 
     def is_up_to_date(self) -> bool:
         """Tell whether the file is current, and is the one that was made."""

@@ -38,3 +38,29 @@ def test_device_archives_after_a_host_edit(project: Project, use: str, decider: 
         os.utime(host, (later, later))
     assert project.build() == passes("k.hip", "host")
     project.assert_up_to_date()
+
+
+@pytest.mark.parametrize("decider", DECIDERS)
+@pytest.mark.parametrize("use", ["Program", "SharedLibrary"])
+def test_builds_in_one_second(project: Project, use: str, decider: str) -> None:
+    """A link follows device code that was made in the second of the link before it.
+
+    SCons compares times in whole seconds: a Decider that goes by them sees nothing.
+    """
+    project.write("main.hip", KERNEL.replace("VALUE", "1"))
+    now = int(time.time())
+    project.sconstruct(
+        "import os\ndef at_once(target, source, env):\n"
+        f"    os.utime(str(target[0]), ({now}, {now}))\n"
+        f"env.Decider({decider!r})\n"
+        f"made = env.Offload{use}('prog', ['main.hip', 'runtime.c'])\n"
+        "for node in [*made, *made[0].sources]:\n"
+        "    env.AddPostAction(node, Action(at_once, None))\n"
+    )
+    project.build()
+    (linked,) = [p for p in project.folder.iterdir() if p.name in ("prog", "libprog.so")]
+    before = linked.read_bytes()
+    project.write("main.hip", KERNEL.replace("VALUE", "2"))
+    project.build()
+    assert linked.read_bytes() != before
+    project.assert_up_to_date()
