@@ -28,7 +28,7 @@ from offload_tool.cli.terminal import (
 )
 from offload_tool.errors import OffloadError
 from offload_tool.files.budget import Budget, Limits, limited
-from offload_tool.files.interruption import Stopped, stopping
+from offload_tool.files.interruption import Stopped, check_stopped, stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,6 +68,7 @@ def _limited(run: Callable[[], int]) -> int:
     except RecursionError:
         _say("error: something is nested too deep")
     except Exception as error:
+        check_stopped()  # before 3.12, Python wraps what comes while a class is made
         if os.environ.get("OFFLOAD_TRACEBACK"):
             raise
         _say(

@@ -314,3 +314,19 @@ def test_an_input_is_not_its_own_stream(tmp_path: Path) -> None:
     with InputFile(f"/proc/self/fd/{reading}") as source:
         assert bytes(source.data) == b"x"
     os.close(reading)
+
+
+def test_a_signal_while_a_class_is_made() -> None:
+    """A signal that Python has wrapped in another error is a signal, and no unforeseen error."""
+    program = (
+        "import os, signal, sys\n"
+        "from offload_tool.cli.outcome import guarded\n"
+        "class Slow:\n"
+        "    def __set_name__(self, owner, name):\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.exit(guarded(lambda: len(type('Made', (), {'x': Slow()}).__name__)))\n"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 128 + signal.SIGINT
+    assert done.stderr == "offload-tool: ended by SIGINT; outputs are whole, or what they were\n"
