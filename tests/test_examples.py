@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -64,29 +65,34 @@ def test_saxpy(tmp_path: Path, compiler: str) -> None:
     assert "kernel registered: _Z5saxpyifPKfPf" in ran.stdout
 
 
-@pytest.mark.parametrize("compiler", COMPILERS)
-def test_rdc_library(tmp_path: Path, compiler: str) -> None:
-    """examples/rdc_library links device code once per target; a target's flag, its link only."""
-    for name in ("saxpy", "rdc_library"):  # it uses the declarations and stand-in of saxpy
-        shutil.copytree(ROOT / "examples" / name, tmp_path / name)
-    folder = tmp_path / "rdc_library"
+def copied(name: str, folder: Path, compiler: str) -> tuple[Path, Callable[[], list[str]]]:
+    """Copy an example with saxpy, whose declarations and stand-in it uses.
+
+    Give its folder, and a function that builds it and gives the lines that scons prints.
+    """
+    for one in ("saxpy", name):
+        shutil.copytree(ROOT / "examples" / one, folder / one)
     environment = os.environ | {
-        "OFFLOAD_CLANG": named_compiler(compiler, tmp_path),
+        "OFFLOAD_CLANG": named_compiler(compiler, folder),
         "PYTHONPATH": str(ROOT),
     }
     environment.pop("ROCM_PATH", None)
 
     def scons() -> list[str]:
+        command = [sys.executable, "-m", "SCons", "-Q"]
         done = subprocess.run(
-            [sys.executable, "-m", "SCons", "-Q"],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
+            command, cwd=folder / name, env=environment, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout.splitlines()
+
+    return folder / name, scons
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_rdc_library(tmp_path: Path, compiler: str) -> None:
+    """examples/rdc_library links device code once per target; a target's flag, its link only."""
+    folder, scons = copied("rdc_library", tmp_path, compiler)
 
     def links(lines: list[str]) -> list[str]:
         return [line for line in lines if line.startswith("LINK")]
@@ -208,22 +214,7 @@ def test_all_examples_without_runtimes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_kpack_library(tmp_path: Path, compiler: str) -> None:
     """examples/kpack_library runs from its tree, and a change of kernels links nothing."""
-    for name in ("saxpy", "kpack_library"):  # it uses the declarations and stand-in of saxpy
-        shutil.copytree(ROOT / "examples" / name, tmp_path / name)
-    folder = tmp_path / "kpack_library"
-    environment = os.environ | {
-        "OFFLOAD_CLANG": named_compiler(compiler, tmp_path),
-        "PYTHONPATH": str(ROOT),
-    }
-    environment.pop("ROCM_PATH", None)
-
-    def scons() -> list[str]:
-        command = [sys.executable, "-m", "SCons", "-Q"]
-        done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout.splitlines()
+    folder, scons = copied("kpack_library", tmp_path, compiler)
 
     scons()
     assert "is up to date" in scons()[-1]

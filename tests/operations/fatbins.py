@@ -12,9 +12,37 @@ from offload_tool import BundleEntryID, Compression, bundle_files
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 
+UNASKED = """
+void __hipUnregisterFatBinary(void **handle) {}
+int __hipRegisterFunction() { return 0; }
+int __hipRegisterVar() { return 0; }
+int hipLaunchKernel() { return 0; }
+int __hipPopCallConfiguration() { return 0; }
+int __hipPushCallConfiguration() { return 0; }
+"""
+"""What a program needs besides `__hipRegisterFatBinary`, and does nothing here."""
+SOURCE = """
+#define __global__ __attribute__((global))
+struct dim3 {{ unsigned x, y, z; }};
+typedef struct ihipStream_t *hipStream_t;
+extern "C" int hipLaunchKernel(const void *, dim3, dim3, void **, unsigned long, hipStream_t);
+extern "C" int __hipPushCallConfiguration(dim3, dim3, unsigned long = 0, hipStream_t = nullptr);
+extern "C" int __hipPopCallConfiguration(dim3 *, dim3 *, unsigned long *, hipStream_t *);
+__global__ void kernel{n}(float *p) {{ for (int i = 0; i < {n} * 5; i++) p[i] += {n}; }}
+extern "C" int value{n}() {{ return {n}; }}
+"""
+"""A HIP source, of the number `n`."""
+MAIN = """
+#include <stdio.h>
+int value1(void), value2(void), value3(void);
+int main(void) { printf("values %d\\n", value1() + value2() + value3()); return 0; }
+"""
+"""Of the sources 1 to 3."""
+
 # What the runtime is given for registration, read through the wrapper struct's pointer: for
 # each entry its ID, size, and the sum of its bytes; of a compressed bundle the size and sum.
-RUNTIME = r"""
+RUNTIME = (
+    r"""
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -46,13 +74,9 @@ void **__hipRegisterFatBinary(const struct wrapper *w) {
   fflush(stdout);
   return &handle;
 }
-void __hipUnregisterFatBinary(void **handle) {}
-int __hipRegisterFunction() { return 0; }
-int __hipRegisterVar() { return 0; }
-int hipLaunchKernel() { return 0; }
-int __hipPopCallConfiguration() { return 0; }
-int __hipPushCallConfiguration() { return 0; }
 """
+    + UNASKED
+)
 RUNTIME_NAMES = frozenset(
     {
         *("__hipRegisterFatBinary", "__hipUnregisterFatBinary", "__hipRegisterFunction"),

@@ -13,11 +13,12 @@ from typing import NamedTuple
 import msgpack
 import zstandard
 
-from tests.operations.fatbins import load, run
+from tests.operations.fatbins import MAIN, SOURCE, UNASKED, load, run
 
 # Prints, for each wrapper: its magic, index, the file that it is in (as the loader finds it), and
 # the bytes that its pointer leads to.
-RUNTIME = r"""
+RUNTIME = (
+    r"""
 #include <stdint.h>
 #include <stdio.h>
 struct wrapper { uint32_t magic, version; const unsigned char *binary; uint64_t index; };
@@ -38,28 +39,9 @@ void **__hipRegisterFatBinary(const struct wrapper *w) {
   fflush(stdout);
   return &handle;
 }
-void __hipUnregisterFatBinary(void **handle) {}
-int __hipRegisterFunction() { return 0; }
-int __hipRegisterVar() { return 0; }
-int hipLaunchKernel() { return 0; }
-int __hipPopCallConfiguration() { return 0; }
-int __hipPushCallConfiguration() { return 0; }
 """
-_SOURCE = """
-#define __global__ __attribute__((global))
-struct dim3 {{ unsigned x, y, z; }};
-typedef struct ihipStream_t *hipStream_t;
-extern "C" int hipLaunchKernel(const void *, dim3, dim3, void **, unsigned long, hipStream_t);
-extern "C" int __hipPushCallConfiguration(dim3, dim3, unsigned long = 0, hipStream_t = nullptr);
-extern "C" int __hipPopCallConfiguration(dim3 *, dim3 *, unsigned long *, hipStream_t *);
-__global__ void kernel{n}(float *p) {{ for (int i = 0; i < {n} * 5; i++) p[i] += {n}; }}
-extern "C" int value{n}() {{ return {n}; }}
-"""
-_MAIN = """
-#include <stdio.h>
-int value1(void), value2(void), value3(void);
-int main(void) { printf("values %d\\n", value1() + value2() + value3()); return 0; }
-"""
+    + UNASKED
+)
 TARGETS = {1: ("gfx942",), 2: ("gfx942", "gfx1100", "gfx90a:xnack+"), 3: ("gfx1100",)}
 """Of each source: no two have the same, so that an index that is counted per target is wrong."""
 
@@ -107,14 +89,14 @@ def build_objects(folder: Path, clang: str) -> Path:
     """Compile three sources, also with compressed bundles, a program's main and the runtime."""
     for number, targets in TARGETS.items():
         source = folder / f"k{number}.hip"
-        source.write_text(_SOURCE.format(n=number))
+        source.write_text(SOURCE.format(n=number))
         arch = [f"--offload-arch={target}" for target in targets]
         for prefix, extra in (("k", []), ("z", ["--offload-compress"])):
             command = [clang, "-x", "hip", "-nogpuinc", "-nogpulib", "-O1", "-fPIC", *arch, *extra]
             subprocess.run(
                 [*command, "-c", source, "-o", folder / f"{prefix}{number}.o"], check=True
             )
-    for name, text in (("main", _MAIN), ("runtime", RUNTIME)):
+    for name, text in (("main", MAIN), ("runtime", RUNTIME)):
         (folder / f"{name}.c").write_text(text)
         command = [clang, "-w", "-fPIC", "-c", folder / f"{name}.c", "-o", folder / f"{name}.o"]
         subprocess.run(command, check=True)

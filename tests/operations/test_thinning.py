@@ -25,7 +25,7 @@ from offload_tool.operations.matching import Device, NoImageError
 from offload_tool.operations.merging import merge_files
 from offload_tool.operations.thinning import thin_file
 from tests.formats.object_files import make_coff, make_elf
-from tests.operations.fatbins import HOST, RUNTIME, code, load, make_bundle, run
+from tests.operations.fatbins import HOST, MAIN, RUNTIME, SOURCE, code, load, make_bundle, run
 from tests.operations.test_finding import archive
 
 TARGETS = ["gfx906", "gfx90a:xnack+", "gfx90a:xnack-", "gfx1030"]
@@ -296,21 +296,6 @@ def test_broken_member(tmp_path: Path) -> None:
 
 # -- programs and libraries --------------------------------------------------------------
 
-_SOURCE = """
-#define __global__ __attribute__((global))
-struct dim3 {{ unsigned x, y, z; }};
-typedef struct ihipStream_t *hipStream_t;
-extern "C" int hipLaunchKernel(const void *, dim3, dim3, void **, unsigned long, hipStream_t);
-extern "C" int __hipPushCallConfiguration(dim3, dim3, unsigned long = 0, hipStream_t = nullptr);
-extern "C" int __hipPopCallConfiguration(dim3 *, dim3 *, unsigned long *, hipStream_t *);
-__global__ void kernel{n}(float *p) {{ for (int i = 0; i < {n} * 5; i++) p[i] += {n}; }}
-extern "C" int value{n}() {{ return {n}; }}
-"""
-_MAIN = """
-#include <stdio.h>
-int value1(void), value2(void), value3(void);
-int main(void) { printf("values %d\\n", value1() + value2() + value3()); return 0; }
-"""
 _LINKS = {
     "library-lld": ["-shared", "-fuse-ld=lld"],
     "library-bfd": ["-shared", "-fuse-ld=bfd"],
@@ -333,13 +318,13 @@ def build(tmp_path_factory: pytest.TempPathFactory, llvm: Callable[[str], str]) 
     arch = [f"--offload-arch={target}" for target in TARGETS]
     for number in (1, 2, 3):
         source = folder / f"k{number}.hip"
-        source.write_text(_SOURCE.format(n=number))
+        source.write_text(SOURCE.format(n=number))
         for prefix, extra in (("k", []), ("z", ["--offload-compress"])):
             command = [clang, "-x", "hip", "-nogpuinc", "-nogpulib", "-O1", "-fPIC", *arch, *extra]
             subprocess.run(
                 [*command, "-c", source, "-o", folder / f"{prefix}{number}.o"], check=True
             )
-    (folder / "main.c").write_text(_MAIN)
+    (folder / "main.c").write_text(MAIN)
     (folder / "runtime.c").write_text(RUNTIME)
     for name in ("main", "runtime"):
         subprocess.run(
