@@ -233,7 +233,7 @@ def find_containers(
     that cannot, go to `skipped` (default: they end the search). `strays` is told of containers
     in object files that are in none of the sections that a runtime would look into; with `scan`
     they are given, and what looks like one anywhere in other files. With `markers` (default: of
-    a file that is no folder or zip file), what a host program has in kpack archives is given as
+    anything but a folder), what a host program has in kpack archives is given as
     its own; the archives are in the folder, too. A program in a zip file has them there, or in the
     zip files at `overlay`, which are installed over it.
 
@@ -243,8 +243,10 @@ def find_containers(
     :raises FileError: it cannot be read.
     """
     index, last = -1, None
+    if markers is None:
+        markers = not Path(path).is_dir()
     walk = Walk(
-        _Everything(code_objects=True, markers=_follows(path) if markers is None else markers),
+        _Everything(code_objects=True, markers=markers),
         _containers,
         skipped,
         strays=None if strays is None else _stray_telling(strays),
@@ -256,10 +258,6 @@ def find_containers(
         budget.member(found.label, len(found.images))
         index, last = (index + 1 if found.path == last else 0), found.path
         yield replaced(found, index=index)
-
-
-def _follows(path: StrPath) -> bool:
-    return not Path(path).is_dir()
 
 
 def _is_marked(tables: ElfTables, number: int) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from offload_tool.containers.read import PackedFrame, StoredEntry
 from offload_tool.errors import ContentError, FileError
 from offload_tool.files import InputFile
-from offload_tool.formats.kpack import read_kpack
+from offload_tool.formats.kpack import images_by_key, read_kpack
 from offload_tool.formats.kpack_marked import marked_wrappers
 from offload_tool.formats.kpack_marker import PLACEHOLDER
 from offload_tool.formats.names.entry_id import BundleEntryID, OffloadKind
@@ -70,10 +70,7 @@ def codes_of_archive(source: InputFile, label: str) -> Iterator[CodeUnderKey]:
     :raises UnsupportedError: it is of a version or scheme that is not known.
     """
     archive = read_kpack(source.data, path=label)
-    images: dict[str, list[KpackImage]] = {}
-    for image in archive.images:
-        images.setdefault(image.key, []).append(image)
-    for key, group in images.items():
+    for key, group in images_by_key(archive).items():
         offset = min(image.offset for image in group)
         size = sum(image.stored_size for image in group)
         entries = [_entry(source, archive, image, label) for image in group]
@@ -120,12 +117,12 @@ def _wrapped(wrapper: MarkedWrapper, around: Neighbours, archives: _OpenArchives
     paths = list(dict.fromkeys(_archives_there(wrapper, around)))
     for path in paths:
         try:
-            source, archive = archives.open(path)
+            source, archive, images = archives.open(path)
         except (ContentError, FileError) as error:
             faults.append(f"a kpack archive is passed over: {error}")
             continue
-        for image in archive.images:
-            if image.key != wrapper.key or image.target_id in entries:
+        for image in images.get(wrapper.key, ()):
+            if image.target_id in entries:
                 continue
             if image.target_id in archive.target_ids:
                 entries[image.target_id] = _entry(source, archive, image, str(source.path))
@@ -173,15 +170,23 @@ class _Folder:
         return self._stack.enter_context(InputFile(path))
 
 
+class _OpenArchive(NamedTuple):
+    source: InputFile
+    archive: KpackArchive
+    images: dict[str, list[KpackImage]]
+    """By their keys."""
+
+
 class _OpenArchives:
     """The archives of one program, read once."""
 
     def __init__(self, around: Neighbours) -> None:
         self._around = around
-        self._open: dict[str, tuple[InputFile, KpackArchive]] = {}
+        self._open: dict[str, _OpenArchive] = {}
 
-    def open(self, path: str) -> tuple[InputFile, KpackArchive]:
+    def open(self, path: str) -> _OpenArchive:
         if path not in self._open:
             source = self._around.open(path)
-            self._open[path] = source, read_kpack(source.data, path=str(source.path))
+            archive = read_kpack(source.data, path=str(source.path))
+            self._open[path] = _OpenArchive(source, archive, images_by_key(archive))
         return self._open[path]

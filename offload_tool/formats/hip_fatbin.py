@@ -60,11 +60,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from offload_tool.files import StrPath
+    from offload_tool.formats.objects.elf import ElfTables
 
 __all__ = [
     "ALIGNMENT",
     "BUNDLE_PLACE",
-    "COFF_WRAPPER_SECTION",
     "CUID_PREFIX",
     "EMBEDDED",
     "FATBIN",
@@ -82,11 +82,11 @@ __all__ = [
     "gpubin_handle_symbol",
     "plan_embedding",
     "read_wrappers",
+    "wrappers_of",
 ]
 
 SECTION = ".hip_fatbin"
 WRAPPER_SECTION = ".hipFatBinSegment"
-COFF_WRAPPER_SECTION = ".hipFatB"
 EMBEDDED, KPACKED = b"FPIH", b"HIPK"
 """The magics of wrappers."""
 FATBIN = "__hip_fatbin"
@@ -156,6 +156,18 @@ def read_wrappers(
             raise FormatError(message, path=path, offset=at, field=WRAPPER_SECTION)
         # The runtime reads 32 bits of the index.
         yield HipWrapper(at, magic, pointer, index & 0xFFFFFFFF)
+
+
+def wrappers_of(tables: ElfTables) -> Iterator[tuple[int, HipWrapper]]:
+    """Give the wrappers of an ELF file, each with the number of its section.
+
+    :raises FormatError: see `read_wrappers`.
+    """
+    for number, row in enumerate(tables.sections):
+        if tables.names[number] == WRAPPER_SECTION.encode() and row.has_content:
+            end = row.sh_offset + row.sh_size
+            for wrapper in read_wrappers(tables.data, row.sh_offset, end, path=tables.path):
+                yield number, wrapper
 
 
 def cuid_hash(cuid: str) -> str:

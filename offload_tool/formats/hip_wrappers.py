@@ -27,9 +27,8 @@ from offload_tool.formats.hip_fatbin import (
     EMBEDDED,
     KPACKED,
     SECTION,
-    WRAPPER_SECTION,
     HipWrapper,
-    read_wrappers,
+    wrappers_of,
 )
 from offload_tool.formats.kpack_marker import SECTION as MARKER_SECTION
 from offload_tool.formats.objects.elf import SHT_DYNSYM, SHT_SYMTAB
@@ -74,14 +73,9 @@ class LinkedWrappers:
         self.tables = tables
         self.pointers = LinkedPointers(tables)
         found: list[tuple[HipWrapper, int]] = []
-        for number, name in enumerate(tables.names):
+        for number, wrapper in wrappers_of(tables):
             row = tables.sections[number]
-            if name == WRAPPER_SECTION.encode() and row.has_content:
-                tables.content(number)
-                for wrapper in read_wrappers(
-                    tables.data, row.sh_offset, row.sh_offset + row.sh_size, path=tables.path
-                ):
-                    found.append((wrapper, row.sh_addr + wrapper.offset - row.sh_offset))
+            found.append((wrapper, row.sh_addr + wrapper.offset - row.sh_offset))
         self.pointers.look_up({address + _POINTER for _, address in found})
         self.rows = [
             LinkedWrapper(wrapper, address, self.pointers.target(address + _POINTER))

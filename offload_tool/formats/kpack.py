@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from offload_tool.errors import ContentError
-    from offload_tool.files import FileRange, OutputFile, StrPath
+    from offload_tool.files import FileRange, InputFile, OutputFile, StrPath
     from offload_tool.formats.messagepack import MessagePackReader
 
 __all__ = [
@@ -58,6 +58,8 @@ __all__ = [
     "KpackImage",
     "NewKpackImage",
     "archive_name",
+    "images_by_key",
+    "kept_image",
     "kernel_key",
     "read_kpack",
     "unpacked_kpack_image",
@@ -416,6 +418,21 @@ class NewKpackImage(NamedTuple):
     """Bytes that `content` decompresses to, if it is a zstd frame of another archive."""
     metadata: bytes = b""
     """MessagePack of a map, or nothing."""
+
+
+def kept_image(archive: KpackArchive, image: KpackImage, source: InputFile) -> NewKpackImage:
+    """Give an image of the archive `source` to be stored in another one as it is."""
+    content = source.range(image.offset, image.stored_size)
+    packed = image.size if archive.is_compressed else None
+    return NewKpackImage(image.key, image.target_id, content, packed, image.metadata)
+
+
+def images_by_key(archive: KpackArchive) -> dict[str, list[KpackImage]]:
+    """Give the images under each key, in the order of the table."""
+    found: dict[str, list[KpackImage]] = {}
+    for image in archive.images:
+        found.setdefault(image.key, []).append(image)
+    return found
 
 
 def write_kpack(

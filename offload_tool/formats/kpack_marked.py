@@ -16,10 +16,11 @@ from offload_tool.formats.hip_fatbin import (
     KPACKED,
     MARKER_PLACE,
     WRAPPER_SECTION,
-    read_wrappers,
+    wrappers_of,
 )
 from offload_tool.formats.kpack import kernel_key
 from offload_tool.formats.kpack_marker import SECTION, read_marker
+from offload_tool.formats.messagepack import MAPS
 from offload_tool.formats.objects.elf import (
     ELF64_LITTLE,
     ET_REL,
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MarkedWrapper", "is_marked", "marked_wrappers"]
 
-_MAPS = (*range(0x80, 0x90), 0xDE, 0xDF)
-"""What a map begins with in MessagePack."""
 _RELA = struct.Struct("<QQq")
 _SECTION = WRAPPER_SECTION.encode()
 _MARKER_SECTIONS = {name.encode() for name in (SECTION, MARKER_PLACE.section)}
@@ -75,14 +74,7 @@ def marked_wrappers(tables: ElfTables) -> Iterator[MarkedWrapper]:
     """
     if tables.elf_class is not ELF64_LITTLE:
         return
-    found = [
-        (number, wrapper)
-        for number, row in enumerate(tables.sections)
-        if tables.names[number] == _SECTION and row.has_content
-        for wrapper in read_wrappers(
-            tables.data, row.sh_offset, row.sh_offset + row.sh_size, path=tables.path
-        )
-    ]
+    found = list(wrappers_of(tables))
     if tables.header.e_type == ET_REL:
         places = [_place_in_object(tables, *row) for row in found]
     else:
@@ -99,7 +91,7 @@ def _is_wrapped(tables: ElfTables, at: int) -> bool:
 
     Its magic is changed when the program starts, see ``compiler/kpack_wrap.c``.
     """
-    return at < len(tables.data) and tables.data[at] in _MAPS
+    return at < len(tables.data) and tables.data[at] in MAPS
 
 
 def _places_in_linked(tables: ElfTables, found: list[tuple[int, HipWrapper]]) -> list[int | None]:

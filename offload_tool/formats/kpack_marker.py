@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from offload_tool.formats.names.target_id import TargetID
 
 __all__ = [
-    "COFF_SECTION",
     "MOST",
     "PLACEHOLDER",
     "SECTION",
@@ -48,7 +47,6 @@ __all__ = [
 ]
 
 SECTION = ".rocm_kpack_ref"
-COFF_SECTION = ".kpackrf"
 PLACEHOLDER = "@GFXARCH@"
 MOST = 64 << 10
 """Bytes of a marker; the loader reads no more."""

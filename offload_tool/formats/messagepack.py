@@ -26,7 +26,7 @@ _LONGEST = 1 << 20
 """Bytes of a string; the longest known one, the name of a kernel, has 30,000."""
 _STRINGS = frozenset((*range(0xA0, 0xC0), 0xD9, 0xDA, 0xDB))
 _INTEGERS = frozenset((*range(0x80), *range(0xCC, 0xD4)))
-_MAPS = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))
+MAPS = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))
 _ARRAYS = frozenset((*range(0x90, 0xA0), 0xDC, 0xDD))
 """The first bytes of MessagePack's strings, integers, maps and arrays."""
 
@@ -93,7 +93,7 @@ class MessagePackReader:
 
     def map_size(self, what: str = "a map") -> int:
         """Read the beginning of a map; give how many pairs of key and value follow."""
-        self._expect(_MAPS, what)
+        self._expect(MAPS, what)
         count: int = self._unpacker.read_map_header()
         return count
 

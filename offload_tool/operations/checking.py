@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 from offload_tool.containers.file_format import FileFormat
 from offload_tool.containers.found import find_containers
 from offload_tool.containers.places import member_path
-from offload_tool.files import InputFile
 from offload_tool.formats.names.entry_id import OffloadKind
 from offload_tool.frozen import frozen
 from offload_tool.operations.kernel_listing import kernels_of
@@ -117,7 +116,7 @@ class _Library:
         key = found.section if is_part else found.index
         name = f"{found.container.value} {found.index}"
         container = self.containers.setdefault(("part", key) if is_part else key, _Container(name))
-        container.is_apart = found.container is FileFormat.KPACK and not told.is_alone
+        container.is_apart = found.container is FileFormat.KPACK and self.label != told.path
         self.faulty += found.faults
         first = len(container.entries)
         entries = candidates_of(found.images)
@@ -184,8 +183,8 @@ class _Library:
 class _Told:
     skipped: Callable[[OffloadError], None] | None
     notes: Callable[[str], None] | None
-    is_alone: bool = True
-    """Whether the path is one file that is no zip file."""
+    path: str
+    """What is looked at."""
 
 
 def check_libraries(
@@ -207,10 +206,11 @@ def check_libraries(
     """
     used: set[int] = set()
     given = [str(path) for path in paths]
+    files = [path for path in given if not os.path.isdir(path)]  # noqa: PTH112
     for path in given:
         empty = True
-        told = _Told(skipped, notes, is_alone=_is_alone(path))
-        others = [other for other in given if other != path and not os.path.isdir(other)]  # noqa: PTH112
+        told = _Told(skipped, notes, path)
+        others = [other for other in files if other != path]
         for library in _libraries(path, rules, told, used, others):
             empty = False
             if notes is not None:
@@ -240,15 +240,6 @@ def _libraries(
         library.add(found, told)
     if library is not None:
         yield library
-
-
-def _is_alone(path: str) -> bool:
-    from offload_tool.formats.magics import KPACK
-
-    if os.path.isdir(path):  # noqa: PTH112
-        return False
-    with InputFile(path) as source:
-        return source.data[: len(KPACK)] == KPACK
 
 
 def _label_of(found: FoundContainer) -> str:

@@ -21,7 +21,7 @@ from offload_tool.errors import CodeObjectError, UnsupportedError
 from offload_tool.files import InputFile, replace_file
 from offload_tool.files.plan import FilePlan
 from offload_tool.formats.bitcode.symbols import is_bitcode
-from offload_tool.formats.hip_fatbin import EMBEDDED, KPACKED, WRAPPER_SECTION, read_wrappers
+from offload_tool.formats.hip_fatbin import EMBEDDED, KPACKED, wrappers_of
 from offload_tool.formats.kernels.amdgpu_metadata import read_amdgpu_arguments
 from offload_tool.formats.kpack import ZSTD, NewKpackImage, write_kpack
 from offload_tool.formats.kpack_marker import KpackMarker, pack_marker
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from offload_tool.files import FileRange, StrPath
 
 __all__ = ["CodeFile", "interface_of", "mark_host_file", "pack_code_objects", "write_marker"]
-
-_SECTION = WRAPPER_SECTION.encode()
 
 
 class CodeFile(NamedTuple):
@@ -144,12 +142,8 @@ def _magics_in(path: StrPath) -> Iterator[int]:
 
 def _magics_of(place: Place) -> Iterator[int]:
     tables = read_elf_tables(place.source.data, path=place.label)
-    for number, row in enumerate(tables.sections):
-        if tables.names[number] != _SECTION or not row.has_content:
-            continue
+    for _, wrapper in wrappers_of(tables):
         if place.base is None:
             raise UnsupportedError("a thin archive cannot be changed", path=place.label)
-        end = row.sh_offset + row.sh_size
-        for wrapper in read_wrappers(tables.data, row.sh_offset, end, path=place.label):
-            if wrapper.magic == EMBEDDED:
-                yield place.base + wrapper.offset
+        if wrapper.magic == EMBEDDED:
+            yield place.base + wrapper.offset

@@ -142,7 +142,7 @@ class _Merger:
 
     def _merge_kpacks(self, inputs: Sequence[Place]) -> FilePlan:
         """Put the code objects of archives of one group into one, in their order."""
-        from offload_tool.formats.kpack import ZSTD, NewKpackImage, read_kpack, write_kpack
+        from offload_tool.formats.kpack import kept_image, read_kpack, write_kpack
 
         archives = [read_kpack(item.source.data, path=item.label) for item in inputs]
         images = []
@@ -160,10 +160,7 @@ class _Merger:
                 if other is not item:
                     has = f"{image.key} for {image.target_id}"
                     raise _contradiction(other, has, item, "the same")
-                content = item.source.range(image.offset, image.stored_size)
-                packed = image.size if archive.scheme == ZSTD else None
-                new = NewKpackImage(image.key, image.target_id, content, packed, image.metadata)
-                images.append(new)
+                images.append(kept_image(archive, image, item.source))
         listed = dict.fromkeys(target for archive in archives for target in archive.target_ids)
         write = partial(
             write_kpack,

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.containers.file_format import FileFormat, recognise
+from offload_tool.containers.kpack_images import entry_id_of
 from offload_tool.containers.places import Place
 from offload_tool.errors import (
     FileError,
@@ -42,6 +43,7 @@ from offload_tool.formats.kpack import (
     SUFFIX,
     KpackArchive,
     KpackImage,
+    images_by_key,
     kernel_key,
     read_kpack,
     unpacked_kpack_image,
@@ -49,7 +51,7 @@ from offload_tool.formats.kpack import (
 from offload_tool.formats.kpack_marker import PLACEHOLDER, read_marker
 from offload_tool.formats.names.entry_id import BundleEntryID, OffloadKind
 from offload_tool.formats.objects.elf import ET_REL, read_elf_tables
-from offload_tool.formats.wheel import WheelName, header, installed_path, without_headers
+from offload_tool.formats.wheel import WheelName, header, without_headers
 from offload_tool.operations.device_wheels import DeviceWheels, device_headers
 from offload_tool.operations.trees import (
     FolderTree,
@@ -72,7 +74,6 @@ if TYPE_CHECKING:
 
 __all__ = ["JoinReport", "join_file"]
 
-_TRIPLE = "amdgcn-amd-amdhsa-"
 _HOSTS = {62: "x86_64", 183: "aarch64", 21: "powerpc64le", 243: "riscv64", 258: "loongarch64"}
 _EXTRA = re.compile(r"^Provides-Extra: device-(?!all$)(\S+)$", re.MULTILINE)
 
@@ -122,6 +123,7 @@ class _Archive:
         """Whether only the last part of its name counts: it was given by itself."""
         self.place = place
         self.archive: KpackArchive = read_kpack(place.source.data, path=place.label)
+        self.images = images_by_key(self.archive)
         self.asked: set[str] = set()
 
     def target_ids(self, pattern: str) -> tuple[str, ...]:
@@ -204,8 +206,8 @@ class _Joining:
             pattern = posixpath.normpath(posixpath.join(posixpath.dirname(name), path))
             for archive in self.archives.values():
                 wanted = archive.target_ids(pattern)
-                for image in archive.archive.images if wanted else ():
-                    if image.key == key and image.target_id in wanted:
+                for image in archive.images.get(key, ()):
+                    if image.target_id in wanted:
                         archive.asked.add(key)
                         found.setdefault(image.target_id, (archive, image))
         if not found:
@@ -215,7 +217,7 @@ class _Joining:
         host = BundleEntryID(OffloadKind.HOST, f"{_HOSTS[machine]}-unknown-linux-gnu", "")
         rows, contents = [(str(host), 0)], []
         for target_id, (archive, image) in sorted(found.items()):
-            entry = str(BundleEntryID(OffloadKind.HIPV4, _TRIPLE, target_id))
+            entry = str(entry_id_of(target_id))
             rows.append((entry, image.size))
             contents.append(self._content(archive, image))
         self.images += len(found)
@@ -238,7 +240,7 @@ class _Joining:
             if file.kind == "file" and file.name.endswith(SUFFIX):
                 place = self.stack.enter_context(tree.open(file))
                 if place is not None and recognise(place.source.data) is FileFormat.KPACK:
-                    self.add(installed_path(file.name) or file.name, place)
+                    self.add(tree.installed(file), place)
                     names.add(file.name)
         return names
 
@@ -252,7 +254,7 @@ class _Joining:
             if file.kind == "file":
                 with tree.open(file) as place:
                     if place is not None:
-                        plan = self.plan(place, installed_path(file.name) or file.name)
+                        plan = self.plan(place, tree.installed(file))
                     if plan is not None:
                         writer.put(file, plan)
             if plan is None:

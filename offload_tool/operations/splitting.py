@@ -52,18 +52,18 @@ from offload_tool.formats.kpack import (
 )
 from offload_tool.formats.kpack_marker import PLACEHOLDER, KpackMarker, pack_marker
 from offload_tool.formats.names.entry_id import OffloadKind
+from offload_tool.formats.names.loading import SPIRV_PROCESSOR
 from offload_tool.formats.names.target_id import TargetID
 from offload_tool.formats.objects.elf import ET_REL, read_elf_tables
 from offload_tool.formats.objects.elf_shrink import Replacement
 from offload_tool.formats.wheel import WheelName, in_file_name, installed_path
 from offload_tool.operations.matching import Device
-from offload_tool.operations.thinning import check_only_bundles
+from offload_tool.operations.thinning import COMPILED_LATER, check_only_bundles, section_of
 from offload_tool.operations.trees import (
     FolderTree,
     FolderWriter,
     Tree,
     TreeFile,
-    TreeWriter,
     WheelTree,
     WheelWriter,
     is_inside,
@@ -78,15 +78,11 @@ if TYPE_CHECKING:
 
     from offload_tool.containers.found import FoundContainer, FoundImage
     from offload_tool.files import FileRange, OutputFile, StrPath
-    from offload_tool.formats.objects.elf import ElfTables
 
 __all__ = ["SplitPart", "SplitReport", "WheelOptions", "split_file"]
 
 FOLDER = ".kpack"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
-_SPIRV = "amdgcnspirv"
-_LATER = frozenset({"ptx", "relocatable ptx", "nvvm", "tile ir"})
-"""Image kinds of CUDA that thinning keeps for devices of tomorrow."""
 
 
 class SplitPart(NamedTuple):
@@ -260,7 +256,9 @@ class _Splitting:
             if found.section != SECTION:
                 self._leave(found, name)
                 continue
-            number, address = _address(tables, found)
+            number = section_of(tables, found)
+            row = tables.sections[number]
+            address = row.sh_addr + found.offset - row.sh_offset
             size = FilePlan((), found.size)
             bundles.append((number, Replacement(found.offset, found.size, size)))
             index = indexes.pop(address, None)
@@ -279,7 +277,7 @@ class _Splitting:
                 continue
             target_id = _target_id(found, image)
             rows = self.images.setdefault(target_id, [])
-            if any(row.key == key for row in rows[-1:]):
+            if rows and rows[-1].key == key:
                 message = f"two images of one bundle are for {target_id}"
                 raise UnsupportedError(f"cannot be split: {message}", path=found.label)
             rows.append(NewKpackImage(key, target_id, self._kept(image)))
@@ -300,7 +298,7 @@ class _Splitting:
             if image.kind == OffloadKind.HOST:
                 continue
             self.left[name] += 1
-            if image.kind not in OffloadKind.ANY_HIP and image.image_kind not in _LATER:
+            if image.kind not in OffloadKind.ANY_HIP and image.image_kind not in COMPILED_LATER:
                 self.others.add(image.target_id)
 
     def refuse(self, label: str, message: str) -> None:
@@ -332,15 +330,6 @@ class _Splitting:
         return sorted(self.images)
 
 
-def _address(tables: ElfTables, found: FoundContainer) -> tuple[int, int]:
-    """Give the number of the section that a bundle is in, and its address."""
-    for number, row in enumerate(tables.sections):
-        inside = row.sh_offset <= found.offset < row.sh_offset + row.sh_size
-        if row.has_content and inside and tables.names[number] == SECTION.encode():
-            return number, row.sh_addr + found.offset - row.sh_offset
-    raise FormatError(f"expected a section at offset {found.offset}", path=tables.path)
-
-
 def _target_id(found: FoundContainer, image: FoundImage) -> str:
     """Give the target ID as a runtime asks for it.
 
@@ -349,7 +338,7 @@ def _target_id(found: FoundContainer, image: FoundImage) -> str:
     message = ""
     if image.kind not in OffloadKind.ANY_HIP:
         message = f"{image.id} is no code of HIP, though it is in {SECTION}"
-    elif image.target_id == _SPIRV or not image.target_id:
+    elif image.target_id == SPIRV_PROCESSOR or not image.target_id:
         message = f"no runtime loads {image.id} from a kpack archive; take it out with 'thin', or "
         message += "build without it"
     if message:
@@ -408,24 +397,17 @@ class _SplitFile(_Splitting):
 class _SplitTree(_Splitting):
     """Of many files."""
 
-    def walk(self, tree: Tree, writer: TreeWriter, root: str, archives: str) -> None:
-        """Take the device code out of all files."""
+    def walk(
+        self, tree: Tree, root: str, archives: str
+    ) -> Iterator[tuple[TreeFile, FilePlan | None]]:
+        """Take the device code out of all files; give each with what it becomes, or None."""
         for file in tree.files:
             if file.kind != "file":
-                writer.keep(file)
+                yield file, None
                 continue
             with tree.open(file) as place:
-                plan = None
-                if place is not None:
-                    plan = self.plan(place, self.name(file), root, archives)
-                if plan is None:
-                    writer.keep(file)
-                else:
-                    writer.put(file, plan)
-
-    def name(self, file: TreeFile) -> str:
-        """Give the name of a file, as it is installed."""
-        return file.name
+                installed = tree.installed(file)
+                yield file, None if place is None else self.plan(place, installed, root, archives)
 
 
 class _SplitFolder(_SplitTree):
@@ -437,13 +419,18 @@ class _SplitFolder(_SplitTree):
         name = self.path.resolve().name
         group = self.group or _safe(name)
         host = folder / f"{name}_host" if self.in_parts else folder
-        host.mkdir(exist_ok=True)
         tree = FolderTree(self.path)
         writer = FolderWriter(tree, host)
-        self.walk(tree, writer, "", f"{FOLDER}/{archive_name(group, PLACEHOLDER)}")
+        kept = []
+        for file, plan in self.walk(tree, "", f"{FOLDER}/{archive_name(group, PLACEHOLDER)}"):
+            if plan is None:
+                kept.append(file)
+            else:
+                writer.put(file, plan)
         if not self.images:
-            _empty(host)
             return []
+        for file in kept:
+            writer.keep(file)
         parts = [SplitPart(host.relative_to(folder), None, 0, self.left.total())]
         for target_id in self.targets():
             inner = f"{FOLDER}/{archive_name(group, target_id)}"
@@ -463,24 +450,11 @@ class _SplitFolder(_SplitTree):
         return parts
 
 
-def _empty(folder: Path) -> None:
-    import shutil
-
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-
-
 class _SplitWheel(_SplitTree):
     def __init__(self, path: Path, group: str | None, scheme: str, options: WheelOptions) -> None:
         super().__init__(path, group, scheme)
         self.options = options
         self.wheel = WheelName.parse(path.name)
-
-    def name(self, file: TreeFile) -> str:
-        return installed_path(file.name) or file.name
 
     def plan(self, place: Place, name: str, root: str, archives: str) -> FilePlan | None:
         plan = super().plan(place, name, root, archives)
@@ -497,7 +471,11 @@ class _SplitWheel(_SplitTree):
             group = self.group or in_file_name(wheels.name)
             root = self._overlay_root(tree)
             writer = WheelWriter(tree, self.spool)
-            self.walk(tree, writer, root, f"{FOLDER}/{archive_name(group, PLACEHOLDER)}")
+            for file, plan in self.walk(tree, root, f"{FOLDER}/{archive_name(group, PLACEHOLDER)}"):
+                if plan is None:
+                    writer.keep(file)
+                else:
+                    writer.put(file, plan)
             if not self.images:
                 return []
             parts = []

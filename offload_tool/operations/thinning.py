@@ -75,7 +75,8 @@ _NOT_ZERO = re.compile(rb"[^\0]")
 _END_OF_LINE = re.compile(rb"\n[^\n]*\n?")
 _HIGH_LEVEL = 19
 _CUBINS = frozenset({"elf", "cubin"})
-_COMPILED_LATER = frozenset({"ptx", "relocatable ptx", "nvvm", "tile ir"})
+COMPILED_LATER = frozenset({"ptx", "relocatable ptx", "nvvm", "tile ir"})
+"""Image kinds of CUDA that are kept for devices of tomorrow."""
 _BINARY_ALIGNMENT = 8
 """Of offload binaries; the size of a compressed one is without the zeros at its end."""
 
@@ -243,7 +244,7 @@ class _Thinner:
         if found.section is not None and found.section not in CUDA_SECTION_NAMES:
             self.untouched[found.section] += len(images)
             return set(range(len(images)))
-        goes = _CUBINS if self.keep_ptx else _CUBINS | _COMPILED_LATER
+        goes = _CUBINS if self.keep_ptx else _CUBINS | COMPILED_LATER
         kept = kept | {at for at, i in enumerate(images) if i.image_kind not in goes}
         entries = {number for at in kept if (number := _cuda_entry(images[at])) is not None}
         return kept | {at for at, i in enumerate(images) if _cuda_entry(i) in entries}
@@ -342,7 +343,7 @@ class _Thinner:
 
     def _plan_kpack(self, source: InputFile, label: str) -> FilePlan | None:
         """Plan an archive of what stays under each key."""
-        from offload_tool.formats.kpack import ZSTD, NewKpackImage, read_kpack, write_kpack
+        from offload_tool.formats.kpack import kept_image, read_kpack, write_kpack
 
         archive = read_kpack(source.data, path=label)
         stays: set[tuple[str, str]] = set()
@@ -359,11 +360,7 @@ class _Thinner:
             message = f"its table has '{archive.unknown[0]}', which nobody knows the meaning of"
             raise UnsupportedError(f"cannot be thinned: {message}", path=label)
         images = [
-            NewKpackImage(
-                *(image.key, image.target_id, source.range(image.offset, image.stored_size)),
-                packed_from=image.size if archive.scheme == ZSTD else None,
-                metadata=image.metadata,
-            )
+            kept_image(archive, image, source)
             for image in archive.images
             if (image.key, image.target_id) in stays
         ]
@@ -440,7 +437,7 @@ class _Thinner:
             ):
                 continue
             changed = changed or new is not None
-            number = _section_of(tables, found)
+            number = section_of(tables, found)
             if found.container is FileFormat.OFFLOAD_BINARY:
                 binaries.setdefault(number, []).append((found, new))
             else:
@@ -487,7 +484,11 @@ def _shorter_section(
     return Replacement(section.sh_offset, section.sh_size, plan)
 
 
-def _section_of(tables: ElfTables, found: FoundContainer) -> int:
+def section_of(tables: ElfTables, found: FoundContainer) -> int:
+    """Give the number of the section that a container is in.
+
+    :raises FormatError: it is in none of its name.
+    """
     for number, row in enumerate(tables.sections):
         inside = row.sh_offset <= found.offset < row.sh_offset + row.sh_size
         name = tables.names[number].decode("utf-8", "backslashreplace")

@@ -30,7 +30,14 @@ from offload_tool.files.folders import made_folder, temporary_folder
 from offload_tool.files.interruption import shielded
 from offload_tool.files.plan import FilePlan
 from offload_tool.files.regular import is_within
-from offload_tool.formats.wheel import RECORD, SIGNATURES, Digest, digest, edited_record
+from offload_tool.formats.wheel import (
+    RECORD,
+    SIGNATURES,
+    Digest,
+    digest,
+    edited_record,
+    installed_path,
+)
 from offload_tool.formats.zip_file import (
     PackedMember,
     copied_member,
@@ -90,6 +97,9 @@ class Tree(Protocol):
 
     def path(self, name: str) -> str:
         """Name a file for messages."""
+
+    def installed(self, file: TreeFile) -> str:
+        """Give where a file is once the tree is in its place."""
 
 
 def is_wheel(path: StrPath) -> bool:
@@ -157,6 +167,10 @@ class FolderTree:
         """Name a file."""
         return str(self.root / name)
 
+    def installed(self, file: TreeFile) -> str:
+        """Give where a file is: there."""
+        return file.name
+
 
 class WheelTree:
     """A wheel, or another zip file; `files` has no folders, which a wheel need not have.
@@ -212,6 +226,10 @@ class WheelTree:
         """Name a file."""
         return f"{self.label}({name})"
 
+    def installed(self, file: TreeFile) -> str:
+        """Give where a file is installed; its own name if that is outside of packages."""
+        return installed_path(file.name) or file.name
+
     def __enter__(self) -> WheelTree:
         return self
 
@@ -266,11 +284,11 @@ class TreeWriter:
             self.changed[file.name] = digest(plan.blocks())
         self._put(file, plan)
 
-    def add(self, name: str, plan: FilePlan, *, stored: bool = False) -> None:
-        """Add a new file; `stored` if packing does not make it smaller."""
+    def add(self, name: str, plan: FilePlan) -> None:
+        """Add a new file."""
         if self.records:
             self.added[name] = digest(plan.blocks())
-        self._add(name, plan, stored=stored)
+        self._add(name, plan)
 
     def leave_out(self, file: TreeFile) -> None:
         """Leave a file out."""
@@ -295,7 +313,7 @@ class TreeWriter:
     def _put(self, file: TreeFile, plan: FilePlan) -> None:
         raise NotImplementedError
 
-    def _add(self, name: str, plan: FilePlan, *, stored: bool) -> None:
+    def _add(self, name: str, plan: FilePlan) -> None:
         raise NotImplementedError
 
 
@@ -336,7 +354,7 @@ class FolderWriter(TreeWriter):
         (self.folder / file.name).unlink(missing_ok=True)
         self._write(file.name, plan, file.mode)
 
-    def _add(self, name: str, plan: FilePlan, *, stored: bool) -> None:  # noqa: ARG002
+    def _add(self, name: str, plan: FilePlan) -> None:
         self._write(name, plan, None)
 
     def _write(self, name: str, plan: FilePlan, mode: int | None) -> None:
@@ -364,9 +382,9 @@ class WheelWriter(TreeWriter):
     def _put(self, file: TreeFile, plan: FilePlan) -> None:
         self._pack(file.name, _row(file), plan)
 
-    def _add(self, name: str, plan: FilePlan, *, stored: bool) -> None:
+    def _add(self, name: str, plan: FilePlan) -> None:
         row = new_row(name, _NEW_MODE)
-        row.compress_type = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
+        row.compress_type = zipfile.ZIP_DEFLATED
         self._pack(name, row, plan)
 
     def _pack(self, name: str, row: zipfile.ZipInfo, plan: FilePlan) -> None:

@@ -127,6 +127,17 @@ def test_folders(build: Path, llvm: Tool, tmp_path: Path) -> None:
     assert not (tmp_path / "three").exists()
 
 
+def test_folder_of_an_unpacked_wheel(build: Path, llvm: Tool, tmp_path: Path) -> None:
+    """Markers and archives are where a folder has them, whatever an installer would move."""
+    folder = tmp_path / "demo"
+    library = folder / "demo-1.0.data/purelib/lib/a.so"
+    library.parent.mkdir(parents=True)
+    link(build, llvm("clang"), library, LINKS["library-lld"])
+    split_file(folder, tmp_path / "tree")
+    join_file(tmp_path / "tree", [], tmp_path / "one")
+    assert code(tmp_path / "one" / library.relative_to(folder)) == code(library)
+
+
 def test_wheels(build: Path, llvm: Tool, tmp_path: Path) -> None:
     """The wheel of a host and those of its code become the wheel that they were made of."""
     library = link(build, llvm("clang"), tmp_path / "a.so", LINKS["library-lld"])

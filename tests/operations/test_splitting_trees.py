@@ -289,6 +289,21 @@ def test_cuda_wheel(tmp_path: Path) -> None:
         assert record_faults(path) == []
 
 
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_cuda_folder(tmp_path: Path, in_parts: bool) -> None:
+    """A folder of CUDA code is thinned once for each target ID, and nothing else is written."""
+    folder = tmp_path / "demo"
+    (folder / "lib").mkdir(parents=True)
+    (folder / "lib/a.fatbin").write_bytes(fatbin("sm_80", "sm_90"))
+    (folder / "b").write_bytes(b"b")
+    split_file(folder, tmp_path / "out", in_parts=in_parts)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["sm_80", "sm_90"]
+    for target in ("sm_80", "sm_90"):
+        path = tmp_path / "out" / target / "demo"
+        assert {image.target_id for image in list_images(path)} == {target}
+        assert (path / "b").read_bytes() == b"b"
+
+
 # -- thinning ----------------------------------------------------------------------------
 
 

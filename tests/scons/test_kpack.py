@@ -21,7 +21,7 @@ from offload_tool.formats.objects.elf import read_elf_tables
 from offload_tool.operations.checking import Rule, check_libraries
 from offload_tool.operations.listing import iter_images, list_images
 from offload_tool.operations.matching import Device
-from tests.conftest import missing
+from tests.conftest import ROOT, missing
 from tests.scons.conftest import Project, flagged_clang
 
 SOURCE = """\
@@ -111,7 +111,7 @@ BODIES = {
     "paths": (
         "env.Replace(OFFLOAD_KPACK_PATHS=['../share/@GFXARCH@/x.kpack', '/nowhere'])\n"
         f"env.OffloadProgram('bin/prog', {PARTS})\n"
-        "Install('.', [])\nCommand('prog', 'bin/prog', 'ln -s bin/prog $TARGET')\n"
+        "Command('prog', 'bin/prog', 'ln -s bin/prog $TARGET')\n"
     ),
     "several in one group": (
         "env.OffloadProgram('other', ['two.hip', 'runtime.c', 'other.cpp'])\n"
@@ -290,6 +290,26 @@ def test_aliases_and_clean(kpacked: Project) -> None:
     kpacked.build()
     kpacked.build("-c")
     assert list(folder.iterdir()) == []
+
+
+def test_the_page_builds(kpacked: Project) -> None:
+    """The SConstruct of docs/kpack.md makes the files that the page lists, and installs them."""
+    page = (ROOT / "docs/kpack.md").read_text()
+    script, listing = re.findall(r"^```(?:python)?\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[:2]
+    flags = 'OFFLOAD_FLAGS=["-nogpuinc", "-nogpulib"],'
+    flags += flags.replace("OFFLOAD_FLAGS", "OFFLOAD_HOST_FLAGS") + ' CPPDEFINES={"VALUE": 1},'
+    kpacked.sconstruct(
+        script.replace("    OFFLOAD_ARCH=", f"    {flags}\n    OFFLOAD_ARCH="), head=""
+    )
+    done = kpacked.run()
+    assert done.status == 0, done.output + done.errors
+    listed = [line.split()[0] for line in listing.splitlines()]
+    assert len(listed) == 4
+    built = [path for path in kpacked.folder.glob("build/**/*") if path.suffix in (".so", ".kpack")]
+    assert sorted(str(path.relative_to(kpacked.folder)) for path in built) == sorted(listed)
+    for name in listed:
+        installed = kpacked.folder / name.replace("build", "out", 1)
+        assert installed.read_bytes() == (kpacked.folder / name).read_bytes()
 
 
 def test_archives_do_not_depend_on_order(kpacked: Project) -> None:

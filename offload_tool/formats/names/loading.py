@@ -63,7 +63,7 @@ EXACT, COMPATIBLE, GENERIC, SPIRV, _ = RULES = ("exact", "compatible", "generic"
 """The rules by which a code object serves a device, best first."""
 
 _CUDA = "cuda"  # an offload kind that no bundle has
-_SPIRV_PROCESSOR = "amdgcnspirv"
+SPIRV_PROCESSOR = "amdgcnspirv"
 
 
 @frozen
@@ -180,7 +180,7 @@ def _amd_gpu(device: BundleEntryID) -> TargetID | None:
 
 
 def _is_spirv(entry: BundleEntryID) -> bool:
-    return entry.target_id == _SPIRV_PROCESSOR
+    return entry.target_id == SPIRV_PROCESSOR
 
 
 def _native_fit(code: BundleEntryID, device: BundleEntryID) -> Fit:

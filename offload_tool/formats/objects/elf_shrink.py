@@ -200,7 +200,7 @@ def _rooms(tables: ElfTables, replacements: Iterable[tuple[int, Replacement]]) -
     return rooms
 
 
-def page_size(tables: ElfTables, verb: str = "changed") -> int:
+def page_size(tables: ElfTables, verb: str) -> int:
     """Give how large pages can be where a program or library runs, in bytes.
 
     :raises UnsupportedError: nothing of it is loaded.
