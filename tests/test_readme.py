@@ -7,6 +7,7 @@ import shlex
 
 import offload_tool
 from offload_tool.cli.bundler_options import BUNDLER_COMMAND_LINE
+from offload_tool.cli.whole_parser import whole_parser
 from tests.conftest import ROOT
 
 README = (ROOT / "README.md").read_text()
@@ -39,3 +40,12 @@ def test_public_names_exist() -> None:
         assert getattr(offload_tool, name).__name__ == name
     assert not hasattr(offload_tool, "no_such_name")
     assert set(dir(offload_tool)) == set(offload_tool.__all__)
+
+
+def test_every_command_is_in_the_table() -> None:
+    """The table of commands has every command."""
+    rows = "\n".join(re.findall(r"^\| (`.*?) \| ", README, re.MULTILINE))
+    shown = whole_parser().format_help().partition("  COMMAND\n")[2]
+    commands = re.findall(r"^    (\w+)(?: |$)", shown, re.MULTILINE)
+    assert len(commands) > 15
+    assert [name for name in commands if not re.search(rf"`{name}\b", rows)] == []

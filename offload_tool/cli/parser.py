@@ -19,26 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["SELF_READING", "make_parser", "run_command"]
 
-_COMMANDS = (
+_READING = (
     *("list", "extract", "match", "thin", "split", "join", "merge", "check", "diff", "report"),
-    *("embed", "archive", "dist", "completion"),
+    "embed",
 )
-_READING = frozenset(
-    (
-        "list",
-        "extract",
-        "match",
-        "thin",
-        "split",
-        "join",
-        "merge",
-        "check",
-        "diff",
-        "report",
-        "embed",
-    )
-)
-"""Those that read files of which nobody may know where they come from."""
+"""Commands that read files of which nobody may know where they come from."""
+_COMMANDS = (*_READING, "archive", "dist", "completion")
 SELF_READING = {
     "compile": "compile a source for one target ID, or for the host",
     "launch": "run a compiler's command, a compile for several targets as one pass for each",

@@ -236,8 +236,10 @@ class _Split:
         from offload_tool.launch.passes_of_plan import passes_of
 
         words = [*self._command, *self._pinned]
+        where = "launcher" if cluster is None else "cluster"
+        passes = passes_of(plan, self._folder)
         wanted = {}
-        for numbers in passes_of(plan, self._folder):
+        for numbers in passes:
             first, jobs = numbers[0], [plan.jobs[number] for number in numbers]
             if steps[first].status is None and (cluster is None or cluster.may_run(jobs[0])):
                 if cluster is not None:
@@ -246,6 +248,7 @@ class _Split:
                 question = Step(first, ())
                 question.words, question.said = [*command, "-###"], f"{self._folder}/{first}.asked"
                 wanted[first] = (numbers, jobs, command, question)
+        self._say_left(plan, {numbers[0] for numbers in passes}, where)
         run_steps([row[-1] for row in wanted.values()], slots, self._environ)
         launched = {}
         for first, (numbers, jobs, command, question) in wanted.items():
@@ -259,11 +262,17 @@ class _Split:
             else:
                 as_one(own, [*shlex.split(launcher), *command])
             if reason:
-                where = "launcher" if cluster is None else "cluster"
                 self._say(f"{target}: without the {where}: {reason}")
             else:
                 launched[first] = numbers
         return launched
+
+    def _say_left(self, plan: DriverPlan, taken: set[int], where: str) -> None:
+        """Say which passes are no candidates for a launcher or cluster."""
+        for number, job in enumerate(plan.jobs):
+            begins = job.source == plan.source and not job.needs
+            if begins and number not in taken and (job.target != HOST or self._cluster is None):
+                self._say(f"{job.target}: without the {where}: its result is no temporary file")
 
     def _named_cluster(self, launcher: str) -> OnCluster | None:
         folder = self._environ.get("OFFLOAD_DIST", "")

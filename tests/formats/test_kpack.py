@@ -25,6 +25,7 @@ from offload_tool.formats.kpack import (
     unpacked_kpack_image,
     write_kpack,
 )
+from tests.formats.kpack_archives import write_archive
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,15 +122,7 @@ def read(data: bytes) -> dict[tuple[str, str], bytes]:
 
 def written(tmp_path: Path, images: list[tuple[str, str, bytes]], **options: Any) -> bytes:
     """Give the archive that is written of (key, target ID, content)."""
-    rows = [
-        NewKpackImage(key, target, InputFile.from_data("x", memoryview(data)).range(0, len(data)))
-        for key, target, data in images
-    ]
-    targets = list(dict.fromkeys(target for _, target, _ in images))
-    output = tmp_path / "out.kpack"
-    with replace_file(output) as out:
-        write_kpack(out, rows, **({"group": "demo", "target_ids": targets} | options))
-    return output.read_bytes()
+    return write_archive(tmp_path / "out.kpack", images, **options).read_bytes()
 
 
 IMAGES = [("lib/a.so#0", "gfx942", A), ("lib/a.so#1", "gfx942", B)]

@@ -10,12 +10,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from offload_tool.cli import main
-from offload_tool.files import InputFile, replace_file
 from offload_tool.formats.cuda_fatbin import FatbinStyle, NewCudaEntry, plan_cuda_fatbin
-from offload_tool.formats.kpack import NewKpackImage, write_kpack
 from offload_tool.formats.kpack_marker import KpackMarker
 from tests.formats.compressed import compressed, compressed_offload_binary
 from tests.formats.cuda_images import ptx
+from tests.formats.kpack_archives import write_archive
 from tests.formats.marked_programs import marked_program
 from tests.formats.object_files import make_coff, make_elf
 
@@ -125,20 +124,13 @@ def offload_binary(*options: str) -> bytes:
 
 def kpack_archive(code: bytes, scheme: str) -> bytes:
     """Give a kpack archive of two keys and two targets."""
-    images = [
-        NewKpackImage(key, target, InputFile.from_data(key, memoryview(data)).range(0, len(data)))
-        for key, target, data in (
-            ("a#0", "gfx90a:xnack+", code),
-            ("a#0", "gfx906", b"image 1"),
-            ("b#1", "gfx906", b"image 2"),
-        )
+    rows = [
+        ("a#0", "gfx90a:xnack+", code),
+        ("a#0", "gfx906", b"image 1"),
+        ("b#1", "gfx906", b"image 2"),
     ]
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "out.kpack")
-        with replace_file(path) as out:
-            targets = ["gfx90a:xnack+", "gfx906"]
-            write_kpack(out, images, group="demo", target_ids=targets, scheme=scheme)
-        return path.read_bytes()
+        return write_archive(Path(folder, "out.kpack"), rows, scheme=scheme).read_bytes()
 
 
 @lru_cache(maxsize=1)

@@ -124,10 +124,14 @@ class Trial:
             self.write("second/found.h", f"#define FOUND {digit}\n")
 
     def change_compiler(self, digit: int) -> None:
-        """Another program with its own name in a folder of its own."""
-        real = shutil.which(self.clang)
-        assert real
-        self.environment["COMPILER_PATH"] = str(self.folder / f"tools{digit % 2}")
+        """Let the driver find another program to link with, or none but its own."""
+        tools = self.folder.with_name(f"tools{digit % 3}")
+        if digit % 3:
+            tools.mkdir(exist_ok=True)
+            real = Path(shutil.which(self.clang) or "").resolve().with_name("lld")
+            (tools / "lld").write_text(f'#!/bin/sh\n# {digit}\nexec {real} -flavor gnu "$@"\n')
+            (tools / "lld").chmod(0o755)
+        self.environment["COMPILER_PATH"] = str(tools)
 
     def change_nothing(self, digit: int) -> None:
         for path in self.folder.rglob("*.h"):

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from offload_tool.errors import OffloadError, UnsupportedError
-from offload_tool.files import InputFile, replace_file
-from offload_tool.formats.kpack import NONE, SCHEMES, ZSTD, NewKpackImage, read_kpack, write_kpack
+from offload_tool.formats.kpack import NONE, SCHEMES, ZSTD, read_kpack
 from offload_tool.operations.checking import Rule, check_libraries
 from offload_tool.operations.extracting import extract_device_images
 from offload_tool.operations.image_data import iter_image_data, open_image
@@ -18,6 +17,7 @@ from offload_tool.operations.listing import iter_images, list_images
 from offload_tool.operations.matching import Device, match_images
 from offload_tool.operations.merging import MergeError, merge_files
 from offload_tool.operations.thinning import thin_file
+from tests.formats.kpack_archives import write_archive
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,15 +31,7 @@ CODE = {
 
 def write(path: Path, rows: Iterable[tuple[str, str]], scheme: str) -> Path:
     """Write the archive of some of `CODE`."""
-    rows = list(rows)
-    images = []
-    for row in rows:
-        content = InputFile.from_data("x", memoryview(CODE[row])).range(0, len(CODE[row]))
-        images.append(NewKpackImage(*row, content))
-    targets = list(dict.fromkeys(target for _, target in rows))
-    with replace_file(path) as out:
-        write_kpack(out, images, group="demo", target_ids=targets, scheme=scheme)
-    return path
+    return write_archive(path, [(*row, CODE[row]) for row in rows], scheme=scheme)
 
 
 @pytest.fixture(params=SCHEMES)

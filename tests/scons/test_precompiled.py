@@ -50,14 +50,20 @@ def settings(project: Project, *lines: str, names: list[str] = SOURCES) -> None:
 ON = "env.Replace(OFFLOAD_PCH=True)"
 
 
+def twin(project: Project, folder: Path) -> Project:
+    """Give a like project in another folder of one name."""
+    other = Project(folder / "other/project")
+    shutil.copytree(project.folder, other.folder)
+    count = other.folder / "count"
+    count.write_text(count.read_text().replace(str(project.folder), str(other.folder)))
+    return other
+
+
 @pytest.fixture
 def pair(project: Project, tmp_path: Path) -> tuple[Project, Project]:
     """Give two like projects in folders of one name; the first has precompiled headers."""
     write(project)
-    other = Project(tmp_path / "other/project")
-    shutil.copytree(project.folder, other.folder)
-    count = other.folder / "count"
-    count.write_text(count.read_text().replace(str(project.folder), str(other.folder)))
+    other = twin(project, tmp_path)
     one_target = "env.Replace(OFFLOAD_ARCH='gfx90a:xnack+')"
     settings(project, ON, one_target)
     settings(other, one_target)
