@@ -132,12 +132,13 @@ def packed_member(row: zipfile.ZipInfo, content: FileRange) -> PackedMember:
 def plan_zip(members: Sequence[PackedMember]) -> FilePlan:
     """Plan a zip file of `members`, in their order."""
     parts: list[bytes | FileRange] = []
-    central = b""
+    rows = []
     position = 0
     for member in members:
-        central += _central(member.row, position)
+        rows.append(_central(member.row, position))
         parts += member.parts
         position += member.size
+    central = b"".join(rows)
     return FilePlan.of([*parts, central, _end(len(members), len(central), position)])
 
 

@@ -40,3 +40,47 @@ def marked_program(*rows: tuple[KpackMarker, int], relocated: bool = False) -> b
     segment = struct.pack("<IIQQQQQQ", 1, 6, 0, _BASE, _BASE, end, end, 4096)
     table = b"".join(struct.pack("<IIQQQQIIQQ", *row) for row in sections)
     return header + segment + body + relocations + _NAMES + table
+
+
+def marked_object(
+    marker: KpackMarker,
+    index: int,
+    *,
+    magic: bytes = KPACKED,
+    symbol: int = 1,
+    addend: int = 3,
+    table: int = 4,
+    home: int = 2,
+) -> bytes:
+    """Give an object with one wrapper, whose pointer is a relocation.
+
+    Symbol 1 is the section of the marker, section `home`, in which that begins at byte 3; symbol 2
+    is of another object. `table` is the section that the relocations name for symbols.
+    """
+    wrapper = HipWrapper(0, magic, 0, index).pack()
+    content = b"???" + pack_marker(marker)
+    relocation = struct.pack("<QQq", 8, symbol << 32 | 1, addend)
+    symbols = bytes(24) + struct.pack("<IBBHQQ", 0, 3, 0, home, 0, 0)
+    symbols += struct.pack("<IBBHQQ", 1, 16, 0, 0, 0, 0)
+    names = b"\0.hipFatBinSegment\0.rocm_kpack_ref\0.rela\0.symtab\0.strtab\0"
+    bodies = [wrapper, content, relocation, symbols, names]
+    starts = [64]
+    for body in bodies:
+        starts.append(starts[-1] + len(body))
+    rows = [(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)]
+    for name, kind, link, info, size, number in (
+        (".hipFatBinSegment", 1, 0, 0, 0, 0),
+        (".rocm_kpack_ref", 1, 0, 0, 0, 1),
+        (".rela", 4, table, 1, 24, 2),
+        (".symtab", 2, 5, 2, 24, 3),
+        (".strtab", 3, 0, 0, 0, 4),
+    ):
+        at = names.index(f"\0{name}\0".encode()) + 1
+        rows.append((at, kind, 2, 0, starts[number], len(bodies[number]), link, info, 1, size))
+    header = struct.pack(
+        "<16sHHIQQQIHHHHHH",
+        b"\x7fELF\x02\x01\x01",
+        *(1, 62, 1, 0, 0, starts[-1], 0, 64, 0, 0, 64, 6, 5),
+    )
+    sections = b"".join(struct.pack("<IIQQQQIIQQ", *row) for row in rows)
+    return header + b"".join(bodies) + sections
