@@ -27,7 +27,7 @@ import sys
 import tempfile
 from typing import TYPE_CHECKING, NamedTuple
 
-from offload_tool.compiler.driver import ask, jobs_of, temporary_folder
+from offload_tool.compiler.driver import ask, jobs_of, llvm_temporary_folder
 from offload_tool.compiler.driver_answers import kept_answer, program_of
 from offload_tool.errors import CompilerError
 
@@ -207,7 +207,7 @@ def _asked(command: Sequence[str], names: _Names, environment: Mapping[str, str]
         and "-emit-obj" in front_end
         and linker[linker.index("-o") + 1] == names.output
         and linker.count(made) == 1
-        and os.path.dirname(made) == temporary_folder(environment)  # noqa: PTH120
+        and os.path.dirname(made) == llvm_temporary_folder(environment)  # noqa: PTH120
         and not any(word.startswith("@") for word in (*front_end, *linker))
     )
     return _Plan(front_end, linker, made) if is_understood else None
@@ -237,7 +237,7 @@ def _run(plan: _Plan, environment: Mapping[str, str]) -> int | None:
     said = []
     try:
         with tempfile.NamedTemporaryFile(
-            prefix=f"{stem}-", suffix=".o", dir=temporary_folder(environment)
+            prefix=f"{stem}-", suffix=".o", dir=llvm_temporary_folder(environment)
         ) as between:
             own = plan.with_object(between.name)
             for job in (own.front_end, own.linker):

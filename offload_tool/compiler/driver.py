@@ -26,11 +26,11 @@ __all__ = [
     "front_end_jobs",
     "job_words",
     "jobs_of",
+    "llvm_temporary_folder",
     "make",
     "option_values",
     "output_of",
     "response_text",
-    "temporary_folder",
 ]
 
 _SECONDS = 120
@@ -154,7 +154,7 @@ def option_values(job: Sequence[str], option: str) -> Iterator[str]:
     return (value for word, value in itertools.pairwise(job) if word == option)
 
 
-def temporary_folder(environment: Mapping[str, str]) -> str:
+def llvm_temporary_folder(environment: Mapping[str, str]) -> str:
     """Name the folder of LLVM's temporary files: ``llvm::sys::path::system_temp_directory``."""
     names = ("TMPDIR", "TMP", "TEMP", "TEMPDIR")
     given = (environment[name] for name in names if name in environment)

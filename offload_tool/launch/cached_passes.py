@@ -13,6 +13,7 @@ holds the time of the compile.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from pathlib import Path
@@ -135,7 +136,8 @@ def _marked(word: str, marks: Mapping[str, str], folder: str) -> str:
     return word.replace(folder, "\0folder")
 
 
-def _program(name: str) -> list[str]:
+@functools.cache  # most jobs of a compile run the same two
+def _program(name: str) -> tuple[str, ...]:
     """Give what tells a program, and the libraries of its installation, from others."""
     real = os.path.realpath(name)
     home = os.path.dirname(real)  # noqa: PTH120
@@ -146,9 +148,10 @@ def _program(name: str) -> list[str]:
             found += [entry.path for entry in os.scandir(folder) if ".so" in entry.name]
         except OSError:
             continue
-    return [f"{path} {look_at(path)}" for path in found]
+    return tuple(f"{path} {look_at(path)}" for path in found)
 
 
+@functools.cache  # the passes of a compile read mostly the same
 def _tells_time(name: str) -> bool:
     if name.startswith(_SYSTEM):
         return False

@@ -23,7 +23,7 @@ _HIPCC = "hipcc"
 _OTHER_JOBS = frozenset(
     {
         *("-E", "-S", "-M", "-MM", "-###", "-v", "--verbose", "-V", "--version", "--help", "-cc1"),
-        *("-fsyntax-only", "-emit-ast", "-emit-llvm", "--analyze", "--precompile", "--genco"),
+        *("-fsyntax-only", "--analyze", "--precompile", "--genco"),
         *(
             "-fdriver-only",
             "-time",
@@ -38,7 +38,7 @@ _OTHER_JOBS = frozenset(
         *("--cuda-host-only", "--cuda-device-only", "--offload-host-only", "--offload-device-only"),
         *("-frecord-command-line", "-grecord-command-line"),
         *("-frecord-gcc-switches", "-grecord-gcc-switches"),
-        *("-working-directory", "--short", "--hipcc-func-supp"),
+        *("--short", "--hipcc-func-supp"),
     }
 )
 """Words of other jobs than compiles, and such as speak to the driver itself."""

@@ -24,7 +24,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["HOST", "DriverJob", "DriverPlan", "UnknownPlanError", "jobs_in", "read_plan"]
+__all__ = [
+    "EMBEDDING",
+    "EMBEDDING_ATTACHED",
+    "HOST",
+    "DriverJob",
+    "DriverPlan",
+    "UnknownPlanError",
+    "jobs_in",
+    "read_plan",
+]
 
 HOST = "host"
 
@@ -52,8 +61,8 @@ _PROGRAMS = {
     "fatbinary": "fatbinary",
 }
 """What programs do that are not the compiler itself, by their names."""
-_EMBEDDING = "-fcuda-include-gpubinary"
-_EMBEDDING_ATTACHED = "-fembed-offload-object="
+EMBEDDING = "-fcuda-include-gpubinary"
+EMBEDDING_ATTACHED = "-fembed-offload-object="
 _SPLIT_DWARF = "-gsplit-dwarf"
 
 
@@ -87,14 +96,14 @@ class DriverJob:
 
     def embedded(self) -> list[str]:
         """Give the files that a host pass puts into its object as they are."""
-        return _values(self.words, (_EMBEDDING,), (_EMBEDDING_ATTACHED,))
+        return _values(self.words, (EMBEDDING,), (EMBEDDING_ATTACHED,))
 
     def embed(self, name: str) -> None:
         """Let it put another file into its object."""
         for at, word in enumerate(self.words):
-            if word.startswith(_EMBEDDING_ATTACHED):
-                self.words[at] = f"{_EMBEDDING_ATTACHED}{name}"
-            elif self.words[at - 1] == _EMBEDDING:
+            if word.startswith(EMBEDDING_ATTACHED):
+                self.words[at] = f"{EMBEDDING_ATTACHED}{name}"
+            elif self.words[at - 1] == EMBEDDING:
                 self.words[at] = name
 
     def write_to(self, output: str) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FatBinary", "fat_binary_of"]
 
-_VARIABLES = ("OFFLOAD_BUNDLER_", "COMPRESSED_BUNDLE_", "OFFLOAD_BUNDLER")
+_VARIABLES = ("OFFLOAD_BUNDLER", "COMPRESSED_BUNDLE_")
 """Beginnings of the names of variables with which the bundler compresses, or says more."""
 _NOTHING = "/dev/null"
 

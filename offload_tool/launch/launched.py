@@ -14,7 +14,13 @@ from __future__ import annotations
 
 import os
 
-from offload_tool.launch.driver_plan import HOST, UnknownPlanError, jobs_in
+from offload_tool.launch.driver_plan import (
+    EMBEDDING,
+    EMBEDDING_ATTACHED,
+    HOST,
+    UnknownPlanError,
+    jobs_in,
+)
 from offload_tool.launch.embedding_later import PLACEHOLDER_FILE
 
 TYPE_CHECKING = False
@@ -26,11 +32,10 @@ if TYPE_CHECKING:
 __all__ = ["check_result", "command_of_pass", "is_the_pass", "reading_only"]
 
 _GONE = ("--offload-arch=", "--no-offload-arch=", "--cuda-gpu-arch=", "--no-cuda-gpu-arch=")
-_GONE_ALONE = ("-MD", "-MMD", "-MP", "-MG", "-MV", "-o")
-_GONE_WITH_NEXT = ("-MF", "-MT", "-MQ", "-o", "--output", "--offload-arch", "-MJ")
+_GONE_ALONE = ("-MD", "-MMD", "-MP", "-MG", "-MV")
+_GONE_WITH_NEXT = ("-MF", "-MT", "-MQ", "-o", "--output")
 _GONE_ATTACHED = ("-MF", "-MT", "-MQ", "--output=")
 _XARCH = "-Xarch_"
-_EMBEDDING, _EMBEDDING_ATTACHED = "-fcuda-include-gpubinary", "-fembed-offload-object="
 _OF_FILES = ("-MT", "-dependency-file")
 _ALONE = ("-sys-header-deps", "-MP", "-MV", "-MG")
 _ACTIONS = ("-emit-obj", "-emit-llvm-bc", "-S")
@@ -45,9 +50,9 @@ def command_of_pass(words: Sequence[str], first: DriverJob, output: str) -> list
     kept = [words[0], *_kept(words[1:], target)]
     if target == HOST:
         kept.append("--offload-host-only")
-        if _EMBEDDING in first.words:
-            kept += ["-Xclang", _EMBEDDING, "-Xclang", PLACEHOLDER_FILE]
-        kept += [w for w in first.words if w == f"{_EMBEDDING_ATTACHED}{PLACEHOLDER_FILE}"]
+        if EMBEDDING in first.words:
+            kept += ["-Xclang", EMBEDDING, "-Xclang", PLACEHOLDER_FILE]
+        kept += [w for w in first.words if w == f"{EMBEDDING_ATTACHED}{PLACEHOLDER_FILE}"]
     else:
         kept += [f"--offload-arch={target}", "--offload-device-only", "--no-gpu-bundle-output"]
     return [*kept, "-o", output]
@@ -98,9 +103,9 @@ def _without_files(words: Sequence[str]) -> Iterator[str]:
     """Give words without depfile and without what is embedded, which stands elsewhere."""
     rest = iter(words)
     for word in rest:
-        if word in (*_OF_FILES, _EMBEDDING):
+        if word in (*_OF_FILES, EMBEDDING):
             next(rest, "")
-        elif word not in _ALONE and not word.startswith(_EMBEDDING_ATTACHED):
+        elif word not in _ALONE and not word.startswith(EMBEDDING_ATTACHED):
             yield word
 
 

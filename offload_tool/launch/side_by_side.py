@@ -79,13 +79,12 @@ def run_steps(
     steps: Sequence[Step],
     slots: Slots,
     environment: Mapping[str, str],
-    meanwhile: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run the steps; each has its status then. `meanwhile` is called once, while the first run.
+    """Run the steps; each has its status then.
 
     :raises OSError: one cannot be started; none runs any more then.
     """
-    _SideBySide(steps, slots, environment).run(meanwhile)
+    _SideBySide(steps, slots, environment).run()
 
 
 class _SideBySide:
@@ -99,10 +98,8 @@ class _SideBySide:
         """Which process a descriptor tells of."""
         self._poll = select.poll()
 
-    def run(self, meanwhile: Callable[[], None]) -> None:
+    def run(self) -> None:
         try:
-            self._start_ready()
-            meanwhile()
             while self._running or self._waiting:
                 self._start_ready()
                 if self._running:

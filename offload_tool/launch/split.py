@@ -14,10 +14,11 @@ with the driver; a run that is stopped by a signal leaves what was there.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 
-from offload_tool.compiler.driver import temporary_folder
+from offload_tool.compiler.driver import llvm_temporary_folder
+from offload_tool.files.folders import temporary_folder
 from offload_tool.launch.compilers import why_unknown
 from offload_tool.launch.driver_plan import HOST, DriverPlan, UnknownPlanError, read_plan
 from offload_tool.launch.embedding_later import PLACEHOLDER_FILE, can_wait, embed_now
@@ -60,17 +61,13 @@ def run_split(
     :raises PassedThroughError: the command has to be run as it is.
     :raises OffloadError: something cannot be written.
     """
-    folder = os.path.join(  # noqa: PTH118
-        temporary_folder(environ), f"offload-launch-{os.urandom(6).hex()}"
-    )
-    try:
-        os.mkdir(folder, 0o700)  # noqa: PTH102
-    except OSError as error:
-        raise PassedThroughError(f"no folder for temporary files: {error}") from error
-    try:
-        return _Split(command, environ, say, folder).run()
-    finally:
-        _remove_folder(folder)
+    with ExitStack() as stack:
+        made = temporary_folder("offload-launch-", llvm_temporary_folder(environ))
+        try:
+            folder = stack.enter_context(made)
+        except OSError as error:
+            raise PassedThroughError(f"no folder for temporary files: {error}") from error
+        return _Split(command, environ, say, str(folder)).run()
 
 
 class _Split:
@@ -162,7 +159,7 @@ class _Split:
             raise PassedThroughError("the driver refuses it")
         text = _content(said).decode(errors="surrogateescape")
         try:
-            plan = read_plan(text, temporary_folder(self._environ))
+            plan = read_plan(text, llvm_temporary_folder(self._environ))
         except UnknownPlanError as error:
             raise PassedThroughError(str(error)) from error
         if not os.path.isfile(plan.source):  # noqa: PTH113
@@ -329,11 +326,14 @@ class _Split:
         :raises PassedThroughError: it has more to say.
         """
         failed = [step for step in steps if step.status not in (None, 0)]
-        for step in failed:
-            job = plan.jobs[min(step.number, len(plan.jobs) - 1)]
+        passes = [step for step in failed if step.number < len(plan.jobs)]
+        for step in passes:
+            job = plan.jobs[step.number]
             if step.status != _FAILED or job.sort != "cc1":
                 raise PassedThroughError(f"'{job.words[0]}' failed: status {step.status}")
-        return _FAILED if failed else 0
+        if failed and not passes:
+            raise PassedThroughError("what a pass reads could not be listed")
+        return _FAILED if passes else 0
 
     def _messages(self, plan: DriverPlan, steps: Sequence[Step]) -> bytes:
         said = {step.number: _content(step.said) for step in steps}
@@ -418,10 +418,3 @@ def _moved_out(name: str) -> bytes:
 def _remove(name: str) -> None:
     with suppress(OSError):
         os.unlink(name)  # noqa: PTH108
-
-
-def _remove_folder(folder: str) -> None:
-    with suppress(OSError):
-        for entry in os.scandir(folder):
-            _remove(entry.path)
-        os.rmdir(folder)  # noqa: PTH106

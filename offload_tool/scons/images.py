@@ -474,12 +474,20 @@ def _registration_of_entries(env: Environment, named: Names, *, is_marker: bool 
 
     Which driver made the host objects is not known before they are, so it is always there.
     """
+    names = named(".registration$OBJSUFFIX")
+    return _compiled_c(env, names, hip_registration.SOURCE, is_marker=is_marker)
+
+
+def _compiled_c(
+    env: Environment, names: Iterable[Node], source: Any, *, is_marker: bool = False
+) -> Node:
+    """Declare the object of a C source of this package."""
     toolchain = settings.toolchain(env)
     made = declared(
         _REGISTER,
         env,
-        named(".registration$OBJSUFFIX"),
-        [env.File(hip_registration.SOURCE)],
+        names,
+        [env.File(source)],
         **settings.toolchain_variables(env, toolchain.cc),
         _OFFLOAD_CC=list(toolchain.cc),
         _OFFLOAD_REGISTER_FLAGS=hip_registration.compile_flags(is_marker=is_marker),
@@ -602,17 +610,7 @@ def tools_marker(
 
 def _wrapped_call(env: Environment, named: Names) -> Node:
     """Declare the object with the call that is wrapped around the one that registers."""
-    toolchain = settings.toolchain(env)
-    made = declared(
-        _REGISTER,
-        env,
-        named(".wrapped$OBJSUFFIX"),
-        [env.File(WRAP_SOURCE)],
-        **settings.toolchain_variables(env, toolchain.cc),
-        _OFFLOAD_CC=list(toolchain.cc),
-        _OFFLOAD_REGISTER_FLAGS=hip_registration.compile_flags(),
-    )
-    return identified(env, [made])[0]
+    return _compiled_c(env, named(".wrapped$OBJSUFFIX"), WRAP_SOURCE)
 
 
 # -- device links ----------------------------------------------------------------------

@@ -138,3 +138,20 @@ def test_other_result(tmp_path: Path, llvm: Callable[[str], str]) -> None:
     assert done.returncode == 1
     assert "expected processor gfx90a" in done.stderr
     assert not (tmp_path / "s.o").exists()
+
+
+@pytest.mark.llvm
+def test_header_that_vanishes_meanwhile(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """Where passes succeed and what they read cannot be listed any more, the compiler says why."""
+    make_project(tmp_path)
+    (tmp_path / "gone.h").write_text("")
+    launcher = tmp_path / "launcher"
+    remove = '[ "$(wc -l <ran)" != 3 ] || rm -f gone.h'
+    launcher.write_text(f'#!/bin/sh\n"$@" && echo >>ran && {{ {remove}; }}\n')
+    launcher.chmod(0o755)
+    words = [llvm("clang++"), *HIP, *TARGETS, "-include", "gone.h", "-MD", "-c", "s.hip"]
+    more = {"OFFLOAD_LAUNCHER": str(launcher), "OFFLOAD_LAUNCH_JOBS": "1"}
+    done = run([*LAUNCH, *words, "-o", "s.o"], tmp_path, more)
+    assert len((tmp_path / "ran").read_text()) == 3
+    assert (done.returncode, (tmp_path / "s.o").exists()) == (1, False)
+    assert "'gone.h' file not found" in done.stderr
