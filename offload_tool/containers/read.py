@@ -79,6 +79,19 @@ class PackedFrame:
         self.image = image
         self.label = label
 
+    def begin(self, source: InputFile, size: int) -> memoryview:
+        """Give the first bytes of the code object, at most `size`; what is behind is not looked at.
+
+        :raises FormatError: they are damaged.
+        """
+        from offload_tool.formats.bundles.compressed_stream import ZstdStream
+
+        end = self.image.offset + self.image.stored_size
+        stream = ZstdStream(source.data[:end], self.image.offset, None, self.label)
+        for chunk in stream:
+            return memoryview(bytes(chunk[:size]))
+        return memoryview(b"")
+
     def view(self, source: InputFile) -> memoryview:
         """Give the code object.
 
@@ -145,7 +158,7 @@ class StoredEntry:
     def begin(self, size: int) -> memoryview:
         """Give the first bytes of the content, at most `size`; of CUDA's as they are stored."""
         if self.frame is not None:
-            return self.frame.view(self.source)[:size]
+            return self.frame.begin(self.source, size)
         return self.source.data[self.offset : self.offset + min(self.size, size)]
 
     def view(self) -> memoryview:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from offload_tool.containers.found import find_containers
 from offload_tool.errors import OffloadError, UnsupportedError
 from offload_tool.formats.kpack import NONE, SCHEMES, ZSTD, read_kpack
 from offload_tool.operations.checking import Rule, check_libraries
@@ -132,3 +133,12 @@ def test_broken_archive(archive: Path, tmp_path: Path) -> None:
     problems: list[OffloadError] = []
     assert len(list(iter_images(tmp_path, skipped=problems.append))) == 6
     assert "broken.kpack" in str(problems[0])
+
+
+def test_begin_of_a_compressed_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first bytes of an image are had without decompressing all of it."""
+    rows = [("a#0", "gfx942", bytes(range(256)) * 9999), ("b#0", "gfx942", b"")]
+    path = write_archive(tmp_path / "demo.kpack", rows, scheme=ZSTD)
+    monkeypatch.setattr("offload_tool.formats.kpack.unpacked_kpack_image", None)
+    found = [bytes(i.content.begin(300)) for one in find_containers(path) for i in one.images]
+    assert found == [row[2][:300] for row in rows]

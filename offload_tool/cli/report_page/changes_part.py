@@ -13,7 +13,7 @@ from offload_tool.cli.report_page.html import plain_table, plural, text_of
 from offload_tool.cli.report_page.kernel_part import TITLES, Strings, one_or_all, shown_name
 from offload_tool.formats.kernels.kernel import Kernel
 from offload_tool.formats.kernels.occupancy import waves_per_simd
-from offload_tool.operations.kernel_columns import NUMBERS, WAVES_PER_SIMD
+from offload_tool.operations.kernel_columns import WAVES_PER_SIMD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ def change_data(
         "before": _side([row.before for row in rows], rows, strings),
         "after": _side([row.after for row in rows], rows, strings),
         "count": len(rows),
-        "titles": {key: TITLES[key] for key in NUMBERS},
+        "titles": TITLES,
         "demangled": names
         and {
             str(strings.number(name)): shown_name(names[name])

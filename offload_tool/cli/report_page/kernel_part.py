@@ -87,7 +87,7 @@ def kernel_data(
             },
         },
         "count": len(columns),
-        "titles": {key: TITLES[key] for key in NUMBERS},
+        "titles": TITLES,
         "demangled": names
         and {
             str(strings.number(name)): shown_name(names[name])
