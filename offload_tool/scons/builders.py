@@ -487,7 +487,8 @@ def offload_compilation_database(env: Environment, target: str | None, source: A
 
 def offload_device_runtime(env: Environment, target_id: str) -> list[str]:
     """Give the OpenMP device runtime that is linked into images for `target_id`; [] for none."""
-    return settings.device_runtimes(env, parse_target(target_id))
+    found = settings.device_runtimes(env, parse_target(target_id))
+    return [str(env.File(name, env.fs.Top)) for name in found]
 
 
 def offload_host_runtime(env: Environment) -> str | None:
@@ -648,10 +649,10 @@ def _is_given_library(node: Node) -> bool:
     """Tell whether a file that no one builds is an object or archive with relocatable code."""
     if node.is_derived() or node.get_suffix() not in _LIBRARY_SUFFIXES:
         return False
-    path = next((str(item) for item in (node, node.srcnode()) if item.exists()), None)
+    found = next((file for file in (node.rfile(), node.srcnode().rfile()) if file.exists()), None)
     from offload_tool.operations.relocatable import relocatable_kinds
 
-    kinds = relocatable_kinds(path) if path is not None else frozenset()
+    kinds = relocatable_kinds(found.get_abspath()) if found is not None else frozenset()
     if len(kinds) > 1:
         raise UsageError(f"'{node}' has relocatable device code of HIP and CUDA: one library each")
     if kinds == {"cuda"}:
