@@ -13,7 +13,7 @@ from offload_tool.compiler import openmp
 from offload_tool.errors import UsageError
 from offload_tool.scons import actions, settings
 from offload_tool.scons.common_builders import builder_of_scons
-from offload_tool.scons.images import GivenCode, Linked, linkable_nodes, tools_marker
+from offload_tool.scons.images import GivenCode, Linked, linkable_nodes
 from offload_tool.scons.kpack_nodes import WRAP_FLAG, attach_archives, codes_of
 from offload_tool.scons.nodes import (
     Owner,
@@ -29,6 +29,7 @@ from offload_tool.scons.nodes import (
 )
 from offload_tool.scons.object_builders import plain_objects
 from offload_tool.scons.outputs import adopt_plain
+from offload_tool.scons.packed_nodes import tools_marker
 
 if TYPE_CHECKING:
     from offload_tool.scons.protocols import Environment, Node
