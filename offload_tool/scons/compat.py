@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "adopt",
+    "builds_in",
     "cache_is_forced",
     "cache_is_readonly",
     "content_changed",
@@ -184,6 +185,11 @@ def folder_is_known(fs: FileSystem, name: str) -> bool:
     except SCons.Errors.UserError:
         return False
     return True
+
+
+def builds_in(folder: str) -> bool:
+    """Tell whether this process may build something in a folder: it has a node for that."""
+    return folder_is_known(SCons.Node.FS.get_default_fs(), folder)
 
 
 def cache_is_forced() -> bool:

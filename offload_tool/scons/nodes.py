@@ -38,6 +38,9 @@ __all__ = [
     "kind_of",
     "label",
     "named",
+    "only_source",
+    "output_stem",
+    "path_from_top",
     "placed",
     "source_nodes",
     "units",
@@ -58,6 +61,11 @@ class Owner:
     """A word that tells it from others of this name: ``program``, ``library``, ..."""
     path: str
     """Its name relative to the top folder."""
+
+    @classmethod
+    def of(cls, node: Node, sort: str) -> Owner:
+        """Describe the node of what a user has named."""
+        return cls(SCons.Util.splitext(node.name)[0], sort, node.get_internal_path())
 
     def names_for(self, stem: str) -> tuple[str, str]:
         """Give names for what `stem` names already, of something else: a short and a sure one."""
@@ -231,6 +239,17 @@ def source_nodes(env: Environment, source: Any) -> list[Node]:
     return sources
 
 
+def only_source(env: Environment, source: Any, problem: str) -> Node:
+    """Give the node of the one file that a user passed as source.
+
+    :raises UsageError: `problem`, with how many there are instead.
+    """
+    nodes = source_nodes(env, source)
+    if len(nodes) != 1:
+        raise UsageError(f"{problem}, not {len(nodes)}")
+    return nodes[0]
+
+
 def _as_text(env: Environment, item: Any) -> Any:
     """Give a node, or the name of a file."""
     if isinstance(item, SCons.Node.Node):
@@ -255,6 +274,19 @@ def _check_file(node: Node) -> None:
 def named(env: Environment, name: str, suffix: str) -> Node:
     """Give the node of a user's target name, with the suffix if it has none."""
     return env.fs.File(name if PurePath(name).suffix else name + env.subst(suffix))
+
+
+def output_stem(env: Environment, target: str | None, source: Node) -> Any:
+    """Give the file after which several outputs are named: `target`, or the source."""
+    if target is not None:
+        return env.fs.File(SCons.Util.splitext(target)[0])
+    return source.dir.File(SCons.Util.splitext(source.name)[0])
+
+
+def path_from_top(node: Node) -> str:
+    """Give the name by which SCons finds a node from any folder."""
+    path: str = node.get_internal_path()
+    return path if PurePath(path).is_absolute() else f"#{path}"
 
 
 def label(node: Node, kind: str, device: CompileTarget) -> None:

@@ -20,10 +20,12 @@ from offload_tool.files import replace_file
 from offload_tool.scons import compat
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from offload_tool.scons.protocols import Node
     from offload_tool.scons.recording import PassRecords
 
-__all__ = ["COMMAND", "Output", "PassOutput", "PlainOutput", "records_of"]
+__all__ = ["COMMAND", "Output", "PassOutput", "PlainOutput", "adopt_plain", "records_of"]
 
 COMMAND = "its command"
 """In a manifest's key, and so in the reason why a pass runs."""
@@ -48,6 +50,12 @@ class PlainOutput(File):  # type: ignore[misc]
         """Tell whether the file is current, and is the one that was made."""
         current = bool(super().is_up_to_date())
         return current and not (self.exists() and compat.was_damaged(self))
+
+
+def adopt_plain(nodes: Iterable[Node]) -> None:
+    """Let what SCons's own builders make be made again where it is not what was made."""
+    for node in nodes:
+        compat.adopt(node, PlainOutput)
 
 
 class Output(PlainOutput):

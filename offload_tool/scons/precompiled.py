@@ -42,7 +42,7 @@ from offload_tool.errors import OffloadError, UsageError
 from offload_tool.scons import compat, settings
 from offload_tool.scons.outputs import records_of
 from offload_tool.scons.preambles import MOST_SOURCES, Edits, folder_of, make_room
-from offload_tool.scons.recording import depfile_of
+from offload_tool.scons.recording import depfile_of, prints_now
 from offload_tool.scons.running import split_words
 
 if TYPE_CHECKING:
@@ -358,6 +358,7 @@ class _PassSpawn:
             self._toolchain.identity,
             surroundings,
             source=source,
+            prints=prints_now,
         )
 
     def _made(
