@@ -254,9 +254,9 @@ class LateValue(SCons.Node.Python.Value):  # type: ignore[misc]
         self._sign = sign
 
     def get_csig(self) -> str:
-        """Sign what `sign` gives now."""
-        self.get_ninfo().csig = csig = SCons.Util.hash_signature(self._sign())
-        return str(csig)
+        """Give what `sign` gives now, a digest."""
+        self.get_ninfo().csig = csig = self._sign()
+        return csig
 
 
 def look_up_also(lookup: Callable[..., Any]) -> None:
