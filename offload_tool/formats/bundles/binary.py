@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UsageError
@@ -150,12 +151,16 @@ class TableForm:
     """
 
     def __init__(self, ids: Sequence[str]) -> None:
-        raw = tuple(name.encode("utf-8", "surrogateescape") for name in ids)
+        raw = [name.encode("utf-8", "surrogateescape") for name in ids]
         rows = "".join(f"QQQ{len(name)}s" for name in raw)
         self._layout = struct.Struct(f"<{len(MAGIC)}sQ{rows}")
-        self._names = raw
-        self._lengths = tuple(map(len, raw))
-        self._begin = (MAGIC, len(raw))
+        self._rows = range(2, 2 + 4 * len(raw), 4)
+        """Where in the fields those of each entry begin."""
+        known: dict[int, bytes | int] = {0: MAGIC, 1: len(raw)}
+        for index, name in zip(self._rows, raw, strict=True):
+            known |= {index + 2: len(name), index + 3: name}
+        self._known_of = itemgetter(*known)
+        self._known = tuple(known.values())
 
     def read(self, data: memoryview, start: int, end: int) -> list[tuple[int, int]] | None:
         """Read the table at `start` of the bundle that fills `data` up to `end`.
@@ -167,15 +172,12 @@ class TableForm:
         if room < least:
             return None
         fields = self._layout.unpack_from(data, start)
-        if (
-            fields[:2] != self._begin
-            or fields[4::4] != self._lengths
-            or fields[5::4] != self._names
-        ):
+        if self._known_of(fields) != self._known:
             return None
         last = least
         found = []
-        for offset, size in zip(fields[2::4], fields[3::4], strict=True):
+        for index in self._rows:
+            offset, size = fields[index], fields[index + 1]
             if size and offset < least:
                 return None
             if offset + size > last:
