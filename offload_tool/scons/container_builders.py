@@ -14,8 +14,8 @@ from offload_tool.errors import UsageError
 from offload_tool.scons import actions, settings
 from offload_tool.scons.archives import bundle_kind, device_of, entry_names, kind_outside_bundles
 from offload_tool.scons.compiling import device_nodes, with_host
+from offload_tool.scons.container_nodes import bundle_node, package_node, wrap_node
 from offload_tool.scons.declaring import NodeBuilder
-from offload_tool.scons.images import bundle_node, package_node, wrap_node
 from offload_tool.scons.library_builders import offload_device_archive
 from offload_tool.scons.nodes import (
     Owner,

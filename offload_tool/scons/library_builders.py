@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from offload_tool.errors import UsageError
 from offload_tool.scons.archives import archive_node, device_archive_nodes, given_entries
-from offload_tool.scons.images import object_node, openmp_member_node
 from offload_tool.scons.kpack_nodes import attach_archives, codes_of
 from offload_tool.scons.nodes import Owner, kind_of, only_source, output_stem, source_nodes, units
 from offload_tool.scons.object_builders import plain_objects
+from offload_tool.scons.object_nodes import object_node, openmp_member_node
 
 if TYPE_CHECKING:
     from offload_tool.scons.protocols import Environment, Node

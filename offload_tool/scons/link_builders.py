@@ -13,7 +13,7 @@ from offload_tool.compiler import openmp
 from offload_tool.errors import UsageError
 from offload_tool.scons import actions, settings
 from offload_tool.scons.common_builders import builder_of_scons
-from offload_tool.scons.images import GivenCode, Linked, linkable_nodes, tools_marker
+from offload_tool.scons.images import GivenCode, Linked, linkable_nodes
 from offload_tool.scons.kpack_nodes import WRAP_FLAG, attach_archives, codes_of
 from offload_tool.scons.nodes import (
     Owner,
@@ -29,6 +29,7 @@ from offload_tool.scons.nodes import (
 )
 from offload_tool.scons.object_builders import plain_objects
 from offload_tool.scons.outputs import adopt_plain
+from offload_tool.scons.packed_nodes import tools_marker
 
 if TYPE_CHECKING:
     from offload_tool.scons.protocols import Environment, Node
@@ -152,10 +153,10 @@ def _is_given_library(node: Node) -> bool:
     """Tell whether a file that no one builds is an object or archive with relocatable code."""
     if node.is_derived() or node.get_suffix() not in _LIBRARY_SUFFIXES:
         return False
-    path = next((str(item) for item in (node, node.srcnode()) if item.exists()), None)
+    found = next((file for file in (node.rfile(), node.srcnode().rfile()) if file.exists()), None)
     from offload_tool.operations.relocatable import relocatable_kinds
 
-    kinds = relocatable_kinds(path) if path is not None else frozenset()
+    kinds = relocatable_kinds(found.get_abspath()) if found is not None else frozenset()
     if len(kinds) > 1:
         raise UsageError(f"'{node}' has relocatable device code of HIP and CUDA: one library each")
     if kinds == {"cuda"}:

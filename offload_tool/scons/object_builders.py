@@ -14,7 +14,6 @@ from offload_tool.compiler.passes import C_SUFFIXES
 from offload_tool.scons import settings
 from offload_tool.scons.common_builders import builder_of_scons
 from offload_tool.scons.compiling import device_nodes, host_node
-from offload_tool.scons.images import object_node
 from offload_tool.scons.kpack_nodes import attach_archives, codes_of
 from offload_tool.scons.nodes import (
     Owner,
@@ -25,6 +24,7 @@ from offload_tool.scons.nodes import (
     placed,
     units,
 )
+from offload_tool.scons.object_nodes import object_node
 from offload_tool.scons.outputs import adopt_plain
 from offload_tool.scons.records import declared_passes
 
