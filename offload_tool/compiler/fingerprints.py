@@ -12,21 +12,33 @@ from __future__ import annotations
 import os
 import stat
 import time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
 
 try:  # loads in no time, unlike all of hashlib with OpenSSL
     from _blake2 import blake2b
 except ImportError:  # another implementation of Python
     from hashlib import blake2b
 
-__all__ = ["CHANGED", "Fingerprints", "Look", "digest_of", "look_at", "make_marker", "new_digest"]
+__all__ = [
+    "CHANGED",
+    "Fingerprints",
+    "Look",
+    "digest_of",
+    "is_of_system",
+    "look_at",
+    "make_marker",
+    "new_digest",
+]
 
 _CHUNK = 1 << 20
 _DIGEST_BYTES = 16
 _CLOCK_STEP = 20_000_000
 """Nanoseconds; the kernel's is at most 10 ms (``CONFIG_HZ`` of 100)."""
 _SYSTEM = "/usr/"
-"""Folders there are looked at once: no build writes to them."""
+"""No build writes to folders there."""
 _NOTHING: frozenset[str] = frozenset()
 CHANGED = "changed"
 """Stands for the digest of a file that was written to while it was read: equal to none."""
@@ -51,6 +63,11 @@ def new_digest() -> blake2b:
     return blake2b(digest_size=_DIGEST_BYTES)
 
 
+def is_of_system(folder: str) -> bool:
+    """Tell whether a folder is the system's."""
+    return folder.startswith(_SYSTEM)
+
+
 def look_at(path: str) -> Look | None:
     """Give the look of a file; None where there is none."""
     try:
@@ -72,10 +89,14 @@ def make_marker(path: str) -> int:
 class Fingerprints:
     """The digests of files, and the names in folders, as far as they were asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_unwritten: Callable[[str], bool] | None = None) -> None:
+        """`is_unwritten` tells of a folder that no build writes to it: it is looked at once."""
         self._digests: dict[str, tuple[Look, str]] = {}
         self._folders: dict[str, tuple[Look, frozenset[str]]] = {}
         self._system: dict[str, frozenset[str]] = {}
+        self._is_unwritten = is_unwritten or is_of_system
+        self._unwritten: dict[str, bool] = {}
+        self._answers: dict[Hashable, Any] = {}
 
     def digest(self, path: str, look: Look | None = None) -> str:
         """Give the digest of what the file at `path` holds now; "" where there is no file.
@@ -112,15 +133,36 @@ class Fingerprints:
         if folder in self._system:
             return self._system[folder]
         look = look_at(folder)
-        if folder.startswith(_SYSTEM):
+        if self.looks_once(folder):
             found = self._names(folder, look)
             self._system[folder] = found
             return found
         return self._names(folder, look)
 
-    def forget_system(self) -> None:
-        """Look at the system's folders again: a process that builds several times goes on."""
+    def looks_once(self, folder: str) -> bool:
+        """Tell whether a folder is one that is looked at once."""
+        found = self._unwritten.get(folder)
+        if found is None:
+            found = self._unwritten[folder] = self._is_unwritten(folder)
+        return found
+
+    def once(self, question: Hashable, find: Callable[[], Any]) -> Any:
+        """Give the answer to a question about folders that are looked at once: it is found once."""
+        if question not in self._answers:
+            self._answers[question] = find()
+        return self._answers[question]
+
+    def looking_now(self) -> Fingerprints:
+        """Give others that know the same of files, and look at nothing but the system once."""
+        made = Fingerprints()
+        made._digests, made._folders = self._digests, self._folders
+        return made
+
+    def look_again(self) -> None:
+        """Look again at all that is looked at once: a process that builds several times goes on."""
         self._system.clear()
+        self._unwritten.clear()
+        self._answers.clear()
 
     def _names(self, folder: str, look: Look | None) -> frozenset[str]:
         if look is None:

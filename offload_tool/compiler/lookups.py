@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.compiler.driver import front_end_jobs
 from offload_tool.compiler.fingerprints import digest_of
+from offload_tool.compiler.outside import is_outside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -82,6 +83,8 @@ class Lookups(NamedTuple):
     """There is a name that nobody knows: ``__has_include`` of what no directive spells."""
     origins: str = ""
     """A digest of what decides where the compiler looks by itself: see `origins`; "" if nothing."""
+    outside: tuple[str, ...] = ()
+    """More names: those that files outside of the folder of the build have, or ask for."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -190,17 +193,45 @@ def expected_lookups(
     for place in places:
         begin = f"{place.rstrip('/')}/" if place else ""
         names.update((name[len(begin) :], None) for name in read if name.startswith(begin))
+    theirs = _names_outside(read, places)
     places = tuple(dict.fromkeys([*places, *map(posixpath.dirname, absolute)]))
     # Absolute names are looked up nowhere else.
-    relative = tuple(sorted(name for name in names if not name.startswith("/")))
-    made = Lookups(places, relative, (), unknown, origins_digest(places, prints))
+    relative = sorted(name for name in names if not name.startswith("/"))
+    own = tuple(name for name in relative if name not in theirs)
+    outside = tuple(name for name in relative if name in theirs)
+    made = Lookups(places, own, (), unknown, origins_digest(places, prints), outside)
     return made._replace(present=tuple(appeared(made, frozenset(read), prints)))
+
+
+def _names_outside(read: Iterable[str], places: Iterable[str]) -> set[str]:
+    """Give the names that files outside of the folder of the build have in places, or ask for."""
+    files = [name for name in read if is_outside(name)]
+    found = {asked for name in files for asked in _asked_in(name, _stamp(name))[0]}
+    for place in places:
+        begin = f"{place.rstrip('/')}/"
+        if is_outside(begin):
+            found.update(name[len(begin) :] for name in files if name.startswith(begin))
+    return found
 
 
 def appeared(lookups: Lookups, read: frozenset[str], prints: Fingerprints) -> list[str]:
     """Give the files that are there now, under names that are looked up, and were not before."""
     found = found_in(lookups.folders, lookups.names, prints)
+    if lookups.outside:
+        now, once = _when_to_look(lookups.folders, prints)
+        found |= found_in(now, lookups.outside, prints)
+        found |= prints.once(
+            (once, lookups.outside), lambda: found_in(once, lookups.outside, prints)
+        )
     return sorted(found.difference(read, lookups.present))
+
+
+def _when_to_look(
+    folders: tuple[str, ...], prints: Fingerprints
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Give the folders to look into each time, and those to look into once."""
+    once = tuple(folder for folder in folders if is_outside(folder) and prints.looks_once(folder))
+    return tuple(folder for folder in folders if folder not in once), once
 
 
 def found_in(folders: tuple[str, ...], names: tuple[str, ...], prints: Fingerprints) -> set[str]:

@@ -8,10 +8,14 @@ that a compile would give now, and whether the file on disk is still what was ma
     lookups  where else files were looked for: what appears there may be read the next time
     output   the digest of what was made
 
-On disk it is a text of two lines beside the output, ``.<name>.manifest``: JSON of the record,
-and JSON of the looks of all files, by which digests are believed without reading (see
-`fingerprints`). A record that is damaged, or of another version, is as good as none: the pass
-runs.
+On disk it is a text of four lines of JSON beside the output, ``.<name>.manifest``::
+
+    the record, but for what is outside of the folder of the build
+    the looks of its files, by which digests are believed without reading (see `fingerprints`)
+    the inputs outside, and the names under which these are looked up (see `outside`)
+    their looks
+
+A record that is damaged, or of another version, is as good as none: the pass runs.
 """
 
 from __future__ import annotations
@@ -33,6 +37,14 @@ from offload_tool.compiler.fingerprints import (
     make_marker,
 )
 from offload_tool.compiler.lookups import Lookups, appeared, origins_digest
+from offload_tool.compiler.outside import (
+    Inputs,
+    Outside,
+    all_texts,
+    is_outside,
+    outside_of_text,
+    text_of_outside,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -42,8 +54,10 @@ __all__ = [
     "PassRecord",
     "Start",
     "State",
+    "changed_inputs",
     "confirmed",
     "digest_of_parts",
+    "files_in_order",
     "identity",
     "judge",
     "manifest_path",
@@ -52,7 +66,7 @@ __all__ = [
     "write_record",
 ]
 
-_VERSION = 1
+_VERSION = 2
 _IDENTITY = "@"
 """Between an input's digest and its identity."""
 _LARGEST = 64 << 20
@@ -135,7 +149,7 @@ def judge(
     damage = _damage(record, prints, output) if output is not None else ""
     if damage:
         return Judgement(State.OUTDATED, damage)
-    for name, digest in record.inputs.items():
+    for name, digest in _to_be_looked_at(record.inputs, prints, identified).items():
         if _identified(name, prints.digest(name), identified) != digest:
             how = "was written to while it was read" if digest == CHANGED else "changed"
             return Judgement(State.OUTDATED, f"'{name}' {how}")
@@ -147,6 +161,34 @@ def judge(
         names = names or ("another folder" if elsewhere else "a computed name")
         return Judgement(State.UNSURE, f"{names} may be read now", tuple(found_now), elsewhere)
     return Judgement(State.CURRENT)
+
+
+def _to_be_looked_at(
+    inputs: Mapping[str, str], prints: Fingerprints, identified: bool
+) -> Mapping[str, str]:
+    """Give the inputs without those outside, where these are known to be as they were."""
+    if identified or not isinstance(inputs, Inputs):
+        return inputs
+    outside = inputs.outside
+
+    def is_as_it_was() -> bool:
+        return all(prints.digest(name) == digest for name, digest in outside.inputs.items())
+
+    if all(map(prints.looks_once, outside.folders)) and prints.once(outside, is_as_it_was):
+        return inputs.own
+    return inputs
+
+
+def changed_inputs(record: PassRecord, prints: Fingerprints) -> list[str]:
+    """Give the files that a pass has read and that are others now."""
+    inputs = _to_be_looked_at(record.inputs, prints, identified=False)
+    return [name for name, digest in inputs.items() if prints.digest(name) != digest]
+
+
+def files_in_order(record: PassRecord) -> list[str]:
+    """Give the files that a pass has read, in that order."""
+    inputs = record.inputs
+    return inputs.in_order() if isinstance(inputs, Inputs) else list(inputs)
 
 
 def _damage(record: PassRecord, prints: Fingerprints, output: str) -> str:
@@ -253,24 +295,39 @@ def write_record(path: str, record: PassRecord, prints: Fingerprints, output: st
     """
     from offload_tool.files import replace_file  # not needed to find that all is current
 
+    names = files_in_order(record)
+    outside = {name: record.inputs[name] for name in names if is_outside(name)}
+    own = [(place, name) for place, name in enumerate(names) if not is_outside(name)]
+    inputs = {name: record.inputs[name] for _, name in own}
     value = {
         "version": _VERSION,
         "key": dict(record.key),
-        "inputs": dict(record.inputs),
-        "lookups": record.lookups._asdict(),
+        "inputs": inputs,
+        "places": [place for place, _ in own],
+        "lookups": {**record.lookups._asdict(), "outside": []},
         "output": record.output,
         "beside": dict(record.beside),
     }
-    looks: dict[str, Look] = {}
-    digests = {**_named(record.key), **record.inputs, **record.beside}
+    digests = {**_named(record.key), **inputs, **record.beside}
     if output is not None:
         digests[output] = record.output
+    looks = _looks(digests, prints)
+    if output in looks:
+        looks[""] = looks.pop(output)
+    shared = text_of_outside(outside.items(), record.lookups.outside)
+    lines = [json.dumps(value), json.dumps(looks), shared, json.dumps(_looks(outside, prints))]
+    with replace_file(path) as out:
+        out.write("".join(f"{line}\n" for line in lines).encode())
+
+
+def _looks(digests: Mapping[str, str], prints: Fingerprints) -> dict[str, Look]:
+    """Give the looks of files, as far as they are known of just these digests."""
+    found = {}
     for name, digest in digests.items():
         known = prints.known(name)
         if known is not None and known[1] == digest.partition(_IDENTITY)[0]:
-            looks["" if name == output else name] = known[0]
-    with replace_file(path) as out:
-        out.write(f"{json.dumps(value)}\n{json.dumps(looks)}\n".encode())
+            found[name] = known[0]
+    return found
 
 
 def read_record(path: str, prints: Fingerprints, output: str | None = None) -> PassRecord | None:
@@ -279,11 +336,12 @@ def read_record(path: str, prints: Fingerprints, output: str | None = None) -> P
     The looks that stand in it are told to `prints`, that of the output as the look of `output`.
     """
     try:
-        first, _, second = _content(path).partition(b"\n")
-        value = json.loads(first)
-        record = _record_of(value)
+        first, second, shared, looks, _ = _content(path).split(b"\n")
+        record = _record_of(json.loads(first), shared)
         if output is not None:
-            _believe(record, json.loads(second or b"{}"), prints, output)
+            _believe(record, json.loads(second), prints, output)
+            question = (outside_of_text(shared), looks)
+            prints.once(question, lambda: _believe_outside(question[0], json.loads(looks), prints))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
     return record
@@ -298,29 +356,46 @@ def _content(path: str) -> bytes:
         os.close(descriptor)
 
 
-def _record_of(value: Any) -> PassRecord:
+def _record_of(value: Any, shared: bytes) -> PassRecord:
     if value["version"] != _VERSION:
         raise ValueError("of another version")
     lookups = value["lookups"]
-    texts = {name: _texts(lookups[name]) for name in ("folders", "names", "present")}
+    texts = {name: all_texts(lookups[name]) for name in ("folders", "names", "present")}
     output = value["output"]
+    outside = outside_of_text(shared)
+    own, places = _text_by_text(value["inputs"]), list(map(int, value["places"]))
+    if len(own) != len(places) or not own.keys().isdisjoint(outside.inputs):
+        raise ValueError("not of one record")
     if not isinstance(output, str):
         raise TypeError("no digest")
     return PassRecord(
         _text_by_text(value["key"]),
-        _text_by_text(value["inputs"]),
-        Lookups(**texts, unknown=bool(lookups["unknown"]), origins=str(lookups["origins"])),
+        Inputs(own, places, outside),
+        Lookups(
+            **texts,
+            unknown=bool(lookups["unknown"]),
+            origins=str(lookups["origins"]),
+            outside=outside.names,
+        ),
         output,
         _text_by_text(value["beside"]),
     )
 
 
 def _believe(record: PassRecord, looks: Any, prints: Fingerprints, output: str) -> None:
-    digests = {**_named(record.key), **record.inputs, **record.beside, "": record.output}
+    inputs = record.inputs.own if isinstance(record.inputs, Inputs) else record.inputs
+    digests = {**_named(record.key), **inputs, **record.beside, "": record.output}
     for name, numbers in looks.items():
         if digests.get(name):
             digest = digests[name].partition(_IDENTITY)[0]
             prints.believe(name or output, Look(*map(int, numbers)), digest)
+
+
+def _believe_outside(outside: Outside, looks: Any, prints: Fingerprints) -> None:
+    for name, numbers in looks.items():
+        if outside.inputs.get(name):
+            digest = outside.inputs[name].partition(_IDENTITY)[0]
+            prints.believe(name, Look(*map(int, numbers)), digest)
 
 
 def _named(key: Mapping[str, str]) -> dict[str, str]:
@@ -328,13 +403,6 @@ def _named(key: Mapping[str, str]) -> dict[str, str]:
     return {part[1:-1]: digest for part, digest in key.items() if part.startswith("'")}
 
 
-def _texts(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise TypeError("no list of texts")
-    return tuple(value)
-
-
 def _text_by_text(value: Any) -> dict[str, str]:
-    _texts(list(value.keys()))
-    _texts(list(value.values()))
+    all_texts([*value.keys(), *value.values()])
     return dict(value)

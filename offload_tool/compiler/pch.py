@@ -39,6 +39,7 @@ from offload_tool.errors import CompilerError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from offload_tool.compiler.fingerprints import Fingerprints
     from offload_tool.compiler.pass_commands import Surroundings
     from offload_tool.compiler.pass_runner import Outputs
     from offload_tool.compiler.recorded import Work
@@ -88,6 +89,8 @@ class PchRecipe(NamedTuple):
     """As `recorded.Work.version`."""
     source: str = ""
     """The one source whose leading bytes the text is; "" where it is lines that several share."""
+    prints: Callable[[], Fingerprints] | None = None
+    """Gives what is known of files; nothing unless told."""
 
     @property
     def main_file(self) -> str:
@@ -250,7 +253,8 @@ def is_current(recipe: PchRecipe) -> bool:
 def _inputs_if_current(recipe: PchRecipe) -> list[str] | None:
     from offload_tool.compiler.recorded import Recorded
 
-    return Recorded(recipe.work()).files_if_current()
+    prints = recipe.prints() if recipe.prints is not None else None
+    return Recorded(recipe.work(), prints).files_if_current()
 
 
 def run_quietly(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, bytes]:

@@ -27,6 +27,7 @@ from offload_tool.compiler.manifest import (
     Start,
     State,
     confirmed,
+    files_in_order,
     judge,
     manifest_path,
     read_record,
@@ -103,9 +104,10 @@ class Work(NamedTuple):
 class Recorded:
     """The manifest of the output of one command."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, prints: Fingerprints | None = None) -> None:
+        """Begin with `prints` known of files."""
         self._work = work
-        self._prints = Fingerprints()
+        self._prints = prints or Fingerprints()
         self._listed: list[str] = []
         self._known = read_record(self._path, self._prints, work.output)
 
@@ -153,8 +155,8 @@ class Recorded:
             if surer is None:
                 return None
             self._write(surer)
-            return list(surer.inputs)
-        return list(record.inputs) if judgement.state is State.CURRENT else None
+            return files_in_order(surer)
+        return files_in_order(record) if judgement.state is State.CURRENT else None
 
     def inputs_before(self) -> tuple[str, ...]:
         """Give the files that the run may read, as far as they are known before."""

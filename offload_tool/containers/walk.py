@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from offload_tool.containers.places import Neighbours
     from offload_tool.files import StrPath
     from offload_tool.formats.bitcode.embedded_objects import EmbeddedObject
-    from offload_tool.formats.objects.archive import ArchiveMember
+    from offload_tool.formats.objects.archive import ArchiveMember, ArchiveReader
     from offload_tool.formats.objects.coff_edit import CoffSection
     from offload_tool.formats.objects.elf import ElfTables
 
@@ -119,10 +119,14 @@ class Policy:
 
     def members(self, place: Place) -> Iterable[ArchiveMember]:
         """Read an archive's members."""
-        from offload_tool.formats.objects.archive import iter_members
+        return self.archive_reader(place)
+
+    def archive_reader(self, place: Place) -> ArchiveReader:
+        """Give the reader of an archive."""
+        from offload_tool.formats.objects.archive import ArchiveReader
 
         folder = Path(place.files[-1]).parent if place.files else None
-        return iter_members(place.source.data, path=place.label, folder=folder)
+        return ArchiveReader(place.source.data, place.label, folder)
 
     def elf_section(self, tables: ElfTables, number: int) -> FileFormat | None:  # noqa: ARG002
         """Tell what is in a section of an ELF file."""

@@ -111,6 +111,42 @@ class OutputFile:
                 used += size
         self.write(room[:used])
 
+    def append_behind(self, rows: Iterable[tuple[bytes, InputFile | None, int, int]]) -> None:
+        """Append bytes, and `size` bytes of a source from an offset, for each row.
+
+        It is `append` for so many small ranges that a piece for each would take longer to make
+        than to copy. Without a source, there are only the bytes.
+
+        :raises FileError: a source became shorter since it was opened.
+        """
+        parts: list[bytes | memoryview] = []
+        used = 0
+        kept: bytes | memoryview = b""  # of the source, from `start` on
+        last, start, end = None, 0, 0
+        for before, source, offset, size in rows:
+            parts.append(before)
+            used += len(before) + size
+            if source is None:
+                continue
+            if size > _SMALL:
+                self.write(b"".join(parts))
+                parts.clear()
+                used = 0
+                self.copy(source, offset, size)
+                continue
+            if source is not last or offset < start or offset + size > end:
+                is_close = source is last and start <= offset < end + _CLOSE
+                ahead = min(_GATHERED, len(source) - offset) if is_close else size
+                kept = source.read(offset, max(ahead, size))
+                last, start, end = source, offset, offset + len(kept)
+            at = offset - start
+            parts.append(kept[at : at + size])
+            if used > _GATHERED:
+                self.write(b"".join(parts))
+                parts.clear()
+                used = 0
+        self.write(b"".join(parts))
+
     @property
     def seekable(self) -> bool:
         """Tell whether bytes already written can still be changed (not in a pipe)."""

@@ -19,9 +19,9 @@ from __future__ import annotations
 import os
 import posixpath
 from contextlib import ExitStack, contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from threading import Thread
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from offload_tool.containers.places import Place
 from offload_tool.containers.walk import OFFLOADING_SECTION, Policy, open_member
@@ -29,7 +29,6 @@ from offload_tool.errors import FormatError, OffloadError, UsageError
 from offload_tool.files import FileRange, InputFile, replace_all
 from offload_tool.files.budget import Budget, running
 from offload_tool.files.spool import Spool
-from offload_tool.formats.bundles.binary import TableForm
 from offload_tool.formats.magics import COMPRESSED_BUNDLE
 from offload_tool.formats.names.entry_id import (
     BundleEntryID,
@@ -40,13 +39,12 @@ from offload_tool.formats.names.entry_id import (
 from offload_tool.formats.names.processors import PROCESSORS
 from offload_tool.formats.objects.archive import (
     ArchiveMember,
-    NewMember,
+    GrowingArchive,
     is_archive,
-    plan_archive,
 )
 from offload_tool.formats.objects.elf import is_elf
 from offload_tool.formats.objects.symbol_index import member_symbols
-from offload_tool.frozen import frozen
+from offload_tool.operations.alike_members import AlikeMembers, Service
 from offload_tool.operations.opening import Container, OpenedBundle, open_bundle
 
 if TYPE_CHECKING:
@@ -55,7 +53,6 @@ if TYPE_CHECKING:
     from offload_tool.containers.read import StoredEntry
     from offload_tool.errors import FileError
     from offload_tool.files import OutputFile, StrPath
-    from offload_tool.files.plan import FilePlan
 
 __all__ = ["MissingCodeObjectError", "NotAnArchiveError", "unbundle_archive"]
 
@@ -122,17 +119,15 @@ def unbundle_archive(
         walk.offload_binaries = offload_binaries
         if check:
             walk.check_composition()
-        plans = []
-        for target, members in zip(outputs, walk.collect(opened), strict=True):
-            if not members and not allow_missing:
+        archives = walk.collect(opened)
+        for target, archive in zip(outputs, archives, strict=True):
+            if not len(archive) and not allow_missing:
                 raise MissingCodeObjectError(path, target)
-            layout = plan_archive([member for member, _ in members])
-            plans.append(layout.plan([content for _, content in members]))
         with replace_all(list(outputs.values()), keep_equal=keep_equal) as files:
-            _write_all(files, plans)
+            _write_all(files, archives)
 
 
-def _write_all(files: Sequence[OutputFile], archives: Sequence[FilePlan]) -> None:
+def _write_all(files: Sequence[OutputFile], archives: Sequence[GrowingArchive]) -> None:
     """Write the archives, large ones at the same time: the kernel's copying is all the work."""
     size = sum(archive.size for archive in archives)
     # What is not a regular file, standard output say, may be given twice.
@@ -162,22 +157,6 @@ def _write_all(files: Sequence[OutputFile], archives: Sequence[FilePlan]) -> Non
         raise errors[0]
 
 
-@frozen
-class _Service:
-    """What an entry's ID means for this run."""
-
-    targets: tuple[int, ...]
-    """Those that it serves, by their number."""
-    infix: str
-    """What stands in a DSA's member's name behind the stem of the HDA's member."""
-    extension: str | None
-    """Of the DSA's member; None: that of the HDA's member."""
-
-
-_Made: TypeAlias = tuple[_Service, tuple[NewMember, FileRange]]
-"""What is made of an entry: a member, and where its content is."""
-
-
 class _Walk:
     """The pass over an archive's members."""
 
@@ -198,11 +177,16 @@ class _Walk:
         self.offload_binaries = False
         self.place = Place.of(source, str(source.path))
         self.budget = running() or Budget()
-        self.services: dict[str, _Service] = {}
+        self.services: dict[str, Service] = {}
         """By ID as stored; an archive's members have few different ones."""
+        self.archives = [GrowingArchive() for _ in targets]
+        """One for each target."""
         self.ids: tuple[str, ...] = ()
         """Of the last bundle that was opened and is in the archive as it is."""
-        self.form: TableForm | None = None
+        self.alike: AlikeMembers | None = None
+        """What reads others that have them."""
+        self.forgotten = 0
+        """Up to where of the archive nothing is mapped, in bytes."""
 
     @cached_property
     def spool(self) -> Spool:
@@ -221,65 +205,27 @@ class _Walk:
                     f"{self.source.path}"
                 )
 
-    def collect(
-        self, opened: Callable[[OpenedBundle], None] | None
-    ) -> list[list[tuple[NewMember, FileRange]]]:
-        """Give the members of each target's archive, and where their contents are."""
-        collected: list[list[tuple[NewMember, FileRange]]] = [[] for _ in self.targets]
-        for member in self._members():
-            made = None if opened is not None else self._like_the_last(member)
-            if made is None:
-                made = self._made(member, opened)
-            for service, new in made:
-                for index in service.targets:
-                    collected[index].append(new)
-        return collected
-
-    def _made(
-        self, member: ArchiveMember, opened: Callable[[OpenedBundle], None] | None
-    ) -> list[_Made]:
-        """Give what is made of a member, whatever it is."""
-        with self._open(member) as bundle:
-            if opened is not None:
-                opened(bundle)
-            self._learn(member, bundle)
-            made = []
-            for entry in bundle.entries:
-                service = self.services.get(entry.id) or self._serve(member, entry)
-                if service.targets:
-                    content = self._content(member, entry)
-                    path, offset = entry.source.path, entry.offset
-                    made.append(self._made_of(member, service, content, path, offset))
-            return made
+    def collect(self, opened: Callable[[OpenedBundle], None] | None) -> list[GrowingArchive]:
+        """Give each target's archive."""
+        for member in self._members(at_once=opened is None):
+            with self._open(member) as bundle:
+                if opened is not None:
+                    opened(bundle)
+                for entry in bundle.entries:
+                    service = self.services.get(entry.id) or self._serve(member, entry)
+                    if service.targets:
+                        self._add(member, entry, service)
+                self._learn(member, bundle)
+        return self.archives
 
     def _learn(self, member: ArchiveMember, bundle: OpenedBundle) -> None:
         """Note the form of a bundle that is in the archive as it is: more of it may follow."""
         ids = tuple(entry.id for entry in bundle.entries)
         is_plain = len(bundle.containers) == 1 and bundle.containers[0].report is None
         if member.path is None and is_plain and ids != self.ids:
-            self.ids, self.form = ids, TableForm(ids)
-
-    def _like_the_last(self, member: ArchiveMember) -> list[_Made] | None:
-        """Give what is made of a bundle that has the IDs of the last one; None if in doubt.
-
-        An archive of small bundles is read many times faster so.
-        """
-        if self.form is None or member.path is not None:
-            return None
-        found = self.form.read(self.source.data, member.offset, member.offset + member.size)
-        if found is None:
-            return None
-        self.budget.member(self.source.path)
-        made = []
-        for name, (offset, size) in zip(self.ids, found, strict=True):
-            service = self.services[name]
-            if service.targets:
-                content = FileRange(self.source, offset, size)
-                try:
-                    made.append(self._made_of(member, service, content))
-                except FormatError:
-                    return None  # which is said of the member that was opened
-        return made
+            self.ids = ids
+            entries = [(name, self.services[name]) for name in ids]
+            self.alike = AlikeMembers(self.source, entries, self.archives, self._warn)
 
     @contextmanager
     def _open(self, member: ArchiveMember) -> Iterator[OpenedBundle]:
@@ -290,17 +236,25 @@ class _Walk:
                 bundle = _offload_binaries(content)
             yield bundle
 
-    def _members(self) -> Iterator[ArchiveMember]:
+    def _members(self, *, at_once: bool = False) -> Iterator[ArchiveMember]:
+        """Give the members; `at_once`: but those that are like one which was given."""
         if not is_archive(self.source.data):
             yield ArchiveMember(posixpath.basename(self.place.path), 0, len(self.source), 0)
             return
-        forgotten = 0
-        for member in _POLICY.members(self.place):
+        self.forgotten = 0
+        reader = _POLICY.archive_reader(self.place)
+        for member in reader:
             self._check_name(member)
             yield member
-            if member.offset + member.size - forgotten > _FORGET_AFTER:
-                forgotten = member.offset + member.size
-                self.source.forget()
+            self._forget(reader.position)
+            while at_once and self.alike is not None and (count := self.alike.take(reader)):
+                self.budget.member(self.source.path, count)
+                self._forget(reader.position)
+
+    def _forget(self, position: int) -> None:
+        if position - self.forgotten > _FORGET_AFTER:
+            self.forgotten = position
+            self.source.forget()
 
     def _check_name(self, member: ArchiveMember) -> None:
         """Refuse names that no archiver gives, unless asked to: what can lead out of a folder."""
@@ -312,7 +266,7 @@ class _Walk:
     def _error(self, member: ArchiveMember, message: str) -> FormatError:
         return _member_error(self.source.path, member, message)
 
-    def _serve(self, member: ArchiveMember, entry: StoredEntry) -> _Service:
+    def _serve(self, member: ArchiveMember, entry: StoredEntry) -> Service:
         if not has_all_fields(entry.id):
             message = f"expected <kind>-<triple>[-<target ID>] as an entry's ID, found {entry.id!r}"
             raise self._error(member, message)
@@ -324,34 +278,32 @@ class _Walk:
         )
         extension = None
         if parsed.target_id.partition(":")[0] in PROCESSORS:
-            extension = ".bc" if "gfx" in parsed.target_id else extension
-            extension = ".cubin" if "sm_" in parsed.target_id else extension
-        service = self.services[entry.id] = _Service(targets, f"-{entry.id}", extension)
+            extension = b".bc" if "gfx" in parsed.target_id else extension
+            extension = b".cubin" if "sm_" in parsed.target_id else extension
+        infix = f"-{entry.id}".encode("utf-8", "surrogateescape")
+        service = self.services[entry.id] = Service(targets, infix, extension)
         return service
 
-    def _made_of(
-        self,
-        member: ArchiveMember,
-        service: _Service,
-        content: FileRange,
-        path: StrPath | None = None,
-        offset: int = 0,
-    ) -> _Made:
-        """Make a name for a DSA's member, and find its symbols; `path`, `offset` for messages."""
-        stem, extension = _split(member.name.rpartition("/")[2])
-        suffix = extension if service.extension is None else service.extension
-        # The stem stands there twice, as LLVM has it.
-        name = f"{stem}{service.infix}{stem}{suffix}".replace(":", "_")
-        if "/" in name or "\0" in name or "\n" in name:
-            message = f"has an entry for which a member with the name {name!r} would be made"
-            raise self._error(member, message)
+    def _add(self, member: ArchiveMember, entry: StoredEntry, service: Service) -> None:
+        """Add what is made of an entry to the archives of the targets that it serves."""
+        content = self._content(member, entry)
+        try:
+            name = service.name(member.name.encode("utf-8", "surrogateescape"))
+        except FormatError as error:
+            raise self._error(member, error.message) from error
+        symbols = member_symbols(
+            content.data,
+            path=entry.source.path,
+            offset=entry.offset,
+            warn=partial(self._warn, name),
+        )
+        for target in service.targets:
+            self.archives[target].add(name, *content, symbols)
 
-        def warn(reason: str) -> None:
-            if self.warn is not None:
-                self.warn(f"'{name}': {reason}")
-
-        symbols = member_symbols(content.data, path=path, offset=offset, warn=warn)
-        return service, (NewMember(name, content.size, symbols), content)
+    def _warn(self, name: bytes, reason: str) -> None:
+        """Say what could not be read of the symbols of a new member."""
+        if self.warn is not None:
+            self.warn(f"'{name.decode('utf-8', 'surrogateescape')}': {reason}")
 
     def _content(self, member: ArchiveMember, entry: StoredEntry) -> FileRange:
         """Find an entry's content in the archive; what is not there goes to the spool."""
@@ -414,9 +366,3 @@ def _without_padding(place: Place) -> InputFile:
     rest = bytes(content[size : size + _DARWIN_ALIGNMENT])
     is_padding = len(rest) < _DARWIN_ALIGNMENT and not rest.strip(_PADDING)
     return source.part(place.label, 0, size) if is_padding else source
-
-
-def _split(name: str) -> tuple[str, str]:
-    """Split off the last extension; unlike Python's splitext, ``.x`` is all extension."""
-    stem, dot, extension = name.rpartition(".")
-    return (stem, dot + extension) if dot and name not in (".", "..") else (name, "")

@@ -112,7 +112,7 @@ def copy_to_variants(node: Node, lookups: Lookups, prints: Fingerprints) -> None
         if source is folder or not folder.duplicate:
             continue
         place = str(source.rdir())
-        for found in found_in((place,), lookups.names, prints):
+        for found in found_in((place,), (*lookups.names, *lookups.outside), prints):
             fs.File(name + found.removeprefix(place.rstrip("/")), fs.Top).exists()
 
 

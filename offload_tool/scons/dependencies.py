@@ -18,7 +18,7 @@ import SCons.Node
 import SCons.Scanner
 from SCons.Node.FS import find_file
 
-from offload_tool.scons import asking, compat
+from offload_tool.scons import compat
 from offload_tool.scons.outputs import records_of
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ def _scan(node: Node, env: Environment, path: Any) -> list[Any]:
     compat.forget_scan(node)
     records = records_of(node)
     records.renew_copies()
-    stored = asking.nodes_of(node, records.stored_inputs() or ())
-    there = list(compat.existing(stored))
+    there = list(compat.existing(records.known_nodes()))
     folders = (*path, *(env.Dir(folder, env.fs.Top) for folder in records.folders))
     begin = [node.sources[0], *there, *_given(records.words, env, folders)]
     known = compat.waits_for(node)

@@ -42,7 +42,7 @@ from offload_tool.errors import OffloadError, UsageError
 from offload_tool.scons import compat, settings
 from offload_tool.scons.outputs import records_of
 from offload_tool.scons.preambles import MOST_SOURCES, Edits, folder_of, make_room
-from offload_tool.scons.recording import depfile_of
+from offload_tool.scons.recording import depfile_of, prints_now
 from offload_tool.scons.running import split_words
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class _PassSpawn:
         self._node, self._job, self._group, self._spawn = node, job, group, spawn
         self._pchs = compat.of_build(env, _Pchs)
         self._is_distributed = bool(env["OFFLOAD_DIST"])
-        self._launcher = SCons.Util.CLVar(env.subst("$OFFLOAD_LAUNCHER"))
+        self._launcher = settings.launcher(env)
         self._toolchain = settings.toolchain(env)
         self._check_each = _check_each(env)
 
@@ -358,6 +358,7 @@ class _PassSpawn:
             self._toolchain.identity,
             surroundings,
             source=source,
+            prints=prints_now,
         )
 
     def _made(

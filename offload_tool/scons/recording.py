@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 from SCons.Node.FS import Base
 
-from offload_tool.compiler.fingerprints import Fingerprints
+from offload_tool.compiler.fingerprints import Fingerprints, is_of_system
 from offload_tool.compiler.lookups import Lookups, expected_lookups, origins_digest
 from offload_tool.compiler.manifest import (
     Judgement,
     PassRecord,
     Start,
     State,
+    changed_inputs,
     confirmed,
     digest_of_parts,
     identity,
@@ -37,20 +38,27 @@ from offload_tool.compiler.manifest import (
     write_record,
 )
 from offload_tool.compiler.named_files import all_words, possible_files, programs_in
+from offload_tool.compiler.outside import Inputs
 from offload_tool.compiler.side_files import WRITES_MORE
 from offload_tool.errors import FileError, OffloadError
 from offload_tool.scons import asking, compat
 from offload_tool.scons.outputs import COMMAND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from offload_tool.compiler.passes import CompilePass
     from offload_tool.scons.protocols import Node
 
-__all__ = ["PassRecords", "depfile_of"]
+__all__ = ["PassRecords", "depfile_of", "prints_now"]
 
-_PRINTS = Fingerprints()
+
+def _is_unwritten(folder: str) -> bool:
+    """Tell whether this build writes nothing to a folder: SCons knows none of its files."""
+    return is_of_system(folder) or not compat.builds_in(folder)
+
+
+_PRINTS = Fingerprints(_is_unwritten)
 _MOST_RESULTS = 200
 """Results of one key that are looked at, the newest first; more only cost time."""
 _CHANGED_MEANWHILE = "changed meanwhile"
@@ -129,6 +137,18 @@ class PassRecords:
         record = self._load()
         return list(record.inputs) if record is not None else None
 
+    def known_nodes(self) -> list[Any]:
+        """Give the nodes of the files of the project that the last compile has read."""
+        record = self._load()
+        if record is None:
+            return []
+        inputs: Mapping[str, str] = record.inputs
+        if isinstance(inputs, Inputs):
+            outside = inputs.outside
+            if _PRINTS.once((outside, "folders"), lambda: _knows_none(outside.folders)):
+                inputs = inputs.own
+        return asking.nodes_of(self._node, inputs)
+
     def renew_copies(self) -> None:
         """Let SCons copy again what the last compile has read and is another file now."""
         if compat.is_interactive():
@@ -138,7 +158,7 @@ class PassRecords:
     def _forget_last_build(self) -> None:
         if compat.is_interactive():
             self._record = None
-            _PRINTS.forget_system()
+            _PRINTS.look_again()
 
     def _load(self) -> PassRecord | None:
         if self._record is None:
@@ -186,8 +206,7 @@ class PassRecords:
         """Tell whether the compile would read what the last one has read, but for the source."""
         if self._before is None:
             return False
-        changed = [name for name, of in self._before.inputs.items() if _PRINTS.digest(name) != of]
-        return changed == [_path(self._node.sources[0])]
+        return changed_inputs(self._before, _PRINTS) == [_path(self._node.sources[0])]
 
     def inputs_before(self) -> tuple[str, ...]:
         """Give the files that the last compile has read."""
@@ -353,6 +372,16 @@ class PassRecords:
             if surer is not None:
                 return surer
         return None
+
+
+def prints_now() -> Fingerprints:
+    """Give what is known of files, for who has to look at them now."""
+    return _PRINTS.looking_now()
+
+
+def _knows_none(folders: Iterable[str]) -> bool:
+    """Tell whether SCons knows no folder of some."""
+    return not any(map(compat.builds_in, folders))
 
 
 def _path(node: Node) -> str:

@@ -37,6 +37,17 @@ RECORDS = st.builds(
     st.builds(Lookups, TUPLES, TUPLES, TUPLES, st.booleans()),
     DIGESTS,
 )
+VALUE = {
+    "version": 2,
+    "key": {},
+    "inputs": {},
+    "places": [],
+    "lookups": Lookups()._asdict(),
+    "output": "",
+    "beside": {},
+}
+"""An empty record, as JSON."""
+OUTSIDE = '{"inputs": {"/a": "1"}, "names": []}'
 
 
 @pytest.fixture
@@ -104,18 +115,30 @@ def test_broken_records(folder: Path, data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        *(None, [], 1, "text", {}, {"version": 1}),
-        {"version": 2, "key": {}, "inputs": {}, "lookups": Lookups()._asdict(), "output": ""},
-        {"version": 1, "key": [], "inputs": {}, "lookups": Lookups()._asdict(), "output": ""},
-        {"version": 1, "key": {}, "inputs": {"a": 1}, "lookups": Lookups()._asdict(), "output": ""},
-        {"version": 1, "key": {}, "inputs": {}, "lookups": {}, "output": ""},
-        {"version": 1, "key": {}, "inputs": {}, "lookups": Lookups()._asdict(), "output": 1},
+        *(None, [], 1, "text", {}, {"version": 2}),
+        VALUE | {"version": 1},
+        VALUE | {"key": []},
+        VALUE | {"inputs": {"a": 1}, "places": [0]},
+        VALUE | {"inputs": {"a": "1"}},
+        VALUE | {"inputs": {"/a": "1"}, "places": [0]},
+        VALUE | {"lookups": {}},
+        VALUE | {"output": 1},
     ],
 )
 def test_other_json(tmp_path: Path, value: object) -> None:
     """JSON that is not a record of this version is as good as none."""
     path = tmp_path / "m"
-    path.write_text(json.dumps(value) + "\n{}\n")
+    path.write_text(json.dumps(value) + "\n{}\n" + OUTSIDE + "\n{}\n")
+    assert read_record(str(path), Fingerprints(), "k.co") is None
+    path.write_text(json.dumps(VALUE) + "\n{}\n" + OUTSIDE + "\n{}\n")
+    assert read_record(str(path), Fingerprints(), "k.co") is not None
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"inputs": {}, "names": 1}', '{"inputs": 1}'])
+def test_other_json_outside(tmp_path: Path, text: str) -> None:
+    """A record whose line of what is outside is not one is as good as none."""
+    path = tmp_path / "m"
+    path.write_text(json.dumps(VALUE) + "\n{}\n" + text + "\n{}\n")
     assert read_record(str(path), Fingerprints(), "k.co") is None
 
 

@@ -106,7 +106,8 @@ def _inspect(clang: str, words: list[str]) -> dict[str, object]:
     variables = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
     command = [" ".join(_TEMPORARY.sub(r"\1", _local(word)) for word in line) for line in lines]
     own = {name: files[name] for name in sorted(files) if not os.path.isabs(name)}
-    return {"command": [*command, json.dumps(variables)], "files": own, "text": text}
+    said = " ".join(map(_local, plain))
+    return {"command": [*command, json.dumps(variables)], "files": own, "text": text, "words": said}
 
 
 def _plain(words: list[str]) -> list[str]:

@@ -11,6 +11,8 @@ What may be compiled beyond that, and why:
   regions hold inode numbers (docs/rebuilds.md, (d));
 - with the deciders that go by time alone (``timestamp-newer``, ``timestamp-match``), what read a
   file that was only touched, and what is made of an output that was made again;
+- with other words in the command, of which the driver makes the same (a second ``-O1``): these are
+  another command;
 - with another lld, the passes that do not link: it is part of what tells a compiler from another;
 - a pass whose compile was cut short: scons or clang killed, a file saved meanwhile. What became
   of it, nobody knows; it is compiled at most once more.
@@ -118,7 +120,7 @@ class Oracle:
         self.memory(checkout).made.update(dict.fromkeys(names))
 
     def _soft(self, checkout: str, state: State, record: dict[str, Any]) -> str:
-        found: list[object] = [state.linker]
+        found: list[object] = [state.linker, record["words"]]
         for name in record["files"]:
             place = self.folder / checkout / name
             if not place.exists():
@@ -132,7 +134,7 @@ class Oracle:
 
     def _shared(self, checkout: str, state: State, record: dict[str, Any]) -> str:
         inodes = self._soft(checkout, state, record) if state.kind == "openmp" else ""
-        return inputs_of(record) + inodes + str(state.linker)
+        return inputs_of(record) + inodes + str(state.linker) + record["words"]
 
 
 def inputs_of(record: dict[str, Any]) -> str:

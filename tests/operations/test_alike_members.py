@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ from offload_tool import BundleEntryID, unbundle_archive
 from offload_tool.errors import OffloadError
 from offload_tool.formats.bundles.binary import TableForm, plan_bundle, read_bundle
 from offload_tool.formats.objects.archive import NewMember, plan_archive
+from offload_tool.operations import alike_members
 
 HOST, GFX906, GFX90A = "host-x86_64-unknown-linux-gnu", "hip-amdgcn--gfx906", "hip-amdgcn--gfx90a"
 IDS = (HOST, "hip-amdgcn-amd-amdhsa--gfx906", "hip-amdgcn-amd-amdhsa--gfx90a", GFX906, GFX90A)
@@ -66,6 +68,41 @@ def test_equal(contents: list[bytes], name: str) -> None:
         hda.write_bytes(b"".join(before + content for before, content in parts) + layout.end)
         fast = _result(hda, Path(folder))
         assert fast == _result(hda, Path(folder), opened=lambda _: None)
+
+
+def _archive(path: Path, contents: list[bytes]) -> Path:
+    layout = plan_archive([NewMember(f"m{n}.o", len(c)) for n, c in enumerate(contents)])
+    parts = zip(layout.before, contents, strict=True)
+    path.write_bytes(b"".join(before + content for before, content in parts) + layout.end)
+    return path
+
+
+def _bundle(*contents: bytes) -> bytes:
+    layout = plan_bundle([(name, len(c)) for name, c in zip(IDS, contents, strict=False)])
+    return layout.header + b"".join(contents)
+
+
+@pytest.mark.parametrize("limit", ["_AT_ONCE", "_BYTES_AT_ONCE"])
+def test_taken_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    """However many members are taken at once, each is taken once, also behind one that is other."""
+    alike = [_bundle(b"", b"%d" % number, b"y" * number) for number in range(20)]
+    hda = _archive(tmp_path / "hda.a", [*alike[:9], b"no bundle", _bundle(b"", b"x"), *alike[9:]])
+    expected = _result(hda, tmp_path, opened=lambda _: None)
+    assert expected[1][0].count(b"0           0     0     644") == 21
+    monkeypatch.setattr(alike_members, limit, 3)
+    assert _result(hda, tmp_path) == expected
+
+
+def test_reasons_are_said_once(tmp_path: Path) -> None:
+    """What could not be read of a member's symbols is said once, even if the member is refused."""
+    sound, broken = CONTENTS[1], b"\x7fELF\2\1\1" + b"\xff" * 70
+    contents = [_bundle(b"", sound, sound), _bundle(b"", b"BC\xc0\xde", broken)]
+    hda = _archive(tmp_path / "hda.a", contents)
+    said: list[str] = []
+    outputs = {BundleEntryID.parse(name): tmp_path / name for name in IDS[1:3]}
+    with pytest.raises(OffloadError, match=r"m1\.o"):
+        unbundle_archive(hda, outputs, warn=said.append)
+    assert len(said) == 1
 
 
 @given(members(), st.integers(0, 3))

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UsageError
@@ -127,15 +128,20 @@ def plan_bundle(items: Iterable[tuple[str, int]], alignment: int = 1) -> BundleL
     return BundleLayout(bytes(header), tuple(entries), position)
 
 
-def read_bundle(data: memoryview, offset: int = 0, *, path: StrPath | None = None) -> Bundle:
+def read_bundle(
+    data: memoryview, offset: int = 0, *, path: StrPath | None = None, room: int | None = None
+) -> Bundle:
     """Read the table of the bundle at `offset` of `data`; `path` is for messages only.
+
+    `room` is for data that is only the beginning of what there is: the bytes of all of it.
 
     Every number is compared with the data before it is used, so neither time nor
     memory depends on what a broken header claims.
 
     :raises FormatError: no bundle is there, or its table contradicts the data.
+    :raises EOFError: the table goes on behind `data`, of which there is more.
     """
-    return _TableReader(data, offset, path).read()
+    return _TableReader(data, offset, path, len(data) if room is None else room).read()
 
 
 class TableForm:
@@ -145,12 +151,16 @@ class TableForm:
     """
 
     def __init__(self, ids: Sequence[str]) -> None:
-        raw = tuple(name.encode("utf-8", "surrogateescape") for name in ids)
+        raw = [name.encode("utf-8", "surrogateescape") for name in ids]
         rows = "".join(f"QQQ{len(name)}s" for name in raw)
         self._layout = struct.Struct(f"<{len(MAGIC)}sQ{rows}")
-        self._names = raw
-        self._lengths = tuple(map(len, raw))
-        self._begin = (MAGIC, len(raw))
+        self._rows = range(2, 2 + 4 * len(raw), 4)
+        """Where in the fields those of each entry begin."""
+        known: dict[int, bytes | int] = {0: MAGIC, 1: len(raw)}
+        for index, name in zip(self._rows, raw, strict=True):
+            known |= {index + 2: len(name), index + 3: name}
+        self._known_of = itemgetter(*known)
+        self._known = tuple(known.values())
 
     def read(self, data: memoryview, start: int, end: int) -> list[tuple[int, int]] | None:
         """Read the table at `start` of the bundle that fills `data` up to `end`.
@@ -162,15 +172,12 @@ class TableForm:
         if room < least:
             return None
         fields = self._layout.unpack_from(data, start)
-        if (
-            fields[:2] != self._begin
-            or fields[4::4] != self._lengths
-            or fields[5::4] != self._names
-        ):
+        if self._known_of(fields) != self._known:
             return None
         last = least
         found = []
-        for offset, size in zip(fields[2::4], fields[3::4], strict=True):
+        for index in self._rows:
+            offset, size = fields[index], fields[index + 1]
             if size and offset < least:
                 return None
             if offset + size > last:
@@ -182,10 +189,11 @@ class TableForm:
 class _TableReader:
     """Reads one table front to back; `position` is where the next field begins."""
 
-    def __init__(self, data: memoryview, offset: int, path: StrPath | None) -> None:
+    def __init__(self, data: memoryview, offset: int, path: StrPath | None, room: int) -> None:
         self.data = data
         self.offset = offset
         self.path = path
+        self.room = room
         self.position = offset
 
     def read(self) -> Bundle:
@@ -210,7 +218,7 @@ class _TableReader:
     def _read_count(self) -> int:
         start = self.position
         (count,) = _COUNT.unpack(self._take(_COUNT.size, "number of bundle entries"))
-        room = (len(self.data) - self.position) // _ENTRY.size
+        room = (self.room - self.position) // _ENTRY.size
         if count > room:
             raise self._error(
                 start,
@@ -223,7 +231,7 @@ class _TableReader:
         start = self.position
         offset, size, length = _ENTRY.unpack(self._take(_ENTRY.size, f"entry {index}"))
         raw = bytes(self._take(length, f"bundle entry ID of entry {index}"))
-        available = len(self.data) - self.offset
+        available = self.room - self.offset
         if offset > available or size > available - offset:
             raise self._error(
                 start,
@@ -234,13 +242,15 @@ class _TableReader:
         return BundleEntry(raw.decode("utf-8", "surrogateescape"), offset, size)
 
     def _take(self, size: int, field: str) -> memoryview:
-        available = len(self.data) - self.position
+        available = self.room - self.position
         if size > available:
             raise self._error(
                 self.position,
                 field,
                 f"expected {size} bytes, found {max(available, 0)}; the file may be cut short",
             )
+        if self.position + size > len(self.data):
+            raise EOFError
         self.position += size
         return self.data[self.position - size : self.position]
 

@@ -40,7 +40,9 @@ from __future__ import annotations
 
 import re
 import struct
-from itertools import chain
+from array import array
+from functools import cached_property
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -51,13 +53,16 @@ from offload_tool.formats.magics import THIN_ARCHIVE as THIN_MAGIC
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from offload_tool.files import FileRange, StrPath
+    from offload_tool.files import FileRange, InputFile, OutputFile, StrPath
     from offload_tool.files.plan import FilePlan
 
 __all__ = [
     "ArchiveLayout",
     "ArchiveMember",
+    "ArchiveReader",
+    "GrowingArchive",
     "NewMember",
+    "behind",
     "check_member_name",
     "is_archive",
     "iter_members",
@@ -131,13 +136,7 @@ def iter_members(
     :raises UnsupportedError: it is a COFF import library, whose members only name the functions
         of a DLL, or a thin archive of another archive's members.
     """
-    reader = _ArchiveReader(data, path, folder)
-    imports_checked = False
-    for member in reader.read():
-        if reader.is_coff and not imports_checked and _is_import(data, member):
-            _refuse_import_library(data, path)
-            imports_checked = True
-        yield member
+    return iter(ArchiveReader(data, path, folder))
 
 
 def _is_import(data: memoryview, member: ArchiveMember) -> bool:
@@ -146,7 +145,7 @@ def _is_import(data: memoryview, member: ArchiveMember) -> bool:
 
 def _refuse_import_library(data: memoryview, path: StrPath | None) -> None:
     """Refuse if all members carry the name of one DLL: a static library can hold imports too."""
-    members = list(_ArchiveReader(data, path).read())
+    members = list(ArchiveReader(data, path).read())
     if len({member.name for member in members}) == 1:
         raise UnsupportedError(
             f"this is the COFF import library of '{members[0].name}', which holds no code; "
@@ -171,13 +170,19 @@ def check_member_name(member: ArchiveMember, *, path: StrPath | None = None) -> 
         )
 
 
-class _ArchiveReader:
-    """Walks an archive from header to header."""
+class ArchiveReader:
+    """Walks an archive from header to header; iterating is `iter_members`.
+
+    Who reads members of one sort faster than all sorts can be read asks `plain` for those at
+    `position` and behind, and says with `pass_by` which were taken; iterating goes on there.
+    """
 
     def __init__(self, data: memoryview, path: StrPath | None, folder: Path | None = None) -> None:
         self.data = data
         self.path = path
         self.folder = folder
+        self.position = len(MAGIC)
+        """Where the next header begins, in bytes."""
         self.thin = False
         self.indexes = 0
         self.names: memoryview | None = None
@@ -191,29 +196,75 @@ class _ArchiveReader:
         """Tell whether there are the two symbol indexes that only COFF has."""
         return self.indexes > 1
 
+    def __iter__(self) -> Iterator[ArchiveMember]:
+        imports_checked = False
+        for member in self.read():
+            if self.is_coff and not imports_checked and _is_import(self.data, member):
+                _refuse_import_library(self.data, self.path)
+                imports_checked = True
+            yield member
+
+    def plain(self, position: int) -> tuple[bytes, int, int] | None:
+        """Give the name of the member at `position`, where its content begins, and its size.
+
+        None means that it is not sound, that the members are in files, or that the header is not
+        one of GNU's with the attributes of the last member; `read` knows more.
+        """
+        start = position + _HEADER.size
+        if start > len(self.data) or self.thin:
+            return None
+        field, attributes, digits, terminator = _HEADER.unpack_from(self.data, position)
+        digits = digits.rstrip(b" ")
+        if (
+            attributes != self.attributes
+            or terminator != _TERMINATOR
+            or not digits.isdigit()
+            or start + (size := int(digits)) > len(self.data)
+        ):
+            return None
+        name = field.rstrip(b" ")
+        if name[:1] == b"/":
+            if not name[1:].isdigit():
+                return None
+            try:
+                name = self._find_long_name(position, name)
+            except FormatError:
+                return None
+        elif name[-1:] == b"/":
+            name = name[:-1]
+        else:
+            return None
+        return name, start, size
+
+    def pass_by(self, count: int, position: int) -> None:
+        """Go on at `position`, behind `count` members that `plain` gave."""
+        self.count += count
+        self.position = position
+
     def read(self) -> Iterator[ArchiveMember]:
+        """Give the members; a COFF import library's too."""
         if not is_archive(self.data):
             found = bytes(self.data[: len(MAGIC)])
             raise self._error(0, None, f"expected an archive, found {found!r}")
         self.thin = self.data[: len(MAGIC)] == THIN_MAGIC
-        position = len(MAGIC)
-        while position < len(self.data):
+        while self.position < len(self.data):
+            position = self.position
             raw, size = self._read_header(position)
             special = raw.rstrip(b" ")
             if raw[0] == _SLASH and self._is_special(special):
                 self._check_content(position, size, raw)
                 self._read_special(position, size, special)
-                position = _behind(position, size)
+                self.position = behind(position, size)
                 continue
             if not self.thin:
                 self._check_content(position, size, raw)
             member = self._read_member(position, size, raw)
+            self.position = behind(position, 0 if self.thin else size)
             if self._is_bsd_index(member, special):
                 self.indexes = 1
             else:
                 self.count += 1
                 yield member
-            position = _behind(position, 0 if self.thin else size)
 
     def _read_header(self, position: int) -> tuple[bytes, int]:
         header = bytes(self.data[position : position + _HEADER.size])
@@ -334,8 +385,11 @@ class _ArchiveReader:
         return f"member {self.count + 1}" + (f" ({text!r})" if text else "")
 
 
-def _behind(position: int, size: int) -> int:
-    """Give where the header after that of `position` begins: at an even offset."""
+def behind(position: int, size: int) -> int:
+    """Give where the header after that of `position` begins: at an even offset.
+
+    `size` is that of the content between them, in bytes.
+    """
     end = position + _HEADER.size + size
     return end + (end & 1)
 
@@ -385,16 +439,21 @@ def plan_archive(members: Sequence[NewMember], *, wide_offset: int = _WIDE_OFFSE
 
     :raises UsageError: a name or a size that the format cannot hold.
     """
-    names, fields = _name_fields([member.name for member in members])
+    names = _NameFields()
+    fields = [names.field(member.name.encode("utf-8", "surrogateescape")) for member in members]
     positions = []
     position = 0
     for member in members:
         if not 0 <= member.size < _MAX_SIZE:
-            limit = f"the format holds contents below {_MAX_SIZE} bytes"
-            raise UsageError(f"archive member '{member.name}' has {member.size} bytes; {limit}")
+            raise _too_large(member.name, member.size)
         positions.append(position)
-        position = _behind(position, member.size)
-    head = _plan_head(members, positions, names, wide_offset)
+        position = behind(position, member.size)
+    objects = [
+        (at, member.symbols)
+        for at, member in zip(positions, members, strict=True)
+        if member.symbols is not None
+    ]
+    head = _plan_head(objects, positions[-1] if positions else 0, names, wide_offset)
 
     before = []
     offsets = []
@@ -406,56 +465,144 @@ def plan_archive(members: Sequence[NewMember], *, wide_offset: int = _WIDE_OFFSE
     return ArchiveLayout(tuple(before), gap, tuple(offsets), len(head) + position)
 
 
+class GrowingArchive:
+    """An archive to write, whose members are added one by one.
+
+    For many small ones: columns have what an object for each would take more time and memory for
+    than its content. The bytes are those of `plan_archive`. No member is added any more when its
+    `size` was asked for.
+    """
+
+    def __init__(self) -> None:
+        self._names = _NameFields()
+        self._fields: list[bytes] = []
+        self._sources: list[InputFile] = []
+        self._offsets = array("Q")
+        self._sizes = array("Q")
+        self._symbols: dict[int, bytes] = {}
+        """Of the members that are objects, by their number."""
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def add(
+        self, name: bytes, source: InputFile, offset: int, size: int, symbols: bytes | None
+    ) -> None:
+        """Add a member whose content is `size` bytes of `source`; `symbols` as in `NewMember`.
+
+        :raises UsageError: a name or a size that the format cannot hold.
+        """
+        if size >= _MAX_SIZE:
+            raise _too_large(name.decode("utf-8", "surrogateescape"), size)
+        if symbols is not None:
+            self._symbols[len(self._fields)] = symbols
+        self._fields.append(self._names.field(name))
+        self._sources.append(source)
+        self._offsets.append(offset)
+        self._sizes.append(size)
+
+    @cached_property
+    def _head(self) -> bytes:
+        if not self._symbols:
+            return _plan_head([], 0, self._names, _WIDE_OFFSET)
+        positions = array("Q", accumulate(self._sizes, behind, initial=0))
+        objects = [(positions[number], symbols) for number, symbols in self._symbols.items()]
+        return _plan_head(objects, positions[-2], self._names, _WIDE_OFFSET)
+
+    @property
+    def size(self) -> int:
+        """Of the archive, in bytes."""
+        odd = sum(map((1).__and__, self._sizes))
+        return len(self._head) + _HEADER.size * len(self) + sum(self._sizes) + odd
+
+    def write_to(self, out: OutputFile) -> None:
+        """Append the archive to `out`.
+
+        :raises FileError: a source became shorter since it was opened, or the disk is full.
+        """
+        out.reserve(self.size)
+        out.append_behind(self._rows())
+
+    def _rows(self) -> Iterator[tuple[bytes, InputFile | None, int, int]]:
+        """Give what stands before each content, and where that is."""
+        gap = self._head
+        columns = zip(self._fields, self._sources, self._offsets, self._sizes, strict=True)
+        for field, source, offset, size in columns:
+            yield gap + _MEMBER_HEADER % (field, size), source, offset, size
+            gap = b"\n" if size & 1 else b""
+        yield gap, None, 0, 0
+
+
+def _too_large(name: str, size: int) -> UsageError:
+    limit = f"the format holds contents below {_MAX_SIZE} bytes"
+    return UsageError(f"archive member '{name}' has {size} bytes; {limit}")
+
+
 def _pack_header(name: bytes, attributes: bytes, size: int) -> bytes:
     return b"%-16b%-32b%-10d%b" % (name, attributes, size, _TERMINATOR)
 
 
-def _name_fields(names: Sequence[str]) -> tuple[bytes, list[bytes]]:
-    """Give the long-name table and, for each name, the header's field."""
-    table = bytearray()
-    found: dict[bytes, bytes] = {}
-    fields = []
-    for name in names:
-        raw = name.encode("utf-8", "surrogateescape")
-        if not raw or b"\0" in raw or b"\n" in raw:
-            raise UsageError(f"archive member name {name!r} is empty or has NUL or a line end")
-        if raw not in found:
-            if len(raw) <= _SHORT_NAME and b"/" not in raw:
-                found[raw] = raw + b"/"
-            else:
-                found[raw] = b"/%d" % len(table)
-                table += raw + b"/\n"
-        fields.append(found[raw])
-    return bytes(table), fields
+_MEMBER_HEADER = b"%%-16b%-32b%%-10d%b" % (_MEMBER_ATTRIBUTES, _TERMINATOR)
+"""Of a member with a name's field and a size."""
+
+
+class _NameFields:
+    """What headers have for names, and the long-name table that some of them refer to."""
+
+    def __init__(self) -> None:
+        self.table = bytearray()
+        self._found: dict[bytes, bytes] = {}
+
+    def field(self, name: bytes) -> bytes:
+        """Give a header's field, the same for the same name.
+
+        :raises UsageError: no header can have it.
+        """
+        field = self._found.get(name)
+        if field is None:
+            if not name or b"\0" in name or b"\n" in name:
+                text = name.decode("utf-8", "surrogateescape")
+                raise UsageError(f"archive member name {text!r} is empty or has NUL or a line end")
+            if len(name) <= _SHORT_NAME and b"/" not in name:
+                return name + b"/"
+            self._found[name] = field = b"/%d" % len(self.table)
+            self.table += name
+            self.table += b"/\n"
+        return field
 
 
 def _plan_head(
-    members: Sequence[NewMember], positions: list[int], names: bytes, wide_offset: int
+    objects: Sequence[tuple[int, bytes]], last: int, names: _NameFields, wide_offset: int
 ) -> bytes:
-    """Give what stands before the first member's header; `positions` count from there."""
+    """Give what stands before the first member's header.
+
+    `objects` are the positions and symbols of the members that have an entry in the index; they
+    count, as `last`, the position of the last member, from that header.
+    """
     tail = b""
-    if names:
-        names += b"\n" * (len(names) & 1)
-        tail = _pack_header(_LONG_NAMES, b"", len(names)) + names
-    return MAGIC + _pack_index(members, positions, len(tail), wide_offset) + tail
+    if names.table:
+        table = bytes(names.table) + b"\n" * (len(names.table) & 1)
+        tail = _pack_header(_LONG_NAMES, b"", len(table)) + table
+    return MAGIC + _pack_index(objects, last, len(tail), wide_offset) + tail
 
 
 def _pack_index(
-    members: Sequence[NewMember], positions: list[int], tail_size: int, wide_offset: int
+    objects: Sequence[tuple[int, bytes]], last: int, tail_size: int, wide_offset: int
 ) -> bytes:
     """Give the symbol index with its header; `tail_size` bytes are between it and the members."""
-    if all(member.symbols is None for member in members):
+    if not objects:
         return b""
-    names = b"".join(member.symbols or b"" for member in members)
-    counts = [(member.symbols or b"").count(b"\0") for member in members]
+    names = b"".join([symbols for _, symbols in objects])
+    counts = [symbols.count(b"\0") for _, symbols in objects]
     names = names or bytes(3)  # LLVM's empty index, for the sake of old linkers
     for word in (_WORD, _WIDE_WORD):
         size = word.size * (1 + sum(counts)) + len(names)
         size += size & 1
         first = len(MAGIC) + _HEADER.size + size + tail_size
-        if first + positions[-1] < wide_offset:
+        if first + last < wide_offset:
             break
-    offsets = (word.pack(first + at) * count for at, count in zip(positions, counts, strict=True))
-    index = word.pack(sum(counts)) + b"".join(offsets) + names
+    rows = zip(objects, counts, strict=True)
+    offsets = b"".join([word.pack(first + at) * count for (at, _), count in rows])
     field = b"/" if word is _WORD else b"/SYM64/"
+    index = word.pack(sum(counts)) + offsets + names
     return _pack_header(field, _INDEX_ATTRIBUTES, size) + index.ljust(size, b"\0")

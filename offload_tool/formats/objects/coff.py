@@ -10,7 +10,16 @@ from typing import NamedTuple
 
 from offload_tool.formats.magics import DOS
 
-__all__ = ["HEADER", "PE", "PE_OFFSET_AT", "SECTION", "CoffHeader", "is_bigobj", "is_coff"]
+__all__ = [
+    "HEADER",
+    "MACHINES",
+    "PE",
+    "PE_OFFSET_AT",
+    "SECTION",
+    "CoffHeader",
+    "is_bigobj",
+    "is_coff",
+]
 
 HEADER = struct.Struct("<HHIIIHH")
 SECTION = struct.Struct("<8sIIIIIIHHI")
@@ -19,11 +28,11 @@ PE = b"PE\0\0"
 _BIGOBJ = b"\0\0\xff\xff"
 _BIGOBJ_CLASS = bytes.fromhex("c7a1bad1eebaa94baf20faf66aa4dcb8")
 _RESOURCE = b"\0\0\0\0\x20\0\0\0\xff"
-_MACHINES = frozenset(
-    # Those that LLVM takes for COFF by their first two bytes.
+MACHINES = frozenset(
     {0x0, 0x8664, 0xAA64, 0xA641, 0xA64E, 0x0150, 0x0250, 0x0268, 0x0290}
     | {version << 8 | low for version in (1, 2) for low in (0x4C, 0x66, 0x83, 0x84, 0xC4, 0xF0)}
 )
+"""Those that LLVM takes for COFF by their first two bytes, little-endian."""
 
 
 class CoffHeader(NamedTuple):
@@ -44,7 +53,7 @@ def is_coff(data: memoryview) -> bool:
     if first == DOS:
         at = int.from_bytes(data[PE_OFFSET_AT : PE_OFFSET_AT + 4], "little")
         return bytes(data[at : at + len(PE)]) == PE
-    if int.from_bytes(first, "little") not in _MACHINES:  # most files, so it is asked first
+    if int.from_bytes(first, "little") not in MACHINES:  # most files, so it is asked first
         return False
     if is_bigobj(data):
         return True

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import ContentError, FormatError
 from offload_tool.formats.magics import BITCODES, DOS, ELF
-from offload_tool.formats.objects.coff import PE_OFFSET_AT, is_bigobj, is_coff
+from offload_tool.formats.objects.coff import MACHINES, PE_OFFSET_AT, is_bigobj, is_coff
 from offload_tool.formats.objects.elf import (
     SHT_STRTAB,
     SHT_SYMTAB,
@@ -38,7 +38,12 @@ if TYPE_CHECKING:
     from offload_tool.files import StrPath
     from offload_tool.formats.objects.elf import ElfTables
 
-__all__ = ["member_symbols"]
+__all__ = ["OBJECTS_BEGIN", "member_symbols"]
+
+OBJECTS_BEGIN = frozenset(
+    {magic[0] for magic in (ELF, *BITCODES, DOS)} | {machine & 0xFF for machine in MACHINES}
+)
+"""The first bytes of all objects: what has another one has no symbols."""
 
 _ELF_MIN_SIZE = 18
 """LLVM takes less for no object."""

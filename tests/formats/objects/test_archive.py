@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -13,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offload_tool.errors import ContentError, FormatError, UnsupportedError, UsageError
+from offload_tool.files import InputFile, replace_file
 from offload_tool.formats.objects.archive import (
     ArchiveMember,
+    GrowingArchive,
     NewMember,
     check_member_name,
     is_archive,
@@ -138,6 +141,46 @@ def test_members_that_cannot_be_written(member: NewMember, message: str) -> None
     """What the format cannot hold is refused before anything is written."""
     with pytest.raises(UsageError, match=message):
         plan_archive([member])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_members_added_one_by_one(tmp_path: Path, seed: int) -> None:
+    """The bytes are those of a plan, wherever contents are and however large they are."""
+    chance = random.Random(seed)
+    (tmp_path / "a").write_bytes(chance.randbytes(900_000))
+    with InputFile(tmp_path / "a") as first, InputFile(tmp_path / "a") as other:
+        in_memory = InputFile.from_data("m", memoryview(chance.randbytes(50_000)))
+        growing, members, contents = GrowingArchive(), [], []
+        at = 0
+        for number in range(chance.choice([0, 1, 400])):
+            source = chance.choice([first, first, first, first, other, in_memory])
+            size = chance.choice([0, 1, 16, chance.randrange(3000), (1 << 16) + number % 2])
+            at = (at + chance.choice([0, 60, 5000, 300_000])) % (len(source) - size + 1)
+            if size > len(source):
+                continue
+            name = chance.choice([f"m{number}", "m", LONG, f"{number}{LONG}"])
+            symbols = chance.choice([None, None, b"", b"f\0g\0"]) if seed % 2 else None
+            growing.add(name.encode(), source, at, size, symbols)
+            members.append(NewMember(name, size, symbols))
+            contents.append(bytes(source.data[at : at + size]))
+            at += size
+        layout = plan_archive(members)
+        rows = zip(layout.before, contents, strict=True)
+        assert (growing.size, len(growing)) == (layout.size, len(members))
+        with replace_file(tmp_path / "out") as out:
+            growing.write_to(out)
+    expected = b"".join(before + content for before, content in rows) + layout.end
+    assert (tmp_path / "out").read_bytes() == expected
+
+
+@pytest.mark.parametrize("name", [b"", b"a\nb", b"a\0b"])
+def test_members_that_cannot_be_added(name: bytes) -> None:
+    """What the format cannot hold is refused when it is added."""
+    source = InputFile.from_data("m", memoryview(b""))
+    with pytest.raises(UsageError, match="is empty or has NUL or a line end"):
+        GrowingArchive().add(name, source, 0, 0, None)
+    with pytest.raises(UsageError, match="has 10000000000 bytes"):
+        GrowingArchive().add(b"a", source, 0, 10**10, None)
 
 
 def test_offsets_of_64_bits() -> None:
