@@ -53,9 +53,15 @@ env.OffloadDeviceObject(sources)
 env.OffloadHostObject(sources)
 env.OffloadCompilationDatabase("compile_commands.json")
 """
+_LAUNCH = """\
+#ifndef HIP_INCLUDE_HIP_HIP_RUNTIME_H
+struct dim3 { unsigned x, y, z; };
+extern "C" int hipLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
+#endif
+"""
 _HEADERS = {
     "inc/first.h": "#pragma once\n#include_next <first.h>\n#define FIRST 11\n",
-    "late/first.h": "inline __attribute__((device, host)) int late() { return 11; }\n",
+    "late/first.h": "inline __attribute__((device, host)) int late() { return 11; }\n" + _LAUNCH,
     "inc/second.h": "#ifndef SECOND_H\n#define SECOND_H\n#define SECOND 12\n"
     "static const int second_line = __LINE__;\n#endif\n",
     "inc/third.h": "#define THIRD 13\nenum { counted = __COUNTER__ };\n"
