@@ -6,6 +6,7 @@ A test compares both with the imports.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import html
 import subprocess
@@ -96,6 +97,9 @@ def description(picture: Picture) -> str:
 
 def main() -> None:
     """Write all pictures."""
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     for name, package in PICTURES.items():
         source = HERE / f"{name}.dot"
         source.write_text(description(look(package)), encoding="utf-8")

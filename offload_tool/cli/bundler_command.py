@@ -170,7 +170,8 @@ class _Bundler:
         if self.given.type == "a":  # LLVM lists nothing of an archive, nor of anything else
             InputFile(file).close()
             return
-        ids = list_entry_ids(file, file_type=self.given.type, opened=self._report_opened)
+        opened = self._report_opened if self.verbose else None
+        ids = list_entry_ids(file, file_type=self.given.type, opened=opened)
         print_lines(ids, sys.stdout)
 
     def _bundle(self, targets: list[BundleEntryID]) -> None:
@@ -206,7 +207,7 @@ class _Bundler:
                 allow_missing=self.given.allow_missing_bundles,
                 hip_openmp=self.given.hip_openmp_compatible,
                 keep_equal=self.keep_equal,
-                opened=self._report_opened,
+                opened=self._report_opened if self.verbose else None,
             )
         except MissingEntriesError as error:
             raise OffloadError(f"Can't find bundles for {_listed(error.missing)}") from error

@@ -8,7 +8,6 @@ is clang's own.
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.compiler.driver import ask
+from offload_tool.compiler.remembered import remembered
 from offload_tool.errors import CompilerError
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def cubin_arguments(target_id: TargetID, *, rdc: bool = False) -> list[str]:
     return ["-m64", f"--gpu-name={target_id}", *(["--compile-only"] if rdc else [])]
 
 
-@functools.lru_cache(maxsize=8)
+@remembered(8)
 def find_ptxas(named: str = "", toolkit: str = "") -> Ptxas | None:
     """Find ``ptxas``: the command `named`, else in the folder `toolkit`, on PATH, in a wheel.
 
@@ -169,7 +169,7 @@ def find_ptxas(named: str = "", toolkit: str = "") -> Ptxas | None:
     return None
 
 
-@functools.lru_cache(maxsize=8)
+@remembered(8)
 def _processors_of(ptxas: Ptxas) -> frozenset[str]:
     """Give the processors that ``ptxas --help`` lists; none where it lists them otherwise.
 

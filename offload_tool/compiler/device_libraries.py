@@ -7,7 +7,6 @@ clang is asked. Source: clang 22.1.8, observed: ``-###`` prints each front end's
 
 from __future__ import annotations
 
-import functools
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 from offload_tool.compiler.answer_cache import cached_answer
 from offload_tool.compiler.driver import front_end_jobs, option_values
 from offload_tool.compiler.identity import is_script
+from offload_tool.compiler.remembered import remembered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ def device_libraries(command: Sequence[str], environment: Mapping[str, str]) -> 
     return _known(tuple(command), tuple(sorted(environment.items())))
 
 
-@functools.lru_cache(maxsize=256)
+@remembered(256)
 def _known(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     """Give the answer, remembered while the compiler and the libraries are the same files."""
     import shutil

@@ -8,12 +8,12 @@ of the compiler itself are those with ``-cc1``.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from offload_tool.compiler.remembered import remembered
 from offload_tool.errors import CompilerError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def make(what: str, command: Sequence[str], environment: Mapping[str, str]) -> N
         raise CompilerError(f"'{command[0]}' cannot make {what}: {answer.reason}")
 
 
-@functools.lru_cache(maxsize=64)
+@remembered(64)
 def output_of(command: tuple[str, ...], *question: str) -> str:
     """Give what a program writes when it is asked; once for each question.
 
@@ -133,7 +133,7 @@ def front_end_jobs(
     return _front_end_jobs(tuple(command), tuple(sorted(environment.items())))
 
 
-@functools.lru_cache(maxsize=256)
+@remembered(256)
 def _front_end_jobs(
     command: tuple[str, ...], environment: tuple[tuple[str, str], ...]
 ) -> tuple[tuple[str, ...], ...]:

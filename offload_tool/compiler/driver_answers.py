@@ -7,7 +7,6 @@ GPU libraries. Those it names, with the folders that they are in, and are looked
 
 from __future__ import annotations
 
-import functools
 import os
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from offload_tool.compiler.answer_cache import cached_answer
 from offload_tool.compiler.lookups import origins, search_folders
 from offload_tool.compiler.probing import CONFIGURATION_FOLDERS
+from offload_tool.compiler.remembered import remembered
 from offload_tool.formats.magics import ELF
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def program_of(command: Sequence[str], environment: Mapping[str, str]) -> str | 
     return program if program is not None and _is_executable(program) else None
 
 
-@functools.lru_cache(maxsize=16)
+@remembered(16)
 def _is_executable(program: str) -> bool:
     try:
         with open(program, "rb") as file:  # noqa: PTH123

@@ -7,11 +7,11 @@ and another exit status.
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.compiler.driver import output_of
+from offload_tool.compiler.remembered import remembered
 from offload_tool.errors import CompilerError, TargetIDError
 from offload_tool.formats.names.target_id import TargetID
 
@@ -31,7 +31,7 @@ _PROGRAMS = {
 _PROCESSORS = {"hip": ("gfx",), "cuda": ("sm_",), "openmp": ("gfx", "sm_")}
 
 
-@functools.lru_cache(maxsize=8)
+@remembered(8)
 def native_targets(toolchain: Toolchain, kind: str) -> list[str]:
     """Give the target IDs of this machine's GPUs that sources of `kind` are compiled for.
 

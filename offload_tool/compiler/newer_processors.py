@@ -8,12 +8,12 @@ that every LLVM from 22 on has are asked of nobody.
 
 from __future__ import annotations
 
-import functools
 import os
 from typing import TYPE_CHECKING
 
 from offload_tool.compiler.compile_target import parse_targets
 from offload_tool.compiler.driver import ask
+from offload_tool.compiler.remembered import remembered
 from offload_tool.errors import CompilerError, TargetIDError
 from offload_tool.formats.names.processors import find_processor
 
@@ -79,7 +79,7 @@ def refusal(compiler: Toolchain, device: CompileTarget) -> str | None:
     return _ask(compiler.clang, compiler.environment, (*plan, f"--offload-arch={device.name}"))
 
 
-@functools.lru_cache(maxsize=64)
+@remembered(64)
 def _ask(
     clang: tuple[str, ...], environment: tuple[tuple[str, str], ...], plan: tuple[str, ...]
 ) -> str | None:

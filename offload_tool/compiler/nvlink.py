@@ -19,7 +19,6 @@ of it, needed or not, and so gets it where a link without it has failed for want
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.compiler.driver import ask
+from offload_tool.compiler.remembered import remembered
 from offload_tool.errors import CodeObjectError, CompilerError
 from offload_tool.files import InputFile, replace_file
 
@@ -59,7 +59,7 @@ class NvLinker:
         return [f"-arch={processor}", *([] if NVJITLINK in self.command else ["-m64"])]
 
 
-@functools.lru_cache(maxsize=16)
+@remembered(16)
 def find_nvlink(named: str = "", toolkit: str = "", ptxas: str = "") -> NvLinker | None:
     """Find a device linker: the one `named` (program or library), else one on this machine.
 

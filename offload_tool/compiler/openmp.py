@@ -13,13 +13,13 @@ the devices are, and the module of a device is the same as the driver's own.
 
 from __future__ import annotations
 
-import functools
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.compiler.cuda import ptx_flag
 from offload_tool.compiler.driver import ask
+from offload_tool.compiler.remembered import remembered
 from offload_tool.errors import CompilerError
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def device_flags(device: CompileTarget, host_ir: str, host_triple: str) -> list[
     return flags + [flag for word in words for flag in ("-Xclang", word)]
 
 
-@functools.lru_cache(maxsize=16)
+@remembered(16)
 def header_flags(toolchain: Toolchain, language: str, *, gpu: bool) -> tuple[str, ...]:
     """Give the flags that show a device pass the host's headers, through OpenMP's wrappers.
 
@@ -103,7 +103,7 @@ def link_flags(toolchain: Toolchain) -> tuple[list[str], list[str]]:
     return ["-fopenmp"], [f"-L{Path(runtime).parent}"] if runtime else []
 
 
-@functools.lru_cache(maxsize=16)
+@remembered(16)
 def host_runtime(toolchain: Toolchain) -> str | None:
     """Find the library that host programs are linked with, where the compiler looks for it.
 
@@ -120,7 +120,7 @@ def _library_folder(toolchain: Toolchain) -> Path:
     return Path(_ask(toolchain, "-print-resource-dir").output.strip()).parent.parent
 
 
-@functools.lru_cache(maxsize=64)
+@remembered(64)
 def device_runtimes(toolchain: Toolchain, device: CompileTarget) -> tuple[str, ...]:
     """Give the device runtime of OpenMP that came with the compiler, to link into images.
 

@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from offload_tool.compiler.answer_cache import cached_answer
-from offload_tool.compiler.relevant import relevant_flags
+from offload_tool.compiler.relevant import folder_meant, relevant_flags
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,14 +39,19 @@ _MODULES = (
     *(f"compiler/{name}.py" for name in ("hip", "identity", "installations", "lookups")),
     *(f"compiler/{name}.py" for name in ("newer_processors", "openmp", "passes", "probing")),
     *(f"compiler/{name}.py" for name in ("pass_commands", "reading", "relevant", "toolchain")),
-    *("compiler/driver.py", "compiler/pch_rules.py", "compiler/trials.py"),
+    *(
+        "compiler/driver.py",
+        "compiler/remembered.py",
+        "compiler/pch_rules.py",
+        "compiler/trials.py",
+    ),
     *(f"formats/names/{name}.py" for name in ("entry_id", "processors", "target_id", "triple")),
 )
-_VARIABLES = (
-    *("OFFLOAD_CLANG", "PATH", "HOME", "XDG_CACHE_HOME", "TMPDIR"),
+_PLACES = (
     *("OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH", "OFFLOAD_CUDA_PATH"),
     *("ROCM_PATH", "HIP_PATH", "HIP_DEVICE_LIB_PATH", "CUDA_PATH", "CUDA_HOME"),
 )
+_VARIABLES = ("OFFLOAD_CLANG", "PATH", "HOME", "XDG_CACHE_HOME", "TMPDIR", *_PLACES)
 _HEADER_VARIABLES = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "GCC_EXEC_PREFIX")
 # Stand in the words for what differs from source to source; no argument can hold a NUL.
 _CUID, _HOST_IR, _DEPFILE = "\0cuid", "\0host-ir", "\0depfile"
@@ -157,7 +162,7 @@ def pass_command(
     question += (environ.get(name, "") for name in _HEADER_VARIABLES)
     question += (wanted.kind, wanted.stage, str(wanted.target), str(wanted.rdc), suffix)
     deciding = relevant_flags(flags)
-    question += deciding
+    question += [*deciding, *folder_meant(deciding)]
 
     def find() -> dict[str, Any]:
         from offload_tool.compiler.passes import dependency_flags
@@ -300,7 +305,8 @@ def cached_toolchain(environ: Mapping[str, str], job: Job | None = None) -> Tool
         yield from _toolchain_witnesses(answer, environ)
 
     question = ["toolchain", *_toolchain_question(environ)]
-    question += (word for job in jobs for word in (job.kind, *job.targets, "", *job.flags))
+    for each in jobs:
+        question += [each.kind, *each.targets, "", *each.flags, *folder_meant(each.flags)]
     answer = cached_answer(question, find, witnesses)
     try:
         texts = {name: _text_or_texts(value) for name, value in answer.items()}
@@ -313,7 +319,8 @@ def cached_toolchain(environ: Mapping[str, str], job: Job | None = None) -> Tool
 def _toolchain_question(environ: Mapping[str, str]) -> list[str]:
     """Give everything that decides which compiler is found, but for what is on disk."""
     question = [_PACKAGE, sys.prefix, *(environ.get(name, "") for name in _VARIABLES)]
-    relative = not all(map(os.path.isabs, _folders(environ)))
+    places = (environ.get(name, "") for name in _PLACES)
+    relative = not all(map(os.path.isabs, [*_folders(environ), *filter(None, places)]))
     if relative or "/" in environ.get("OFFLOAD_CLANG", ""):
         question.append(os.getcwd())  # noqa: PTH109
     return question

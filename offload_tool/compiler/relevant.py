@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["relevant_flags"]
+__all__ = ["folder_meant", "relevant_flags"]
 
 _RELEVANT = re.compile(
     r"-nogpu(lib|inc)|-nocuda(lib|inc)|--(no-)?offloadlib|--no-gpu-.*|-nostdinc(\+\+)?|-nostdlibinc"
@@ -22,3 +23,17 @@ _RELEVANT = re.compile(
 def relevant_flags(words: Iterable[str]) -> tuple[str, ...]:
     """Give those of a compile's flags that decide what must be installed."""
     return tuple(word for word in words if _RELEVANT.fullmatch(word))
+
+
+def folder_meant(words: Iterable[str]) -> list[str]:
+    """Give the folder of this process if a word names something in it, and else nothing.
+
+    That is for questions whose answers are kept: words that name nothing here, or name it by an
+    absolute path, mean the same in every folder.
+    """
+    for word in words:
+        for name in (word, word.partition("=")[2], word.removeprefix("-isysroot")):
+            is_name = "/" in name or name is not word
+            if is_name and name and not name.startswith(("/", "-")) and os.path.lexists(name):
+                return [os.getcwd()]  # noqa: PTH109
+    return []

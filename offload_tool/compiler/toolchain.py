@@ -15,7 +15,6 @@ beside the one that was chosen, or where none is left.
 
 from __future__ import annotations
 
-import functools
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +30,7 @@ from offload_tool.compiler.probing import (
     probe_embedded,
     version_of,
 )
+from offload_tool.compiler.remembered import remembered
 from offload_tool.compiler.trials import Job, Places, find_for
 from offload_tool.errors import CompilerError
 
@@ -73,7 +73,7 @@ def find_toolchain(
     return _find(named, searched, tuple(dict.fromkeys(jobs)), places or Places())
 
 
-@functools.lru_cache(maxsize=64)
+@remembered(64)
 def _find(
     named: str, searched: tuple[tuple[str, str], ...], jobs: tuple[Job, ...], places: Places
 ) -> Toolchain:

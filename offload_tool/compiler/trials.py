@@ -33,6 +33,7 @@ from offload_tool.compiler.installations import (
     rocm_installations,
     rocm_roots,
 )
+from offload_tool.compiler.relevant import folder_meant
 from offload_tool.errors import CompilerError
 
 if TYPE_CHECKING:
@@ -266,6 +267,7 @@ def _ask(asked: _Asked, found: Equipment, flags: Sequence[str] = ()) -> None:
         return [__file__, *(f"{path}/{part}" for path in found.used for part in _PARTS)]
 
     question = ["trial", asked.identity, found.identity, *words, "", *job.targets]
+    question += folder_meant(words)
     answer = cached_answer(question, find, witnesses)
     if answer:
         raise CompilerError(str(answer[0]))
@@ -317,5 +319,5 @@ def _resources(asked: _Asked) -> str:
         answer = ask([*asked.command, "-print-resource-dir"], dict(asked.environ))
         return answer.output.strip() if answer.status == 0 else ""
 
-    question = ["resources", asked.identity, *asked.command]
+    question = ["resources", asked.identity, *asked.command, *folder_meant(asked.command)]
     return str(cached_answer(question, find, lambda folder: [__file__, str(folder)]))

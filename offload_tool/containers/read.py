@@ -28,6 +28,7 @@ __all__ = [
     "LastPayload",
     "PackedFrame",
     "StoredEntry",
+    "begun_bundle",
     "binary_bundle",
     "decompressed",
     "object_entries",
@@ -206,11 +207,25 @@ def binary_bundle(
 
     :raises FormatError: it is broken.
     """
-    bundle = read_bundle(source.data[:end], position, path=path)
+    return _with_entries(read_bundle(source.data[:end], position, path=path), source)
+
+
+def begun_bundle(
+    source: InputFile, begin: memoryview, *, path: StrPath
+) -> tuple[Bundle, list[StoredEntry]]:
+    """Read the bundle that is all of `source` from no more than what that begins with.
+
+    :raises FormatError: it is broken.
+    :raises EOFError: that is not all of its table.
+    """
+    return _with_entries(read_bundle(begin, path=path, room=len(source)), source)
+
+
+def _with_entries(bundle: Bundle, source: InputFile) -> tuple[Bundle, list[StoredEntry]]:
     # Of equal IDs in one bundle, LLVM takes the last, at the place of the first.
     rows = {entry.id: entry for entry in bundle.entries}
     return bundle, [
-        StoredEntry(row.id, source, position + row.offset, row.size) for row in rows.values()
+        StoredEntry(row.id, source, bundle.offset + row.offset, row.size) for row in rows.values()
     ]
 
 

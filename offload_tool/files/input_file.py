@@ -11,6 +11,8 @@ from offload_tool.files import mapped
 from offload_tool.files.regular import open_regular, read_all
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from offload_tool.files.paths import StrPath
 
 
@@ -22,6 +24,8 @@ class InputFile:
 
     :raises FileError: it cannot be opened or read, or is of no kind that can be.
     """
+
+    _make_data: Callable[[], memoryview] | None = None
 
     def __init__(self, path: StrPath) -> None:
         self.path = path
@@ -62,6 +66,13 @@ class InputFile:
         return cls._make(path, len(data), data=data)
 
     @classmethod
+    def made_later(cls, path: StrPath, size: int, make: Callable[[], memoryview]) -> InputFile:
+        """Give `size` bytes the form of a file, which are made when they are first asked for."""
+        made = cls._make(path, size)
+        made._make_data = make
+        return made
+
+    @classmethod
     def from_descriptor(cls, path: StrPath, descriptor: int) -> InputFile:
         """Read a file that is open (and may still grow); `descriptor` stays the caller's."""
         size = os.fstat(descriptor).st_size
@@ -86,6 +97,9 @@ class InputFile:
         :raises FileError: the file became shorter since it was opened.
         """
         if self._data is None:
+            if self._make_data is not None:
+                self._data = self._make_data()
+                return self._data
             if self._whole is not None:
                 self._data = self._whole.data[self._start : self._start + self._size]
                 return self._data

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.containers.file_format import next_content
 from offload_tool.containers.read import (
+    begun_bundle,
     binary_bundle,
     decompressed,
     object_entries,
@@ -34,8 +35,9 @@ from offload_tool.frozen import frozen, replaced
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from offload_tool.containers.passing import PassingContent
     from offload_tool.containers.read import StoredEntry
-    from offload_tool.files import InputFile
+    from offload_tool.files import InputFile, OutputFile
     from offload_tool.formats.bundles.compressed import CompressionReport
 
 __all__ = [
@@ -46,6 +48,7 @@ __all__ = [
     "OpenedBundle",
     "check_file_type",
     "open_bundle",
+    "open_passing",
 ]
 
 BINARY_TYPES = ("bc", "gch", "ast")
@@ -73,11 +76,34 @@ class OpenedBundle:
     content: InputFile
     """The whole file; what it decompresses to where it is one compressed bundle."""
     containers: tuple[Container, ...]
+    passing: PassingContent | None = None
+    """What is yet to be decompressed, and checked, by `check` or `write`."""
 
     @property
     def entries(self) -> list[StoredEntry]:
         """The entries of all bundles."""
         return [entry for container in self.containers for entry in container.entries]
+
+    def check(self) -> None:
+        """Decompress what has not been, for its hash alone.
+
+        :raises FormatError: it is damaged.
+        """
+        if self.passing is not None:
+            self.passing.check()
+
+    def write(self, rows: Sequence[tuple[StoredEntry, OutputFile]]) -> None:
+        """Append the content of entries, each to a file of its own; or check, if there are none.
+
+        :raises FormatError: it is damaged.
+        :raises FileError: a file cannot be written.
+        """
+        # What is written directly (standard output) cannot be taken back when the hash is wrong.
+        if self.passing is not None and all(file.seekable for _, file in rows):
+            self.passing.copy([(entry.offset, entry.size, file) for entry, file in rows])
+            return
+        for entry, file in rows:
+            entry.write_to(file)
 
 
 def check_file_type(file_type: str) -> None:
@@ -87,6 +113,34 @@ def check_file_type(file_type: str) -> None:
     """
     if file_type not in FILE_TYPES:
         raise UsageError(f"'{file_type}': invalid file type specified")
+
+
+def open_passing(
+    source: InputFile, file_type: str, *, wanted: Callable[[str], bool] | None = None
+) -> OpenedBundle:
+    """Do what `open_bundle` does, but leave one compressed bundle that is all of the file packed.
+
+    By `check`, or `write`, which works once, it is decompressed.
+
+    :raises FormatError: it is a broken bundle.
+    :raises UnsupportedError: it is of a version or sort that is not read.
+    """
+    if file_type not in COMMENT_MARKS and _is_compressed(source.data, 0):
+        from offload_tool.containers.passing import PassingContent
+
+        passing = PassingContent(source, 0, path=source.path)
+        is_all = passing.end is not None and next_content(source.data, passing.end) is None
+        if is_all and is_bundle(passing.begin):
+            try:
+                _, found = begun_bundle(passing.file, passing.begin, path=source.path)
+            except EOFError:
+                return open_bundle(source, file_type, wanted=wanted)
+            except FormatError:
+                passing.check()  # damage comes first
+                raise
+            entries = tuple(replaced(entry, is_decompressed=True) for entry in found)
+            return OpenedBundle(passing.file, (Container(entries, passing.report),), passing)
+    return open_bundle(source, file_type, wanted=wanted)
 
 
 def open_bundle(

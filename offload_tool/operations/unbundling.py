@@ -18,7 +18,12 @@ from offload_tool.formats.names.entry_id import (
     has_all_fields,
     is_compatible,
 )
-from offload_tool.operations.opening import DEFAULT_FILE_TYPE, check_file_type, open_bundle
+from offload_tool.operations.opening import (
+    DEFAULT_FILE_TYPE,
+    check_file_type,
+    open_bundle,
+    open_passing,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -73,22 +78,26 @@ def unbundle_file(
 
     with InputFile(path) as source:
         check_file_type(file_type)
-        bundle = open_bundle(source, file_type, wanted=wanted)
+        # A report of decompressing is given before anything is written.
+        bundle = (open_passing if opened is None else open_bundle)(source, file_type, wanted=wanted)
         if opened is not None:
             opened(bundle)
         entries = bundle.entries
         chosen = _assign(entries, targets, hip_openmp=hip_openmp)
         missing = [str(target) for target in targets if target not in chosen]
-        if missing and any(not has_all_fields(entry.id) for entry in entries):
-            raise FormatError("invalid bundle id read from the bundle")
-        if missing and not allow_missing:
+        is_invalid = missing and any(not has_all_fields(entry.id) for entry in entries)
+        if is_invalid or (missing and not allow_missing):
+            bundle.check()  # damage comes first
+            if is_invalid:
+                raise FormatError("invalid bundle id read from the bundle")
             raise MissingEntriesError(path, missing, [entry.id for entry in entries])
         with replace_all(list(outputs.values()), keep_equal=keep_equal) as files:
-            for target, file in zip(targets, files, strict=True):
-                if target in chosen:
-                    chosen[target].write_to(file)
-                elif not chosen and target.kind == OffloadKind.HOST:
-                    file.copy(bundle.content)
+            pairs = [*zip(targets, files, strict=True)]
+            hosts = [file for target, file in pairs if target.kind == OffloadKind.HOST]
+            if chosen or not hosts:
+                bundle.write([(chosen[target], file) for target, file in pairs if target in chosen])
+            for file in hosts if not chosen else ():
+                file.copy(bundle.content)
 
 
 def list_entry_ids(
@@ -109,9 +118,10 @@ def list_entry_ids(
     """
     with InputFile(path) as source:
         check_file_type(file_type)
-        bundle = open_bundle(source, file_type)
+        bundle = (open_passing if opened is None else open_bundle)(source, file_type)
         if opened is not None:
             opened(bundle)
+        bundle.check()
         return [entry.id for entry in bundle.entries]
 
 

@@ -164,7 +164,8 @@ def offload_compilation_database(env: Environment, target: str | None, source: A
 
 def offload_device_runtime(env: Environment, target_id: str) -> list[str]:
     """Give the OpenMP device runtime that is linked into images for `target_id`; [] for none."""
-    return settings.device_runtimes(env, parse_target(target_id))
+    found = settings.device_runtimes(env, parse_target(target_id))
+    return [str(env.File(name, env.fs.Top)) for name in found]
 
 
 def offload_host_runtime(env: Environment) -> str | None:

@@ -7,7 +7,9 @@ refused by name, and not half-way through a build. Known to have all: SCons 4.6 
 from __future__ import annotations
 
 import functools
+import os
 import sys
+from contextlib import contextmanager
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -299,6 +301,26 @@ def of_build(env: Environment, make: Callable[[], T]) -> T:
         known[make] = make()
     found: T = known[make]
     return found
+
+
+@contextmanager
+def at_top(env: Environment) -> Iterator[None]:
+    """Be in the folder in which SCons runs commands, not in that of the SConscript being read.
+
+    What a compiler is asked is asked where it is run, so that a relative name in its flags, in
+    PATH or in a variable of the shell means in both the same, and the same in each SConscript.
+    SCons also spells nodes in variables as it does in commands: elsewhere `str(node)` is relative
+    to the SConscript. Names that are to become nodes are looked up before.
+    """
+    fs, place = env.fs, os.getcwd()  # noqa: PTH109 - often called
+    top, folder = fs.Top, fs.getcwd()
+    fs.chdir(top)
+    os.chdir(top.get_abspath())
+    try:
+        yield
+    finally:
+        os.chdir(place)
+        fs.chdir(folder)
 
 
 def existing(nodes: Iterable[Any]) -> Iterator[Any]:

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -25,7 +24,7 @@ from offload_tool.compiler.named_files import all_words
 from offload_tool.compiler.passes import CompilePass, dependency_flags
 from offload_tool.compiler.side_files import keeps_temporaries
 from offload_tool.formats.names.entry_id import BundleEntryID
-from offload_tool.scons import actions, settings
+from offload_tool.scons import actions, compat, settings
 from offload_tool.scons.aliases import add_aliases
 from offload_tool.scons.calls import once
 from offload_tool.scons.declaring import DeclaredOtherwiseError, NodeBuilder, declare_free
@@ -177,7 +176,8 @@ def _compile(
     _keep_records(env, node, unit, job, command)
     libraries = _device_libraries(env, unit, job)
     if libraries and env["OFFLOAD_LAUNCHER"]:
-        variables["ENV"] = _shown_to_ccache(libraries, common["ENV"])
+        with compat.at_top(env):
+            variables["ENV"] = _shown_to_ccache(libraries, common["ENV"])
     made = builder(
         common,
         node,
@@ -240,8 +240,7 @@ def _dependency_flags(
 
 def _program(env: Environment) -> list[str]:
     """Give the words with which the command of a host pass begins."""
-    launcher = shlex.split(env.subst("$OFFLOAD_LAUNCHER"))
-    return [*launcher, *settings.toolchain(env).clang]
+    return [*settings.launcher(env), *settings.toolchain(env).clang]
 
 
 def _keep_records(env: Environment, node: Node, unit: Unit, job: CompilePass, command: str) -> None:
@@ -297,21 +296,21 @@ def uses_new_driver(env: Environment, unit: Unit) -> bool:
     """Tell whether relocatable code of a source is made by clang's new offload driver."""
     toolchain = settings.toolchain(env)
     job = _pass(env, unit, "host")
-    given = env.subst_list(
-        f"{unit.language_flags} $CCFLAGS $OFFLOAD_HOST_FLAGS", source=unit.source
-    )
-    words = [*job.flags(toolchain), *map(str, given[0]), *last_flags(env, job)]
+    given = _substituted(env, f"{unit.language_flags} $CCFLAGS $OFFLOAD_HOST_FLAGS", unit)
+    words = [*job.flags(toolchain), *given, *last_flags(env, job)]
     # What differs from source to source without a meaning here would be asked for each.
     flags = [_NO_CUID if word.startswith("-cuid=") else word for word in words]
     flags = [word for word in flags if not word.startswith(("-D", "-I"))]
     environment = {**env["ENV"], **dict(toolchain.environment)}
     local = [word for word in job.local_flags(toolchain, unit.source.name) if word]
-    return hip.uses_new_driver([*toolchain.clang, *local, *flags], environment)
+    with compat.at_top(env):
+        return hip.uses_new_driver([*toolchain.clang, *local, *flags], environment)
 
 
 def _substituted(env: Environment, text: str, unit: Unit) -> list[str]:
-    given = env.subst_list(text, source=unit.source)
-    return [str(word) for line in given for word in line]
+    with compat.at_top(env):
+        given = env.subst_list(text, source=unit.source)
+        return [str(word) for line in given for word in line]
 
 
 def _cache_key(
@@ -347,11 +346,12 @@ def _device_libraries(env: Environment, unit: Unit, job: CompilePass) -> list[An
 def _find_device_libraries(env: Environment, unit: Unit, job: CompilePass) -> list[Any]:
     assert job.device is not None  # noqa: S101 - the caller has looked
     toolchain = settings.toolchain(env)
-    given = env.subst_list(f"{unit.language_flags} $CCFLAGS $OFFLOAD_FLAGS", source=unit.source)
-    words = [*job.flags(toolchain), *map(str, given[0])]
+    given = _substituted(env, f"{unit.language_flags} $CCFLAGS $OFFLOAD_FLAGS", unit)
+    words = [*job.flags(toolchain), *given]
     words += map(str, settings.arch_flags(env, job.device))
     # What differs from source to source without a meaning here would be asked for each.
     flags = [word for word in words if not word.startswith(("-cuid=", "-D", "-I"))]
     command = [*toolchain.clang, *job.local_flags(toolchain, unit.source.name), *flags]
     environment = {**env["ENV"], **dict(toolchain.environment)}
-    return [env.File(name) for name in device_libraries(command, environment)]
+    with compat.at_top(env):
+        return [env.File(name) for name in device_libraries(command, environment)]

@@ -54,7 +54,7 @@ def openmp_image(
         _OFFLOAD_SPEC=settings.spec(arguments=arguments),
         _OFFLOAD_TARGET_ID=device.name,
     )
-    env.Depends(ptx, [env.File(name) for name in runtimes])
+    env.Depends(ptx, [env.File(name, env.fs.Top) for name in runtimes])
     settings.add_environment(env, [ptx])
     identified(env, [ptx])
     label(ptx, kind, device)

@@ -82,7 +82,7 @@ def link_node(
     )
     flags = settings.device_link_flags(env)
     given = [name for name in possible_files(flags) if env.File(name, env.fs.Top).rexists()]
-    env.Depends(node, [env.File(name) for name in runtimes])
+    env.Depends(node, [env.File(name, env.fs.Top) for name in runtimes])
     env.Depends(node, [env.File(name, env.fs.Top) for name in given])
     settings.add_environment(env, [node])
     identified(env, [node])

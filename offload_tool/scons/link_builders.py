@@ -153,10 +153,10 @@ def _is_given_library(node: Node) -> bool:
     """Tell whether a file that no one builds is an object or archive with relocatable code."""
     if node.is_derived() or node.get_suffix() not in _LIBRARY_SUFFIXES:
         return False
-    path = next((str(item) for item in (node, node.srcnode()) if item.exists()), None)
+    found = next((file for file in (node.rfile(), node.srcnode().rfile()) if file.exists()), None)
     from offload_tool.operations.relocatable import relocatable_kinds
 
-    kinds = relocatable_kinds(path) if path is not None else frozenset()
+    kinds = relocatable_kinds(found.get_abspath()) if found is not None else frozenset()
     if len(kinds) > 1:
         raise UsageError(f"'{node}' has relocatable device code of HIP and CUDA: one library each")
     if kinds == {"cuda"}:

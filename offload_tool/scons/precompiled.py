@@ -213,7 +213,7 @@ class _PassSpawn:
         self._node, self._job, self._group, self._spawn = node, job, group, spawn
         self._pchs = compat.of_build(env, _Pchs)
         self._is_distributed = bool(env["OFFLOAD_DIST"])
-        self._launcher = SCons.Util.CLVar(env.subst("$OFFLOAD_LAUNCHER"))
+        self._launcher = settings.launcher(env)
         self._toolchain = settings.toolchain(env)
         self._check_each = _check_each(env)
 

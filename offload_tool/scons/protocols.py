@@ -115,6 +115,9 @@ class FileSystem(Protocol):
     def getcwd(self) -> Folder:
         """Give the folder whose SConscript is being read."""
 
+    def chdir(self, dir: Folder) -> None:  # noqa: A002 - as SCons calls it
+        """Let names be relative to another folder."""
+
     def File(self, name: str, directory: Folder | None = None, create: bool = True) -> Node:  # noqa: N802
         """Give the node of a file."""
 

@@ -47,7 +47,7 @@ def report_node(env: Environment, target: str | None, sources: list[Node]) -> No
     variables["PYTHONPATH"] = os.pathsep.join(
         filter(None, (_PACKAGES, variables.get("PYTHONPATH")))
     )
-    compare = [word for node in before for word in ("--compare", str(node).replace("$", "$$"))]
+    compare = [word for node in before for word in ("--compare", node)]
     node: Node = _REPORT(
         env,
         env.fs.File(target or "report.html"),

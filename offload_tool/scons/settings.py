@@ -11,8 +11,9 @@ import json
 import os
 import re
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import SCons.Node.FS
 import SCons.Script
 import SCons.Util
 
@@ -54,9 +55,11 @@ __all__ = [
     "device_runtimes",
     "devices",
     "is_relocatable",
+    "launcher",
     "link_flags",
     "needed_runtimes",
     "nvlink",
+    "place",
     "ptxas",
     "result_variables",
     "set_defaults",
@@ -413,15 +416,40 @@ def _method_and_level(env: Environment) -> tuple[str | None, int | None]:
         raise UsageError(f"OFFLOAD_COMPRESS_LEVEL: expected an integer, found {level!r}") from None
 
 
-_announced: set[str] = set()
-_found: dict[tuple[str, ...], Toolchain] = {}
 _FLAG_VARIABLES = ("CFLAGS", "CXXFLAGS", "CCFLAGS", "CPPFLAGS", "OFFLOAD_FLAGS")
 _PLACES = ("OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH", "OFFLOAD_CUDA_PATH")
-_DECIDING = (
-    *(KINDS, "OFFLOAD_CLANG", *_PLACES),
-    *("OFFLOAD_ARCH", "OFFLOAD_KIND", *_FLAG_VARIABLES),
-)
-"""Variables that decide which compiler can be used."""
+
+
+class _Question(NamedTuple):
+    """All that decides which compiler is found: no name in it is relative to a SConscript."""
+
+    clang: str
+    places: Places
+    jobs: tuple[Job, ...]
+    is_optional: bool
+    """Whether a compiler that cannot do the jobs will do, for lack of one that can."""
+    shell: tuple[tuple[str, str], ...]
+
+
+class _Toolchains:
+    """The compilers that a build has found, and said."""
+
+    def __init__(self) -> None:
+        self._found: dict[_Question, Toolchain] = {}
+        self._announced: set[str] = set()
+
+    def find(self, question: _Question) -> Toolchain:
+        """Find the compiler that a question asks for, and say once which one it is."""
+        found = self._found.get(question)
+        if found is None:
+            found = self._found[question] = _search(question)
+            self._announce(f"offload: using {found}")
+        return found
+
+    def _announce(self, text: str) -> None:
+        if text not in self._announced and not SCons.Script.GetOption("clean"):
+            SCons.Util.display(text)
+        self._announced.add(text)
 
 
 def call(env: Environment, overrides: dict[str, Any]) -> Call:
@@ -429,10 +457,8 @@ def call(env: Environment, overrides: dict[str, Any]) -> Call:
 
     :raises UsageError: a variable is called as ours are, and is none.
     """
-    around = (
-        env.fs.getcwd(),
-        _shell(env),
-    )  # names of files are relative to the SConscript's folder
+    # Names of files are relative to the SConscript's folder.
+    around = (env.fs.getcwd(), _shell(env))
     return call_of(env, overrides, around, lambda made: check_names(made.env.Dictionary()))
 
 
@@ -442,51 +468,72 @@ def toolchain(env: Environment) -> Toolchain:
     :raises CompilerError: no usable compiler.
     """
     answers = answers_of(env)
-    if answers is None:
-        return _find(env)
-    if answers.compiler is None:
-        answers.compiler = _find(env)
-    found: Toolchain = answers.compiler
+    if answers is not None and answers.compiler is not None:
+        known: Toolchain = answers.compiler
+        return known
+    places = Places(*(place(env, name) for name in _PLACES))
+    with compat.at_top(env):
+        found = compat.of_build(env, _Toolchains).find(_question(env, places))
+    if answers is not None:
+        answers.compiler = found
     return found
 
 
-def _find(env: Environment) -> Toolchain:
-    key = (*(str(env.get(name, "")) for name in _DECIDING), *_shell(env).values())
-    if any("$" in text for text in key):  # what they stand for may change
-        return _search(env)
-    if key not in _found:
-        _found[key] = _search(env)
-    return _found[key]
-
-
 def _shell(env: Environment) -> dict[str, str]:
-    """Give the variables that say where something is installed: the commands', or the shell's."""
+    """Give the variables that say where something is installed: the commands', or the shell's.
+
+    PATH, by which compilers are found, is the shell's.
+    """
     given = env["ENV"]
     return {
         name: str(given[name]) if name in given else os.environ.get(name, "")
         for name in sorted({*VARIABLES, "OFFLOAD_CLANG"})
-    }
+    } | {"PATH": os.environ.get("PATH", os.defpath)}
 
 
-def _search(env: Environment) -> Toolchain:
-    clang = env.subst(str(env["OFFLOAD_CLANG"] or ""))
-    given = [env.subst(str(env[name] or "")) for name in _PLACES]
-    places = Places(*(str(env.Dir(path).abspath) if path else "" for path in given))
-    environ = {**os.environ, **_shell(env)}
+def _question(env: Environment, places: Places) -> _Question:
     kinds = [kind for kind in env.get(KINDS, "").split(",") if kind]
-    if kinds:
-        found = find_toolchain(environ, clang, _jobs(env, kinds), places)
-    else:
-        try:  # a link, say: with the compiler of the sources, where there is one
-            found = find_toolchain(environ, clang, _jobs(env, _likely_kinds(env)), places)
-        except CompilerError:
-            found = find_toolchain(environ, clang, (), places)
-    text = f"offload: using {found}"
-    if text not in _announced:
-        _announced.add(text)
-        if not SCons.Script.GetOption("clean"):
-            SCons.Util.display(text)
-    return found
+    return _Question(
+        env.subst(str(env["OFFLOAD_CLANG"] or "")),
+        places,
+        _jobs(env, kinds or _likely_kinds(env)),
+        not kinds,  # a link, say: with the compiler of the sources, where there is one
+        tuple(_shell(env).items()),
+    )
+
+
+def _search(question: _Question) -> Toolchain:
+    environ = {**os.environ, **dict(question.shell)}
+    try:
+        return find_toolchain(environ, question.clang, question.jobs, question.places)
+    except CompilerError:
+        if not question.is_optional:
+            raise
+    return find_toolchain(environ, question.clang, (), question.places)
+
+
+def launcher(env: Environment) -> list[str]:
+    """Give the words of ``OFFLOAD_LAUNCHER``, as they are in commands."""
+    with compat.at_top(env):
+        return shlex.split(env.subst("$OFFLOAD_LAUNCHER"))
+
+
+def place(env: Environment, name: str) -> str:
+    """Give the absolute path of the folder that a variable names; empty where it names none.
+
+    A relative name is relative to the SConscript being read, ``#`` is the top folder. It is the
+    folder with the sources, where that SConscript has a variant folder; and that of a Repository
+    where there is none here.
+    """
+    given = env[name]
+    if not isinstance(given, SCons.Node.FS.Base):
+        text = env.subst(str(given or ""))
+        if not text:
+            return ""
+        given = env.Dir(text)
+    candidates = [folder.rdir() for folder in (given.srcnode(), given)]
+    found = next((folder for folder in candidates if folder.isdir()), given)
+    return str(found.get_abspath())
 
 
 def _jobs(env: Environment, kinds: Iterable[str]) -> tuple[Job, ...]:
@@ -517,7 +564,9 @@ def ptxas(env: Environment) -> Ptxas | None:
 
     :raises CompilerError: the one named cannot be run.
     """
-    return find_ptxas(env.subst("$OFFLOAD_PTXAS"), toolchain(env).cuda)
+    found = toolchain(env)
+    with compat.at_top(env):
+        return find_ptxas(env.subst("$OFFLOAD_PTXAS"), found.cuda)
 
 
 def nvlink(env: Environment) -> NvLinker | None:
@@ -529,7 +578,8 @@ def nvlink(env: Environment) -> NvLinker | None:
 
     assembler = ptxas(env)
     beside = assembler.command[0] if assembler is not None else ""
-    return find_nvlink(env.subst("$OFFLOAD_NVLINK"), toolchain(env).cuda, beside)
+    with compat.at_top(env):
+        return find_nvlink(env.subst("$OFFLOAD_NVLINK"), toolchain(env).cuda, beside)
 
 
 def _program_words(
@@ -581,11 +631,14 @@ def add_environment(env: Environment, nodes: Any) -> None:
 def device_runtimes(env: Environment, device: CompileTarget) -> list[str]:
     """Give the libraries that are linked into OpenMP images: ``OFFLOAD_DEVICE_RUNTIME``.
 
-    By default those that the compiler brings for such a device; none if it brings none.
+    By default those that the compiler brings for such a device; none if it brings none. Names are
+    absolute, or relative to the top folder.
     """
     given = env["OFFLOAD_DEVICE_RUNTIME"]
     if given is not None:
-        return [str(env.File(name)) for name in env.Split(given)]
+        nodes = [env.File(name) for name in env.Split(given)]
+        with compat.at_top(env):
+            return [str(node) for node in nodes]
     return list(openmp.device_runtimes(toolchain(env), device))
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import shlex
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -41,11 +40,11 @@ def device_spawn(env: Environment, kind: str) -> Callable[..., int]:
     :raises CompilerError: the folder is of another compiler.
     """
     folder = env.subst("$OFFLOAD_DIST")
-    launcher = shlex.split(env.subst("$OFFLOAD_LAUNCHER"))
+    launcher = settings.launcher(env)
     if folder and launcher:
         raise UsageError("OFFLOAD_DIST brings its own launcher; unset OFFLOAD_LAUNCHER")
     if folder and kind == "hip":
-        return _distributed(env, str(env.Dir(folder).get_abspath()))
+        return _distributed(env, settings.place(env, "OFFLOAD_DIST"))
     clang = settings.toolchain(env).clang
     if launcher:
         return _with_launcher(tuple(launcher), clang)

@@ -13,6 +13,7 @@ from offload_tool.compiler.toolchain import Toolchain, find_toolchain
 from offload_tool.errors import CompilerError
 from tests.cli.browsing import Browser, headless_chromium
 from tests.conftest import missing
+from tests.scripts import script
 
 KERNEL = """\
 struct dim3 { unsigned x, y, z; };
@@ -47,12 +48,6 @@ def folder(tmp_path: Path, compiler: Toolchain, monkeypatch: pytest.MonkeyPatch)
     for name in ("OFFLOAD_LAUNCHER", "OFFLOAD_DIST"):
         monkeypatch.delenv(name, raising=False)
     return made
-
-
-def script(path: Path, text: str) -> str:
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-    return str(path)
 
 
 @pytest.fixture

@@ -24,9 +24,10 @@ from offload_tool.compiler.toolchain import Toolchain, find_toolchain
 from offload_tool.distribution import dist_folder, engine
 from offload_tool.formats.hip_fatbin import cuid_hash
 from offload_tool.operations.embedding import find_wanted_hashes
-from tests.cli.conftest import KERNEL, script
+from tests.cli.conftest import KERNEL
 from tests.cli.loaded import loaded_modules
 from tests.conftest import missing
+from tests.scripts import script
 
 REGION = "int f(void) { int v = 0;\n#pragma omp target map(from : v)\nv = 1;\nreturn v; }\n"
 CUDA = """\

@@ -15,8 +15,9 @@ import pytest
 
 from offload_tool.compiler.depfile import read_depfile
 from offload_tool.compiler.toolchain import Toolchain
-from tests.cli.conftest import KERNEL, script
+from tests.cli.conftest import KERNEL
 from tests.cli.test_compile import CPU, FLAGS, GFX906, REGION, names, run, state
+from tests.scripts import script
 
 WORDS = [*GFX906, "--depfile", "k.d", "--stamp", "k.stamp"]
 FOLDERS = [*FLAGS, "-Ifirst", "-Isecond"]

@@ -17,10 +17,10 @@ import pytest
 
 from offload_tool.compiler import pch
 from offload_tool.compiler.fingerprints import CHANGED
-from tests.cli.conftest import script
 from tests.cli.test_compile import run
 from tests.cli.test_compile_manifest import SETTLED
 from tests.conftest import missing
+from tests.scripts import script
 
 LAUNCH = """\
 #pragma once

@@ -15,12 +15,12 @@ import pytest
 
 from offload_tool.cli import main
 from offload_tool.cli.whole_parser import whole_parser
-from tests.cli.conftest import script
 from tests.conftest import ROOT
 from tests.distribution.test_dist_folder import Scheduler, scheduler, toolchain  # noqa: F401
 from tests.distribution.test_dist_folder import folder as dist_folder  # noqa: F401
 from tests.fuzz.seeds import HERE
 from tests.operations.fatbins import make_bundle
+from tests.scripts import script
 
 COMMANDS = [
     *("list", "extract", "match", "thin", "split", "join", "merge", "check", "diff", "report"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,14 +19,9 @@ from offload_tool.distribution.fallback import (
 )
 from offload_tool.distribution.session import Report, Session
 from offload_tool.errors import CompilerError
+from tests.scripts import script
 
 HERE = {"PATH": os.defpath}
-
-
-def script(path: Path, text: str) -> str:
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return str(path)
 
 
 @pytest.mark.parametrize(

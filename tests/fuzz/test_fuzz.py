@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
 from collections import Counter
@@ -69,6 +70,7 @@ def test_a_crash_and_a_hang_are_found(tmp_path: Path, monkeypatch: pytest.Monkey
 
     def dying(words: list[str]) -> int:
         if next(calls) == 2:
+            faulthandler.disable()  # pytest's, whose traceback nobody wants of this one
             os.abort()
         return main(["--version"])
 

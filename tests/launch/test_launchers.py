@@ -32,7 +32,7 @@ def counting(folder: Path) -> Path:
 
 
 @pytest.mark.llvm
-@pytest.mark.parametrize("flags", FLAGS[::2])
+@pytest.mark.parametrize("flags", FLAGS)
 def test_bytes(flags: str, tmp_path: Path, llvm: Callable[[str], str]) -> None:
     """Through a launcher the object is the driver's; with usual flags it runs every pass."""
     make_project(tmp_path)

@@ -17,6 +17,7 @@ from offload_tool.operations.kernel_listing import iter_kernels
 from tests.formats.kernels.code_objects import KERNEL, code_object, metadata
 from tests.formats.test_cuda_fatbin import cuda_fatbin
 from tests.operations.fatbins import HOST, make_bundle
+from tests.scripts import script
 
 CODE = code_object(metadata([KERNEL, KERNEL | {".name": "other"}]))
 BITCODE = b"BC\xc0\xde" + bytes(60)
@@ -88,11 +89,6 @@ def test_too_many(tmp_path: Path) -> None:
         names(path)
 
 
-def _script(path: Path, text: str) -> None:
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-
-
 @pytest.mark.llvm
 def test_demangled(llvm: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Names are what LLVM's own demangler gives, and what is not mangled is itself."""
@@ -112,6 +108,6 @@ def test_no_demangler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert demangled_names(["plain"]) == {"plain": "plain"}
     with pytest.raises(OffloadError, match="llvm-cxxfilt or c\\+\\+filt, and neither is on PATH"):
         demangled_names(["_Z1kv"])
-    _script(tmp_path / "c++filt", "exit 3")
+    script(tmp_path / "c++filt", "exit 3")
     with pytest.raises(OffloadError, match="ended with status 3 after 0 of 1 names"):
         demangled_names(["_Z1kv"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from tests.compiler.installed import write_device_libraries, write_rocm
 from tests.conftest import missing
-from tests.scons.conftest import Project, passes
+from tests.scons.conftest import Project, Run, passes
 
 HEAD = """\
 env = Environment(
@@ -91,6 +92,107 @@ def test_two_installations(real: Project) -> None:
     assert run.status == 0, run.output + run.errors
     assert "HIP 6.4.1" in run.output
     assert "HIP 7.0.0" in run.output
+
+
+IN_EACH = """\
+for name in ("x", "y"):
+    SConscript(f"{{name}}/SConscript", exports="env", {options})
+"""
+OWN = "Import('env')\nenv = env.Clone()\nenv['OFFLOAD_ROCM_PATH'] = {value}\n"
+NAMED = "env.Replace(OFFLOAD_ROCM_PATH='rocm', OFFLOAD_FLAGS='-nogpulib')\n"
+SPELLINGS = {
+    "relative": ("", "", ""),
+    "stays": ("SConscriptChdir(0)\n", "", ""),
+    "top": ("", "'#{name}/rocm'", ""),
+    "substituted": ("env.Replace(OFFLOAD_ROCM_PATH='$WHERE', WHERE='rocm')\n", "", ""),
+    "node": ("", "Dir('rocm')", ""),
+    "clone": ("", "'rocm'", ""),
+    "variant": ("", "", "variant_dir=f'build/{name}', duplicate=0"),
+    "copies": ("", "", "variant_dir=f'build/{name}', duplicate=1"),
+}
+
+
+def two_folders(project: Project) -> Project:
+    """Make two folders of a source and another HIP's headers; other paths are relative to them."""
+    clang = project.environment["OFFLOAD_CLANG"]
+    for name, version in (("x", "6.4.1"), ("y", "7.0.0")):
+        write_rocm(project.folder / name / "rocm", version=version)
+        write_device_libraries(project.folder / name / "rocm/amdgcn/bitcode", clang)
+        project.write(f"{name}/k.hip", KERNEL)
+    return project
+
+
+def said_to_be_used(run: Run) -> list[str]:
+    """Give the installations of HIP that a run says it uses."""
+    assert run.status == 0, run.output + run.errors
+    return re.findall(r"HIP (\d\S+ \(\S+ \S+?\))", run.output)
+
+
+@pytest.mark.parametrize("spelled", SPELLINGS.values(), ids=SPELLINGS.keys())
+def test_relative_places(real: Project, spelled: tuple[str, str, str]) -> None:
+    """One relative spelling in two SConscripts is a folder beside each, however each is read."""
+    begin, own, options = spelled
+    two_folders(real)
+    for name in ("x", "y"):
+        head = OWN.format(value=own.format(name=name)) if own else "Import('env')\n"
+        real.write(f"{name}/SConscript", head + BUNDLE)
+    real.sconstruct(NAMED + begin + IN_EACH.format(options=options), HEAD)
+    run = real.run("-Q", "-n")
+    found = [(v, real.folder / n / "rocm") for n, v in (("x", "6.4.1"), ("y", "7.0.0"))]
+    assert said_to_be_used(run) == [f"{v} (OFFLOAD_ROCM_PATH: {place})" for v, place in found]
+
+
+def test_relative_place_in_a_repository(real: Project, tmp_path: Path) -> None:
+    """A folder that only the Repository has is that one, as sources are."""
+    two_folders(real)
+    for name in ("x", "y"):
+        real.write(f"{name}/SConscript", "Import('env')\n" + BUNDLE)
+    body = "Repository('../project')\n" + NAMED
+    other = Project(tmp_path / "other", real.environment)
+    other.write("count", (real.folder / "count").read_text()).chmod(0o755)
+    other.sconstruct(body + IN_EACH.format(options=""), HEAD)
+    found = said_to_be_used(other.run("-Q", "-n"))
+    assert [text.split(": ")[1] for text in found] == [
+        f"{real.folder}/{name}/rocm)" for name in ("x", "y")
+    ]
+
+
+def test_compiler_is_asked_where_it_is_run(real: Project) -> None:
+    """Relative names in flags, in PATH's place and in the shell mean what they do in commands."""
+    two_folders(real)
+    clang = real.environment.pop("OFFLOAD_CLANG")
+    script = real.write("tools/clang", f'#!/bin/sh\nexec {clang} "$@"\n')
+    script.chmod(0o755)
+    real.environment["ROCM_PATH"] = "y/rocm"
+    real.write("x/SConscript", "Import('env')\n" + BUNDLE)
+    flags = "env.Append(OFFLOAD_FLAGS=['--rocm-device-lib-path=x/rocm/amdgcn/bitcode'])\n"
+    named = "env.Replace(OFFLOAD_CLANG='tools/clang')\n"
+    real.sconstruct(flags + named + "SConscript('x/SConscript', exports='env')\n", HEAD)
+    run = real.run("-Q")
+    assert said_to_be_used(run) == ["7.0.0 ($ROCM_PATH: y/rocm)"]
+    assert run.compiles == passes("x/k.hip", "gfx906", "gfx90a:xnack+")
+    library = real.folder / "x/rocm/amdgcn/bitcode/oclc_isa_version_90a.bc"
+    library.write_bytes((library.parent / "ocml.bc").read_bytes() + bytes(4))
+    assert real.build() == passes("x/k.hip", "gfx90a:xnack+")
+    real.assert_up_to_date()
+
+
+def test_two_paths_of_one_run(real: Project) -> None:
+    """A SConstruct that changes PATH gets the compiler of each, for what comes after."""
+    clang = real.environment.pop("OFFLOAD_CLANG")
+    for name in ("one", "two"):
+        script = real.write(f"{name}/clang", f'#!/bin/sh\nexec {clang} "$@"\n')
+        script.chmod(0o755)
+    given = "import os\nbefore = os.environ['PATH']\n"
+    for name in ("one", "two"):
+        given += f"os.environ['PATH'] = Dir('{name}').abspath + ':/usr/bin:/bin'\n"
+        given += f"env.OffloadDeviceObject('{name}-k', 'k.hip', OFFLOAD_ARCH='gfx906')\n"
+    real.sconstruct("env.Replace(OFFLOAD_FLAGS='-nogpuinc -nogpulib')\n" + given, HEAD)
+    run = real.run("-Q", "-n")
+    assert run.status == 0, run.errors
+    assert re.findall(r"clang 22\S+ \((\S+?)\)", run.output) == [
+        f"{real.folder}/{name}/clang" for name in ("one", "two")
+    ]
 
 
 def test_embedded_compiler_stops_early(real: Project) -> None:

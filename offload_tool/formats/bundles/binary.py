@@ -128,15 +128,20 @@ def plan_bundle(items: Iterable[tuple[str, int]], alignment: int = 1) -> BundleL
     return BundleLayout(bytes(header), tuple(entries), position)
 
 
-def read_bundle(data: memoryview, offset: int = 0, *, path: StrPath | None = None) -> Bundle:
+def read_bundle(
+    data: memoryview, offset: int = 0, *, path: StrPath | None = None, room: int | None = None
+) -> Bundle:
     """Read the table of the bundle at `offset` of `data`; `path` is for messages only.
+
+    `room` is for data that is only the beginning of what there is: the bytes of all of it.
 
     Every number is compared with the data before it is used, so neither time nor
     memory depends on what a broken header claims.
 
     :raises FormatError: no bundle is there, or its table contradicts the data.
+    :raises EOFError: the table goes on behind `data`, of which there is more.
     """
-    return _TableReader(data, offset, path).read()
+    return _TableReader(data, offset, path, len(data) if room is None else room).read()
 
 
 class TableForm:
@@ -184,10 +189,11 @@ class TableForm:
 class _TableReader:
     """Reads one table front to back; `position` is where the next field begins."""
 
-    def __init__(self, data: memoryview, offset: int, path: StrPath | None) -> None:
+    def __init__(self, data: memoryview, offset: int, path: StrPath | None, room: int) -> None:
         self.data = data
         self.offset = offset
         self.path = path
+        self.room = room
         self.position = offset
 
     def read(self) -> Bundle:
@@ -212,7 +218,7 @@ class _TableReader:
     def _read_count(self) -> int:
         start = self.position
         (count,) = _COUNT.unpack(self._take(_COUNT.size, "number of bundle entries"))
-        room = (len(self.data) - self.position) // _ENTRY.size
+        room = (self.room - self.position) // _ENTRY.size
         if count > room:
             raise self._error(
                 start,
@@ -225,7 +231,7 @@ class _TableReader:
         start = self.position
         offset, size, length = _ENTRY.unpack(self._take(_ENTRY.size, f"entry {index}"))
         raw = bytes(self._take(length, f"bundle entry ID of entry {index}"))
-        available = len(self.data) - self.offset
+        available = self.room - self.offset
         if offset > available or size > available - offset:
             raise self._error(
                 start,
@@ -236,13 +242,15 @@ class _TableReader:
         return BundleEntry(raw.decode("utf-8", "surrogateescape"), offset, size)
 
     def _take(self, size: int, field: str) -> memoryview:
-        available = len(self.data) - self.position
+        available = self.room - self.position
         if size > available:
             raise self._error(
                 self.position,
                 field,
                 f"expected {size} bytes, found {max(available, 0)}; the file may be cut short",
             )
+        if self.position + size > len(self.data):
+            raise EOFError
         self.position += size
         return self.data[self.position - size : self.position]
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import time
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from offload_tool.errors import FileError, FormatError
@@ -27,13 +28,13 @@ from offload_tool.formats.bundles.compressed_stream import (
 from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from offload_tool.files import StrPath
     from offload_tool.formats.bundles.compressed import CompressedHeader
     from offload_tool.formats.bundles.compressed_stream import Method
 
-__all__ = ["Decompressed", "decompress", "decompress_range", "decompress_to"]
+__all__ = ["Decompressed", "Passing", "decompress", "decompress_range", "decompress_to"]
 
 _IN_MEMORY = 16 << 20
 _Result = TypeVar("_Result")
@@ -88,6 +89,43 @@ def decompress(
         return _verify(stream, output, header, path)
 
     return Decompressed(*_kept(header.uncompressed_size, directory, write))
+
+
+class Passing:
+    """A bundle that is decompressed once, as it passes by: its beginning is there, to be read.
+
+    What is behind the beginning must be asked for by `to`, or nothing has been checked. See
+    `decompress_to` for that.
+
+    :raises FormatError: the compressed bundle is damaged.
+    """
+
+    def __init__(
+        self, data: memoryview, header: CompressedHeader, *, path: StrPath | None = None
+    ) -> None:
+        self._header = header
+        self._path = path
+        self._stream = _sound_stream(data, header, path, None)
+        self._rest: Iterator[bytes | memoryview] = iter(self._stream)
+        self.begin = bytes(next(self._rest, b""))
+        """The first bytes, as many as were decompressed at once."""
+
+    @property
+    def end(self) -> int | None:
+        """Where it ends in the data, in bytes; None where only decompressing tells that."""
+        if self._header.total_size is not None:
+            return self._header.offset + self._header.total_size
+        return self._stream.end if isinstance(self._stream, ZstdStream) else None
+
+    def to(self, output: _ByteSink) -> CompressionReport:
+        """Decompress all of it into `output`, and check its size and its hash; this works once.
+
+        :raises FormatError: it is damaged; `output` has bytes that cannot be trusted.
+        :raises LimitError: it is greater than the run's budget allows.
+        """
+        _charge(self._stream, self._header, self._path)
+        chunks: chain[bytes | memoryview] = chain([self.begin], self._rest)
+        return _verify(self._stream, output, self._header, self._path, chunks)
 
 
 def decompress_range(
@@ -190,6 +228,21 @@ def _open_stream(
 def _checked_stream(
     data: memoryview, header: CompressedHeader, path: StrPath | None, limit: int | None
 ) -> ZstdStream | ZlibStream:
+    stream = _sound_stream(data, header, path, limit)
+    _charge(stream, header, path)
+    return stream
+
+
+def _charge(
+    stream: ZstdStream | ZlibStream, header: CompressedHeader, path: StrPath | None
+) -> None:
+    """Take what will be decompressed from the run's budget."""
+    budget(stream.end - header.offset).unpack(header.uncompressed_size, path)
+
+
+def _sound_stream(
+    data: memoryview, header: CompressedHeader, path: StrPath | None, limit: int | None
+) -> ZstdStream | ZlibStream:
     """Open the payload; refuse what can be refused before it is decompressed."""
     stream = _open_stream(data, header, path)
     if stream.exact not in (None, header.uncompressed_size):
@@ -198,7 +251,6 @@ def _checked_stream(
         raise _size_error(header, path, f"at most {stream.most} (what the payload can hold)")
     if limit is not None and header.uncompressed_size > limit:
         raise _size_error(header, path, f"at most {limit} (the limit)")
-    budget(stream.end - header.offset).unpack(header.uncompressed_size, path)
     return stream
 
 
@@ -207,10 +259,11 @@ def _verify(
     output: _ByteSink,
     header: CompressedHeader,
     path: StrPath | None,
+    chunks: Iterable[bytes | memoryview] | None = None,
 ) -> CompressionReport:
     started = time.perf_counter()
     with BackgroundHash(UNHASHED) as md5:
-        _drain(stream, header, path, output, md5)
+        _drain(stream if chunks is None else chunks, header, path, output, md5)
         digest = truncate_digest(md5.digest())
     start = header.offset + header.size
     if header.total_size is not None and stream.end != header.offset + header.total_size:
@@ -229,22 +282,20 @@ def _verify(
 
 
 def _drain(
-    stream: ZstdStream | ZlibStream,
+    chunks: Iterable[bytes | memoryview],
     header: CompressedHeader,
     path: StrPath | None,
-    output: _ByteSink | None = None,
-    md5: BackgroundHash | None = None,
+    output: _ByteSink,
+    md5: BackgroundHash,
 ) -> None:
-    """Decompress all of `stream`, no byte more or less than the header records."""
+    """Decompress all `chunks`, no byte more or less than the header records."""
     size = 0
-    for chunk in stream:
+    for chunk in chunks:
         size += len(chunk)
         if size > header.uncompressed_size:
             raise _size_error(header, path, f"at least {size} (what the payload holds)")
-        if md5 is not None:
-            md5.update(chunk)
-        if output is not None:
-            output.write(chunk)
+        md5.update(chunk)
+        output.write(chunk)
     if size < header.uncompressed_size:
         raise _size_error(header, path, f"{size} (what the payload holds)")
 
