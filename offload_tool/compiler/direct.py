@@ -34,6 +34,8 @@ from offload_tool.errors import CompilerError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from offload_tool.compiler.resident import ResidentPrograms
+
     Job = tuple[str, ...]
 
 __all__ = ["DirectPasses"]
@@ -97,7 +99,9 @@ _OTHERS = _Names(os.devnull, "offload-other.co", "offload-other.d", "-cuid=0ff10
 class DirectPasses:
     """Runs the device passes of one build; each command in one folder, that of this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, resident: ResidentPrograms | None = None) -> None:
+        """`resident`, if given, runs the jobs."""
+        self._resident = resident
         self._known: dict[object, _Plan | None] = {}
         """For each set of flags, the plan for `_OTHERS`."""
 
@@ -109,7 +113,7 @@ class DirectPasses:
         said, and what was written will be written again.
         """
         plan = self._plan(command, environment)
-        return None if plan is None else _run(plan, environment)
+        return None if plan is None else _run(plan, environment, self._resident)
 
     def _plan(self, command: Sequence[str], environment: Mapping[str, str]) -> _Plan | None:
         names = _names_in(command)
@@ -228,7 +232,9 @@ def _renamed(words: Iterable[str], before: _Names, after: _Names) -> list[str]:
     return found
 
 
-def _run(plan: _Plan, environment: Mapping[str, str]) -> int | None:
+def _run(
+    plan: _Plan, environment: Mapping[str, str], resident: ResidentPrograms | None
+) -> int | None:
     """Run a plan; give the status, or None where the driver has more to say.
 
     The output is written over, as the driver does; after a failure it does so again.
@@ -241,7 +247,7 @@ def _run(plan: _Plan, environment: Mapping[str, str]) -> int | None:
         ) as between:
             own = plan.with_object(between.name)
             for job in (own.front_end, own.linker):
-                done = subprocess.run(job, env=environment, capture_output=True, check=False)
+                done = _run_job(job, environment, resident)
                 if -done.returncode in _STOPPED_BY:
                     return done.returncode
                 if done.returncode or done.stdout:
@@ -256,3 +262,19 @@ def _run(plan: _Plan, environment: Mapping[str, str]) -> int | None:
     sys.stderr.buffer.write(text)
     sys.stderr.flush()
     return 0
+
+
+def _run_job(
+    job: Job, environment: Mapping[str, str], resident: ResidentPrograms | None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run one program of a plan."""
+    if resident is not None:
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+            status = resident.run(job, environment, [output.fileno(), errors.fileno()])
+            if status is not None:
+                said = [
+                    os.pread(each.fileno(), os.fstat(each.fileno()).st_size, 0)
+                    for each in (output, errors)
+                ]
+                return subprocess.CompletedProcess(job, status, *said)
+    return subprocess.run(job, env=environment, capture_output=True, check=False)

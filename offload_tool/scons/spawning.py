@@ -18,11 +18,13 @@ import SCons.Errors
 
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.scons import compat, settings
+from offload_tool.scons.records import declared_passes
 from offload_tool.scons.running import command_spawn, shortened, split_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from offload_tool.compiler.resident import ResidentPrograms
     from offload_tool.distribution.fallback import Finished
     from offload_tool.distribution.session import Session
     from offload_tool.scons.protocols import Environment
@@ -48,15 +50,21 @@ def device_spawn(env: Environment, kind: str) -> Callable[..., int]:
     clang = settings.toolchain(env).clang
     if launcher:
         return _with_launcher(tuple(launcher), clang)
-    is_direct = env["OFFLOAD_DIRECT"] and kind == "hip" and len(clang) == 1
-    return _without_driver(clang) if is_direct else command_spawn(clang)
+    if kind != "hip" or len(clang) != 1:
+        return command_spawn(clang)
+    if env["OFFLOAD_RESIDENT"]:
+        resident = declared_passes(env).resident = _resident_programs(clang[0])
+        return _without_driver(clang, resident)
+    return _without_driver(clang, None) if env["OFFLOAD_DIRECT"] else command_spawn(clang)
 
 
 @functools.lru_cache(maxsize=8)
-def _without_driver(clang: tuple[str, ...]) -> Callable[..., int]:
+def _without_driver(
+    clang: tuple[str, ...], resident: ResidentPrograms | None
+) -> Callable[..., int]:
     from offload_tool.compiler.direct import DirectPasses
 
-    passes = DirectPasses()
+    passes = DirectPasses(resident)
     through_driver = command_spawn(clang)
 
     def run(shell: Any, escape: Any, name: str, words: list[str], env: dict[str, str]) -> int:
@@ -65,6 +73,20 @@ def _without_driver(clang: tuple[str, ...]) -> Callable[..., int]:
         return through_driver(shell, escape, name, words, env) if done is None else done
 
     return run
+
+
+@functools.lru_cache(maxsize=8)
+def _resident_programs(clang: str) -> ResidentPrograms:
+    from offload_tool.compiler.resident import ResidentPrograms
+
+    programs = ResidentPrograms(clang)
+
+    def end() -> None:
+        programs.close()
+        _say([f"offload: no resident compiler: {reason}" for reason in programs.reasons])
+
+    atexit.register(end)
+    return programs
 
 
 @functools.lru_cache(maxsize=8)
