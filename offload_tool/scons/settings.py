@@ -105,7 +105,7 @@ _DEFAULTS: dict[str, Any] = {
     "OFFLOAD_CUID": "",
     "OFFLOAD_DEVICE_LIB_PATH": "",
     "OFFLOAD_DEVICE_RUNTIME": None,
-    "OFFLOAD_DIRECT": False,
+    "OFFLOAD_DIRECT": True,
     "OFFLOAD_DIST": "",
     "OFFLOAD_HIP_OPENMP_COMPATIBLE": False,
     "OFFLOAD_LAUNCHER": "",

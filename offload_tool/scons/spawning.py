@@ -41,21 +41,29 @@ def device_spawn(env: Environment, kind: str) -> Callable[..., int]:
     :raises UsageError: OFFLOAD_DIST names no usable folder, or stands beside a launcher.
     :raises CompilerError: the folder is of another compiler.
     """
+    clang = settings.toolchain(env).clang
+    if env["OFFLOAD_RESIDENT"] and kind == "hip":
+        by_driver = (
+            (env.subst("$OFFLOAD_DIST"), "passes are run elsewhere (OFFLOAD_DIST)"),
+            (settings.launcher(env), "passes are run by OFFLOAD_LAUNCHER"),
+            (len(clang) != 1, f"'{shlex.join(clang)}' is more than a program"),
+            (not env["OFFLOAD_DIRECT"], "OFFLOAD_DIRECT is off"),
+        )
+        reasons = [reason for is_so, reason in by_driver if is_so]
+        if not reasons:
+            resident = declared_passes(env).resident = _resident_programs(clang[0])
+            return _without_driver(clang, resident)
+        _tell_at_the_end(reasons[0])
     folder = env.subst("$OFFLOAD_DIST")
     launcher = settings.launcher(env)
     if folder and launcher:
         raise UsageError("OFFLOAD_DIST brings its own launcher; unset OFFLOAD_LAUNCHER")
     if folder and kind == "hip":
         return _distributed(env, settings.place(env, "OFFLOAD_DIST"))
-    clang = settings.toolchain(env).clang
     if launcher:
         return _with_launcher(tuple(launcher), clang)
-    if kind != "hip" or len(clang) != 1:
-        return command_spawn(clang)
-    if env["OFFLOAD_RESIDENT"]:
-        resident = declared_passes(env).resident = _resident_programs(clang[0])
-        return _without_driver(clang, resident)
-    return _without_driver(clang, None) if env["OFFLOAD_DIRECT"] else command_spawn(clang)
+    is_direct = env["OFFLOAD_DIRECT"] and kind == "hip" and len(clang) == 1
+    return _without_driver(clang, None) if is_direct else command_spawn(clang)
 
 
 @functools.lru_cache(maxsize=8)
@@ -83,10 +91,20 @@ def _resident_programs(clang: str) -> ResidentPrograms:
 
     def end() -> None:
         programs.close()
-        _say([f"offload: no resident compiler: {reason}" for reason in programs.reasons])
+        for reason in programs.reasons:
+            _tell(reason)
 
     atexit.register(end)
     return programs
+
+
+@functools.lru_cache(maxsize=8)
+def _tell_at_the_end(reason: str) -> None:
+    atexit.register(_tell, reason)
+
+
+def _tell(reason: str) -> None:
+    _say([f"offload: no resident compiler: {reason}"])
 
 
 @functools.lru_cache(maxsize=8)
