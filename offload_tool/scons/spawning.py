@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import shlex
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
