@@ -44,7 +44,7 @@ def launch(words: Sequence[str], environ: Mapping[str, str]) -> int:
         from offload_tool.errors import OffloadError
 
         try:
-            status, said = run_split(words, environ, lambda text: _say(environ, text))
+            status, printed, said = run_split(words, environ, lambda text: _say(environ, text))
         except OffloadError:
             raise
         except PassedThroughError as error:
@@ -56,6 +56,8 @@ def launch(words: Sequence[str], environ: Mapping[str, str]) -> int:
             _print(f"warning: {type(error).__name__}: {error}; please report it")
             passed = "of a mistake in here"
             return 0
+        if printed:
+            pass_on(printed, sys.stdout)
         pass_on(said)
         return status
 

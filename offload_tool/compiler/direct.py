@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from offload_tool.compiler.resident import ResidentPrograms
-    from offload_tool.compiler.terminal import Terminal
+    from offload_tool.compiler.unseen_terminal import Terminal
 
     Job = tuple[str, ...]
 
@@ -107,7 +107,7 @@ _OTHERS = _Names(os.devnull, "offload-other.co", "offload-other.d", "-cuid=0ff10
 """With which the driver is asked again: the source must be there."""
 
 
-class _Told:
+class _FlagSet:
     """What the driver has told of one set of flags; read and written under its lock."""
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class DirectPasses:
     def __init__(self, resident: ResidentPrograms | None = None) -> None:
         """`resident`, if given, runs the programs that it can."""
         self._resident = resident
-        self._told: dict[object, _Told] = {}
+        self._told: dict[object, _FlagSet] = {}
 
     def run(self, command: Sequence[str], environment: Mapping[str, str]) -> int | None:
         """Run a command of a device pass, if that can be done without the driver.
@@ -151,7 +151,7 @@ class DirectPasses:
             os.getcwd(),  # noqa: PTH109
         )
         question = [*key[0], *key[1:3]]
-        told = self._told.setdefault(key, _Told())
+        told = self._told.setdefault(key, _FlagSet())
         with told.lock:
             if told.names is None:
                 told.names, told.plan = _kept(program, question, command, names, environment)
@@ -190,7 +190,7 @@ def _kept(
 
 
 def _is_proved(
-    told: _Told,
+    told: _FlagSet,
     program: str,
     question: list[str],
     command: Sequence[str],
@@ -357,7 +357,7 @@ def _in_memory() -> IO[bytes]:
 def _errors() -> Iterator[_FileOfErrors | Terminal]:
     """Give what is like this process's standard error: a terminal, or a file."""
     if os.isatty(_ERRORS):
-        from offload_tool.compiler.terminal import Terminal
+        from offload_tool.compiler.unseen_terminal import Terminal
 
         with Terminal() as terminal:
             yield terminal

@@ -90,7 +90,7 @@ def ask_at_terminal(command: Sequence[str], environment: Mapping[str, str]) -> A
     """
     import subprocess
 
-    from offload_tool.compiler.terminal import Terminal
+    from offload_tool.compiler.unseen_terminal import Terminal
 
     try:
         with Terminal() as errors:

@@ -48,10 +48,12 @@ _FOLDER_OPTIONS = frozenset(
     {
         *("-I", "-isystem", "-iquote", "-idirafter", "-c-isystem", "-cxx-isystem"),
         *("-internal-isystem", "-internal-externc-isystem", "-internal-iframework"),
-        *("-iwithprefix", "-iwithprefixbefore"),
     }
 )
 """As clang's driver hands them to the front end: the folder is the next word."""
+_PREFIX = "-iprefix"
+_PREFIXED = ("-iwithprefix", "-iwithprefixbefore")
+_IN_ROOT = ("-iwithsysroot",)
 _ATTACHED = ("-I", "--embed-dir=")
 """Those of ``CPATH`` come with their option in one word."""
 _GCC = "/usr/lib/gcc"
@@ -119,12 +121,29 @@ def search_folders(command: Sequence[str], environment: Mapping[str, str]) -> tu
 
 def folders_of_job(job: Sequence[str]) -> Iterator[str]:
     """Give the folders in which a command of the front end looks for headers."""
+    root = next(reversed([*_values(job, "-isysroot")]), "")
+    prefix = ""
     for option, value in itertools.pairwise(job):
-        if option in _FOLDER_OPTIONS:
-            yield value
+        if option == _PREFIX:
+            prefix = value
+        elif option in _PREFIXED:
+            yield f"{prefix}{value}"
+        elif option in _IN_ROOT:
+            yield f"{root}{value}" if value.startswith("/") else value
+        elif option in _FOLDER_OPTIONS:
+            yield _in_root(value, root)
         for attached in _ATTACHED:
             if option.startswith(attached) and option != attached:
-                yield option.removeprefix(attached)
+                yield _in_root(option.removeprefix(attached), root)
+
+
+def _values(job: Sequence[str], option: str) -> Iterator[str]:
+    return (value for word, value in itertools.pairwise(job) if word == option)
+
+
+def _in_root(folder: str, root: str) -> str:
+    """Give a folder as clang takes it: ``=`` stands for the root of the system's headers."""
+    return f"{root}{folder[1:]}" if root and folder.startswith("=") else folder
 
 
 @functools.lru_cache(maxsize=4096)
@@ -169,11 +188,13 @@ def expected_lookups(
     beside = (posixpath.dirname(name) for name in read if not name.startswith(_SYSTEM))
     places = tuple(dict.fromkeys([*folders, *beside]))
     asked, unknown = _asked_names(read, words)
-    names = dict.fromkeys(asked)
+    absolute = [name for name in asked if name.startswith("/")]
+    names = dict.fromkeys([*asked, *map(posixpath.basename, absolute)])
     for place in places:
         begin = f"{place.rstrip('/')}/" if place else ""
         names.update((name[len(begin) :], None) for name in read if name.startswith(begin))
     theirs = _names_outside(read, places)
+    places = tuple(dict.fromkeys([*places, *map(posixpath.dirname, absolute)]))
     # Absolute names are looked up nowhere else.
     relative = sorted(name for name in names if not name.startswith("/"))
     own = tuple(name for name in relative if name not in theirs)

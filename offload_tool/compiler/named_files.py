@@ -79,7 +79,10 @@ def _parts(words: Iterable[str]) -> Iterator[str]:
 
 
 def _parts_of_option(word: str) -> Iterator[str]:
-    yield from (part for part in _PARTS.split(word)[1:] if part)
+    parts = _PARTS.split(word)[1:]
+    yield from (part for part in parts if part)
+    if len(parts) > 1:  # a name may hold them, too
+        yield word.partition("=")[2]
     attached = _ATTACHED.match(word)
     if attached is not None:
         yield from _with_precompiled(word[attached.end() :])

@@ -7,8 +7,9 @@ makes. Its key holds all that is known before::
     beside them, and the words of both commands, with temporary files by number
 
 and its manifest all that it has read (`result_cache`). What is written beside the result is not
-kept, so a compile with such files, or with modules, has no pass here; nor has one whose source
-holds the time of the compile.
+kept, so a compile with such files, with modules or with plugins has no pass here; nor has one that
+looks for headers in ways that are not followed here, or whose source holds the time of the compile
+or lets the assembler read a file.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 from pathlib import Path
 
 from offload_tool.compiler.depfile import read_depfile
@@ -37,10 +39,22 @@ if TYPE_CHECKING:
 
 __all__ = ["CachedPass", "cached_passes"]
 
-_VERSION = "1"
+_VERSION = "2"
 _SYSTEM_TOO = "-sys-header-deps"
-_MODULES = ("-fmodule", "-fbuild-session", "-fprebuilt-module")
+_NOT_FOLLOWED = (
+    *("-fmodule", "-fbuild-session", "-fprebuilt-module"),
+    *("-load", "-fplugin", "-fpass-plugin", "--load-pass-plugin"),
+    *("-ivfsoverlay", "-iframework", "-F", "-include-pch"),
+)
+"""Beginnings of words: plugins may write and print what they like, frameworks and overlays find
+headers under other names than theirs, a precompiled header is refused where one of its headers is
+newer."""
+_HEADER_MAP = ".hmap"
+_NO_INPUTS = frozenset({"-MT", "-o", "-dependency-file", "-main-file-name", "-D", "-U"})
+"""The word after one of these names no file that is read."""
 _OF_THE_TIME = (b"__TIME__", b"__DATE__", b"__TIMESTAMP__")
+_ASSEMBLER_READS = re.compile(rb"\.incbin|\.include\s*\\?\"")
+"""What the depfile does not list."""
 _SYSTEM = "/usr/"
 _LIBRARY_FOLDERS = ("../lib", "../lib64")
 
@@ -70,12 +84,10 @@ class CachedPass:
         jobs = [plan.jobs[number] for number in numbers]
         self.job = jobs[0]
         self._words = [word for job in jobs for word in job.words[1:]]
-        self._key = _key(jobs, folder, before)
-        self._named = [
-            name
-            for name in possible_files(self._words)
-            if not name.startswith(folder) and os.path.isfile(name)  # noqa: PTH113
-        ]
+        named = _named_in(self._words, folder)
+        self._named = [name for name in named if os.path.isfile(name)]  # noqa: PTH113
+        # With their names: one that is not there may come, and be read.
+        self._key = _key(jobs, folder, f"{before}{json.dumps(self._named)}")
         self._files = PassFiles(jobs[-1].output, "", f"{folder}/{numbers[0]}.said")
         self._start: Start | None = None
 
@@ -103,12 +115,24 @@ class CachedPass:
         except OffloadError:
             return
         read = list(dict.fromkeys([*listed, *self._named]))
-        if self.job.source not in read or any(map(_tells_time, read)):
+        known = {os.path.normpath(name) for name in listed}
+        if os.path.normpath(self.job.source) not in known or any(map(_is_not_all, read)):
             return
         lookups = expected_lookups(
             listed, folders_of_job(self._words), self._words, self._cache.prints
         )
+        if any(map(self._came_meanwhile, lookups.present)):
+            return
         self._cache.store(self._key, self._files, read, lookups, self._start)
+
+    def _came_meanwhile(self, name: str) -> bool:
+        """Tell whether a file may have come after the pass has looked for it."""
+        assert self._start is not None  # noqa: S101 - it began
+        try:
+            found = [os.stat(name), os.lstat(name)]  # noqa: PTH116
+        except OSError:
+            return True
+        return any(one.st_ctime_ns >= self._start.moment for one in found)
 
 
 def cached_passes(
@@ -116,11 +140,26 @@ def cached_passes(
 ) -> list[CachedPass]:
     """Give the passes of a plan whose results can be kept; `folder` is that of temporary files."""
     words = [word for job in plan.jobs for word in job.words]
-    if any(job.beside() for job in plan.jobs) or any(word.startswith(_MODULES) for word in words):
+    if any(job.beside() for job in plan.jobs) or any(map(_is_not_followed, words)):
         return []
     variables = [environ.get(name, "") for name in HEEDED_VARIABLES]
     before = json.dumps([_VERSION, os.getcwd(), variables, plan.version])  # noqa: PTH109
     return [CachedPass(cache, plan, numbers, folder, before) for numbers in passes_of(plan, folder)]
+
+
+def _is_not_followed(word: str) -> bool:
+    return (
+        word.startswith(_NOT_FOLLOWED)
+        or word.endswith(_HEADER_MAP)
+        or _may_change(word.encode(errors="surrogateescape"))
+    )
+
+
+def _named_in(words: Sequence[str], folder: str) -> list[str]:
+    """Give the names of files that words of jobs may name, but for temporary ones."""
+    before = ["", *words]
+    inputs = [word for word, last in zip(words, before, strict=False) if last not in _NO_INPUTS]
+    return [name for name in possible_files(inputs) if not name.startswith(folder)]
 
 
 def _key(jobs: Sequence[DriverJob], folder: str, before: str) -> str:
@@ -152,12 +191,17 @@ def _program(name: str) -> tuple[str, ...]:
 
 
 @functools.cache  # the passes of a compile read mostly the same
-def _tells_time(name: str) -> bool:
+def _is_not_all(name: str) -> bool:
+    """Tell whether a file makes more of a result than its content."""
     if name.startswith(_SYSTEM):
         return False
     try:
         with open(name, "rb") as file:  # noqa: PTH123
-            text = file.read()
+            return _may_change(file.read())
     except OSError:
         return True
-    return any(word in text for word in _OF_THE_TIME)
+
+
+def _may_change(text: bytes) -> bool:
+    """Tell whether a text means more than it says: the time, or a file for the assembler."""
+    return any(word in text for word in _OF_THE_TIME) or bool(_ASSEMBLER_READS.search(text))

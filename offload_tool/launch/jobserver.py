@@ -134,6 +134,9 @@ def _open_descriptors(auth: str) -> Slots | None:
         reader, writer = (int(number) for number in auth.split(","))
         if not all(number > 2 and _is_pipe(number) for number in (reader, writer)):
             return None
+        # Where make has not passed its pipe on, the numbers may be those of others' pipes.
+        if not os.path.sameopenfile(reader, writer):
+            return None
         own = os.open(f"/proc/self/fd/{reader}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (ValueError, OSError):
         return None

@@ -2,11 +2,11 @@
 
 ::
 
-    <folder>/<2 digits>/<key>/<result>/manifest    what it was made of (`manifest`)
-                                      /output      what the pass wrote
-                                      /depfile     which files it read
-                                      /said        its messages
-    <folder>/new/<random>/                         one that is being written
+    <folder>/<2 digits>/<key>/<manifest's digest>/manifest    what it was made of (`manifest`)
+                                                 /output      what the pass wrote
+                                                 /depfile     which files it read
+                                                 /said        its messages
+    <folder>/new/<random>/                                    one that is being written
 
 The key is everything that is known before a pass runs; there are several results where headers
 changed between. One is taken where its manifest says that the pass would read the same now, and
@@ -20,12 +20,14 @@ another, and a killed one leaves at most a folder below ``new``. When the folder
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from contextlib import suppress
 
 from offload_tool.compiler.fingerprints import Fingerprints, digest_of, new_digest
 from offload_tool.compiler.manifest import (
     State,
+    identity,
     judge,
     read_record,
     record_pass_result,
@@ -45,6 +47,7 @@ _FOLDER, _SIZE = "OFFLOAD_LAUNCH_CACHE", "OFFLOAD_LAUNCH_CACHE_SIZE"
 _DEFAULT_SIZE = 5 << 30
 _MIB = 1 << 20
 _NEW = "new"
+_SAME = "same files"
 _FILES = ("output", "depfile", "said")
 _CHECKS_SIZE_ONE_IN = 32
 _SHRINKS_TO = 0.8
@@ -102,9 +105,12 @@ class ResultCache:
     def fetch(self, key: str, files: PassFiles) -> bool:
         """Write the files of a pass with this key that reads what it read; tell whether it did."""
         for place in self._results(key):
-            record = read_record(f"{place}/manifest", self._prints, "")
-            judgement = judge(record, {"key": key}, self._prints)
-            if record is None or judgement.state is not State.CURRENT:
+            record = self._record(place)
+            if record is None:
+                self._remove(place)  # damaged, or somebody removes it
+                continue
+            known = {"key": key, _SAME: _same_files(record.inputs)}
+            if judge(record, known, self._prints).state is not State.CURRENT:
                 continue
             if all(
                 _copy(f"{place}/{name}", wanted, record.beside.get(name, ""))
@@ -113,8 +119,21 @@ class ResultCache:
                 with suppress(OSError):
                     os.utime(place)
                 return True
-            self._remove(place)  # damaged, or somebody removes it
+            for wanted in files.named().values():  # what a pass says is put behind what is there
+                with suppress(OSError):
+                    os.unlink(wanted)  # noqa: PTH108
+            self._remove(place)
         return False
+
+    def _record(self, place: str) -> PassRecord | None:
+        """Read the manifest of a result; None where it is not what was written."""
+        try:
+            digest = _digest_of_file(f"{place}/manifest")
+        except OSError:
+            return None
+        if digest != os.path.basename(place):  # noqa: PTH119
+            return None
+        return read_record(f"{place}/manifest", self._prints, "")
 
     def store(
         self,
@@ -128,6 +147,7 @@ class ResultCache:
         record = record_pass_result({"key": key}, read, lookups, files.output, start, self._prints)
         if not record.is_sure or not record.output:
             return
+        record = record._replace(key={"key": key, _SAME: _same_files(record.inputs)})
         with suppress(OSError):
             self._store(key, files, record)
             if os.urandom(1)[0] % _CHECKS_SIZE_ONE_IN == 0:
@@ -144,13 +164,13 @@ class ResultCache:
                 digests[name] = _digest_of_copy(source, f"{made}/{name}")
             record = record._replace(beside=digests)
             write_record(f"{made}/manifest", record, self._prints, None)
-            place = f"{self._place(key)}/{digest_of(record.result.encode())}"
+            place = f"{self._place(key)}/{_digest_of_file(f'{made}/manifest')}"
             os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120
             os.rename(made, place)  # noqa: PTH104 - fails where another run has made it
         except OffloadError:
             pass
         finally:
-            _remove_folder(made)
+            shutil.rmtree(made, ignore_errors=True)
         for old in list(self._results(key))[_MOST_RESULTS:]:
             self._remove(old)
 
@@ -176,7 +196,7 @@ class ResultCache:
             for second in _entries(first.path):
                 if first.name == _NEW:
                     if time.time() - _used(second.path) > _ABANDONED:
-                        _remove_folder(second.path)
+                        shutil.rmtree(second.path, ignore_errors=True)
                     continue
                 for result in _entries(second.path):
                     yield result.path, _used(result.path)
@@ -195,7 +215,7 @@ class ResultCache:
         with suppress(OSError):
             os.makedirs(f"{self.folder}/{_NEW}", mode=0o700, exist_ok=True)  # noqa: PTH103
             os.rename(place, gone)  # noqa: PTH104
-            _remove_folder(gone)
+            shutil.rmtree(gone, ignore_errors=True)
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
@@ -229,8 +249,21 @@ def _digest_of_copy(source: str, output: str) -> str:
     return str(digest.hexdigest())
 
 
-def _remove_folder(folder: str) -> None:
-    with suppress(OSError):
-        for entry in os.scandir(folder):
-            os.unlink(entry.path)  # noqa: PTH108
-        os.rmdir(folder)  # noqa: PTH106
+def _digest_of_file(name: str) -> str:
+    with open(name, "rb") as file:  # noqa: PTH123
+        return digest_of(file.read())
+
+
+def _same_files(inputs: Mapping[str, str]) -> str:
+    """Say which names are one file's: ``#pragma once`` takes a copy for another file.
+
+    Only files of equal content can be one; most compiles read none.
+    """
+    by_digest: dict[str, list[str]] = {}
+    for name, digest in inputs.items():
+        by_digest.setdefault(digest, []).append(name)
+    equal = [names for names in by_digest.values() if len(names) > 1]
+    found: dict[str, list[str]] = {}
+    for name in sorted(name for names in equal for name in names):
+        found.setdefault(identity(name), []).append(name)
+    return digest_of(repr(sorted(found.values())).encode(errors="surrogateescape"))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Step", "as_one", "run_steps", "spawn"]
 
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_APPEND  # the program is to have it, too
+_PRINTED = ".out"
 _POLL_MS = 10
 """Between looks, on a kernel that cannot tell that a process has ended (before 5.3)."""
 
@@ -30,8 +31,8 @@ class Step:
     """One process, or one call of this one, in its place among others."""
 
     __slots__ = (
-        *("call", "environment", "jobs_option", "most_jobs", "needs", "number", "places", "said"),
-        *("status", "wanted_after_failure", "words"),
+        *("call", "environment", "jobs_option", "most_jobs", "needs", "number", "places"),
+        *("said", "status", "wanted_after_failure", "words"),
     )
 
     def __init__(self, number: int, needs: Sequence[int]) -> None:
@@ -55,6 +56,11 @@ class Step:
         self.status: int | None = None
         """As of `os.waitstatus_to_exitcode`; None where it did not run to its end."""
 
+    @property
+    def printed(self) -> str:
+        """The file that gets what it prints to standard output."""
+        return f"{self.said}{_PRINTED}"
+
 
 def as_one(steps: Sequence[Step], words: Sequence[str]) -> None:
     """Let one command, the first step's, do what the steps do one after the other."""
@@ -66,10 +72,13 @@ def as_one(steps: Sequence[Step], words: Sequence[str]) -> None:
 def spawn(words: Sequence[str], environment: Mapping[str, str], said: str) -> int:
     """Start a program without input, whose messages go to a file; give its number.
 
+    What it prints goes to another file, named after that one.
+
     :raises OSError: it cannot be started.
     """
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, f"{said}{_PRINTED}", _WRITE, 0o600),
         (os.POSIX_SPAWN_OPEN, 2, said, _WRITE, 0o600),
     ]
     return os.posix_spawnp(words[0], list(words), environment, file_actions=actions)

@@ -23,6 +23,7 @@ from offload_tool.launch.compilers import why_unknown
 from offload_tool.launch.driver_plan import HOST, DriverPlan, UnknownPlanError, read_plan
 from offload_tool.launch.embedding_later import PLACEHOLDER_FILE, can_wait, embed_now
 from offload_tool.launch.jobserver import slots_of
+from offload_tool.launch.result_files import why_not_replaced, write_depfile
 from offload_tool.launch.side_by_side import Step, as_one, run_steps, spawn
 
 TYPE_CHECKING = False
@@ -53,10 +54,10 @@ class PassedThroughError(Exception):
 
 def run_split(
     command: Sequence[str], environ: Mapping[str, str], say: Callable[[str], None]
-) -> tuple[int, bytes]:
+) -> tuple[int, bytes, bytes]:
     """Run a compile's passes side by side; give the driver's status, and what they have said.
 
-    `say` is told what is done, one line each.
+    That is first what is for standard output: little is. `say` is told what is done, one line each.
 
     :raises PassedThroughError: the command has to be run as it is.
     :raises OffloadError: something cannot be written.
@@ -90,12 +91,16 @@ class _Split:
         self._depfiles: dict[int, str] = {}
         """Of passes over the source, by the number of the job."""
 
-    def run(self) -> tuple[int, bytes]:
+    def run(self) -> tuple[int, bytes, bytes]:
         plan = self._asked()
         output, depfile = plan.output, self._prepare(plan)
+        for name in filter(None, (output, depfile)):
+            reason = why_not_replaced(name)
+            if reason:
+                raise PassedThroughError(reason)
         result, self._named = plan.output, output
         try:
-            status, said = self._run_jobs(plan, with_depfiles=bool(depfile))
+            status, printed, said = self._run_jobs(plan, with_depfiles=bool(depfile))
             if status == 0:
                 if depfile:
                     self._join_depfiles(plan, depfile)
@@ -104,9 +109,9 @@ class _Split:
             _remove(result)
         if status:
             _remove(output)
-        return status, said
+        return status, printed, said
 
-    def _run_jobs(self, plan: DriverPlan, *, with_depfiles: bool) -> tuple[int, bytes]:
+    def _run_jobs(self, plan: DriverPlan, *, with_depfiles: bool) -> tuple[int, bytes, bytes]:
         slots = slots_of(self._environ)
         self._say(f"split: {', '.join(plan.targets)} and the host; at once: {slots.described}")
         steps = [self._step(plan, number) for number in range(len(plan.jobs))]
@@ -127,13 +132,15 @@ class _Split:
             for numbers in launched.values():
                 check_result([plan.jobs[number] for number in numbers])
         for one in passes:
-            if all(steps[number].status == 0 for number in one.numbers):
+            own = [steps[number] for number in one.numbers]
+            if all(step.status == 0 and not _content(step.printed) for step in own):
                 one.store()
         lines = (
             plan.said if self._cluster is None else [*plan.said, *self._cluster.told(self._named)]
         )
         said = "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape")
-        return status, said + self._messages(plan, steps)
+        printed = b"".join(_content(step.printed) for step in steps[: len(plan.jobs)])
+        return status, printed, said + self._messages(plan, steps)
 
     def _run_steps(self, steps: Sequence[Step], slots: Slots) -> None:
         try:
@@ -175,10 +182,11 @@ class _Split:
         if any(word.startswith(_CUID) for word in words):
             return []
         from offload_tool.compiler.fingerprints import digest_of
+        from offload_tool.compiler.named_files import all_words
 
         kept = [os.getcwd()]  # noqa: PTH109
         before = ""
-        for word in words:
+        for word in all_words(words):  # the source may be named in a response file
             about_targets = word.startswith(_FOR_TARGETS) or before.startswith(_FOR_TARGETS[-1:])
             if not (about_targets or word.startswith("-M") or before in _OF_DEPFILES):
                 kept.append(word)
@@ -358,10 +366,10 @@ class _Split:
         host = next(n for n in self._depfiles if plan.jobs[n].target == HOST)
         devices = [_content(name) for n, name in self._depfiles.items() if n != host]
         text = union(_content(self._depfiles[host]), devices, phony=phony)
-        beside = f"{depfile}.{os.urandom(6).hex()}.tmp"
-        with open(beside, "wb") as file:  # noqa: PTH123
-            file.write(text)
-        os.replace(beside, depfile)  # noqa: PTH105
+        try:
+            write_depfile(depfile, text)
+        except OSError as error:
+            raise PassedThroughError(f"'{depfile}': {error.strerror}") from error
 
 
 def _written(made: FatBinary) -> int:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from offload_tool.compiler.answer_cache import cache_folder
 from offload_tool.compiler.direct import DirectPasses
-from offload_tool.compiler.terminal import Terminal
+from offload_tool.compiler.unseen_terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -94,6 +94,18 @@ def test_tokens_are_taken_and_given(sort: str, tmp_path: Path) -> None:
         assert sorted(server.left()) == sorted(b"ab")
 
 
+def test_pipes_of_others(tmp_path: Path) -> None:
+    """Where make has kept its pipe, pipes of others that have its numbers are not read."""
+    with (
+        pool("descriptors", tmp_path, b"abc") as first,
+        pool("descriptors", tmp_path, b"") as other,
+    ):
+        slots = slots_of({"MAKEFLAGS": f"-j4 --jobserver-auth={first.reader},{other.writer}"})
+        assert "not to be had" in slots.described
+        assert [slots.take(), slots.take()] == [True, False]
+        assert first.left() == b"abc"
+
+
 @pytest.mark.llvm
 @pytest.mark.parametrize("sort", ["fifo", "descriptors"])
 @pytest.mark.parametrize("ending", ["well", "error", "TERM", "INT", "HUP"])

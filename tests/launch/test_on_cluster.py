@@ -43,7 +43,7 @@ def split(tmp_path: Path, llvm: Callable[[str], str], monkeypatch: pytest.Monkey
         monkeypatch.setattr(on_cluster, "load_distribution", lambda _: made)
         decisions: list[str] = []
         environ = environment({"OFFLOAD_DIST": "d", **more})
-        status, said = run_split([clang, *(words or WORDS)], environ, decisions.append)
+        status, _, said = run_split([clang, *(words or WORDS)], environ, decisions.append)
         return status, said.decode(), decisions
 
     return run_with

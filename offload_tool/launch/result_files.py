@@ -1,0 +1,54 @@
+"""The files that a compile is asked for, as the driver treats what is there under their names.
+
+An object is renamed to its name when it is complete; where its name is that of a device (a
+configuration check's ``-o /dev/null``), a pipe or a folder, that would put a file into its place.
+A depfile the driver writes into the file that is there, through symbolic links and for all hard
+links of it. Source: clang 22.1.8, observed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+__all__ = ["why_not_replaced", "write_depfile"]
+
+
+def why_not_replaced(name: str) -> str:
+    """Say why a file cannot get its name when it is complete; "" where it can."""
+    try:
+        mode = os.stat(name).st_mode  # noqa: PTH116
+    except FileNotFoundError:
+        folder = os.path.dirname(name) or "."  # noqa: PTH120
+        return "" if os.path.isdir(folder) else f"there is no folder '{folder}'"  # noqa: PTH112
+    except OSError as error:
+        return f"'{name}': {error.strerror}"
+    return "" if stat.S_ISREG(mode) else f"'{name}' is no regular file"
+
+
+def write_depfile(name: str, text: bytes) -> None:
+    """Write a depfile; a file that has other names, too, keeps them.
+
+    :raises OSError: it cannot be written.
+    """
+    if _has_other_names(name):
+        with open(name, "wb") as file:  # noqa: PTH123
+            file.write(text)
+        return
+    beside = f"{name}.{os.urandom(6).hex()}.tmp"
+    try:
+        with open(beside, "wb") as file:  # noqa: PTH123
+            file.write(text)
+        os.replace(beside, name)  # noqa: PTH105
+    except BaseException:
+        if os.path.exists(beside):  # noqa: PTH110
+            os.unlink(beside)  # noqa: PTH108
+        raise
+
+
+def _has_other_names(name: str) -> bool:
+    try:
+        found = os.lstat(name)
+    except OSError:
+        return False
+    return stat.S_ISLNK(found.st_mode) or found.st_nlink > 1

@@ -1,0 +1,172 @@
+"""CUDA's passes with NVIDIA's ptxas and fatbinary: bytes, depfiles and status are the driver's.
+
+With ``-g`` for device code two compiles of the driver differ: its temporary files' names are in it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.launch.compiles import CUID, LAUNCH, files, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Both = Callable[..., str]
+
+SOURCE = """#include "value.h"
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
+#include "only_sm_90.h"
+#endif
+struct dim3 { unsigned x, y, z; };
+extern "C" int cudaLaunchKernel(const void *, dim3, dim3, void **, unsigned long, struct stream *);
+extern "C" int __cudaPushCallConfiguration(dim3, dim3, unsigned long = 0, void * = 0);
+extern "C" int cudaConfigureCall(dim3, dim3, unsigned long = 0, void * = 0);
+__attribute__((device)) static int state;
+__attribute__((global)) void kernel(int *x) { *x = VALUE + state; }
+int run(int *x) { kernel<<<dim3{1, 1, 1}, dim3{1, 1, 1}>>>(x); return VALUE; }
+"""
+OWN = ("-nocudainc", "-nocudalib", "-Wno-unknown-cuda-version")
+TARGETS = ("--offload-arch=sm_80", "--cuda-gpu-arch=sm_90")
+FLAGS = [
+    "",
+    "-O3 -fPIC",
+    "-fgpu-rdc",
+    "--offload-new-driver",
+    "--offload-new-driver -fgpu-rdc",
+    "--no-offload-new-driver -O2",
+    "-Xarch_sm_80 -DOTHER -Xarch_host -g -Xarch_device -O1",
+    "--cuda-include-ptx=sm_80",
+    "--no-cuda-include-ptx=all",
+    "-Xcuda-ptxas --warn-on-spills",
+    "-Xcuda-ptxas -O1 -Xcuda-fatbinary --compress-all",
+    "-save-temps",
+    "-flto",
+    "-ftime-trace",
+]
+RANDOM = [
+    ("-std=c++17", "-std=c++20"),
+    ("-O0", "-O1", "-O2", "-Os"),
+    ("-Xarch_host -g", "-Xarch_host -gline-tables-only", "-g0"),
+    ("-fPIC", "-fno-pic"),
+    ("-fgpu-rdc", "-fno-gpu-rdc"),
+    ("--offload-new-driver", "--no-offload-new-driver"),
+    ("-MD", "-MMD -MP", "-MD -MF other.d"),
+    ("-Xarch_sm_90 -DONE", "-Xarch_device -O1", "-Xarch_host -O3"),
+    ("-Wall", "-w", "-Werror -Weverything"),
+    ("--cuda-include-ptx=all", "--no-cuda-include-ptx=sm_90", "-Xcuda-ptxas --warn-on-spills"),
+    ("-ffast-math", "-fcuda-flush-denormals-to-zero", "-fgpu-approx-transcendentals"),
+    ("--offload-arch=sm_86,sm_89", "--no-offload-arch=sm_80", "--offload-arch=sm_90a"),
+    ("-x cuda", "-DVALUE_2=2", "-include value.h", "-mllvm -nvptx-fma-level=0"),
+    ("-fno-exceptions", "-save-temps", "-fsave-optimization-record", "-fcuda-short-ptr"),
+]
+SPELLINGS = [
+    *("-arch=sm_80", "-gencode=arch=compute_80,code=sm_80", "--gpu-architecture=sm_80", "-dc"),
+    *("-rdc=true", "-Xcompiler=-fPIC", "--expt-relaxed-constexpr", "--generate-code", "-lineinfo"),
+    *("-ptx", "--keep", "--cubin", "-t2"),
+]
+"""Of nvcc."""
+
+pytestmark = pytest.mark.llvm
+
+
+@pytest.fixture
+def clang(llvm: Callable[[str], str], nvidia: Callable[[str], Path]) -> list[str]:
+    """Give clang's command with the toolkit of NVIDIA's wheels."""
+    nvidia("fatbinary")
+    return [llvm("clang++"), f"--cuda-path={nvidia('ptxas').parent.parent}", *OWN]
+
+
+@pytest.fixture
+def both(tmp_path: Path, clang: list[str]) -> Both:
+    """Give a function that compiles both ways, compares, and gives what ours says."""
+
+    def compare(words: list[str], text: str = "") -> str:
+        results = []
+        for launch in ((), LAUNCH):
+            place = tmp_path / "build"
+            write_project(place, text)
+            done = run([*launch, *clang, *words], place)
+            found = {name: data for name, data in files(place).items() if name[-5:] != ".json"}
+            for name in found:
+                if name.endswith(".d"):  # may name the headers of one target
+                    found[name] = found[name].replace(b" \\\n  only_sm_90.h", b"")
+                    found[name] = found[name].replace(b"only_sm_90.h:\n", b"")
+            results.append((done.returncode, found if done.returncode == 0 else {}))
+            place.rename(tmp_path / f"done{len(results)}")
+        driver, ours = results
+        assert ours[0] == driver[0], done.stderr
+        assert ours[1].keys() == driver[1].keys(), done.stderr
+        assert [name for name in ours[1] if ours[1][name] != driver[1][name]] == [], done.stderr
+        return done.stderr
+
+    return compare
+
+
+def write_project(place: Path, text: str = "") -> None:
+    place.mkdir()
+    (place / "value.h").write_text("#pragma once\n#define VALUE 3\n")
+    (place / "only_sm_90.h").write_text("#pragma once\n")
+    (place / "s.cu").write_text(SOURCE + text)
+
+
+@pytest.mark.parametrize("flags", FLAGS)
+def test_flags(flags: str, tmp_path: Path, both: Both) -> None:
+    """Whatever the flags, object and other files are the driver's, and the compile is split."""
+    said = both([*TARGETS, CUID, *flags.split(), "-c", "s.cu", "-o", "s.o"])
+    assert "launch: split: " in said
+    assert (tmp_path / "done2/s.o").exists()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_flags(seed: int, both: Both) -> None:
+    """With random flags and sources, files and status are the driver's."""
+    chosen = random.Random(seed)
+    words = [word for sort in chosen.sample(RANDOM, 4) for word in chosen.choice(sort).split()]
+    text = chosen.choice(["", "", "int bad = none;\n", "#ifdef __CUDA_ARCH__\n#error no\n#endif\n"])
+    both([*TARGETS, CUID, *words, "-c", "s.cu", "-o", "s.o"], text)
+
+
+@pytest.mark.parametrize("word", SPELLINGS)
+def test_words_of_nvcc(word: str, both: Both) -> None:
+    """A word of nvcc's means to clang what it means without us."""
+    both([*TARGETS, CUID, word, "-c", "s.cu", "-o", "s.o"])
+
+
+def test_nvcc(tmp_path: Path, nvidia: Callable[[str], Path]) -> None:
+    """Nvcc is no clang: it takes our place."""
+    write_project(tmp_path / "build")
+    done = run([*LAUNCH, nvidia("nvcc"), "-c", "s.cu", "--dryrun"], tmp_path / "build")
+    assert "passed through: " in done.stderr
+    assert "nvcc' is no clang" in done.stderr
+
+
+@pytest.mark.parametrize("driver", ["--no-offload-new-driver", "--offload-new-driver"])
+def test_cache(driver: str, tmp_path: Path, clang: list[str]) -> None:
+    """A header of one target compiles that target alone again, with the driver's bytes."""
+    place = tmp_path / "build"
+    write_project(place)
+    words = [*clang, *TARGETS, CUID, driver, "-MD", "-c", "s.cu", "-o", "s.o"]
+
+    def hits(**more: str) -> int:
+        old = (place / "only_sm_90.h").stat()
+        os.utime(place / "only_sm_90.h", ns=(old.st_atime_ns, 1))
+        results = []
+        for launch in ((), LAUNCH):
+            done = run([*launch, *words], place, {"OFFLOAD_LAUNCH_CACHE": "cache", **more})
+            assert done.returncode == 0, done.stderr
+            results.append((place / "s.o").read_bytes())
+        assert len(set(results)) == 1
+        return done.stderr.count(": from the cache")
+
+    assert [hits(), hits()] == [0, 3]
+    (place / "only_sm_90.h").write_text("#undef VALUE\n#define VALUE 5\n")
+    assert [hits(), hits()] == [2, 3]
+    if driver.startswith("--no"):  # PTX is in the result, too: it is the pass's, and ptxas's input
+        words[1:1] = ["-Xcuda-ptxas", "-O1"]
+        assert hits() == 3
