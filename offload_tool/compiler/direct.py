@@ -1,17 +1,19 @@
 r"""A device pass without the driver: the front end and the linker are run as the driver says.
 
 Such a pass is three processes, and the driver alone takes a quarter of the time of a small one.
-It is asked twice per set of flags (``-###``) what it would run, and the answer is kept for later
-builds (`driver_answers`)::
+It is asked (``-###``) what it would run, in the place of being run, at most twice per set of flags,
+and the answers are kept for later builds (`driver_answers`)::
 
     command, its names replaced by marks ---> set of flags
-    the first of a set     the driver is asked, and once more with other names: is that the first
-                           answer with these names? If not, the driver is run, now and always
+    the first of a set     the driver is asked, and its answer is run
+    the first with others  it is asked of names that nobody has: is that the first answer with
+      of its names         these names? If not, the driver is run for this one, now and always
     it, and all others     the answer is run, with their names
 
 The names are those of source, output and depfile, and the CUID. What is not plainly understood is
-left to the driver, and so is everything after a failure: messages, statuses and crash reports are
-the driver's own. Nor is anything said here that the driver would say in colour.
+left to the driver, and so is a pass whose programs crash, or whose linker fails: all that there is
+to say of it, and crash reports, are the driver's own. At a terminal the driver is asked there, for
+it would have the messages in colour.
 
 Source: clang 22.1.8, observed; ``clang/lib/Driver/Job.cpp``: several jobs are processes of
 their own, one job is not.
@@ -22,17 +24,21 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 import tempfile
-from typing import TYPE_CHECKING, NamedTuple
+import threading
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, NamedTuple
 
-from offload_tool.compiler.driver import ask, jobs_of, llvm_temporary_folder
+from offload_tool.compiler.driver import ask, ask_at_terminal, jobs_of, llvm_temporary_folder
 from offload_tool.compiler.driver_answers import kept_answer, program_of
 from offload_tool.errors import CompilerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from offload_tool.compiler.resident import ResidentPrograms
+    from offload_tool.compiler.unseen_terminal import Terminal
 
     Job = tuple[str, ...]
 
@@ -48,8 +54,15 @@ _FOR_THE_DRIVER = (
 )
 """Beginnings of words that mean something to the driver itself, or name files by rules of it."""
 _VARIABLES_OF_THE_DRIVER = ("CC_", "CCC_", "FORCE_CLANG_", "RC_DEBUG_", "CLANG_")
+_ERRORS = 2
 _DEPFILE = "-dependency-file"
 _CUID = "-cuid="
+_FILES_OF_THE_LINKER = re.compile(r"--?(Map|reproduce|dependency-file|why-extract|time-trace)")
+"""Its options that write what it was given, which has another name with the driver."""
+_BETWEEN = "/proc/self/fd/3"
+"""The object that the front end writes and the linker reads; see `_run`."""
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+"""As `subprocess` does, programs are given these signals back."""
 _STOPPED_BY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MAIN = "-main-file-name"
 _CC1, _LLD = ("-cc1",), ("-flavor", "gnu")
@@ -94,22 +107,36 @@ _OTHERS = _Names(os.devnull, "offload-other.co", "offload-other.d", "-cuid=0ff10
 """With which the driver is asked again: the source must be there."""
 
 
+class _FlagSet:
+    """What the driver has told of one set of flags; read and written under its lock."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.names: _Names | None = None
+        """Of the first command; None until there was one."""
+        self.plan: _Plan | None = None
+        """Its plan; None if the answer is not understood."""
+        self.is_proved: bool | None = None
+        """Whether it is the same for other names; None until there was one."""
+
+
 class DirectPasses:
     """Runs the device passes of one build; each command in one folder, that of this process."""
 
-    def __init__(self) -> None:
-        self._known: dict[object, _Plan | None] = {}
-        """For each set of flags, the plan for `_OTHERS`."""
+    def __init__(self, resident: ResidentPrograms | None = None) -> None:
+        """`resident`, if given, runs the programs that it can."""
+        self._resident = resident
+        self._told: dict[object, _FlagSet] = {}
 
     def run(self, command: Sequence[str], environment: Mapping[str, str]) -> int | None:
         """Run a command of a device pass, if that can be done without the driver.
 
-        The command is the compiler's one word, flags, ``-o OUTPUT SOURCE``. Gives 0, or minus
-        the signal by which somebody stopped it. None is for the driver to be run: nothing was
-        said, and what was written will be written again.
+        The command is the compiler's one word, flags, ``-o OUTPUT SOURCE``. Gives its status: 0, 1
+        for code that is wrong, or minus the signal by which somebody stopped it. None is for the
+        driver to be run: nothing was said, and what was written will be written again.
         """
         plan = self._plan(command, environment)
-        return None if plan is None else _run(plan, environment)
+        return None if plan is None else _run(plan, environment, self._resident)
 
     def _plan(self, command: Sequence[str], environment: Mapping[str, str]) -> _Plan | None:
         names = _names_in(command)
@@ -119,50 +146,77 @@ class DirectPasses:
         key = (
             tuple(_renamed(command, names, _MARKS)),
             os.path.splitext(names.source)[1],  # noqa: PTH122 - called for each pass
+            "terminal" if os.isatty(_ERRORS) else "",
             tuple(sorted(environment.items())),
             os.getcwd(),  # noqa: PTH109
         )
-        if key not in self._known:
-            self._known[key] = _kept(program, key[:2], command, names, environment)
-        known = self._known[key]
-        return None if known is None else known.for_names(_OTHERS, names)
+        question = [*key[0], *key[1:3]]
+        told = self._told.setdefault(key, _FlagSet())
+        with told.lock:
+            if told.names is None:
+                told.names, told.plan = _kept(program, question, command, names, environment)
+            if told.plan is None or names == told.names:
+                return told.plan
+            if told.is_proved is None:
+                told.is_proved = _is_proved(told, program, question, command, names, environment)
+            return told.plan.for_names(told.names, names) if told.is_proved else None
 
 
 def _kept(
     program: str,
-    key: tuple[tuple[str, ...], str],
+    question: list[str],
     command: Sequence[str],
     names: _Names,
     environment: Mapping[str, str],
-) -> _Plan | None:
-    """Give the plan of a set of flags for `_OTHERS`, as an earlier build was told it, or this."""
+) -> tuple[_Names, _Plan | None]:
+    """Give what the driver tells of a command, or told an earlier build of one with its flags."""
 
     def find() -> list[list[str]]:
-        plan = _proved(command, names, environment)
-        return [] if plan is None else [[*plan.front_end], [*plan.linker], [plan.object]]
+        plan = _asked(command, names, environment)
+        if plan is None:
+            return [[*names]]
+        return [[*names], [*plan.front_end], [*plan.linker], [plan.object]]
 
     def named(answer: list[list[str]]) -> list[str]:
-        made = {word for words in answer[2:] for word in words}  # in a folder that always changes
+        own = {word for words in (answer[0], *answer[3:]) for word in words}  # these come and go
+        return [word for job in answer[1:3] for word in job if word not in own]
+
+    answer = kept_answer("direct", program, question, environment, find, named)
+    try:
+        words = [tuple(map(str, each)) for each in answer]
+        return _Names(*words[0]), _Plan(words[1], words[2], *words[3]) if words[1:] else None
+    except (TypeError, ValueError, IndexError):
+        return names, None
+
+
+def _is_proved(
+    told: _FlagSet,
+    program: str,
+    question: list[str],
+    command: Sequence[str],
+    names: _Names,
+    environment: Mapping[str, str],
+) -> bool:
+    """Tell whether the driver says the same of a command with quite other names."""
+    plan, first_names = told.plan, told.names
+    if plan is None or first_names is None or {*first_names} & {*_OTHERS}:
+        return False
+
+    def find() -> list[list[str]]:
+        others = _asked(_renamed(command, names, _OTHERS), _OTHERS, environment)
+        return [] if others is None else [[*others.front_end], [*others.linker], [others.object]]
+
+    def named(answer: list[list[str]]) -> list[str]:
+        made = {word for words in answer[2:] for word in words}
         return [word for job in answer[:2] for word in job if word not in made]
 
-    answer = kept_answer("direct", program, [*key[0], key[1]], environment, find, named)
+    answer = kept_answer("direct, others", program, question, environment, find, named)
+    expected = plan.for_names(first_names, _OTHERS).with_object(_BETWEEN)
     try:
         first, second, (between,) = (tuple(map(str, words)) for words in answer)
     except (TypeError, ValueError):
-        return None
-    return _Plan(first, second, between)
-
-
-def _proved(command: Sequence[str], names: _Names, environment: Mapping[str, str]) -> _Plan | None:
-    """Give the plan for `_OTHERS`, if that of the command is the same with its names."""
-    plan = _asked(command, names, environment)
-    if plan is None or {*names} & {*_OTHERS}:
-        return None
-    others = _asked(_renamed(command, names, _OTHERS), _OTHERS, environment)
-    if others is None:
-        return None
-    expected = others.for_names(_OTHERS, names)
-    return others if expected == plan.with_object(expected.object) else None
+        return False
+    return _Plan(first, second, between).with_object(_BETWEEN) == expected
 
 
 def _names_in(command: Sequence[str]) -> _Names | None:
@@ -186,8 +240,9 @@ def _is_plain(command: Sequence[str], environment: Mapping[str, str]) -> bool:
 
 def _asked(command: Sequence[str], names: _Names, environment: Mapping[str, str]) -> _Plan | None:
     """Ask the driver what it would run; None if that, or all that it says, is not understood."""
+    asking = ask_at_terminal if os.isatty(_ERRORS) else ask
     try:
-        answer = ask([*command, "-###"], environment)
+        answer = asking([*command, "-###"], environment)
     except CompilerError:
         return None
     lines = answer.errors.splitlines()
@@ -209,8 +264,19 @@ def _asked(command: Sequence[str], names: _Names, environment: Mapping[str, str]
         and linker.count(made) == 1
         and os.path.dirname(made) == llvm_temporary_folder(environment)  # noqa: PTH120
         and not any(word.startswith("@") for word in (*front_end, *linker))
+        and not any(map(_FILES_OF_THE_LINKER.match, linker))
+        and _is_program(front_end[0], command[0], environment)
     )
     return _Plan(front_end, linker, made) if is_understood else None
+
+
+def _is_program(asked: str, command: str, environment: Mapping[str, str]) -> bool:
+    """Tell whether the front end is the program that was called: no cache, say, is between."""
+    called = program_of([command], environment)
+    try:
+        return called is not None and os.path.samefile(asked, called)  # noqa: PTH121
+    except OSError:
+        return False
 
 
 def _renamed(words: Iterable[str], before: _Names, after: _Names) -> list[str]:
@@ -228,31 +294,93 @@ def _renamed(words: Iterable[str], before: _Names, after: _Names) -> list[str]:
     return found
 
 
-def _run(plan: _Plan, environment: Mapping[str, str]) -> int | None:
+def _run(
+    plan: _Plan, environment: Mapping[str, str], resident: ResidentPrograms | None
+) -> int | None:
     """Run a plan; give the status, or None where the driver has more to say.
 
-    The output is written over, as the driver does; after a failure it does so again.
+    The output is written over, as the driver does; after a failure it does so again. The object
+    between the jobs has no name in any folder: whoever is killed, nothing of it stays.
     """
-    stem = os.path.splitext(os.path.basename(plan.object))[0]  # noqa: PTH119, PTH122
-    said = []
+    own = plan.with_object(_BETWEEN)
+    folder = llvm_temporary_folder(environment)
     try:
-        with tempfile.NamedTemporaryFile(
-            prefix=f"{stem}-", suffix=".o", dir=llvm_temporary_folder(environment)
-        ) as between:
-            own = plan.with_object(between.name)
+        with (
+            _errors() as errors,
+            _in_memory() as output,
+            tempfile.TemporaryFile(buffering=0, dir=folder) as between,
+        ):
+            files = [output.fileno(), errors.descriptor, between.fileno()]
             for job in (own.front_end, own.linker):
-                done = subprocess.run(job, env=environment, capture_output=True, check=False)
-                if -done.returncode in _STOPPED_BY:
-                    return done.returncode
-                if done.returncode or done.stdout:
+                ended = None if resident is None else resident.run(job, environment, files)
+                status = _run_job(job, environment, files) if ended is None else ended
+                if -status in _STOPPED_BY:
+                    return status
+                if status == 1 and job is own.front_end and os.path.exists(job[-1]):  # noqa: PTH110
+                    break  # the code is wrong, and nobody says more of that
+                if status:
                     return None
-                said.append(done.stderr)
-    except OSError:  # too long a command, or a program that is gone
+            text = errors.end()
+            if os.fstat(output.fileno()).st_size:
+                return None
+    except OSError:  # too long a command, or a program or folder that is gone
         return None
-    text = b"".join(said)
-    if text and sys.stderr.isatty():  # the driver would have asked for colours
-        return None
-    sys.stderr.flush()
-    sys.stderr.buffer.write(text)
-    sys.stderr.flush()
-    return 0
+    if os.fsencode(_BETWEEN) in text or (status and not text):
+        return None  # the driver's object has another name, and something to say of a failure
+    if text:
+        sys.stderr.flush()
+        with open(_ERRORS, "wb", closefd=False) as out:
+            out.write(text)
+    return status
+
+
+class _FileOfErrors:
+    """Keeps what is written to it, as a `Terminal` does."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.descriptor = file.fileno()
+
+    def end(self) -> bytes:
+        """Give what was written."""
+        return os.pread(self.descriptor, os.fstat(self.descriptor).st_size, 0)
+
+
+def _in_memory() -> IO[bytes]:
+    """Give a file that takes what is said of a full disk, too."""
+    if hasattr(os, "memfd_create"):
+        return open(os.memfd_create("offload"), "w+b", buffering=0)  # noqa: PTH123
+    return tempfile.TemporaryFile(buffering=0)  # Python was made for an older C library
+
+
+@contextmanager
+def _errors() -> Iterator[_FileOfErrors | Terminal]:
+    """Give what is like this process's standard error: a terminal, or a file."""
+    if os.isatty(_ERRORS):
+        from offload_tool.compiler.unseen_terminal import Terminal
+
+        with Terminal() as terminal:
+            yield terminal
+    else:
+        with _in_memory() as file:
+            yield _FileOfErrors(file)
+
+
+def _run_job(job: Job, environment: Mapping[str, str], files: Sequence[int]) -> int:
+    """Run one program of a plan; give its status as `os.waitstatus_to_exitcode` does.
+
+    Its descriptors from 1 on are the `files`; it gets none of the others that this process has.
+
+    :raises OSError: it cannot be run.
+    """
+    places = enumerate(files, start=1)
+    given = [(os.POSIX_SPAWN_DUP2, file, number) for number, file in places]
+    process = os.posix_spawn(
+        job[0], job, environment, file_actions=given, setsigdef=_IGNORED_BY_PYTHON
+    )
+    try:
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    except BaseException:
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        raise

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer",
     "ask",
+    "ask_at_terminal",
     "forget_jobs",
     "front_end_jobs",
     "job_words",
@@ -78,6 +79,34 @@ def ask(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CompilerError(f"{command[0]} cannot be run: {error}") from error
     return Answer(done.returncode, done.stdout, done.stderr)
+
+
+def ask_at_terminal(command: Sequence[str], environment: Mapping[str, str]) -> Answer:
+    """Run a program that only tells something, and believes that a user sees its errors.
+
+    Its output, and what it reads, is nothing. It speaks English.
+
+    :raises CompilerError: it cannot be run, or there is no terminal for it.
+    """
+    import subprocess
+
+    from offload_tool.compiler.unseen_terminal import Terminal
+
+    try:
+        with Terminal() as errors:
+            done = subprocess.run(
+                command,
+                env={**environment, "LC_ALL": "C"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors.descriptor,
+                timeout=_SECONDS,
+                check=False,
+            )
+            said = errors.end()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CompilerError(f"{command[0]} cannot be run at a terminal: {error}") from error
+    return Answer(done.returncode, "", said.decode(errors="replace"))
 
 
 def make(what: str, command: Sequence[str], environment: Mapping[str, str]) -> None:

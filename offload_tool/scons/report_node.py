@@ -16,6 +16,7 @@ import SCons.Builder
 import SCons.Util
 
 from offload_tool.errors import UsageError
+from offload_tool.scons import compat
 
 if TYPE_CHECKING:
     from offload_tool.scons.protocols import Environment, Node
@@ -56,13 +57,16 @@ def report_node(env: Environment, target: str | None, sources: list[Node]) -> No
         _OFFLOAD_PYTHON=sys.executable,
         _OFFLOAD_REPORT_COMPARE=compare,
     )[0]
-    env.Depends(node, [*before, env.Value(_maker())])
+    env.Depends(node, [*before, compat.LateValue("what makes pages", _maker)])
     return node
 
 
 @functools.cache
 def _maker() -> str:
-    """Give a digest of what makes the page: this package, which reads the images, and plotly."""
+    """Give a digest of what makes the page: this package, which reads the images, and plotly.
+
+    It takes longer than all else here, and is asked for when it is decided about the page.
+    """
     digest = hashlib.sha256()
     for file in sorted((Path(_PACKAGES) / "offload_tool").rglob("*.*")):
         if file.is_file() and file.suffix != ".pyc":

@@ -6,9 +6,9 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -16,10 +16,11 @@ from offload_tool.compiler import direct
 from offload_tool.compiler.answer_cache import cache_folder
 from offload_tool.compiler.direct import DirectPasses
 from offload_tool.compiler.driver import ask
+from tests.compiler.direct_trials import trial
 from tests.conftest import missing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 CLANG = "/usr/lib/llvm-22/bin/clang"
 KERNEL = """\
@@ -45,11 +46,12 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     ),
     "optimizer-remarks": ("-O2", "-Rpass=.*"),
     "warnings": ("-Weverything",),
+    "bad-code": ("-DVALUE=nothing",),
+    "missing-header": ("-include", "missing.h"),
     "linker-option": ("-Xoffload-linker", "--no-gc-sections"),
 }
 DRIVER_ONLY: dict[str, tuple[str, ...]] = {
     "temporaries": ("-save-temps",),
-    "saved-remarks": ("-O2", "-fsave-optimization-record"),  # a file named after the output
     "trace": ("-ftime-trace",),
     "response-file": ("@options",),
     "unused": ("-lm", "-fuse-ld=lld"),
@@ -57,9 +59,7 @@ DRIVER_ONLY: dict[str, tuple[str, ...]] = {
     "bad-option": ("-no-such-option",),
     "relocatable": ("-fgpu-rdc",),
     "link-time": ("-foffload-lto",),
-    "bad-code": ("-DVALUE=nothing",),
     "bad-link": ("-Xoffload-linker", "--no-such-option"),
-    "missing-header": ("-include", "missing.h"),
 }
 
 
@@ -194,7 +194,7 @@ def test_kept_answers(
         assert done == 0 or change != "nothing"
         counts.append(len(asked))
         asked.clear()
-    assert counts[:3] == [2, 0, 2]
+    assert counts[:3] == [1, 0, 1]
     assert counts[3]
 
 
@@ -210,13 +210,24 @@ def test_what_is_for_the_driver(
 
 
 @pytest.mark.llvm
+def test_files_named_after_others(sources: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Where the driver makes another name of the output's, it is asked and no name replaced."""
+    passes = DirectPasses()
+    options = ("-O2", "-fsave-optimization-record")
+    ways = [_both(passes, _command(name, options), capfdbinary) for name in ("a", "b", "a", "c")]
+    assert ways == [True, False, True, False]
+
+
+@pytest.mark.llvm
 def test_edit_after_a_success(sources: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    """A source that becomes wrong, or goes, gives the driver's messages."""
+    """A source that becomes wrong, goes, or crashes the compiler, gives the driver's messages."""
     passes = DirectPasses()
     for name in NAMES[:3]:
         assert _both(passes, _command(name, ()), capfdbinary)
     Path("a.hip").write_text("no code\n")
-    assert not _both(passes, _command("a", ()), capfdbinary)
+    assert _both(passes, _command("a", ()), capfdbinary)
+    Path("a.hip").write_text("#pragma clang __debug crash\n")
+    assert passes.run(_command("a", ()), dict(os.environ)) is None
     Path("a.hip").unlink()
     assert not _both(passes, _command("a", ()), capfdbinary)
 
@@ -236,8 +247,9 @@ def test_variables_of_the_driver(
 
 @pytest.mark.llvm
 def test_words_for_the_driver(sources: Path) -> None:
-    """``-v`` is answered by the driver, in whose words a temporary file's name is."""
-    assert DirectPasses().run(_command("a", ("-v",)), dict(os.environ)) is None
+    """The driver answers where a temporary file is named: to ``-v``, and in the linker's map."""
+    for options in (("-v",), ("-Xoffload-linker", "-Map=map")):
+        assert DirectPasses().run(_command("a", options), dict(os.environ)) is None
 
 
 @pytest.mark.llvm
@@ -251,11 +263,42 @@ def test_script_in_place_of_the_compiler(sources: Path) -> None:
 
 
 @pytest.mark.llvm
-def test_terminal(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To a terminal the driver says what there is to say: it is coloured."""
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    assert DirectPasses().run(_command("c", ("-Weverything",)), dict(os.environ)) is None
-    assert DirectPasses().run(_command("a", ()), dict(os.environ)) == 0
+@pytest.mark.parametrize("seed", range(500, 510))
+def test_random_passes(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, llvm: Callable[[str], str]
+) -> None:
+    """Of random passes, at a terminal too, status, messages and files are the driver's."""
+    differences, _, _ = trial(llvm("clang"), seed, tmp_path / "trial")
+    assert differences == []
+
+
+@pytest.mark.llvm
+def test_some_random_passes_are_direct(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """The random passes are not all for the driver: a test of them would say nothing."""
+    _, count, directly = trial(llvm("clang"), 5003, tmp_path / "trial")
+    assert directly >= count / 2
+
+
+@pytest.mark.llvm
+def test_cache_in_place_of_the_compiler(sources: Path) -> None:
+    """A compiler cache that has a compiler's name is called: it would not be asked otherwise."""
+    ccache = shutil.which("ccache")
+    if ccache is None:
+        missing("ccache")
+        return
+    Path("bin").mkdir()
+    Path("bin/clang").symlink_to(ccache)
+    environment = {**os.environ, "CCACHE_DIR": str(sources / "cache"), "CCACHE_COMPILER": CLANG}
+    command = [str(sources / "bin/clang"), *_command("a", ())[1:]]
+    assert DirectPasses().run(command, environment) is None
+
+
+@pytest.mark.llvm
+def test_source_that_fails_is_compiled_once(
+    sources: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """The driver has nothing to add to messages about the code."""
+    assert _both(DirectPasses(), _command("a", ("-DVALUE=nothing",)), capfdbinary)
 
 
 @pytest.mark.llvm
@@ -265,19 +308,39 @@ def test_no_temporary_stays(sources: Path, monkeypatch: pytest.MonkeyPatch) -> N
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
     assert DirectPasses().run(_command("a", ()), dict(os.environ)) == 0
-    assert DirectPasses().run(_command("b", ("-DVALUE=nothing",)), dict(os.environ)) is None
+    assert DirectPasses().run(_command("b", ("-DVALUE=nothing",)), dict(os.environ)) == 1
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.llvm
+def test_nothing_stays_of_a_killed_build(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a build is killed, its front end ends with the pass, and leaves no temporary."""
+    folder = sources / "temporaries"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    passes = DirectPasses()
+    child = os.fork()
+    if child == 0:
+        start = os.posix_spawn
+
+        def start_and_die(*given: Any, **options: Any) -> int:
+            process = start(*given, **options)
+            Path("front-end").write_text(str(process))
+            os.kill(os.getpid(), signal.SIGKILL)
+            return process
+
+        os.posix_spawn = start_and_die
+        passes.run(_command("a", ("-O3",)), dict(os.environ))
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    front_end = Path("/proc", Path("front-end").read_text())
+    while front_end.exists():
+        time.sleep(0.01)
     assert list(folder.iterdir()) == []
 
 
 @pytest.mark.llvm
 def test_stopped_by_the_user(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A front end that Ctrl-C ends is not a failure that the driver has to explain."""
-    run = subprocess.run
-
-    def stopped(job: list[str], **options: object) -> object:
-        if "-cc1" in job:
-            return subprocess.CompletedProcess(job, -signal.SIGINT, b"", b"")
-        return run(job, **options)  # type: ignore[call-overload]
-
-    monkeypatch.setattr(subprocess, "run", stopped)
+    monkeypatch.setattr(direct, "_run_job", lambda *_: -signal.SIGINT)
     assert DirectPasses().run(_command("a", ()), dict(os.environ)) == -signal.SIGINT
