@@ -7,7 +7,6 @@ import hashlib
 import os
 import sys
 from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +62,8 @@ def report_node(env: Environment, target: str | None, sources: list[Node]) -> No
 @functools.cache
 def _maker() -> str:
     """Give a digest of what makes the page: this package, which reads the images, and plotly."""
+    from importlib import metadata  # loads forty modules more, which other builds do not need
+
     digest = hashlib.sha256()
     for file in sorted((Path(_PACKAGES) / "offload_tool").rglob("*.*")):
         if file.is_file() and file.suffix != ".pyc":
