@@ -37,6 +37,7 @@ from offload_tool.files.interruption import shielded
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from offload_tool.compiler.resident import ResidentPrograms
     from offload_tool.compiler.unseen_terminal import Terminal
 
     Job = tuple[str, ...]
@@ -122,7 +123,9 @@ class _FlagSet:
 class DirectPasses:
     """Runs the device passes of one build; each command in one folder, that of this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, resident: ResidentPrograms | None = None) -> None:
+        """`resident`, if given, runs the programs that it can."""
+        self._resident = resident
         self._told: dict[object, _FlagSet] = {}
 
     def run(self, command: Sequence[str], environment: Mapping[str, str]) -> int | None:
@@ -133,7 +136,7 @@ class DirectPasses:
         driver to be run: nothing was said, and what was written will be written again.
         """
         plan = self._plan(command, environment)
-        return None if plan is None else _run(plan, environment)
+        return None if plan is None else _run(plan, environment, self._resident)
 
     def _plan(self, command: Sequence[str], environment: Mapping[str, str]) -> _Plan | None:
         names = _names_in(command)
@@ -291,7 +294,9 @@ def _renamed(words: Iterable[str], before: _Names, after: _Names) -> list[str]:
     return found
 
 
-def _run(plan: _Plan, environment: Mapping[str, str]) -> int | None:
+def _run(
+    plan: _Plan, environment: Mapping[str, str], resident: ResidentPrograms | None
+) -> int | None:
     """Run a plan; give the status, or None where the driver has more to say.
 
     The output is written over, as the driver does; after a failure it does so again. The object
@@ -307,7 +312,8 @@ def _run(plan: _Plan, environment: Mapping[str, str]) -> int | None:
         ):
             files = [output.fileno(), errors.descriptor, between.fileno()]
             for job in (own.front_end, own.linker):
-                status = _run_job(job, environment, files)
+                ended = None if resident is None else resident.run(job, environment, files)
+                status = _run_job(job, environment, files) if ended is None else ended
                 if -status in _STOPPED_BY:
                     return status
                 if status == 1 and job is own.front_end and os.path.exists(job[-1]):  # noqa: PTH110

@@ -157,6 +157,11 @@ class _Library:
         if unknown:
             notes(f"'{self.label}': {unknown:,} kernels do not say whether they spill registers")
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether it is an archive whose host programs are judged for what they lack."""
+        return all(container.is_apart for container in self.containers.values())
+
     def _without(self, device: Device) -> Iterator[str]:
         apart = any(found.is_apart for found in self.containers.values())
         every = [
@@ -197,14 +202,17 @@ def check_libraries(
     """Give the faults of the libraries in files, folders and zip files at `paths`, in their order.
 
     A path without any library, and a rule that is about none, are faults. Programs of zip files
-    have the kpack archives of all of these, as if they were in one folder. `notes` is told of
-    libraries that no rule is about, and of images that list no kernels where kernels are asked for.
+    have the kpack archives of all of these, as if they were in one folder; where there are archives
+    and nothing that looks for them, one of them has to have an image for each target. `notes` is
+    told of libraries that no rule is about, and of images that list no kernels where kernels are
+    asked for.
     `skipped`: as of `offload_tool.operations.listing.iter_images`.
 
     :raises ContentError: see `list_images`; or an image's metadata cannot be read.
     :raises FileError: a path cannot be read.
     """
     used: set[int] = set()
+    alone: list[_Library] | None = []  # kpack archives, as long as nothing else was seen
     given = [str(path) for path in paths]
     files = [path for path in given if not os.path.isdir(path)]  # noqa: PTH112
     for path in given:
@@ -213,11 +221,15 @@ def check_libraries(
         others = [other for other in files if other != path]
         for library in _libraries(path, rules, told, used, others):
             empty = False
+            if alone is not None:
+                alone = [*alone, library] if library.is_apart else None
             if notes is not None:
                 library.tell(notes)
             yield from (Fault(library.label, message) for message in library.faults())
         if empty:
             yield Fault(path, "there are no device images")
+    if alone:
+        yield from _archives_alone(", ".join(given), alone, notes)
     for at, rule in enumerate(rules):
         if at not in used:
             yield Fault(", ".join(given), f"there is no library {' or '.join(rule.paths)}")
@@ -240,6 +252,26 @@ def _libraries(
         library.add(found, told)
     if library is not None:
         yield library
+
+
+def _archives_alone(
+    label: str, archives: Sequence[_Library], notes: Callable[[str], None] | None
+) -> Iterator[Fault]:
+    """Judge kpack archives without what looks for them: whether any has code for each device."""
+    devices = {rule.paths: rule.targets for library in archives for rule in library.rules}
+    if any(devices.values()) and notes is not None:
+        notes(
+            f"'{label}': {len(archives):,} kpack archives and no program that looks for them; "
+            "whether each program gets its code was not judged"
+        )
+    for paths, targets in devices.items():
+        found = [library for library in archives if any(r.paths == paths for r in library.rules)]
+        containers = [each for library in found for each in library.containers.values()]
+        present = sorted({_target(entry) for each in containers for entry, _ in each.entries})
+        for device in targets:
+            if not any(loaded(tuple(each.entries), device) for each in containers):
+                text = f"no image for {device.text} in any of {len(found):,} kpack archives"
+                yield Fault(label, f"{text}; there are {', '.join(present) or 'none'}")
 
 
 def _label_of(found: FoundContainer) -> str:

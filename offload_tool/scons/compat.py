@@ -61,7 +61,8 @@ _NEEDED = (
     (SCons.Action, "execute_actions"),
     (SCons.Node, "interactive", "arg2nodes_lookups"),
     (SCons.Node.Python.Value, "get_csig", "get_ninfo"),
-    (SCons.Executor.Executor, "get_contents", "get_all_sources"),
+    (SCons.Executor.Executor, "get_contents", "get_all_sources", "get_sources"),
+    (SCons.Node.FS, "Save_Strings"),
     (SCons.Tool.Tool, "__call__"),
 )
 for _owner, *_names in _NEEDED:
@@ -82,9 +83,12 @@ def adopt(node: Any, node_class: type) -> None:
 
 
 def add_source(node: Any, source: Node) -> None:
-    """Give a node that has a builder another source."""
+    """Give a node that has a builder another source, which is none of its sources yet.
+
+    (The executor's own method compares it with each of them, for each source.)
+    """
     node.add_source([source])
-    node.get_executor().add_sources([source])
+    node.get_executor().get_sources().append(source)
 
 
 def replace_implicit(node: Any, nodes: list[Node]) -> None:
@@ -250,9 +254,9 @@ class LateValue(SCons.Node.Python.Value):  # type: ignore[misc]
         self._sign = sign
 
     def get_csig(self) -> str:
-        """Sign what `sign` gives now."""
-        self.get_ninfo().csig = csig = SCons.Util.hash_signature(self._sign())
-        return str(csig)
+        """Give what `sign` gives now, a digest."""
+        self.get_ninfo().csig = csig = self._sign()
+        return csig
 
 
 def look_up_also(lookup: Callable[..., Any]) -> None:
@@ -321,6 +325,11 @@ def at_top(env: Environment) -> Iterator[None]:
     finally:
         os.chdir(place)
         fs.chdir(folder)
+
+
+def has_read_all() -> bool:
+    """Tell whether every SConscript has been read: from then on SCons keeps nodes' names."""
+    return bool(SCons.Node.FS.Save_Strings)
 
 
 def existing(nodes: Iterable[Any]) -> Iterator[Any]:

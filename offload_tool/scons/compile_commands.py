@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import SCons.Action
 import SCons.Builder
 import SCons.Errors
+import SCons.Util
 
 from offload_tool.errors import FileError
 from offload_tool.files import replace_file
@@ -50,7 +51,7 @@ def database_node(env: Environment, target: str | None) -> Node:
 def _signed(passes: DeclaredPasses) -> str:
     """Give what each node's own signature has of its command, which SCons remembers."""
     parts = (f"{row.source}\0{row.node}\0{compat.contents(row.node)!r}" for row in passes)
-    return "\n".join(parts)
+    return str(SCons.Util.hash_signature("\n".join(parts)))
 
 
 def _write(path: str, env: Environment) -> None:

@@ -31,6 +31,7 @@ from offload_tool.formats.kpack_marker import PLACEHOLDER
 from offload_tool.scons import actions, compat, settings
 from offload_tool.scons.aliases import add_aliases
 from offload_tool.scons.declaring import NodeBuilder, declared
+from offload_tool.scons.kpack_leftovers import watch_archive
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -228,6 +229,7 @@ def given_archives(nodes: Iterable[Any]) -> list[Any]:
 
 def _archive_node(env: Environment, folder: Folder, code: PackedCode) -> Any:
     node: Any = folder.File(code.packing.archive(code.device))
+    watch_archive(env, folder, code.packing.paths[0], node)
     contents: _Contents | None = getattr(node.attributes, "offload_kpack_contents", None)
     if contents is None:
         contents = _Contents(code.packing, code.device)

@@ -62,6 +62,7 @@ _PRINTS = Fingerprints(_is_unwritten)
 _MOST_RESULTS = 200
 """Results of one key that are looked at, the newest first; more only cost time."""
 _CHANGED_MEANWHILE = "changed meanwhile"
+_NO_RESULT = PassRecord({}, {}, Lookups(), "")
 
 
 def depfile_of(node: Node) -> str:
@@ -307,8 +308,11 @@ class PassRecords:
         cache = self._cache()
         if cache is None:
             return False
-        self._record = record = self._find(cache)
-        if not retrieve() or record is None:
+        record = self._find(cache)
+        self._record = record or _NO_RESULT  # not the one on disk, whose result may be there
+        is_there = retrieve()
+        self._record = record
+        if not is_there or record is None:
             return False
         if not compat.does_execute():
             return True

@@ -15,6 +15,7 @@ import SCons.Builder
 import SCons.Util
 
 from offload_tool.errors import UsageError
+from offload_tool.scons import compat
 
 if TYPE_CHECKING:
     from offload_tool.scons.protocols import Environment, Node
@@ -55,13 +56,16 @@ def report_node(env: Environment, target: str | None, sources: list[Node]) -> No
         _OFFLOAD_PYTHON=sys.executable,
         _OFFLOAD_REPORT_COMPARE=compare,
     )[0]
-    env.Depends(node, [*before, env.Value(_maker())])
+    env.Depends(node, [*before, compat.LateValue("what makes pages", _maker)])
     return node
 
 
 @functools.cache
 def _maker() -> str:
-    """Give a digest of what makes the page: this package, which reads the images, and plotly."""
+    """Give a digest of what makes the page: this package, which reads the images, and plotly.
+
+    It takes longer than all else here, and is asked for when it is decided about the page.
+    """
     from importlib import metadata  # loads forty modules more, which other builds do not need
 
     digest = hashlib.sha256()

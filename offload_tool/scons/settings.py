@@ -119,6 +119,7 @@ _DEFAULTS: dict[str, Any] = {
     "OFFLOAD_RDC": False,
     "OFFLOAD_REPORT_BEFORE": [],
     "OFFLOAD_REPORT_FLAGS": [],
+    "OFFLOAD_RESIDENT": False,
     "OFFLOAD_ROCM_PATH": "",
     "OFFLOAD_SUMMARY": False,
     "OFFLOAD_TARGETS": [],

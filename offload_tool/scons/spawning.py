@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import shlex
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -18,11 +19,13 @@ import SCons.Errors
 
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.scons import compat, settings
+from offload_tool.scons.records import declared_passes
 from offload_tool.scons.running import command_spawn, shortened, split_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from offload_tool.compiler.resident import ResidentPrograms
     from offload_tool.distribution.fallback import Finished
     from offload_tool.distribution.session import Session
     from offload_tool.scons.protocols import Environment
@@ -39,24 +42,38 @@ def device_spawn(env: Environment, kind: str) -> Callable[..., int]:
     :raises UsageError: OFFLOAD_DIST names no usable folder, or stands beside a launcher.
     :raises CompilerError: the folder is of another compiler.
     """
+    clang = settings.toolchain(env).clang
+    if env["OFFLOAD_RESIDENT"] and kind == "hip":
+        by_driver = (
+            (env.subst("$OFFLOAD_DIST"), "passes are run elsewhere (OFFLOAD_DIST)"),
+            (settings.launcher(env), "passes are run by OFFLOAD_LAUNCHER"),
+            (len(clang) != 1, f"'{shlex.join(clang)}' is more than a program"),
+            (not env["OFFLOAD_DIRECT"], "OFFLOAD_DIRECT is off"),
+        )
+        reasons = [reason for is_so, reason in by_driver if is_so]
+        if not reasons:
+            resident = declared_passes(env).resident = _resident_programs(clang[0])
+            return _without_driver(clang, resident)
+        _tell_at_the_end(reasons[0])
     folder = env.subst("$OFFLOAD_DIST")
     launcher = settings.launcher(env)
     if folder and launcher:
         raise UsageError("OFFLOAD_DIST brings its own launcher; unset OFFLOAD_LAUNCHER")
     if folder and kind == "hip":
         return _distributed(env, settings.place(env, "OFFLOAD_DIST"))
-    clang = settings.toolchain(env).clang
     if launcher:
         return _with_launcher(tuple(launcher), clang)
     is_direct = env["OFFLOAD_DIRECT"] and kind == "hip" and len(clang) == 1
-    return _without_driver(clang) if is_direct else command_spawn(clang)
+    return _without_driver(clang, None) if is_direct else command_spawn(clang)
 
 
 @functools.lru_cache(maxsize=8)
-def _without_driver(clang: tuple[str, ...]) -> Callable[..., int]:
+def _without_driver(
+    clang: tuple[str, ...], resident: ResidentPrograms | None
+) -> Callable[..., int]:
     from offload_tool.compiler.direct import DirectPasses
 
-    passes = DirectPasses()
+    passes = DirectPasses(resident)
     through_driver = command_spawn(clang)
 
     def run(shell: Any, escape: Any, name: str, words: list[str], env: dict[str, str]) -> int:
@@ -65,6 +82,30 @@ def _without_driver(clang: tuple[str, ...]) -> Callable[..., int]:
         return through_driver(shell, escape, name, words, env) if done is None else done
 
     return run
+
+
+@functools.lru_cache(maxsize=8)
+def _resident_programs(clang: str) -> ResidentPrograms:
+    from offload_tool.compiler.resident import ResidentPrograms
+
+    programs = ResidentPrograms(clang)
+
+    def end() -> None:
+        programs.close()
+        for reason in programs.reasons:
+            _tell(reason)
+
+    atexit.register(end)
+    return programs
+
+
+@functools.lru_cache(maxsize=8)
+def _tell_at_the_end(reason: str) -> None:
+    atexit.register(_tell, reason)
+
+
+def _tell(reason: str) -> None:
+    _say([f"offload: no resident compiler: {reason}"])
 
 
 @functools.lru_cache(maxsize=8)

@@ -92,6 +92,8 @@ def _print(passes: DeclaredPasses) -> None:
         )
     if passes.pch_statistics is not None:
         print(f"offload: precompiled headers: {passes.pch_statistics}")  # noqa: T201
+    if passes.resident is not None:
+        print(f"offload: {passes.resident.counts}")  # noqa: T201
 
 
 def _rows(passes: DeclaredPasses) -> dict[str, _Row]:

@@ -127,7 +127,7 @@ def kernels_of(page: Path) -> list[dict[str, Any]]:
     waves = needs.pop("waves_per_simd")
     assert len(waves) == len(places) == data["count"]
     names = [strings[number] for number in needs.pop("name")]
-    demangled = data["demangled"]
+    demangled = read_data(page, "demangled") if 'id="demangled"' in page.read_text() else None
     rows = []
     for at, (place, name) in enumerate(zip(places, names, strict=True)):
         shown = demangled and demangled.get(str(strings.index(name)), name)
@@ -319,6 +319,17 @@ def test_table(browser: Browser, page: Path) -> None:
     assert [row[0] for row in rows_of(browser)][-3:] == ["spiller"] * 3
     assert table.find_element("css selector", "caption").text.startswith("Rows 701 to 763 of 763")
     assert state_of(browser)["page"] == ["8"]
+
+
+def test_all_rows(browser: Browser, page: Path) -> None:
+    """All rows can be on one page, where the browser's own search finds each; a link keeps that."""
+    open_at(browser, page, "kernels?sort=name&rows=all&page=3")
+    assert len(rows_of(browser)) == 763
+    assert browser.find("#kernels-table caption").text == "Rows 1 to 763 of 763"
+    choice = browser.find(".pager select")
+    assert choice.get_attribute("value") == "all"
+    last = rows_of(browser)[-1][0]
+    assert browser.driver.execute_script("return window.find(arguments[0])", last)
 
 
 @pytest.mark.parametrize(
@@ -561,6 +572,8 @@ def test_30_000_kernels(browser: Browser, tmp_path: Path) -> None:
         painted.append(paint)
         filled.append(table)
     assert said(browser) == "All 30,000 kernels."
+    choices = browser.driver.find_elements("css selector", ".pager option")
+    assert [choice.text for choice in choices] == ["100", "500", "2,000"]  # too many to be on one
     assert min(painted) < 2000
     assert min(filled) < 2000
     took = driver.execute_script(

@@ -118,13 +118,15 @@ def test_thin_of_unknown_keys(archive: Path, tmp_path: Path) -> None:
 
 
 def test_check(archive: Path, tmp_path: Path) -> None:
-    """An archive that is judged alone must have each target; one in a folder is for its host."""
+    """An archive that is judged alone must have each target; those in a folder, together."""
     rule = Rule(targets=(Device.parse("gfx942"), Device.parse("gfx1100")))
     faults = list(check_libraries([archive], [rule], notes=lambda _: None))
     assert [fault.message for fault in faults] == [
         "no image for gfx1100; there are gfx90a:xnack+, gfx942"
     ]
-    assert not list(check_libraries([tmp_path], [rule]))
+    assert [fault.message for fault in check_libraries([tmp_path], [rule])] == [
+        "no image for gfx1100 in any of 1 kpack archives; there are gfx90a:xnack+, gfx942"
+    ]
 
 
 def test_broken_archive(archive: Path, tmp_path: Path) -> None:

@@ -77,6 +77,29 @@ def test_check(library: Path, alone: bool) -> None:
     assert faults(path, "gfx942") == ["a.so: no image for gfx942; there are gfx90a:xnack+"]
 
 
+@pytest.mark.parametrize("zipped", [False, True])
+def test_archives_alone(library: Path, tmp_path: Path, *, zipped: bool) -> None:
+    """Of archives without a program, one has code for each target; what was not judged is said."""
+    place = tmp_path / ".kpack"
+    if zipped:
+        place = tmp_path / "device.whl"
+        with zipfile.ZipFile(place, "w") as wheel:
+            for archive in (tmp_path / ".kpack").iterdir():
+                wheel.write(archive, f".kpack/{archive.name}")
+    notes: list[str] = []
+    rule = Rule(targets=tuple(map(Device.parse, ("gfx942", "gfx90a:xnack+", "gfx1100"))))
+    assert [str(fault) for fault in check_libraries([place], [rule], notes=notes.append)] == [
+        f"{place}: no image for gfx1100 in any of 2 kpack archives; there are gfx90a:xnack+, gfx942"
+    ]
+    assert notes == [
+        f"'{place}': 2 kpack archives and no program that looks for them; whether each program "
+        "gets its code was not judged"
+    ]
+    assert list(check_libraries([place], [Rule()], notes=notes.append)) == []
+    assert len(notes) == 1
+    assert faults(tmp_path, "gfx942") == []
+
+
 def test_nothing_there(library: Path) -> None:
     """A host program without its archives is a fault, which says where they are looked for."""
     for path in (library.parent.parent / ".kpack").iterdir():

@@ -292,6 +292,28 @@ def test_aliases_and_clean(kpacked: Project) -> None:
     assert list(folder.iterdir()) == []
 
 
+def test_archives_of_removed_targets(kpacked: Project) -> None:
+    """A build tells of the archive of a target that it makes no more, and of nothing else."""
+    body = f"env.OffloadProgram('prog', {PARTS})\n"
+    kpacked.sconstruct(HEAD + body)
+    assert "offload:" not in kpacked.run("-Q").errors
+    kpacked.write(".kpack/demo_x_gfx90a.kpack", "of another group")
+    fewer = "env.Replace(OFFLOAD_ARCH='gfx906')\n"
+    kpacked.sconstruct(HEAD + fewer + body)
+    told = "offload: '.kpack/demo_gfx90a:xnack+.kpack' is of no target that this build makes"
+    for _ in range(2):
+        run = kpacked.run("-Q")
+        assert (run.status, run.compiles) == (0, [])
+        assert [line for line in run.errors.splitlines() if "offload:" in line] == [
+            f"{told}, and would be found by what looks for such archives; remove it"
+        ]
+    kpacked.sconstruct(HEAD + fewer + body + "raise ValueError\n")
+    assert told not in kpacked.run("-Q").errors
+    (kpacked.folder / ".kpack/demo_gfx90a:xnack+.kpack").unlink()
+    kpacked.sconstruct(HEAD + fewer + body)
+    assert kpacked.run("-Q").errors == ""
+
+
 def test_the_page_builds(kpacked: Project) -> None:
     """The SConstruct of docs/kpack.md makes the files that the page lists, and installs them."""
     page = (ROOT / "docs/kpack.md").read_text()

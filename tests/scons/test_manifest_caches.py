@@ -77,6 +77,17 @@ def test_edited_header(project: Project, head: str, setting: str) -> None:
     project.assert_up_to_date()
 
 
+def test_nothing_old_is_fetched(project: Project) -> None:
+    """Where a compile fails, the cache's result of what was there before is not fetched."""
+    prepare(project, *FOUND["CCFLAGS=-I"])
+    project.build()
+    project.write("i/value.h", "#error no value\n")
+    run = project.run()
+    assert run.status == 2
+    assert "Retrieved" not in run.output
+    assert not [name for name in ALL if (project.folder / name).exists()]
+
+
 @found
 def test_other_checkout(project: Project, head: str, setting: str) -> None:
     """Another checkout takes all if its headers are the same, and nothing if they are not."""

@@ -78,8 +78,9 @@ def made(project: Project) -> dict[str, object]:
         if name.endswith((".co", ".o", ".hipfb")):
             found[name] = hashlib.sha256(file.read_bytes()).hexdigest()
         elif name.endswith(".manifest") and not name.startswith(PCH_FOLDER):
-            record = json.loads(file.read_text().partition("\n")[0])
-            found[name] = [record, [*record["inputs"]]]
+            lines = file.read_text().splitlines()
+            record, outside = json.loads(lines[0]), json.loads(lines[2])
+            found[name] = [record, [*record["inputs"]], outside, [*outside["inputs"]]]
     return found
 
 

@@ -57,6 +57,19 @@ def test_comparison(project: Project) -> None:
     assert "<p>Nothing changed.</p>" in page.read_text()
 
 
+def test_maker_is_asked_late(project: Project) -> None:
+    """What makes the page is looked at when the page is decided about, and not in other builds."""
+    project.write("k.hip", KERNEL)
+    project.sconstruct(
+        "import offload_tool.scons.report_node\n"
+        "offload_tool.scons.report_node._maker = lambda: 1 / 0\n"
+        "env.OffloadReport('page.html', env.OffloadBundle('k.hip'))\n"
+    )
+    run = project.run("k.hipfb")
+    assert run.status == 0, run.errors
+    assert "ZeroDivisionError" in project.run("page.html").errors
+
+
 def test_one_before_for_two_sources(project: Project) -> None:
     """What each source was before has to be said, when the SConscript is read."""
     project.write("k.hip", KERNEL)

@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING
 
 from offload_tool.cli.report_page.changes_part import change_data, change_tables
 from offload_tool.cli.report_page.html import data_script, digest, inline, part, plural, text_of
-from offload_tool.cli.report_page.kernel_part import Strings, kernel_data, kernel_tables
+from offload_tool.cli.report_page.kernel_part import (
+    Strings,
+    demangled_texts,
+    kernel_data,
+    kernel_tables,
+)
 from offload_tool.cli.report_page.sizes import (
     colors_of,
     notes_of,
@@ -103,11 +108,13 @@ def render_page(content: Content, *, library: str) -> Iterator[str]:
     strings = Strings()
     data = {}
     if len(content.kernels):
-        data["kernels"] = kernel_data(content.kernels, content.names, strings)
+        data["kernels"] = kernel_data(content.kernels, strings)
     if content.changes and content.changes.kernels:
-        data["changes"] = change_data(content.changes, content.names, strings)
+        data["changes"] = change_data(content.changes, strings)
     for name, values in data.items():
         yield data_script(f"{name}-data", values)
+    if data and content.names:
+        yield data_script("demangled", demangled_texts(content.names, strings))
     if data:
         yield data_script("strings", list(strings.texts))
     if plotly:  # sizes.js runs it when the picture is seen: that takes half a second

@@ -1,7 +1,7 @@
 // The table of changed kernels.
 function changeView(data) {
-  const { before, after, titles, demangled, count } = data;
-  const names = nameIndex(demangled);
+  const { before, after, titles, count } = data;
+  const names = nameIndex();
   const [oldName, newName] = [reader(before.name), reader(after.name)];
   const name = (row) => (isKnown(newName(row)) ? newName(row) : oldName(row));
   const target = textReader(data.target);

@@ -26,12 +26,9 @@ _TOP = 20
 _NO_KERNEL = Kernel("")
 
 
-def change_data(
-    found: Comparison, names: Mapping[str, str] | None, strings: Strings
-) -> dict[str, object]:
-    """Give the data without its strings; `names` demangles."""
+def change_data(found: Comparison, strings: Strings) -> dict[str, object]:
+    """Give the data without its strings."""
     rows = found.kernels
-    known = {kernel.name for row in rows for kernel in (row.before, row.after) if kernel}
     return {
         **{
             key: one_or_all([strings.number(getattr(row, key)) for row in rows])
@@ -41,12 +38,6 @@ def change_data(
         "after": _side([row.after for row in rows], rows, strings),
         "count": len(rows),
         "titles": TITLES,
-        "demangled": names
-        and {
-            str(strings.number(name)): shown_name(names[name])
-            for name in sorted(known)
-            if names[name] != name
-        },
     }
 
 

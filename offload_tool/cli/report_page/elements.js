@@ -47,8 +47,10 @@ function textReader(column) {
   return (row) => (isKnown(read(row)) ? strings[read(row)] : "");
 }
 
-// Names as a table searches and sorts them: each name once, however many rows have it.
-function nameIndex(demangled) {
+// Names as tables search and sort them: each name once, however many rows have it.
+const demangled = readData("demangled");
+
+function nameIndex() {
   const lower = new Map(); // number of a name -> what is searched
   let ranks = null;
   const shown = (name) => (demangled && demangled[name]) || strings[name];

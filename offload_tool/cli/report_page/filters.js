@@ -22,7 +22,7 @@ class Filters {
     for (const choice of this.choices) {
       choice.select = make("select", {}, new Option("all", ""));
       for (const value of choice.values) {
-        choice.select.add(new Option(choice.label ? choice.label(value) : value || "none", value));
+        choice.select.add(new Option(value || "none", value));
       }
     }
     this.conditions = make("div", { class: "conditions" });

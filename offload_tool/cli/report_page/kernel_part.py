@@ -5,6 +5,7 @@ The data, in columns; a column of one value is that value alone:
     strings     each name, path and number as text, once; the columns of text have its indices
     images      `KEYS_OF_PLACE` of ``list --json``, with `library` and the number of `kernels`
     kernels     those of the images one after the other: `name` and numbers, null where unknown
+    demangled   the names as C++ has them, by their indices; for the table of changes, too
 
 The keys are those of ``list --kernels --json``.
 """
@@ -27,7 +28,15 @@ if TYPE_CHECKING:
     from offload_tool.operations.kernel_columns import KernelColumns
     from offload_tool.operations.listing import DeviceImage
 
-__all__ = ["TITLES", "Strings", "kernel_data", "kernel_tables", "one_or_all", "shown_name"]
+__all__ = [
+    "TITLES",
+    "Strings",
+    "demangled_texts",
+    "kernel_data",
+    "kernel_tables",
+    "one_or_all",
+    "shown_name",
+]
 
 TITLES = {**{field: title for title, field in COLUMNS.items()}, WAVES_PER_SIMD: WAVES}
 """Of the columns of numbers."""
@@ -64,10 +73,8 @@ def one_or_all(column: Sequence[object]) -> object:
     return column
 
 
-def kernel_data(
-    columns: KernelColumns, names: Mapping[str, str] | None, strings: Strings
-) -> dict[str, object]:
-    """Give the data without its strings; `names` demangles."""
+def kernel_data(columns: KernelColumns, strings: Strings) -> dict[str, object]:
+    """Give the data without its strings."""
     numbers = [strings.number(name) for name in columns.names]
     images: dict[str, object] = {
         key: one_or_all([_value(getattr(image, key), strings) for image in columns.images])
@@ -88,12 +95,13 @@ def kernel_data(
         },
         "count": len(columns),
         "titles": TITLES,
-        "demangled": names
-        and {
-            str(strings.number(name)): shown_name(names[name])
-            for name in columns.names
-            if names[name] != name
-        },
+    }
+
+
+def demangled_texts(names: Mapping[str, str], strings: Strings) -> dict[str, str]:
+    """Give what `names` demangles, by the numbers of the names."""
+    return {
+        str(strings.number(name)): shown_name(text) for name, text in names.items() if text != name
     }
 
 
@@ -115,12 +123,15 @@ def kernel_tables(columns: KernelColumns, names: Mapping[str, str] | None) -> st
         return ""
     texts = [shown_name(names[name] if names else name) for name in columns.names]
     libraries = {_label(image) for image in columns.images}
-    parts = [_sums(columns, "kernel-targets", "Target ID", lambda i: i.target_id or i.triple)]
+    spills = _spills(columns)
+    by_target = _sums(
+        columns, spills, "kernel-targets", "Target ID", lambda i: i.target_id or i.triple
+    )
+    parts = [by_target]
     if len(libraries) > 1:
-        parts.append(_sums(columns, "kernel-libraries", "Library", _label))
+        parts.append(_sums(columns, spills, "kernel-libraries", "Library", _label))
     starts = _starts(columns)
     size = columns.numbers["code_size"]
-    spills = _spills(columns)
     for name, title, weight in (
         ("largest-kernels", "Largest kernels", size),
         ("spilling-kernels", "Kernels that spill most", spills),
@@ -145,15 +156,15 @@ def _spills(columns: KernelColumns) -> list[int]:
 
 
 def _sums(
-    columns: KernelColumns, name: str, title: str, group: Callable[[DeviceImage], str]
+    columns: KernelColumns,
+    spills: Sequence[int],
+    name: str,
+    title: str,
+    group: Callable[[DeviceImage], str],
 ) -> str:
     """Give a table of what the kernels of each target ID, or library, add up to."""
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
-    size, scratch, spills = (
-        columns.numbers["code_size"],
-        columns.numbers["scratch"],
-        _spills(columns),
-    )
+    size, scratch = columns.numbers["code_size"], columns.numbers["scratch"]
     start = 0
     for image, count in zip(columns.images, columns.counts, strict=True):
         row, part = sums[group(image)], slice(start, start + count)

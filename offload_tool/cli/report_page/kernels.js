@@ -2,9 +2,9 @@
 const MOST_COLUMNS = 40; // of targets: more than that do not fit on any screen
 
 function kernelView(data) {
-  const { images, kernels, titles, demangled, count } = data;
+  const { images, kernels, titles, count } = data;
   const place = document.getElementById("all-kernels");
-  const names = nameIndex(demangled);
+  const names = nameIndex();
   const imageOf = new Int32Array(count);
   let next = 0;
   images.kernels.forEach((number, image) => imageOf.fill(image, next, (next += number)));

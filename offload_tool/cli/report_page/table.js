@@ -1,6 +1,8 @@
 // A table of many rows, of which the page holds some at a time: real rows on numbered pages, which
 // every screen reader and keyboard can go through.
-const PAGE_SIZES = ["100", "500", "2000"]; // a browser lays 30,000 out in a quarter of a minute
+const PAGE_SIZES = ["100", "500", "2000"];
+const ALL_ROWS = "all"; // in which the browser's own search finds everything
+const MOST_AT_ONCE = 5000; // a browser lays 30,000 out in a quarter of a minute
 
 // what: noun of a row; columns: [{ key, title, isNumber, sorts(row), cell(row) }], of which the
 // first is the row's header; order: of rows before any sorting, with what that is called.
@@ -13,7 +15,7 @@ class PagedTable {
     this.filters = new Filters(filters, (isAll) => {
       if (isAll) this.sort = this.first;
       this.page = 1;
-      this.update(true);
+      this.update();
     });
     this.given = given;
     this.count = filters.count;
@@ -46,7 +48,8 @@ class PagedTable {
     this.number.addEventListener("change", () => this.turnTo(Number(this.number.value)));
     this.last = make("span");
     this.size = make("select");
-    for (const size of PAGE_SIZES) this.size.add(new Option(digits.format(size), size));
+    this.sizes = [...PAGE_SIZES, ...(this.count <= MOST_AT_ONCE ? [ALL_ROWS] : [])];
+    for (const size of this.sizes) this.size.add(new Option(size === ALL_ROWS ? size : digits.format(size), size));
     this.size.addEventListener("change", () => this.turnTo(1));
     const [first, previous, next, last] = this.steps;
     return make("nav", { class: "pager", "aria-label": "Pages of the table" },
@@ -55,7 +58,7 @@ class PagedTable {
   }
 
   get perPage() {
-    return Number(this.size.value);
+    return this.size.value === ALL_ROWS ? MOST_AT_ONCE : Number(this.size.value);
   }
 
   get pages() {
@@ -81,7 +84,7 @@ class PagedTable {
     else if (this.sort === rises) this.sort = falls;
     else this.sort = column.isNumber ? falls : rises;
     this.page = 1;
-    this.update(false);
+    this.update();
     views.say(`Sorted by ${column.title}, ${this.sort === falls ? "descending" : "ascending"}.`);
   }
 
@@ -91,9 +94,9 @@ class PagedTable {
     const isKnownSort = this.columns.some(({ key }) => key === sort.replace(/^-/, ""));
     this.sort = isKnownSort ? sort : this.first;
     const rows = state.get("rows");
-    this.size.value = PAGE_SIZES.includes(rows) ? rows : PAGE_SIZES[0];
+    this.size.value = this.sizes.includes(rows) ? rows : PAGE_SIZES[0];
     this.page = Math.max(Math.trunc(Number(state.get("page"))) || 1, 1);
-    this.update(false, true);
+    this.update(true);
   }
 
   state() {
@@ -111,7 +114,7 @@ class PagedTable {
   }
 
   // Chooses, sorts and shows; what is not known comes last, whatever the order.
-  update(isSaid, isRead = false) {
+  update(isRead = false) {
     const rows = this.filters.rows();
     const key = this.sort.replace(/^-/, "");
     const column = this.columns.find((one) => one.key === key);
@@ -134,7 +137,7 @@ class PagedTable {
     const verb = rows.length === 1 ? "matches" : "match";
     const all = plural(this.count, this.what);
     const text = rows.length === this.count ? `All ${all}.` : `${digits.format(rows.length)} of ${all} ${verb}.`;
-    if (isSaid || !isRead || this.said.textContent !== text) this.said.textContent = text;
+    if (!isRead || this.said.textContent !== text) this.said.textContent = text;
     this.draw();
     if (!isRead) this.keep();
   }
@@ -145,7 +148,7 @@ class PagedTable {
     const range = shown.length
       ? `Rows ${digits.format(start + 1)} to ${digits.format(start + shown.length)} of ${digits.format(this.rows.length)}`
       : "No rows";
-    this.caption.textContent = `${range}${column_order(this)}`;
+    this.caption.textContent = this.sort ? range : `${range}, ${this.given}`;
     this.table.setAttribute("aria-rowcount", String(this.rows.length + 1));
     const fragment = document.createDocumentFragment();
     shown.forEach((row, index) => {
@@ -172,9 +175,5 @@ class PagedTable {
       button.setAttribute("aria-disabled", String(isOff)); // not `disabled`: the focus stays
     });
   }
-}
-
-function column_order(table) {
-  return table.sort ? "" : `, ${table.given}`;
 }
 
