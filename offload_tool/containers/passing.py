@@ -71,8 +71,6 @@ class PassingContent:
         :raises LimitError: it is greater than the run's budget allows.
         :raises FileError: a file cannot be written.
         """
-        for _, size, file in ranges:
-            file.reserve(size)
         self._passing.to(_Parts(ranges))
 
 
@@ -87,5 +85,7 @@ class _Parts:
         start, end = self._position, self._position + len(data)
         for offset, size, file in self._ranges:
             if offset < end and start < offset + size:
+                if offset >= start:  # what was unpacked till now is in the budget for it
+                    file.reserve(size)
                 file.write(data[max(offset - start, 0) : offset + size - start])
         self._position = end

@@ -112,17 +112,25 @@ class Budget:
         :raises LimitError: that is more than is left.
         """
         with self._lock:
+            self._check_unpack(size, path)
             own = min(size, self._own)
-            if size - own > self._common:
-                raise LimitError(
-                    f"unpacking needs {size} bytes, and {self._own + self._common} are left of "
-                    f"this run's limit",
-                    "OFFLOAD_MAX_UNPACKED",
-                    path,
-                )
             self._own -= own
             self._common -= size - own
             self._unpacked += size
+
+    def check_unpack(self, size: int, path: str | PathLike[str] | None = None) -> None:
+        """Say now whether `unpack` would refuse so many bytes.
+
+        :raises LimitError: it would.
+        """
+        with self._lock:
+            self._check_unpack(size, path)
+
+    def _check_unpack(self, size: int, path: str | PathLike[str] | None) -> None:
+        left = self._own + self._common
+        if size > left:
+            message = f"unpacking needs {size} bytes, and {left} are left of this run's limit"
+            raise LimitError(message, "OFFLOAD_MAX_UNPACKED", path)
 
     def write(self, size: int, path: str | PathLike[str] | None = None) -> None:
         """Ask for `size` bytes to be written into outputs.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,7 +57,7 @@ def temporary_folder(prefix: str = "offload-", folder: StrPath | None = None) ->
 
     :raises OSError: it cannot be made.
     """
-    parent = tempfile.gettempdir() if folder is None else os.fspath(folder)
+    parent = _usual_folder() if folder is None else os.fspath(folder)
     boot = _boot_id()
     if boot:
         prefix = f"{prefix}{boot}-"
@@ -76,6 +75,12 @@ def temporary_folder(prefix: str = "offload-", folder: StrPath | None = None) ->
                 os.close(lock)
 
 
+def _usual_folder() -> str:
+    import tempfile  # slow to load, and a launcher knows its folder
+
+    return tempfile.gettempdir()
+
+
 def _boot_id() -> str:
     """Give what tells this boot of this machine from others; empty if that is not known."""
     try:
@@ -87,7 +92,8 @@ def _boot_id() -> str:
 def _make(prefix: str, parent: str) -> tuple[str, int | None]:
     """Make a folder and lock it; give its path and the lock, if there is one to be had."""
     while True:
-        made = tempfile.mkdtemp(prefix=prefix, dir=parent)
+        made = os.path.join(os.path.abspath(parent), f"{prefix}{os.urandom(8).hex()}")  # noqa: PTH100, PTH118
+        os.mkdir(made, 0o700)  # noqa: PTH102
         try:
             lock = os.open(made, _FLAGS)
         except FileNotFoundError:  # another took it for abandoned before it was locked

@@ -96,7 +96,7 @@ def slots_of(environ: Mapping[str, str]) -> Slots:
     if number:
         return Slots(f"-j{number} of MAKEFLAGS", number - 1)
     named = environ.get(_JOBS, "")
-    if named.isdigit() and int(named):
+    if named.isdecimal() and int(named):
         return Slots(f"{_JOBS}={named}", int(named) - 1)
     cores = len(os.sched_getaffinity(0))
     return Slots(f"{cores} cores", cores - 1)
@@ -109,9 +109,9 @@ def _make_flags(flags: str) -> tuple[str, int]:
     for at, word in enumerate(words):
         if word.startswith(_AUTH):
             auth = word.partition("=")[2]
-        elif word == "-j" and words[at + 1 : at + 2] and words[at + 1].isdigit():
+        elif word == "-j" and words[at + 1 : at + 2] and words[at + 1].isdecimal():
             number = int(words[at + 1])
-        elif word.startswith("-j") and word[2:].isdigit():
+        elif word.startswith("-j") and word[2:].isdecimal():
             number = int(word[2:])
     return auth, number
 
@@ -138,7 +138,7 @@ def _open_descriptors(auth: str) -> Slots | None:
         if not os.path.sameopenfile(reader, writer):
             return None
         own = os.open(f"/proc/self/fd/{reader}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (ValueError, OSError):
+    except (ValueError, OverflowError, OSError):
         return None
     return Slots(f"the jobserver {auth}", 0, own, writer)
 

@@ -91,7 +91,7 @@ class ResultCache:
         if not folder:
             return None
         size = environ.get(_SIZE, "")
-        if size and not size.isdigit():
+        if size and not size.isdecimal():
             from offload_tool.errors import UsageError
 
             raise UsageError(f"{_SIZE}={size!r}: expected a number of MiB")

@@ -3,7 +3,8 @@
 An object is renamed to its name when it is complete; where its name is that of a device (a
 configuration check's ``-o /dev/null``), a pipe or a folder, that would put a file into its place.
 A depfile the driver writes into the file that is there, through symbolic links and for all hard
-links of it. Source: clang 22.1.8, observed.
+links of it. In a folder that takes no new files, it writes both into the files that are there.
+Source: clang 22.1.8, observed.
 """
 
 from __future__ import annotations
@@ -16,14 +17,18 @@ __all__ = ["why_not_replaced", "write_depfile"]
 
 def why_not_replaced(name: str) -> str:
     """Say why a file cannot get its name when it is complete; "" where it can."""
+    folder = os.path.dirname(name) or "."  # noqa: PTH120
     try:
         mode = os.stat(name).st_mode  # noqa: PTH116
     except FileNotFoundError:
-        folder = os.path.dirname(name) or "."  # noqa: PTH120
-        return "" if os.path.isdir(folder) else f"there is no folder '{folder}'"  # noqa: PTH112
+        if not os.path.isdir(folder):  # noqa: PTH112
+            return f"there is no folder '{folder}'"
     except OSError as error:
         return f"'{name}': {error.strerror}"
-    return "" if stat.S_ISREG(mode) else f"'{name}' is no regular file"
+    else:
+        if not stat.S_ISREG(mode):
+            return f"'{name}' is no regular file"
+    return "" if _is_writable(folder) else f"the folder '{folder}' cannot be written"
 
 
 def write_depfile(name: str, text: bytes) -> None:
@@ -44,6 +49,10 @@ def write_depfile(name: str, text: bytes) -> None:
         if os.path.exists(beside):  # noqa: PTH110
             os.unlink(beside)  # noqa: PTH108
         raise
+
+
+def _is_writable(folder: str) -> bool:
+    return os.access(folder, os.W_OK | os.X_OK, effective_ids=True)
 
 
 def _has_other_names(name: str) -> bool:

@@ -102,6 +102,8 @@ class OpenedBundle:
         if self.passing is not None and all(file.seekable for _, file in rows):
             self.passing.copy([(entry.offset, entry.size, file) for entry, file in rows])
             return
+        if self.passing is not None:
+            _ = self.content.data  # which is checked, also where the entries are empty
         for entry, file in rows:
             entry.write_to(file)
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.launch.compiles import HIP, LAUNCH, make_project, run
+from tests.launch.compiles import HIP, LAUNCH, environment, make_project, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +36,24 @@ SOURCE = """#include "hip_declarations.h"
 __global__ void kernel(float *x) { x[0] = VALUE + FOUND + MAYBE + GIVEN + FROM_FILE + IN_NAMED; }
 int run(float *x) { kernel<<<1, 1>>>(x); return VALUE + FOUND + MAYBE + GIVEN; }
 """
+MORE = (
+    "const char *date = __DATE__;",
+    "const char *stamp = __TIMESTAMP__;",
+    "const char *name = __FILE__;",
+    '#ifndef __HIP_DEVICE_COMPILE__\nasm(".data\\n.incbin \\"data\\"\\n.text");\n#endif',
+    '#if __has_include("ABSOLUTE/late/x.h")\nint late;\n#endif',
+    '#include "a.h"\n#include "b.h"\nint once = ONCE;',
+    '#include "linked.h"\n__global__ void linked(float *x) { x[1] = LINKED; }',
+    "int divided(int a, int b) { return a / b; }",
+    '#define ASKED "maybe.h"\n#if __has_include(ASKED)\nint asked;\n#endif',
+)
+"""What a source may have beside the rest."""
+ONCE = "#pragma once\n#ifdef ONCE\n#undef ONCE\n#define ONCE 2\n#else\n#define ONCE 1\n#endif\n"
 ARCHS = ("gfx906", "gfx90a:xnack+", "gfx942", "gfx1100")
+
+
+def _host(word: str) -> list[str]:
+    return ["-Xarch_host", word]
 
 
 class Trial:
@@ -48,6 +68,8 @@ class Trial:
         self.defines = {"GIVEN": 1}
         self.options: list[str] = []
         self.environment: dict[str, str] = {}
+        self.epoch = 0
+        self.succeeded = 0
         make_project(self.folder)
         for name in ("first", "second", "third"):
             (self.folder / name).mkdir()
@@ -56,6 +78,14 @@ class Trial:
         self.write("words", "-DFROM_FILE=1\n")
         self.write("named.h", "#define IN_NAMED 1\n")
         self.write("only_gfx90a.h", "// 10\n")
+        self.write("data", "0")
+        self.write("list,a", "src:nothing\n")
+        self.write("a.h", ONCE)
+        (self.folder / "b.h").symlink_to("a.h")
+        for digit in (0, 1):
+            self.write(f"linked{digit}.h", f"#define LINKED {digit}\n")
+        (self.folder / "linked.h").symlink_to("linked0.h")
+        (self.folder / "late").mkdir()
 
     def write(self, name: str, text: str) -> None:
         """Write a file; half of the time with the times that it had."""
@@ -113,8 +143,82 @@ class Trial:
         self.archs = self.random.sample(ARCHS, 1 + digit % 4)
 
     def change_options(self, digit: int) -> None:
-        choices = ([], ["-O2"], ["-g"], ["-fPIC"], ["-Xarch_gfx906", "-O1"], ["-fgpu-rdc"])
+        choices = (
+            *([], ["-O2"], ["-g"], ["-fPIC"], ["-Xarch_gfx906", "-O1"], ["-fgpu-rdc"]),
+            *(["-Xarch_device", "-O1"], ["-march=native"], ["-frandom-seed=1"], ["-foffload-lto"]),
+            *(["-Xoffload-linker", "-O1"], ["--offload-new-driver"], ["-save-temps"]),
+            *(
+                ["-include", "named.h"],
+                ["-isystem", "third"],
+                ["-fmodules"],
+                ["--offload-compress"],
+            ),
+            ["-iprefix", f"{self.folder}/", "-iwithprefixbefore", "third"],
+            [*_host("-fsanitize=undefined"), *_host("-fsanitize-ignorelist=list,a")],
+        )
         self.options = list(self.random.choice(choices))
+
+    def change_source(self, digit: int) -> None:
+        """Let the source have something more, or less."""
+        more = "\n".join(self.random.sample(MORE, digit % 4))
+        self.write("s.hip", f"{SOURCE}{more}\n".replace("ABSOLUTE", str(self.folder)))
+
+    def change_epoch(self, digit: int) -> None:
+        self.epoch = digit * 86400
+
+    def change_data(self, digit: int) -> None:
+        self.write("data", str(digit))
+
+    def change_ignored(self, digit: int) -> None:
+        self.write("list,a", "src:*.hip\n" if digit % 2 else "src:nothing\n")
+
+    def change_late(self, _: int) -> None:
+        self.toggle(self.folder / "late/x.h", "")
+
+    def change_link(self, digit: int) -> None:
+        (self.folder / "linked.h").unlink()
+        (self.folder / "linked.h").symlink_to(f"linked{digit % 2}.h")
+
+    def change_copy(self, digit: int) -> None:
+        """Let a header be a link to another one, or a copy of it."""
+        path = self.folder / "b.h"
+        path.unlink()
+        if digit % 2:
+            path.symlink_to("a.h")
+        else:
+            path.write_text(ONCE)
+
+    def change_place(self, _: int) -> None:
+        """Let the whole project be somewhere else."""
+        other = {"project": "moved it", "moved it": "project"}[self.folder.name]
+        self.folder = self.folder.rename(self.folder.with_name(other))
+
+    def change_killed(self, digit: int) -> None:
+        """Kill a compile."""
+        more = {"OFFLOAD_LAUNCH_CACHE": str(self.cache), **self.environment}
+        process = subprocess.Popen(
+            [*LAUNCH, *self.words()],
+            cwd=self.folder,
+            env=environment(more),
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        time.sleep(0.05 + digit / 10)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def change_at_once(self, digit: int) -> None:
+        """Compile twice at the same time, with another value for one of them."""
+        more = {"OFFLOAD_LAUNCH_CACHE": str(self.cache), **self.environment}
+        commands = [[*self.words(), "-o", "one.o"], [*self.words(), "-o", "two.o", "-DGIVEN=7"]]
+        processes = [
+            subprocess.Popen(
+                [*LAUNCH, *words], cwd=self.folder, env=environment(more), stderr=subprocess.DEVNULL
+            )
+            for words in commands
+        ]
+        for process in processes:
+            process.wait()
 
     def change_environment(self, digit: int) -> None:
         self.toggle(self.folder / "third/found.h", f"#define FOUND {digit}\n")
@@ -129,7 +233,7 @@ class Trial:
         if digit % 3:
             tools.mkdir(exist_ok=True)
             real = Path(shutil.which(self.clang) or "").resolve().with_name("lld")
-            (tools / "lld").write_text(f'#!/bin/sh\n# {digit}\nexec {real} -flavor gnu "$@"\n')
+            (tools / "lld").write_text(f'#!/bin/sh\n# {digit}\nexec {real} "$@"\n')
             (tools / "lld").chmod(0o755)
         self.environment["COMPILER_PATH"] = str(tools)
 
@@ -164,6 +268,7 @@ class Trial:
         words = self.words()
         results = []
         more = {"OFFLOAD_LAUNCH_CACHE": str(self.cache), **self.environment}
+        more["SOURCE_DATE_EPOCH"] = str(self.epoch)
         for command in (words, [*LAUNCH, *words]):
             for name in ("s.o", "s.d"):
                 (self.folder / name).unlink(missing_ok=True)
@@ -171,6 +276,10 @@ class Trial:
             made = self.folder / "s.o"
             results.append((done.returncode, made.read_bytes() if made.exists() else b""))
         assert results[0] == results[1], (words, self.environment, done.stderr)
+        self.succeeded += done.returncode == 0
+        if done.returncode:
+            self.options = []  # of a compile that fails, nothing is kept
+            sys.stdout.write(f"failed: {words[-20:]}\n{done.stderr[-300:]}\n")
         return done.stderr.count(": from the cache")
 
 
@@ -184,13 +293,15 @@ def trial(folder: Path, clang: str, seed: int, changes: int) -> tuple[int, int]:
             hits += project.compare()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}, after {what}: {error}") from error
+    assert project.succeeded > changes / 2
     return changes + 1, hits
 
 
 def main(seeds: list[str]) -> None:
     for seed in seeds or ["0"]:
         with tempfile.TemporaryDirectory() as folder:
-            compiles, hits = trial(Path(folder), "clang++-22", int(seed), 40)
+            clang = os.environ.get("OFFLOAD_TEST_CLANG", "clang++-22")
+            compiles, hits = trial(Path(folder), clang, int(seed), 40)
             sys.stdout.write(f"seed {seed}: {compiles} compiles, {hits} passes from the cache\n")
 
 

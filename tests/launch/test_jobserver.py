@@ -243,3 +243,103 @@ def test_make(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("ended by SIG") == 2
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("ending", ["well", "error", "INT", "TERM"])
+def test_ninja(ending: str, tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """Under Ninja, which is a client of the jobserver itself, no token is lost either."""
+    ninja = shutil.which("ninja", path=str(Path(sys.executable).parent)) or shutil.which("ninja")
+    if ninja is None:
+        missing("ninja")
+    make_project(tmp_path)
+    source = tmp_path / "s.hip"
+    more = {"well": "", "error": "#error no\n"}.get(ending, SLOW)
+    source.write_text(f"{source.read_text()}\n{more}")
+    temporaries = tmp_path / "tmp"
+    temporaries.mkdir()
+    command = " ".join([*LAUNCH, llvm("clang++"), *HIP, *TARGETS, *MORE, "-c", "s.hip", "-o $out"])
+    (tmp_path / "build.ninja").write_text(
+        f"rule compile\n  command = {command}\nbuild one.o: compile s.hip\n"
+        "build two.o: compile s.hip\n"
+    )
+    with pool("fifo", tmp_path, b"xyz") as server:
+        flags = {"MAKEFLAGS": f" -j4 --jobserver-auth={server.auth}", "TMPDIR": str(temporaries)}
+        process = subprocess.Popen(
+            [str(ninja)],
+            cwd=tmp_path,
+            env=environment({**flags, "PYTHONPATH": str(ROOT)}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        if ending in ("INT", "TERM"):
+            wait_for(lambda: len(running(temporaries)) >= 3)
+            process.send_signal(getattr(signal, f"SIG{ending}"))
+        said, _ = process.communicate(timeout=60)
+        wait_for(lambda: not running(temporaries))
+        assert sorted(server.left()) == sorted(b"xyz"), said
+    assert (process.returncode == 0) == (ending == "well"), said
+    assert list(temporaries.iterdir()) == []
+    assert f"at once: the jobserver fifo:{tmp_path}/fifo" in said or ending in ("INT", "TERM")
+
+
+BROKEN = [
+    "-j --jobserver-auth=fifo:{gone}",
+    "-j4 --jobserver-auth=fifo:{file}",
+    "-j4 --jobserver-auth=fifo:",
+    "-j4 --jobserver-auth=0,1",
+    "-j4 --jobserver-auth=99999999999999999999,4",
+    "-j4 --jobserver-auth=-1,-1 --jobserver-auth=7",
+    "-j4 --jobserver-auth=fifo:{stale}",
+    "--jobserver-fds",
+    "-j\u00b2",
+    "\udcff -j\udcff",
+]
+
+
+@pytest.mark.parametrize("flags", BROKEN)
+def test_broken_make_flags(flags: str, tmp_path: Path) -> None:
+    """Whatever MAKEFLAGS says, there is one place at least, and nothing is waited for."""
+    (tmp_path / "file").write_text("x")
+    os.mkfifo(tmp_path / "stale")
+    names = {name: str(tmp_path / name) for name in ("gone", "file", "stale")}
+    slots = slots_of({"MAKEFLAGS": flags.format(**names)})
+    assert slots.take()
+    if "jobserver-auth" in flags:
+        assert not slots.take()
+    slots.give_all()
+    assert (tmp_path / "file").read_text() == "x"
+
+
+def test_make_with_a_named_pipe(tmp_path: Path) -> None:
+    """GNU make 4.4 and later lets every command have its tokens: no ``+`` is needed."""
+    make = shutil.which("make")
+    if make is None:
+        missing("make")
+    said = subprocess.run([str(make), "--version"], capture_output=True, text=True, check=True)
+    version = said.stdout.split("\n", 1)[0].removeprefix("GNU Make ").split(".")
+    if [int(number) for number in version[:2]] < [4, 4]:
+        pytest.skip("make is older than 4.4")
+    code = (
+        "import os; from offload_tool.launch.jobserver import slots_of; s = slots_of(os.environ); "
+        "print(s.described, [s.take() for _ in range(5)]); s.give_all()"
+    )
+    (tmp_path / "Makefile").write_text(
+        f"all: second\nfirst:\n\t@{sys.executable} -c '{code}'\n"
+        f"second: first\n\t@{sys.executable} -c '{code}'\n"
+    )
+    done = subprocess.run(
+        [str(make), "-j4"],
+        cwd=tmp_path,
+        env=environment({"PYTHONPATH": str(ROOT)}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        assert line.startswith("the jobserver fifo:")
+        assert line.endswith(" [True, True, True, True, False]")

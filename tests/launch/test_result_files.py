@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from offload_tool.launch.result_files import why_not_replaced
 from tests.launch.compiles import HIP, LAUNCH, make_project, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     Both = Callable[[Callable[[Path], None], list[str]], tuple[object, object]]
 
@@ -119,3 +121,21 @@ def test_crash(both: Both) -> None:
     driver, ours = both(prepare, ["-c", "s.hip", "-o", "s.o"])
     assert ours[0] == driver[0]  # type: ignore[index]
     assert ours[2] == driver[2]  # type: ignore[index]
+
+
+def test_folder_that_takes_no_files() -> None:
+    """Where a folder cannot be written, but a file in it, the driver writes the object."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "s.o").write_text("old")
+        folder.chmod(0o555)
+        before = os.geteuid()
+        if before == 0:
+            os.seteuid(65534)  # nobody
+        try:
+            reason = why_not_replaced(str(folder / "s.o"))
+        finally:
+            os.seteuid(before)
+            folder.chmod(0o755)
+        assert reason == f"the folder '{folder}' cannot be written"
+        assert why_not_replaced(str(folder / "s.o")) == ""

@@ -98,6 +98,7 @@ class Passing:
     `decompress_to` for that.
 
     :raises FormatError: the compressed bundle is damaged.
+    :raises LimitError: it is greater than the run's budget allows.
     """
 
     def __init__(
@@ -106,6 +107,8 @@ class Passing:
         self._header = header
         self._path = path
         self._stream = _sound_stream(data, header, path, None)
+        payload = self._stream.end - header.offset
+        budget(payload).check_unpack(header.uncompressed_size, path)
         self._rest: Iterator[bytes | memoryview] = iter(self._stream)
         self.begin = bytes(next(self._rest, b""))
         """The first bytes, as many as were decompressed at once."""

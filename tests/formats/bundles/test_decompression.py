@@ -72,6 +72,16 @@ def test_bundles_one_after_the_other(version: int, method: int) -> None:
     assert decompress(data, second).report.end == len(data) - 4
 
 
+def test_what_follows_a_large_zlib_stream() -> None:
+    """A stream whose end comes in several steps ends there, whatever is behind it."""
+    large = bytes(5 << 20)
+    data = memoryview(compressed(large, 1, ZLIB) + compressed(TEXT, 1, ZLIB))
+    found = decompress(data, read_compressed_header(data))
+    assert found.data == large
+    behind = read_compressed_header(data, found.report.end)
+    assert decompress(data, behind).data == TEXT
+
+
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_skippable_frames_are_passed_over(version: int) -> None:
     """Before, between and behind zstd frames anything may be skipped, a magic as well."""

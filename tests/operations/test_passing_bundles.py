@@ -1,0 +1,142 @@
+"""A compressed bundle is taken apart while it is decompressed, with the results as for a whole."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from offload_tool import BundleEntryID, list_entry_ids, unbundle_file
+from offload_tool.errors import FormatError, OffloadError
+from offload_tool.files.budget import Budget, Limits, limited
+from offload_tool.formats.bundles.binary import plan_bundle
+from tests.formats.compressed import ZLIB, ZSTD, compressed
+
+GPU = "hip-amdgcn-amd-amdhsa--"
+IDS = ("host-x86_64-unknown-linux-gnu-", f"{GPU}gfx906", f"{GPU}gfx90a", f"{GPU}gfx942")
+SIZES = (0, 1, 5000, (1 << 18) - 300, 1 << 18, 600_000)
+
+
+def bundle(contents: list[bytes], alignment: int = 1) -> bytearray:
+    rows = [(name, len(c)) for name, c in zip(IDS, contents, strict=False)]
+    layout = plan_bundle(rows, alignment)
+    data = bytearray(layout.size)
+    data[: len(layout.header)] = layout.header
+    for entry, content in zip(layout.entries, contents, strict=True):
+        data[entry.offset : entry.offset + entry.size] = content
+    return data
+
+
+def changed(chance: random.Random, data: bytearray, end: int) -> bytearray:
+    for _ in range(2):
+        data[chance.randrange(min(end, len(data)))] = chance.randrange(256)
+    return data
+
+
+def random_file(chance: random.Random) -> bytes:
+    """Give a compressed bundle, sound or not, alone or with more behind it."""
+    contents = [chance.randbytes(chance.choice(SIZES)) for _ in range(chance.randint(1, 4))]
+    data = bundle(contents, chance.choice((1, 4096)))
+    if chance.random() < 0.3:
+        data = changed(chance, data, 150)  # another table, of which the hash is right
+    packed = compressed(bytes(data), chance.randint(1, 3), chance.choice((ZLIB, ZSTD)))
+    end = chance.choice((b"", b"", b"", bytes(9), b"x", packed))
+    damage = chance.choice((0, 0, 0, 40, len(packed)))
+    return bytes(changed(chance, bytearray(packed + end), damage) if damage else packed + end)
+
+
+def results(path: Path, wanted: list[BundleEntryID], **options: object) -> list[object]:
+    """Give what comes of listing and unbundling: IDs and bytes, or errors."""
+    outputs = {target: path.with_name(f"out{n}") for n, target in enumerate(wanted)}
+    found: list[object] = []
+    try:
+        found.append(list_entry_ids(path, file_type="bc", **options))  # type: ignore[arg-type]
+    except OffloadError as error:
+        found.append(str(error))
+    for output in outputs.values():
+        output.write_bytes(b"old")
+    try:
+        unbundle_file(path, outputs, file_type="bc", **options)  # type: ignore[arg-type]
+    except OffloadError as error:
+        found.append(str(error))
+    return [*found, *(output.read_bytes() for output in outputs.values())]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_equal(tmp_path: Path, seed: int) -> None:
+    """Entries, outputs and errors are those of a run that has the whole bundle first."""
+    chance = random.Random(seed)
+    (tmp_path / "in").write_bytes(random_file(chance))
+    wanted = [BundleEntryID.parse(name) for name in chance.sample(IDS, chance.randint(1, 3))]
+    whole = results(tmp_path / "in", wanted, opened=lambda _: None)
+    assert results(tmp_path / "in", wanted) == whole
+
+
+@pytest.mark.parametrize("method", [ZLIB, ZSTD])
+def test_no_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: int) -> None:
+    """A large bundle is listed and taken apart without a copy of it as a whole."""
+    contents = [b"", bytes(9 << 20), b"x" * (9 << 20)]
+    (tmp_path / "in").write_bytes(compressed(bytes(bundle(contents)), 3, method))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a temporary file")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    wanted = [BundleEntryID.parse(name) for name in IDS[1:3]]
+    assert results(tmp_path / "in", wanted) == [list(IDS[:3]), *contents[1:]]
+
+
+def test_damage_at_the_end(tmp_path: Path) -> None:
+    """When the hash is wrong, outputs stay what they were, though all bytes had been written."""
+    data = compressed(bytes(bundle([b"", b"x" * 900_000])), digest=bytes(8))
+    (tmp_path / "in").write_bytes(data)
+    (tmp_path / "out").write_bytes(b"old")
+    with pytest.raises(FormatError, match="hash stored in the header"):
+        unbundle_file(tmp_path / "in", {BundleEntryID.parse(IDS[1]): tmp_path / "out"})
+    with pytest.raises(FormatError, match="hash stored in the header"):
+        list_entry_ids(tmp_path / "in")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        "in": data,
+        "out": b"old",
+    }
+
+
+def test_damage_around_what_is_empty(tmp_path: Path) -> None:
+    """A wrong hash is seen even if nothing of the bundle is to be written."""
+    data = compressed(bytes(bundle([b"", b"x" * 900])), digest=bytes(8))
+    (tmp_path / "in").write_bytes(data)
+    for output in (os.devnull, tmp_path / "out"):
+        with pytest.raises(FormatError, match="hash stored in the header"):
+            unbundle_file(tmp_path / "in", {BundleEntryID.parse(IDS[0]): output})
+
+
+def test_what_is_unpacked_may_be_written(tmp_path: Path) -> None:
+    """The limit for what is written grows with what is unpacked, as it does for a whole bundle."""
+    content = bytes(900_000)
+    (tmp_path / "in").write_bytes(compressed(bytes(bundle([b"", content]))))
+    with limited(Budget(Limits(unpacked=1 << 20, written=1000))):
+        unbundle_file(tmp_path / "in", {BundleEntryID.parse(IDS[1]): tmp_path / "out"})
+    assert (tmp_path / "out").read_bytes() == content
+
+
+def test_pipes_get_nothing_of_what_is_damaged(tmp_path: Path) -> None:
+    """What cannot be taken back is written only when all was verified."""
+    content = b"x" * 30_000
+    target = BundleEntryID.parse(IDS[1])
+    read, write = os.pipe()
+    try:
+        for digest in (bytes(8), None):
+            data = compressed(bytes(bundle([b"", content])), digest=digest)
+            (tmp_path / "in").write_bytes(data)
+            if digest is None:
+                unbundle_file(tmp_path / "in", {target: f"/dev/fd/{write}"})
+            else:
+                with pytest.raises(FormatError, match="hash"):
+                    unbundle_file(tmp_path / "in", {target: f"/dev/fd/{write}"})
+        assert os.read(read, 1 << 16) == content
+    finally:
+        os.close(read)
+        os.close(write)
