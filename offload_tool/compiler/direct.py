@@ -25,14 +25,14 @@ import os
 import re
 import signal
 import sys
-import tempfile
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from offload_tool.compiler.driver import ask, ask_at_terminal, jobs_of, llvm_temporary_folder
 from offload_tool.compiler.driver_answers import kept_answer, program_of
 from offload_tool.errors import CompilerError
+from offload_tool.files.interruption import shielded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -308,7 +308,7 @@ def _run(
         with (
             _errors() as errors,
             _in_memory() as output,
-            tempfile.TemporaryFile(buffering=0, dir=folder) as between,
+            _without_name(folder) as between,
         ):
             files = [output.fileno(), errors.descriptor, between.fileno()]
             for job in (own.front_end, own.linker):
@@ -349,8 +349,21 @@ class _FileOfErrors:
 def _in_memory() -> IO[bytes]:
     """Give a file that takes what is said of a full disk, too."""
     if hasattr(os, "memfd_create"):
-        return open(os.memfd_create("offload"), "w+b", buffering=0)  # noqa: PTH123
-    return tempfile.TemporaryFile(buffering=0)  # Python was made for an older C library
+        return os.fdopen(os.memfd_create("offload"), "w+b", 0)
+    return _without_name(
+        llvm_temporary_folder(os.environ)
+    )  # Python was made for an older C library
+
+
+def _without_name(folder: str) -> IO[bytes]:
+    """Give a new file in a folder."""
+    flags = os.O_TMPFILE | os.O_RDWR | os.O_EXCL | os.O_CLOEXEC
+    try:
+        return os.fdopen(os.open(folder, flags, 0o600), "w+b", 0)
+    except OSError:  # the file system has no such files, say
+        import tempfile  # which takes longer to load than a small file to compile
+
+        return tempfile.TemporaryFile(buffering=0, dir=folder)
 
 
 @contextmanager
@@ -375,12 +388,16 @@ def _run_job(job: Job, environment: Mapping[str, str], files: Sequence[int]) -> 
     """
     places = enumerate(files, start=1)
     given = [(os.POSIX_SPAWN_DUP2, file, number) for number, file in places]
-    process = os.posix_spawn(
-        job[0], job, environment, file_actions=given, setsigdef=_IGNORED_BY_PYTHON
-    )
+    process = 0
     try:
+        with shielded():  # a signal that comes meanwhile must find the process known
+            process = os.posix_spawn(
+                job[0], job, environment, file_actions=given, setsigdef=_IGNORED_BY_PYTHON
+            )
         return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     except BaseException:
-        os.kill(process, signal.SIGKILL)
-        os.waitpid(process, 0)
+        if process:
+            with suppress(ProcessLookupError, ChildProcessError):
+                os.kill(process, signal.SIGKILL)
+                os.waitpid(process, 0)
         raise

@@ -8,12 +8,9 @@ GPU libraries. Those it names, with the folders that they are in, and are looked
 from __future__ import annotations
 
 import os
-import shutil
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.compiler.answer_cache import cached_answer
-from offload_tool.compiler.lookups import origins, search_folders
-from offload_tool.compiler.probing import CONFIGURATION_FOLDERS
 from offload_tool.compiler.remembered import remembered
 from offload_tool.formats.magics import ELF
 
@@ -27,7 +24,11 @@ _CONFIGURATION = ".cfg"
 
 def program_of(command: Sequence[str], environment: Mapping[str, str]) -> str | None:
     """Give the program of a command; None where it is a script, which may do more than call it."""
-    program = shutil.which(command[0], path=environment.get("PATH", os.defpath))
+    program: str | None = command[0]
+    if "/" not in command[0]:
+        import shutil  # slow to load, and most compilers are known by their place
+
+        program = shutil.which(command[0], path=environment.get("PATH", os.defpath))
     return program if program is not None and _is_executable(program) else None
 
 
@@ -35,7 +36,7 @@ def program_of(command: Sequence[str], environment: Mapping[str, str]) -> str | 
 def _is_executable(program: str) -> bool:
     try:
         with open(program, "rb") as file:  # noqa: PTH123
-            return file.read(len(ELF)) == ELF
+            return file.read(len(ELF)) == ELF and os.access(program, os.X_OK)
     except OSError:
         return False
 
@@ -64,12 +65,16 @@ def kept_answer(
             if word.startswith("/") and not f"{word}/".startswith(f"{own}/")
         )
         folders = [os.path.dirname(file) for file in files]  # noqa: PTH120
+        from offload_tool.compiler.lookups import origins
+
         return [__file__, *_of_program(program), *files, *folders, *origins(files)]
 
     return cached_answer(question, find, witnesses)
 
 
 def _of_program(program: str) -> list[str]:
+    from offload_tool.compiler.probing import CONFIGURATION_FOLDERS
+
     real = os.path.realpath(program)
     folders = [os.path.dirname(name) for name in (program, real)]  # noqa: PTH120
     folders += map(os.path.expanduser, CONFIGURATION_FOLDERS)
@@ -83,6 +88,8 @@ def _of_program(program: str) -> list[str]:
 
 def kept_folders(words: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
     """Give what `lookups.search_folders` gives, kept or found."""
+    from offload_tool.compiler.lookups import search_folders
+
     program = program_of(words, environment)
     if program is None or any(word.startswith(("@", "--config")) for word in words):
         return search_folders(words, environment)

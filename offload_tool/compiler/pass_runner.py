@@ -159,6 +159,9 @@ def run_pass(
     job = OutputJob(
         *(whole, environment, outputs, found.compiler, check, given, describe, found.installed),
         faster=None if faster is None else faster.run,
+        may_be_direct=wanted.kind == "hip"
+        and wanted.stage == "device"
+        and len(found.compiler) == 1,
     )
     return produce_output(job, runner)
 
@@ -291,6 +294,8 @@ class OutputJob(NamedTuple):
     """Files that the compiler uses beside what it tells, and that tell it from another one."""
     faster: Callable[[], bool] | None = None
     """Runs it in a faster way, and tells whether that did; if not, the command is run."""
+    may_be_direct: bool = False
+    """Whether it is one of those that can be run without the compiler's driver."""
 
 
 def _depfile_beside(output: str) -> str:
@@ -314,7 +319,7 @@ def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
         if job.faster is not None and job.faster():
             status = 0
         elif runner is None:
-            status = run_command(job.command, job.environment, run.meanwhile)
+            status = _run_here(job, run.meanwhile)
         else:
             status = runner(job.command, job.environment)
         if status == 0:
@@ -417,6 +422,17 @@ def _write_stamp(name: str | None) -> None:
 
     with replace_file(name):
         pass
+
+
+def _run_here(job: OutputJob, meanwhile: Callable[[], None]) -> int:
+    if job.may_be_direct:
+        from offload_tool.compiler.direct import DirectPasses
+
+        sys.stdout.flush()
+        status = DirectPasses().run(job.command, job.environment)
+        if status is not None:
+            return status if status >= 0 else _SIGNAL_BASE - status
+    return run_command(job.command, job.environment, meanwhile)
 
 
 def run_command(

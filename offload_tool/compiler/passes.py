@@ -28,6 +28,7 @@ from offload_tool.compiler.sources import C_SUFFIXES, KINDS, derive_cuid, kind_o
 from offload_tool.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import TypeAlias
 
     from offload_tool.compiler.compile_target import CompileTarget
@@ -42,6 +43,7 @@ __all__ = [
     "dependency_flags",
     "derive_cuid",
     "kind_of_suffix",
+    "without_dependency_flags",
 ]
 
 Stage: TypeAlias = "Literal['host-ir', 'host', 'device']"
@@ -58,6 +60,15 @@ def dependency_flags(depfile: str) -> list[str]:
     words = ["-dependency-file", depfile, "-MT", "object"]
     # In one word: sccache caches nothing with an option after -Xclang that it does not know.
     return [*(flag for word in words for flag in ("-Xclang", word)), "-Xclang=-sys-header-deps"]
+
+
+def without_dependency_flags(words: Sequence[str], depfile: str) -> list[str]:
+    """Give the words of a command without those of `dependency_flags`, if they are there."""
+    row = dependency_flags(depfile)
+    for at in range(len(words) - len(row) + 1):
+        if [*words[at : at + len(row)]] == row:
+            return [*words[:at], *words[at + len(row) :]]
+    return [*words]
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,14 @@ if TYPE_CHECKING:
     from offload_tool.formats.kpack_marked import MarkedWrapper
     from offload_tool.formats.objects.elf import ElfTables
 
-__all__ = ["CodeUnderKey", "WrappedCode", "code_of_wrappers", "codes_of_archive", "entry_id_of"]
+__all__ = [
+    "CodeUnderKey",
+    "WrappedCode",
+    "archives_beside",
+    "code_of_wrappers",
+    "codes_of_archive",
+    "entry_id_of",
+]
 
 _TRIPLE = "amdgcn-amd-amdhsa-"
 _TARGETS = ("gfx", "amdgcn")
@@ -109,6 +116,17 @@ def code_of_wrappers(tables: ElfTables, place: Place) -> Iterator[WrappedCode]:
             if code not in seen:  # of relocatable code, all wrappers share one
                 seen.add(code)
                 yield _wrapped(wrapper, around, archives)
+
+
+def archives_beside(tables: ElfTables, path: str) -> list[str]:
+    """Give the archives in folders that the loader would find for the host program at `path`.
+
+    :raises FormatError: a wrapper or marker is broken.
+    """
+    with ExitStack() as stack:
+        around = _Folder(path, stack)
+        wrappers = marked_wrappers(tables)
+        return list(dict.fromkeys(p for one in wrappers for p in _archives_there(one, around)))
 
 
 def _wrapped(wrapper: MarkedWrapper, around: Neighbours, archives: _OpenArchives) -> WrappedCode:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from offload_tool.files import InputFile
-from offload_tool.formats.bundles.binary import read_bundle
+from offload_tool.formats.bundles.binary import read_begun_bundle, read_bundle
 from offload_tool.formats.bundles.text import read_text_bundle
 from offload_tool.frozen import frozen
 
@@ -212,13 +212,15 @@ def binary_bundle(
 
 def begun_bundle(
     source: InputFile, begin: memoryview, *, path: StrPath
-) -> tuple[Bundle, list[StoredEntry]]:
+) -> list[StoredEntry] | None:
     """Read the bundle that is all of `source` from no more than what that begins with.
 
+    Gives None where that is not all of its table.
+
     :raises FormatError: it is broken.
-    :raises EOFError: that is not all of its table.
     """
-    return _with_entries(read_bundle(begin, path=path, room=len(source)), source)
+    bundle = read_begun_bundle(begin, len(source), path=path)
+    return None if bundle is None else _with_entries(bundle, source)[1]
 
 
 def _with_entries(bundle: Bundle, source: InputFile) -> tuple[Bundle, list[StoredEntry]]:

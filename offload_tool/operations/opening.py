@@ -134,14 +134,14 @@ def open_passing(
         is_all = passing.end is not None and next_content(source.data, passing.end) is None
         if is_all and is_bundle(passing.begin):
             try:
-                _, found = begun_bundle(passing.file, passing.begin, path=source.path)
-            except EOFError:
-                return open_bundle(source, file_type, wanted=wanted)
+                found = begun_bundle(passing.file, passing.begin, path=source.path)
             except FormatError:
                 passing.check()  # damage comes first
                 raise
-            entries = tuple(replaced(entry, is_decompressed=True) for entry in found)
-            return OpenedBundle(passing.file, (Container(entries, passing.report),), passing)
+            if found is not None:
+                entries = tuple(replaced(entry, is_decompressed=True) for entry in found)
+                containers = (Container(entries, passing.report),)
+                return OpenedBundle(passing.file, containers, passing)
     return open_bundle(source, file_type, wanted=wanted)
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.containers.file_format import FileFormat, recognise
-from offload_tool.containers.kpack_images import entry_id_of
+from offload_tool.containers.kpack_images import archives_beside, entry_id_of
 from offload_tool.containers.places import Place
 from offload_tool.errors import (
     FileError,
@@ -292,35 +292,14 @@ def _join_program(
             out.set_mode(mode)
 
 
-def _archives_beside(source: InputFile, name: str) -> Iterator[str]:
+def _archives_beside(source: InputFile, name: str) -> list[str]:
     """Give the archives to which the markers of a file lead."""
     if recognise(source.data) is not FileFormat.ELF:
-        return
+        return []
     tables = read_elf_tables(source.data, path=name)
     if WRAPPER_SECTION.encode() not in tables.names or tables.header.e_type == ET_REL:
-        return
-    wrappers = LinkedWrappers(tables)
-    seen: set[str] = set()
-    for row in wrappers.rows:
-        if not row.is_marked:
-            continue
-        at = wrappers.pointers.offset(row.target)
-        marker, _ = read_marker(source.data, path=name, offset=at)
-        for path in marker.search_paths:
-            whole = os.path.normpath(posixpath.join(posixpath.dirname(name), path))
-            folder, last = os.path.split(whole)
-            before, _, behind = last.partition(PLACEHOLDER)
-            if PLACEHOLDER in folder or whole in seen:
-                continue
-            seen.add(whole)
-            try:
-                names = sorted(found.name for found in Path(folder).iterdir())
-            except OSError:
-                continue
-            for entry in names:
-                is_one = entry.startswith(before) and entry.endswith(behind)
-                if is_one and (PLACEHOLDER in last or entry == last):
-                    yield posixpath.join(folder, entry)
+        return []
+    return archives_beside(tables, name)
 
 
 def _join_folder(

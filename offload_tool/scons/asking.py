@@ -9,6 +9,7 @@ from offload_tool.compiler import reading
 from offload_tool.compiler import side_files as side
 from offload_tool.compiler.heeded import tells_folder
 from offload_tool.compiler.lookups import found_in
+from offload_tool.compiler.passes import without_dependency_flags
 from offload_tool.errors import CompilerError
 from offload_tool.scons import compat
 
@@ -59,14 +60,14 @@ def preprocess(node: Node, command: str) -> list[str] | None:
 
 
 def _job(node: Node, command: str) -> tuple[str, str, list[str], dict[str, str]]:
-    words = _words(node, command, {"OFFLOAD_LAUNCHER": ""})
+    words = _words(node, command)
     source = str(node.sources[0].rfile())
-    return f"{node.get_internal_path()}.d", source, words, _variables(node.get_build_env())
+    return _depfile(node), source, words, _variables(node.get_build_env())
 
 
 def folders_searched(node: Node, command: str) -> tuple[str, ...]:
     """Give the folders in which the compile of a node looks for headers; () if nobody tells."""
-    words = _words(node, command, {"OFFLOAD_LAUNCHER": "", "_OFFLOAD_DEPENDENCY_FLAGS": []})
+    words = without_dependency_flags(_words(node, command), _depfile(node))
     without = {str(source.rfile()) for source in node.sources} | {str(node)}
     found = reading.folders_searched(words, without, _variables(node.get_build_env()))
     return tuple(_all_placed(node, found))
@@ -74,7 +75,7 @@ def folders_searched(node: Node, command: str) -> tuple[str, ...]:
 
 def side_files(node: Node, command: str) -> dict[str, bool]:
     """Give the files that the compile of a node has written beside it: see `side_files`."""
-    words = _words(node, command, {"OFFLOAD_LAUNCHER": "", "_OFFLOAD_DEPENDENCY_FLAGS": []})
+    words = without_dependency_flags(_words(node, command), _depfile(node))
     return side.side_files(words, _variables(node.get_build_env()), node.get_internal_path())
 
 
@@ -152,10 +153,23 @@ def _all_placed(node: Node, names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(name.removeprefix(top) for name in names))
 
 
-def _words(node: Node, command: str, variables: dict[str, Any]) -> list[str]:
-    env = node.get_build_env().Override(variables)
+def _depfile(node: Node) -> str:
+    return f"{node.get_internal_path()}.d"
+
+
+def _words(node: Node, command: str) -> list[str]:
+    # What SCons does for them takes longer than all that is done with them.
+    find: Any = _find_words if compat.is_interactive() else _found_words
+    return [*find(node, command)]
+
+
+def _find_words(node: Any, command: str) -> tuple[str, ...]:
+    env = node.get_build_env().Override({"OFFLOAD_LAUNCHER": ""})
     lines = env.subst_list(command, target=[node], source=node.sources)
-    return [str(word) for word in lines[0]]
+    return tuple(str(word) for word in lines[0])
+
+
+_found_words = functools.lru_cache(maxsize=64)(_find_words)
 
 
 def _variables(env: Environment) -> dict[str, str]:

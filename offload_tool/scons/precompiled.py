@@ -34,7 +34,7 @@ import SCons.Util
 from offload_tool.compiler import pch
 from offload_tool.compiler.beginning import beginning_of, includes_text
 from offload_tool.compiler.fingerprints import digest_of, look_at
-from offload_tool.compiler.passes import dependency_flags
+from offload_tool.compiler.passes import without_dependency_flags
 from offload_tool.compiler.pch_rules import reason_of_flags
 from offload_tool.compiler.preamble import preamble_of
 from offload_tool.compiler.reading import folders_searched, general_words
@@ -253,7 +253,7 @@ class _PassSpawn:
             *("-o", output, source)
         ]:
             return "a command of its own"
-        made = _without_words(command[len(launcher) : -3], dependency_flags(depfile_of(self._node)))
+        made = without_dependency_flags(command[len(launcher) : -3], depfile_of(self._node))
         job = self._job
         # A PCH that is there was made after this question.
         refused = cache(
@@ -402,12 +402,3 @@ def _check_each(env: Environment) -> int:
     if not given.isdecimal():
         raise UsageError(f"OFFLOAD_PCH_CHECK: expected a number of compiles, found {given!r}")
     return int(given)
-
-
-def _without_words(words: Sequence[str], some: Iterable[str]) -> list[str]:
-    """Give words without some that stand in them together."""
-    row = [*some]
-    for at in range(len(words) - len(row) + 1):
-        if [*words[at : at + len(row)]] == row:
-            return [*words[:at], *words[at + len(row) :]]
-    return [*words]

@@ -7,7 +7,6 @@ import hashlib
 import os
 import sys
 from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +66,8 @@ def _maker() -> str:
 
     It takes longer than all else here, and is asked for when it is decided about the page.
     """
+    from importlib import metadata  # loads forty modules more, which other builds do not need
+
     digest = hashlib.sha256()
     for file in sorted((Path(_PACKAGES) / "offload_tool").rglob("*.*")):
         if file.is_file() and file.suffix != ".pyc":

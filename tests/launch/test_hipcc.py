@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from offload_tool.launch.compilers import find_hipcc
 from tests.conftest import ROOT, missing
 from tests.launch.compiles import CUID, TARGETS, environment, make_project
 
@@ -66,3 +67,20 @@ def test_no_other(tmp_path: Path) -> None:
     done = call([tmp_path], ["-c", "s.hip"], tmp_path)
     assert done.returncode == 1
     assert "PATH has no other hipcc" in done.stderr
+
+
+def test_where_rocm_is(tmp_path: Path) -> None:
+    """Behind PATH, the real hipcc is looked for in $HIP_PATH, then in $ROCM_PATH."""
+    for name in ("first", "hip", "rocm"):
+        (tmp_path / name / "bin").mkdir(parents=True)
+    ours = tmp_path / "first/hipcc"
+    ours.symlink_to(script())
+    for name in ("hip", "rocm"):
+        (tmp_path / name / "bin/hipcc").write_text("#!/bin/sh\n")
+        (tmp_path / name / "bin/hipcc").chmod(0o755)
+    environ = {"PATH": str(tmp_path / "first"), "ROCM_PATH": str(tmp_path / "rocm")}
+    assert find_hipcc(str(ours), environ) == f"{tmp_path}/rocm/bin/hipcc"
+    environ["HIP_PATH"] = str(tmp_path / "hip")
+    assert find_hipcc(str(ours), environ) == f"{tmp_path}/hip/bin/hipcc"
+    (tmp_path / "hip/bin/hipcc").chmod(0o644)
+    assert find_hipcc(str(ours), environ) == f"{tmp_path}/rocm/bin/hipcc"

@@ -43,6 +43,7 @@ __all__ = [
     "TableForm",
     "is_bundle",
     "plan_bundle",
+    "read_begun_bundle",
     "read_bundle",
 ]
 
@@ -128,20 +129,30 @@ def plan_bundle(items: Iterable[tuple[str, int]], alignment: int = 1) -> BundleL
     return BundleLayout(bytes(header), tuple(entries), position)
 
 
-def read_bundle(
-    data: memoryview, offset: int = 0, *, path: StrPath | None = None, room: int | None = None
-) -> Bundle:
+def read_bundle(data: memoryview, offset: int = 0, *, path: StrPath | None = None) -> Bundle:
     """Read the table of the bundle at `offset` of `data`; `path` is for messages only.
-
-    `room` is for data that is only the beginning of what there is: the bytes of all of it.
 
     Every number is compared with the data before it is used, so neither time nor
     memory depends on what a broken header claims.
 
     :raises FormatError: no bundle is there, or its table contradicts the data.
-    :raises EOFError: the table goes on behind `data`, of which there is more.
     """
-    return _TableReader(data, offset, path, len(data) if room is None else room).read()
+    return _TableReader(data, offset, path, len(data)).read()
+
+
+def read_begun_bundle(
+    begin: memoryview, size: int, *, path: StrPath | None = None
+) -> Bundle | None:
+    """Read the table of a bundle in `size` bytes of data, which start with the bytes `begin`.
+
+    Gives None where the table goes on behind those. See `read_bundle`.
+
+    :raises FormatError: no bundle is there, or its table contradicts the data.
+    """
+    try:
+        return _TableReader(begin, 0, path, size).read()
+    except _BegunTableError:
+        return None
 
 
 class TableForm:
@@ -184,6 +195,10 @@ class TableForm:
                 last = offset + size
             found.append((start + offset, size))
         return found if last == room else None
+
+
+class _BegunTableError(Exception):
+    """There is more of the data than is here to be read."""
 
 
 class _TableReader:
@@ -250,7 +265,7 @@ class _TableReader:
                 f"expected {size} bytes, found {max(available, 0)}; the file may be cut short",
             )
         if self.position + size > len(self.data):
-            raise EOFError
+            raise _BegunTableError
         self.position += size
         return self.data[self.position - size : self.position]
 
