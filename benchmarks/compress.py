@@ -1,4 +1,4 @@
-"""Compressing and decompressing 256 MB: row 4 of the table of aims.
+"""Compressing and decompressing 128 to 512 MB: rows of the table of aims.
 
 The images are machine code from the shared libraries of LLVM on this machine; ratios are
 ours to LLVM's, for whole processes.
@@ -15,9 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.measure import compare
+from offload_tool.files import replace_file
+from offload_tool.formats.bundles.binary import plan_bundle
+from offload_tool.formats.bundles.compressed import compress_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from benchmarks.measure import Figures
+    from offload_tool.formats.bundles.compressed_stream import Method
 
 __all__ = ["main"]
 
@@ -67,6 +73,13 @@ def noise(_code: bytes, size: int) -> Iterator[bytes]:
     return (random.Random(seed).randbytes(size) for seed in range(4))
 
 
+PACKED: tuple[tuple[Method, int], ...] = (
+    ("zstd", 128),
+    ("zstd", 512),
+    ("zlib", 128),
+    ("zlib", 512),
+)
+"""What is listed and taken apart: bundles of so many MB, of four related images."""
 CASES: dict[str, tuple[Callable[[bytes, int], Iterator[bytes]], int]] = {
     "related, 64 MiB each": (related, SIZE),
     "related, 60 MiB each": (related, 60 << 20),
@@ -77,14 +90,56 @@ CASES: dict[str, tuple[Callable[[bytes, int], Iterator[bytes]], int]] = {
 
 def main(folder: Path, llvm: str) -> None:
     """Measure and print all cases; files are made in `folder`."""
+    for method, megabytes in PACKED:
+        _in_another_process(_make_packed, method, megabytes, folder)
+        _measure_packed(method, megabytes, folder, llvm)
     for name in CASES:
-        # By a process of its own: what is measured here begins with this one's memory.
-        maker = multiprocessing.get_context("spawn").Process(target=_make, args=(name, folder))
-        maker.start()
-        maker.join()
-        if maker.exitcode:
-            sys.exit(1)
+        _in_another_process(_make, name, folder)
         _measure(name, folder, llvm)
+
+
+def _in_another_process(make: Callable[..., None], *arguments: object) -> None:
+    """Let files be made: what is measured here begins with this process's memory."""
+    maker = multiprocessing.get_context("spawn").Process(target=make, args=arguments)
+    maker.start()
+    maker.join()
+    if maker.exitcode:
+        sys.exit(1)
+
+
+def _make_packed(method: Method, megabytes: int, folder: Path) -> None:
+    """Write a compressed bundle; LLVM's program cannot be asked for zlib."""
+    images = list(related(library_code(), megabytes * 1_000_000 // len(IDS)))
+    layout = plan_bundle([(name, len(i)) for name, i in zip(IDS, images, strict=True)])
+    with replace_file(folder / "packed.ccob") as out:
+        compress_bundle(out, [layout.header, *images], method=method)
+
+
+def _measure_packed(method: Method, megabytes: int, folder: Path, llvm: str) -> None:
+    names = [f"{who}{index}" for who in ("llvm", "ours") for index in range(len(IDS))]
+    targets = f"-targets={','.join(IDS)}"
+    outputs = [f"-output={name}" for name in names]
+    jobs = {
+        "-unbundle": (["-unbundle", targets, *outputs[:4]], ["-unbundle", targets, *outputs[4:]]),
+        "-list": (["-list"], ["-list"]),
+    }
+    for job, (theirs, ours) in jobs.items():
+        common = ["-type=bc", "-input=packed.ccob"]
+        commands = [[llvm, *common, *theirs], [*OURS, *common, *ours]]
+        _print(f"{job} of {megabytes} MB, {method}", *compare(commands, folder, runs=3))
+    for one, other in zip(names[:4], names[4:], strict=True):
+        assert filecmp.cmp(folder / one, folder / other, shallow=False)
+        (folder / one).unlink()
+        (folder / other).unlink()
+
+
+def _print(job: str, reference: Figures, measured: Figures) -> None:
+    print(f"\n{job}")
+    print(f"  {'LLVM':24} {reference}")
+    print(
+        f"  {'ours':24} {measured}   {measured.wall / reference.wall:5.2f} x LLVM"
+        f" wall, {measured.cpu / reference.cpu:5.2f} x cpu"
+    )
 
 
 def _make(name: str, folder: Path) -> None:
@@ -103,13 +158,7 @@ def _measure(name: str, folder: Path, llvm: str) -> None:
     }
     for job, (arguments, theirs, ours) in jobs.items():
         commands = [[llvm, *arguments, theirs], [*OURS, *arguments, ours]]
-        reference, measured = compare(commands, folder, runs=3)
-        print(f"\n{job} 256 MB, {name}")
-        print(f"  {'LLVM':24} {reference}")
-        print(
-            f"  {'ours':24} {measured}   {measured.wall / reference.wall:5.2f} x LLVM"
-            f" wall, {measured.cpu / reference.cpu:5.2f} x cpu"
-        )
+        _print(f"{job} 256 MB, {name}", *compare(commands, folder, runs=3))
     size, reference_size = ((folder / f"{who}.ccob").stat().st_size for who in ("ours", "llvm"))
     print(f"  size: {size:,} against {reference_size:,} bytes: {size / reference_size:.3f} x LLVM")
     # LLVM must read ours, or the figures mean nothing.

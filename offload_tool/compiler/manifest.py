@@ -69,6 +69,7 @@ __all__ = [
 _VERSION = 2
 _IDENTITY = "@"
 """Between an input's digest and its identity."""
+_NO_LOOKS = b"{}"
 _LARGEST = 64 << 20
 """Bytes; a pass that reads 10,000 headers has a record of 2 MB."""
 
@@ -170,6 +171,8 @@ def _to_be_looked_at(
     if identified or not isinstance(inputs, Inputs):
         return inputs
     outside = inputs.outside
+    if not outside.inputs:
+        return inputs
 
     def is_as_it_was() -> bool:
         return all(prints.digest(name) == digest for name, digest in outside.inputs.items())
@@ -340,8 +343,11 @@ def read_record(path: str, prints: Fingerprints, output: str | None = None) -> P
         record = _record_of(json.loads(first), shared)
         if output is not None:
             _believe(record, json.loads(second), prints, output)
-            question = (outside_of_text(shared), looks)
-            prints.once(question, lambda: _believe_outside(question[0], json.loads(looks), prints))
+            if looks != _NO_LOOKS:
+                outside = outside_of_text(shared)
+                prints.once(
+                    (outside, looks), lambda: _believe_outside(outside, json.loads(looks), prints)
+                )
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
     return record

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Inputs", "Outside", "all_texts", "is_outside", "outside_of_text", "text_of_outside"]
 
-_known: dict[str, Outside] = {}
-"""By the digest of the text; they are held by the records of a build anyway."""
+_known: dict[str | bytes, Outside] = {}
+"""By the text, or its digest; they are held by the records of a build anyway."""
+_SHORT = 1 << 10
 
 
 class Outside:
@@ -70,13 +71,13 @@ def outside_of_text(text: bytes) -> Outside:
 
     :raises ValueError, TypeError, KeyError, AttributeError: it is none.
     """
-    digest = digest_of(text)
-    found = _known.get(digest)
+    key = text if len(text) < _SHORT else digest_of(text)
+    found = _known.get(key)
     if found is None:
         value = json.loads(text)
         inputs = dict(value["inputs"])
         all_texts([*inputs, *inputs.values()])
-        found = _known[digest] = Outside(inputs, all_texts(value["names"]))
+        found = _known[key] = Outside(inputs, all_texts(value["names"]))
     return found
 
 

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from offload_tool.compiler.aside import beside
 from offload_tool.compiler.beginning import beginning_of, leading_includes
 from offload_tool.compiler.driver import ask, jobs_of
+from offload_tool.compiler.fingerprints import look_at
 from offload_tool.compiler.named_files import possible_files
 from offload_tool.compiler.passes import dependency_flags
 from offload_tool.compiler.pch_rules import RULES, reason_of_headers
@@ -47,8 +48,10 @@ if TYPE_CHECKING:
 __all__ = [
     "BY_CONTENT",
     "PCH_SOURCE",
+    "SMALL",
     "PchRecipe",
     "UsablePch",
+    "bytes_of",
     "find_usable",
     "is_current",
     "make_pch",
@@ -62,6 +65,7 @@ __all__ = [
 PCH_SOURCE = ".includes"
 """Suffix of the file with the text of a PCH, beside it."""
 _REFUSAL = b"offload: no precompiled header: "
+SMALL = "small headers"
 _LONGEST_REASON = 1 << 12
 _JOBS = ("-c", "-S")
 _NO_CUID = "-cuid=0"
@@ -208,6 +212,12 @@ def words_without_source(words: Iterable[str]) -> tuple[str, ...]:
     )
 
 
+def bytes_of(files: Iterable[str]) -> int:
+    """Give the size of some files together."""
+    looks = map(look_at, files)
+    return sum(look.size for look in looks if look is not None)
+
+
 def refusal_of(file: str) -> str:
     """Say why the file `file` is no PCH; "" where it is one."""
     try:
@@ -288,11 +298,13 @@ def make_pch(
     failed: Callable[[bytes], None] = lambda _: None,
     outputs: Outputs | None = None,
     installed: Sequence[str] = (),
+    least: int = 0,
 ) -> int:
     """Make the PCH of a text where it is not current; give the compiler's exit status.
 
     Where no pass may use it, its file says why. `failed` is told what the compiler says where it
     fails. `outputs` has what is written beside the PCH; `installed` are further files for the rule.
+    `least` is how many bytes its headers must have.
 
     :raises FileError: a file cannot be read or written.
     """
@@ -319,8 +331,10 @@ def make_pch(
 
     def check() -> None:
         shared = "" if recipe.source else recipe.text_file
-        read = (name for name in recipe.work().listed() if name != shared)
+        read = [name for name in recipe.work().listed() if name != shared]
         reason = "".join(reasons[:1]) or reason_of_headers(recipe.stage, read)
+        if not reason and bytes_of(read) < least:
+            reason = SMALL
         if reason:
             refuse(recipe.file, reason)
 

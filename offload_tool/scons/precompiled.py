@@ -59,6 +59,8 @@ __all__ = ["PCH_FOLDER", "PchStatistics", "pch_spawn", "pch_statistics"]
 
 PCH_FOLDER = ".offload-pch"
 _FEWEST_USERS = 3
+SMALLEST = 256 << 10
+"""Bytes of headers, measured: to read 120,000 takes as long as to read their PCH."""
 _MOST_SHARED = 2 / 3
 """Of the bytes that a pass reads. Where a PCH that sources share has more of them, one of the
 source's own saves too little."""
@@ -99,6 +101,11 @@ class _Group:
         self._wanted = wanted
         self._shares: dict[str, tuple[str, ...]] = {}
 
+    @property
+    def least(self) -> int:
+        """How many bytes the headers of a PCH must have; those that a user names may be small."""
+        return SMALLEST if self._wanted is True else 0
+
     def headers_for(self, source: str) -> tuple[str, ...]:
         """Give the headers of the PCH that a source is to use; none where it has too few users."""
         if source not in self._shares or compat.is_interactive():
@@ -124,6 +131,8 @@ class _Pchs:
         self._groups: dict[_Key, _Group] = {}
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self.failed: set[str] = set()
+        self.small: set[tuple[str, ...]] = set()
+        """Headers that were found to be small, for one target."""
         self.edited: set[str] = set()
         """The sources that get PCHs of their own."""
 
@@ -314,7 +323,8 @@ class _PassSpawn:
             return None
         if isinstance(shared, str) and self._group.users_of(headers) >= _FEWEST_USERS:
             return None  # these will share one
-        if refused() or self._is_mostly_in(shared, records.inputs_before()):
+        before = records.inputs_before()
+        if refused() or pch.bytes_of(before) < SMALLEST or self._is_mostly_in(shared, before):
             return None
         for old in glob.glob(f"{glob.escape(begin)}.*.pch"):  # noqa: PTH207
             with suppress(OSError):
@@ -370,13 +380,20 @@ class _PassSpawn:
         found = pch.find_usable(recipe, source)
         if not isinstance(found, str) or pch.is_current(recipe):
             return found
+        if headers in self._pchs.small:
+            return pch.SMALL
         if recipe.file not in self._pchs.failed and self._group.users_of(headers) < _FEWEST_USERS:
             return "too few users"
         os.makedirs(PCH_FOLDER, exist_ok=True)  # noqa: PTH103
-        if recipe.file in self._pchs.failed or pch.make_pch(recipe, includes_text(headers)):
+        if recipe.file in self._pchs.failed or pch.make_pch(
+            recipe, includes_text(headers), least=self._group.least
+        ):
             self._pchs.failed.add(recipe.file)
             return "its headers do not compile"
-        return pch.find_usable(recipe, source)
+        found = pch.find_usable(recipe, source)
+        if found == pch.SMALL:
+            self._pchs.small.add(headers)
+        return found
 
     def _checked(self, plain: Callable[[], int]) -> int:
         """Compile again without the PCH, and compare.

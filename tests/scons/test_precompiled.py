@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from offload_tool.compiler.pch import refusal_of
 from offload_tool.scons.precompiled import PCH_FOLDER, shared_beginnings
 from tests.cli.test_compile_pch import HEADER, LAUNCH
 from tests.conftest import missing
@@ -47,7 +48,8 @@ def settings(project: Project, *lines: str, names: list[str] = SOURCES) -> None:
     project.sconstruct("\n".join([*lines, "env.Replace(OFFLOAD_SUMMARY=True)", body]), head)
 
 
-ON = "env.Replace(OFFLOAD_PCH=True)"
+ALSO_SMALL = "from offload_tool.scons import precompiled\nprecompiled.SMALLEST = 0\n"
+ON = f"{ALSO_SMALL}env.Replace(OFFLOAD_PCH=True)"
 
 
 def twin(project: Project, folder: Path) -> Project:
@@ -138,6 +140,23 @@ def test_too_few_users(project: Project) -> None:
     settings(project, ON, "env.Replace(OFFLOAD_ARCH='gfx906')")
     assert said(project.run()) == "0 compiles with, 6 without (6: another beginning)"
     assert pchs(project) == []
+
+
+def test_small_headers(project: Project) -> None:
+    """Headers that are read as fast as their PCH have none, but where a user names them."""
+    write(project)
+    settings(project, "env.Replace(OFFLOAD_PCH=True, OFFLOAD_ARCH='gfx906')")
+    assert said(project.run()) == "0 compiles with, 6 without (6: small headers)"
+    assert not [name for name in pchs(project) if not _is_refusal(project, name)]
+    for number in (2, 3):  # edits of the one source: it gets none of its own
+        text = BEGIN + BODY.replace("NAME", "a").replace("twice(2)", f"twice({number})")
+        project.write("a.hip", text)
+        assert said(project.run()).startswith("0 compiles with")
+    assert not list((project.folder / PCH_FOLDER).glob("*/*.pch"))
+
+
+def _is_refusal(project: Project, name: str) -> bool:
+    return bool(refusal_of(str(project.folder / PCH_FOLDER / name)))
 
 
 def test_named_headers(project: Project) -> None:
