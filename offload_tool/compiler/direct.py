@@ -318,7 +318,7 @@ def _renamed(words: Iterable[str], before: _Names, after: _Names) -> list[str]:
 def _run(
     plan: _Plan, environment: Mapping[str, str], resident: ResidentPrograms | None
 ) -> int | None:
-    """Run a plan, and say what it says; give the status, or None where the driver has more to say."""
+    """Run a plan, and say what it says; give the status, None if the driver has more to say."""
     try:
         status, text = _run_jobs(plan, environment, resident)
     except _UnknownEndError:
