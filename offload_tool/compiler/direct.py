@@ -57,6 +57,7 @@ _VARIABLES_OF_THE_DRIVER = ("CC_", "CCC_", "FORCE_CLANG_", "RC_DEBUG_", "CLANG_"
 _ERRORS = 2
 _DEPFILE = "-dependency-file"
 _CUID = "-cuid="
+_PREAMBLE = "-preamble-bytes="
 _FILES_OF_THE_LINKER = re.compile(r"--?(Map|reproduce|dependency-file|why-extract|time-trace)")
 """Its options that write what it was given, which has another name with the driver."""
 _BETWEEN = "/proc/self/fd/3"
@@ -76,6 +77,8 @@ class _Names(NamedTuple):
     depfile: str
     cuid: str
     """The whole word, ``-cuid=...``."""
+    preamble: str = ""
+    """The whole word, ``-preamble-bytes=...``: what a precompiled header stands for; "" without."""
 
 
 class _Plan(NamedTuple):
@@ -102,8 +105,10 @@ class _Plan(NamedTuple):
         return _Plan(first, second, self.object)
 
 
-_MARKS = _Names("\0source", "\0output", "\0depfile", "\0cuid")
-_OTHERS = _Names(os.devnull, "offload-other.co", "offload-other.d", "-cuid=0ff10ad0")
+_MARKS = _Names("\0source", "\0output", "\0depfile", "\0cuid", "\0preamble")
+_OTHERS = _Names(
+    *(os.devnull, "offload-other.co", "offload-other.d", "-cuid=0ff10ad0", "-preamble-bytes=7,1")
+)
 """With which the driver is asked again: the source must be there."""
 
 
@@ -137,6 +142,19 @@ class DirectPasses:
         """
         plan = self._plan(command, environment)
         return None if plan is None else _run(plan, environment, self._resident)
+
+    def run_quietly(self, command: Sequence[str], environment: Mapping[str, str]) -> bool | None:
+        """Run a command as `run` does, but say nothing; tell whether all is well.
+
+        It is not where there is anything to say. None is for the driver to be run.
+        """
+        plan = self._plan(command, environment)
+        if plan is None:
+            return None
+        try:
+            return _run_jobs(plan, environment, self._resident) == (0, b"")
+        except _UnknownEndError:
+            return False
 
     def _plan(self, command: Sequence[str], environment: Mapping[str, str]) -> _Plan | None:
         names = _names_in(command)
@@ -228,7 +246,10 @@ def _names_in(command: Sequence[str]) -> _Names | None:
     at = words.index(_DEPFILE)
     if words[at - 1 : at + 2 : 2] != ["-Xclang", "-Xclang"]:
         return None
-    return _Names(source, output, words[at + 2], cuids[0])
+    preambles = [word for word in words if word.startswith(_PREAMBLE)]
+    if len(preambles) > 1:
+        return None
+    return _Names(source, output, words[at + 2], cuids[0], "".join(preambles))
 
 
 def _is_plain(command: Sequence[str], environment: Mapping[str, str]) -> bool:
@@ -284,7 +305,7 @@ def _renamed(words: Iterable[str], before: _Names, after: _Names) -> list[str]:
 
     Source: clang 22.1.8, observed: that is the base name of the source.
     """
-    known = dict(zip(before, after, strict=True))
+    known = {old: new for old, new in zip(before, after, strict=True) if old}
     given = list(words)
     found = [known.get(word, word) for word in given]
     if _MAIN in given:
@@ -297,10 +318,33 @@ def _renamed(words: Iterable[str], before: _Names, after: _Names) -> list[str]:
 def _run(
     plan: _Plan, environment: Mapping[str, str], resident: ResidentPrograms | None
 ) -> int | None:
-    """Run a plan; give the status, or None where the driver has more to say.
+    """Run a plan, and say what it says; give the status, None if the driver has more to say."""
+    try:
+        status, text = _run_jobs(plan, environment, resident)
+    except _UnknownEndError:
+        return None
+    if os.fsencode(_BETWEEN) in text or (status == 1 and not text):
+        return None  # the driver's object has another name, and something to say of a failure
+    if text:
+        sys.stderr.flush()
+        with open(_ERRORS, "wb", closefd=False) as out:
+            out.write(text)
+    return status
+
+
+class _UnknownEndError(Exception):
+    """A job has ended in a way of which the driver has more to say."""
+
+
+def _run_jobs(
+    plan: _Plan, environment: Mapping[str, str], resident: ResidentPrograms | None
+) -> tuple[int, bytes]:
+    """Run a plan; give the status: 0, 1, or minus a signal, and what was said.
 
     The output is written over, as the driver does; after a failure it does so again. The object
     between the jobs has no name in any folder: whoever is killed, nothing of it stays.
+
+    :raises _UnknownEndError: it has another one.
     """
     own = plan.with_object(_BETWEEN)
     folder = llvm_temporary_folder(environment)
@@ -315,23 +359,17 @@ def _run(
                 ended = None if resident is None else resident.run(job, environment, files)
                 status = _run_job(job, environment, files) if ended is None else ended
                 if -status in _STOPPED_BY:
-                    return status
+                    return status, b""
                 if status == 1 and job is own.front_end and os.path.exists(job[-1]):  # noqa: PTH110
                     break  # the code is wrong, and nobody says more of that
                 if status:
-                    return None
+                    raise _UnknownEndError
             text = errors.end()
             if os.fstat(output.fileno()).st_size:
-                return None
-    except OSError:  # too long a command, or a program or folder that is gone
-        return None
-    if os.fsencode(_BETWEEN) in text or (status and not text):
-        return None  # the driver's object has another name, and something to say of a failure
-    if text:
-        sys.stderr.flush()
-        with open(_ERRORS, "wb", closefd=False) as out:
-            out.write(text)
-    return status
+                raise _UnknownEndError
+    except OSError as error:  # too long a command, or a program or folder that is gone
+        raise _UnknownEndError from error
+    return status, text
 
 
 class _FileOfErrors:

@@ -178,11 +178,16 @@ class UsablePch(NamedTuple):
         words = ("-include-pch", self.recipe.file, f"-preamble-bytes={self.end},1")
         return [*(part for word in words for part in ("-Xclang", word)), *self.recipe.reading()]
 
-    def run(self, command: Sequence[str], launcher: Sequence[str] = ()) -> bool:
+    def run(
+        self,
+        command: Sequence[str],
+        launcher: Sequence[str] = (),
+        without_driver: Callable[[Sequence[str], Mapping[str, str]], bool | None] | None = None,
+    ) -> bool:
         """Run a pass with it, behind a launcher; tell whether that is a result.
 
         `command` is without the launcher. Where there is anything to say, it is not: the compile
-        without says that.
+        without says that. `without_driver` is asked first, if there is no launcher.
 
         :raises CompilerError, FileError: what a launcher needs cannot be written.
         """
@@ -193,6 +198,9 @@ class UsablePch(NamedTuple):
         else:
             program = self.recipe.program
             words = [*command[:program], *self.words(), *command[program:]]
+            done = without_driver(words, self.recipe.environment) if without_driver else None
+            if done is not None:
+                return done
             status, said = run_quietly(words, self.recipe.environment)
         return status == 0 and not said
 

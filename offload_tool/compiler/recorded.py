@@ -19,6 +19,11 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from offload_tool.compiler.assembler_reads import (
+    UnknownReadsError,
+    assembler_reads,
+    folders_of_assembler,
+)
 from offload_tool.compiler.fingerprints import Fingerprints
 from offload_tool.compiler.heeded import HEEDED_VARIABLES, tells_folder
 from offload_tool.compiler.lookups import Lookups, expected_lookups
@@ -109,6 +114,8 @@ class Recorded:
         self._work = work
         self._prints = prints or Fingerprints()
         self._listed: list[str] = []
+        self._reads_unknown = False
+        """Whether it has read what nobody can tell."""
         self._known = read_record(self._path, self._prints, work.output)
 
     @property
@@ -151,7 +158,11 @@ class Recorded:
             surer = None
             if read is not None:
                 everything = self._all(read)
-                surer = confirmed(record, everything, judgement, partial(self._lookups, read))
+                surer = (
+                    None
+                    if self._reads_unknown
+                    else confirmed(record, everything, judgement, partial(self._lookups, read))
+                )
             if surer is None:
                 return None
             self._write(surer)
@@ -185,6 +196,9 @@ class Recorded:
             return
         if work.preprocess is None and any(map(_is_thin_archive, read)):
             return  # nobody tells which members were read
+        if self._reads_unknown:
+            self.forget()
+            return
         lookups = Lookups() if work.preprocess is None else self._lookups(self._listed)
         key = self._key(read, self._named_files())
         output, prints = work.output, self._prints
@@ -203,7 +217,13 @@ class Recorded:
     def _all(self, read: Iterable[str]) -> list[str]:
         """Give all inputs, of which the compiler tells the files `read`."""
         work = self._work
-        return list(dict.fromkeys([*read, *work.given, *work.libraries, *self._named_files()]))
+        found = [*read, *work.given, *work.libraries, *self._named_files()]
+        if work.preprocess is not None:
+            try:
+                found += assembler_reads(read, folders_of_assembler(work.command))
+            except UnknownReadsError:
+                self._reads_unknown = True
+        return list(dict.fromkeys(found))
 
     def _write(self, record: PassRecord) -> None:
         try:

@@ -44,6 +44,7 @@ from offload_tool.scons.outputs import records_of
 from offload_tool.scons.preambles import MOST_SOURCES, Edits, folder_of, make_room
 from offload_tool.scons.recording import depfile_of, prints_now
 from offload_tool.scons.running import split_words
+from offload_tool.scons.spawning import DirectSpawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -237,7 +238,9 @@ class _PassSpawn:
             found = self._find(command, variables)
             if isinstance(found, str):
                 return self._without(found, plain)
-            if not found.run(command[len(self._launcher) :], self._launcher):
+            spawn = self._spawn
+            quietly = spawn.run_quietly if isinstance(spawn, DirectSpawn) else None
+            if not found.run(command[len(self._launcher) :], self._launcher, quietly):
                 return self._without("messages of the compiler", plain)
         except OffloadError as error:
             return self._without(str(error), plain)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from SCons.Node.FS import Base
 
+from offload_tool.compiler.assembler_reads import UnknownReadsError, assembler_reads
 from offload_tool.compiler.fingerprints import Fingerprints, is_of_system
 from offload_tool.compiler.lookups import Lookups, expected_lookups, origins_digest
 from offload_tool.compiler.manifest import (
@@ -198,10 +199,20 @@ class PassRecords:
         read = asking.preprocess(self._node, self.command)
         return None if read is None else self._confirmed(record, read, judgement)
 
+    def _with_assembled(self, read: list[str]) -> list[str] | None:
+        """Add what the assembler reads; None where nobody knows."""
+        try:
+            return list(dict.fromkeys([*read, *assembler_reads(read, self.folders)]))
+        except UnknownReadsError:
+            return None
+
     def _confirmed(
         self, record: PassRecord, read: list[str], judgement: Judgement
     ) -> PassRecord | None:
-        return confirmed(record, read, judgement, lambda: self._lookups(read))
+        everything = self._with_assembled(read)
+        if everything is None:
+            return None
+        return confirmed(record, everything, judgement, lambda: self._lookups(read))
 
     def only_source_changed(self) -> bool:
         """Tell whether the compile would read what the last one has read, but for the source."""
@@ -239,9 +250,13 @@ class PassRecords:
         node = self._node
         assert self._start is not None  # noqa: S101 - begin() is the action before
         read, lookups, key = [_path(node.sources[0])], Lookups(), self.key()
+        tells_all = True
         if self.job.compiles_source:
             read = asking.files_read(node, self.command)
             lookups = self._lookups(read, key)
+            everything = self._with_assembled(read)
+            tells_all = everything is not None
+            read = everything or read
         compat.replace_implicit(node, asking.nodes_of(node, read))
         for part, digest in self._key_before.items():
             if part.startswith("'") and key.get(part) != digest:
@@ -250,7 +265,8 @@ class PassRecords:
         record = record_pass_result(
             key, read, lookups, output, self._start, _PRINTS, identified=self._is_identified
         )
-        self._keep(record._replace(beside=self._beside()))
+        believed = record.output if tells_all else ""
+        self._keep(record._replace(beside=self._beside(), output=believed))
 
     def _beside(self) -> dict[str, str]:
         if not self._writes_more:
@@ -331,9 +347,13 @@ class PassRecords:
     def store(self, push: Callable[[], Any]) -> Any:
         """Store the output by `push`, and its record, if it is sure what it was made of."""
         cache, record = self._cache(), self._load()
-        if cache is None or record is None or not record.is_sure or compat.cache_is_readonly():
+        if cache is None or record is None or not record.output or compat.cache_is_readonly():
             return None
-        if _CHANGED_MEANWHILE in record.key.values() or not compat.does_execute():
+        if (
+            not record.is_sure
+            or _CHANGED_MEANWHILE in record.key.values()
+            or not compat.does_execute()
+        ):
             return None
         pushed = push()
         file = self._folder(cache, record.key) / f"{record.result}.json"

@@ -23,14 +23,14 @@ from offload_tool.scons.records import declared_passes
 from offload_tool.scons.running import command_spawn, shortened, split_words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from offload_tool.compiler.resident import ResidentPrograms
     from offload_tool.distribution.fallback import Finished
     from offload_tool.distribution.session import Session
     from offload_tool.scons.protocols import Environment
 
-__all__ = ["device_spawn"]
+__all__ = ["DirectSpawn", "device_spawn"]
 
 
 _printing = threading.Lock()
@@ -67,21 +67,31 @@ def device_spawn(env: Environment, kind: str) -> Callable[..., int]:
     return _without_driver(clang, None) if is_direct else command_spawn(clang)
 
 
-@functools.lru_cache(maxsize=8)
-def _without_driver(
-    clang: tuple[str, ...], resident: ResidentPrograms | None
-) -> Callable[..., int]:
-    from offload_tool.compiler.direct import DirectPasses
+class DirectSpawn:
+    """The SPAWN function of passes that are run without the driver, where that can be."""
 
-    passes = DirectPasses(resident)
-    through_driver = command_spawn(clang)
+    def __init__(self, clang: tuple[str, ...], resident: ResidentPrograms | None) -> None:
+        from offload_tool.compiler.direct import DirectPasses
 
-    def run(shell: Any, escape: Any, name: str, words: list[str], env: dict[str, str]) -> int:
+        self._passes = DirectPasses(resident)
+        self._through_driver = command_spawn(clang)
+
+    def __call__(
+        self, shell: Any, escape: Any, name: str, words: list[str], env: dict[str, str]
+    ) -> int:
+        """Run the command of a pass, as SCons's SPAWN."""
         # Between the builds of one process, another compiler may be installed.
-        done = None if compat.is_interactive() else passes.run(split_words(words), env)
-        return through_driver(shell, escape, name, words, env) if done is None else done
+        done = None if compat.is_interactive() else self._passes.run(split_words(words), env)
+        return self._through_driver(shell, escape, name, words, env) if done is None else done
 
-    return run
+    def run_quietly(self, command: Sequence[str], environment: Mapping[str, str]) -> bool | None:
+        """Run a command and say nothing; see `DirectPasses.run_quietly`."""
+        if compat.is_interactive():
+            return None
+        return self._passes.run_quietly(command, environment)
+
+
+_without_driver = functools.lru_cache(maxsize=8)(DirectSpawn)
 
 
 @functools.lru_cache(maxsize=8)

@@ -224,3 +224,36 @@ def test_variables_of_openmp(project: Project, name: str) -> None:
     project.build()
     assert contents(project.folder, [name]) != before
     project.assert_up_to_date()
+
+
+ASSEMBLED = """\
+#define FILE "\\"data\\""
+asm(".section .table,\\"a\\"\\n" STATEMENT "\\n.text");
+"""
+"""Clang assembles it for the host alone."""
+
+
+@pytest.mark.parametrize(
+    ("statement", "file"),
+    [
+        ('".incbin \\"data\\""', "data"),
+        ('R"(.incbin "data")"', "data"),
+        ('".incbin \\"data\\""', "inc/data"),
+        ('".incbin " FILE', "data"),
+    ],
+    ids=["string", "raw", "in a folder", "macro"],
+)
+def test_files_of_the_assembler(project: Project, statement: str, file: str) -> None:
+    """A file that a statement in assembler language reads is an input, which no depfile tells.
+
+    Where a macro makes the name, nobody knows what was read: the pass always runs.
+    """
+    project.write(file, "1111")
+    project.write("k.hip", ASSEMBLED.replace("STATEMENT", statement) + KERNEL.replace("VALUE", "1"))
+    project.sconstruct("env.Append(CCFLAGS=['-Iinc'])\n" + NODES)
+    assert project.build() == ALL
+    if "FILE" not in statement:
+        project.assert_up_to_date()
+    project.write(file, "2222")
+    assert "k.hip host" in project.build()
+    assert_as_clean_build(project, OUTPUTS)
