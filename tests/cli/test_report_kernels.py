@@ -394,6 +394,11 @@ def test_keyboard(browser: Browser, page: Path) -> None:
     from selenium.webdriver.common.keys import Keys
 
     driver = browser.open(page)
+
+    def focused() -> str:
+        text: str = driver.execute_script("return document.activeElement.innerText")
+        return text.strip()
+
     browser.press(Keys.TAB)  # skip
     browser.press(Keys.TAB)
     link = browser.press(Keys.TAB)
@@ -422,11 +427,13 @@ def test_keyboard(browser: Browser, page: Path) -> None:
     while not browser.press(Keys.TAB).text.startswith("_Z4k01"):
         pass
     name = driver.switch_to.active_element.text
-    assert browser.press(Keys.ENTER).text == name  # the heading
+    browser.press(Keys.ENTER)
+    wait_until(browser, lambda: focused() == name)  # the heading, when the page has turned
     ActionChains(driver).key_down(Keys.SHIFT).send_keys(Keys.TAB).key_up(Keys.SHIFT).perform()
     back = driver.switch_to.active_element
     assert back.text == "All kernels"
-    assert browser.press(Keys.ENTER).text == name  # the link in the table
+    browser.press(Keys.ENTER)
+    wait_until(browser, lambda: focused() == name)  # the link in the table
     assert said(browser) == "6 of 763 kernels match."
     driver.execute_script("document.querySelector('#kernels .pager label select').focus()")
     browser.find("#kernels .buttons button:last-child").click()  # clear all
