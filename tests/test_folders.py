@@ -6,12 +6,13 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from offload_tool.files import folders
-from offload_tool.files.folders import temporary_folder
+from offload_tool.files.folders import temporary_folder, usual_folder
 
 HOLDER = """
 import sys
@@ -104,3 +105,21 @@ def test_at_the_same_time(tmp_path: Path) -> None:
         victim.communicate()
     with temporary_folder(folder=tmp_path) as made:
         assert names(tmp_path) == {made.name}
+
+
+def test_the_usual_folder_is_that_of_python_and_nothing_is_written_to_find_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is killed meanwhile leaves no file there."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    for name in ("TMPDIR", "TEMP", "TMP"):
+        monkeypatch.delenv(name, raising=False)
+    for given in (None, str(tmp_path / "none"), str(tmp_path)):
+        if given is not None:
+            monkeypatch.setenv("TMPDIR", given)
+        before = tmp_path.stat().st_mtime_ns
+        found = usual_folder()
+        assert tmp_path.stat().st_mtime_ns == before
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        assert found == tempfile.gettempdir()
+        monkeypatch.setattr(tempfile, "tempdir", None)

@@ -290,9 +290,9 @@ def _refuse(*checks: tuple[bool, str]) -> None:
 
 def _temporary() -> str:
     """Give a name such as LLVM gives its temporary files."""
-    import tempfile
+    from offload_tool.files.folders import usual_folder
 
-    return f"{tempfile.gettempdir()}/clang-offload-bundler-{os.urandom(3).hex()}.tmp"
+    return f"{usual_folder()}/clang-offload-bundler-{os.urandom(3).hex()}.tmp"
 
 
 def _switch(given: bool | None, environ: Mapping[str, str], name: str) -> bool:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import zipfile
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, BinaryIO
 
 from offload_tool.errors import FileError, FormatError, OffloadError, UnsupportedError
 from offload_tool.files.budget import budget
+from offload_tool.files.folders import usual_folder
 from offload_tool.files.spool import Spool
 from offload_tool.formats.magics import ZIP_MEMBER
 
@@ -128,6 +128,6 @@ def _stored_offset(data: memoryview, row: zipfile.ZipInfo, label: str) -> int:
 
 def _check_room(size: int, label: str) -> None:
     """Refuse what does not fit on the disk."""
-    free = shutil.disk_usage(tempfile.gettempdir()).free
+    free = shutil.disk_usage(usual_folder()).free
     if size > free:
         raise FormatError(f"unpacking needs {size} bytes; {free} are free", path=label)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from offload_tool.files.paths import StrPath
 
-__all__ = ["made_folder", "temporary_folder"]
+__all__ = ["made_folder", "temporary_folder", "usual_folder"]
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -57,7 +57,7 @@ def temporary_folder(prefix: str = "offload-", folder: StrPath | None = None) ->
 
     :raises OSError: it cannot be made.
     """
-    parent = _usual_folder() if folder is None else os.fspath(folder)
+    parent = usual_folder() if folder is None else os.fspath(folder)
     boot = _boot_id()
     if boot:
         prefix = f"{prefix}{boot}-"
@@ -75,9 +75,19 @@ def temporary_folder(prefix: str = "offload-", folder: StrPath | None = None) ->
                 os.close(lock)
 
 
-def _usual_folder() -> str:
+def usual_folder() -> str:
+    """Give the folder for temporary files: the one that `tempfile.gettempdir` would find.
+
+    That tries each by writing a file, which stays where the process is killed meanwhile.
+    """
     import tempfile  # slow to load, and a launcher knows its folder
 
+    if tempfile.tempdir is not None:
+        return os.fsdecode(tempfile.tempdir)
+    named = (os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
+    for folder in (*named, "/tmp", "/var/tmp", "/usr/tmp"):  # noqa: S108 - as tempfile has them
+        if folder and os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):  # noqa: PTH112
+            return os.path.abspath(folder)  # noqa: PTH100
     return tempfile.gettempdir()
 
 

@@ -28,9 +28,12 @@ class Spool:
     def __init__(self, name: StrPath = "temporary file", folder: StrPath | None = None) -> None:
         import tempfile  # most runs need none
 
+        from offload_tool.files.folders import usual_folder
+
         self.name = name
         try:
-            self._file = tempfile.TemporaryFile(buffering=0, dir=folder)  # noqa: SIM115 - see __exit__
+            place = usual_folder() if folder is None else folder
+            self._file = tempfile.TemporaryFile(buffering=0, dir=place)  # noqa: SIM115 - see __exit__
         except OSError as error:
             raise FileError(name, error) from error
         self.descriptor = self._file.fileno()

@@ -184,9 +184,9 @@ def _kept(
         memory = _Memory()
         result = write(memory)
         return memoryview(memory.data).toreadonly(), result
-    import tempfile  # slow to load, and not needed for what stays in memory
+    from offload_tool.files.folders import usual_folder  # not needed for what stays in memory
 
-    folder = tempfile.gettempdir() if directory is None else directory
+    folder = usual_folder() if directory is None else directory
     try:
         room = os.statvfs(folder)
         free = room.f_bavail * room.f_frsize
