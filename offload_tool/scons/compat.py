@@ -186,7 +186,7 @@ def folder_is_known(fs: FileSystem, name: str) -> bool:
     """Tell whether SCons has a node for a folder; without one, it builds nothing there."""
     try:
         fs.Dir(name, create=False)
-    except SCons.Errors.UserError:
+    except (SCons.Errors.UserError, TypeError):  # TypeError: what it has there is a file
         return False
     return True
 

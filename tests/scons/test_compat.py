@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import SCons.Node.FS
 
 import offload_tool.scons
+from offload_tool.scons import compat
 
 PRIVATE = {
     *("_children_reset", "del_binfo", "_memo", "implicit", "implicit_set", "prerequisites"),
@@ -49,3 +51,12 @@ def test_no_other_module_uses_private_names() -> None:
         if isinstance(node, ast.Attribute) and node.attr in PRIVATE
     }
     assert found == set()
+
+
+def test_nothing_is_built_in_an_output(tmp_path: Path) -> None:
+    """A program may be called like the folder by which a library's headers are included."""
+    fs = SCons.Node.FS.get_default_fs()
+    fs.File(str(tmp_path / "hipcub"))
+    assert not compat.builds_in(str(tmp_path / "hipcub"))
+    assert compat.builds_in(str(tmp_path))
+    assert not compat.builds_in(str(tmp_path / "other"))
