@@ -4,10 +4,11 @@ r"""Files that the assembler reads for statements in C++ sources: no depfile lis
 
     asm(".incbin \"table.bin\"");        R"(.include "macros.s")"
 
-Such a file is looked for in the current folder, then in those of ``-I``. What one includes is
-followed. A name that is put together by macros is not known, and neither is what was read.
+Such a file is looked for in the current folder, then in those of ``-I`` and others, whose order is
+not that of the command: all that are there under the name count. What one includes is followed. A
+name that is put together by macros is not known, and neither is what was read.
 
-Source: clang 22.1.8, observed: its integrated assembler, with the paths of ``-I``.
+Source: clang 22.1.8, observed: of ``-isystem a -I b`` its integrated assembler takes `b`.
 """
 
 from __future__ import annotations
@@ -16,12 +17,10 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from offload_tool.compiler.named_files import all_words
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["UnknownReadsError", "assembler_reads", "folders_of_assembler"]
+__all__ = ["UnknownReadsError", "assembler_reads"]
 
 _STATEMENT = re.compile(rb"\.incbin\b|\.include(?:\s|\\[tn])*\\?\"")
 _NAMED = re.compile(rb"\.(?:incbin|include)(?:\s|\\[tn])*\\?\"([^\"\\\n]+)\\?\"")
@@ -38,7 +37,7 @@ class UnknownReadsError(Exception):
 def assembler_reads(files: Iterable[str], folders: Sequence[str]) -> list[str]:
     """Give the files that statements in `files` read, and those in them.
 
-    They are looked for in the current folder, then in `folders`.
+    They are looked for in the current folder and in `folders`.
 
     :raises UnknownReadsError: that cannot be told.
     """
@@ -49,13 +48,13 @@ def assembler_reads(files: Iterable[str], folders: Sequence[str]) -> list[str]:
         for raw in _names_in(waiting.pop()):
             name = os.fsdecode(raw)
             places = (os.path.join(folder, name) for folder in ("", *folders))  # noqa: PTH118
-            place = next(filter(os.path.isfile, places), None)
-            if place is None or len(found) == _MOST_FOLLOWED:
+            there = list(filter(os.path.isfile, places))
+            if not there or len(found) > _MOST_FOLLOWED:
                 raise UnknownReadsError  # a comment, say, or text for another program
-            if place not in seen:
-                seen.add(place)
-                found.append(place)
-                waiting.append(place)
+            new = [place for place in there if place not in seen]
+            seen.update(new)
+            found += new
+            waiting += new
     return found
 
 
@@ -78,16 +77,3 @@ def _names_in(file: str) -> tuple[bytes, ...]:
     if known is None:
         raise UnknownReadsError
     return known
-
-
-def folders_of_assembler(command: Sequence[str]) -> list[str]:
-    """Give the folders in which the command of a compile lets the assembler look."""
-    folders = []
-    before = ""
-    for word in all_words(command):
-        if before == "-I":
-            folders.append(word)
-        elif word.startswith("-I") and word != "-I":
-            folders.append(word.removeprefix("-I"))
-        before = word
-    return folders

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["all_words", "possible_files", "programs_in"]
+__all__ = ["all_words", "include_folders", "possible_files", "programs_in"]
+
+_FOLDER_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter")
 
 _PARTS = re.compile(r"[=,]")
 _ATTACHED = re.compile(r"-(?:include|imacros|T|B)(?=[^-=])")
@@ -52,6 +54,19 @@ def all_words(words: Iterable[str]) -> tuple[str, ...]:
     """Give words, each response file being followed by those in it."""
     given = tuple(words)
     return tuple(_all_words(given, _DEPTH)) if _names_response(given) else given
+
+
+@functools.lru_cache(maxsize=64)
+def include_folders(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Give the folders that flags name for headers."""
+    found = []
+    for at, word in enumerate(words):
+        for flag in _FOLDER_FLAGS:
+            if word == flag and at + 1 < len(words):
+                found.append(words[at + 1])
+            elif word.startswith(flag) and word != flag:
+                found.append(word.removeprefix(flag))
+    return tuple(dict.fromkeys(found))
 
 
 @functools.lru_cache(maxsize=256)

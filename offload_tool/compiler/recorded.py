@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from offload_tool.compiler.assembler_reads import (
     UnknownReadsError,
     assembler_reads,
-    folders_of_assembler,
 )
 from offload_tool.compiler.fingerprints import Fingerprints
 from offload_tool.compiler.heeded import HEEDED_VARIABLES, tells_folder
@@ -39,7 +38,7 @@ from offload_tool.compiler.manifest import (
     record_pass_result,
     write_record,
 )
-from offload_tool.compiler.named_files import all_words, possible_files
+from offload_tool.compiler.named_files import all_words, include_folders, possible_files
 from offload_tool.compiler.side_files import WRITES_MORE
 from offload_tool.errors import OffloadError
 from offload_tool.formats.magics import THIN_ARCHIVE
@@ -220,7 +219,7 @@ class Recorded:
         found = [*read, *work.given, *work.libraries, *self._named_files()]
         if work.preprocess is not None:
             try:
-                found += assembler_reads(read, folders_of_assembler(work.command))
+                found += assembler_reads(read, include_folders(all_words(work.command)))
             except UnknownReadsError:
                 self._reads_unknown = True
         return list(dict.fromkeys(found))

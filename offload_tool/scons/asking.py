@@ -24,15 +24,12 @@ __all__ = [
     "copy_to_variants",
     "files_read",
     "folders_searched",
-    "include_folders",
     "nodes_of",
     "preprocess",
     "renew_copies",
     "side_files",
     "tells_folder",
 ]
-
-_FOLDER_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter")
 
 
 def files_read(node: Node, command: str) -> list[str]:
@@ -129,19 +126,6 @@ def renew_copies(node: Any, names: Iterable[str], prints: Fingerprints) -> None:
             continue
         if prints.digest(str(file.srcnode().rfile())) != prints.digest(name):
             compat.copy_again(file)
-
-
-@functools.lru_cache(maxsize=64)
-def include_folders(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Give the folders that flags name for headers."""
-    found = []
-    for at, word in enumerate(words):
-        for flag in _FOLDER_FLAGS:
-            if word == flag and at + 1 < len(words):
-                found.append(words[at + 1])
-            elif word.startswith(flag) and word != flag:
-                found.append(word.removeprefix(flag))
-    return tuple(dict.fromkeys(found))
 
 
 def _all_placed(node: Node, names: Iterable[str]) -> list[str]:

@@ -38,7 +38,12 @@ from offload_tool.compiler.manifest import (
     record_pass_result,
     write_record,
 )
-from offload_tool.compiler.named_files import all_words, possible_files, programs_in
+from offload_tool.compiler.named_files import (
+    all_words,
+    include_folders,
+    possible_files,
+    programs_in,
+)
 from offload_tool.compiler.outside import Inputs
 from offload_tool.compiler.side_files import WRITES_MORE
 from offload_tool.errors import FileError, OffloadError
@@ -83,7 +88,7 @@ class PassRecords:
         self.job = job
         self.command = command
         """The variable with the command line."""
-        self.folders = asking.include_folders(words)
+        self.folders = include_folders(words)
         """Where flags say that headers are."""
         self.reachable: list[str] = []
         """The files that directives spell, from the source on."""

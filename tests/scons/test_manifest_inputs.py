@@ -257,3 +257,17 @@ def test_files_of_the_assembler(project: Project, statement: str, file: str) -> 
     project.write(file, "2222")
     assert "k.hip host" in project.build()
     assert_as_clean_build(project, OUTPUTS)
+
+
+def test_files_of_the_assembler_in_several_folders(project: Project) -> None:
+    """Clang looks into the folders in an order of its own: each file of the name is an input."""
+    project.write("system/data", "1111")
+    project.write("own/data", "1111")
+    statement = '".incbin \\"data\\""'
+    project.write("k.hip", ASSEMBLED.replace("STATEMENT", statement) + KERNEL.replace("VALUE", "1"))
+    project.sconstruct("env.Append(CCFLAGS=['-isystem', 'system', '-Iown'])\n" + NODES)
+    assert project.build() == ALL
+    project.assert_up_to_date()
+    project.write("own/data", "2222")
+    assert "k.hip host" in project.build()
+    assert_as_clean_build(project, OUTPUTS)
