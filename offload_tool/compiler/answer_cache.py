@@ -55,9 +55,9 @@ def cache_folder() -> Path:
 def _cache_folders() -> Iterator[Path]:
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
     yield Path(base, "offload_tool")
-    import tempfile  # slow, and rarely needed
+    from offload_tool.files.folders import usual_folder  # slow, and rarely needed
 
-    yield Path(tempfile.gettempdir(), f"offload_tool-{os.getuid()}")
+    yield Path(usual_folder(), f"offload_tool-{os.getuid()}")
 
 
 def cached_answer(

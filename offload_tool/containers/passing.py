@@ -7,8 +7,8 @@ r"""What a compressed bundle holds, decompressed while it is copied, and not kep
                       --> the rest --+--> hash
                                      +--> outputs that have their names only when the hash is right
 
-So a bundle of any size costs neither memory nor a temporary file. Whoever wants to look anywhere
-else than at the beginning, asks for `data`: then it is decompressed as `read.decompressed` does it.
+So a bundle of any size needs no temporary file, and is never in memory as a whole. Whoever wants to
+look anywhere else than at the beginning reads `file`: then `decompress` keeps it, as for others.
 """
 
 from __future__ import annotations

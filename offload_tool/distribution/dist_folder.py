@@ -18,12 +18,12 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.errors import CompilerError, UsageError
+from offload_tool.files.folders import usual_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -226,7 +226,7 @@ def socket_of(folder: Path) -> Path:
     """Give the place of the local server's socket: short, on this machine, the user's own."""
     # A socket's path has at most 107 bytes, and a build folder may be on a network.
     digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
-    return Path(tempfile.gettempdir(), f"offload-dist-{os.getuid()}", digest)
+    return Path(usual_folder(), f"offload-dist-{os.getuid()}", digest)
 
 
 def _environment(path: Path) -> Iterable[tuple[str, str]]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import SCons.Errors
 
 from offload_tool.compiler.driver import response_text
+from offload_tool.files.folders import usual_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -93,7 +94,7 @@ def shortened(command: list[str], program: int) -> Iterator[list[str]]:
     if max(sizes) < _LONGEST_WORD and sum(sizes) < _LONGEST_COMMAND:
         yield command
         return
-    with tempfile.NamedTemporaryFile(prefix="offload-", suffix=".rsp") as file:
+    with tempfile.NamedTemporaryFile(prefix="offload-", suffix=".rsp", dir=usual_folder()) as file:
         file.write(response_text(command[program:]))
         file.flush()
         yield [*command[:program], f"@{file.name}"]
