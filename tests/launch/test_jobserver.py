@@ -168,6 +168,19 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def four_at_once(make: Path | str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run make with four jobs in a folder."""
+    return subprocess.run(
+        [str(make), "-j4"],
+        cwd=folder,
+        env=environment({"PYTHONPATH": str(ROOT)}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
 def working_in(folder: Path) -> list[str]:
     """Give the numbers of processes whose folder is this one."""
     found = []
@@ -242,15 +255,7 @@ def test_make(tmp_path: Path) -> None:
         "1 2 3 4:\n\ttouch began$@; while ! test -e began1 -a -e began2 -a -e began3 -a -e began4;"
         " do sleep 0.05; done\n"
     )
-    done = subprocess.run(
-        [str(make), "-j4"],
-        cwd=tmp_path,
-        env=environment({"PYTHONPATH": str(ROOT)}),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = four_at_once(make, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("ended by SIG") == 2
 
@@ -339,15 +344,8 @@ def test_make_with_a_named_pipe(tmp_path: Path) -> None:
         f"all: second\nfirst:\n\t@{sys.executable} -c '{code}'\n"
         f"second: first\n\t@{sys.executable} -c '{code}'\n"
     )
-    done = subprocess.run(
-        [str(make), "-j4"],
-        cwd=tmp_path,
-        env=environment({"PYTHONPATH": str(ROOT)}),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    done = four_at_once(make, tmp_path)
+    assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) == 2
     for line in lines:
