@@ -10,10 +10,11 @@ and the answers are kept for later builds (`driver_answers`)::
       of its names         these names? If not, the driver is run for this one, now and always
     it, and all others     the answer is run, with their names
 
-The names are those of source, output and depfile, and the CUID. What is not plainly understood is
-left to the driver, and so is a pass whose programs crash, or whose linker fails: all that there is
-to say of it, and crash reports, are the driver's own. At a terminal the driver is asked there, for
-it would have the messages in colour.
+The names are those of source, output and depfile, the CUID, and how much of the source a
+precompiled header stands for. What is not plainly understood is left to the driver, and so is a
+pass whose programs crash, or whose linker fails: all that there is to say of it, and crash reports,
+are the driver's own. At a terminal the driver is asked there, for it would have the messages in
+colour.
 
 Source: clang 22.1.8, observed; ``clang/lib/Driver/Job.cpp``: several jobs are processes of
 their own, one job is not.
@@ -388,9 +389,7 @@ def _in_memory() -> IO[bytes]:
     """Give a file that takes what is said of a full disk, too."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("offload"), "w+b", 0)
-    return _without_name(
-        llvm_temporary_folder(os.environ)
-    )  # Python was made for an older C library
+    return _without_name(llvm_temporary_folder(os.environ))  # Python is of an older C library
 
 
 def _without_name(folder: str) -> IO[bytes]:

@@ -70,3 +70,28 @@ def test_changes_are_followed(sources: Project) -> None:
     assert run.status == 2
     assert "use of undeclared identifier 'nothing'" in run.errors
     assert not any((sources.folder / name).exists() for name in OUTPUTS)
+
+
+@pytest.mark.llvm
+def test_precompiled_headers(sources: Project) -> None:
+    """Passes with a precompiled header are run so, too, by resident programs, with the same bytes.
+
+    Their number says that nothing else was run: a front end and a linker for each pass.
+    """
+    for number, name in enumerate("abcd"):
+        before = "\n".join(["#include <regex>", "#include <map>", *["// different"] * number])
+        sources.write(f"{name}.hip", f"{before}\n{KERNEL.replace('kernel', name)}")
+    optimized = f"env.Append(OFFLOAD_FLAGS=['-O2'])\n{BODY}"
+    sources.sconstruct(f"env['OFFLOAD_DIRECT'] = False\n{optimized}", HEAD)
+    sources.build()
+    by_driver = contents(sources.folder, OUTPUTS)
+    sources.build("-c")
+    words = ("PCH", "RESIDENT", "SUMMARY")
+    sources.sconstruct(
+        "".join(f"env['OFFLOAD_{word}'] = True\n" for word in words) + optimized, HEAD
+    )
+    run = sources.run()
+    assert run.status == 0, run.errors
+    assert f"precompiled headers: {len(OUTPUTS)} compiles with, 0 without" in run.output
+    assert f"{2 * len(OUTPUTS)} jobs of 2 resident programs" in run.output
+    assert contents(sources.folder, OUTPUTS) == by_driver
