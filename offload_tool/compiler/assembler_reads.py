@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["UnknownReadsError", "assembler_reads"]
+__all__ = ["UnknownReadsError", "assembler_reads", "lets_assembler_read"]
 
-_STATEMENT = re.compile(rb"\.incbin\b|\.include(?:\s|\\[tn])*\\?\"")
+_STATEMENT = re.compile(rb"\.incbin|\.include(?:\s|\\[tn])*\\?\"")
 _NAMED = re.compile(rb"\.(?:incbin|include)(?:\s|\\[tn])*\\?\"([^\"\\\n]+)\\?\"")
 _MOST_FOLLOWED = 1000
 
@@ -32,6 +32,11 @@ _known: dict[tuple[str, int, int], tuple[bytes, ...] | None] = {}
 
 class UnknownReadsError(Exception):
     """A statement does not tell which file is read."""
+
+
+def lets_assembler_read(text: bytes) -> bool:
+    """Tell whether there may be such a statement in a text."""
+    return _STATEMENT.search(text) is not None
 
 
 def assembler_reads(files: Iterable[str], folders: Sequence[str]) -> list[str]:

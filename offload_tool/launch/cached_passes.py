@@ -17,9 +17,9 @@ from __future__ import annotations
 import functools
 import json
 import os
-import re
 from pathlib import Path
 
+from offload_tool.compiler.assembler_reads import lets_assembler_read
 from offload_tool.compiler.depfile import read_depfile
 from offload_tool.compiler.fingerprints import digest_of, look_at
 from offload_tool.compiler.heeded import HEEDED_VARIABLES
@@ -53,8 +53,6 @@ _HEADER_MAP = ".hmap"
 _NO_INPUTS = frozenset({"-MT", "-o", "-dependency-file", "-main-file-name", "-D", "-U"})
 """The word after one of these names no file that is read."""
 _OF_THE_TIME = (b"__TIME__", b"__DATE__", b"__TIMESTAMP__")
-_ASSEMBLER_READS = re.compile(rb"\.incbin|\.include\s*\\?\"")
-"""What the depfile does not list."""
 _SYSTEM = "/usr/"
 _LIBRARY_FOLDERS = ("../lib", "../lib64")
 
@@ -204,4 +202,4 @@ def _is_not_all(name: str) -> bool:
 
 def _may_change(text: bytes) -> bool:
     """Tell whether a text means more than it says: the time, or a file for the assembler."""
-    return any(word in text for word in _OF_THE_TIME) or bool(_ASSEMBLER_READS.search(text))
+    return any(word in text for word in _OF_THE_TIME) or lets_assembler_read(text)
