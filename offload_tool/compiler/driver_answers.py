@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.compiler.answer_cache import cached_answer
+from offload_tool.compiler.heeded import processor_of
 from offload_tool.compiler.remembered import remembered
 from offload_tool.formats.magics import ELF
 
@@ -55,7 +56,7 @@ def kept_answer(
     """
     variables = (f"{name}={value}" for name, value in sorted(environment.items()))
     own = os.getcwd()  # noqa: PTH109
-    question = [what, program, own, *words, "", *variables]
+    question = [what, program, own, *words, processor_of(words), *variables]
 
     def witnesses(answer: Any) -> list[str]:
         # The driver looks for nothing in the folder of the build, where files come and go.

@@ -400,7 +400,7 @@ class _Run:
         read = self._manifest().files_read()
         aside.take_back_if_equal()
         _write_depfile(outputs, [*read, *self._job.installed], self._job.tool)
-        from offload_tool.compiler.manifest import Start
+        from offload_tool.compiler.meanwhile import Start
 
         self._manifest().finish(read, Start(self._moment, self._looks))
         aside.drop()  # from here on the new output stays, whatever comes

@@ -24,7 +24,7 @@ from offload_tool.compiler.depfile import read_depfile
 from offload_tool.compiler.fingerprints import digest_of, look_at
 from offload_tool.compiler.heeded import HEEDED_VARIABLES
 from offload_tool.compiler.lookups import expected_lookups, folders_of_job
-from offload_tool.compiler.manifest import Start
+from offload_tool.compiler.meanwhile import Start
 from offload_tool.compiler.named_files import possible_files
 from offload_tool.errors import OffloadError
 from offload_tool.launch.passes_of_plan import passes_of
