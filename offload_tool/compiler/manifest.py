@@ -72,6 +72,8 @@ __all__ = [
 _VERSION = 3
 _IDENTITY = "@"
 """Between an input's digest and its identity."""
+_OTHERS = {"": CHANGED}
+"""Which folders are the same where one was replaced while the pass ran: equal to none."""
 _NO_LOOKS = b"{}"
 _LARGEST = 64 << 20
 """Bytes; a pass that reads 10,000 headers has a record of 2 MB."""
@@ -102,7 +104,7 @@ class PassRecord(NamedTuple):
     @property
     def is_sure(self) -> bool:
         """Tell whether no input was written to while it was read."""
-        return CHANGED not in self.inputs.values()
+        return CHANGED not in self.inputs.values() and self.same_folders != _OTHERS
 
 
 class State(Enum):
@@ -263,6 +265,9 @@ def record_pass_result(
     inputs = {
         name: _identified(name, meanwhile.digest_as_read(name, prints), identified) for name in read
     }
+    equal = equal_names(inputs)
+    # By content they are what was read, but which of them were one file?
+    inputs.update((name, CHANGED) for name in equal if meanwhile.was_written_to(name))
     # What came while the pass ran, it may have looked for before.
     present = tuple(filter(meanwhile.was_there, lookups.present))
     made, look = prints.digest(output), look_at(output)
@@ -273,8 +278,10 @@ def record_pass_result(
         inputs,
         lookups._replace(present=present),
         made,
-        same_files=same_names(equal_names(inputs)),
-        same_folders=same_folders(lookups.folders, prints),
+        same_files=same_names(equal),
+        same_folders=_OTHERS
+        if meanwhile.folders_are_others()
+        else same_folders(lookups.folders, prints),
     )
 
 

@@ -12,7 +12,14 @@ import stat
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from offload_tool.compiler.fingerprints import CHANGED, Look, is_of_system, look_at, make_marker
+from offload_tool.compiler.fingerprints import (
+    CHANGED,
+    Look,
+    identity,
+    is_of_system,
+    look_at,
+    make_marker,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,12 +40,15 @@ class Start(NamedTuple):
     """Of files that were made so shortly before that their times alone do not tell."""
     digests: Mapping[str, str] = MappingProxyType({})
     """Of files that may be read: a link to a file changes its times, and not what it holds."""
+    folders: Mapping[str, str] = MappingProxyType({})
+    """What tells folders from others that may be put in their places."""
 
     @classmethod
-    def now(cls, marker: str, files: Iterable[str]) -> Start:
-        """Make the file `marker`, which tells the time; look at `files`."""
+    def now(cls, marker: str, files: Iterable[str], folders: Iterable[str] = ()) -> Start:
+        """Make the file `marker`, which tells the time; look at `files` and `folders`."""
         looks = {name: look for name in files if (look := look_at(name)) is not None}
-        return cls(make_marker(marker), looks)
+        known = {name: identity(name or ".") for name in folders}
+        return cls(make_marker(marker), looks, folders=known)
 
 
 class Meanwhile:
@@ -62,6 +72,15 @@ class Meanwhile:
         if (is_old and not self._leads_elsewhere(name)) or start.digests.get(name) == found:
             return found
         return CHANGED
+
+    def folders_are_others(self) -> bool:
+        """Tell whether a folder was put in the place of one that the pass has looked into."""
+        known = self._start.folders
+        return any(was and identity(name or ".") != was for name, was in known.items())
+
+    def was_written_to(self, name: str) -> bool:
+        """Tell whether a file may be another one than at the beginning, of equal content or not."""
+        return not self.was_there(name) and self._start.looks.get(name) != look_at(name)
 
     def was_there(self, name: str) -> bool:
         """Tell whether a file that is there now was so when the pass began."""

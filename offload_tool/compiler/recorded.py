@@ -33,7 +33,12 @@ from offload_tool.compiler.manifest import (
     record_pass_result,
     write_record,
 )
-from offload_tool.compiler.named_files import all_words, finds_libraries, possible_files
+from offload_tool.compiler.named_files import (
+    all_words,
+    finds_libraries,
+    include_folders,
+    possible_files,
+)
 from offload_tool.compiler.pass_reads import PassReads, all_reads, reads_of
 from offload_tool.compiler.reading import general_words
 from offload_tool.compiler.side_files import WRITES_MORE
@@ -177,6 +182,13 @@ class Recorded:
         """Give the files that the run may read, as far as they are known before."""
         known = self._known.inputs if self._known else ()
         return tuple(dict.fromkeys([*self._work.given, *self._named_files(), *known]))
+
+    def folders_before(self) -> tuple[str, ...]:
+        """Give the folders into which the run may look, as far as they are known before."""
+        known = self._known.lookups.folders if self._known else ()
+        flagged = include_folders(all_words(self._work.command))
+        files = map(os.path.dirname, self.inputs_before())
+        return tuple(dict.fromkeys([*flagged, *files, *known]))
 
     def prepare(self) -> None:
         """Ask what must be asked, while the command runs."""

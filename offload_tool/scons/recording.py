@@ -239,11 +239,17 @@ class PassRecords:
         expected = dict.fromkeys([*files, *(self.stored_inputs() or ()), *self.reachable])
         digests = {name: _PRINTS.digest(name) for name in expected}
         try:
-            began = Start.now(depfile_of(node), files)
-            self._start = Start(began.moment, began.looks, digests)
+            began = Start.now(depfile_of(node), files, self._folders_expected(expected))
+            self._start = began._replace(digests=digests)
         except OSError as error:
             raise FileError(depfile_of(node), error) from error
         self._key_before = self.key()
+
+    def _folders_expected(self, files: Iterable[str]) -> list[str]:
+        """Give the folders in which the compile will look, as far as they are known before."""
+        record = self._load()
+        looked = record.lookups.folders if record is not None else ()
+        return list(dict.fromkeys([*self.folders, *map(os.path.dirname, files), *looked]))
 
     def finish(self) -> None:
         """Record what the compile has read and made.
