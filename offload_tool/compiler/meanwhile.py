@@ -58,6 +58,8 @@ class Meanwhile:
         self._start = start
         self._ways: dict[str, bool] = {}
         """Whether a folder's name leads elsewhere than before, as far as it was asked."""
+        self._come: dict[str, bool] = {}
+        """Whether a folder came, as far as it was asked."""
 
     def digest_as_read(self, name: str, prints: Fingerprints) -> str:
         """Give the digest of a file as the pass has read it; `CHANGED` where nobody can know."""
@@ -80,16 +82,41 @@ class Meanwhile:
 
     def was_written_to(self, name: str) -> bool:
         """Tell whether a file may be another one than at the beginning, of equal content or not."""
-        return not self.was_there(name) and self._start.looks.get(name) != look_at(name)
+        return not self._is_old(name) and self._start.looks.get(name) != look_at(name)
 
     def was_there(self, name: str) -> bool:
-        """Tell whether a file that is there now was so when the pass began."""
+        """Tell whether a file that is there now was so when the pass began.
+
+        Where a folder may have come with all that is in it, it was not.
+        """
+        return self._is_old(name) and not self._came(name.rpartition("/")[0])
+
+    def _is_old(self, name: str) -> bool:
         look = look_at(name)
         return (
             look is not None
             and look.changed < self._start.moment
-            and not (self._leads_elsewhere(name))
+            and not self._leads_elsewhere(name)
         )
+
+    def _came(self, folder: str) -> bool:
+        """Tell whether a folder may be another one than before, or have come."""
+        if not folder or is_of_system(f"{folder}/"):
+            return False
+        known = self._come.get(folder)
+        if known is None:
+            known = self._come[folder] = self._finds_it_new(folder)
+        return known
+
+    def _finds_it_new(self, folder: str) -> bool:
+        was = self._start.folders.get(folder)
+        if was is not None:
+            return identity(folder) != was
+        try:
+            changed = os.stat(folder).st_ctime_ns  # noqa: PTH116
+        except OSError:
+            return True
+        return changed >= self._start.moment or self._came(folder.rpartition("/")[0])
 
     def _leads_elsewhere(self, name: str) -> bool:
         """Tell whether a symbolic link on the way to a file, or to what it names, is new."""
