@@ -22,13 +22,13 @@ import platform
 import re
 import shlex
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 
 from offload_tool.compiler.answer_cache import cache_folder
 from offload_tool.compiler.driver import ask
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.files import replace_file
+from offload_tool.frozen import frozen
 
 __all__ = ["EmbeddedCompiler", "locate"]
 
@@ -36,7 +36,7 @@ _GLIBC = "2.28"
 _MACHINES = {"x86_64": "x86_64", "aarch64": "aarch64", "ppc64le": "powerpc64le"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EmbeddedCompiler:
     """Where the wheel's program is, and the flags that make it a host compiler."""
 
