@@ -44,6 +44,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
         "-include",
         "x.h",
     ),
+    "not-utf-8": ('-DTEXT="\udce9"', "-Isub\udce9", "-include", "raw.h"),
     "optimizer-remarks": ("-O2", "-Rpass=.*"),
     "warnings": ("-Weverything",),
     "bad-code": ("-DVALUE=nothing",),
@@ -84,6 +85,8 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("a header.h").write_text("#ifndef VALUE\n#define VALUE 2\n#endif\n")
     Path("sub").mkdir()
     Path("sub/x.h").write_text("#define X 1\n")
+    Path("sub\udce9").mkdir()
+    Path("sub\udce9/raw.h").write_text("__attribute__((device)) char text[] = TEXT;\n")
     Path("options").write_text("-O1\n")
     return tmp_path
 
