@@ -3,10 +3,11 @@
 Each answer is a file::
 
     <cache folder>/answers/<checksum of the question>.json
-        {"question": [text, ...], "witnesses": {path: [mtime in ns, size, inode] or null, ...},
-         "answer": ...}
+        {"question": [text, ...], "answer": ...,
+         "witnesses": {path: [mtime in ns, ctime in ns, size, inode] or null, ...}}
 
-It is believed as long as every witness looks as it did. A file that cannot be read, that
+It is believed as long as every witness looks as it did; nobody can set the time of change (ctime).
+What was found while a witness changed is not written down. A file that cannot be read, that
 others can write, or that holds anything else than the above is as good as none.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.errors import CompilerError, OffloadError
@@ -27,6 +29,8 @@ _LARGEST = 1 << 20
 """Bytes; real answers have some thousand."""
 _WRITABLE_BY_OTHERS = 0o022
 _OWNER_ONLY = 0o600
+_COARSE = 20_000_000
+"""Nanoseconds by which the times in inodes may be behind the clock: Linux counts them in ticks."""
 
 
 @functools.cache
@@ -83,9 +87,11 @@ def cached_answer(
         and all(_look(path) == seen for path, seen in known["witnesses"].items())
     ):
         return known["answer"]
+    started = time.time_ns() - _COARSE
     answer = find()
     seen = {path: _look(path) for path in witnesses(answer)}
-    _write(file, {"question": list(question), "witnesses": seen, "answer": answer})
+    if all(look is None or look[1] < started for look in seen.values()):
+        _write(file, {"question": list(question), "witnesses": seen, "answer": answer})
     return answer
 
 
@@ -95,7 +101,7 @@ def _look(path: str) -> list[int] | None:
         found = os.stat(path)  # noqa: PTH116
     except (OSError, ValueError):
         return None
-    return [found.st_mtime_ns, found.st_size, found.st_ino]
+    return [found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino]
 
 
 def _read(file: str) -> dict[str, Any] | None:
