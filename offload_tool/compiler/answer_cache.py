@@ -3,10 +3,11 @@
 Each answer is a file::
 
     <cache folder>/answers/<checksum of the question>.json
-        {"question": [text, ...], "witnesses": {path: [mtime in ns, size, inode] or null, ...},
-         "answer": ...}
+        {"question": [text, ...], "answer": ...,
+         "witnesses": {path: [mtime in ns, ctime in ns, size, inode] or null, ...}}
 
-It is believed as long as every witness looks as it did. A file that cannot be read, that
+It is believed as long as every witness looks as it did; nobody can set the time of change (ctime).
+What was found while a witness changed is not written down. A file that cannot be read, that
 others can write, or that holds anything else than the above is as good as none.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,9 +85,11 @@ def cached_answer(
         and all(_look(path) == seen for path, seen in known["witnesses"].items())
     ):
         return known["answer"]
+    started = time.time_ns()
     answer = find()
     seen = {path: _look(path) for path in witnesses(answer)}
-    _write(file, {"question": list(question), "witnesses": seen, "answer": answer})
+    if all(look is None or look[1] < started for look in seen.values()):
+        _write(file, {"question": list(question), "witnesses": seen, "answer": answer})
     return answer
 
 
@@ -95,7 +99,7 @@ def _look(path: str) -> list[int] | None:
         found = os.stat(path)  # noqa: PTH116 - called for a hundred paths
     except (OSError, ValueError):
         return None
-    return [found.st_mtime_ns, found.st_size, found.st_ino]
+    return [found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino]
 
 
 def _read(file: Path) -> dict[str, Any] | None:

@@ -37,12 +37,15 @@ __all__ = [
 _SECONDS = 120
 _FRONT_END = "-cc1"
 # Compiled when they are needed: often nothing has to be asked.
-_WORD = r"(?P<quoted>\"(?:[^\"\\]|\\.)*\")|\S+"
+_QUOTED = r"\"[^\"\\]*(?:\\.[^\"\\]*)*\""
+_WORD = rf"(?P<quoted>{_QUOTED})|\S+"
+_JOB = rf"^ *{_QUOTED}(?: +{_QUOTED})*"
+"""A word may have line ends, and whatever else ends lines for `str.splitlines`."""
 _ESCAPED = r"\\(.)"
 
 
 class Answer(NamedTuple):
-    """What a program has said."""
+    """What a program has said, as `os.fsdecode` has it: words of commands are in it."""
 
     status: int
     output: str
@@ -50,9 +53,13 @@ class Answer(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Why it failed: the last line of its errors, or of its output."""
+        """Why it failed, for messages: the last line of its errors, or of its output."""
         lines = (self.errors or self.output).strip().splitlines()
-        return lines[-1] if lines else f"exit status {self.status}"
+        return _printable(lines[-1]) if lines else f"exit status {self.status}"
+
+
+def _printable(text: str) -> str:
+    return os.fsencode(text).decode(errors="replace")
 
 
 def ask(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Answer:
@@ -71,14 +78,12 @@ def ask(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
             env={**variables, "LC_ALL": "C"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
-            errors="replace",
             timeout=_SECONDS,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CompilerError(f"{command[0]} cannot be run: {error}") from error
-    return Answer(done.returncode, done.stdout, done.stderr)
+    return Answer(done.returncode, os.fsdecode(done.stdout), os.fsdecode(done.stderr))
 
 
 def ask_at_terminal(command: Sequence[str], environment: Mapping[str, str]) -> Answer:
@@ -106,7 +111,7 @@ def ask_at_terminal(command: Sequence[str], environment: Mapping[str, str]) -> A
             said = errors.end()
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CompilerError(f"{command[0]} cannot be run at a terminal: {error}") from error
-    return Answer(done.returncode, "", said.decode(errors="replace"))
+    return Answer(done.returncode, "", os.fsdecode(said))
 
 
 def make(what: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -133,8 +138,7 @@ def output_of(command: tuple[str, ...], *question: str) -> str:
 
 def jobs_of(answer: Answer) -> list[list[str]]:
     """Give the words of each job in the driver's answer to ``-###``."""
-    lines = answer.errors.splitlines()
-    return [job_words(line) for line in lines if line.lstrip().startswith('"')]
+    return [job_words(found[0]) for found in re.finditer(_JOB, answer.errors, re.MULTILINE)]
 
 
 def job_words(line: str) -> list[str]:

@@ -227,12 +227,10 @@ def version_of(command: tuple[str, ...], path: str = "") -> re.Match[str]:
         folder = Path(program).parent
         witnesses = [__file__, program, str(folder), str(folder.parent / "lib")]
         question = ["version", program, *command, os.environ.get("HOME", "")]
-        answer = str(
-            cached_answer(question, lambda: output_of(command, "--version"), lambda _: witnesses)
-        )
-    else:
-        answer = output_of(command, "--version")
-    match = _VERSION.search(answer)
+        kept = cached_answer(question, lambda: output_of(command, "--version"), lambda _: witnesses)
+        if match := _VERSION.search(str(kept)):
+            return match
+    match = _VERSION.search(output_of(command, "--version"))  # no file on disk has a say in this
     if match is None:
         raise CompilerError(f"{command[0]} --version does not name a clang version")
     return match

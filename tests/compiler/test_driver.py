@@ -25,12 +25,26 @@ def test_jobs_of_a_device_compile(llvm: Callable[[str], str]) -> None:
 
 
 @pytest.mark.llvm
-@pytest.mark.parametrize("text", ["a 'b' \"c\" \\ $d", "", "\\\\", "`x`", "é$"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a 'b' \"c\" \\ $d",
+        "",
+        "\\\\",
+        "`x`",
+        "é$",
+        "\udce9",
+        "a\n b\r\nc\\\n",
+        '\n "\n',
+        "\f\u2028\x85",
+    ],
+)
 def test_words_are_as_they_were_given(text: str, llvm: Callable[[str], str]) -> None:
     """Whatever is in it, a word of the command is a word of the job."""
     macro = f"TEXT={text}"
-    (job,) = front_end_jobs([llvm("clang"), *HIP, f"-D{macro}", "-c"], dict(os.environ))
-    assert list(option_values(job, "-D")) == [macro]
+    command = [llvm("clang"), *HIP, f"-D{macro}", "-DBEHIND", "-c"]
+    (job,) = front_end_jobs(command, dict(os.environ))
+    assert list(option_values(job, "-D")) == [macro, "BEHIND"]
 
 
 def test_a_program_that_is_not_there() -> None:
@@ -44,3 +58,5 @@ def test_why_a_program_failed() -> None:
     said = ask([sys.executable, "-c", "import sys; sys.exit('first\\nlast')"])
     assert (said.status, said.reason) == (1, "last")
     assert ask([sys.executable, "-c", "raise SystemExit(3)"]).reason == "exit status 3"
+    raw = ask([sys.executable, "-c", "import os; os.write(2, b'no \\xff'); raise SystemExit(1)"])
+    assert (raw.errors, raw.reason) == ("no \udcff", "no \ufffd")
