@@ -84,6 +84,7 @@ class _Split:
         self._folder = folder
         self._pinned: list[str] = []
         """The words that are added to the command."""
+        self._slots = slots_of(environ)
         self._cluster: OnCluster | None = None
         self._named = ""
         """The result's name."""
@@ -111,7 +112,7 @@ class _Split:
         return status, printed, said
 
     def _run_jobs(self, plan: DriverPlan, *, with_depfiles: bool) -> tuple[int, bytes, bytes]:
-        slots = slots_of(self._environ)
+        slots = self._slots
         self._say(f"split: {', '.join(plan.targets)} and the host; at once: {slots.described}")
         steps = [self._step(plan, number) for number in range(len(plan.jobs))]
         if can_wait(plan.jobs[-1]):
@@ -213,6 +214,7 @@ class _Split:
     def _prepare(self, plan: DriverPlan) -> str:
         """Give all files names of this run; give the depfile's own name, or ""."""
         plan.with_temporaries_in(self._folder)
+        self._link_each_target(plan)
         depfile = ""
         for number, job in enumerate(plan.jobs):
             if job.source == plan.source:  # HIP's device passes write no depfile, CUDA's the same
@@ -221,6 +223,17 @@ class _Split:
         last = plan.jobs[-1]
         last.write_to(f"{last.output}.{os.urandom(6).hex()}.tmp")
         return depfile
+
+    def _link_each_target(self, plan: DriverPlan) -> None:
+        """Let the new offload driver's one link for all targets be one for each."""
+        if all(job.sort != "linker-wrapper" for job in plan.jobs):
+            return
+        from offload_tool.launch.device_links import link_each_target
+
+        try:
+            link_each_target(plan, self._folder, self._environ, self._slots)
+        except UnknownPlanError as error:
+            self._say(f"all targets are linked in one job: {error}")
 
     def _cached(self, plan: DriverPlan, steps: Sequence[Step]) -> Sequence[CachedPass]:
         """Take the results of passes that are known; give the passes that can be kept."""
