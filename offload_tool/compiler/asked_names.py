@@ -39,7 +39,7 @@ _QUOTED = rb"\s*(?:\"([^\"]+)\"|<([^<>]+)>)\s*"
 _MOST_NAMES_OF_NAMES = 8
 
 
-class _Asked(NamedTuple):
+class _AskedNames(NamedTuple):
     """What stands in one file."""
 
     names: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class _Asked(NamedTuple):
     unknown: bool = False
 
 
-_NOTHING = _Asked()
+_NOTHING = _AskedNames()
 
 
 class _UnknownNameError(Exception):
@@ -151,7 +151,7 @@ def _stamp(path: str) -> tuple[int, int]:
 
 
 @functools.lru_cache(maxsize=65536)
-def _asked_in(path: str, stamp: tuple[int, int]) -> _Asked:  # noqa: ARG001
+def _asked_in(path: str, stamp: tuple[int, int]) -> _AskedNames:  # noqa: ARG001
     text = _text(path)
     if b"__has_" not in text:
         return _NOTHING
@@ -165,7 +165,7 @@ def _asked_in(path: str, stamp: tuple[int, int]) -> _Asked:  # noqa: ARG001
     for directive in re.finditer(_DIRECTIVE, plain):
         if b"__has_" in directive[2]:
             found.add(directive[1], directive[2])
-    return _Asked(
+    return _AskedNames(
         tuple(names), tuple(found.made), tuple(found.macros), tuple(found.wrappers), found.unknown
     )
 

@@ -101,7 +101,7 @@ class Meanwhile:
 
     def _came(self, folder: str) -> bool:
         """Tell whether a folder may be another one than before, or have come."""
-        if not folder or is_of_system(f"{folder}/"):
+        if is_of_system(f"{folder}/") or not folder.strip("./"):  # the current one, or above it
             return False
         known = self._come.get(folder)
         if known is None:

@@ -102,7 +102,7 @@ class CachedPass:
         """Write what the pass would write, where that is known; else note that it begins."""
         if self._cache.fetch(self._key, self._files):
             return True
-        self._start = Start.now(f"{self._folder}/now", self._named)
+        self._start = Start.now(f"{self._folder}/now", self._named, folders_of_job(self._words))
         return False
 
     def store(self) -> None:
