@@ -172,7 +172,7 @@ def only_source_differs(node: Any) -> bool:
         for child, known in zip(children, before, strict=True)
         if _looks_different(child, known)
     ]
-    return others == node.sources[:1]
+    return bool(others == node.sources[:1])
 
 
 def _looks_different(child: Any, known: Any) -> bool:

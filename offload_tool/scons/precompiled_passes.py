@@ -44,7 +44,8 @@ class _Pass:
     def __init__(self, env: Environment, node: Node, job: CompilePass, spawn: Spawn) -> None:
         toolchain = settings.toolchain(env)
         self.name = job.device.filename if job.device is not None else "host"
-        self.kind, self.stage = job.kind, job.stage
+        self.kind: str = job.kind
+        self.stage: str = job.stage
         self.program, self.identity = len(toolchain.clang), toolchain.identity
         self._node, self._clang = node, [*toolchain.clang]
         self._launcher = settings.launcher(env)
