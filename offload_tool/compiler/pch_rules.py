@@ -5,7 +5,7 @@ looked at, compiles without, for a reason that is told:
 
 - debug information lacks declarations that a PCH has imported;
 - clang's wrapper of HIP has functions that move to another place in device code of ``-O0``, and in
-  relocatable device code;
+  relocatable device code (what headers of C and C++ sources do so, `pch_emits` finds);
 - the explicit instantiations of a header are emitted after its functions without a PCH, and before
   them with one;
 - clang forgets what headers say of sections (a variable there becomes a constant), and what some
@@ -117,7 +117,8 @@ def reason_of_flags(
     jobs = front_end_jobs(command, environment)
     if len(jobs) != 1:
         return "several jobs" if jobs else "the compiler does not say what it would run"
-    return _reason_of_job(jobs[0], is_host=stage != "device")
+    reason = _reason_of_job(jobs[0], is_host=stage != "device")
+    return reason or ("" if kind in PLAIN_KINDS else _reason_of_level(jobs[0]))
 
 
 def may_lose_messages(text: bytes, command: Sequence[str], environment: Mapping[str, str]) -> bool:
@@ -135,6 +136,10 @@ def _reason_of_job(job: Sequence[str], *, is_host: bool) -> str:
     for begin, reason in _REFUSED:
         if not (is_host and begin in _HOST_ONLY) and _has(job, begin):
             return reason
+    return ""
+
+
+def _reason_of_level(job: Sequence[str]) -> str:
     levels = [word for word in job if re.fullmatch(r"-O\w*", word)]
     return "no optimization (-O0)" if not levels or levels[-1] == "-O0" else ""
 
