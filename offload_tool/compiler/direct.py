@@ -48,13 +48,15 @@ __all__ = ["DirectPasses"]
 _USUAL_LINES = re.compile(
     r'|.*clang version .*|(Target|Thread model|InstalledDir|Build config): .*| ".*'
 )
+_QUESTION = "-###"
 _FOR_THE_DRIVER = (
-    *("@", "-###", "-v", "--verbose", "-time", "--config", "-save-temps", "--save-temps"),
+    *("@", _QUESTION, "-v", "--verbose", "-time", "--config", "-save-temps", "--save-temps"),
     *("-ftime-", "-fproc-stat-report", "-fcrash-", "-gen-reproducer", "--driver-mode", "-Xarch"),
     *("-fdriver-only", "-working-directory", "--serialize-diagnostics", "-dumpdir"),
+    *("-MJ", "-gen-cdb-fragment-path"),
 )
 """Beginnings of words that mean something to the driver itself, or name files by rules of it."""
-_VARIABLES_OF_THE_DRIVER = ("CC_", "CCC_", "FORCE_CLANG_", "RC_DEBUG_", "CLANG_")
+_VARIABLES_OF_THE_DRIVER = ("CC_", "CCC_", "FORCE_CLANG_", "RC_DEBUG_", "CLANG_", "LLD_REPRODUCE")
 _ERRORS = 2
 _DEPFILE = "-dependency-file"
 _CUID = "-cuid="
@@ -264,7 +266,7 @@ def _asked(command: Sequence[str], names: _Names, environment: Mapping[str, str]
     """Ask the driver what it would run; None if that, or all that it says, is not understood."""
     asking = ask_at_terminal if os.isatty(_ERRORS) else ask
     try:
-        answer = asking([*command, "-###"], environment)
+        answer = asking([*command, _QUESTION], environment)
     except CompilerError:
         return None
     lines = answer.errors.splitlines()
@@ -284,8 +286,8 @@ def _asked(command: Sequence[str], names: _Names, environment: Mapping[str, str]
         and "-emit-obj" in front_end
         and linker[linker.index("-o") + 1] == names.output
         and linker.count(made) == 1
-        and os.path.dirname(made) == llvm_temporary_folder(environment)  # noqa: PTH120
-        and not any(word.startswith("@") for word in (*front_end, *linker))
+        and os.path.dirname(made) == answer.folder  # noqa: PTH120
+        and not any(word.startswith("@") or _QUESTION in word for word in (*front_end, *linker))
         and not any(map(_FILES_OF_THE_LINKER.match, linker))
         and _is_program(front_end[0], command[0], environment)
     )

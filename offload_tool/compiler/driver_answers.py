@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["kept_answer", "kept_folders", "program_of"]
 
 _CONFIGURATION = ".cfg"
+_OF_THE_CALL = frozenset(
+    ("_", "OLDPWD", "SHLVL", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKE_TERMOUT", "MAKE_TERMERR")
+)
+"""Variables that shells and make set anew for each command or build: no driver heeds them."""
 
 
 def program_of(command: Sequence[str], environment: Mapping[str, str]) -> str | None:
@@ -53,7 +57,8 @@ def kept_answer(
 
     `named` gives the words of an answer, of which absolute names are looked at again.
     """
-    variables = (f"{name}={value}" for name, value in sorted(environment.items()))
+    heeded = {*environment} - _OF_THE_CALL
+    variables = (f"{name}={environment[name]}" for name in sorted(heeded))
     own = os.getcwd()  # noqa: PTH109
     question = [what, program, own, *words, "", *variables]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from offload_tool.compiler.identity import (
     program_identity,
 )
 from offload_tool.errors import CompilerError
+from offload_tool.frozen import frozen
 
 __all__ = [
     "CLANG_NAME",
@@ -49,7 +49,7 @@ CONFIGURATION_FOLDERS = ("/etc/clang", "~/.config/clang")
 """Where clang looks for them, beside its own folder."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Toolchain:
     """A compiler and the linkers that go with it; each command is the words before its options."""
 
@@ -227,12 +227,10 @@ def version_of(command: tuple[str, ...], path: str = "") -> re.Match[str]:
         folder = Path(program).parent
         witnesses = [__file__, program, str(folder), str(folder.parent / "lib")]
         question = ["version", program, *command, os.environ.get("HOME", "")]
-        answer = str(
-            cached_answer(question, lambda: output_of(command, "--version"), lambda _: witnesses)
-        )
-    else:
-        answer = output_of(command, "--version")
-    match = _VERSION.search(answer)
+        kept = cached_answer(question, lambda: output_of(command, "--version"), lambda _: witnesses)
+        if match := _VERSION.search(str(kept)):
+            return match
+    match = _VERSION.search(output_of(command, "--version"))  # no file on disk has a say in this
     if match is None:
         raise CompilerError(f"{command[0]} --version does not name a clang version")
     return match

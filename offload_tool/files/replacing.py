@@ -117,11 +117,12 @@ def _is_direct(path: StrPath) -> bool:
 def _refuse_equal(replacements: Sequence[_Replacement]) -> None:
     paths: dict[str, StrPath] = {}
     for replacement in replacements:
-        other = paths.setdefault(replacement.final, replacement.path)
-        if other is not replacement.path:
+        if replacement.final in paths:
+            other = paths[replacement.final]
             raise UsageError(
                 f"'{other}' and '{replacement.path}' are one output; give each a file of its own"
             )
+        paths[replacement.final] = replacement.path
 
 
 @contextmanager

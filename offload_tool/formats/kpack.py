@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.magics import KPACK
-from offload_tool.formats.messagepack import messagepack, reading
+from offload_tool.formats.messagepack import check_text, messagepack, reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -452,7 +452,8 @@ def write_kpack(
     stored once.
 
     :raises UsageError: two images have one key and target ID, a target ID is not among
-        `target_ids`, a key cannot be found by all readers, or the scheme is not known.
+        `target_ids`, a key cannot be found by all readers, a name is not UTF-8, or the scheme is
+        not known.
     :raises FormatError: more, or larger ones, than the scheme can have.
     :raises FileError: a file cannot be read or written.
     """
@@ -498,6 +499,7 @@ class _KpackWriter:
         target_ids: Sequence[str],
         family: str | None,
     ) -> None:
+        check_text(group, family or "")
         self.out.pad_to(self.start + _DATA)
         if self.scheme == ZSTD:
             self.out.write(_COUNT.pack(0))
@@ -519,6 +521,7 @@ class _KpackWriter:
             raise UsageError(f"an archive for {known} cannot hold code for {image.target_id}")
         if image.target_id in self.rows.get(image.key, ()):
             raise UsageError(f"two code objects for {image.target_id} have the key '{image.key}'")
+        check_text(image.key)
         if "\\" in image.key:
             raise UsageError(f"the kernel key '{image.key}' has a backslash, which is not found")
 

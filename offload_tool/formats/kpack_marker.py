@@ -89,7 +89,7 @@ def asked_target_ids(device: TargetID) -> list[str]:
 def pack_marker(marker: KpackMarker) -> bytes:
     """Give a marker's bytes, as AMD's splitter writes them.
 
-    :raises UsageError: no path, an empty name, or more than the loader reads.
+    :raises UsageError: no path, a name that is empty or not UTF-8, or more than the loader reads.
     """
     if not marker.search_paths or not marker.kernel_name:
         raise UsageError("a kpack marker needs a kernel name and at least one search path")

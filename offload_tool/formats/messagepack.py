@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from offload_tool.errors import OffloadError
 
-__all__ = ["MessagePackReader", "messagepack", "packed", "reading"]
+__all__ = ["MessagePackReader", "check_text", "messagepack", "packed", "reading"]
 
 _MOST_AT_ONCE = 1 << 16
 """Bytes that are read at once."""
@@ -48,10 +48,30 @@ def messagepack() -> ModuleType:
 def packed(value: object) -> bytes:
     """Give a value of maps, arrays, strings and integers as MessagePack, in the shortest form.
 
-    :raises UsageError: msgpack is not installed.
+    :raises UsageError: a string is not UTF-8, or msgpack is not installed.
     """
-    data: bytes = messagepack().packb(value, use_bin_type=True)
+    try:
+        data: bytes = messagepack().packb(value, use_bin_type=True)
+    except UnicodeEncodeError as error:
+        raise _not_text(error) from error
     return data
+
+
+def check_text(*texts: str) -> None:
+    """Check that strings, names of files say, can be stored.
+
+    :raises UsageError: one is not UTF-8.
+    """
+    try:
+        for text in texts:
+            text.encode()
+    except UnicodeEncodeError as error:
+        raise _not_text(error) from error
+
+
+def _not_text(error: UnicodeEncodeError) -> UsageError:
+    message = "is not UTF-8, as names in kpack archives and markers have to be; rename it"
+    return UsageError(f"{error.object!r} {message}")
 
 
 class _Pieces:

@@ -140,7 +140,7 @@ def split_file(
     :raises NoContainerError: there is no device code.
     :raises FormatError: something is broken.
     :raises UnsupportedError: something cannot be split, or is signed.
-    :raises UsageError: options that do not fit the input.
+    :raises UsageError: options that do not fit the input, or names that archives cannot hold.
     :raises FileError: a file cannot be read or written.
     """
     if scheme not in SCHEMES:

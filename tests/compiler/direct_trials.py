@@ -69,6 +69,7 @@ ODD = """\
 -MD -MP | -MD -MF o.d | -MMD -MT x | -M | -MD -MQ 'a$b' | -MJ o.json | -MP | @options
 --config c.cfg | --config=c.cfg | -flto | -flto=thin | -foffload-lto | -foffload-lto=thin
 -fgpu-rdc | --offload-compress | -fsanitize=address | -fgpu-sanitize | -fsanitize-recover=all
+-frecord-command-line | -g -grecord-command-line | -grecord-gcc-switches
 --coverage | -fcoverage-mapping -fprofile-instr-generate | -ftest-coverage | -pg
 -fprofile-use=none.profdata | -ftime-trace | -fsave-optimization-record
 --serialize-diagnostics o.dia | -mwavefrontsize64 | -Xoffload-linker --no-such | -Wl,-z,now

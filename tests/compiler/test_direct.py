@@ -44,6 +44,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
         "-include",
         "x.h",
     ),
+    "not-utf-8": ('-DTEXT="\udce9"', "-Isub\udce9", "-include", "raw.h"),
     "optimizer-remarks": ("-O2", "-Rpass=.*"),
     "warnings": ("-Weverything",),
     "bad-code": ("-DVALUE=nothing",),
@@ -54,6 +55,8 @@ DRIVER_ONLY: dict[str, tuple[str, ...]] = {
     "temporaries": ("-save-temps",),
     "trace": ("-ftime-trace",),
     "response-file": ("@options",),
+    "recorded-command": ("-frecord-command-line",),
+    "recorded-in-debug": ("-g", "-grecord-command-line"),
     "unused": ("-lm", "-fuse-ld=lld"),
     "unused-error": ("-Werror", "-Wl,-z,now"),
     "bad-option": ("-no-such-option",),
@@ -84,6 +87,8 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("a header.h").write_text("#ifndef VALUE\n#define VALUE 2\n#endif\n")
     Path("sub").mkdir()
     Path("sub/x.h").write_text("#define X 1\n")
+    Path("sub\udce9").mkdir()
+    Path("sub\udce9/raw.h").write_text("__attribute__((device)) char text[] = TEXT;\n")
     Path("options").write_text("-O1\n")
     return tmp_path
 
@@ -183,19 +188,25 @@ def test_kept_answers(
     command = [str(compiler), *_command("a", ())[1:]]
     environment = dict(os.environ)
     counts = []
-    for change in ("nothing", "nothing", "variable", "compiler"):
+    for change in ("nothing", "nothing", "variable", "compiler", "compiler, with its old time"):
         if change == "variable":
             environment["CPATH"] = "sub"
         if change == "compiler":
             target = compiler.readlink()
             compiler.unlink()
             shutil.copy(target, compiler)
+        if change == "compiler, with its old time":
+            before = compiler.stat()
+            compiler.write_bytes(compiler.read_bytes())
+            os.utime(compiler, ns=(before.st_atime_ns, before.st_mtime_ns))
+        time.sleep(0.05)  # what has just changed may change again, unseen
         done = DirectPasses().run(command, environment)
         assert done == 0 or change != "nothing"
         counts.append(len(asked))
         asked.clear()
     assert counts[:3] == [1, 0, 1]
     assert counts[3]
+    assert counts[4]
 
 
 @pytest.mark.llvm
@@ -247,8 +258,9 @@ def test_variables_of_the_driver(
 
 @pytest.mark.llvm
 def test_words_for_the_driver(sources: Path) -> None:
-    """The driver answers where a temporary file is named: to ``-v``, and in the linker's map."""
-    for options in (("-v",), ("-Xoffload-linker", "-Map=map")):
+    """The driver answers to ``-v``, and names a temporary in the files of such words."""
+    map_file = ("-Xoffload-linker", "-Map=map")
+    for options in (("-v",), map_file, ("-MJ", "o.json"), ("-gen-cdb-fragment-path", "sub")):
         assert DirectPasses().run(_command("a", options), dict(os.environ)) is None
 
 

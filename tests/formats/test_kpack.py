@@ -194,6 +194,7 @@ def test_frames_of_another_archive(tmp_path: Path) -> None:
         (IMAGES + IMAGES[:1], {}, "two code objects for gfx942 have the key 'lib/a.so#0'"),
         (IMAGES, {"target_ids": ["gfx90a"]}, "for gfx90a cannot hold code for gfx942"),
         ([("lib\\a#0", "gfx942", A)], {}, "has a backslash"),
+        ([("lib\udce9#0", "gfx942", A)], {}, "is not UTF-8"),
         (IMAGES, {"scheme": "lz4"}, "is none or zstd-per-kernel, not 'lz4'"),
     ],
 )

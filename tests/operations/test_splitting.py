@@ -156,6 +156,15 @@ def test_split_twice(build: Path, llvm: Tool, tmp_path: Path) -> None:
     assert not (tmp_path / "again").exists()
 
 
+def test_name_that_is_no_text(build: Path, llvm: Tool, tmp_path: Path) -> None:
+    """Markers and archives hold names as UTF-8: another one is refused, and nothing is written."""
+    (tmp_path / "in").mkdir()
+    link(build, llvm("clang"), tmp_path / "in/lib\udce9.so", LINKS["library-lld"])
+    with pytest.raises(UsageError, match=r"'lib\\udce9.so' is not UTF-8"):
+        split_file(tmp_path / "in", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_relocatable_device_code(llvm: Tool, tmp_path: Path, build: Path) -> None:
     """With relocatable device code, all wrappers share one bundle, and one index."""
     clang = llvm("clang")

@@ -146,6 +146,9 @@ def test_one_output_twice(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert not (folder / "out").exists()
     with pytest.raises(UsageError), replace_all([folder / "x", f"{folder}/./x"]):
         pass
+    name = str(folder / "x")
+    with pytest.raises(UsageError), replace_all([name, name]):  # one object, as "x" always is
+        pass
 
 
 def test_set_user_id_does_not_stay(tmp_path: Path) -> None:
