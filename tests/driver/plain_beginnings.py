@@ -100,6 +100,8 @@ class PlainBeginnings(Beginnings):
 
     def _flag(self) -> str:
         self.flags = ["-O2", *self.rng.sample(_FLAGS, k=self.rng.choice([0, 1, 1, 2]))]
+        if "-g" in self.flags:  # which names the folder
+            self.flags.append("-ffile-compilation-dir=.")
         if self.rng.random() < 0.3:
             self.flags += ["-include", "inc/given.h"]
         return f"CCFLAGS is {self.flags}"
