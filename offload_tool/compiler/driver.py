@@ -31,6 +31,7 @@ __all__ = [
     "make",
     "option_values",
     "output_of",
+    "program_folders",
     "response_text",
 ]
 
@@ -42,6 +43,7 @@ _WORD = rf"(?P<quoted>{_QUOTED})|\S+"
 _JOB = rf"^ *{_QUOTED}(?: +{_QUOTED})*"
 """A word may have line ends, and whatever else ends lines for `str.splitlines`."""
 _ESCAPED = r"\\(.)"
+_PROGRAM_OPTIONS = ("-B", "--prefix=", "--prefix")
 
 
 class Answer(NamedTuple):
@@ -192,3 +194,18 @@ def llvm_temporary_folder(environment: Mapping[str, str]) -> str:
     names = ("TMPDIR", "TMP", "TEMP", "TEMPDIR")
     given = (environment[name] for name in names if name in environment)
     return next(given, "/tmp")  # noqa: S108 - a name as LLVM has it
+
+
+def program_folders(command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """Give the folders in which clang looks for programs before its own: one may appear there.
+
+    Source: clang 22.1.8, ``Driver::GetProgramPath``; what ``-B`` gives may be the beginning of a
+    path, too.
+    """
+    given = environment.get("COMPILER_PATH", "").split(os.pathsep)
+    for word, behind in itertools.zip_longest(command, command[1:], fillvalue=""):
+        option = next(filter(word.startswith, _PROGRAM_OPTIONS), None)
+        if option is not None:
+            given.append(word.removeprefix(option) or behind)
+    found = filter(None, given)
+    return [name if os.path.isdir(name) else os.path.dirname(name) or "." for name in found]  # noqa: PTH112, PTH120

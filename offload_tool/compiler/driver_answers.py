@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.compiler.answer_cache import cached_answer
+from offload_tool.compiler.driver import program_folders
 from offload_tool.compiler.remembered import remembered
 from offload_tool.formats.magics import ELF
 
@@ -67,7 +68,8 @@ def kept_answer(
         folders = [os.path.dirname(file) for file in files]  # noqa: PTH120
         from offload_tool.compiler.lookups import origins
 
-        return [__file__, *_of_program(program), *files, *folders, *origins(files)]
+        searched = program_folders([program, *words], environment)
+        return [__file__, *_of_program(program), *searched, *files, *folders, *origins(files)]
 
     return cached_answer(question, find, witnesses)
 

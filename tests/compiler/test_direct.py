@@ -209,6 +209,28 @@ def test_kept_answers(
 
 
 @pytest.mark.llvm
+@pytest.mark.parametrize("way", ["COMPILER_PATH", "-B", "-B beginning", "--prefix"])
+def test_linker_that_appears(sources: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """Where the driver would look for programs first, another linker is found, and run."""
+    folder = sources / "tools"
+    folder.mkdir()
+    given: tuple[str, ...] = ()
+    if way == "COMPILER_PATH":
+        monkeypatch.setenv("COMPILER_PATH", str(folder))
+    elif way == "--prefix":
+        given = ("--prefix", str(folder))
+    else:
+        given = (f"-B{folder}{'/my-' * way.endswith('beginning')}",)
+    command = _command("a", given)
+    assert DirectPasses().run(command, dict(os.environ)) == 0
+    linker = folder / ("my-lld" if way == "-B beginning" else "lld")
+    linker.write_text(f'#!/bin/sh\ntouch used\nexec {Path(CLANG).parent}/lld "$@"\n')
+    linker.chmod(0o755)
+    assert DirectPasses().run(command, dict(os.environ)) == 0
+    assert Path("used").exists()
+
+
+@pytest.mark.llvm
 @pytest.mark.parametrize("options", DRIVER_ONLY.values(), ids=DRIVER_ONLY.keys())
 def test_what_is_for_the_driver(
     sources: Path, capfdbinary: pytest.CaptureFixture[bytes], options: tuple[str, ...]
