@@ -197,15 +197,16 @@ def llvm_temporary_folder(environment: Mapping[str, str]) -> str:
 
 
 def program_folders(command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """Give the folders in which clang looks for programs before its own: one may appear there.
+    """Give the folders in which clang looks for programs, but for its own: one may appear there.
 
     Source: clang 22.1.8, ``Driver::GetProgramPath``; what ``-B`` gives may be the beginning of a
     path, too.
     """
-    given = environment.get("COMPILER_PATH", "").split(os.pathsep)
+    variables = (environment.get(name, "") for name in ("COMPILER_PATH", "PATH"))
+    found = [place for value in variables for place in value.split(os.pathsep)]
     for word, behind in itertools.zip_longest(command, command[1:], fillvalue=""):
         option = next(filter(word.startswith, _PROGRAM_OPTIONS), None)
         if option is not None:
-            given.append(word.removeprefix(option) or behind)
-    found = filter(None, given)
-    return [name if os.path.isdir(name) else os.path.dirname(name) or "." for name in found]  # noqa: PTH112, PTH120
+            given = word.removeprefix(option) or behind
+            found.append(given if os.path.isdir(given) else os.path.dirname(given) or ".")  # noqa: PTH112, PTH120
+    return [place for place in found if place]

@@ -186,12 +186,11 @@ def _facts(command: tuple[str, ...], version: re.Match[str], path: str) -> _Fact
 
     def witnesses(answer: list[Any]) -> list[str]:
         programs = [shutil.which(word, path=path) or word for word in (*command, answer[1])]
-        searched = [place for place in path.split(os.pathsep) if place]
         given = [os.path.expanduser(place) for place in folders]  # noqa: PTH111
         given += [word.partition("=")[2] for word in command if word.startswith("--config-")]
         given += map(os.path.dirname, answer[3])  # where others may appear
-        given += program_folders(command, os.environ)
-        return [*programs, *searched, *given, *answer[3], __file__]
+        given += program_folders(command, {**os.environ, "PATH": path})
+        return [*programs, *given, *answer[3], __file__]
 
     variables = (os.environ.get(name, "") for name in ("HOME", "COMPILER_PATH"))
     question = ["facts", *command, version.string, path, *variables]

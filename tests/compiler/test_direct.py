@@ -209,7 +209,7 @@ def test_kept_answers(
 
 
 @pytest.mark.llvm
-@pytest.mark.parametrize("way", ["COMPILER_PATH", "-B", "-B beginning", "--prefix"])
+@pytest.mark.parametrize("way", ["COMPILER_PATH", "-B", "-B beginning", "--prefix", "PATH"])
 def test_linker_that_appears(sources: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     """Where the driver would look for programs first, another linker is found, and run."""
     folder = sources / "tools"
@@ -219,12 +219,15 @@ def test_linker_that_appears(sources: Path, monkeypatch: pytest.MonkeyPatch, way
         monkeypatch.setenv("COMPILER_PATH", str(folder))
     elif way == "--prefix":
         given = ("--prefix", str(folder))
-    else:
+    elif way.startswith("-B"):
         given = (f"-B{folder}{'/my-' * way.endswith('beginning')}",)
     command = _command("a", given)
+    if way == "PATH":  # where the compiler has none beside it
+        command[0] = str(shutil.copy(command[0], sources / "sub/clang"))
+        monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{Path(CLANG).parent}")
     assert DirectPasses().run(command, dict(os.environ)) == 0
     linker = folder / ("my-lld" if way == "-B beginning" else "lld")
-    linker.write_text(f'#!/bin/sh\ntouch used\nexec {Path(CLANG).parent}/lld "$@"\n')
+    linker.write_text(f'#!/bin/sh\n/usr/bin/touch used\nexec {Path(CLANG).parent}/lld "$@"\n')
     linker.chmod(0o755)
     assert DirectPasses().run(command, dict(os.environ)) == 0
     assert Path("used").exists()
