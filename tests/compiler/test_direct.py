@@ -289,6 +289,21 @@ def test_words_for_the_driver(sources: Path) -> None:
 
 
 @pytest.mark.llvm
+def test_more_passes_than_files(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With few files to be opened, as many passes are run directly, and others by the driver."""
+    monkeypatch.setattr(os, "sysconf", {"SC_OPEN_MAX": 20}.__getitem__)
+    direct._turns.cache_clear()
+    passes = DirectPasses()
+    with direct._files_left() as first:
+        assert passes.run(_command("a", ()), dict(os.environ)) == 0
+        with direct._files_left() as second:
+            assert passes.run(_command("a", ()), dict(os.environ)) is None
+    assert (first, second) == (True, True)
+    assert passes.run(_command("a", ()), dict(os.environ)) == 0
+    direct._turns.cache_clear()
+
+
+@pytest.mark.llvm
 def test_script_in_place_of_the_compiler(sources: Path) -> None:
     """A script that calls the compiler may do more than that: it is called."""
     script = Path("clang")
