@@ -209,6 +209,17 @@ def test_kept_answers(
 
 
 @pytest.mark.llvm
+@pytest.mark.usefixtures("sources")
+def test_variables_are_not_kept() -> None:
+    """What is on disk for later builds does not tell what the variables were: tokens, say."""
+    environment = {**os.environ, "CI_TOKEN": "very secret"}
+    assert DirectPasses().run(_command("a", ()), environment) == 0
+    kept = [*Path(cache_folder(), "answers").iterdir()]
+    assert kept
+    assert not any("very secret" in file.read_text() for file in kept)
+
+
+@pytest.mark.llvm
 @pytest.mark.parametrize("way", ["COMPILER_PATH", "-B", "-B beginning", "--prefix", "PATH"])
 def test_linker_that_appears(sources: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     """Where the driver would look for programs first, another linker is found, and run."""
