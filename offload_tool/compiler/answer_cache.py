@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 import os
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.errors import CompilerError, OffloadError
@@ -30,11 +29,13 @@ _LARGEST = 1 << 20
 """Bytes; real answers have some thousand."""
 _WRITABLE_BY_OTHERS = 0o022
 _OWNER_ONLY = 0o600
+_COARSE = 20_000_000
+"""Nanoseconds by which the times in inodes may be behind the clock: Linux counts them in ticks."""
 
 
 @functools.cache
-def cache_folder() -> Path:
-    """Give (and make) the folder for what is made once per machine.
+def cache_folder() -> str:
+    """Name (and make) the folder for what is made once per machine.
 
     ``$XDG_CACHE_HOME/offload_tool``, else ``~/.cache/offload_tool``, else, where neither
     can be written, a folder of this user's own in the temporary directory.
@@ -42,24 +43,25 @@ def cache_folder() -> Path:
     :raises CompilerError: none of them can be written.
     """
     for folder in _cache_folders():
-        if not folder.is_absolute():  # HOME is not set
+        if not os.path.isabs(folder):  # HOME is not set  # noqa: PTH117
             continue
         try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
+            owner = os.stat(folder).st_uid  # noqa: PTH116
         except OSError:
             continue
         # Programs are run from here: a folder that somebody else made is not trusted.
-        if folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK | os.X_OK):
+        if owner == os.getuid() and os.access(folder, os.W_OK | os.X_OK):
             return folder
     raise CompilerError("no folder for the embedded compiler's cache; set XDG_CACHE_HOME to one")
 
 
-def _cache_folders() -> Iterator[Path]:
+def _cache_folders() -> Iterator[str]:
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
-    yield Path(base, "offload_tool")
+    yield os.path.join(base, "offload_tool")  # noqa: PTH118
     from offload_tool.files.folders import usual_folder  # slow, and rarely needed
 
-    yield Path(usual_folder(), f"offload_tool-{os.getuid()}")
+    yield os.path.join(usual_folder(), f"offload_tool-{os.getuid()}")  # noqa: PTH118
 
 
 def cached_answer(
@@ -75,7 +77,7 @@ def cached_answer(
 
     key = binascii.crc32("\0".join(question).encode(errors="surrogateescape"))
     try:
-        file = cache_folder() / "answers" / f"{key:08x}.json"
+        file = f"{cache_folder()}/answers/{key:08x}.json"
     except OffloadError:
         return find()
     known = _read(file)
@@ -85,7 +87,7 @@ def cached_answer(
         and all(_look(path) == seen for path, seen in known["witnesses"].items())
     ):
         return known["answer"]
-    started = time.time_ns()
+    started = time.time_ns() - _COARSE
     answer = find()
     seen = {path: _look(path) for path in witnesses(answer)}
     if all(look is None or look[1] < started for look in seen.values()):
@@ -96,13 +98,13 @@ def cached_answer(
 def _look(path: str) -> list[int] | None:
     """Give what changes when the file or folder at `path` does; None where there is none."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - called for a hundred paths
+        found = os.stat(path)  # noqa: PTH116
     except (OSError, ValueError):
         return None
     return [found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino]
 
 
-def _read(file: Path) -> dict[str, Any] | None:
+def _read(file: str) -> dict[str, Any] | None:
     """Read a file of our own making; None where it is anything else."""
     import json
     import stat
@@ -129,13 +131,13 @@ def _read(file: Path) -> dict[str, Any] | None:
     return known if isinstance(known["witnesses"], dict) else None
 
 
-def _write(file: Path, known: dict[str, Any]) -> None:
+def _write(file: str, known: dict[str, Any]) -> None:
     import json
 
     from offload_tool.files import replace_file
 
     try:
-        file.parent.mkdir(mode=0o700, exist_ok=True)
+        os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120
         with replace_file(file) as out:
             out.set_mode(_OWNER_ONLY)
             out.write(json.dumps(known).encode())

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.compiler.driver import ask
 from offload_tool.compiler.remembered import remembered
 from offload_tool.errors import CompilerError
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,7 +59,7 @@ ARCHIVE_FORMATS = {
 """How relocatable code is kept in libraries, and the flag for the driver that does so."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ptxas:
     """NVIDIA's assembler, which makes cubins of PTX."""
 

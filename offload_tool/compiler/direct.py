@@ -310,7 +310,7 @@ def _asked(command: Sequence[str], names: _Names, environment: Mapping[str, str]
         and "-emit-obj" in front_end
         and linker[linker.index("-o") + 1] == names.output
         and linker.count(made) == 1
-        and os.path.dirname(made) == llvm_temporary_folder(environment)  # noqa: PTH120
+        and os.path.dirname(made) == answer.folder  # noqa: PTH120
         and not any(word.startswith("@") or _QUESTION in word for word in (*front_end, *linker))
         and not any(map(_FILES_OF_THE_LINKER.match, linker))
         and _is_program(front_end[0], command[0], environment)

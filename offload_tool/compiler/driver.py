@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.compiler.remembered import remembered
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 _SECONDS = 120
+_PLAN = "-###"
 _FRONT_END = "-cc1"
 # Compiled when they are needed: often nothing has to be asked.
 _QUOTED = r"\"[^\"\\]*(?:\\.[^\"\\]*)*\""
@@ -52,6 +54,8 @@ class Answer(NamedTuple):
     status: int
     output: str
     errors: str
+    folder: str = ""
+    """The one of the temporary files that it names: see `_temporaries_apart`."""
 
     @property
     def reason(self) -> str:
@@ -73,19 +77,20 @@ def ask(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
     """
     import subprocess
 
-    variables = os.environ if environment is None else environment
-    try:
-        done = subprocess.run(
-            command,
-            env={**variables, "LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CompilerError(f"{command[0]} cannot be run: {error}") from error
-    return Answer(done.returncode, os.fsdecode(done.stdout), os.fsdecode(done.stderr))
+    given = os.environ if environment is None else environment
+    with _temporaries_apart(command, given) as (variables, folder):
+        try:
+            done = subprocess.run(
+                command,
+                env={**variables, "LC_ALL": "C"},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise CompilerError(f"{command[0]} cannot be run: {error}") from error
+    return Answer(done.returncode, os.fsdecode(done.stdout), os.fsdecode(done.stderr), folder)
 
 
 def ask_at_terminal(command: Sequence[str], environment: Mapping[str, str]) -> Answer:
@@ -99,21 +104,46 @@ def ask_at_terminal(command: Sequence[str], environment: Mapping[str, str]) -> A
 
     from offload_tool.compiler.unseen_terminal import Terminal
 
-    try:
-        with Terminal() as errors:
-            done = subprocess.run(
-                command,
-                env={**environment, "LC_ALL": "C"},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors.descriptor,
-                timeout=_SECONDS,
-                check=False,
-            )
-            said = errors.end()
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CompilerError(f"{command[0]} cannot be run at a terminal: {error}") from error
-    return Answer(done.returncode, "", os.fsdecode(said))
+    with _temporaries_apart(command, environment) as (variables, folder):
+        try:
+            with Terminal() as errors:
+                done = subprocess.run(
+                    command,
+                    env={**variables, "LC_ALL": "C"},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=errors.descriptor,
+                    timeout=_SECONDS,
+                    check=False,
+                )
+                said = errors.end()
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise CompilerError(f"{command[0]} cannot be run at a terminal: {error}") from error
+    return Answer(done.returncode, "", os.fsdecode(said), folder)
+
+
+@contextmanager
+def _temporaries_apart(
+    command: Sequence[str], environment: Mapping[str, str]
+) -> Iterator[tuple[Mapping[str, str], str]]:
+    """Give the variables for a command, and the folder that its temporary files are in.
+
+    With ``-###``, too, the driver makes those that it names, and removes them when it ends. Where
+    it is killed they would stay, so that they have a folder of their own. Source: clang 22.1.8,
+    observed.
+    """
+    usual = llvm_temporary_folder(environment)
+    with ExitStack() as stack:
+        own = None
+        if _PLAN in command:
+            from offload_tool.files.folders import temporary_folder
+
+            with suppress(OSError):
+                own = stack.enter_context(temporary_folder("offload-asked-", usual))
+        if own is None:
+            yield environment, usual
+        else:
+            yield {**environment, "TMPDIR": str(own)}, str(own)
 
 
 def make(what: str, command: Sequence[str], environment: Mapping[str, str]) -> None:

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["kept_answer", "kept_folders", "program_of"]
 
 _CONFIGURATION = ".cfg"
+_OF_THE_CALL = frozenset(
+    ("_", "OLDPWD", "SHLVL", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKE_TERMOUT", "MAKE_TERMERR")
+)
+"""Variables that shells and make set anew for each command or build: no driver heeds them."""
 
 
 def program_of(command: Sequence[str], environment: Mapping[str, str]) -> str | None:
@@ -76,7 +80,8 @@ def kept_answer(
 
 def _digest_of_variables(environment: Mapping[str, str]) -> str:
     """Give what stands for the variables on disk: passwords can be among them."""
-    text = "\0".join(f"{name}={value}" for name, value in sorted(environment.items()))
+    heeded = sorted({*environment} - _OF_THE_CALL)
+    text = "\0".join(f"{name}={environment[name]}" for name in heeded)
     return digest_of(os.fsencode(text))
 
 

@@ -22,13 +22,13 @@ import platform
 import re
 import shlex
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 
 from offload_tool.compiler.answer_cache import cache_folder
 from offload_tool.compiler.driver import ask
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.files import replace_file
+from offload_tool.frozen import frozen
 
 __all__ = ["EmbeddedCompiler", "locate"]
 
@@ -36,7 +36,7 @@ _GLIBC = "2.28"
 _MACHINES = {"x86_64": "x86_64", "aarch64": "aarch64", "ppc64le": "powerpc64le"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EmbeddedCompiler:
     """Where the wheel's program is, and the flags that make it a host compiler."""
 
@@ -77,7 +77,7 @@ def locate() -> EmbeddedCompiler:
 def _write_lld_shim(zig: str) -> Path:
     """Make the program ``lld`` that clang's device link calls as ``lld -flavor gnu ...``."""
     script = f'#!/bin/sh\nshift 2\nexec {shlex.quote(zig)} ld.lld "$@"\n'.encode()
-    folder = cache_folder() / f"lld-{_path_key(zig)}"
+    folder = Path(cache_folder()) / f"lld-{_path_key(zig)}"
     shim = folder / "lld"
     if not (shim.is_file() and shim.read_bytes() == script and os.access(shim, os.X_OK)):
         try:
@@ -116,5 +116,5 @@ def _header_flags(zig: str, zig_target: str) -> tuple[str, ...]:
 
 def environment() -> dict[str, str]:
     """Give the variables that zig needs: its cache must not depend on HOME."""
-    cache = str(cache_folder() / "zig")
+    cache = f"{cache_folder()}/zig"
     return {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}

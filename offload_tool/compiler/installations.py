@@ -22,12 +22,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.compiler.identity import file_digest, text_digest
 from offload_tool.errors import CompilerError
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -74,7 +74,7 @@ _NAMED = {
 """Variables of the shell that name installations, and the header by which one is known."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Installation:
     """Something that is installed, and what it says of its version."""
 

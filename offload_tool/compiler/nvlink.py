@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +28,7 @@ from offload_tool.compiler.driver import ask
 from offload_tool.compiler.remembered import remembered
 from offload_tool.errors import CodeObjectError, CompilerError
 from offload_tool.files import InputFile, replace_file
+from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ _ASKS_FOR_RUNTIME = "__cudaCDP"
 _NONE = "none"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NvLinker:
     """One of NVIDIA's device linkers."""
 

@@ -294,12 +294,11 @@ def cached_toolchain(environ: Mapping[str, str], job: Job | None = None) -> Tool
     :raises CompilerError: no compiler is usable.
     """
     jobs = (job,) if job is not None else ()
-    from dataclasses import asdict
-
     from offload_tool.compiler.toolchain import Toolchain, find_toolchain
+    from offload_tool.frozen import as_dict
 
     def find() -> dict[str, Any]:
-        return asdict(find_toolchain(environ, jobs=jobs))
+        return as_dict(find_toolchain(environ, jobs=jobs))
 
     def witnesses(answer: Any) -> Iterator[str]:
         yield from _toolchain_witnesses(answer, environ)

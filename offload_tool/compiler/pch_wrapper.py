@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.compiler.answer_cache import cache_folder
@@ -73,7 +74,7 @@ def _script(compiler: Sequence[str], identity: str) -> str:
         by_content=" ".join(BY_CONTENT),
         compiler=shlex.join(compiler),
     ).encode(errors="surrogateescape")
-    folder = cache_folder() / "pch" / hashlib.sha256(text).hexdigest()[:16]
+    folder = Path(cache_folder()) / "pch" / hashlib.sha256(text).hexdigest()[:16]
     name = os.path.basename(compiler[0])  # noqa: PTH119 - by which ccache knows what it is
     file = folder / (name if "clang" in name else "clang")
     if not file.exists():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from offload_tool.compiler.identity import (
     program_identity,
 )
 from offload_tool.errors import CompilerError
+from offload_tool.frozen import frozen
 
 __all__ = [
     "CLANG_NAME",
@@ -49,7 +49,7 @@ CONFIGURATION_FOLDERS = ("/etc/clang", "~/.config/clang")
 """Where clang looks for them, beside its own folder."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Toolchain:
     """A compiler and the linkers that go with it; each command is the words before its options."""
 

@@ -354,7 +354,7 @@ def _opened_library(compiler: str, environment: Mapping[str, str]) -> int:
     command = [program, "-x", "c", "-O1", "-shared", "-fPIC", str(SOURCE), "-ldl"]
     question = repr((source, command, platform.machine(), _File.at(program))).encode()
     beginning = f"resident-{_checksum(question)}-"
-    for library in cache_folder().glob(f"{beginning}*.so"):
+    for library in Path(cache_folder()).glob(f"{beginning}*.so"):
         descriptor = _opened(library)
         if library.name == f"{beginning}{_checksum(os.pread(descriptor, _LARGEST, 0))}.so":
             return descriptor
@@ -365,7 +365,7 @@ def _opened_library(compiler: str, environment: Mapping[str, str]) -> int:
 def _made_library(command: Sequence[str], environment: Mapping[str, str], beginning: str) -> Path:
     import tempfile
 
-    parent = cache_folder()
+    parent = Path(cache_folder())
     with tempfile.TemporaryDirectory(prefix="offload-", dir=parent) as folder:
         made = Path(folder) / "resident.so"
         done = subprocess.run(

@@ -16,7 +16,6 @@ beside the one that was chosen, or where none is left.
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +32,7 @@ from offload_tool.compiler.probing import (
 from offload_tool.compiler.remembered import remembered
 from offload_tool.compiler.trials import Job, Places, find_for
 from offload_tool.errors import CompilerError
+from offload_tool.frozen import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -85,7 +85,7 @@ def _find(
     for command, origin in _candidates(environ, places):
         try:
             found = probe(command, origin, path, amdgpu=not jobs)
-            return replace(_equipped(found, jobs, places, environ), passed_over=tuple(reasons))
+            return replaced(_equipped(found, jobs, places, environ), passed_over=tuple(reasons))
         except CompilerError as error:
             reasons.append(str(error))
     try:
@@ -93,7 +93,7 @@ def _find(
     except CompilerError as error:
         reasons.append(str(error))
     else:
-        return replace(found, passed_over=tuple(reasons) if jobs else ())
+        return replaced(found, passed_over=tuple(reasons) if jobs else ())
     raise CompilerError(f"no usable compiler{_wanted(jobs)}: {'; '.join(reasons)}. {_advice(jobs)}")
 
 
@@ -149,7 +149,7 @@ def _equipped(
         descriptions.append(found.description)
         installed += found.files(job.targets)
         identities.append(f"{job.kind} {found.identity}" if found.identity else "")
-    return replace(
+    return replaced(
         toolchain,
         rocm_flags=rocm_flags,
         cuda_flags=cuda_flags,

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +34,7 @@ from offload_tool.compiler.installations import (
 )
 from offload_tool.compiler.relevant import folder_meant
 from offload_tool.errors import CompilerError
+from offload_tool.frozen import frozen, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -62,7 +62,7 @@ _PARTS = (
 _FILES = ("ocml.bc", "ockl.bc", "share/hip/version", "nvvm/libdevice/libdevice.10.bc")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Job:
     """What a compiler is needed for."""
 
@@ -88,7 +88,7 @@ class Job:
         return f"{kind} code for {', '.join(self.targets)}" if self.targets else f"{kind} code"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Places:
     """What the user names, as construction variables; empty where nothing is named."""
 
@@ -97,7 +97,7 @@ class Places:
     cuda: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Equipment:
     """With what a compiler can do a job."""
 
@@ -133,7 +133,7 @@ def _isa(target: str) -> str:
     return target.split(":", 1)[0].removeprefix("gfx")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Asked:
     """A compiler: what begins each of its calls, what tells it from others; and the job."""
 
@@ -240,7 +240,7 @@ def _first(
             reasons.setdefault(str(error), found.description)
         else:
             said = "; ".join(filter(None, [found.description, *lacking]))
-            return replace(found, description=said)
+            return replaced(found, description=said)
     texts = [f"{what}: {reason}" if what else reason for reason, what in reasons.items()]
     raise CompilerError("; ".join([*texts, *lacking]))
 

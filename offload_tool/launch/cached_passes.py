@@ -8,8 +8,8 @@ makes. Its key holds all that is known before::
 
 and its manifest all that it has read (`result_cache`). What is written beside the result is not
 kept, so a compile with such files, with modules or with plugins has no pass here; nor has one that
-looks for headers in ways that are not followed here, or whose source holds the time of the compile
-or lets the assembler read a file.
+looks for headers or libraries in ways that are not followed here, or whose source holds the time of
+the compile or lets the assembler read a file.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ _NOT_FOLLOWED = (
 """Beginnings of words: plugins may write and print what they like, frameworks and overlays find
 headers under other names than theirs, a precompiled header is refused where one of its headers is
 newer."""
+_LIBRARIES = ("-l", "--library", "-T", "--script")
 _HEADER_MAP = ".hmap"
 _NO_INPUTS = frozenset({"-MT", "-o", "-dependency-file", "-main-file-name", "-D", "-U"})
 """The word after one of these names no file that is read."""
@@ -138,7 +139,9 @@ def cached_passes(
 ) -> list[CachedPass]:
     """Give the passes of a plan whose results can be kept; `folder` is that of temporary files."""
     words = [word for job in plan.jobs for word in job.words]
-    if any(job.beside() for job in plan.jobs) or any(map(_is_not_followed, words)):
+    if any(job.beside() or _looks_for_libraries(job) for job in plan.jobs):
+        return []
+    if any(map(_is_not_followed, words)):
         return []
     variables = [environ.get(name, "") for name in HEEDED_VARIABLES]
     before = json.dumps([_VERSION, os.getcwd(), variables, plan.version])  # noqa: PTH109
@@ -151,6 +154,11 @@ def _is_not_followed(word: str) -> bool:
         or word.endswith(_HEADER_MAP)
         or _may_change(word.encode(errors="surrogateescape"))
     )
+
+
+def _looks_for_libraries(job: DriverJob) -> bool:
+    """Tell whether a link reads files that no word names as they are."""
+    return job.sort == "lld" and any(word.startswith(_LIBRARIES) for word in job.words)
 
 
 def _named_in(words: Sequence[str], folder: str) -> list[str]:

@@ -19,10 +19,11 @@ import os
 import re
 
 from offload_tool.compiler.driver import job_words
+from offload_tool.launch.linker_words import unknown_word
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 __all__ = [
     "EMBEDDING",
@@ -31,7 +32,9 @@ __all__ = [
     "DriverJob",
     "DriverPlan",
     "UnknownPlanError",
+    "job_in",
     "jobs_in",
+    "read_lines",
     "read_plan",
 ]
 
@@ -49,14 +52,19 @@ _ATTACHED = ("-output=", "--output=", "-o=", "--create=")
 _WRITTEN = (
     *("-split-dwarf-output", "-opt-record-file", "-stack-usage-file"),
     *("-serialize-diagnostic-file", "-header-include-file", "-foptimization-record-file"),
+    *("-Map", "--Map"),
 )
-_WRITTEN_ATTACHED = ("-ftime-trace=", "-coverage-notes-file=", "-stats-file=")
+_WRITTEN_ATTACHED = (
+    *("-ftime-trace=", "-coverage-notes-file=", "-stats-file=", "-Map=", "--Map="),
+    *("-plugin-opt=opt-remarks-filename=", "-plugin-opt=stats-file="),
+)
 _PROGRAMS = {
     "clang-offload-bundler": "bundler",
     "llvm-offload-binary": "packager",
     "clang-offload-packager": "packager",
     "clang-linker-wrapper": "linker-wrapper",
     "lld": "lld",
+    "ld.lld": "lld",
     "ptxas": "ptxas",
     "fatbinary": "fatbinary",
 }
@@ -64,6 +72,7 @@ _PROGRAMS = {
 EMBEDDING = "-fcuda-include-gpubinary"
 EMBEDDING_ATTACHED = "-fembed-offload-object="
 _SPLIT_DWARF = "-gsplit-dwarf"
+_TO_LINKERS = "--device-linker="
 
 
 class UnknownPlanError(Exception):
@@ -152,9 +161,37 @@ class DriverPlan:
             job.words = [_renamed(word, names) for word in job.words]
             job.output = names.get(job.output, job.output)
 
+    def replace_jobs(self, jobs: list[DriverJob]) -> None:
+        """Take other jobs, which do the same together.
+
+        :raises UnknownPlanError: they are no passes over the source with one result. The jobs
+            are as they were.
+        """
+        try:
+            self.source = _related(jobs)
+        except UnknownPlanError:
+            _related(self.jobs)
+            raise
+        self.jobs = jobs
+
 
 def read_plan(errors: str, folder: str) -> DriverPlan:
     """Read what the driver has said to ``-###``; `folder` is that of its temporary files.
+
+    :raises UnknownPlanError: something in it is not known here.
+    """
+    said, lines = read_lines(errors)
+    jobs = _jobs(lines)
+    source = _related(jobs)
+    consumed = {jobs[index].output for job in jobs for index in job.needs}
+    temporary = [name for name in consumed if _is_temporary(name, folder)]
+    plan = DriverPlan(jobs, said, source, sorted(temporary))
+    plan.version = "\n".join(line for line in errors.splitlines() if " version " in line[:200])
+    return plan
+
+
+def read_lines(errors: str) -> tuple[list[str], list[str]]:
+    """Give what the driver has said to ``-###``: what is for the user, and the lines of jobs.
 
     :raises UnknownPlanError: something in it is not known here.
     """
@@ -167,15 +204,7 @@ def read_plan(errors: str, folder: str) -> DriverPlan:
             said.append(line)
         elif not _USUAL.fullmatch(line):
             raise UnknownPlanError(f"the driver says {line!r}")
-    jobs = _jobs(lines)
-    _connect(jobs)
-    _name_targets(jobs)
-    source = _check(jobs)
-    consumed = {jobs[index].output for job in jobs for index in job.needs}
-    temporary = [name for name in consumed if _is_temporary(name, folder)]
-    plan = DriverPlan(jobs, said, source, sorted(temporary))
-    plan.version = "\n".join(line for line in errors.splitlines() if " version " in line[:200])
-    return plan
+    return said, lines
 
 
 def jobs_in(errors: str) -> list[DriverJob]:
@@ -187,10 +216,14 @@ def jobs_in(errors: str) -> list[DriverJob]:
 
 
 def _jobs(lines: Iterable[str]) -> list[DriverJob]:
-    return [_job(job_words(line)) for line in lines]
+    return [job_in(job_words(line)) for line in lines]
 
 
-def _job(words: list[str]) -> DriverJob:
+def job_in(words: list[str]) -> DriverJob:
+    """Read a command of the driver's.
+
+    :raises UnknownPlanError: it is not known here.
+    """
     if any(word.startswith("@") for word in words):
         raise UnknownPlanError("the driver would write a response file")
     name = os.path.basename(words[0])  # noqa: PTH119
@@ -202,10 +235,20 @@ def _job(words: list[str]) -> DriverJob:
         raise UnknownPlanError(f"the driver would run '{words[0]}'")
     if sort == "linker-wrapper" and any(_SPLIT_DWARF in word for word in words):
         raise UnknownPlanError("debug information of device code would be beside temporary files")
+    if sort == "linker-wrapper" and (word := unknown_word(_of_links(words))):
+        raise UnknownPlanError(f"'{word}' is not known of a link of device code")
     outputs = _values(words, _OUTPUTS, _ATTACHED)
     if len(outputs) != 1:
         raise UnknownPlanError(f"'{name}' would write {len(outputs)} files")
     return DriverJob(words, sort, outputs[0])
+
+
+def _of_links(words: Iterable[str]) -> Iterator[str]:
+    """Give the words that ``clang-linker-wrapper`` hands on to linkers."""
+    for word in words:
+        if word.startswith(_TO_LINKERS):
+            value = word.removeprefix(_TO_LINKERS)
+            yield value if value.startswith("-") else value.partition("=")[2]  # triple=value
 
 
 def _values(words: Sequence[str], options: Iterable[str], attached: Iterable[str]) -> list[str]:
@@ -213,6 +256,13 @@ def _values(words: Sequence[str], options: Iterable[str], attached: Iterable[str
     return found + [
         word.removeprefix(begin) for word in words for begin in attached if word.startswith(begin)
     ]
+
+
+def _related(jobs: list[DriverJob]) -> str:
+    """Note how jobs depend on one another, and whose they are; give the source."""
+    _connect(jobs)
+    _name_targets(jobs)
+    return _check(jobs)
 
 
 def _connect(jobs: list[DriverJob]) -> None:

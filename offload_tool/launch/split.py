@@ -22,9 +22,9 @@ from offload_tool.files.folders import temporary_folder
 from offload_tool.launch.compilers import why_unknown
 from offload_tool.launch.driver_plan import HOST, DriverPlan, UnknownPlanError, read_plan
 from offload_tool.launch.embedding_later import PLACEHOLDER_FILE, can_wait, embed_now
-from offload_tool.launch.jobserver import slots_of
+from offload_tool.launch.jobserver import Slots, slots_of
 from offload_tool.launch.result_files import why_not_replaced, write_depfile
-from offload_tool.launch.side_by_side import Step, as_one, run_steps, spawn
+from offload_tool.launch.side_by_side import Step, as_one, run_steps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from offload_tool.launch.cached_passes import CachedPass
     from offload_tool.launch.driver_plan import DriverJob
-    from offload_tool.launch.jobserver import Slots
     from offload_tool.launch.joining import FatBinary
     from offload_tool.launch.on_cluster import OnCluster
 
@@ -85,6 +84,7 @@ class _Split:
         self._folder = folder
         self._pinned: list[str] = []
         """The words that are added to the command."""
+        self._slots = slots_of(environ)
         self._cluster: OnCluster | None = None
         self._named = ""
         """The result's name."""
@@ -112,7 +112,7 @@ class _Split:
         return status, printed, said
 
     def _run_jobs(self, plan: DriverPlan, *, with_depfiles: bool) -> tuple[int, bytes, bytes]:
-        slots = slots_of(self._environ)
+        slots = self._slots
         self._say(f"split: {', '.join(plan.targets)} and the host; at once: {slots.described}")
         steps = [self._step(plan, number) for number in range(len(plan.jobs))]
         if can_wait(plan.jobs[-1]):
@@ -158,20 +158,37 @@ class _Split:
         self._pinned = self._cuid()
         words = [*self._command, *self._pinned]
         try:
-            process = spawn([*words, "-###"], self._environ, said)
+            status = self._ask([*words, "-###"], said)
         except OSError as error:
             raise PassedThroughError(f"the compiler cannot be run: {error}") from error
-        _, status = os.waitpid(process, 0)
         if status:
             raise PassedThroughError("the driver refuses it")
         text = _content(said).decode(errors="surrogateescape")
         try:
-            plan = read_plan(text, llvm_temporary_folder(self._environ))
+            plan = read_plan(text, self._folder)
         except UnknownPlanError as error:
             raise PassedThroughError(str(error)) from error
         if not os.path.isfile(plan.source):  # noqa: PTH113
             raise PassedThroughError(f"'{plan.source}' is no file")
         return plan
+
+    def _ask(self, words: Sequence[str], said: str) -> int | None:
+        """Run the driver to its end; give its status.
+
+        :raises OSError: it cannot be run.
+        """
+        question = Step(0, ())
+        question.words, question.said = words, said
+        run_steps([question], Slots("one", 0), self._asking)
+        return question.status
+
+    @property
+    def _asking(self) -> dict[str, str]:
+        """Give the variables with which the driver is asked: it makes the temporary files it names.
+
+        They are ours to remove, then, even where it is killed.
+        """
+        return {**self._environ, "TMPDIR": self._folder}
 
     def _cuid(self) -> list[str]:
         """Give the option with the ID of this compile, which the driver would make of its words.
@@ -197,6 +214,7 @@ class _Split:
     def _prepare(self, plan: DriverPlan) -> str:
         """Give all files names of this run; give the depfile's own name, or ""."""
         plan.with_temporaries_in(self._folder)
+        self._link_each_target(plan)
         depfile = ""
         for number, job in enumerate(plan.jobs):
             if job.source == plan.source:  # HIP's device passes write no depfile, CUDA's the same
@@ -205,6 +223,17 @@ class _Split:
         last = plan.jobs[-1]
         last.write_to(f"{last.output}.{os.urandom(6).hex()}.tmp")
         return depfile
+
+    def _link_each_target(self, plan: DriverPlan) -> None:
+        """Let the new offload driver's one link for all targets be one for each."""
+        if all(job.sort != "linker-wrapper" for job in plan.jobs):
+            return
+        from offload_tool.launch.device_links import link_each_target
+
+        try:
+            link_each_target(plan, self._folder, self._environ, self._slots)
+        except UnknownPlanError as error:
+            self._say(f"all targets are linked in one job: {error}")
 
     def _cached(self, plan: DriverPlan, steps: Sequence[Step]) -> Sequence[CachedPass]:
         """Take the results of passes that are known; give the passes that can be kept."""
@@ -254,7 +283,7 @@ class _Split:
                 question.words, question.said = [*command, "-###"], f"{self._folder}/{first}.asked"
                 wanted[first] = (numbers, jobs, command, question)
         self._say_left(plan, {numbers[0] for numbers in passes}, where)
-        run_steps([row[-1] for row in wanted.values()], slots, self._environ)
+        run_steps([row[-1] for row in wanted.values()], slots, self._asking)
         launched = {}
         for first, (numbers, jobs, command, question) in wanted.items():
             target, own = jobs[0].target, [steps[number] for number in numbers]

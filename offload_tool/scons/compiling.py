@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from offload_tool.compiler.named_files import all_words
 from offload_tool.compiler.passes import CompilePass, dependency_flags
 from offload_tool.compiler.side_files import keeps_temporaries
 from offload_tool.formats.names.entry_id import BundleEntryID
+from offload_tool.frozen import replaced
 from offload_tool.scons import actions, compat, settings
 from offload_tool.scons.aliases import add_aliases
 from offload_tool.scons.calls import once
@@ -92,7 +92,7 @@ def with_host(env: Environment, unit: Unit, *, shared: bool = False) -> tuple[Un
     if not hasattr(attributes, "offload_units"):
         attributes.offload_units = {}
     equal: list[Unit] = attributes.offload_units.setdefault(problem.declaration, [])
-    known = [replace(other, owner=unit.owner) for other in equal if other.kind == unit.kind]
+    known = [replaced(other, owner=unit.owner) for other in equal if other.kind == unit.kind]
     for candidate in dict.fromkeys([*known, *unit.others(env)]):
         with suppress(DeclaredOtherwiseError):
             node = host_node(env, candidate, shared=shared)

@@ -5,12 +5,12 @@ And of what comes out of them again.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import SCons.Util
 
 from offload_tool.errors import UsageError
+from offload_tool.frozen import replaced
 from offload_tool.scons import actions, settings
 from offload_tool.scons.archives import bundle_kind, device_of, entry_names, kind_outside_bundles
 from offload_tool.scons.compiling import device_nodes, with_host
@@ -69,7 +69,7 @@ def offload_bundle(env: Environment, target: str | None, source: Any) -> list[No
         return [bundle_node(env, [named(env, target, suffix)], nodes, file_type)]
     unit = units(env, target, sources)[0]
     bundle = named(env, target, suffix) if target else unit.file(env, suffix)
-    unit = replace(unit, owner=Owner.of(bundle, "bundle"))
+    unit = replaced(unit, owner=Owner.of(bundle, "bundle"))
     if unit.kind == "cuda":
         raise UsageError(f"'{unit.source}': bundles hold HIP and OpenMP code; use OffloadPackage")
     if env["OFFLOAD_BUNDLE_HOST"]:

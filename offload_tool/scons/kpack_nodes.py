@@ -28,6 +28,7 @@ import SCons.Util
 from offload_tool.errors import UsageError
 from offload_tool.formats.kpack import SCHEMES, archive_name, kernel_key
 from offload_tool.formats.kpack_marker import PLACEHOLDER
+from offload_tool.frozen import frozen
 from offload_tool.scons import actions, compat, settings
 from offload_tool.scons.aliases import add_aliases
 from offload_tool.scons.declaring import NodeBuilder, declared
@@ -66,7 +67,7 @@ _MARK = NodeBuilder(actions.MARK)
 _MARKER = NodeBuilder(actions.MARKER)
 
 
-@dataclass(frozen=True)
+@frozen
 class Packing:
     """What ``OFFLOAD_KPACK`` and the variables beside it say."""
 
@@ -82,7 +83,7 @@ class Packing:
         return self.paths[0].replace(PLACEHOLDER, device.name, 1)
 
 
-@dataclass(frozen=True)
+@frozen
 class PackedCode:
     """A code object that goes into an archive."""
 

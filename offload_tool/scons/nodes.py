@@ -6,7 +6,6 @@ import functools
 import hashlib
 import os
 import re
-from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from offload_tool.compiler.compile_target import CompileTarget
 from offload_tool.compiler.passes import C_SUFFIXES, KINDS, derive_cuid, kind_of_suffix
 from offload_tool.errors import UsageError
 from offload_tool.formats.names.entry_id import BundleEntryID
+from offload_tool.frozen import frozen, replaced
 from offload_tool.scons import settings
 from offload_tool.scons.calls import once
 
@@ -51,7 +51,7 @@ _UNTELLABLE = re.compile(r"[\x00-\x1f]")
 _PLAIN_SUFFIXES = (*C_SUFFIXES, *_CXX_SUFFIXES, ".s", ".S")
 
 
-@dataclass(frozen=True)
+@frozen
 class Owner:
     """What a user has named, and nodes in between are made for."""
 
@@ -74,7 +74,7 @@ class Owner:
         return f"{stem}.{word}", f"{stem}.{word}-{digest.hexdigest()[:6]}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Unit:
     """One offload source and what all nodes made of it share."""
 
@@ -108,7 +108,7 @@ class Unit:
         made = []
         for name in self.owner.names_for(self.name):
             stem = self.folder.File(name).get_internal_path()
-            made.append(replace(self, name=name, cuid=given or derive_cuid(source, stem)))
+            made.append(replaced(self, name=name, cuid=given or derive_cuid(source, stem)))
         return made
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import SCons.Errors
 import SCons.Util
 
 from offload_tool.compiler.passes import C_SUFFIXES
+from offload_tool.frozen import replaced
 from offload_tool.scons import settings
 from offload_tool.scons.common_builders import builder_of_scons
 from offload_tool.scons.compiling import device_nodes, host_node
@@ -74,7 +74,7 @@ def _objects(
     nodes = []
     for unit in units(env, target, source, own_cuid=True):
         node = named(env, target, suffix) if target else unit.file(env, suffix)
-        owned = replace(unit, owner=Owner.of(node, "shared" if shared else "object"))
+        owned = replaced(unit, owner=Owner.of(node, "shared" if shared else "object"))
         made = object_node(env, owned, [node], shared=shared, group=Owner.of(node, "").name)
         attach_archives(env, made, codes_of([made]))
         nodes.append(made)

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import UsageError
+from offload_tool.frozen import replaced
 from offload_tool.scons import actions, settings
 from offload_tool.scons.compiling import device_nodes
 from offload_tool.scons.declaring import NodeBuilder, declared
@@ -121,7 +121,7 @@ def tools_marker(
     """
     named = partial(files_beside, env, stem, owner=owner)
     paths = tuple(dict.fromkeys(path for code in codes for path in code.packing.paths))
-    packing = replace(codes[0].packing, paths=paths, interface=False)
+    packing = replaced(codes[0].packing, paths=paths, interface=False)
     names = named(".linked$OFFLOADMARKERSUFFIX")
     marker = marker_node(env, names, packing, stem.get_internal_path(), [])
     spec = settings.spec(host_triple=settings.toolchain(env).host_triple, for_tools=True)

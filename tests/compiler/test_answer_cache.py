@@ -10,6 +10,9 @@ import pytest
 
 from offload_tool.compiler.answer_cache import cache_folder, cached_answer
 
+_STEPS = 0.05
+"""Seconds: the kernel's clock for files has steps."""
+
 
 class _Oracle:
     """Has another answer each time, which depends on a file."""
@@ -22,11 +25,12 @@ class _Oracle:
     def find(self) -> int:
         self.asked += 1
         if self.changes_meanwhile:
-            time.sleep(0.02)  # the kernel's clock for files has steps
+            time.sleep(_STEPS)
             self.file.write_text("new")
         return self.asked
 
     def answer(self) -> object:
+        time.sleep(_STEPS)  # what has just changed may change again, unseen
         return cached_answer(["what?"], self.find, lambda _: [str(self.file)])
 
 

@@ -199,6 +199,7 @@ def test_kept_answers(
             before = compiler.stat()
             compiler.write_bytes(compiler.read_bytes())
             os.utime(compiler, ns=(before.st_atime_ns, before.st_mtime_ns))
+        time.sleep(0.05)  # what has just changed may change again, unseen
         done = DirectPasses().run(command, environment)
         assert done == 0 or change != "nothing"
         counts.append(len(asked))
@@ -236,6 +237,7 @@ def test_linker_that_appears(sources: Path, monkeypatch: pytest.MonkeyPatch, way
     if way == "PATH":  # where the compiler has none beside it
         command[0] = str(shutil.copy(command[0], sources / "sub/clang"))
         monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{Path(CLANG).parent}")
+    time.sleep(0.03)  # what has just changed is no witness
     assert DirectPasses().run(command, dict(os.environ)) == 0
     linker = folder / ("my-lld" if way == "-B beginning" else "lld")
     linker.write_text(f'#!/bin/sh\n/usr/bin/touch used\nexec {Path(CLANG).parent}/lld "$@"\n')

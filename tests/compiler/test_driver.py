@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -45,6 +47,28 @@ def test_words_are_as_they_were_given(text: str, llvm: Callable[[str], str]) -> 
     command = [llvm("clang"), *HIP, f"-D{macro}", "-DBEHIND", "-c"]
     (job,) = front_end_jobs(command, dict(os.environ))
     assert list(option_values(job, "-D")) == [macro, "BEHIND"]
+
+
+def test_nothing_stays_of_a_driver_that_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver makes the temporary files that it names; they are gone however it ends."""
+    program = tmp_path / "clang"
+    program.write_text('#!/bin/sh\n: >"$TMPDIR/a-1b2c3d.o"\necho "$TMPDIR" >&2\nkill -9 $$\n')
+    program.chmod(0o700)
+    temporaries = tmp_path / "temporaries"
+    temporaries.mkdir()
+    variables = {**os.environ, "TMPDIR": str(temporaries)}
+    answer = ask([str(program), "-###"], variables)
+    assert (answer.status, answer.errors) == (-9, f"{answer.folder}\n")
+    assert Path(answer.folder).parent == temporaries
+    assert list(temporaries.iterdir()) == []
+    monkeypatch.setattr("offload_tool.files.folders.temporary_folder", _no_folder)
+    assert ask([str(program), "-###"], variables).folder == str(temporaries)
+
+
+def _no_folder(*_: object) -> NoReturn:
+    raise PermissionError
 
 
 def test_a_program_that_is_not_there() -> None:

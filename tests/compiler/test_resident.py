@@ -343,7 +343,7 @@ def test_what_cannot_be_resident(programs: ResidentPrograms, probe: str) -> None
 def test_library_of_somebody_else(programs: ResidentPrograms, probe: str) -> None:
     """A library that others can write is not preloaded; one that is damaged is made again."""
     _same(programs, [probe])
-    (library,) = cache_folder().glob("resident-*.so")
+    (library,) = Path(cache_folder()).glob("resident-*.so")
     library.chmod(0o777)
     others = ResidentPrograms(CLANG)
     assert _run(others, [probe]).status is None

@@ -67,6 +67,7 @@ class Trial:
         self.archs = [*ARCHS[:2]]
         self.defines = {"GIVEN": 1}
         self.options: list[str] = []
+        self.driver: list[str] = []
         self.environment: dict[str, str] = {}
         self.epoch = 0
         self.succeeded = 0
@@ -100,7 +101,8 @@ class Trial:
         named = [f"-D{name}={value}" for name, value in self.defines.items()]
         return [
             *(self.clang, *HIP, *(f"--offload-arch={arch}" for arch in self.archs), *named),
-            *("-DNAMED=<named.h>", "-I.", "-Ifirst", "-Isecond", "@words", *self.options),
+            *("-DNAMED=<named.h>", "-I.", "-Ifirst", "-Isecond", "@words", *self.driver),
+            *self.options,
             *("-MD", "-c", "s.hip", "-o", "s.o"),
         ]
 
@@ -146,7 +148,7 @@ class Trial:
         choices = (
             *([], ["-O2"], ["-g"], ["-fPIC"], ["-Xarch_gfx906", "-O1"], ["-fgpu-rdc"]),
             *(["-Xarch_device", "-O1"], ["-march=native"], ["-frandom-seed=1"], ["-foffload-lto"]),
-            *(["-Xoffload-linker", "-O1"], ["--offload-new-driver"], ["-save-temps"]),
+            *(["-Xoffload-linker", "-O1"], ["-save-temps"]),
             *(
                 ["-include", "named.h"],
                 ["-isystem", "third"],
@@ -157,6 +159,10 @@ class Trial:
             [*_host("-fsanitize=undefined"), *_host("-fsanitize-ignorelist=list,a")],
         )
         self.options = list(self.random.choice(choices))
+
+    def change_driver(self, digit: int) -> None:
+        """Take the new offload driver, the old one, or what is clang's default."""
+        self.driver = [[], ["--offload-new-driver"], ["--no-offload-new-driver"]][digit % 3]
 
     def change_source(self, digit: int) -> None:
         """Let the source have something more, or less."""
@@ -232,9 +238,11 @@ class Trial:
         tools = self.folder.with_name(f"tools{digit % 3}")
         if digit % 3:
             tools.mkdir(exist_ok=True)
-            real = Path(shutil.which(self.clang) or "").resolve().with_name("lld")
-            (tools / "lld").write_text(f'#!/bin/sh\n# {digit}\nexec {real} "$@"\n')
-            (tools / "lld").chmod(0o755)
+            real = Path(shutil.which(self.clang) or "").resolve()
+            for name in ("lld", "ld.lld"):
+                program = real.with_name(name)
+                (tools / name).write_text(f'#!/bin/sh\n# {digit}\nexec {program} "$@"\n')
+                (tools / name).chmod(0o755)
         self.environment["COMPILER_PATH"] = str(tools)
 
     def change_nothing(self, digit: int) -> None:
@@ -283,9 +291,11 @@ class Trial:
         return done.stderr.count(": from the cache")
 
 
-def trial(folder: Path, clang: str, seed: int, changes: int) -> tuple[int, int]:
+def trial(
+    folder: Path, clang: str, seed: int, changes: int, kind: type[Trial] = Trial
+) -> tuple[int, int]:
     """Run a trial; give how many compiles there were, and how many passes came from the cache."""
-    project = Trial(folder, clang, seed)
+    project = kind(folder, clang, seed)
     hits = project.compare()
     for _ in range(changes):
         what = project.change()
@@ -297,11 +307,11 @@ def trial(folder: Path, clang: str, seed: int, changes: int) -> tuple[int, int]:
     return changes + 1, hits
 
 
-def main(seeds: list[str]) -> None:
+def main(seeds: list[str], kind: type[Trial] = Trial) -> None:
     for seed in seeds or ["0"]:
         with tempfile.TemporaryDirectory() as folder:
             clang = os.environ.get("OFFLOAD_TEST_CLANG", "clang++-22")
-            compiles, hits = trial(Path(folder), clang, int(seed), 40)
+            compiles, hits = trial(Path(folder), clang, int(seed), 40, kind)
             sys.stdout.write(f"seed {seed}: {compiles} compiles, {hits} passes from the cache\n")
 
 

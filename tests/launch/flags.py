@@ -12,14 +12,23 @@ from pathlib import Path
 
 from tests.launch.compiles import HIP, LAUNCH, files, make_project, run
 
+DRIVERS = ("--offload-new-driver", "--no-offload-new-driver")
 CHOICES = [
     ("-std=c++17", "-std=c++20", "-std=gnu++14"),
     ("-O0", "-O1", "-O2", "-O3", "-Os", "-Og"),
     ("-g", "-gline-tables-only", "-ggdb", "-g0"),
     ("-fPIC", "-fPIE", "-fno-pic"),
     ("-fgpu-rdc", "-fno-gpu-rdc"),
-    ("--offload-new-driver", "--no-offload-new-driver"),
-    ("--offload-compress", "--no-offload-compress"),
+    DRIVERS,
+    (
+        "--offload-compress",
+        "--no-offload-compress",
+        "--offload-compress --offload-compression-level=3",
+    ),
+    ("--offload-device-only", "--offload-host-only", "--offload-jobs=2"),
+    ("-foffload-lto", "-foffload-lto=thin", "-fno-offload-lto"),
+    ("-Xoffload-linker -O1", "-Xoffload-linker --lto-O1", "-Xoffload-linker --gc-sections"),
+    ("-Rpass=.*", "-Rpass-missed=inline", "-mllvm -amdgpu-internalize-symbols=0", "-mcumode"),
     ("-MD", "-MMD", "-MD -MP", "-MD -MF other.d", "-MMD -MT a -MQ b$c"),
     ("-DVALUE_2=2", "-UVALUE", '-DTEXT="a b\\"c"'),
     ("-I.", "-isystem .", "-iquote ."),
@@ -58,9 +67,10 @@ def words_of(seed: int) -> list[str]:
     if chosen.random() < 0.2:
         archs = chosen.sample(ARCHS[4:], 1) + archs[:1]
     words = [f"--offload-arch={','.join(archs)}"]
+    if chosen.random() < 0.5:  # the default of clang 23; a flag below may say otherwise
+        words.append(chosen.choice(DRIVERS))
     for _ in range(chosen.randint(0, 5)):
         words += chosen.choice(chosen.choice(CHOICES)).split(" ")
-
     return words
 
 

@@ -12,6 +12,7 @@ from offload_tool.compiler.lookups import Lookups
 from offload_tool.compiler.manifest import Start
 from offload_tool.launch.result_cache import PassFiles, ResultCache
 from tests.launch.cached import trial
+from tests.launch.cached_named import Named
 from tests.launch.compiles import HIP, LAUNCH, TARGETS, make_project, run
 
 if TYPE_CHECKING:
@@ -38,6 +39,14 @@ def taken(
     begin, end = "offload-tool launch: ", ": from the cache"
     lines = [line for line in done.stderr.splitlines() if line.endswith(end)]
     return {line.removeprefix(begin).removesuffix(end) for line in lines}, done
+
+
+@pytest.mark.llvm
+def test_random_changes_of_named_files(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """Profiles, bitcode and configuration files are inputs, with and without words for them."""
+    compiles, hits = trial(tmp_path, llvm("clang++"), 5, 14, Named)
+    assert compiles == 15
+    assert hits > 0
 
 
 @pytest.mark.llvm

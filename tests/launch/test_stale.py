@@ -191,6 +191,26 @@ def test_name_with_a_comma(project: Project) -> None:
     assert project.is_right()
 
 
+@pytest.mark.parametrize("driver", ["--offload-new-driver", "--no-offload-new-driver"])
+@pytest.mark.parametrize("spelling", ["-lfound", "first/libfound.a"])
+def test_library_of_a_link(spelling: str, driver: str, project: Project) -> None:
+    """A library for the link of device code is read as it is, however it is found."""
+    project.add("__attribute__((device)) int found(); __global__ void f(int *x) { *x = found(); }")
+    project.words = [driver, "-Xoffload-linker", "-Lfirst", "-Xoffload-linker", spelling]
+    for value in (1, 2):
+        project.write("found.c", f"int _Z5foundv() {{ return {value}; }}\n")
+        target = ("--target=amdgcn-amd-amdhsa", "-mcpu=gfx906", "-nogpulib", "-fvisibility=hidden")
+        place = project.write("first/libfound.a", "")  # a linker takes an object under any name
+        words = [project.clang, "-x", "c", *target, "-c", "found.c", "-o", place]
+        assert run(words, project.folder).returncode == 0
+        command = run(project.command(), project.folder)
+        assert command.returncode == 0, command.stderr
+        expected = (project.folder / "s.o").read_bytes()
+        done = run([*LAUNCH, *project.command()], project.folder, CACHE)
+        assert done.returncode == 0, done.stderr
+        assert (project.folder / "s.o").read_bytes() == expected
+
+
 def test_output_is_no_input(project: Project) -> None:
     """The object of an earlier compile is no input, though the words of a depfile name it."""
     project.words = ["-MD"]

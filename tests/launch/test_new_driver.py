@@ -1,0 +1,120 @@
+"""The new offload driver, clang 23's default: each target is linked, and kept, by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.launch.compiles import HIP, LAUNCH, TARGETS, make_project, run
+from tests.launch.test_bytes import compare
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
+    from pathlib import Path
+
+NEW = "--offload-new-driver"
+ONE_JOB = "all targets are linked in one job: "
+COMPILE = ("-c", "s.hip", "-o", "s.o")
+
+pytestmark = pytest.mark.llvm
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        *("", "-O2 -g", "-O3", "--offload-compress", "-foffload-lto", "-foffload-lto=thin"),
+        *("-Xoffload-linker --lto-O1", "-mllvm -amdgpu-early-inline-all", "-Rpass=.* -O1"),
+        *("--offload-jobs=2", "-flto", "-fsanitize=undefined", "-mcode-object-version=4"),
+        *("--offload-arch=gfx90a:sramecc+:xnack-", "--offload-arch=gfx9-4-generic"),
+    ],
+)
+def test_each_target_is_linked(flags: str, tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """The driver's job that links all targets is one link for each, with the same bytes."""
+    words = [*HIP, NEW, "--offload-arch=gfx906,gfx90a:sramecc+:xnack+", *flags.split(), *COMPILE]
+    said = compare(llvm("clang++"), words, tmp_path)
+    assert "launch: split: " in said
+    assert ONE_JOB not in said
+
+
+def test_temporaries(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """With -save-temps, links write more than their result: that is one job, as is said."""
+    said = compare(llvm("clang++"), [*HIP, NEW, *TARGETS, "-save-temps", *COMPILE], tmp_path)
+    assert f"{ONE_JOB}'--save-temps' is not known of it" in said
+
+
+def test_blank_in_a_name(
+    tmp_path: Path, llvm: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder with a blank in its name cannot be told from two words: that is one job."""
+    (tmp_path / "with blank").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "with blank"))
+    said = compare(llvm("clang++"), [*HIP, NEW, *TARGETS, *COMPILE], tmp_path)
+    assert f"{ONE_JOB}a blank is in " in said
+
+
+@pytest.mark.parametrize("driver", [NEW, "--no-offload-new-driver"])
+def test_map(driver: str, tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """A file that the links of all targets write is the last one's: they are not side by side."""
+    make_project(tmp_path)
+    words = [*HIP, driver, *TARGETS, "-Xoffload-linker", "-Map=map", *COMPILE]
+    done = run([*LAUNCH, llvm("clang++"), *words], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "launch: passed through: " in done.stderr
+    assert "map'" in done.stderr
+    assert (tmp_path / "map").exists()
+
+
+class Cached:
+    """A project that is compiled with a cache."""
+
+    def __init__(self, folder: Path, clang: str) -> None:
+        self.folder = folder
+        self.clang = clang
+        make_project(folder)
+
+    def taken(self, *words: str) -> set[str]:
+        """Compile as the driver does; give the targets whose passes come from the cache."""
+        command = [self.clang, *HIP, NEW, *words, *COMPILE]
+        objects = []
+        done: subprocess.CompletedProcess[str]
+        for launch in ((), LAUNCH):
+            done = run([*launch, *command], self.folder, {"OFFLOAD_LAUNCH_CACHE": "cache"})
+            assert done.returncode == 0, done.stderr
+            objects.append((self.folder / "s.o").read_bytes())
+            (self.folder / "s.o").unlink()
+        assert objects[0] == objects[1]
+        begin, end = "offload-tool launch: ", ": from the cache"
+        lines = [line for line in done.stderr.splitlines() if line.endswith(end)]
+        return {line.removeprefix(begin).removesuffix(end) for line in lines}
+
+
+@pytest.fixture
+def cached(tmp_path: Path, llvm: Callable[[str], str]) -> Cached:
+    return Cached(tmp_path, llvm("clang++"))
+
+
+def test_header_of_one_target(cached: Cached) -> None:
+    """A header that one target reads compiles that target only."""
+    words = ("--offload-arch=gfx906,gfx90a,gfx1100",)
+    assert cached.taken(*words) == set()
+    assert cached.taken(*words) == {"gfx906", "gfx90a", "gfx1100", "host"}
+    (cached.folder / "only_gfx90a.h").write_text("#undef VALUE\n#define VALUE 7\n")
+    assert cached.taken(*words) == {"gfx906", "gfx1100", "host"}
+
+
+def test_target_added(cached: Cached) -> None:
+    """A target more compiles that target only; one less, or another order, nothing."""
+    assert cached.taken("--offload-arch=gfx906") == set()
+    assert cached.taken("--offload-arch=gfx906,gfx942") == {"gfx906", "host"}
+    assert cached.taken("--offload-arch=gfx942") == {"gfx942", "host"}
+    assert cached.taken("--offload-arch=gfx942,gfx906") == {"gfx906", "gfx942", "host"}
+
+
+def test_how_it_is_linked(cached: Cached) -> None:
+    """Words for the link of device code compile device code only; compression nothing."""
+    targets = "--offload-arch=gfx906,gfx942"
+    assert cached.taken(targets) == set()
+    assert cached.taken(targets, "-Xoffload-linker", "--lto-O1") == {"host"}
+    assert cached.taken(targets, "--offload-compress") == {"gfx906", "gfx942", "host"}
