@@ -13,8 +13,8 @@ and the answers are kept for later builds (`driver_answers`)::
 The names are those of source, output and depfile, the CUID, and how much of the source a
 precompiled header stands for. What is not plainly understood is left to the driver, and so is a
 pass whose programs crash, or whose linker fails: all that there is to say of it, and crash reports,
-are the driver's own. At a terminal the driver is asked there, for it would have the messages in
-colour.
+are the driver's own. So are passes for which this process may open no more files (``ulimit -n``).
+At a terminal the driver is asked there, for it would have the messages in colour.
 
 Source: clang 22.1.8, observed; ``clang/lib/Driver/Job.cpp``: several jobs are processes of
 their own, one job is not.
@@ -22,6 +22,7 @@ their own, one job is not.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import signal
@@ -67,6 +68,9 @@ _BETWEEN = "/proc/self/fd/3"
 """The object that the front end writes and the linker reads; see `_run`."""
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 """As `subprocess` does, programs are given these signals back."""
+_FILES = 4
+"""What this process has open for a pass; at a terminal, or with a resident program, a few more."""
+_UNLIMITED = 1 << 16
 _STOPPED_BY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MAIN = "-main-file-name"
 _CC1, _LLD = ("-cc1",), ("-flavor", "gnu")
@@ -144,7 +148,8 @@ class DirectPasses:
         driver to be run: nothing was said, and what was written will be written again.
         """
         plan = self._plan(command, environment)
-        return None if plan is None else _run(plan, environment, self._resident)
+        with _files_left() as are_left:
+            return _run(plan, environment, self._resident) if plan and are_left else None
 
     def run_quietly(self, command: Sequence[str], environment: Mapping[str, str]) -> bool | None:
         """Run a command as `run` does, but say nothing; tell whether all is well.
@@ -152,12 +157,13 @@ class DirectPasses:
         It is not where there is anything to say. None is for the driver to be run.
         """
         plan = self._plan(command, environment)
-        if plan is None:
-            return None
-        try:
-            return _run_jobs(plan, environment, self._resident) == (0, b"")
-        except _UnknownEndError:
-            return False
+        with _files_left() as are_left:
+            if plan is None or not are_left:
+                return None
+            try:
+                return _run_jobs(plan, environment, self._resident) == (0, b"")
+            except _UnknownEndError:
+                return False
 
     def _plan(self, command: Sequence[str], environment: Mapping[str, str]) -> _Plan | None:
         names = _names_in(command)
@@ -181,6 +187,24 @@ class DirectPasses:
             if told.is_proved is None:
                 told.is_proved = _is_proved(told, program, question, command, names, environment)
             return told.plan.for_names(told.names, names) if told.is_proved else None
+
+
+@functools.cache
+def _turns() -> threading.BoundedSemaphore:
+    """Give as many turns as passes may be run at once: half of the files are left for all else."""
+    most = os.sysconf("SC_OPEN_MAX")
+    return threading.BoundedSemaphore(max(1, most // _FILES // 2) if most > 0 else _UNLIMITED)
+
+
+@contextmanager
+def _files_left() -> Iterator[bool]:
+    """Tell whether there are files left for a pass: the driver needs none of this process."""
+    taken = _turns().acquire(blocking=False)
+    try:
+        yield taken
+    finally:
+        if taken:
+            _turns().release()
 
 
 def _kept(

@@ -11,6 +11,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.compiler.answer_cache import cached_answer
+from offload_tool.compiler.driver import program_folders
+from offload_tool.compiler.fingerprints import digest_of
 from offload_tool.compiler.remembered import remembered
 from offload_tool.formats.magics import ELF
 
@@ -57,10 +59,8 @@ def kept_answer(
 
     `named` gives the words of an answer, of which absolute names are looked at again.
     """
-    heeded = {*environment} - _OF_THE_CALL
-    variables = (f"{name}={environment[name]}" for name in sorted(heeded))
     own = os.getcwd()  # noqa: PTH109
-    question = [what, program, own, *words, "", *variables]
+    question = [what, program, own, *words, "", _digest_of_variables(environment)]
 
     def witnesses(answer: Any) -> list[str]:
         # The driver looks for nothing in the folder of the build, where files come and go.
@@ -72,9 +72,17 @@ def kept_answer(
         folders = [os.path.dirname(file) for file in files]  # noqa: PTH120
         from offload_tool.compiler.lookups import origins
 
-        return [__file__, *_of_program(program), *files, *folders, *origins(files)]
+        searched = program_folders([program, *words], environment)
+        return [__file__, *_of_program(program), *searched, *files, *folders, *origins(files)]
 
     return cached_answer(question, find, witnesses)
+
+
+def _digest_of_variables(environment: Mapping[str, str]) -> str:
+    """Give what stands for the variables on disk: passwords can be among them."""
+    heeded = sorted({*environment} - _OF_THE_CALL)
+    text = "\0".join(f"{name}={environment[name]}" for name in heeded)
+    return digest_of(os.fsencode(text))
 
 
 def _of_program(program: str) -> list[str]:

@@ -95,6 +95,8 @@ class PchRecipe(NamedTuple):
     """The one source whose leading bytes the text is; "" where it is lines that several share."""
     prints: Callable[[], Fingerprints] | None = None
     """Gives what is known of files; nothing unless told."""
+    is_plain: bool = False
+    """It is for C or C++ sources without device code."""
 
     @property
     def main_file(self) -> str:
@@ -330,11 +332,7 @@ def make_pch(
         return status
 
     def check() -> None:
-        shared = "" if recipe.source else recipe.text_file
-        read = [name for name in recipe.work().listed() if name != shared]
-        reason = "".join(reasons[:1]) or reason_of_headers(recipe.stage, read)
-        if not reason and bytes_of(read) < least:
-            reason = SMALL
+        reason = "".join(reasons[:1]) or _reason_of_made(recipe, least)
         if reason:
             refuse(recipe.file, reason)
 
@@ -349,6 +347,20 @@ def make_pch(
         installed,
     )
     return produce_output(job, run)
+
+
+def _reason_of_made(recipe: PchRecipe, least: int) -> str:
+    """Say why a PCH that was just made may not be used; "" where it may."""
+    shared = "" if recipe.source else recipe.text_file
+    read = [name for name in recipe.work().listed() if name != shared]
+    reason = reason_of_headers(recipe.stage, read)
+    if not reason and bytes_of(read) < least:
+        reason = SMALL
+    if not reason and recipe.is_plain:
+        from offload_tool.compiler.pch_emits import reason_of_emission
+
+        reason = reason_of_emission(recipe, run_quietly)
+    return reason
 
 
 def _overlay(recipe: PchRecipe) -> bytes:

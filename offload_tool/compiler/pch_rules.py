@@ -5,9 +5,11 @@ looked at, compiles without, for a reason that is told:
 
 - debug information lacks declarations that a PCH has imported;
 - clang's wrapper of HIP has functions that move to another place in device code of ``-O0``, and in
-  relocatable device code;
+  relocatable device code (what headers of C and C++ sources do so, `pch_emits` finds);
 - the explicit instantiations of a header are emitted after its functions without a PCH, and before
   them with one;
+- clang forgets what headers say of sections (a variable there becomes a constant), and what some
+  pragmas say of code that comes later;
 - ``.bss`` of Thrust's host code has another order, and inline assembly in bitcode other places.
 
 What clang itself refuses (another processor, language, or header) it refuses when the PCH is used.
@@ -27,12 +29,14 @@ if TYPE_CHECKING:
 
     from offload_tool.compiler.fingerprints import Look
 
-__all__ = ["RULES", "reason_of_flags", "reason_of_headers"]
+__all__ = ["PLAIN_KINDS", "RULES", "may_lose_messages", "reason_of_flags", "reason_of_headers"]
 
-RULES = 2
+RULES = 3
 """To be raised when one is added: what a PCH was made for once is not asked again."""
 
-_KINDS = ("hip", "cuda")
+PLAIN_KINDS = ("c", "c++")
+"""Sources without device code."""
+_KINDS = ("hip", "cuda", *PLAIN_KINDS)
 _REFUSED = (
     ("-debug-info-kind=", "debug information (-g)"),
     ("-fgpu-rdc", "relocatable device code"),
@@ -43,29 +47,58 @@ _REFUSED = (
     ("-fprofile", "profiles"),
     ("-fmodule", "modules"),
     ("-fcxx-modules", "modules"),
+    ("-fprebuilt-", "modules"),
     ("-include-pch", "a precompiled header of its own"),
     ("-emit-pch", "a precompiled header of its own"),
     ("-fpch-", "a precompiled header of its own"),
+    ("-fno-validate-pch", "a precompiled header of its own"),
+    ("-fallow-pch-", "a precompiled header of its own"),
     ("-preamble-bytes", "a precompiled header of its own"),
     ("-load", "a plugin"),
     ("-add-plugin", "a plugin"),
     ("-plugin", "a plugin"),
     ("-fpass-plugin", "a plugin"),
+    ("-fms-", "Microsoft's extensions"),
+    ("-fkeep-static-consts", "each static constant is emitted"),
+    ("-fkeep-persistent-storage-variables", "each static variable is emitted"),
     ("-opt-record-file", "files beside its output"),
     ("-split-dwarf", "files beside its output"),
     ("-stack-usage-file", "files beside its output"),
     ("-ftime-trace", "files beside its output"),
     ("-serialize-diagnostic-file", "files beside its output"),
+    ("-dependency-file", "files beside its output"),
+    ("-header-include-file", "files beside its output"),
     ("-E", "it only preprocesses"),
     ("-fsyntax-only", "it only checks"),
 )
 """How options of the front end begin, and what they are; the driver makes them of a user's."""
+_OF_MACROS = ("-Wunused-macros", "-Weverything")
 _HOST_ONLY = ("-fgpu-rdc",)
 """Those that matter to device code alone."""
 _HOST_CODE_MOVES = ("/thrust/", "/nvtx3/")
 
 # Compiled when they are needed: where a PCH is current, none is.
-_MAIN_FILE = rb"\b(?:__BASE_FILE__|__INCLUDE_LEVEL__|__TIMESTAMP__)\b"
+_MAIN_FILE = rb"\b__(?:BASE_FILE|INCLUDE_LEVEL|TIMESTAMP|DATE|TIME)__\b"
+_PRAGMA = rb"(?:(?:#|%:)[ \t]*pragma[ \t]+|\b_Pragma[ \t]*\([ \t]*\"[ \t]*)"
+_FORGOTTEN = (
+    *(rb"weak", rb"redefine_extname", rb"clang[ \t]+section", rb"omp[ \t]+(?:begin|end)"),
+    rb"(?:clang|GCC)[ \t]+diagnostic[^\n]*(?:unused-macros|everything)",
+)
+_LOST = (
+    (rb"\b(?:__)?section(?:__)?[ \t\n]*\([ \t\n]*\"", "a section of its own"),
+    (_PRAGMA + rb"(?:" + rb"|".join(_FORGOTTEN) + rb")\b", "a pragma that is lost"),
+)
+_PAIRS = (
+    (
+        rb"\bpragma[ \t]+(?:GCC[ \t]+)?visibility[ \t]+push\b",
+        rb"\bpragma[ \t]+(?:GCC[ \t]+)?visibility[ \t]+pop\b",
+    ),
+    (rb"\bpragma[ \t]+push_macro\b", rb"\bpragma[ \t]+pop_macro\b"),
+)
+"""Beginnings and ends of what clang forgets between a PCH and a source."""
+_OF_COMPILERS = ("/lib/clang/", "/crt/host_runtime.h")
+"""Parts of the names of headers that were looked at: their variables in sections are constants,
+their pragmas are ended under other conditions."""
 _INSTANTIATION = rb"(?<![.>:\w])template\s+[A-Za-z_:]"
 _EXTERN = rb"\bextern\s*$"
 _TEXTS = rb"(?s)/\*.*?\*/|//[^\n]*|\"(?:[^\"\\\n]|\\.)*\""
@@ -84,13 +117,29 @@ def reason_of_flags(
     jobs = front_end_jobs(command, environment)
     if len(jobs) != 1:
         return "several jobs" if jobs else "the compiler does not say what it would run"
-    return _reason_of_job(jobs[0], is_host=stage != "device")
+    reason = _reason_of_job(jobs[0], is_host=stage != "device")
+    return reason or ("" if kind in PLAIN_KINDS else _reason_of_level(jobs[0]))
+
+
+def may_lose_messages(text: bytes, command: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Tell whether clang would say something of a source's own text, and not with a PCH of it.
+
+    It warns of macros in a source that nothing uses, but not of those in a PCH.
+    """
+    if b"define" not in text:
+        return False
+    jobs = front_end_jobs(command, environment)
+    return any(word in _OF_MACROS for job in jobs for word in job)
 
 
 def _reason_of_job(job: Sequence[str], *, is_host: bool) -> str:
     for begin, reason in _REFUSED:
         if not (is_host and begin in _HOST_ONLY) and _has(job, begin):
             return reason
+    return ""
+
+
+def _reason_of_level(job: Sequence[str]) -> str:
     levels = [word for word in job if re.fullmatch(r"-O\w*", word)]
     return "no optimization (-O0)" if not levels or levels[-1] == "-O0" else ""
 
@@ -120,7 +169,23 @@ def _reason_of_file(name: str, look: Look | None) -> str:  # noqa: ARG001 - a lo
     except OSError:
         return "cannot be read"
     reason = _reason_of_text(text)
+    if not reason and not any(part in name for part in _OF_COMPILERS):
+        reason = _what_is_lost(text)
     return f"has {reason}" if reason else ""
+
+
+def _what_is_lost(text: bytes) -> str:
+    """Say what clang would forget of a header; "" where there is nothing."""
+    if not re.search(rb"section|[pP]ragma", text):
+        return ""
+    text = re.sub(rb"\\\r?\n", b"", text)
+    for pattern, what in _LOST:
+        if re.search(pattern, text):
+            return what
+    for begin, end in _PAIRS:
+        if len(re.findall(begin, text)) != len(re.findall(end, text)):
+            return "a pragma without its end"
+    return ""
 
 
 def _reason_of_text(text: bytes) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from offload_tool.compiler.answer_cache import cached_answer
-from offload_tool.compiler.driver import output_of
+from offload_tool.compiler.driver import output_of, program_folders
 from offload_tool.compiler.identity import (
     all_configuration_files,
     command_identity,
@@ -186,13 +186,14 @@ def _facts(command: tuple[str, ...], version: re.Match[str], path: str) -> _Fact
 
     def witnesses(answer: list[Any]) -> list[str]:
         programs = [shutil.which(word, path=path) or word for word in (*command, answer[1])]
-        searched = [place for place in path.split(os.pathsep) if place]
         given = [os.path.expanduser(place) for place in folders]  # noqa: PTH111
         given += [word.partition("=")[2] for word in command if word.startswith("--config-")]
         given += map(os.path.dirname, answer[3])  # where others may appear
-        return [*programs, *searched, *given, *answer[3], __file__]
+        given += program_folders(command, {**os.environ, "PATH": path})
+        return [*programs, *given, *answer[3], __file__]
 
-    question = ["facts", *command, version.string, path, os.environ.get("HOME", "")]
+    variables = (os.environ.get(name, "") for name in ("HOME", "COMPILER_PATH"))
+    question = ["facts", *command, version.string, path, *variables]
     if not all(map(os.path.isabs, [command[0], *path.split(os.pathsep)])):
         question.append(os.getcwd())  # noqa: PTH109
     answer = cached_answer(question, find, witnesses)

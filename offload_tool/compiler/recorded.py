@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
     from offload_tool.compiler.pass_commands import Surroundings
 
-__all__ = ["Recorded", "Work"]
+__all__ = ["WRITES_FILES", "Recorded", "Work"]
 
-_WRITES_MORE = (
+WRITES_FILES = (
     *WRITES_MORE,
     *("-fcrash-diagnostics-dir", "-dumpdir", "-emit-pch", "-fproc-stat-report"),
     *("-M", "--serialize-diagnostics", "-serialize-diagnostic", "-fmodule-output", "-fmodules"),
@@ -100,7 +100,7 @@ class Work(NamedTuple):
         It is not where there are further outputs, or libraries that a linker looks for.
         """
         words = all_words(self.command)
-        if not self.tells_all or any(word.startswith(_WRITES_MORE) for word in words):
+        if not self.tells_all or any(word.startswith(WRITES_FILES) for word in words):
             return False
         return self.preprocess is not None or not any(word.startswith(_LIBRARIES) for word in words)
 

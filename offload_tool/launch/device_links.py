@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["link_each_target"]
 
 _WRAPPER = "linker-wrapper"
-_KNOWN = ("--emit-fatbin-only", "--compress", "-o")
+_KNOWN = ("--emit-fatbin-only", "--compress", "--no-canonical-prefixes", "-o")
 _KNOWN_BEGINNINGS = (
     *("--should-extract=", "--device-compiler=", "--device-linker=", "--host-triple="),
     *("--linker-path=", "--compression-level=", "--wrapper-jobs="),

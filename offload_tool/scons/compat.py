@@ -45,6 +45,7 @@ __all__ = [
     "forget_scan",
     "include_flags",
     "is_interactive",
+    "only_source_differs",
     "replace_implicit",
     "was_damaged",
 ]
@@ -153,6 +154,35 @@ def other_was_built(node: Any, against: Any = None) -> bool:
         if digest and child.get_state() == SCons.Node.executed and child.get_csig() != digest:
             return True
     return False
+
+
+def only_source_differs(node: Any) -> bool:
+    """Tell whether, of all that a file was made of, its first source alone is another one now.
+
+    By what is known already: nothing is read, and nothing noted that SCons would store.
+    """
+    info = node.get_stored_info().binfo
+    before = [*info.bsourcesigs, *info.bdependsigs, *info.bimplicitsigs]
+    children = node.children()
+    contents = node.get_executor().get_contents()
+    if len(children) != len(before) or info.bactsig != SCons.Util.hash_signature(contents):
+        return False
+    others = [
+        child
+        for child, known in zip(children, before, strict=True)
+        if _looks_different(child, known)
+    ]
+    return bool(others == node.sources[:1])
+
+
+def _looks_different(child: Any, known: Any) -> bool:
+    now, then = (getattr(info, "csig", None) for info in (child.get_ninfo(), known))
+    if now and then:
+        return bool(now != then)
+    looks = ("timestamp", "size")
+    if not all(hasattr(known, look) and hasattr(child, f"get_{look}") for look in looks):
+        return False
+    return any(getattr(known, look) != getattr(child, f"get_{look}")() for look in looks)
 
 
 def was_damaged(node: Any) -> bool:

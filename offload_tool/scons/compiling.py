@@ -199,7 +199,7 @@ def _precompiled(
     spawn: Any,
     variables: dict[str, Any],
 ) -> Any:
-    from offload_tool.scons.precompiled import pch_spawn
+    from offload_tool.scons.precompiled_passes import pch_spawn
 
     words = (*_flag_words(env, unit, job), *variables.get("_OFFLOAD_PIC_FLAGS", ()))
     return pch_spawn(env, node, job, words, spawn)

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["watch_archive"]
 
+_IN_NO_PROCESSOR = frozenset("_.")
+"""Of GPUs whose code is in archives."""
+
 
 class _Leftovers:
     """Where archives are made, and which ones."""
@@ -58,9 +61,15 @@ class _Leftovers:
 
 
 def _is_target_id(name: str) -> bool:
-    """Tell whether a name is one: ``demo_x_gfx906`` is of another group than ``demo``."""
+    """Tell whether a name is one: ``demo_x_gfx906`` is of another group than ``demo``.
+
+    So is ``demo_gfx906_gfx90a``: of processors that are not known, there is none with such a name.
+    """
     try:
-        return str(parse_target(name, allow_unknown=True).target_id) == name
+        return (
+            _IN_NO_PROCESSOR.isdisjoint(name)
+            and str(parse_target(name, allow_unknown=True).target_id) == name
+        )
     except OffloadError:
         return False
 

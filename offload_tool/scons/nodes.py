@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "ASSEMBLER_SUFFIXES",
     "Owner",
     "Unit",
     "entry_id",
@@ -47,8 +48,9 @@ __all__ = [
 ]
 
 _CXX_SUFFIXES = (".cc", ".cpp", ".cxx", ".c++", ".C", ".CPP")
+ASSEMBLER_SUFFIXES = (".s", ".S")
+_PLAIN_SUFFIXES = (*C_SUFFIXES, *_CXX_SUFFIXES, *ASSEMBLER_SUFFIXES)
 _UNTELLABLE = re.compile(r"[\x00-\x1f]")
-_PLAIN_SUFFIXES = (*C_SUFFIXES, *_CXX_SUFFIXES, ".s", ".S")
 
 
 @frozen

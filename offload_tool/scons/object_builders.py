@@ -16,6 +16,7 @@ from offload_tool.scons.common_builders import builder_of_scons
 from offload_tool.scons.compiling import device_nodes, host_node
 from offload_tool.scons.kpack_nodes import attach_archives, codes_of
 from offload_tool.scons.nodes import (
+    ASSEMBLER_SUFFIXES,
     Owner,
     files_beside,
     identified,
@@ -27,8 +28,10 @@ from offload_tool.scons.nodes import (
 from offload_tool.scons.object_nodes import object_node
 from offload_tool.scons.outputs import adopt_plain
 from offload_tool.scons.records import declared_passes
+from offload_tool.scons.summary import ask_for_summary
 
 if TYPE_CHECKING:
+    from offload_tool.scons.precompiled_plain import PlainSpawn
     from offload_tool.scons.protocols import Environment, Node
 
 __all__ = [
@@ -98,12 +101,31 @@ def plain_objects(env: Environment, node: Node, owner: Owner, *, shared: bool) -
     if key not in known:
         variables = {**commands, **settings.toolchain_variables(env)}
         variables["_CPPINCFLAGS"] = "$( $_OFFLOAD_INCLUDES $)"
+        spawn = _precompiled(env, node, language, command, variables)
+        if spawn is not None:
+            variables["SPAWN"] = spawn.run
         made = _plain_object(env, node, owner, variables, shared=shared)
+        if spawn is not None:
+            spawn.belong_to(made)
         adopt_plain(made)
         for item in made:
             declared_passes(env).add(item, node, command, "host")
         node.attributes.offload_objects = known | {key: identified(env, made)}
     return list(node.attributes.offload_objects[key])
+
+
+def _precompiled(
+    env: Environment, node: Node, language: str, command: str, variables: dict[str, Any]
+) -> PlainSpawn | None:
+    """Give the SPAWN function of a source that may use a precompiled header."""
+    if not env["OFFLOAD_PCH"] or node.get_suffix() in ASSEMBLER_SUFFIXES:
+        return None
+    from offload_tool.scons.precompiled_plain import PlainSpawn  # few builds need it
+
+    if env["OFFLOAD_SUMMARY"]:
+        ask_for_summary(env)
+    text = env.Override(variables).subst(command, target=[], source=[])
+    return PlainSpawn(env, language, text, variables["SPAWN"])
 
 
 def _plain_object(

@@ -1,197 +1,115 @@
-"""Precompiled headers (PCHs) of passes: ``OFFLOAD_PCH``.
+"""Precompiled headers (PCHs) of compiles: ``OFFLOAD_PCH``.
 
-A PCH is made by the first pass that needs it, in the folder ``.offload-pch``, and used by the
+A PCH is made by the first compile that needs it, in the folder ``.offload-pch``, and used by the
 others; see `offload_tool.compiler.pch`. It is no node of the graph. As one, it would be made for
-passes that a ``CacheDir`` then gives, and the passes would have to wait for it where they do not
-use it; so nothing that SCons decides or signs knows of it.
+compiles that a ``CacheDir`` then gives, and they would wait for it where they do not use it; so
+nothing that SCons decides or signs knows of it.
 
-Passes that differ in their target, their side or their flags have different PCHs::
+Compiles that differ in their target, their side, their language or their flags have different
+PCHs::
 
     a.hip --+                        .offload-pch/gfx906.hip.1.pch
     b.hip --+-- gfx906 ----------->
     c.hip --+-- gfx90a ----------->  .offload-pch/gfx90a.hip.1.pch
             +-- host ------------->  .offload-pch/host.hip.1.pch
+    d.cpp, e.cpp, f.cpp ---------->  .offload-pch/host.c++.1.pch
 
-One for fewer than three users would take longer to make than it saves. A source that is edited
-again and again has its own, of all directives with which it begins: see `preambles`.
+A source that is edited again and again has its own, of all directives with which it begins: see
+`preambles`. What is here holds for each of them; `precompiled_passes` has the passes of offload
+sources, `precompiled_plain` the C and C++ sources beside them.
 """
 
 from __future__ import annotations
 
 import glob
 import os
-import threading
-from collections import Counter, defaultdict
 from contextlib import suppress
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import SCons.Errors
-import SCons.Node
 import SCons.Script
 import SCons.Util
 
 from offload_tool.compiler import pch
 from offload_tool.compiler.beginning import beginning_of, includes_text
-from offload_tool.compiler.fingerprints import digest_of, look_at
-from offload_tool.compiler.passes import without_dependency_flags
-from offload_tool.compiler.pch_rules import reason_of_flags
+from offload_tool.compiler.fingerprints import digest_of
+from offload_tool.compiler.pch_rules import PLAIN_KINDS, may_lose_messages
 from offload_tool.compiler.preamble import preamble_of
 from offload_tool.compiler.reading import folders_searched, general_words
 from offload_tool.errors import OffloadError, UsageError
-from offload_tool.scons import compat, settings
-from offload_tool.scons.outputs import records_of
+from offload_tool.scons import compat
+from offload_tool.scons.pch_groups import FEWEST_USERS, Key, Pchs
 from offload_tool.scons.preambles import MOST_SOURCES, Edits, folder_of, make_room
-from offload_tool.scons.recording import depfile_of, prints_now
+from offload_tool.scons.recording import prints_now
 from offload_tool.scons.running import split_words
-from offload_tool.scons.spawning import DirectSpawn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from offload_tool.compiler.pass_commands import Surroundings
-    from offload_tool.compiler.passes import CompilePass
     from offload_tool.scons.protocols import Environment, Node
 
     Spawn = Callable[..., int]
 
-__all__ = ["PCH_FOLDER", "PchStatistics", "pch_spawn", "pch_statistics"]
+__all__ = ["MOST_SHARED", "PCH_FOLDER", "SMALLEST", "Compile", "PchSpawn", "Question", "is_wanted"]
 
 PCH_FOLDER = ".offload-pch"
-_FEWEST_USERS = 3
 SMALLEST = 256 << 10
 """Bytes of headers, measured: to read 120,000 takes as long as to read their PCH."""
-_MOST_SHARED = 2 / 3
-"""Of the bytes that a pass reads. Where a PCH that sources share has more of them, one of the
+MOST_SHARED = 2 / 3
+"""Of the bytes that a compile reads. Where a PCH that sources share has more of them, one of the
 source's own saves too little."""
-_UNDECIDED = (SCons.Node.no_state, SCons.Node.pending, SCons.Node.executing)
 
 
-class PchStatistics:
-    """How many passes of a build were compiled with a PCH, and why others were not."""
+class Compile(NamedTuple):
+    """A compile that may use a PCH, as its command is."""
 
-    def __init__(self) -> None:
-        self.used = 0
-        self.reasons: Counter[str] = Counter()
+    source: str
+    made: tuple[str, ...]
+    """The words without source, output and depfile, with which a PCH is made."""
+    command: list[str]
+    """The whole command, without `launcher`."""
+    variables: Mapping[str, str]
+    launcher: tuple[str, ...] = ()
+    without_driver: Callable[..., bool | None] | None = None
+    """As of `UsablePch.run`."""
 
-    def __str__(self) -> str:
-        without = sum(self.reasons.values())
-        reasons = "; ".join(f"{count}: {reason}" for reason, count in self.reasons.most_common())
-        return f"{self.used} compiles with, {without} without" + (
-            f" ({reasons})" if without else ""
-        )
 
+class Question(Protocol):
+    """What decides whether a compile may have a PCH, and which: it differs from sort to sort."""
 
-class _Key(NamedTuple):
-    """What the passes have in common that may share a PCH."""
-
-    target: str
+    name: str
+    """Of the target and the language, with which the names of PCHs begin."""
     kind: str
-    wanted: tuple[str, ...] | bool
-    flags: tuple[str, ...]
-    path: str
+    stage: str
+    program: int
+    """How many words name the compiler."""
+    identity: str
+    """What tells the compiler from another one."""
+
+    def compile_of(self, command: list[str], variables: Mapping[str, str]) -> Compile | str:
+        """Read the command that SCons runs; or say why it is not understood."""
+
+    def refuses(self, compiled: Compile) -> str:
+        """Say why its flags, or its compiler, allow no PCH; "" where they do."""
+
+    def is_edit(self) -> bool:
+        """Tell whether it is run because of its source alone."""
+
+    def least_of_own(self, shared: pch.UsablePch | None) -> float | None:
+        """Give how many bytes the headers of the source's own PCH must have.
+
+        `shared` is the one that it would use without. None: there is to be none.
+        """
 
 
-class _Group:
-    """Passes that may share PCHs, as far as their flags tell."""
+def is_wanted(env: Environment) -> bool:
+    """Tell whether PCHs are asked for.
 
-    def __init__(self, wanted: tuple[str, ...] | bool, number: int) -> None:
-        self.number = number
-        self.nodes: dict[Node, None] = {}
-        self._wanted = wanted
-        self._shares: dict[str, tuple[str, ...]] = {}
-
-    @property
-    def least(self) -> int:
-        """How many bytes the headers of a PCH must have; those that a user names may be small."""
-        return SMALLEST if self._wanted is True else 0
-
-    def headers_for(self, source: str) -> tuple[str, ...]:
-        """Give the headers of the PCH that a source is to use; none where it has too few users."""
-        if source not in self._shares or compat.is_interactive():
-            sources = [_source_file(node) for node in self.nodes]
-            begins = {name: beginning_of(name).headers for name in sources}
-            self._shares = shared_beginnings(begins, self._wanted)
-        return self._shares.get(source, ())
-
-    def users_of(self, headers: tuple[str, ...]) -> int:
-        """Count the passes that may yet be compiled with a PCH of these headers."""
-        return sum(
-            self._shares.get(_source_file(node)) == headers and node.get_state() in _UNDECIDED
-            for node in self.nodes
-        )
-
-
-class _Pchs:
-    """The PCHs of a build."""
-
-    def __init__(self) -> None:
-        self.statistics = PchStatistics()
-        self.lock = threading.Lock()
-        self._groups: dict[_Key, _Group] = {}
-        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
-        self.failed: set[str] = set()
-        self.small: set[tuple[str, ...]] = set()
-        """Headers that were found to be small, for one target."""
-        self.edited: set[str] = set()
-        """The sources that get PCHs of their own."""
-
-    def group(self, key: _Key) -> _Group:
-        """Give the group of a key; numbers are those of groups of one target, as declared."""
-        if key not in self._groups:
-            same = [each for each in self._groups if each[:2] == key[:2]]
-            self._groups[key] = _Group(key.wanted, len(same) + 1)
-        return self._groups[key]
-
-    def lock_of(self, file: str) -> threading.Lock:
-        """Give the lock under which a PCH is looked at and made."""
-        with self.lock:
-            return self._locks[file]
-
-
-def pch_statistics(env: Environment) -> PchStatistics:
-    """Give the statistics of the build that an environment is part of."""
-    return compat.of_build(env, _Pchs).statistics
-
-
-def shared_beginnings(
-    begins: Mapping[str, tuple[str, ...]], wanted: tuple[str, ...] | bool
-) -> dict[str, tuple[str, ...]]:
-    """Give for each source the headers of the PCH that it shares with at least two others.
-
-    These are those of `wanted`; with True the longest common beginnings.
+    :raises UsageError: OFFLOAD_PCH is not what it may be.
     """
-    shares: dict[str, tuple[str, ...]] = dict.fromkeys(begins, ())
-    longest = max(map(len, begins.values()), default=0)
-    lengths = range(longest, 0, -1) if wanted is True else [len(wanted or ())]
-    for length in lengths:
-        alike = defaultdict(list)
-        for name, headers in begins.items():
-            if len(headers) >= length and not shares[name]:
-                alike[headers[:length]].append(name)
-        for headers, names in alike.items():
-            if len(names) >= _FEWEST_USERS and wanted in (True, headers):
-                shares.update(dict.fromkeys(names, headers))
-    return shares
-
-
-def pch_spawn(
-    env: Environment, node: Node, job: CompilePass, flags: tuple[str, ...], spawn: Spawn
-) -> Spawn:
-    """Give the SPAWN function of a pass that may use a PCH; `spawn` compiles without.
-
-    :raises UsageError: OFFLOAD_PCH or OFFLOAD_PCH_CHECK is not what it may be.
-    """
-    wanted = _wanted(env)
-    if not wanted:
-        return spawn
-    target = job.device.name if job.device is not None else "host"
-    path = str(env.get("CPPPATH", ""))
-    group = compat.of_build(env, _Pchs).group(_Key(target, job.kind, wanted, flags, path))
-    group.nodes[node] = None
-    if SCons.Script.GetOption("clean"):
-        env.Clean(node, env.Dir(f"#{PCH_FOLDER}"))
-    return _PassSpawn(env, node, job, group, spawn).run
+    return bool(_wanted(env))
 
 
 def _wanted(env: Environment) -> tuple[str, ...] | bool:
@@ -208,39 +126,49 @@ def _wanted(env: Environment) -> tuple[str, ...] | bool:
     return names
 
 
-def _source_file(node: Node) -> str:
-    source = node.sources[0]
-    file = str(source.rfile())
-    return file if os.path.exists(file) else str(source.srcnode().rfile())  # noqa: PTH110
+class PchSpawn:
+    """The SPAWN function of a compile: with a PCH where that does, and without where not.
 
-
-class _PassSpawn:
-    """Compiles one pass with a PCH where that does, and without where not."""
+    :raises UsageError: OFFLOAD_PCH or OFFLOAD_PCH_CHECK is not what it may be.
+    """
 
     def __init__(
-        self, env: Environment, node: Node, job: CompilePass, group: _Group, spawn: Spawn
+        self,
+        env: Environment,
+        question: Question,
+        flags: tuple[str, ...],
+        spawn: Spawn,
     ) -> None:
-        self._node, self._job, self._group, self._spawn = node, job, group, spawn
-        self._pchs = compat.of_build(env, _Pchs)
-        self._is_distributed = bool(env["OFFLOAD_DIST"])
-        self._launcher = settings.launcher(env)
-        self._toolchain = settings.toolchain(env)
+        """Begin with `flags`, all that its group has in common; `spawn` compiles without."""
+        self._question, self._spawn = question, spawn
+        self._pchs = compat.of_build(env, Pchs)
+        path = str(env.get("CPPPATH", ""))
+        key = Key(question.name, question.kind, _wanted(env), flags, path)
+        self._group = self._pchs.group(key)
         self._check_each = _check_each(env)
+        self._node: Any = None
+
+    def belong_to(self, env: Environment, node: Node) -> None:
+        """Be that of a node."""
+        self._node = node
+        self._group.nodes[node] = None
+        if SCons.Script.GetOption("clean"):
+            env.Clean(node, env.Dir(f"#{PCH_FOLDER}"))
 
     def run(
         self, shell: Any, escape: Any, name: str, words: list[str], variables: dict[str, str]
     ) -> int:
-        """Run the command of the pass, as SCons's SPAWN."""
+        """Run the command of the compile, as SCons's SPAWN."""
         self._node.attributes.offload_pch = None
         plain = partial(self._spawn, shell, escape, name, words, variables)
-        command = split_words(words)
         try:
-            found = self._find(command, variables)
+            compiled = self._question.compile_of(split_words(words), variables)
+            if isinstance(compiled, str):
+                return self._without(compiled, plain)
+            found = self._find(compiled)
             if isinstance(found, str):
                 return self._without(found, plain)
-            spawn = self._spawn
-            quietly = spawn.run_quietly if isinstance(spawn, DirectSpawn) else None
-            if not found.run(command[len(self._launcher) :], self._launcher, quietly):
+            if not found.run(compiled.command, compiled.launcher, compiled.without_driver):
                 return self._without("messages of the compiler", plain)
         except OffloadError as error:
             return self._without(str(error), plain)
@@ -255,28 +183,19 @@ class _PassSpawn:
             self._pchs.statistics.reasons[reason] += 1
         return plain()
 
-    def _find(self, command: list[str], variables: Mapping[str, str]) -> pch.UsablePch | str:
-        """Give the PCH for a command, which is made if need be; or say why there is none."""
-        launcher, clang = [*self._launcher], [*self._toolchain.clang]
-        output, source = self._node.get_internal_path(), str(self._node.sources[0].rfile())
-        if self._is_distributed:
-            return "OFFLOAD_DIST"
-        if command[: len(launcher + clang)] != launcher + clang or command[-3:] != [
-            *("-o", output, source)
-        ]:
-            return "a command of its own"
-        made = without_dependency_flags(command[len(launcher) : -3], depfile_of(self._node))
-        job = self._job
+    def _find(self, compiled: Compile) -> pch.UsablePch | str:
+        """Give the PCH for a compile, which is made if need be; or say why there is none."""
+        source = compiled.source
         # A PCH that is there was made after this question.
-        refused = cache(
-            lambda: reason_of_flags(job.kind, job.stage, general_words(made, ()), variables)
-        )
+        refused = cache(lambda: self._question.refuses(compiled))
         headers = self._group.headers_for(source)
         shared: tuple[pch.PchRecipe, pch.UsablePch | str] | None = None
         if headers:
-            recipe = self._recipe(made, includes_text(headers), variables)
+            recipe = self._recipe(compiled, includes_text(headers))
+            if not self._pchs.is_for(recipe):
+                return "flags that were changed after they were given"
             shared = recipe, pch.find_usable(recipe, source)
-        own = self._own(made, source, variables, shared and shared[1], headers, refused)
+        own = self._own(compiled, shared and shared[1], headers, refused)
         if own is not None:
             return own
         if shared is None:
@@ -291,24 +210,24 @@ class _PassSpawn:
 
     def _own(
         self,
-        made: Sequence[str],
-        source: str,
-        variables: Mapping[str, str],
+        compiled: Compile,
         shared: pch.UsablePch | str | None,
         headers: tuple[str, ...],
         refused: Callable[[], str],
     ) -> pch.UsablePch | None:
         """Give the PCH of the source's own preamble, if there is one, or should be."""
+        source = compiled.source
         preamble = preamble_of(source)
-        records = records_of(self._node)
-        is_shared = not (shared is None or isinstance(shared, str))
-        if not preamble.includes or (is_shared and preamble.includes <= len(headers)):
+        usable = None if shared is None or isinstance(shared, str) else shared
+        if not preamble.includes or (usable and preamble.includes <= len(headers)):
             return None
-        recipe = self._recipe(made, preamble.text, variables, source)
+        recipe = self._recipe(compiled, preamble.text, source)
+        if not self._pchs.is_for(recipe):
+            return None
         begin = recipe.file[: -len(".12345678.pch")]
         state = f"{begin}.edits"
         edits = Edits.read(state)
-        if alone := records.only_source_changed():
+        if alone := self._question.is_edit():
             edits = edits.and_one(digest_of(preamble.text))
             edits.write(state)
         found = pch.find_usable(recipe, source)
@@ -321,15 +240,18 @@ class _PassSpawn:
             or not self._may_have_own(source)
         ):
             return None
-        if isinstance(shared, str) and self._group.users_of(headers) >= _FEWEST_USERS:
+        if isinstance(shared, str) and self._group.users_of(headers) >= FEWEST_USERS:
             return None  # these will share one
-        before = records.inputs_before()
-        if refused() or pch.bytes_of(before) < SMALLEST or self._is_mostly_in(shared, before):
+        words = general_words(compiled.made, ())
+        if refused() or may_lose_messages(preamble.text, words, compiled.variables):
+            return None
+        least = self._question.least_of_own(usable)
+        if least is None:
             return None
         for old in glob.glob(f"{glob.escape(begin)}.*.pch"):  # noqa: PTH207
             with suppress(OSError):
                 os.unlink(old)  # noqa: PTH108
-        failed = bool(pch.make_pch(recipe, preamble.text))
+        failed = bool(pch.make_pch(recipe, preamble.text, least=round(least)))
         edits.with_made(failed=failed).write(state)
         make_room(PCH_FOLDER, os.path.dirname(recipe.file))  # noqa: PTH120
         found = pch.find_usable(recipe, source)
@@ -341,37 +263,28 @@ class _PassSpawn:
                 self._pchs.edited.add(source)
             return source in self._pchs.edited
 
-    def _is_mostly_in(self, shared: pch.UsablePch | str | None, inputs: Iterable[str]) -> bool:
-        """Tell whether a PCH has most of what a pass reads."""
-        if shared is None or isinstance(shared, str):
-            return False
-        there = {*shared.inputs}
-        sizes = {name: look.size for name in inputs if (look := look_at(name)) is not None}
-        common = sum(size for name, size in sizes.items() if name in there)
-        return common > _MOST_SHARED * sum(sizes.values())
-
-    def _recipe(
-        self, made: Sequence[str], text: bytes, variables: Mapping[str, str], source: str = ""
-    ) -> pch.PchRecipe:
+    def _recipe(self, compiled: Compile, text: bytes, source: str = "") -> pch.PchRecipe:
         """Describe a PCH of a text: that of one source, or lines that several share."""
         from offload_tool.compiler.pass_commands import Surroundings
 
-        def surroundings() -> Surroundings:
-            return Surroundings(folders_searched(made, (), variables))
+        question = self._question
 
-        device = self._job.device
-        name = device.filename if device is not None else "host"
+        def surroundings() -> Surroundings:
+            return Surroundings(folders_searched(compiled.made, (), compiled.variables))
+
         folder = folder_of(PCH_FOLDER, source) if source else PCH_FOLDER
+        number = f"{self._group.number}.{digest_of(text)[:8]}"
         return pch.PchRecipe(
-            f"{folder}/{name}.{self._job.kind}.{self._group.number}.{digest_of(text)[:8]}.pch",
-            self._job.stage,
-            pch.words_without_source(made),
-            len(self._toolchain.clang),
-            variables,
-            self._toolchain.identity,
+            f"{folder}/{question.name}.{question.kind}.{number}.pch",
+            question.stage,
+            pch.words_without_source(compiled.made),
+            question.program,
+            compiled.variables,
+            question.identity,
             surroundings,
             source=source,
             prints=prints_now,
+            is_plain=question.kind in PLAIN_KINDS,
         )
 
     def _made(
@@ -380,19 +293,21 @@ class _PassSpawn:
         found = pch.find_usable(recipe, source)
         if not isinstance(found, str) or pch.is_current(recipe):
             return found
-        if headers in self._pchs.small:
+        small = (self._question.kind, headers)
+        if small in self._pchs.small:
             return pch.SMALL
-        if recipe.file not in self._pchs.failed and self._group.users_of(headers) < _FEWEST_USERS:
+        if recipe.file not in self._pchs.failed and self._group.users_of(headers) < FEWEST_USERS:
             return "too few users"
         os.makedirs(PCH_FOLDER, exist_ok=True)  # noqa: PTH103
+        least = SMALLEST if self._group.wanted is True else 0  # the user's may be small
         if recipe.file in self._pchs.failed or pch.make_pch(
-            recipe, includes_text(headers), least=self._group.least
+            recipe, includes_text(headers), least=least
         ):
             self._pchs.failed.add(recipe.file)
             return "its headers do not compile"
         found = pch.find_usable(recipe, source)
         if found == pch.SMALL:
-            self._pchs.small.add(headers)
+            self._pchs.small.add(small)
         return found
 
     def _checked(self, plain: Callable[[], int]) -> int:

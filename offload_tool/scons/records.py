@@ -39,7 +39,7 @@ class DeclaredPasses:
         self._keeps_commands = False
         self.are_summed_up = False
         self.pch_statistics: Any = None
-        """Of `precompiled`, where precompiled headers are asked for."""
+        """Of `pch_groups`, where precompiled headers are asked for."""
         self.resident: Any = None
         """The programs of ``OFFLOAD_RESIDENT``, where those are asked for."""
 

@@ -61,7 +61,7 @@ def ask_for_summary(env: Environment) -> None:
         raise UsageError(f"OFFLOAD_SUMMARY: expected True, False or '{_KERNELS}', found {wanted!r}")
     passes = declared_passes(env)
     if env["OFFLOAD_PCH"] and passes.pch_statistics is None:
-        from offload_tool.scons.precompiled import pch_statistics
+        from offload_tool.scons.pch_groups import pch_statistics
 
         passes.pch_statistics = pch_statistics(env)
     if not passes.are_summed_up:
@@ -81,8 +81,16 @@ def _print(passes: DeclaredPasses) -> None:
     if SCons.Script.GetOption("clean") or SCons.Script.GetOption("silent"):
         return
     rows = _rows(passes)
-    if not rows:
-        return
+    if rows:
+        _print_rows(rows)
+    pchs = passes.pch_statistics
+    if pchs is not None and (rows or pchs):
+        print(f"offload: precompiled headers: {pchs}")  # noqa: T201
+    if passes.resident is not None and rows:
+        print(f"offload: {passes.resident.counts}")  # noqa: T201
+
+
+def _print_rows(rows: dict[str, _Row]) -> None:
     width = max(len("target ID"), *map(len, rows))
     print(f"offload: {'target ID':{width}}  compiled  from cache  up to date  seconds")  # noqa: T201
     for name, row in rows.items():
@@ -90,10 +98,6 @@ def _print(passes: DeclaredPasses) -> None:
             f"offload: {name:{width}}  {row.compiled:8}  {row.cached:10}  {row.kept:10}  "
             f"{row.seconds:7.1f}"
         )
-    if passes.pch_statistics is not None:
-        print(f"offload: precompiled headers: {passes.pch_statistics}")  # noqa: T201
-    if passes.resident is not None:
-        print(f"offload: {passes.resident.counts}")  # noqa: T201
 
 
 def _rows(passes: DeclaredPasses) -> dict[str, _Row]:

@@ -210,6 +210,43 @@ def test_kept_answers(
 
 
 @pytest.mark.llvm
+@pytest.mark.usefixtures("sources")
+def test_variables_are_not_kept() -> None:
+    """What is on disk for later builds does not tell what the variables were: tokens, say."""
+    environment = {**os.environ, "CI_TOKEN": "very secret"}
+    assert DirectPasses().run(_command("a", ()), environment) == 0
+    kept = [*Path(cache_folder(), "answers").iterdir()]
+    assert kept
+    assert not any("very secret" in file.read_text() for file in kept)
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("way", ["COMPILER_PATH", "-B", "-B beginning", "--prefix", "PATH"])
+def test_linker_that_appears(sources: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """Where the driver would look for programs first, another linker is found, and run."""
+    folder = sources / "tools"
+    folder.mkdir()
+    given: tuple[str, ...] = ()
+    if way == "COMPILER_PATH":
+        monkeypatch.setenv("COMPILER_PATH", str(folder))
+    elif way == "--prefix":
+        given = ("--prefix", str(folder))
+    elif way.startswith("-B"):
+        given = (f"-B{folder}{'/my-' * way.endswith('beginning')}",)
+    command = _command("a", given)
+    if way == "PATH":  # where the compiler has none beside it
+        command[0] = str(shutil.copy(command[0], sources / "sub/clang"))
+        monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{Path(CLANG).parent}")
+    time.sleep(0.03)  # what has just changed is no witness
+    assert DirectPasses().run(command, dict(os.environ)) == 0
+    linker = folder / ("my-lld" if way == "-B beginning" else "lld")
+    linker.write_text(f'#!/bin/sh\n/usr/bin/touch used\nexec {Path(CLANG).parent}/lld "$@"\n')
+    linker.chmod(0o755)
+    assert DirectPasses().run(command, dict(os.environ)) == 0
+    assert Path("used").exists()
+
+
+@pytest.mark.llvm
 @pytest.mark.parametrize("options", DRIVER_ONLY.values(), ids=DRIVER_ONLY.keys())
 def test_what_is_for_the_driver(
     sources: Path, capfdbinary: pytest.CaptureFixture[bytes], options: tuple[str, ...]
@@ -262,6 +299,21 @@ def test_words_for_the_driver(sources: Path) -> None:
     map_file = ("-Xoffload-linker", "-Map=map")
     for options in (("-v",), map_file, ("-MJ", "o.json"), ("-gen-cdb-fragment-path", "sub")):
         assert DirectPasses().run(_command("a", options), dict(os.environ)) is None
+
+
+@pytest.mark.llvm
+def test_more_passes_than_files(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With few files to be opened, as many passes are run directly, and others by the driver."""
+    monkeypatch.setattr(os, "sysconf", {"SC_OPEN_MAX": 20}.__getitem__)
+    direct._turns.cache_clear()
+    passes = DirectPasses()
+    with direct._files_left() as first:
+        assert passes.run(_command("a", ()), dict(os.environ)) == 0
+        with direct._files_left() as second:
+            assert passes.run(_command("a", ()), dict(os.environ)) is None
+    assert (first, second) == (True, True)
+    assert passes.run(_command("a", ()), dict(os.environ)) == 0
+    direct._turns.cache_clear()
 
 
 @pytest.mark.llvm

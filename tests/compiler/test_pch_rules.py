@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.compiler.pch_rules import reason_of_flags, reason_of_headers
+from offload_tool.compiler.pch_rules import may_lose_messages, reason_of_flags, reason_of_headers
 from offload_tool.compiler.toolchain import find_toolchain
 from offload_tool.errors import CompilerError
 from tests.conftest import missing
@@ -66,6 +66,31 @@ def test_kinds() -> None:
     assert reason("device", "-O2", "openmp") == "openmp sources"
 
 
+def test_plain_sources() -> None:
+    """Those of C and C++ may use one without optimization, too; which language, their flags say."""
+    clang = find_toolchain()
+
+    def of(words: str) -> str:
+        command = [*clang.cxx, *words.split(), "-x", "c++"]
+        return reason_of_flags("c++", "host", command, dict(os.environ))
+
+    assert of("-O0 -fPIC") == ""
+    assert of("-O2 -g") == "debug information (-g)"
+    assert of("-O2 -fms-extensions") == "Microsoft's extensions"
+    assert of("-O2 -MMD") == "files beside its output"
+    assert of("-std=c++20 -fprebuilt-module-path=x") == "modules"
+
+
+def test_unused_macros() -> None:
+    """What clang says of a source's own macros is lost with a precompiled header of them."""
+    clang = find_toolchain()
+    command = [*clang.cxx, "-Wunused-macros", "-x", "c++"]
+    assert may_lose_messages(b"#define X\n", command, dict(os.environ))
+    assert not may_lose_messages(b"#include <x>\n", command, dict(os.environ))
+    command = [*clang.cxx, "-Wall", "-x", "c++"]
+    assert not may_lose_messages(b"#define X\n", command, dict(os.environ))
+
+
 def test_flags_of_files_count(tmp_path: Path) -> None:
     """What a response file says counts as if it stood on the command line."""
     (tmp_path / "words").write_text("-g\n")
@@ -82,6 +107,20 @@ TEXTS = {
     "template\nvoid f<int>();\n": "an explicit instantiation",
     "auto f = __BASE_FILE__;\n": "__BASE_FILE__",
     "int depth = __INCLUDE_LEVEL__;\n": "__INCLUDE_LEVEL__",
+    "#define DAY __DATE__\n": "__DATE__",
+    'int v __attribute__((section("s"))) = 1;\n': "a section of its own",
+    'int v __attribute__ (( __section__ ("s") ));\n': "a section of its own",
+    "// a section (three paragraphs)\n": "",
+    '#pragma clang section data="s"\n': "a pragma that is lost",
+    "#  pragma weak \\\n  f\n": "a pragma that is lost",
+    "#pragma \\\n weak f\n": "a pragma that is lost",
+    '_Pragma("redefine_extname f g")\n': "a pragma that is lost",
+    "#pragma omp begin declare target\n": "a pragma that is lost",
+    '#pragma clang diagnostic warning "-Wunused-macros"\n': "a pragma that is lost",
+    "#pragma once\n#pragma pack(push, 1)\n": "",
+    "#pragma GCC visibility push(hidden)\n": "a pragma without its end",
+    "#pragma GCC visibility push(hidden)\n#pragma GCC visibility pop\n": "",
+    '#pragma push_macro("X")\n': "a pragma without its end",
 }
 
 
@@ -92,6 +131,15 @@ def test_headers(tmp_path: Path, text: str) -> None:
     header.write_text(text)
     expected = f"'{header}' has {TEXTS[text]}" if TEXTS[text] else ""
     assert reason_of_headers("device", [str(header)]) == expected
+
+
+def test_headers_of_the_compiler(tmp_path: Path) -> None:
+    """Clang's own headers, and CUDA's stub, were looked at: their sections are of constants."""
+    for name in ("lib/clang/22/include/x.h", "include/crt/host_runtime.h", "include/x.h"):
+        header = tmp_path / name
+        header.parent.mkdir(parents=True, exist_ok=True)
+        header.write_text('int v __attribute__((section("s")));\n#pragma push_macro("X")\n')
+        assert bool(reason_of_headers("host", [str(header)])) == (name == "include/x.h")
 
 
 def test_headers_of_host_code(tmp_path: Path) -> None:

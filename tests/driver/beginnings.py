@@ -131,6 +131,11 @@ class Beginnings:
     check: int = 0
     package: Path = ROOT
     story: list[str] = field(default_factory=list)
+    suffix: str = ".hip"
+    """Of the sources."""
+    body: str = _BODY
+    headers: dict[str, str] = field(default_factory=lambda: _HEADERS)
+    script: str = _SCONSTRUCT
     used: int = 0
     """Compiles with a precompiled header."""
     compared: int = 0
@@ -149,7 +154,7 @@ class Beginnings:
         self.spelling = dict.fromkeys(range(3), "")
         self._known: dict[str, bytes] = {}
         self.folder.mkdir(parents=True)
-        for name, text in _HEADERS.items():
+        for name, text in self.headers.items():
             self._put(name, text)
         self._save()
 
@@ -197,7 +202,7 @@ class Beginnings:
         return f"k{number} begins with {head}"
 
     def _header(self) -> str:
-        name = self.rng.choice([name for name in _HEADERS if (self.folder / name).exists()])
+        name = self.rng.choice([name for name in self.headers if (self.folder / name).exists()])
         file = self.folder / name
         before = file.stat()
         text = re.sub(r"1\d", str(self.rng.randint(10, 19)), file.read_text(), count=1)
@@ -207,7 +212,7 @@ class Beginnings:
         return f"{name} is {text!r}"
 
     def _touch(self) -> str:
-        name = self.rng.choice([*_HEADERS, f"{self._place}k0.hip"])
+        name = self.rng.choice([*self.headers, f"{self._place}k0{self.suffix}"])
         if (self.folder / name).exists():
             os.utime(self.folder / name)
         return f"{name} is touched"
@@ -265,7 +270,7 @@ class Beginnings:
         return f"the Decider is {self.decider}"
 
     def _rename(self) -> str:
-        name = self.rng.choice(list(_HEADERS))
+        name = self.rng.choice(list(self.headers))
         file = self.folder / name
         if file.is_symlink():
             return "nothing"
@@ -298,7 +303,7 @@ class Beginnings:
     def _save(self) -> None:
         for number, head in self.heads.items():
             lines = [self.begin, *head] if self.begin else head
-            text = "\n".join([*lines, _BODY.format(value=self.values[number])])
+            text = "\n".join([*lines, self.body.format(value=self.values[number])])
             how = self.spelling[number]
             data = text.encode()
             if how == "crlf":
@@ -307,7 +312,7 @@ class Beginnings:
                 data = b"\xef\xbb\xbf" + data
             if how == "blanks":
                 data = b" \t\n" + data.replace(b"#include <", b"#  include\t<")
-            file = self.folder / f"{self._place}k{number}.hip"
+            file = self.folder / f"{self._place}k{number}{self.suffix}"
             file.parent.mkdir(exist_ok=True)
             if not file.exists() or file.read_bytes() != data:
                 file.write_bytes(data)
@@ -317,7 +322,7 @@ class Beginnings:
             more.append("env.CacheDir('../cache')")
         self._put(
             "SConstruct",
-            _SCONSTRUCT.format(
+            self.script.format(
                 device=self.device,
                 check=self.check,
                 flags=self.flags,

@@ -30,8 +30,6 @@ __global__ void configured(int *x) {{ *x = CONFIGURED; }}
 int configured_too = CONFIGURED;
 #endif
 """
-PROGRAMS = ("clang", "lld", "ld.lld", "clang-offload-bundler", "llvm-offload-binary")
-MORE_PROGRAMS = ("clang-offload-packager", "clang-linker-wrapper")
 PROFILE = ("-fprofile-use=p.profdata", "-fprofile-instr-use=p.profdata", "-fprofile-use=profiles")
 
 
@@ -46,10 +44,8 @@ class Named(Trial):
         self.tree = folder / "tree"
         """An installation of links, with configuration files beside its programs."""
         (self.tree / "bin").mkdir(parents=True)
-        for name in (*PROGRAMS, *MORE_PROGRAMS):
-            if (self.bin / name).exists():
-                (self.tree / "bin" / name).symlink_to(self.bin / name)
-        (self.tree / "bin/clang++").symlink_to("clang")
+        for program in self.bin.iterdir():
+            (self.tree / "bin" / program.name).symlink_to(program)
         (self.tree / "lib").symlink_to(self.bin.parent / "lib")
         (self.folder / "s.hip").rename(self.folder / "s.hip.in")
         super().write("s.hip", SOURCE)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +15,6 @@ from tests.launch.test_bytes import compare
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable
-    from pathlib import Path
 
 NEW = "--offload-new-driver"
 ONE_JOB = "all targets are linked in one job: "
@@ -102,6 +104,34 @@ def test_header_of_one_target(cached: Cached) -> None:
     assert cached.taken(*words) == {"gfx906", "gfx90a", "gfx1100", "host"}
     (cached.folder / "only_gfx90a.h").write_text("#undef VALUE\n#define VALUE 7\n")
     assert cached.taken(*words) == {"gfx906", "gfx1100", "host"}
+
+
+def test_only_what_has_changed_is_linked(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver's job for all targets is asked, not run; the linker runs for what is compiled."""
+    log = cached.folder / "log"
+    tools = cached.folder / "tools"
+    tools.mkdir()
+    for name in ("ld.lld", "clang-linker-wrapper"):
+        program = Path(shutil.which(cached.clang) or "").resolve().with_name(name)
+        (tools / name).write_text(f'#!/bin/sh\necho {name} "$*" >>{log}\nexec {program} "$@"\n')
+        (tools / name).chmod(0o755)
+    monkeypatch.setenv("COMPILER_PATH", str(tools))
+    words = [*LAUNCH, cached.clang, *HIP, NEW, "--offload-arch=gfx906,gfx90a,gfx1100", *COMPILE]
+
+    def linked() -> list[str]:
+        log.write_text("")
+        done = run(words, cached.folder, {"OFFLOAD_LAUNCH_CACHE": "cache"})
+        assert done.returncode == 0, done.stderr
+        lines = log.read_text().splitlines()
+        wrapper = [line for line in lines if line.startswith("clang-linker-wrapper ")]
+        assert [line.split(" ")[-1] for line in wrapper] == ["--dry-run"]
+        found = (re.search(r"-plugin-opt=mcpu=(\w+)", line) for line in lines)
+        return sorted(match[1] for match in found if match)
+
+    assert linked() == ["gfx1100", "gfx906", "gfx90a"]
+    (cached.folder / "only_gfx90a.h").write_text("#undef VALUE\n#define VALUE 7\n")
+    assert linked() == ["gfx90a"]
+    assert linked() == []
 
 
 def test_target_added(cached: Cached) -> None:

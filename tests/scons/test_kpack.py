@@ -297,7 +297,8 @@ def test_archives_of_removed_targets(kpacked: Project) -> None:
     body = f"env.OffloadProgram('prog', {PARTS})\n"
     kpacked.sconstruct(HEAD + body)
     assert "offload:" not in kpacked.run("-Q").errors
-    kpacked.write(".kpack/demo_x_gfx90a.kpack", "of another group")
+    for group in ("demo_x", "demo_gfx906"):
+        kpacked.write(f".kpack/{group}_gfx90a.kpack", "of another group")
     fewer = "env.Replace(OFFLOAD_ARCH='gfx906')\n"
     kpacked.sconstruct(HEAD + fewer + body)
     told = "offload: '.kpack/demo_gfx90a:xnack+.kpack' is of no target that this build makes"

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from offload_tool.compiler.pch import refusal_of
-from offload_tool.scons.precompiled import PCH_FOLDER, shared_beginnings
+from offload_tool.scons.pch_groups import shared_beginnings
+from offload_tool.scons.precompiled import PCH_FOLDER
 from tests.cli.test_compile_pch import HEADER, LAUNCH
 from tests.conftest import missing
 from tests.scons.conftest import RUNTIME, SCONSTRUCT, Project, Run
