@@ -111,11 +111,17 @@ def run_pass(
     key = [] if runner is None else _cache_key(wanted, host_ir)
     whole = [*words, *key, *found.dependencies, *end]
     given = tuple(dict.fromkeys([read, *inputs[1:]]))
+    is_one_program = len(found.compiler) == 1
+    may_be_direct = wanted.kind == "hip" and wanted.stage == "device" and is_one_program
     faster = None
     if pch is not None:
+        from offload_tool.compiler.direct import DirectPasses
         from offload_tool.compiler.pch_passes import PassWithPch
 
-        faster = PassWithPch(pch, wanted, found, source, [*flags], whole, environ)
+        without_driver = DirectPasses().run_quietly if may_be_direct and runner is None else None
+        faster = PassWithPch(
+            pch, wanted, found, source, [*flags], whole, environ, without_driver=without_driver
+        )
 
     def describe() -> Work:
         from offload_tool.compiler.pass_commands import compiler_version, surroundings_of
@@ -159,9 +165,7 @@ def run_pass(
     job = OutputJob(
         *(whole, environment, outputs, found.compiler, check, given, describe, found.installed),
         faster=None if faster is None else faster.run,
-        may_be_direct=wanted.kind == "hip"
-        and wanted.stage == "device"
-        and len(found.compiler) == 1,
+        may_be_direct=may_be_direct,
     )
     return produce_output(job, runner)
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from offload_tool.compiler.pass_commands import PassCommand, WantedPass
     from offload_tool.compiler.pass_runner import Outputs
 
+    WithoutDriver = Callable[[Sequence[str], Mapping[str, str]], bool | None]
+
 __all__ = ["PassWithPch", "PchUse", "emit_pch"]
 
 
@@ -92,8 +94,12 @@ class PassWithPch:
         flags: Sequence[str],
         command: Sequence[str],
         environ: Mapping[str, str],
+        *,
+        without_driver: WithoutDriver | None = None,
     ) -> None:
+        """`without_driver`, if given, is asked first to run it: see `pch.UsablePch.run`."""
         self._use, self._wanted, self._found = use, wanted, found
+        self._without_driver = without_driver
         self._source, self._command, self._environ = source, command, environ
         self._recipe = _recipe(use.file, wanted, found, flags, environ)
         self._used: pch.UsablePch | None = None
@@ -104,7 +110,7 @@ class PassWithPch:
         if isinstance(usable, str):
             self._use.say(f"'{self._source}': '{self._use.file}' is not used: {usable}")
             return False
-        if not usable.run(self._command, self._use.launcher):
+        if not usable.run(self._command, self._use.launcher, self._without_driver):
             return False
         self._used = usable
         return True
