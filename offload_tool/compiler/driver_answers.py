@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from offload_tool.compiler.answer_cache import cached_answer
 from offload_tool.compiler.driver import program_folders
 from offload_tool.compiler.fingerprints import digest_of
+from offload_tool.compiler.heeded import processor_of
 from offload_tool.compiler.remembered import remembered
 from offload_tool.formats.magics import ELF
 
@@ -60,7 +61,8 @@ def kept_answer(
     `named` gives the words of an answer, of which absolute names are looked at again.
     """
     own = os.getcwd()  # noqa: PTH109
-    question = [what, program, own, *words, "", _digest_of_variables(environment)]
+    machine, variables = processor_of(words), _digest_of_variables(environment)
+    question = [what, program, own, *words, machine, variables]
 
     def witnesses(answer: Any) -> list[str]:
         # The driver looks for nothing in the folder of the build, where files come and go.

@@ -27,6 +27,7 @@ __all__ = [
     "Fingerprints",
     "Look",
     "digest_of",
+    "identity",
     "is_of_system",
     "look_at",
     "make_marker",
@@ -75,6 +76,15 @@ def look_at(path: str) -> Look | None:
     except (OSError, ValueError):
         return None
     return Look(found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
+
+
+def identity(name: str) -> str:
+    """Give what tells a file or folder from others of the same content; "" where there is none."""
+    try:
+        found = os.stat(name)  # noqa: PTH116
+    except OSError:
+        return ""
+    return f"{found.st_dev:x}:{found.st_ino:x}"
 
 
 def make_marker(path: str) -> int:
@@ -151,6 +161,12 @@ class Fingerprints:
         if question not in self._answers:
             self._answers[question] = find()
         return self._answers[question]
+
+    def identity_of_folder(self, folder: str) -> str:
+        """Give what tells a folder from others."""
+        if self.looks_once(folder):
+            return str(self.once((folder, "identity"), lambda: identity(folder)))
+        return identity(folder or ".")
 
     def looking_now(self) -> Fingerprints:
         """Give others that know the same of files, and look at nothing but the system once."""

@@ -1,13 +1,17 @@
-"""What a compile heeds beside its command and its files: variables, and the working folder."""
+"""What a compile heeds beside its command and its files.
+
+These are variables, the working folder, and the processor that it runs on.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["HEEDED_VARIABLES", "tells_folder"]
+__all__ = ["HEEDED_VARIABLES", "processor_of", "tells_folder"]
 
 HEEDED_VARIABLES = (
     *("CCC_OVERRIDE_OPTIONS", "CLANG_CONFIG_PATH", "CLANG_NO_DEFAULT_CONFIG"),
@@ -31,3 +35,24 @@ _NOT_TELLING = ("-g0", "-gcc-", "-gpu")
 def tells_folder(words: Iterable[str]) -> bool:
     """Tell whether flags put the name of the working folder into the output."""
     return any(word.startswith(_TELLING) and not word.startswith(_NOT_TELLING) for word in words)
+
+
+_OF_THIS_MACHINE = ("-march=native", "-mcpu=native", "-mtune=native")
+_PROCESSORS = "/proc/cpuinfo"
+_TELLING_PROCESSORS = (
+    *("vendor_id", "cpu family", "model", "stepping", "flags", "Features"),
+    *("CPU implementer", "CPU variant", "CPU part", "CPU revision", "cpu", "isa"),
+)
+"""The lines from which compilers take what ``native`` is; others have speeds and numbers."""
+
+
+def processor_of(words: Iterable[str]) -> str:
+    """Give what this machine's processor is where flags ask for it; "" where none does."""
+    if not any(word in _OF_THIS_MACHINE for word in words):
+        return ""
+    try:
+        lines = Path(_PROCESSORS).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return "unknown"
+    told = {line for line in lines if line.partition(":")[0].strip() in _TELLING_PROCESSORS}
+    return "\n".join(sorted(told))

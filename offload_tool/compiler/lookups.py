@@ -21,11 +21,12 @@ import functools
 import itertools
 import os
 import posixpath
-import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from offload_tool.compiler.asked_names import asked_in, asked_names
 from offload_tool.compiler.driver import front_end_jobs
 from offload_tool.compiler.fingerprints import digest_of
+from offload_tool.compiler.named_files import all_words
 from offload_tool.compiler.outside import is_outside
 
 if TYPE_CHECKING:
@@ -59,15 +60,11 @@ _ATTACHED = ("-I", "--embed-dir=")
 _GCC = "/usr/lib/gcc"
 _GCC_FOLDERS = ("gcc", "gcc-cross")
 _UP = "/../"
+_NOT_FOLLOWED = ("-ivfsoverlay", "-vfsoverlay", "--vfsoverlay", "-iframework", "-F", "-fmodule")
+"""Beginnings of words with which headers are found under other names than theirs, or by the maps
+of modules, in which further files are named."""
 _SYSTEM = "/usr/"
 """Headers there are found by the search path; what appears beside one of them is not looked at."""
-
-# Compiled when they are needed: to find that all is current, none is.
-_ASKING = rb"__has_(?:include(?:_next)?|embed)\s*\(\s*(?:\"([^\"\n]+)\"|<([^>\n]+)>|(\w+))"
-_COMMENT = rb"(?s)/\*.*?\*/|//[^\n]*"
-_CONTINUATION = rb"\\\r?\n"
-_DIRECTIVE = rb"(?m)^[ \t]*(?:#|%:|\?\?=)[^\n]*"
-_QUOTED = rb"\"([^\"\n]+)\"|<([^<>\n]+)>"
 
 
 class Lookups(NamedTuple):
@@ -80,7 +77,7 @@ class Lookups(NamedTuple):
     present: tuple[str, ...] = ()
     """What there was under such names, and was not read."""
     unknown: bool = False
-    """There is a name that nobody knows: ``__has_include`` of what no directive spells."""
+    """There is a name that nobody knows, or headers are found in ways that are not followed."""
     origins: str = ""
     """A digest of what decides where the compiler looks by itself: see `origins`; "" if nothing."""
     outside: tuple[str, ...] = ()
@@ -177,7 +174,7 @@ def _digest_of_names(listed: tuple[frozenset[str], ...]) -> str:
 def expected_lookups(
     read: Sequence[str],
     folders: Iterable[str],
-    words: Iterable[str],
+    words: Sequence[str],
     prints: Fingerprints,
 ) -> Lookups:
     """Give what a pass may have looked up that has read the files `read`, as spelled by clang.
@@ -187,7 +184,8 @@ def expected_lookups(
     """
     beside = (posixpath.dirname(name) for name in read if not name.startswith(_SYSTEM))
     places = tuple(dict.fromkeys([*folders, *beside]))
-    asked, unknown = _asked_names(read, words)
+    asked, unknown = asked_names(read, words)
+    unknown = unknown or any(word.startswith(_NOT_FOLLOWED) for word in all_words(words))
     absolute = [name for name in asked if name.startswith("/")]
     names = dict.fromkeys([*asked, *map(posixpath.basename, absolute)])
     for place in places:
@@ -206,7 +204,7 @@ def expected_lookups(
 def _names_outside(read: Iterable[str], places: Iterable[str]) -> set[str]:
     """Give the names that files outside of the folder of the build have in places, or ask for."""
     files = [name for name in read if is_outside(name)]
-    found = {asked for name in files for asked in _asked_in(name, _stamp(name))[0]}
+    found = {asked for name in files for asked in asked_in(name)}
     for place in places:
         begin = f"{place.rstrip('/')}/"
         if is_outside(begin):
@@ -223,7 +221,12 @@ def appeared(lookups: Lookups, read: frozenset[str], prints: Fingerprints) -> li
         found |= prints.once(
             (once, lookups.outside), lambda: found_in(once, lookups.outside, prints)
         )
-    return sorted(found.difference(read, lookups.present))
+    return sorted(filter(_is_file, found.difference(read, lookups.present)))
+
+
+def _is_file(name: str) -> bool:
+    """Tell whether there is a file that can be read, and not a folder, or a link to nothing."""
+    return os.path.exists(name) and not os.path.isdir(name)  # noqa: PTH110, PTH112
 
 
 def _when_to_look(
@@ -242,67 +245,3 @@ def found_in(folders: tuple[str, ...], names: tuple[str, ...], prints: Fingerpri
         if not wanted.isdisjoint(there):
             found.update(spelled + name for name in wanted & there)
     return found
-
-
-def _asked_names(read: Iterable[str], words: Iterable[str]) -> tuple[list[str], bool]:
-    """Give the names for which ``__has_include`` and ``__has_embed`` ask; True: one is unknown."""
-    names: list[str] = []
-    computed = False
-    for path in read:
-        asked, by_macro = _asked_in(path, _stamp(path))
-        names += asked
-        computed = computed or by_macro
-    if not computed:
-        return names, False
-    # The name is a macro's: any that some directive, or the command, spells.
-    spelled = [name for path in read for name in _spelled_in(path, _stamp(path))]
-    for word in words:
-        spelled += _quoted(word.encode(errors="surrogateescape"))
-    return [*names, *spelled], not spelled
-
-
-def _stamp(path: str) -> tuple[int, int]:
-    try:
-        found = os.stat(path)  # noqa: PTH116 - called for each file of each pass
-    except OSError:
-        return (0, 0)
-    return (found.st_ctime_ns, found.st_size)
-
-
-@functools.lru_cache(maxsize=65536)
-def _asked_in(path: str, stamp: tuple[int, int]) -> tuple[tuple[str, ...], bool]:  # noqa: ARG001
-    text = _text(path)
-    if b"__has_" not in text:
-        return (), False
-    found: dict[str, None] = {}
-    by_macro = False
-    for version in (text, re.sub(_COMMENT, b" ", text)):
-        for match in re.finditer(_ASKING, version):
-            if match[3]:
-                by_macro = True
-            else:
-                found[_decoded(match[1] or match[2])] = None
-    return tuple(found), by_macro
-
-
-@functools.lru_cache(maxsize=65536)
-def _spelled_in(path: str, stamp: tuple[int, int]) -> tuple[str, ...]:  # noqa: ARG001
-    directives = b"\n".join(match[0] for match in re.finditer(_DIRECTIVE, _text(path)))
-    return tuple(dict.fromkeys(_quoted(directives)))
-
-
-def _quoted(text: bytes) -> list[str]:
-    return [_decoded(match[1] or match[2]) for match in re.finditer(_QUOTED, text)]
-
-
-def _text(path: str) -> bytes:
-    """Give a file's text with continued lines joined; nothing where it cannot be read."""
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123 - called for each file of each pass
-            return re.sub(_CONTINUATION, b"", file.read())
-    except OSError:
-        return b""
-
-
-def _decoded(name: bytes) -> str:
-    return name.decode(errors="surrogateescape").strip()

@@ -6,6 +6,7 @@ that a compile would give now, and whether the file on disk is still what was ma
     key      everything that is known before the compile: command, compiler, named files, ...
     inputs   the files that were read, each with its digest as it was when it was read
     lookups  where else files were looked for: what appears there may be read the next time
+    same     which names are one file's (see `same_files`)
     output   the digest of what was made
 
 On disk it is a text of four lines of JSON beside the output, ``.<name>.manifest``::
@@ -33,10 +34,11 @@ from offload_tool.compiler.fingerprints import (
     Fingerprints,
     Look,
     digest_of,
+    identity,
     look_at,
-    make_marker,
 )
 from offload_tool.compiler.lookups import Lookups, appeared, origins_digest
+from offload_tool.compiler.meanwhile import Meanwhile
 from offload_tool.compiler.outside import (
     Inputs,
     Outside,
@@ -45,20 +47,21 @@ from offload_tool.compiler.outside import (
     outside_of_text,
     text_of_outside,
 )
+from offload_tool.compiler.same_files import equal_names, same_folders, same_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from offload_tool.compiler.meanwhile import Start
+
 __all__ = [
     "Judgement",
     "PassRecord",
-    "Start",
     "State",
     "changed_inputs",
     "confirmed",
     "digest_of_parts",
     "files_in_order",
-    "identity",
     "judge",
     "manifest_path",
     "read_record",
@@ -66,9 +69,11 @@ __all__ = [
     "write_record",
 ]
 
-_VERSION = 2
+_VERSION = 3
 _IDENTITY = "@"
 """Between an input's digest and its identity."""
+_OTHERS = {"": CHANGED}
+"""Which folders are the same where one was replaced while the pass ran: equal to none."""
 _NO_LOOKS = b"{}"
 _LARGEST = 64 << 20
 """Bytes; a pass that reads 10,000 headers has a record of 2 MB."""
@@ -86,6 +91,10 @@ class PassRecord(NamedTuple):
     """The digest of the output; "" where it is not to be believed."""
     beside: Mapping[str, str] = MappingProxyType({})
     """The digest of each file that was written beside it; "" where others write it, too."""
+    same_files: Mapping[str, str] = MappingProxyType({})
+    """Of inputs of equal content, the first name of each one's file: see `same_files`."""
+    same_folders: Mapping[str, str] = MappingProxyType({})
+    """Of folders that are looked into and are the same as an earlier one, the name of that."""
 
     @property
     def result(self) -> str:
@@ -95,7 +104,7 @@ class PassRecord(NamedTuple):
     @property
     def is_sure(self) -> bool:
         """Tell whether no input was written to while it was read."""
-        return CHANGED not in self.inputs.values()
+        return CHANGED not in self.inputs.values() and self.same_folders != _OTHERS
 
 
 class State(Enum):
@@ -154,6 +163,10 @@ def judge(
         if _identified(name, prints.digest(name), identified) != digest:
             how = "was written to while it was read" if digest == CHANGED else "changed"
             return Judgement(State.OUTDATED, f"'{name}' {how}")
+    if same_names(record.same_files) != record.same_files:
+        return Judgement(State.OUTDATED, "a link became a file of its own, or the reverse,")
+    if same_folders(record.lookups.folders, prints) != record.same_folders:
+        return Judgement(State.OUTDATED, "a link became a folder of its own, or the reverse,")
     found_now = appeared(record.lookups, frozenset(record.inputs), prints)
     known = record.lookups.origins
     elsewhere = bool(known) and known != origins_digest(record.lookups.folders, prints)
@@ -199,6 +212,8 @@ def _damage(record: PassRecord, prints: Fingerprints, output: str) -> str:
     found = prints.digest(output)
     if not found:
         return "it does not exist"
+    if not record.output:
+        return "nobody can tell all that it was made of"
     if found != record.output:
         return "it is not the file that was made"
     for name, digest in record.beside.items():
@@ -208,7 +223,11 @@ def _damage(record: PassRecord, prints: Fingerprints, output: str) -> str:
 
 
 def confirmed(
-    record: PassRecord, read: Iterable[str], judgement: Judgement, look: Callable[[], Lookups]
+    record: PassRecord,
+    read: Iterable[str],
+    judgement: Judgement,
+    prints: Fingerprints,
+    look: Callable[[], Lookups],
 ) -> PassRecord | None:
     """Give the record with what appeared noted as not read; None where the pass reads it.
 
@@ -219,38 +238,11 @@ def confirmed(
         return None
     if judgement.elsewhere:
         forget_jobs()
-        return record._replace(lookups=look())
+        lookups = look()
+        folders = same_folders(lookups.folders, prints)
+        return record._replace(lookups=lookups, same_folders=folders)
     present = tuple(sorted({*record.lookups.present, *judgement.appeared}))
     return record._replace(lookups=record.lookups._replace(present=present))
-
-
-class Start(NamedTuple):
-    """The moment when a pass begins, by the clock of the files, and what it finds."""
-
-    moment: int
-    """Nanoseconds: the time of change of a file that was made just then."""
-    looks: Mapping[str, Look]
-    """Of files that were made so shortly before that their times alone do not tell."""
-    digests: Mapping[str, str] = MappingProxyType({})
-    """Of files that may be read: a link to a file changes its times, and not what it holds."""
-
-    @classmethod
-    def now(cls, marker: str, files: Iterable[str]) -> Start:
-        """Make the file `marker`, which tells the time; look at `files`."""
-        looks = {name: look for name in files if (look := look_at(name)) is not None}
-        return cls(make_marker(marker), looks)
-
-
-def digest_as_read(name: str, start: Start, prints: Fingerprints) -> str:
-    """Give the digest of a file as a pass has read it; `CHANGED` where nobody can know."""
-    look = look_at(name)
-    if look is None:
-        return CHANGED
-    found = prints.digest(name, look)
-    if look_at(name) != look or not found:
-        return CHANGED
-    is_old = look.changed < start.moment or start.looks.get(name) == look
-    return found if is_old or start.digests.get(name) == found else CHANGED
 
 
 def record_pass_result(
@@ -269,26 +261,34 @@ def record_pass_result(
     OpenMP puts the device and inode numbers of files into the names of target regions; a source
     that an editor saves atomically has new ones, with the same content.
     """
+    meanwhile = Meanwhile(start)
     inputs = {
-        name: _identified(name, digest_as_read(name, start, prints), identified) for name in read
+        name: _identified(name, meanwhile.digest_as_read(name, prints), identified) for name in read
     }
+    equal = equal_names(inputs)
+    # By content they are what was read, but which of them were one file?
+    inputs.update((name, CHANGED) for name in equal if meanwhile.was_written_to(name))
+    # What came while the pass ran, it may have looked for before.
+    present = tuple(filter(meanwhile.was_there, lookups.present))
     made, look = prints.digest(output), look_at(output)
     if look is not None:
         prints.note(output, look, made)
-    return PassRecord(dict(key), inputs, lookups, made)
-
-
-def identity(name: str) -> str:
-    """Give what tells a file from another one of the same content."""
-    try:
-        found = os.stat(name)  # noqa: PTH116
-    except OSError:
-        return "none"
-    return f"{found.st_dev:x}:{found.st_ino:x}"
+    return PassRecord(
+        dict(key),
+        inputs,
+        lookups._replace(present=present),
+        made,
+        same_files=same_names(equal),
+        same_folders=_OTHERS
+        if meanwhile.folders_are_others()
+        else same_folders(lookups.folders, prints),
+    )
 
 
 def _identified(name: str, digest: str, identified: bool) -> str:
-    return f"{digest}{_IDENTITY}{identity(name)}" if identified and digest != CHANGED else digest
+    if not identified or digest == CHANGED:
+        return digest
+    return f"{digest}{_IDENTITY}{identity(name) or 'none'}"
 
 
 def write_record(path: str, record: PassRecord, prints: Fingerprints, output: str | None) -> None:
@@ -310,6 +310,8 @@ def write_record(path: str, record: PassRecord, prints: Fingerprints, output: st
         "lookups": {**record.lookups._asdict(), "outside": []},
         "output": record.output,
         "beside": dict(record.beside),
+        "same files": dict(record.same_files),
+        "same folders": dict(record.same_folders),
     }
     digests = {**_named(record.key), **inputs, **record.beside}
     if output is not None:
@@ -385,6 +387,8 @@ def _record_of(value: Any, shared: bytes) -> PassRecord:
         ),
         output,
         _text_by_text(value["beside"]),
+        _text_by_text(value["same files"]),
+        _text_by_text(value["same folders"]),
     )
 
 

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["all_words", "include_folders", "possible_files", "programs_in"]
+__all__ = ["all_words", "finds_libraries", "include_folders", "possible_files", "programs_in"]
 
 _FOLDER_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter")
-
 _PARTS = re.compile(r"[=,]")
 _ATTACHED = re.compile(r"-(?:include|imacros|T|B)(?=[^-=])")
 _TO_OTHERS = ("-Wl,", "-Wa,", "-Wp,")
@@ -29,6 +28,8 @@ _NO_FILES = (
 )
 """Macros may be called like files; folders are looked through by the preprocessor; what a compile
 writes is not an input of the next one."""
+_TO_LINKERS = ("-Xoffload-linker", "-Xlinker")
+_LIBRARIES = ("-l", "--library", "-library")
 _DEPTH = 10
 """Response files within response files; clang stops at a depth of its own."""
 _LARGEST = 1 << 20
@@ -37,7 +38,8 @@ _LINKERS = ("lld", "ld.lld")
 _PRECOMPILED = (".pch", ".gch")
 """What ``-include F`` takes in place of F, without a word. Source: clang's user manual."""
 _PROFILE = "default.profdata"
-"""What ``-fprofile-use=`` takes of a folder. Source: clang's user manual."""
+"""What ``-fprofile-use`` takes of the current folder, or the one it names. Source: clang's user
+manual."""
 
 
 def possible_files(words: Iterable[str]) -> tuple[str, ...]:
@@ -67,6 +69,16 @@ def include_folders(words: tuple[str, ...]) -> tuple[str, ...]:
             elif word.startswith(flag) and word != flag:
                 found.append(word.removeprefix(flag))
     return tuple(dict.fromkeys(found))
+
+
+def finds_libraries(words: Iterable[str]) -> bool:
+    """Tell whether a linker within a compile looks for libraries: nobody tells which it finds."""
+    given = all_words(words)
+    return any(
+        (before.startswith(_TO_LINKERS) and word.startswith(_LIBRARIES))
+        or (word.startswith("-Wl,") and any(p.startswith(_LIBRARIES) for p in word.split(",")))
+        for before, word in itertools.pairwise(("", *given))
+    )
 
 
 @functools.lru_cache(maxsize=256)
@@ -105,8 +117,7 @@ def _parts_of_option(word: str) -> Iterator[str]:
         yield from programs_in(word[2:])
     if word.startswith("-fprofile"):
         folder = word.partition("=")[2]
-        if folder:
-            yield f"{folder}/{_PROFILE}"
+        yield f"{folder}/{_PROFILE}" if folder else _PROFILE
 
 
 def programs_in(prefix: str) -> tuple[str, ...]:

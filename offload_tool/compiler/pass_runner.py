@@ -350,6 +350,7 @@ class _Run:
         self._recorded: Recorded | None = None
         self._moment = 0
         self._looks: dict[str, Look] = {}
+        self._folders: dict[str, str] = {}
 
     def is_current(self) -> bool:
         """Tell whether nothing must be run; depfile and stamp are written then."""
@@ -375,8 +376,13 @@ class _Run:
 
         :raises FileError: the compiler's depfile cannot be written.
         """
-        from offload_tool.compiler.fingerprints import look_at, make_marker
+        from offload_tool.compiler.fingerprints import identity, look_at, make_marker
+        from offload_tool.compiler.named_files import include_folders
 
+        folders = include_folders(tuple(self._job.command))
+        if self._recorded is not None:
+            folders = self._recorded.folders_before()
+        self._folders = {name: identity(name or ".") for name in folders}
         files = self._job.given if self._recorded is None else self._recorded.inputs_before()
         looks = ((name, look_at(name)) for name in files)
         self._looks = {name: look for name, look in looks if look is not None}
@@ -404,9 +410,9 @@ class _Run:
         read = self._manifest().files_read()
         aside.take_back_if_equal()
         _write_depfile(outputs, [*read, *self._job.installed], self._job.tool)
-        from offload_tool.compiler.manifest import Start
+        from offload_tool.compiler.meanwhile import Start
 
-        self._manifest().finish(read, Start(self._moment, self._looks))
+        self._manifest().finish(read, Start(self._moment, self._looks, folders=self._folders))
         aside.drop()  # from here on the new output stays, whatever comes
         _write_stamp(outputs.stamp)
 

@@ -16,19 +16,14 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from offload_tool.compiler.assembler_reads import (
-    UnknownReadsError,
-    assembler_reads,
-)
+from offload_tool.compiler.configured import configuring_files
 from offload_tool.compiler.fingerprints import Fingerprints
-from offload_tool.compiler.heeded import HEEDED_VARIABLES, tells_folder
-from offload_tool.compiler.lookups import Lookups, expected_lookups
+from offload_tool.compiler.heeded import HEEDED_VARIABLES, processor_of, tells_folder
+from offload_tool.compiler.lookups import Lookups
 from offload_tool.compiler.manifest import (
     PassRecord,
-    Start,
     State,
     confirmed,
     files_in_order,
@@ -38,7 +33,14 @@ from offload_tool.compiler.manifest import (
     record_pass_result,
     write_record,
 )
-from offload_tool.compiler.named_files import all_words, include_folders, possible_files
+from offload_tool.compiler.named_files import (
+    all_words,
+    finds_libraries,
+    include_folders,
+    possible_files,
+)
+from offload_tool.compiler.pass_reads import PassReads, all_reads, reads_of
+from offload_tool.compiler.reading import general_words
 from offload_tool.compiler.side_files import WRITES_MORE
 from offload_tool.errors import OffloadError
 from offload_tool.formats.magics import THIN_ARCHIVE
@@ -46,6 +48,7 @@ from offload_tool.formats.magics import THIN_ARCHIVE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from offload_tool.compiler.meanwhile import Start
     from offload_tool.compiler.pass_commands import Surroundings
 
 __all__ = ["WRITES_FILES", "Recorded", "Work"]
@@ -102,6 +105,8 @@ class Work(NamedTuple):
         words = all_words(self.command)
         if not self.tells_all or any(word.startswith(WRITES_FILES) for word in words):
             return False
+        if finds_libraries(words):
+            return False
         return self.preprocess is not None or not any(word.startswith(_LIBRARIES) for word in words)
 
 
@@ -112,9 +117,8 @@ class Recorded:
         """Begin with `prints` known of files."""
         self._work = work
         self._prints = prints or Fingerprints()
-        self._listed: list[str] = []
-        self._reads_unknown = False
-        """Whether it has read what nobody can tell."""
+        self._reads: PassReads | None = None
+        """What it has read."""
         self._known = read_record(self._path, self._prints, work.output)
 
     @property
@@ -124,9 +128,11 @@ class Recorded:
     def _named_files(self) -> list[str]:
         words = self._work.command[self._work.compiler_words :]
         own = {self._work.output, *self._work.given}
+        general = general_words(self._work.command, own)
+        named = (*possible_files(words), *configuring_files(general, self._work.environment))
         return [
             name
-            for name in possible_files(words)
+            for name in dict.fromkeys(named)
             if name not in own and os.path.isfile(name)  # noqa: PTH113 - called for each word
         ]
 
@@ -141,6 +147,7 @@ class Recorded:
             "a variable that the compiler heeds": json.dumps(variables),
             "the list of files that its command names": json.dumps(named),
             "the folder of the build": json.dumps(folder if tells_folder(work.command) else []),
+            "the processor of this machine": processor_of(all_words(work.command)),
             "the list of libraries that the compiler links in": json.dumps(work.libraries),
             "the identity of its files": json.dumps(_inodes(read) if work.by_inode else []),
         }
@@ -156,12 +163,15 @@ class Recorded:
             read = self._work.preprocess()
             surer = None
             if read is not None:
-                everything = self._all(read)
-                surer = (
-                    None
-                    if self._reads_unknown
-                    else confirmed(record, everything, judgement, partial(self._lookups, read))
-                )
+                everything = all_reads(read, record.lookups, self._work.command)
+                if everything is not None:
+                    surer = confirmed(
+                        record,
+                        self._all(everything),
+                        judgement,
+                        self._prints,
+                        lambda: self._reads_of(read).lookups,
+                    )
             if surer is None:
                 return None
             self._write(surer)
@@ -172,6 +182,13 @@ class Recorded:
         """Give the files that the run may read, as far as they are known before."""
         known = self._known.inputs if self._known else ()
         return tuple(dict.fromkeys([*self._work.given, *self._named_files(), *known]))
+
+    def folders_before(self) -> tuple[str, ...]:
+        """Give the folders into which the run may look, as far as they are known before."""
+        known = self._known.lookups.folders if self._known else ()
+        flagged = include_folders(all_words(self._work.command))
+        files = map(os.path.dirname, self.inputs_before())
+        return tuple(dict.fromkeys([*flagged, *files, *known]))
 
     def prepare(self) -> None:
         """Ask what must be asked, while the command runs."""
@@ -184,8 +201,11 @@ class Recorded:
         :raises FileError: it wrote no depfile.
         :raises CompilerError: its depfile does not name the source.
         """
-        self._listed = self._work.listed()
-        return self._all(self._listed)
+        listed = self._work.listed()
+        if self._work.preprocess is None:
+            return self._all(listed)
+        self._reads = self._reads_of(listed)
+        return self._all(self._reads.files)
 
     def finish(self, read: Sequence[str], start: Start) -> None:
         """Record what the run that began at `start` has read and made."""
@@ -195,18 +215,17 @@ class Recorded:
             return
         if work.preprocess is None and any(map(_is_thin_archive, read)):
             return  # nobody tells which members were read
-        if self._reads_unknown:
+        if self._reads is not None and not self._reads.tells_all:
             self.forget()
             return
-        lookups = Lookups() if work.preprocess is None else self._lookups(self._listed)
+        lookups = Lookups() if self._reads is None else self._reads.lookups
         key = self._key(read, self._named_files())
         output, prints = work.output, self._prints
         self._write(record_pass_result(key, read, lookups, output, start, prints))
 
-    def _lookups(self, listed: Sequence[str]) -> Lookups:
+    def _reads_of(self, listed: Sequence[str]) -> PassReads:
         folders = self._work.surroundings().folders
-        found = expected_lookups(listed, folders, self._work.command, self._prints)
-        return found if folders else found._replace(unknown=True)
+        return reads_of(listed, folders, self._work.command, self._prints)
 
     def forget(self) -> None:
         """Remove the manifest."""
@@ -217,11 +236,6 @@ class Recorded:
         """Give all inputs, of which the compiler tells the files `read`."""
         work = self._work
         found = [*read, *work.given, *work.libraries, *self._named_files()]
-        if work.preprocess is not None:
-            try:
-                found += assembler_reads(read, include_folders(all_words(work.command)))
-            except UnknownReadsError:
-                self._reads_unknown = True
         return list(dict.fromkeys(found))
 
     def _write(self, record: PassRecord) -> None:

@@ -24,7 +24,7 @@ from offload_tool.compiler.depfile import read_depfile
 from offload_tool.compiler.fingerprints import digest_of, look_at
 from offload_tool.compiler.heeded import HEEDED_VARIABLES
 from offload_tool.compiler.lookups import expected_lookups, folders_of_job
-from offload_tool.compiler.manifest import Start
+from offload_tool.compiler.meanwhile import Start
 from offload_tool.compiler.named_files import possible_files
 from offload_tool.errors import OffloadError
 from offload_tool.launch.passes_of_plan import passes_of
@@ -102,7 +102,7 @@ class CachedPass:
         """Write what the pass would write, where that is known; else note that it begins."""
         if self._cache.fetch(self._key, self._files):
             return True
-        self._start = Start.now(f"{self._folder}/now", self._named)
+        self._start = Start.now(f"{self._folder}/now", self._named, folders_of_job(self._words))
         return False
 
     def store(self) -> None:

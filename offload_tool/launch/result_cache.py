@@ -27,7 +27,6 @@ from contextlib import suppress
 from offload_tool.compiler.fingerprints import Fingerprints, digest_of, new_digest
 from offload_tool.compiler.manifest import (
     State,
-    identity,
     judge,
     read_record,
     record_pass_result,
@@ -39,7 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from offload_tool.compiler.lookups import Lookups
-    from offload_tool.compiler.manifest import PassRecord, Start
+    from offload_tool.compiler.manifest import PassRecord
+    from offload_tool.compiler.meanwhile import Start
 
 __all__ = ["PassFiles", "ResultCache"]
 
@@ -47,7 +47,6 @@ _FOLDER, _SIZE = "OFFLOAD_LAUNCH_CACHE", "OFFLOAD_LAUNCH_CACHE_SIZE"
 _DEFAULT_SIZE = 5 << 30
 _MIB = 1 << 20
 _NEW = "new"
-_SAME = "same files"
 _FILES = ("output", "depfile", "said")
 _CHECKS_SIZE_ONE_IN = 32
 _SHRINKS_TO = 0.8
@@ -109,8 +108,7 @@ class ResultCache:
             if record is None:
                 self._remove(place)  # damaged, or somebody removes it
                 continue
-            known = {"key": key, _SAME: _same_files(record.inputs)}
-            if judge(record, known, self._prints).state is not State.CURRENT:
+            if judge(record, {"key": key}, self._prints).state is not State.CURRENT:
                 continue
             if all(
                 _copy(f"{place}/{name}", wanted, record.beside.get(name, ""))
@@ -147,7 +145,6 @@ class ResultCache:
         record = record_pass_result({"key": key}, read, lookups, files.output, start, self._prints)
         if not record.is_sure or not record.output:
             return
-        record = record._replace(key={"key": key, _SAME: _same_files(record.inputs)})
         with suppress(OSError):
             self._store(key, files, record)
             if os.urandom(1)[0] % _CHECKS_SIZE_ONE_IN == 0:
@@ -252,18 +249,3 @@ def _digest_of_copy(source: str, output: str) -> str:
 def _digest_of_file(name: str) -> str:
     with open(name, "rb") as file:  # noqa: PTH123
         return digest_of(file.read())
-
-
-def _same_files(inputs: Mapping[str, str]) -> str:
-    """Say which names are one file's: ``#pragma once`` takes a copy for another file.
-
-    Only files of equal content can be one; most compiles read none.
-    """
-    by_digest: dict[str, list[str]] = {}
-    for name, digest in inputs.items():
-        by_digest.setdefault(digest, []).append(name)
-    equal = [names for names in by_digest.values() if len(names) > 1]
-    found: dict[str, list[str]] = {}
-    for name in sorted(name for names in equal for name in names):
-        found.setdefault(identity(name), []).append(name)
-    return digest_of(repr(sorted(found.values())).encode(errors="surrogateescape"))

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from offload_tool.compiler import reading
 from offload_tool.compiler import side_files as side
+from offload_tool.compiler.configured import configuring_files as found_configuration
+from offload_tool.compiler.configured import forget_configuring_files, has_configuration
 from offload_tool.compiler.heeded import tells_folder
 from offload_tool.compiler.lookups import found_in
 from offload_tool.compiler.passes import without_dependency_flags
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from offload_tool.scons.protocols import Environment, Node
 
 __all__ = [
+    "configuring_files",
     "copy_to_variants",
     "files_read",
     "folders_searched",
@@ -68,6 +71,19 @@ def folders_searched(node: Node, command: str) -> tuple[str, ...]:
     without = {str(source.rfile()) for source in node.sources} | {str(node)}
     found = reading.folders_searched(words, without, _variables(node.get_build_env()))
     return tuple(_all_placed(node, found))
+
+
+def configuring_files(node: Node, command: str) -> tuple[str, ...]:
+    """Give the configuration files that flags of a node's compile let clang read."""
+    words = without_dependency_flags(_words(node, command), _depfile(node))
+    if not has_configuration(words):
+        return ()
+    if compat.is_interactive():
+        forget_configuring_files()
+    without = {str(source.rfile()) for source in node.sources} | {str(node)}
+    return found_configuration(
+        reading.general_words(words, without), _variables(node.get_build_env())
+    )
 
 
 def side_files(node: Node, command: str) -> dict[str, bool]:

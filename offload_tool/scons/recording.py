@@ -20,31 +20,32 @@ from typing import TYPE_CHECKING, Any
 
 from SCons.Node.FS import Base
 
-from offload_tool.compiler.assembler_reads import UnknownReadsError, assembler_reads
-from offload_tool.compiler.fingerprints import Fingerprints, is_of_system
-from offload_tool.compiler.lookups import Lookups, expected_lookups, origins_digest
+from offload_tool.compiler.fingerprints import Fingerprints, identity, is_of_system
+from offload_tool.compiler.heeded import processor_of
+from offload_tool.compiler.lookups import Lookups, origins_digest
 from offload_tool.compiler.manifest import (
     Judgement,
     PassRecord,
-    Start,
     State,
     changed_inputs,
     confirmed,
     digest_of_parts,
-    identity,
     judge,
     manifest_path,
     read_record,
     record_pass_result,
     write_record,
 )
+from offload_tool.compiler.meanwhile import Start
 from offload_tool.compiler.named_files import (
     all_words,
+    finds_libraries,
     include_folders,
     possible_files,
     programs_in,
 )
 from offload_tool.compiler.outside import Inputs
+from offload_tool.compiler.pass_reads import PassReads, all_reads, reads_of
 from offload_tool.compiler.side_files import WRITES_MORE
 from offload_tool.errors import FileError, OffloadError
 from offload_tool.scons import asking, compat
@@ -124,11 +125,16 @@ class PassRecords:
         key["the compiler, or a variable that it heeds,"] = digest_of_parts(values)
         folders = str(node.get_build_env()["ENV"].get("COMPILER_PATH", "")).split(os.pathsep)
         linkers = [name for folder in folders if folder for name in programs_in(folder)]
-        for name in (*possible_files(self.words), *linkers):
+        configuration = asking.configuring_files(node, self.command)
+        for name in (*possible_files(self.words), *configuration, *linkers):
             if os.path.isfile(name):  # noqa: PTH113 - called often
                 key[f"'{name}'"] = _PRINTS.digest(name)
         if asking.tells_folder(self.words):
-            key["the folder of the build"] = node.fs.Top.get_abspath()
+            named = str(node.get_build_env()["ENV"].get("PWD", ""))  # clang believes it
+            key["the folder of the build"] = f"{node.fs.Top.get_abspath()}\0{named}"
+        processor = processor_of(all_words(self.words))
+        if processor:
+            key["the processor of this machine"] = digest_of_parts(processor)
         return key
 
     def identity(self) -> str:
@@ -204,20 +210,13 @@ class PassRecords:
         read = asking.preprocess(self._node, self.command)
         return None if read is None else self._confirmed(record, read, judgement)
 
-    def _with_assembled(self, read: list[str]) -> list[str] | None:
-        """Add what the assembler reads; None where nobody knows."""
-        try:
-            return list(dict.fromkeys([*read, *assembler_reads(read, self.folders)]))
-        except UnknownReadsError:
-            return None
-
     def _confirmed(
         self, record: PassRecord, read: list[str], judgement: Judgement
     ) -> PassRecord | None:
-        everything = self._with_assembled(read)
+        everything = all_reads(read, record.lookups, self.words)
         if everything is None:
             return None
-        return confirmed(record, everything, judgement, lambda: self._lookups(read))
+        return confirmed(record, everything, judgement, _PRINTS, lambda: self._reads(read).lookups)
 
     def only_source_changed(self) -> bool:
         """Tell whether the compile would read what the last one has read, but for the source."""
@@ -240,11 +239,17 @@ class PassRecords:
         expected = dict.fromkeys([*files, *(self.stored_inputs() or ()), *self.reachable])
         digests = {name: _PRINTS.digest(name) for name in expected}
         try:
-            began = Start.now(depfile_of(node), files)
-            self._start = Start(began.moment, began.looks, digests)
+            began = Start.now(depfile_of(node), files, self._folders_expected(expected))
+            self._start = began._replace(digests=digests)
         except OSError as error:
             raise FileError(depfile_of(node), error) from error
         self._key_before = self.key()
+
+    def _folders_expected(self, files: Iterable[str]) -> list[str]:
+        """Give the folders in which the compile will look, as far as they are known before."""
+        record = self._load()
+        looked = record.lookups.folders if record is not None else ()
+        return list(dict.fromkeys([*self.folders, *map(os.path.dirname, files), *looked]))
 
     def finish(self) -> None:
         """Record what the compile has read and made.
@@ -258,18 +263,17 @@ class PassRecords:
         tells_all = True
         if self.job.compiles_source:
             read = asking.files_read(node, self.command)
-            lookups = self._lookups(read, key)
-            everything = self._with_assembled(read)
-            tells_all = everything is not None
-            read = everything or read
+            read, lookups, tells_all = self._reads(read, key)
         compat.replace_implicit(node, asking.nodes_of(node, read))
-        for part, digest in self._key_before.items():
-            if part.startswith("'") and key.get(part) != digest:
+        before = self._key_before
+        for part in {*before, *key}:
+            if key.get(part) != before.get(part):
                 key[part] = _CHANGED_MEANWHILE
         output = _path(node)
         record = record_pass_result(
             key, read, lookups, output, self._start, _PRINTS, identified=self._is_identified
         )
+        tells_all = tells_all and not finds_libraries(self.words)
         believed = record.output if tells_all else ""
         self._keep(record._replace(beside=self._beside(), output=believed))
 
@@ -283,12 +287,11 @@ class PassRecords:
     def _writes_more(self) -> bool:
         return any(word.startswith(WRITES_MORE) for word in all_words(self.words))
 
-    def _lookups(self, read: list[str], key: Mapping[str, str] | None = None) -> Lookups:
+    def _reads(self, read: list[str], key: Mapping[str, str] | None = None) -> PassReads:
         folders = self._known_folders(read, key) or asking.folders_searched(
             self._node, self.command
         )
-        found = expected_lookups(read, folders, self.words, _PRINTS)
-        return found if folders else found._replace(unknown=True)
+        return reads_of(read, folders, self.words, _PRINTS)
 
     def _known_folders(self, read: list[str], key: Mapping[str, str] | None) -> tuple[str, ...]:
         """Give the folders of the record before; none where the compiler must be asked for them.
@@ -296,7 +299,7 @@ class PassRecords:
         The same command has the same search path, and the same files are in the same folders.
         """
         before = self._before
-        if before is None or key != before.key or {*read} != {*before.inputs}:
+        if before is None or key != before.key or not {*read} <= {*before.inputs}:
             return ()
         folders = before.lookups.folders
         is_known = not before.lookups.unknown and bool(before.lookups.origins)

@@ -16,7 +16,6 @@ from offload_tool.compiler.fingerprints import CHANGED, Fingerprints
 from offload_tool.compiler.lookups import Lookups
 from offload_tool.compiler.manifest import (
     PassRecord,
-    Start,
     State,
     confirmed,
     judge,
@@ -25,6 +24,7 @@ from offload_tool.compiler.manifest import (
     record_pass_result,
     write_record,
 )
+from offload_tool.compiler.meanwhile import Start
 
 KEY = {"its command": "1", "the compiler": "2"}
 TEXTS = st.text(st.characters(exclude_characters="\0"), max_size=8)
@@ -38,13 +38,15 @@ RECORDS = st.builds(
     DIGESTS,
 )
 VALUE = {
-    "version": 2,
+    "version": 3,
     "key": {},
     "inputs": {},
     "places": [],
     "lookups": Lookups()._asdict(),
     "output": "",
     "beside": {},
+    "same files": {},
+    "same folders": {},
 }
 """An empty record, as JSON."""
 OUTSIDE = '{"inputs": {"/a": "1"}, "names": []}'
@@ -203,9 +205,9 @@ def test_file_that_appears(made: PassRecord, name: str) -> None:
     Path(name).touch()
     judgement = judge(made, KEY, Fingerprints(), "k.co")
     assert (judgement.state, judgement.appeared) == (State.UNSURE, (name,))
-    assert confirmed(made, [*made.inputs, name], judgement, Lookups) is None
-    assert confirmed(made, ["k.hip"], judgement, Lookups) is None
-    surer = confirmed(made, made.inputs, judgement, Lookups)
+    assert confirmed(made, [*made.inputs, name], judgement, Fingerprints(), Lookups) is None
+    assert confirmed(made, ["k.hip"], judgement, Fingerprints(), Lookups) is None
+    surer = confirmed(made, made.inputs, judgement, Fingerprints(), Lookups)
     assert judge(surer, KEY, Fingerprints(), "k.co").state is State.CURRENT
 
 
@@ -215,7 +217,7 @@ def test_other_folders(made: PassRecord) -> None:
     judgement = judge(made._replace(lookups=lookups), KEY, Fingerprints(), "k.co")
     assert (judgement.state, judgement.elsewhere) == (State.UNSURE, True)
     new = Lookups(("elsewhere",))
-    surer = confirmed(made, made.inputs, judgement, lambda: new)
+    surer = confirmed(made, made.inputs, judgement, Fingerprints(), lambda: new)
     assert surer is not None
     assert surer.lookups == new
 

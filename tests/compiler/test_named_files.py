@@ -20,6 +20,7 @@ from offload_tool.compiler.named_files import all_words, possible_files
         (["-Xclang", "-mlink-builtin-bitcode", "-Xclang", "lib.bc"], "lib.bc"),
         (["-fprofile-use=p.profdata"], "p.profdata"),
         (["-fprofile-use=folder"], "folder/default.profdata"),
+        (["-fprofile-use"], "default.profdata"),
         (["-fprofile-instr-use=p.profdata"], "p.profdata"),
         (["-fprofile-sample-use=p.txt"], "p.txt"),
         (["-fsanitize-ignorelist=list.txt"], "list.txt"),

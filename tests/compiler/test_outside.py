@@ -11,7 +11,6 @@ from offload_tool.compiler.fingerprints import Fingerprints
 from offload_tool.compiler.lookups import Lookups
 from offload_tool.compiler.manifest import (
     PassRecord,
-    Start,
     State,
     changed_inputs,
     files_in_order,
@@ -20,6 +19,7 @@ from offload_tool.compiler.manifest import (
     record_pass_result,
     write_record,
 )
+from offload_tool.compiler.meanwhile import Start
 from offload_tool.compiler.outside import Inputs
 
 KEY = {"its command": "1"}

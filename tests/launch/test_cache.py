@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from offload_tool.compiler.lookups import Lookups
-from offload_tool.compiler.manifest import Start
+from offload_tool.compiler.meanwhile import Start
 from offload_tool.launch.result_cache import PassFiles, ResultCache
 from tests.launch.cached import trial
 from tests.launch.cached_named import Named

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
 import pytest
 
-from tests.scons.conftest import KERNEL, Project
+from tests.scons.conftest import KERNEL, Project, contents
 from tests.scons.judging import assert_as_clean_build, compiler_script
 
 NODES = "env.OffloadBundle('k.hip')\nenv.OffloadHostObject('k.hip')\n"
@@ -37,3 +42,123 @@ def test_saved_during_a_compile(project: Project, when: str, file: str, decider:
     project.build("-j1")
     assert_as_clean_build(project, OUTPUTS)
     project.assert_up_to_date()
+
+
+@dataclass(frozen=True)
+class Meanwhile:
+    """What happens after the compiler has read everything, and before it is done."""
+
+    line: str
+    """Of shell; once, when there is a file or folder ``new``."""
+    files: Mapping[str, str]
+    links: Mapping[str, str] = field(default_factory=dict)
+    flags: tuple[str, ...] = ("-Ifirst", "-Isecond")
+    head: str = "#include <value.h>\n"
+
+
+ONE, TWO = "#define HERE 1\n", "#define HERE 2\n"
+SECOND = {"second/value.h": ONE, "first/no": "", "new": TWO}
+ONCE = "#pragma once\n#ifdef V\n#define W\n#endif\n#define V\n"
+COUNTED = "#ifdef W\n" + TWO + "#else\n" + ONE + "#endif\n"
+ASKED = "#if __has_include(<more.h>)\n" + TWO + "#else\n" + ONE + "#endif\n"
+ASSEMBLED = 'asm(".section .table,\\"a\\"\\n.incbin \\"data\\"\\n.text");\n' + ONE
+MEANWHILE = {
+    "header that goes before another": Meanwhile("mv new first/value.h", SECOND),
+    "folder with such a header": Meanwhile(
+        "mv new third", {"second/value.h": ONE, "new/value.h": TWO}, flags=("-Ithird", "-Isecond")
+    ),
+    "link of a folder": Meanwhile(
+        "rm new; ln -sfn v2 now",
+        {"v1/value.h": ONE, "v2/value.h": TWO, "new": ""},
+        {"now": "v1"},
+        ("-Inow",),
+    ),
+    "link of a link": Meanwhile(
+        "rm new; ln -sfn v2 now",
+        {"v1/in/value.h": ONE, "v2/in/value.h": TWO, "new": ""},
+        {"now": "v1", "place": "now/in"},
+        ("-Iplace",),
+    ),
+    "link of a file": Meanwhile(
+        "rm new; ln -sfn ../v2.h first/value.h",
+        {"v1.h": ONE, "v2.h": TWO, "new": "", "first/no": ""},
+        {"first/value.h": "../v1.h"},
+    ),
+    "other folder of the name": Meanwhile(
+        "mv first old; mv new first", {"first/value.h": ONE, "new/value.h": TWO}
+    ),
+    "header that is asked for": Meanwhile(
+        "mv new first/more.h", {"first/no": "", "new": ""}, head=ASKED
+    ),
+    "link that becomes a copy": Meanwhile(
+        "rm new first/x.h; cp second/x.h first/x.h",
+        {"second/x.h": ONCE, "first/no": "", "new": ""},
+        {"first/x.h": "../second/x.h"},
+        head='#include "first/x.h"\n#include "second/x.h"\n' + COUNTED,
+    ),
+    "file for the assembler": Meanwhile(
+        "mv new first/data", {"second/data": "1111", "first/no": "", "new": "2222"}, head=ASSEMBLED
+    ),
+    "configuration file": Meanwhile(
+        "mv new first/f.cfg",
+        {"second/f.cfg": "-DHERE=1\n", "first/no": "", "new": "-DHERE=2\n"},
+        flags=("--config-user-dir=first", "--config-system-dir=second", "--config=f.cfg"),
+        head="",
+    ),
+}
+
+
+def by_scons(project: Project, flags: tuple[str, ...]) -> None:
+    project.sconstruct(f"env.Append(CCFLAGS={[*flags]!r})\n" + NODES)
+    done = project.run("-j1")
+    assert done.status == 0, done.output + done.errors
+
+
+def by_compile(project: Project, flags: tuple[str, ...]) -> None:
+    passes = {OUTPUTS[0]: ["--target-id", "gfx906"], OUTPUTS[3]: ["--host"]}
+    for output, which in passes.items():
+        command = [sys.executable, "-m", "offload_tool", "compile", "k.hip", "-o", output, *which]
+        command += ["--", "-nogpuinc", "-nogpulib", "-DVALUE=1", *flags]
+        subprocess.run(command, cwd=project.folder, env=project.environment, check=True)
+
+
+@pytest.mark.parametrize("build", [by_scons, by_compile])
+@pytest.mark.parametrize("before", [0, 1], ids=["first build", "second build"])
+@pytest.mark.parametrize("case", MEANWHILE.values(), ids=MEANWHILE.keys())
+def test_what_is_found_changes_during_a_compile(
+    project: Project,
+    case: Meanwhile,
+    before: int,
+    build: Callable[[Project, tuple[str, ...]], None],
+) -> None:
+    """What comes, or leads elsewhere, after the compiler has looked is seen by the next build."""
+    for name, text in case.files.items():
+        if before and name.split("/")[0] == "new":
+            continue
+        project.write(name, text)
+    for name, target in case.links.items():
+        (project.folder / name).symlink_to(target)
+    project.environment = {
+        **project.environment,
+        "OFFLOAD_CLANG": compiler_script(
+            project,
+            "changing",
+            after=f'case "$*" in *k.hip*) [ ! -e new ] || {{ {case.line}; }};; esac',
+        ),
+    }
+    project.write("k.hip", case.head + KERNEL.replace("VALUE", "HERE"))
+    if before:
+        build(project, case.flags)
+        for name, text in case.files.items():
+            project.write(name, text)
+        project.write("k.hip", case.head + KERNEL.replace("VALUE", "HERE + 5"))
+    build(project, case.flags)
+    assert not (project.folder / "new").exists()
+    build(project, case.flags)
+    outputs = [OUTPUTS[0], OUTPUTS[3]]
+    found = contents(project.folder, outputs)
+    for name in outputs:
+        (project.folder / name).unlink()
+    build(project, case.flags)
+    expected = contents(project.folder, outputs)
+    assert [name for name in outputs if found[name] != expected[name]] == []

@@ -1,0 +1,52 @@
+"""The configuration files that flags let clang read: ``--config F``, ``--config-user-dir=D``.
+
+A name without a folder is looked for in several, and the driver's mode and target choose files of
+their own there. So the driver is asked, and what its files include by ``@file`` counts, too.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from offload_tool.compiler.driver import ask
+from offload_tool.compiler.identity import all_configuration_files, configuration_files
+from offload_tool.compiler.named_files import all_words
+from offload_tool.compiler.remembered import remembered
+from offload_tool.errors import CompilerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = ["configuring_files", "forget_configuring_files", "has_configuration"]
+
+_FLAGS = ("--config", "-config")
+
+
+def has_configuration(words: Iterable[str]) -> bool:
+    """Tell whether flags let clang read configuration files."""
+    return any(word.startswith(_FLAGS) for word in all_words(words))
+
+
+def configuring_files(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Give the configuration files that a compile reads, where its flags tell of any.
+
+    `command` is the compile, without options for outputs and without its source.
+    """
+    if not has_configuration(command):
+        return ()
+    return _found(tuple(command), tuple(sorted(environment.items())))
+
+
+@remembered(64)
+def _found(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    try:
+        answer = ask([*command, "-###", "-c", "-x", "c++", os.devnull], dict(environment))
+    except CompilerError:
+        return ()
+    return tuple(all_configuration_files(configuration_files(answer.output + answer.errors)))
+
+
+def forget_configuring_files() -> None:
+    """Let the driver be asked again: another build begins."""
+    _found.cache_clear()

@@ -1,0 +1,49 @@
+"""All that a pass has read, and where it has looked for files: from what its depfile lists."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from offload_tool.compiler.assembler_reads import UnknownReadsError, assembler_reads
+from offload_tool.compiler.lookups import Lookups, expected_lookups
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from offload_tool.compiler.fingerprints import Fingerprints
+
+__all__ = ["PassReads", "all_reads", "reads_of"]
+
+
+class PassReads(NamedTuple):
+    """What a pass has read and looked up."""
+
+    files: list[str]
+    lookups: Lookups
+    tells_all: bool
+    """Nothing else was read."""
+
+
+def reads_of(
+    listed: Sequence[str], folders: Sequence[str], words: Sequence[str], prints: Fingerprints
+) -> PassReads:
+    """Give what a pass has read that lists some files; `folders` is its search path, () if unknown.
+
+    What the assembler has found in a folder may later appear in an earlier one, as a header may.
+    """
+    lookups = expected_lookups(listed, folders, words, prints)
+    files = all_reads(listed, lookups, words)
+    if files is not None and len(files) > len(listed):
+        lookups = expected_lookups(files, ["", *folders], words, prints)
+    if not folders:
+        lookups = lookups._replace(unknown=True)
+    return PassReads(files or [*listed], lookups, files is not None)
+
+
+def all_reads(listed: Sequence[str], lookups: Lookups, words: Sequence[str]) -> list[str] | None:
+    """Add what the assembler reads to what a pass lists; None where nobody knows that."""
+    try:
+        found = assembler_reads(listed, lookups.folders, words)
+    except UnknownReadsError:
+        return None
+    return list(dict.fromkeys([*listed, *found]))

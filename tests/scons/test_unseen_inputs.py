@@ -1,0 +1,140 @@
+"""What a compile's result depends on beside the contents of the files that it lists.
+
+Each case is built, changed and built again, by scons and by ``offload-tool compile``; a clean
+build of a copy is the judge: the same bytes, or a failure where that one fails.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from tests.scons.conftest import Project
+from tests.scons.unseen_cases import CASES, Case
+
+OUTPUTS = ("k.gfx906.co", "k.host.o")
+QUIET = ("-nogpuinc", "-nogpulib")
+NODES = "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
+
+
+@dataclass
+class Scons:
+    """Builds with scons."""
+
+    setting: str = ""
+
+    def prepare(self, project: Project, case: Case, flags: Sequence[str]) -> None:
+        variables = f"env['ENV'].update({dict(case.variables)!r})\n"
+        project.sconstruct(
+            f"env['OFFLOAD_ARCH'] = ['gfx906']\nenv.Append(CCFLAGS={list(flags)!r})\n"
+            + variables
+            + self.setting
+            + NODES
+        )
+
+    def __call__(self, project: Project, _case: Case, _flags: Sequence[str]) -> tuple[bool, str]:
+        done = project.run()
+        return done.status == 0, done.output + done.errors
+
+
+class Compile:
+    """Builds with one command for each output."""
+
+    def prepare(self, project: Project, case: Case, flags: Sequence[str]) -> None:
+        """Nothing is declared."""
+
+    def __call__(self, project: Project, case: Case, flags: Sequence[str]) -> tuple[bool, str]:
+        said = ""
+        for output, which in zip(OUTPUTS, (["--target-id", "gfx906"], ["--host"]), strict=True):
+            done = subprocess.run(
+                [sys.executable, "-m", "offload_tool", "compile", "k.hip", "-o", output, *which]
+                + ["--depfile", f"{output}.d", "--", *QUIET, "-DVALUE=1", *flags],
+                cwd=project.folder,
+                env={**project.environment, **case.variables},
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=300,
+            )
+            said += done.stdout + done.stderr
+            if done.returncode:
+                return False, said
+        return True, said
+
+
+Builder = Scons | Compile
+BUILDERS: dict[str, Builder] = {
+    "by-scons": Scons(),
+    "by-driver": Scons("env['OFFLOAD_DIRECT'] = False\n"),
+    "by-compile": Compile(),
+}
+
+
+def clean(
+    project: Project, case: Case, flags: Sequence[str], builder: Builder
+) -> tuple[bool, dict[str, bytes]]:
+    """Build a copy from nothing at the same place."""
+    aside = project.folder.with_name("aside")
+    shutil.rmtree(aside, ignore_errors=True)
+    project.folder.rename(aside)
+    subprocess.run(["cp", "-a", aside, project.folder], check=True)
+    for name in [*OUTPUTS, "cache", ".sconsign.dblite"]:
+        path = project.folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    for path in project.folder.glob(".*.manifest"):
+        path.unlink()
+    good, _ = builder(project, case, flags)
+    made = {name: (project.folder / name).read_bytes() for name in OUTPUTS} if good else {}
+    shutil.rmtree(project.folder)
+    aside.rename(project.folder)
+    return good, made
+
+
+BY_DRIVER = ("link becomes a copy", "incbin found earlier", "has_include by a made string")
+"""Cases without ``OFFLOAD_DIRECT``, which has no part in what is noted."""
+TRIED = [
+    (name, builder)
+    for name in CASES
+    for builder in BUILDERS
+    if builder != "by-driver" or name in BY_DRIVER
+]
+
+
+@pytest.mark.parametrize(("name", "by"), TRIED, ids=[f"{name}-{by}" for name, by in TRIED])
+def test_as_a_clean_build(project: Project, name: str, by: str) -> None:
+    """After each change, a build gives what a clean one gives, or fails where that fails."""
+    case, builder = CASES[name], BUILDERS[by]
+    folder = project.folder
+    project.write("k.hip", case.head + case.body)
+    for file, text in case.files.items():
+        project.write(file, text.replace("FOLDER", str(folder)))
+    for change in case.first:
+        change(folder)
+    flags = [word.replace("FOLDER", str(folder)) for word in case.flags]
+    builder.prepare(project, case, flags)
+    good, said = builder(project, case, flags)
+    assert good, said
+    for number, change in enumerate(case.changes):
+        change(folder)
+        expected, made = clean(project, case, flags, builder)
+        good, said = builder(project, case, flags)
+        assert good == expected, f"change {number}: clean {expected}\n{said}"
+        if expected:
+            found = {name: (folder / name).read_bytes() for name in OUTPUTS}
+            assert [n for n in OUTPUTS if made[n] != found[n]] == [], f"change {number}\n{said}"
+
+
+def test_library_that_a_linker_finds(project: Project) -> None:
+    """Which file a linker takes for ``-l``, nobody records: such a pass runs in each build."""
+    project.write("libmore.a", "!<arch>\n")
+    words = ["-Xoffload-linker", "-L.", "-Xoffload-linker", "-lmore"]
+    project.sconstruct(
+        f"env['OFFLOAD_ARCH'] = ['gfx906']\nenv.Append(OFFLOAD_FLAGS={words!r})\n" + NODES
+    )
+    assert len(project.build()) == 2
+    assert project.build() == ["k.hip gfx906"]

@@ -1,0 +1,388 @@
+"""Sources and what happens to what they find, for `test_unseen_inputs`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.scons.conftest import KERNEL
+
+__all__ = ["CASES", "Case"]
+
+BODY = KERNEL.replace("VALUE", "HERE")
+ONE, TWO = "#define HERE 1\n", "#define HERE 2\n"
+ASSEMBLED = 'asm(".section .table,\\"a\\"\\n.incbin \\"data\\"\\n.text");\n'
+ASSEMBLED_ALSO = 'asm(".section .table,\\"a\\"\\n.include \\"data\\"\\n.text");\n'
+
+WORDS = '-DWORDS=\'".section .table,\\\\"a\\\\"\\\\n.incbin \\\\"data\\\\"\\\\n.text"\'\n'
+
+Change = Callable[[Path], None]
+
+
+def writes(name: str, text: str) -> Change:
+    def change(folder: Path) -> None:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    return change
+
+
+def removes(name: str) -> Change:
+    def change(folder: Path) -> None:
+        path = folder / name
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+    return change
+
+
+def links(name: str, target: str) -> Change:
+    """Put a symbolic link in the place of a file or folder."""
+
+    def change(folder: Path) -> None:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_symlink() or path.is_file():
+            path.unlink()
+        elif path.is_dir():
+            shutil.rmtree(path)
+        path.symlink_to(target)
+
+    return change
+
+
+def links_hard(name: str, target: str) -> Change:
+    def change(folder: Path) -> None:
+        (folder / name).unlink(missing_ok=True)
+        os.link(folder / target, folder / name)
+
+    return change
+
+
+def copies(name: str, source: str) -> Change:
+    """Put a copy in the place of a link."""
+
+    def change(folder: Path) -> None:
+        path = folder / name
+        path.unlink(missing_ok=True)
+        found = folder / source
+        shutil.copytree(found, path) if found.is_dir() else shutil.copy2(found, path)
+
+    return change
+
+
+def overlay(kind: str, name: str, target: str, more: str = "") -> str:
+    """Give an overlay of clang's that puts a file or folder in another place."""
+    root = f"'type': '{kind}', 'name': 'FOLDER/{name}', 'external-contents': 'FOLDER/{target}'"
+    return f"{{'version': 0, {more}'roots': [{{{root}}}]}}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A source, what is beside it, and what happens to that, one after the other."""
+
+    head: str
+    changes: Sequence[Change]
+    files: Mapping[str, str] = field(default_factory=dict)
+    first: Sequence[Change] = ()
+    """Done before the first build."""
+    flags: Sequence[str] = ()
+    body: str = BODY
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+ONCE = "#pragma once\ninline int once() { return 1; }\n"
+BOTH = '#include "a/x.h"\n#include "b/x.h"\n' + ONE
+COUNTS = "#pragma once\n#ifdef V\n#define W\n#endif\n#define V\n"
+COUNTED = "#ifdef W\n" + TWO + "#else\n" + ONE + "#endif\n"
+
+CASES: dict[str, Case] = {
+    "link becomes a copy": Case(
+        BOTH, [copies("a/x.h", "b/x.h")], {"b/x.h": ONCE, "a/no": ""}, [links("a/x.h", "../b/x.h")]
+    ),
+    "copy becomes a link": Case(
+        '#include "a/x.h"\n#include "b/x.h"\n' + COUNTED,
+        [links("a/x.h", "../b/x.h")],
+        {"a/x.h": COUNTS, "b/x.h": COUNTS},
+    ),
+    "hard link becomes a copy": Case(
+        BOTH,
+        [copies("a/x.h", "b/x.h")],
+        {"b/x.h": ONCE, "a/no": ""},
+        [links_hard("a/x.h", "b/x.h")],
+    ),
+    "#import of a link": Case(
+        '#import "a/x.h"\n#import "b/x.h"\n' + ONE,
+        [copies("a/x.h", "b/x.h")],
+        {"b/x.h": "inline int once() { return 1; }\n", "a/no": ""},
+        [links("a/x.h", "../b/x.h")],
+    ),
+    "source's own folder by a link": Case(
+        '#include "sub/x.h"\n#include "x.h"\n' + ONE,
+        [copies("sub", "real")],
+        {"real/x.h": ONCE},
+        [links("sub", "real")],
+        ["-Ireal"],
+    ),
+    "folder of a link becomes a copy": Case(
+        "#include <x.h>\n",
+        [copies("b", "a")],
+        {
+            "a/x.h": "#define HERE 1\n#include_next <x.h>\n".replace(
+                "#define HERE 1\n", "#ifdef V\n#define W\n#else\n#define V\n#endif\n"
+            ),
+            "c/x.h": "#ifdef W\n#define HERE 2\n#else\n#define HERE 1\n#endif\n",
+        },
+        [links("b", "a")],
+        ["-Ia", "-Ib", "-Ic"],
+    ),
+    "folder of a copy becomes a link": Case(
+        "#include <x.h>\n",
+        [links("b", "a")],
+        {
+            "a/x.h": "#ifdef V\n#define W\n#else\n#define V\n#endif\n#include_next <x.h>\n",
+            "b/x.h": "#ifdef V\n#define W\n#else\n#define V\n#endif\n#include_next <x.h>\n",
+            "c/x.h": "#ifdef W\n#define HERE 2\n#else\n#define HERE 1\n#endif\n",
+        },
+        [],
+        ["-Ia", "-Ib", "-Ic"],
+    ),
+    "order of folders by links": Case(
+        "#include <x.h>\n",
+        [copies("s", "a")],
+        {"a/y.h": "", "b/x.h": ONE, "a/x.h": TWO},
+        [links("s", "a")],
+        ["-Ia", "-Ib", "-isystem", "s"],
+    ),
+    "dangling link gets a target": Case(
+        "#include <x.h>\n",
+        [writes("elsewhere/x.h", TWO)],
+        {"b/x.h": ONE, "a/no": ""},
+        [links("a/x.h", "../elsewhere/x.h")],
+        ["-Ia", "-Ib"],
+    ),
+    "folder called like a header": Case(
+        "#include <x.h>\n",
+        [removes("a/x.h"), writes("a/x.h", TWO)],
+        {"b/x.h": ONE, "a/x.h/no": ""},
+        flags=["-Ia", "-Ib"],
+    ),
+    "folder called like a header at once": Case(
+        "#include <x.h>\n",
+        [lambda f: (removes("a/x.h")(f), writes("a/x.h", TWO)(f))],
+        {"b/x.h": ONE, "a/x.h/no": ""},
+        flags=["-Ia", "-Ib"],
+    ),
+    "incbin found earlier": Case(
+        ASSEMBLED + ONE,
+        [writes("a/data", "2222"), writes("data", "3333"), removes("data")],
+        {"b/data": "1111", "a/no": ""},
+        flags=["-Ia", "-Ib"],
+    ),
+    "incbin, folders that come": Case(
+        ASSEMBLED + ONE, [writes("a/data", "2222")], {"b/data": "1111"}, flags=["-Ia", "-Ib"]
+    ),
+    "include of the assembler found earlier": Case(
+        ASSEMBLED_ALSO + ONE,
+        [writes("a/data", ".long 2\n")],
+        {"b/data": ".long 1\n", "a/no": ""},
+        flags=["-Ia", "-Ib"],
+    ),
+    "incbin by -Wa,-I": Case(
+        ASSEMBLED + ONE,
+        [writes("a/data", "2222")],
+        {"b/data": "1111", "a/data": "3333"},
+        flags=["-Wa,-Ia", "-idirafter", "b"],
+    ),
+    "incbin by -Xclang -I": Case(
+        ASSEMBLED + ONE,
+        [writes("a/data", "2222")],
+        {"b/data": "1111", "a/data": "3333"},
+        flags=["-Xclang", "-Ia", "-idirafter", "b"],
+    ),
+    "incbin by a configuration file": Case(
+        ASSEMBLED + ONE,
+        [writes("a/data", "2222")],
+        {"b/data": "1111", "a/data": "3333", "f.cfg": "-Ia\n"},
+        flags=["--config", "./f.cfg", "-idirafter", "b"],
+    ),
+    "incbin in joined strings": Case(
+        'asm(".section .table,\\"a\\"\\n.inc" "bin \\"data\\"\\n.text");\n' + ONE,
+        [writes("data", "2222")],
+        {"data": "1111"},
+    ),
+    "incbin by a macro of a response file": Case(
+        "asm(WORDS);\n" + ONE,
+        [writes("data", "2222")],
+        {"data": "1111", "f.txt": WORDS},
+        flags=["@f.txt"],
+    ),
+    "incbin by a macro of a configuration file": Case(
+        "asm(WORDS);\n" + ONE,
+        [writes("data", "2222")],
+        {"data": "1111", "f.cfg": WORDS},
+        flags=["--config", "./f.cfg"],
+    ),
+    "has_include by a macro with a parameter": Case(
+        "#define HAS(x) __has_include(<x/v.h>)\n#if HAS(lib)\n"
+        + TWO
+        + "#else\n"
+        + ONE
+        + "#endif\n#include <no>\n",
+        [writes("a/lib/v.h", "")],
+        {"a/no": ""},
+        flags=["-Ia"],
+    ),
+    "has_include by a made string": Case(
+        "#define TEXT(x) #x\n#if __has_include(TEXT(v.h))\n"
+        + TWO
+        + "#else\n"
+        + ONE
+        + "#endif\n#include <no>\n",
+        [writes("a/v.h", "")],
+        {"a/no": ""},
+        flags=["-Ia"],
+    ),
+    "has_include of a macro's folder": Case(
+        "#define LIB lib\n#define HAS __has_include(<LIB/v.h>)\n#if HAS\n"
+        + TWO
+        + "#else\n"
+        + ONE
+        + "#endif\n#include <no>\n",
+        [writes("a/lib/v.h", "")],
+        {"a/no": ""},
+        flags=["-Ia"],
+    ),
+    "has_include by another name": Case(
+        "#define HAS __has_include\n#if HAS(<v.h>)\n"
+        + TWO
+        + "#else\n"
+        + ONE
+        + "#endif\n#include <no>\n",
+        [writes("a/v.h", "")],
+        {"a/no": ""},
+        flags=["-Ia"],
+    ),
+    "has_include of a macro of the command": Case(
+        "#if __has_include(NAME)\n" + TWO + "#else\n" + ONE + "#endif\n#include <no>\n",
+        [writes("a/v.h", "")],
+        {"a/no": ""},
+        flags=["-Ia", "-DNAME=<v.h>"],
+    ),
+    "has_include by a macro of a response file": Case(
+        "#if __has_include(NAME)\n"
+        + TWO
+        + "#else\n"
+        + ONE
+        + "#endif\n#include <no>\n#define OTHER <no>\n",
+        [writes("a/v.h", "")],
+        {"a/no": "", "f.txt": "-DNAME='<v.h>'\n"},
+        flags=["-Ia", "@f.txt"],
+    ),
+    "has_include by a macro of a configuration file": Case(
+        "#if __has_include(NAME)\n"
+        + TWO
+        + "#else\n"
+        + ONE
+        + "#endif\n#include <no>\n#define OTHER <no>\n",
+        [writes("a/v.h", "")],
+        {"a/no": "", "f.cfg": "-DNAME='<v.h>'\n"},
+        flags=["-Ia", "--config", "./f.cfg"],
+    ),
+    "has_embed by a macro": Case(
+        "#define NAME(x) <x.bin>\n#if __has_embed(NAME(v))\n" + TWO + "#else\n" + ONE + "#endif\n",
+        [writes("a/v.bin", "1")],
+        {"a/no": ""},
+        flags=["--embed-dir=a"],
+    ),
+    "embed with a limit": Case(
+        "constexpr unsigned char data[] = {\n#embed <v.bin> limit(1) if_empty(7)\n};\n"
+        "#define HERE data[0]\n",
+        [writes("b/v.bin", "2"), writes("b/v.bin", ""), writes("a/v.bin", "3"), removes("a/v.bin")],
+        {"a/no": "", "b/v.bin": "1"},
+        flags=["--embed-dir=a", "--embed-dir=b"],
+    ),
+    "overlay that renames a folder": Case(
+        "#include <x.h>\n",
+        [writes("real/x.h", TWO)],
+        {
+            "b/x.h": ONE,
+            "real/no.h": "",
+            "o.yaml": overlay("directory-remap", "virtual", "real"),
+        },
+        flags=["-ivfsoverlay", "o.yaml", "-IFOLDER/virtual", "-Ib"],
+    ),
+    "overlay whose file comes": Case(
+        "#if __has_include(<x.h>)\n#include <x.h>\n#else\n" + ONE + "#endif\n",
+        [writes("real/x.h", TWO)],
+        {
+            "b/no.h": "",
+            "real/no": "",
+            "o.yaml": overlay("file", "virtual/x.h", "real/x.h"),
+        },
+        flags=["-ivfsoverlay", "o.yaml", "-IFOLDER/virtual", "-Ib"],
+    ),
+    "framework": Case(
+        "#include <Lib/x.h>\n",
+        [writes("f/Lib.framework/Headers/x.h", TWO)],
+        {"b/Lib/x.h": ONE, "f/no": ""},
+        flags=["-Ff", "-idirafter", "b"],
+    ),
+    "iframework": Case(
+        "#include <Lib/x.h>\n",
+        [writes("f/Lib.framework/Headers/x.h", TWO)],
+        {"b/Lib/x.h": ONE, "f/no": ""},
+        flags=["-iframework", "f", "-idirafter", "b"],
+    ),
+    "modules": Case(
+        "#include <x.h>\n",
+        [
+            writes("b/module.modulemap", 'module x { header "x.h" }\n'),
+            writes("b/x.h", TWO),
+            writes("b/module.modulemap", 'module x { header "x.h" config_macros HERE }\n'),
+        ],
+        {"b/x.h": ONE},
+        flags=["-Ib", "-fmodules", "-fmodules-cache-path=cache"],
+    ),
+    "module map": Case(
+        "#include <x.h>\n",
+        [
+            writes("m.map", 'module y { header "b/x.h" header "b/z.h" }\n'),
+            writes("b/z.h", "#define Z\n"),
+            writes("b/x.h", TWO),
+        ],
+        {"b/x.h": ONE, "b/z.h": "", "m.map": 'module y { header "b/x.h" }\n'},
+        flags=["-Ib", "-fmodules", "-fmodule-map-file=m.map", "-fmodules-cache-path=cache"],
+    ),
+    "configuration file that includes another": Case(
+        "",
+        [writes("deep/g.cfg", "-DHERE=2\n")],
+        {"f.cfg": "@deep/g.cfg\n", "deep/g.cfg": "-DHERE=1\n"},
+        flags=["--config", "./f.cfg"],
+    ),
+    "configuration file of a folder": Case(
+        "",
+        [writes("user/f.cfg", "-DHERE=2\n")],
+        {"user/f.cfg": "-DHERE=1\n"},
+        flags=["--config-user-dir=user", "--config", "f.cfg"],
+    ),
+    "configuration file of a folder comes": Case(
+        "",
+        [writes("user/f.cfg", "-DHERE=2\n")],
+        {"system/f.cfg": "-DHERE=1\n", "user/no": ""},
+        flags=["--config-user-dir=user", "--config-system-dir=system", "--config=f.cfg"],
+    ),
+    "default configuration file of a folder": Case(
+        "#ifndef HERE\n#define HERE 1\n#endif\n",
+        [
+            writes("user/x86_64-unknown-linux-gnu-clang.cfg", "-DHERE=2\n"),
+            writes("user/clang.cfg", "-DHERE=3\n"),
+            writes("user/x86_64-pc-linux-gnu-clang.cfg", "-DHERE=4\n"),
+        ],
+        {"user/no": ""},
+        flags=["--config-user-dir=user"],
+    ),
+}
