@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
     from offload_tool.compiler.fingerprints import Look
 
-__all__ = ["PLAIN_KINDS", "RULES", "may_lose_messages", "reason_of_flags", "reason_of_headers"]
+__all__ = ["RULES", "may_lose_messages", "reason_of_flags", "reason_of_headers"]
 
-RULES = 3
+RULES = 4
 """To be raised when one is added: what a PCH was made for once is not asked again."""
 
-PLAIN_KINDS = ("c", "c++")
+_PLAIN_KINDS = ("c", "c++")
 """Sources without device code."""
-_KINDS = ("hip", "cuda", *PLAIN_KINDS)
+_KINDS = ("hip", "cuda", *_PLAIN_KINDS)
 _REFUSED = (
     ("-debug-info-kind=", "debug information (-g)"),
     ("-fgpu-rdc", "relocatable device code"),
@@ -118,7 +118,7 @@ def reason_of_flags(
     if len(jobs) != 1:
         return "several jobs" if jobs else "the compiler does not say what it would run"
     reason = _reason_of_job(jobs[0], is_host=stage != "device")
-    return reason or ("" if kind in PLAIN_KINDS else _reason_of_level(jobs[0]))
+    return reason or ("" if kind in _PLAIN_KINDS else _reason_of_level(jobs[0]))
 
 
 def may_lose_messages(text: bytes, command: Sequence[str], environment: Mapping[str, str]) -> bool:
