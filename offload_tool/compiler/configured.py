@@ -10,7 +10,6 @@ import os
 from typing import TYPE_CHECKING
 
 from offload_tool.compiler.driver import ask
-from offload_tool.compiler.identity import all_configuration_files, configuration_files
 from offload_tool.compiler.named_files import all_words
 from offload_tool.compiler.remembered import remembered
 from offload_tool.errors import CompilerError
@@ -44,6 +43,8 @@ def _found(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -
         answer = ask([*command, "-###", "-c", "-x", "c++", os.devnull], dict(environment))
     except CompilerError:
         return ()
+    from offload_tool.compiler.identity import all_configuration_files, configuration_files
+
     return tuple(all_configuration_files(configuration_files(answer.output + answer.errors)))
 
 

@@ -95,8 +95,6 @@ class PchRecipe(NamedTuple):
     """The one source whose leading bytes the text is; "" where it is lines that several share."""
     prints: Callable[[], Fingerprints] | None = None
     """Gives what is known of files; nothing unless told."""
-    is_plain: bool = False
-    """It is for C or C++ sources without device code."""
 
     @property
     def main_file(self) -> str:
@@ -356,7 +354,7 @@ def _reason_of_made(recipe: PchRecipe, least: int) -> str:
     reason = reason_of_headers(recipe.stage, read)
     if not reason and bytes_of(read) < least:
         reason = SMALL
-    if not reason and recipe.is_plain:
+    if not reason and recipe.stage != "device":
         from offload_tool.compiler.pch_emits import reason_of_emission
 
         reason = reason_of_emission(recipe, run_quietly)

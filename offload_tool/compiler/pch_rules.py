@@ -19,24 +19,25 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from offload_tool.compiler.driver import front_end_jobs
 from offload_tool.compiler.fingerprints import look_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from offload_tool.compiler.fingerprints import Look
 
-__all__ = ["PLAIN_KINDS", "RULES", "may_lose_messages", "reason_of_flags", "reason_of_headers"]
+__all__ = ["RULES", "may_lose_messages", "reason_of_flags", "reason_of_headers"]
 
-RULES = 3
+RULES = 5
 """To be raised when one is added: what a PCH was made for once is not asked again."""
 
-PLAIN_KINDS = ("c", "c++")
+_PLAIN_KINDS = ("c", "c++")
 """Sources without device code."""
-_KINDS = ("hip", "cuda", *PLAIN_KINDS)
+_KINDS = ("hip", "cuda", *_PLAIN_KINDS)
 _REFUSED = (
     ("-debug-info-kind=", "debug information (-g)"),
     ("-fgpu-rdc", "relocatable device code"),
@@ -89,16 +90,15 @@ _LOST = (
     (_PRAGMA + rb"(?:" + rb"|".join(_FORGOTTEN) + rb")\b", "a pragma that is lost"),
 )
 _PAIRS = (
-    (
-        rb"\bpragma[ \t]+(?:GCC[ \t]+)?visibility[ \t]+push\b",
-        rb"\bpragma[ \t]+(?:GCC[ \t]+)?visibility[ \t]+pop\b",
-    ),
-    (rb"\bpragma[ \t]+push_macro\b", rb"\bpragma[ \t]+pop_macro\b"),
+    _PRAGMA + rb"(?:GCC[ \t]+)?(visibility)[ \t]+(push|pop)\b",
+    _PRAGMA + rb"(?=\w+[ \t]*\([ \t]*\\?\"([^\"\\]*))(push|pop)_macro\b",
 )
-"""Beginnings and ends of what clang forgets between a PCH and a source."""
+"""What clang forgets behind a PCH in which it has not ended: of what, and beginning or end."""
 _OF_COMPILERS = ("/lib/clang/", "/crt/host_runtime.h")
 """Parts of the names of headers that were looked at: their variables in sections are constants,
 their pragmas are ended under other conditions."""
+_SPLICE = rb"\\\r?\n"
+_NO_END = "a pragma without its end"
 _INSTANTIATION = rb"(?<![.>:\w])template\s+[A-Za-z_:]"
 _EXTERN = rb"\bextern\s*$"
 _TEXTS = rb"(?s)/\*.*?\*/|//[^\n]*|\"(?:[^\"\\\n]|\\.)*\""
@@ -118,7 +118,7 @@ def reason_of_flags(
     if len(jobs) != 1:
         return "several jobs" if jobs else "the compiler does not say what it would run"
     reason = _reason_of_job(jobs[0], is_host=stage != "device")
-    return reason or ("" if kind in PLAIN_KINDS else _reason_of_level(jobs[0]))
+    return reason or ("" if kind in _PLAIN_KINDS else _reason_of_level(jobs[0]))
 
 
 def may_lose_messages(text: bytes, command: Sequence[str], environment: Mapping[str, str]) -> bool:
@@ -150,7 +150,7 @@ def _has(job: Sequence[str], begin: str) -> bool:
     return any(word.startswith(begin) for word in job)
 
 
-def reason_of_headers(stage: str, files: Iterable[str]) -> str:
+def reason_of_headers(stage: str, files: Collection[str]) -> str:
     """Say why no PCH may be made of these files, which it has read; "" where it may."""
     for name in files:
         if stage != "device" and any(part in name for part in _HOST_CODE_MOVES):
@@ -158,7 +158,7 @@ def reason_of_headers(stage: str, files: Iterable[str]) -> str:
         reason = _reason_of_file(name, look_at(name))
         if reason:
             return f"'{name}' {reason}"
-    return ""
+    return _what_is_not_ended(files)
 
 
 @functools.lru_cache(maxsize=65536)
@@ -178,14 +178,43 @@ def _what_is_lost(text: bytes) -> str:
     """Say what clang would forget of a header; "" where there is nothing."""
     if not re.search(rb"section|[pP]ragma", text):
         return ""
-    text = re.sub(rb"\\\r?\n", b"", text)
+    text = re.sub(_SPLICE, b"", text)
     for pattern, what in _LOST:
         if re.search(pattern, text):
             return what
-    for begin, end in _PAIRS:
-        if len(re.findall(begin, text)) != len(re.findall(end, text)):
-            return "a pragma without its end"
     return ""
+
+
+def _what_is_not_ended(files: Iterable[str]) -> str:
+    """Say which file begins what none of the files ends, or the other way round.
+
+    One header may begin what another ends: those of CUDA's core libraries do.
+    """
+    in_all: Counter[bytes] = Counter()
+    first: dict[bytes, str] = {}
+    for name in files:
+        if not any(part in name for part in _OF_COMPILERS):
+            for what, count in _not_ended_in(name, look_at(name)):
+                in_all[what] += count
+                first.setdefault(what, name)
+    return next((f"'{first[what]}' has {_NO_END}" for what, count in in_all.items() if count), "")
+
+
+@functools.lru_cache(maxsize=65536)
+def _not_ended_in(name: str, look: Look | None) -> tuple[tuple[bytes, int], ...]:  # noqa: ARG001
+    """Give what is begun in a file, and how often more than it is ended."""
+    try:
+        with open(name, "rb") as file:  # noqa: PTH123 - called for each header
+            text = file.read()
+    except OSError:
+        return ()
+    if not re.search(rb"visibility|_macro", text):
+        return ()
+    counts: Counter[bytes] = Counter()
+    for pattern in _PAIRS:
+        for what, end in re.findall(pattern, re.sub(_SPLICE, b"", text)):
+            counts[what] += 1 if end == b"push" else -1
+    return tuple((what, count) for what, count in counts.items() if count)
 
 
 def _reason_of_text(text: bytes) -> str:

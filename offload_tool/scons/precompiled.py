@@ -34,7 +34,7 @@ import SCons.Util
 from offload_tool.compiler import pch
 from offload_tool.compiler.beginning import beginning_of, includes_text
 from offload_tool.compiler.fingerprints import digest_of
-from offload_tool.compiler.pch_rules import PLAIN_KINDS, may_lose_messages
+from offload_tool.compiler.pch_rules import may_lose_messages
 from offload_tool.compiler.preamble import preamble_of
 from offload_tool.compiler.reading import folders_searched, general_words
 from offload_tool.errors import OffloadError, UsageError
@@ -284,7 +284,6 @@ class PchSpawn:
             surroundings,
             source=source,
             prints=prints_now,
-            is_plain=question.kind in PLAIN_KINDS,
         )
 
     def _made(

@@ -31,7 +31,8 @@ extern "C" unsigned __hipPushCallConfiguration(dim3, dim3, unsigned long = 0, st
 #define __device__ __attribute__((device))
 #define __host__ __attribute__((host))
 """
-# All that a header may define: what is emitted at once, when it is used, or for each instance.
+# All that a header may define: what is emitted when used, for each instance, or at once (which
+# one for host passes may not).
 HEADER = """\
 #pragma once
 #include <launch.h>
@@ -47,16 +48,18 @@ template <class T> T S<T>::m = 3;
 template <class T> T S<T>::f() { return m; }
 extern template struct S<float>;
 static __device__ int device_value = VALUE;
-__global__ void of_header(int* p) { *p = device_value + twice(1) + asked; }
-int defined(int x) { S<int> s; return twice(x) + s.f(); }
-double second(double x) { return twice(x) + twice(1.0f); }
+inline int defined(int x) { S<int> s; return twice(x) + s.f(); }
 inline int counter = 4;
 struct V { virtual ~V(); virtual int f() { return 3; } };
 inline V* make() { return new V; }
 struct Init { Init(); };
+inline auto lambda = [](int x) { return twice(x); };
+#ifdef __HIP_DEVICE_COMPILE__
+__global__ void of_header(int* p) { *p = device_value + twice(1) + asked; }
+double second(double x) { return twice(x) + twice(1.0f); }
 static Init init;
-auto lambda = [](int x) { return twice(x); };
 namespace { int hidden() { return 2; } struct I { I() { hidden(); } } i; }
+#endif
 """
 BEGIN = "// text\n#include <launch.h>\n#include <header.h>\n"
 SOURCE = """
@@ -247,6 +250,27 @@ def test_explicit_instantiation(project: Path, capfd: pytest.CaptureFixture[str]
     assert emit("device") == 0
     why = "'second/header.h' has an explicit instantiation"
     assert_same(capfd, "device", why=why)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("namespace { struct A { A(); } a; } int f() { return 3; }", "_Z1fv"),
+        ("__global__ void kernel_of_header() {}", "_Z16kernel_of_headerv"),
+        ("int global = 5;", "global"),
+    ],
+)
+def test_what_headers_emit(
+    text: str, name: str, project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What each host object gets by itself would be at another place in it; device code is not."""
+    Path("second/header.h").write_text(f"{HEADER}{text}\n")
+    for side in SIDES:
+        why = f"its headers define '{name}' in each source" if side == "host" else ""
+        assert emit(side) == 0
+        said = f"offload-tool compile: '{side}.pch': no precompiled header: {why}\n" if why else ""
+        assert capfd.readouterr().err == said
+        assert_same(capfd, side, why=why)
 
 
 def test_errors(project: Path, capfd: pytest.CaptureFixture[str]) -> None:

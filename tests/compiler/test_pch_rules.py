@@ -121,6 +121,9 @@ TEXTS = {
     "#pragma GCC visibility push(hidden)\n": "a pragma without its end",
     "#pragma GCC visibility push(hidden)\n#pragma GCC visibility pop\n": "",
     '#pragma push_macro("X")\n': "a pragma without its end",
+    '_Pragma("push_macro(\\"X\\")")\n': "a pragma without its end",
+    '#pragma push_macro("X")\n#pragma pop_macro("Y")\n': "a pragma without its end",
+    '#pragma push_macro( "X")\n_Pragma("pop_macro(\\"X\\")")\n': "",
 }
 
 
@@ -131,6 +134,16 @@ def test_headers(tmp_path: Path, text: str) -> None:
     header.write_text(text)
     expected = f"'{header}' has {TEXTS[text]}" if TEXTS[text] else ""
     assert reason_of_headers("device", [str(header)]) == expected
+
+
+def test_one_header_may_end_what_another_begins(tmp_path: Path) -> None:
+    """CUDA's core libraries have such headers."""
+    for name, text in (("a.h", "push"), ("b.h", "pop"), ("c.h", "push")):
+        (tmp_path / name).write_text(f'#pragma {text}_macro("X")\n')
+    first, second, third = (str(tmp_path / name) for name in ("a.h", "b.h", "c.h"))
+    assert reason_of_headers("host", [first, second]) == ""
+    expected = f"'{first}' has a pragma without its end"
+    assert reason_of_headers("host", [first, second, third]) == expected
 
 
 def test_headers_of_the_compiler(tmp_path: Path) -> None:

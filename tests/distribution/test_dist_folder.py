@@ -23,6 +23,7 @@ from offload_tool.distribution.scheduler import (
 )
 from offload_tool.errors import CompilerError, OffloadError, UsageError
 from offload_tool.files import OutputFile
+from offload_tool.frozen import replaced
 from tests.distribution.scheduling import Scheduler, serving
 
 
@@ -184,9 +185,9 @@ def test_another_compiler(folder: Path, toolchain: Toolchain) -> None:
     """A build with another compiler than the packed one is refused, with both named."""
     loaded = load_distribution(folder)
     others = [
-        dataclasses.replace(toolchain, own_identity="clang version 99.0.0", version="99.0.0"),
-        dataclasses.replace(toolchain, clang=("/bin/true",)),
-        dataclasses.replace(toolchain, clang=("ccache", *toolchain.clang)),
+        replaced(toolchain, own_identity="clang version 99.0.0", version="99.0.0"),
+        replaced(toolchain, clang=("/bin/true",)),
+        replaced(toolchain, clang=("ccache", *toolchain.clang)),
     ]
     for other in others:
         with pytest.raises(CompilerError, match="but this build's compiler is"):

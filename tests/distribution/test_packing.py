@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import subprocess
 import tarfile
@@ -16,6 +15,7 @@ from offload_tool.distribution import packing
 from offload_tool.distribution.packing import compiler_names, compiler_programs
 from offload_tool.errors import CompilerError
 from offload_tool.files import replace_file
+from offload_tool.frozen import replaced
 from tests.conftest import missing
 
 pytestmark = pytest.mark.llvm
@@ -104,7 +104,7 @@ def test_names_of_a_linked_compiler(toolchain: Toolchain, tmp_path: Path) -> Non
     """A compiler called through links is known by each of its names."""
     link = tmp_path / "clang"
     link.symlink_to(toolchain.clang[0])
-    linked = dataclasses.replace(toolchain, clang=(str(link),))
+    linked = replaced(toolchain, clang=(str(link),))
     names = compiler_names(linked)
     assert names[0] == str(link)
     assert os.path.realpath(toolchain.clang[0]) in names
@@ -123,8 +123,8 @@ def test_refuses_what_is_no_compiler_program(toolchain: Toolchain, tmp_path: Pat
     }
     for command, message in named.items():
         with pytest.raises(CompilerError, match=message):
-            compiler_programs(dataclasses.replace(toolchain, clang=command))
-    scripted = dataclasses.replace(toolchain, clang=(str(script),))
+            compiler_programs(replaced(toolchain, clang=command))
+    scripted = replaced(toolchain, clang=(str(script),))
     with pytest.raises(CompilerError, match="is a script"):
         pack_programs(compiler_programs(scripted), tmp_path / "t.tar.gz")
     assert not (tmp_path / "t.tar.gz").exists()

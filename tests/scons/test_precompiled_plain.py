@@ -98,6 +98,8 @@ def test_an_edit_that_only_content_tells(project: Project, tmp_path: Path) -> No
         os.utime(header, ns=(before.st_atime_ns, before.st_mtime_ns))
         for name in NAMES:
             each.write(name, BEGIN + BODY.format(name=f"other_{name[0]}"))
+            later = (each.folder / name).stat().st_mtime + 5  # SCons counts seconds
+            os.utime(each.folder / name, (later, later))
     run = assert_same(project, other, "env.Decider('timestamp-match')")
     assert said(run) == "3 compiles with, 0 without"
 
