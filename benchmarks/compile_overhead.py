@@ -98,7 +98,7 @@ def _best(runs: Sequence[Figures]) -> Figures:
 def _call(folder: Path) -> None:
     (folder / "k.hip").write_text(KERNEL.format(number=1))
     wanted = WantedPass("hip", "device", "13", "gfx906")
-    direct = pass_command(wanted, "k.hip", environ=os.environ, depfile="direct.d")
+    direct = pass_command(wanted, "k.hip", environ=os.environ, flags=FLAGS, depfile="direct.d")
     options = [*direct.words, *FLAGS, *direct.dependencies]
     own = [*_tool(), "compile", "k.hip", "-o", "own.co", "--target-id", "gfx906"]
     commands = {
@@ -124,7 +124,7 @@ def _call(folder: Path) -> None:
     clang, ours = _best(runs["clang"]), _best(runs["offload-tool compile"])
     print(
         f"  overhead a call        {(ours.wall - clang.wall) * 1000:8.1f} ms wall "
-        f"{(ours.cpu - clang.cpu) * 1000:8.1f} ms cpu   (aim: at most 60 ms wall)"
+        f"{(ours.cpu - clang.cpu) * 1000:8.1f} ms cpu   (aim: at most 30 ms cpu)"
     )
 
 

@@ -7,10 +7,9 @@ expected, what was found, and what to do. Callers that want to stop cleanly catc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from offload_tool.printable import one_line
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from os import PathLike

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
 
 from offload_tool.cli.bundler_compression import (
     compressed_format_version,
@@ -31,6 +30,7 @@ from offload_tool.operations.unbundling import (
     unbundle_file,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import argparse
 import functools
-from typing import TYPE_CHECKING, NoReturn
 
 from offload_tool.cli.terminal import print_lines
 from offload_tool.compiler.sources import KINDS, derive_cuid, kind_of_suffix
 from offload_tool.errors import OffloadError, UsageError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import NoReturn
 
     from offload_tool.compiler.pass_commands import WantedPass
     from offload_tool.compiler.pass_runner import Outputs

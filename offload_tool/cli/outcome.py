@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
 
 from offload_tool.cli.terminal import (
     StreamError,
@@ -30,6 +29,7 @@ from offload_tool.errors import OffloadError
 from offload_tool.files.budget import Budget, Limits, limited
 from offload_tool.files.interruption import Stopped, check_stopped, stopping
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -8,7 +8,6 @@ order in which it does them, with its messages; where these do not name the file
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 from offload_tool.cli.drop_in import give, run_drop_in
 from offload_tool.cli.llvm_options import (
@@ -23,6 +22,7 @@ from offload_tool.errors import ContentError, OffloadError, UsageError
 from offload_tool.files import STDIN, STDOUT
 from offload_tool.frozen import frozen
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 

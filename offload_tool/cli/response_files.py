@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import codecs
 import os
-from typing import TYPE_CHECKING
 
 from offload_tool.errors import UsageError
 from offload_tool.frozen import frozen
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import re
     from collections.abc import Iterable, Iterator

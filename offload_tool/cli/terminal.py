@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, TextIO
 
 from offload_tool.printable import one_line, printable
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import TextIO
 
     from offload_tool.errors import OffloadError
 

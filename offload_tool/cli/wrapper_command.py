@@ -7,14 +7,13 @@ output names it, and the older one's modules are for objects of a current clang.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from offload_tool.cli.drop_in import run_drop_in
 from offload_tool.cli.terminal import print_lines
 from offload_tool.cli.wrapper_options import WrapperArguments, parse_wrapper_arguments
 from offload_tool.errors import UsageError
 from offload_tool.files import STDIN, STDOUT
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 

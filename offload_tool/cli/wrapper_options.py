@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
 from offload_tool.cli.llvm_options import (
     CommandLine,
@@ -24,6 +23,7 @@ from offload_tool.cli.response_files import expand_response_files
 from offload_tool.errors import UsageError
 from offload_tool.frozen import frozen
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

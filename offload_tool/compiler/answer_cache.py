@@ -16,12 +16,13 @@ from __future__ import annotations
 import functools
 import os
 import time
-from typing import TYPE_CHECKING, Any
 
 from offload_tool.errors import CompilerError, OffloadError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Any
 
 __all__ = ["cache_folder", "cached_answer"]
 

@@ -15,11 +15,12 @@ from __future__ import annotations
 import functools
 import os
 import re
-from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.compiler.fingerprints import is_of_system
 from offload_tool.compiler.named_files import all_words
+from offload_tool.named_tuple import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 

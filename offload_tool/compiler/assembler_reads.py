@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
 
 from offload_tool.compiler.configured import has_configuration
 from offload_tool.compiler.fingerprints import Look, look_at
 from offload_tool.compiler.named_files import all_words, possible_files
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from offload_tool.errors import CodeObjectError, ContentError, FormatError
 from offload_tool.files import InputFile
@@ -26,6 +25,7 @@ from offload_tool.formats.objects.elf import (
     read_elf_tables,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 

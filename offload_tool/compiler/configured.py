@@ -7,17 +7,22 @@ their own there. So the driver is asked, and what its files include by ``@file``
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from offload_tool.compiler.driver import ask
 from offload_tool.compiler.named_files import all_words
 from offload_tool.compiler.remembered import remembered
 from offload_tool.errors import CompilerError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["configuring_files", "forget_configuring_files", "has_configuration"]
+__all__ = [
+    "configuring_files",
+    "forget_configuring_files",
+    "has_configuration",
+    "may_have_configuration",
+]
 
 _FLAGS = ("--config", "-config")
 
@@ -25,6 +30,14 @@ _FLAGS = ("--config", "-config")
 def has_configuration(words: Iterable[str]) -> bool:
     """Tell whether flags let clang read configuration files."""
     return any(word.startswith(_FLAGS) for word in all_words(words))
+
+
+def may_have_configuration(signed: bytes) -> bool:
+    """Tell whether the words of a command's text can be those that `has_configuration` looks for.
+
+    They may be in a response file, too.
+    """
+    return b"-config" in signed or b"@" in signed
 
 
 def configuring_files(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:

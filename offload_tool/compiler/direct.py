@@ -29,15 +29,17 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager, suppress
-from typing import IO, TYPE_CHECKING, NamedTuple
 
 from offload_tool.compiler.driver import ask, ask_at_terminal, jobs_of, llvm_temporary_folder
 from offload_tool.compiler.driver_answers import kept_answer, program_of
 from offload_tool.errors import CompilerError
 from offload_tool.files.interruption import shielded
+from offload_tool.named_tuple import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import IO
 
     from offload_tool.compiler.resident import ResidentPrograms
     from offload_tool.compiler.unseen_terminal import Terminal

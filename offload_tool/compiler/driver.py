@@ -12,11 +12,12 @@ import itertools
 import os
 import re
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.compiler.remembered import remembered
 from offload_tool.errors import CompilerError
+from offload_tool.named_tuple import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 

@@ -8,7 +8,6 @@ GPU libraries. Those it names, with the folders that they are in, and are looked
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
 
 from offload_tool.compiler.answer_cache import cached_answer
 from offload_tool.compiler.driver import program_folders
@@ -17,8 +16,10 @@ from offload_tool.compiler.heeded import processor_of
 from offload_tool.compiler.remembered import remembered
 from offload_tool.formats.magics import ELF
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any
 
 __all__ = ["kept_answer", "kept_folders", "program_of"]
 

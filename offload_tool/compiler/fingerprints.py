@@ -12,10 +12,13 @@ from __future__ import annotations
 import os
 import stat
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
 
+from offload_tool.named_tuple import NamedTuple
+
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
+    from typing import Any
 
 try:  # loads in no time, unlike all of hashlib with OpenSSL
     from _blake2 import blake2b

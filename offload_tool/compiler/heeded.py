@@ -6,8 +6,8 @@ These are variables, the working folder, and the processor that it runs on.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

@@ -15,10 +15,9 @@ is asked for where the new one gives something else, observed with
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from offload_tool.compiler.driver import front_end_jobs
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 

@@ -21,14 +21,15 @@ import functools
 import itertools
 import os
 import posixpath
-from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.compiler.asked_names import asked_in, asked_names
 from offload_tool.compiler.driver import front_end_jobs
 from offload_tool.compiler.fingerprints import digest_of
 from offload_tool.compiler.named_files import all_words
 from offload_tool.compiler.outside import is_outside
+from offload_tool.named_tuple import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 

@@ -25,7 +25,6 @@ import json
 import os
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from offload_tool.compiler.aside import MANIFEST, beside
 from offload_tool.compiler.driver import forget_jobs
@@ -48,9 +47,12 @@ from offload_tool.compiler.outside import (
     text_of_outside,
 )
 from offload_tool.compiler.same_files import equal_names, same_folders, same_names
+from offload_tool.named_tuple import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
 
     from offload_tool.compiler.meanwhile import Start
 

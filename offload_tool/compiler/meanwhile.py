@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import stat
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.compiler.fingerprints import (
     CHANGED,
@@ -20,7 +19,9 @@ from offload_tool.compiler.fingerprints import (
     look_at,
     make_marker,
 )
+from offload_tool.named_tuple import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 

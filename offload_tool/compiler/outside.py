@@ -8,12 +8,13 @@ of two manifests are the same text, they are parsed once, and one answer serves 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
 
 from offload_tool.compiler.fingerprints import digest_of
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from typing import Any
 
 __all__ = ["Inputs", "Outside", "all_texts", "is_outside", "outside_of_text", "text_of_outside"]
 

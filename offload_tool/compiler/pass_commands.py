@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from offload_tool.compiler.answer_cache import cached_answer
 from offload_tool.compiler.relevant import folder_meant, relevant_flags
+from offload_tool.named_tuple import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Any
 
     from offload_tool.compiler.passes import CompilePass, Stage
     from offload_tool.compiler.toolchain import Toolchain

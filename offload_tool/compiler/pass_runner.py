@@ -23,14 +23,15 @@ import functools
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.compiler.aside import MANIFEST, Aside, beside
 from offload_tool.compiler.pass_commands import pass_command
 from offload_tool.errors import CodeObjectError, CompilerError, FileError, UsageError
 from offload_tool.files.interruption import shielded
 from offload_tool.files.regular import open_regular
+from offload_tool.named_tuple import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 

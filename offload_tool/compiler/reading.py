@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import posixpath
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from offload_tool.compiler.backslashes import with_backslashes
 from offload_tool.compiler.depfile import depfile_command, read_depfile
 from offload_tool.errors import CompilerError, OffloadError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 

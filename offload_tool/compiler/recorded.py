@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.compiler.configured import configuring_files
 from offload_tool.compiler.fingerprints import Fingerprints
@@ -44,7 +43,9 @@ from offload_tool.compiler.reading import general_words
 from offload_tool.compiler.side_files import WRITES_MORE
 from offload_tool.errors import OffloadError
 from offload_tool.formats.magics import THIN_ARCHIVE
+from offload_tool.named_tuple import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 

@@ -9,47 +9,47 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any, ParamSpec, Protocol, TypeVar
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+    S_co = TypeVar("S_co", covariant=True)
+
+    class Remembered(Protocol[P, S_co]):
+        """A function whose answers are remembered."""
+
+        def __call__(self, *arguments: P.args, **options: P.kwargs) -> S_co:
+            """Give the answer."""
+
+        def cache_clear(self) -> None:
+            """Forget all answers."""
+
 
 __all__ = ["remembered"]
 
-P = ParamSpec("P")
-R = TypeVar("R")
 
-
-class _Remembered(Generic[P, R]):
-    """A function whose answers are remembered."""
-
-    def __init__(self, find: Callable[P, R], most: int) -> None:
-        functools.update_wrapper(self, find)
-
-        @functools.lru_cache(maxsize=most)
-        def answer(_place: str, _path: str, *arguments: Any, **options: Any) -> R:
-            return find(*arguments, **options)
-
-        self._answer = answer
-
-    def __call__(self, *arguments: P.args, **options: P.kwargs) -> R:
-        known: Any = self._answer
-        here = os.getcwd()  # noqa: PTH109 - called for each pass
-        found: R = known(here, os.environ.get("PATH", ""), *arguments, **options)
-        return found
-
-    def cache_clear(self) -> None:
-        """Forget all answers."""
-        self._answer.cache_clear()
-
-
-def remembered(most: int) -> Callable[[Callable[P, R]], _Remembered[P, R]]:
+def remembered(most: int) -> Callable[[Callable[P, R]], Remembered[P, R]]:
     """Let a function be asked once for the same arguments, folder and PATH.
 
     The `most` last answers are kept; arguments can be hashed. Errors are raised each time anew.
     """
 
-    def decorate(find: Callable[P, R]) -> _Remembered[P, R]:
-        return _Remembered(find, most)
+    def decorate(find: Callable[P, R]) -> Remembered[P, R]:
+        @functools.lru_cache(maxsize=most)
+        def answer(_place: str, _path: str, *arguments: Any, **options: Any) -> R:
+            return find(*arguments, **options)
+
+        @functools.wraps(find)
+        def ask(*arguments: Any, **options: Any) -> R:
+            here = os.getcwd()  # noqa: PTH109 - called for each pass
+            return answer(here, os.environ.get("PATH", ""), *arguments, **options)
+
+        asked: Any = ask
+        asked.cache_clear = answer.cache_clear
+        return asked  # type: ignore[no-any-return]
 
     return decorate

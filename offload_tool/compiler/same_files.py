@@ -11,10 +11,9 @@ redefinition; ``#include_next`` counts a folder and a link to it as one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from offload_tool.compiler.fingerprints import identity
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import itertools
 import os
 import posixpath
-from typing import TYPE_CHECKING
 
 from offload_tool.compiler.driver import ask, jobs_of
 from offload_tool.errors import CompilerError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 

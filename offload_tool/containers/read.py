@@ -6,13 +6,12 @@ need neither, and start in half the time without.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from offload_tool.files import InputFile
 from offload_tool.formats.bundles.binary import read_begun_bundle, read_bundle
 from offload_tool.formats.bundles.text import read_text_bundle
 from offload_tool.frozen import frozen
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

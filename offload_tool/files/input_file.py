@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import mmap
 import os
-from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FileError
 from offload_tool.files import mapped
 from offload_tool.files.regular import open_regular, read_all
+from offload_tool.named_tuple import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

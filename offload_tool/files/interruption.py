@@ -9,11 +9,12 @@ from __future__ import annotations
 import signal
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
+    from typing import NoReturn
 
 __all__ = ["STOPPING", "Stopped", "check_stopped", "shielded", "stopping"]
 

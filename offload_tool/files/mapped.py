@@ -17,11 +17,14 @@ import mmap
 import os
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from offload_tool.errors import FileError
+from offload_tool.named_tuple import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from offload_tool.files import StrPath
 
 __all__ = ["SHORTER", "check_maps", "is_broken", "load"]

@@ -14,14 +14,16 @@ the files in. Of `Unopened` files a plan can have more than can be open at once.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from offload_tool.errors import FileError
 from offload_tool.files import FileRange, InputFile
+from offload_tool.named_tuple import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
+    from typing import TypeAlias
 
     from offload_tool.files import OutputFile, StrPath
 

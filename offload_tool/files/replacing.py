@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError, UsageError
 from offload_tool.files import mapped
@@ -18,6 +17,7 @@ from offload_tool.files.interruption import check_stopped, shielded
 from offload_tool.files.output_file import PERMISSIONS, OutputFile
 from offload_tool.files.paths import STDOUT, naming
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 

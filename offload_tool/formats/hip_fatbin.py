@@ -40,7 +40,6 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FormatError, UsageError
 from offload_tool.files.plan import FilePlan, Literal, content
@@ -55,7 +54,9 @@ from offload_tool.formats.objects.elf import (
     SHT_SYMTAB,
     STT_OBJECT,
 )
+from offload_tool.named_tuple import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 

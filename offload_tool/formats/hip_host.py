@@ -15,13 +15,12 @@ functions for device code alone has neither, and nothing to register. Source: ob
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from offload_tool.formats import offload_entries
 from offload_tool.formats.hip_fatbin import CUID_PREFIX, FATBIN
 from offload_tool.formats.objects.elf import read_elf_tables
 from offload_tool.frozen import frozen
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from offload_tool.files import StrPath
     from offload_tool.formats.objects.elf import ElfTables

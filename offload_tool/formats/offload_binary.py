@@ -51,7 +51,6 @@ from __future__ import annotations
 import re
 import struct
 from enum import IntEnum
-from typing import TYPE_CHECKING, Literal
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.magics import BITCODES
@@ -59,9 +58,10 @@ from offload_tool.formats.magics import OFFLOAD_BINARY as MAGIC
 from offload_tool.formats.objects.string_table import build_string_table
 from offload_tool.frozen import frozen
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from typing import TypeAlias
+    from typing import Literal, TypeAlias
 
     from offload_tool.files import FileRange, OutputFile, StrPath
     from offload_tool.files.plan import FilePlan

@@ -7,7 +7,6 @@ compressed bundle is another one, that LLVM reads as well.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 from offload_tool.errors import UsageError
 from offload_tool.files import InputFile, replace_file
@@ -17,6 +16,7 @@ from offload_tool.formats.names.entry_id import OffloadKind, check_composition
 from offload_tool.frozen import frozen
 from offload_tool.operations.opening import DEFAULT_FILE_TYPE, check_file_type
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

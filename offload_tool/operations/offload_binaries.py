@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
 from offload_tool.containers.file_format import FileFormat
 from offload_tool.containers.places import Place
@@ -29,6 +28,7 @@ from offload_tool.formats.magics import DOS
 from offload_tool.formats.offload_binary import inflated, iter_offload_binaries
 from offload_tool.frozen import frozen
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 

@@ -16,8 +16,6 @@ is bounded by its own sizes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from offload_tool.containers.file_format import next_content
 from offload_tool.containers.read import (
     begun_bundle,
@@ -32,6 +30,7 @@ from offload_tool.formats.bundles.text import COMMENT_MARKS
 from offload_tool.formats.magics import COMPRESSED_BUNDLE
 from offload_tool.frozen import frozen, replaced
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from offload_tool.errors import UsageError
 from offload_tool.files import InputFile, replace_file
@@ -24,14 +23,16 @@ from offload_tool.formats.offload_binary import (
 )
 from offload_tool.frozen import frozen
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Literal, TypeAlias
 
     from offload_tool.files import FileRange, OutputFile, StrPath
     from offload_tool.files.plan import FilePlan
     from offload_tool.formats.offload_binary import Dialect
 
-Generation: TypeAlias = Literal[22, 23]
+Generation: TypeAlias = "Literal[22, 23]"
 
 __all__ = ["Generation", "PackagedImage", "kind_number", "package_images"]
 

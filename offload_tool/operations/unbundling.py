@@ -7,8 +7,6 @@ one, else the first in the file. Each entry serves one target. (clang-offload-bu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from offload_tool.errors import FormatError, OffloadError, UsageError
 from offload_tool.files import InputFile, replace_all
 from offload_tool.formats.names.entry_id import (
@@ -25,6 +23,7 @@ from offload_tool.operations.opening import (
     open_passing,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UsageError
 from offload_tool.files import STDOUT, InputFile, replace_all
@@ -35,6 +34,7 @@ from offload_tool.frozen import frozen
 from offload_tool.operations.offload_binaries import find_offload_binaries, found_binary
 from offload_tool.operations.packaging import kind_number
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 

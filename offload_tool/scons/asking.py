@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any
 from offload_tool.compiler import reading
 from offload_tool.compiler import side_files as side
 from offload_tool.compiler.configured import configuring_files as found_configuration
-from offload_tool.compiler.configured import forget_configuring_files, has_configuration
+from offload_tool.compiler.configured import (
+    forget_configuring_files,
+    has_configuration,
+    may_have_configuration,
+)
 from offload_tool.compiler.heeded import tells_folder
 from offload_tool.compiler.lookups import found_in
 from offload_tool.compiler.passes import without_dependency_flags
@@ -75,6 +79,8 @@ def folders_searched(node: Node, command: str) -> tuple[str, ...]:
 
 def configuring_files(node: Node, command: str) -> tuple[str, ...]:
     """Give the configuration files that flags of a node's compile let clang read."""
+    if not may_have_configuration(compat.contents(node)):  # the words themselves take long
+        return ()
     words = without_dependency_flags(_words(node, command), _depfile(node))
     if not has_configuration(words):
         return ()

@@ -517,7 +517,7 @@ def test_what_is_loaded(folder: Path) -> None:
     Path("k.co").unlink()
     loaded = loaded_modules(words)
     assert "offload_tool.compiler.check" in loaded
-    heavy = {"subprocess", "shutil", "tempfile", "zstandard", "elftools", "rich", "SCons"}
+    heavy = {"subprocess", "shutil", "tempfile", "typing", "zstandard", "elftools", "rich", "SCons"}
     heavy |= {"concurrent.futures", "offload_tool.operations", "offload_tool.distribution"}
     heavy |= {"offload_tool.compiler.passes", "offload_tool.compiler.toolchain"}
     assert loaded & heavy == set()

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.bundles.binary import MAGIC
@@ -38,6 +37,7 @@ from offload_tool.formats.objects.elf import is_elf_header, read_elf_tables
 from offload_tool.formats.objects.elf_edit import plan_elf
 from offload_tool.frozen import frozen
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 

@@ -20,7 +20,6 @@ form, the messages and the comparison.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
 
 from offload_tool.errors import EntryIDError, TargetIDError
 from offload_tool.formats.names import target_id as target_ids
@@ -29,6 +28,7 @@ from offload_tool.formats.names.processors import find_processor
 from offload_tool.formats.names.target_id import TargetID
 from offload_tool.frozen import frozen
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 

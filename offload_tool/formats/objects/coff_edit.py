@@ -21,7 +21,6 @@ observed, for x86-64, i686 and aarch64 objects. Images (``.exe``, ``.dll``) and
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.files.plan import HOST, FilePlan, Literal, Piece, Range, content, join
@@ -36,7 +35,9 @@ from offload_tool.formats.objects.coff import (
 )
 from offload_tool.formats.objects.string_table import build_string_table
 from offload_tool.frozen import frozen
+from offload_tool.named_tuple import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 

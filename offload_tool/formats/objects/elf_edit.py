@@ -22,7 +22,6 @@ llvm-objcopy loses.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
 
 from offload_tool.errors import UnsupportedError
 from offload_tool.formats.objects.elf import (
@@ -46,6 +45,7 @@ from offload_tool.formats.objects.elf_layout import Layout, Section
 from offload_tool.formats.objects.elf_symbols import Symbols
 from offload_tool.formats.objects.string_table import build_string_table
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 

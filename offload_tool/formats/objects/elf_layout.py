@@ -18,7 +18,6 @@ Source: llvm-objcopy 22.1.8, observed.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from offload_tool.errors import UnsupportedError
 from offload_tool.files.plan import HOST, FilePlan, Literal, Piece, Range, content, join
@@ -35,6 +34,7 @@ from offload_tool.formats.objects.elf import (
     SegmentHeader,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 

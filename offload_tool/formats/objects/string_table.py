@@ -18,8 +18,7 @@ Source: llvm-objcopy and llvm-offload-binary 22.1.8, observed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
