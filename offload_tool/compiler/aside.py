@@ -17,8 +17,8 @@ What a killed run has left is given its name back by the next one.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from pathlib import Path
 
 from offload_tool.errors import FileError
 
@@ -39,15 +39,15 @@ def beside(output: str, suffix: str) -> str:
 
         start = os.fsdecode(encoded[:_LONGEST])
         name = f"{start}.{binascii.crc32(encoded):08x}"
-    return os.path.join(folder, f".{name}{suffix}")  # noqa: PTH118 - called for each output
+    return os.path.join(folder, f".{name}{suffix}")
 
 
 class Aside:
     """The old output under its second name."""
 
     def __init__(self, output: str) -> None:
-        self._new = Path(output)
-        self._old = Path(beside(output, ".old"))
+        self._new = output
+        self._old = beside(output, ".old")
 
     def recover(self) -> None:
         """Give the output that an earlier run was killed over its name back."""
@@ -63,7 +63,7 @@ class Aside:
         """
         try:
             if not self._link():
-                self._new.rename(self._old)
+                os.rename(self._new, self._old)
             elif not keep:
                 self._copy()
         except FileNotFoundError:
@@ -84,7 +84,7 @@ class Aside:
         """Put a copy with the same times into the output's place, in one step."""
         from offload_tool.files import InputFile, replace_file
 
-        status = self._old.stat()
+        status = os.stat(self._old)
         with InputFile(self._old) as old, replace_file(self._new) as out:
             out.copy(old)
             out.set_mode(status.st_mode)
@@ -102,18 +102,18 @@ class Aside:
 
     def drop(self) -> None:
         """Remove the second name."""
-        self._old.unlink(missing_ok=True)
+        _remove(self._old)
 
     def _give_back(self) -> None:
         try:
-            self._old.replace(self._new)
-            self._old.unlink(missing_ok=True)  # where both names were one file's, both stay
+            os.replace(self._old, self._new)
+            _remove(self._old)  # where both names were one file's, both stay
         except OSError as error:
             raise FileError(self._new, error) from error
 
     def _is_equal(self) -> bool:
         try:
-            old, new = self._old.stat(), self._new.stat()
+            old, new = os.stat(self._old), os.stat(self._new)
         except FileNotFoundError:
             return False
         if old.st_size != new.st_size or os.path.samestat(old, new):
@@ -121,3 +121,8 @@ class Aside:
         import filecmp
 
         return filecmp.cmp(self._old, self._new, shallow=False)
+
+
+def _remove(name: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name)

@@ -15,7 +15,8 @@ from offload_tool.errors import FileError, UsageError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
+
+    from offload_tool.files import StrPath
 
 __all__ = ["depfile_command", "depfile_text", "parse_depfile", "read_depfile"]
 
@@ -44,13 +45,14 @@ def depfile_command(compile_command: Sequence[str]) -> list[str]:
     return [*words[:-1], "-E", "-Qunused-arguments", words[-1]]
 
 
-def read_depfile(path: Path) -> list[str]:
+def read_depfile(path: StrPath) -> list[str]:
     """Give the names of the files that the rule in the file at `path` depends on.
 
     :raises FileError: it cannot be read.
     """
     try:
-        return parse_depfile(path.read_text(encoding="utf-8", errors="surrogateescape"))
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
+            return parse_depfile(file.read())
     except OSError as error:
         raise FileError(path, error) from error
 

@@ -5,8 +5,6 @@ These are variables, the working folder, and the processor that it runs on.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,7 +49,8 @@ def processor_of(words: Iterable[str]) -> str:
     if not any(word in _OF_THIS_MACHINE for word in words):
         return ""
     try:
-        lines = Path(_PROCESSORS).read_text(encoding="utf-8", errors="replace").splitlines()
+        with open(_PROCESSORS, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            lines = file.read().splitlines()
     except OSError:
         return "unknown"
     told = {line for line in lines if line.partition(":")[0].strip() in _TELLING_PROCESSORS}

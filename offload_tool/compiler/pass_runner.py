@@ -22,7 +22,6 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from pathlib import Path
 
 from offload_tool.compiler.aside import MANIFEST, Aside, beside
 from offload_tool.compiler.pass_commands import pass_command
@@ -180,7 +179,8 @@ def _cache_key(wanted: WantedPass, host_ir: str | None) -> list[str]:
     if host_ir is not None:
         import hashlib
 
-        key = hashlib.sha256(Path(host_ir).read_bytes()).hexdigest()
+        with open(host_ir, "rb") as file:
+            key = hashlib.sha256(file.read()).hexdigest()
     elif wanted.stage == "host-ir":
         key = os.urandom(16).hex()
     else:
@@ -220,7 +220,7 @@ def run_device_link(
         def listed() -> list[str]:
             from offload_tool.compiler.depfile import read_depfile
 
-            return read_depfile(Path(depfile)) if is_lld else []
+            return read_depfile(depfile) if is_lld else []
 
         return Work(
             outputs.file,
@@ -269,13 +269,11 @@ def check_names(inputs: Sequence[str], outputs: Outputs) -> None:
         os.close(open_regular(name)[0])
     taken = {os.path.realpath(name): name for name in inputs}
     for name in filter(None, outputs):
-        path = Path(name)
-        if path.exists() and not path.is_file():
+        if os.path.exists(name) and not os.path.isfile(name):
             raise UsageError(f"'{name}': expected the name of a regular file to write")
-        if not os.access(path.parent, os.W_OK | os.X_OK):
-            raise FileError(
-                name, f"cannot be written: no such folder, or not writable: '{path.parent}'"
-            )
+        folder = os.path.dirname(name) or "."
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise FileError(name, f"cannot be written: no such folder, or not writable: '{folder}'")
         real = os.path.realpath(name)
         if real in taken:
             raise UsageError(f"'{name}' would replace '{taken[real]}'; give it another name")
@@ -356,7 +354,7 @@ class _Run:
     def is_current(self) -> bool:
         """Tell whether nothing must be run; depfile and stamp are written then."""
         outputs = self._job.outputs
-        if not Path(beside(outputs.file, MANIFEST)).exists():
+        if not os.path.exists(beside(outputs.file, MANIFEST)):
             return False
         read = self._manifest().files_if_current()
         if read is None:
@@ -402,7 +400,7 @@ class _Run:
     def complete(self, aside: Aside) -> None:
         """Check the output, keep the old one if it is equal, and write all that goes with it."""
         outputs = self._job.outputs
-        if not Path(outputs.file).is_file():
+        if not os.path.isfile(outputs.file):
             program = self._job.command[0]
             raise CodeObjectError(
                 f"'{outputs.file}': '{program}' reported success but wrote no such file"
@@ -421,7 +419,9 @@ class _Run:
 def _remove(*names: str | None) -> None:
     for name in filter(None, names):
         try:
-            Path(name).unlink(missing_ok=True)
+            os.unlink(name)
+        except FileNotFoundError:
+            pass
         except OSError as error:  # of another user, say, in a folder like /tmp
             raise FileError(name, error) from error
 
@@ -510,9 +510,9 @@ def _programs(command: Sequence[str]) -> list[str]:
     found = []
     for word in command:
         folders = [""] if "/" in word else os.environ.get("PATH", os.defpath).split(os.pathsep)
-        paths = (os.path.join(folder, word) for folder in folders)  # noqa: PTH118
+        paths = (os.path.join(folder, word) for folder in folders)
         for path in paths:
-            if os.path.isfile(path) and os.access(path, os.X_OK):  # noqa: PTH113
+            if os.path.isfile(path) and os.access(path, os.X_OK):
                 found.append(path)
                 break
     return found

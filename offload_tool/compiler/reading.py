@@ -7,8 +7,9 @@ output may write none. The preprocessor is asked then.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import posixpath
-from pathlib import Path
 
 from offload_tool.compiler.backslashes import with_backslashes
 from offload_tool.compiler.depfile import depfile_command, read_depfile
@@ -48,9 +49,8 @@ def preprocess(
     """
     import subprocess
 
-    file = Path(depfile)
     try:
-        file.unlink(missing_ok=True)
+        _remove(depfile)
         done = subprocess.run(
             depfile_command(command),
             env=environment,
@@ -62,13 +62,18 @@ def preprocess(
     except OSError:
         return None
     finally:
-        file.unlink(missing_ok=True)
+        _remove(depfile)
+
+
+def _remove(name: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name)
 
 
 def _listed(depfile: str, source: str, command: Sequence[str]) -> list[str] | None:
     """Read a depfile; None where it is not one of the compile of `source`."""
     try:
-        names = with_backslashes(read_depfile(Path(depfile)), command)
+        names = with_backslashes(read_depfile(depfile), command)
     except OffloadError:
         return None
     known = {posixpath.normpath(name) for name in names}

@@ -38,7 +38,6 @@ The embedding object is an ELF64 relocatable file of 6 sections::
 
 from __future__ import annotations
 
-import hashlib
 import struct
 
 from offload_tool.errors import FormatError, UsageError
@@ -62,6 +61,11 @@ if TYPE_CHECKING:
 
     from offload_tool.files import StrPath
     from offload_tool.formats.objects.elf import ElfTables
+
+try:  # loads in no time, unlike all of hashlib with OpenSSL
+    from _md5 import md5  # type: ignore[import-not-found]
+except ImportError:  # another implementation of Python
+    from hashlib import md5
 
 __all__ = [
     "ALIGNMENT",
@@ -173,7 +177,7 @@ def wrappers_of(tables: ElfTables) -> Iterator[tuple[int, HipWrapper]]:
 
 def cuid_hash(cuid: str) -> str:
     """Give the hash that clang puts into symbol names for ``-cuid=<cuid>``."""
-    digest = hashlib.md5(cuid.encode(), usedforsecurity=False).digest()
+    digest = md5(cuid.encode(), usedforsecurity=False).digest()
     return f"{int.from_bytes(digest[:8], 'little'):x}"
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-from pathlib import Path
 
 from offload_tool.compiler.assembler_reads import lets_assembler_read
 from offload_tool.compiler.depfile import read_depfile
@@ -110,7 +109,7 @@ class CachedPass:
         if self._start is None:
             return
         try:
-            listed = read_depfile(Path(self._files.depfile))
+            listed = read_depfile(self._files.depfile)
         except OffloadError:
             return
         read = list(dict.fromkeys([*listed, *self._named]))
