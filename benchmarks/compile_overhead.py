@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -153,11 +151,11 @@ def _builds(folder: Path, sources: int) -> None:
     null: dict[str, list[Figures]] = {name: [] for name in commands}
     for _ in range(BUILDS):
         _remove_outputs(folder)
-        first["meson setup"].append(_timed([meson, "setup", "build"], folder, environment))
+        first["meson setup"].append(run_process([meson, "setup", "build"], folder, environment))
         for name, command in commands.items():
-            first[name].append(_timed(command, folder, environment))
+            first[name].append(run_process(command, folder, environment))
         for name, command in commands.items():
-            null[name].append(_timed(command, folder, environment))
+            null[name].append(run_process(command, folder, environment))
     print(f"\nfirst build of {sources} sources x {len(TARGETS)} targets, {jobs}; best of {BUILDS}")
     for name, runs in first.items():
         print(f"  {name:16} {_best(runs)}")
@@ -180,16 +178,6 @@ def _remove_outputs(folder: Path) -> None:
     for pattern in ("*.co", "*.o", "*.hipfb", "many", ".sconsign.dblite"):
         for file in folder.glob(pattern):
             file.unlink()
-
-
-def _timed(command: Sequence[str], folder: Path, environment: dict[str, str]) -> Figures:
-    """Run a command; the processor time is that of all processes under it."""
-    start = time.perf_counter()
-    process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    assert status == 0, command
-    wall = time.perf_counter() - start
-    return Figures(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
 def main(folder: Path, _llvm: str, sources: int = SOURCES) -> None:

@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 from benchmarks.measure import run_process
@@ -119,16 +118,9 @@ def _time(folder: Path, jobs: int, wait: float, *arguments: str) -> tuple[float,
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "PYTHONPATH": os.getcwd(),  # noqa: PTH109
     }
-    start = time.perf_counter()
-    process = subprocess.Popen(
-        _scons(f"-j{jobs}", f"launcher={folder / 'wait'}", *arguments),
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-    )
-    _, status, usage = os.wait4(process.pid, 0)
-    assert status == 0
-    return time.perf_counter() - start, usage.ru_utime + usage.ru_stime
+    command = _scons(f"-j{jobs}", f"launcher={folder / 'wait'}", *arguments)
+    figures = run_process(command, folder, environment)
+    return figures.wall, figures.cpu
 
 
 def main(folder: Path, _llvm: str, sources: int = SOURCES) -> None:

@@ -23,7 +23,7 @@ _SECONDS = 300
 _NOISE = re.compile(r"offload: |.*is up to date\.|scons: Nothing to be done|.*[Ww]arning|$")
 # What is not an output: SCons's and the tool's own records, and intermediate files of --save-temps.
 _RECORDS = re.compile(
-    r"\.sconsign|\.d$|-(hip|host|cuda|openmp)-|\.log$|(^|/)\.|\.(i|s)$|\.tmp\.bc$|(^|/)k\d\.bc$"
+    r"\.sconsign|\.d$|-(hip|host|cuda|openmp)-|\.log$|(^|/)\.|\.(i|s)$|\.tmp\.bc$|(^|/)(k\d|runtime)\.bc$"
     r"|\.resolution\.txt$"
 )
 
