@@ -278,7 +278,8 @@ def project(seed: object) -> State:
     if kind == "hip" and rng.random() < 0.25:
         state.second = {"EXTRA": rng.randint(1, 9)}
     elif layout == "plain" and rng.random() < 0.12:
-        state.flags["CCFLAGS"].append("--save-temps")
+        if not any(word.startswith("--embed-dir") for word in state.flags["CCFLAGS"]):
+            state.flags["CCFLAGS"].append("--save-temps")  # clang's assembler does not know it
     _write_sources(rng, state)
     own = random.Random(f"links {seed}")
     free = not any(name.endswith("h7.h") or "F7" in state.files[name] for name in state.files)
