@@ -277,9 +277,8 @@ def project(seed: object) -> State:
     state.calls = [calls[n] for n in sorted(rng.sample(range(len(calls)), rng.choice([1, 1, 2])))]
     if kind == "hip" and rng.random() < 0.25:
         state.second = {"EXTRA": rng.randint(1, 9)}
-    elif layout == "plain" and rng.random() < 0.12:
-        if not any(word.startswith("--embed-dir") for word in state.flags["CCFLAGS"]):
-            state.flags["CCFLAGS"].append("--save-temps")  # clang's assembler does not know it
+    elif layout == "plain" and rng.random() < 0.12 and "--embed-dir" not in str(state.flags):
+        state.flags["CCFLAGS"].append("--save-temps")  # clang's assembler refuses the other one
     _write_sources(rng, state)
     own = random.Random(f"links {seed}")
     free = not any(name.endswith("h7.h") or "F7" in state.files[name] for name in state.files)
