@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["reason_to_pass"]
+__all__ = ["reason_in_words", "reason_to_pass"]
 
 _LANGUAGES = ("hip", "cuda")
 _SUFFIXES = (".hip", ".cu")
@@ -46,8 +46,10 @@ _OTHER_BEGINNINGS = (
     *("-print-", "--print-", "-ccc-", "-fproc-stat-report", "-working-directory", "-save-stats="),
     *("--save-stats=", "-gen-cdb-fragment-path", "--driver-mode=", "-fcrash-diagnostics-dir"),
     *("-gen-reproducer", "-fno-crash-diagnostics", "-emit-pch", "-fopenmp", "--autocomplete"),
-    *("-emit-", "-fmodule-output", "--emit-", "--config", "-dumpdir"),
+    *("-emit-", "-fmodule-output", "--emit-", "--config", "-dumpdir", "-MJ"),
 )
+_OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/self/fd/")
+"""Names of what this process has open: jobs have other files there, and some can be read once."""
 _OTHER_VARIABLES = ("CC_PRINT_", "CC_LOG_", "CCC_", "FORCE_CLANG_", "RC_DEBUG_")
 """Beginnings of the names of variables that make the driver itself do or say something."""
 
@@ -56,17 +58,26 @@ def reason_to_pass(compiler: str, words: Sequence[str], environ: Mapping[str, st
     """Say why a compiler's command is not to be split; "" where the driver must be asked."""
     if "-c" not in words and "--compile" not in words:
         return "no '-c': it is no compile of one source"
-    for word in words:
-        if word in _OTHER_JOBS or word.startswith(_OTHER_BEGINNINGS):
-            return f"'{word}' asks for something else than objects of all targets"
-    if "-" in words:
-        return "a source or an output is standard input or output"
+    reason = reason_in_words(words)
+    if reason:
+        return reason
     for name in environ:
         if name.startswith(_OTHER_VARIABLES):
             return f"the variable {name} speaks to the driver"
     if not _is_hipcc(compiler) and not _has_device_code(words):
         return "no HIP or CUDA source, by its suffix or -x"
     return ""
+
+
+def reason_in_words(words: Sequence[str]) -> str:
+    """Say which word is not one of a compile that can be split; "" where all may be."""
+    for word in words:
+        if word in _OTHER_JOBS or word.startswith(_OTHER_BEGINNINGS):
+            return f"'{word}' asks for something else than objects of all targets"
+        for name in _OPEN_FILES:
+            if name in word:
+                return f"'{word}' is a file that is open already"
+    return "a source or an output is standard input or output" if "-" in words else ""
 
 
 def _is_hipcc(compiler: str) -> bool:

@@ -52,12 +52,23 @@ _ATTACHED = ("-output=", "--output=", "-o=", "--create=")
 _WRITTEN = (
     *("-split-dwarf-output", "-opt-record-file", "-stack-usage-file"),
     *("-serialize-diagnostic-file", "-header-include-file", "-foptimization-record-file"),
-    *("-Map", "--Map"),
+    *("-dependency-dot", "-diagnostic-log-file"),
 )
 _WRITTEN_ATTACHED = (
-    *("-ftime-trace=", "-coverage-notes-file=", "-stats-file=", "-Map=", "--Map="),
+    *("-ftime-trace=", "-coverage-notes-file=", "-stats-file=", "-fthin-link-bitcode="),
     *("-plugin-opt=opt-remarks-filename=", "-plugin-opt=stats-file="),
 )
+_WRITTEN_BY_LINKERS = tuple(
+    f"{dashes}{name}"
+    for name in (
+        *("Map", "dependency-file", "time-trace", "reproduce", "why-extract", "lto-obj-path"),
+        *("print-archive-stats", "print-symbol-order", "opt-remarks-filename"),
+    )
+    for dashes in ("-", "--")
+)
+_FILES_OF_LLVM = re.compile(r"-.*(-file|filename|output|print|dump|dot-|stats|time-passes|debug).*")
+"""Options of LLVM's own that let it write files or say something, which all passes would do."""
+_TO_LLVM = ("-mllvm=", "--mllvm=", "-plugin-opt=", "--plugin-opt=")
 _PROGRAMS = {
     "clang-offload-bundler": "bundler",
     "llvm-offload-binary": "packager",
@@ -101,7 +112,11 @@ class DriverJob:
 
     def beside(self) -> list[str]:
         """Give the files that it writes beside its output, a depfile aside."""
-        return _values(self.words, _WRITTEN, _WRITTEN_ATTACHED)
+        found = _values(self.words, _WRITTEN, _WRITTEN_ATTACHED)
+        if self.sort == "lld":
+            attached = [f"{name}=" for name in _WRITTEN_BY_LINKERS]
+            found += _values(self.words, _WRITTEN_BY_LINKERS, attached)
+        return found
 
     def embedded(self) -> list[str]:
         """Give the files that a host pass puts into its object as they are."""
@@ -237,6 +252,9 @@ def job_in(words: list[str]) -> DriverJob:
         raise UnknownPlanError("debug information of device code would be beside temporary files")
     if sort == "linker-wrapper" and (word := unknown_word(_of_links(words))):
         raise UnknownPlanError(f"'{word}' is not known of a link of device code")
+    for word in _values(words, ("-mllvm", "--mllvm"), _TO_LLVM):
+        if _FILES_OF_LLVM.fullmatch(word):
+            raise UnknownPlanError(f"'{word}' lets LLVM write or say more in each pass")
     outputs = _values(words, _OUTPUTS, _ATTACHED)
     if len(outputs) != 1:
         raise UnknownPlanError(f"'{name}' would write {len(outputs)} files")

@@ -3,7 +3,8 @@
 An object is renamed to its name when it is complete; where its name is that of a device (a
 configuration check's ``-o /dev/null``), a pipe or a folder, that would put a file into its place.
 A depfile the driver writes into the file that is there, through symbolic links and for all hard
-links of it. In a folder that takes no new files, it writes both into the files that are there.
+links of it. In a folder that takes no new files, it writes both into the files that are there. A
+file that may not be written it refuses, although another could be renamed to its place.
 Source: clang 22.1.8, observed.
 """
 
@@ -17,6 +18,8 @@ __all__ = ["why_not_replaced", "write_depfile"]
 
 def why_not_replaced(name: str) -> str:
     """Say why a file cannot get its name when it is complete; "" where it can."""
+    if name == "-":
+        return "a result is standard output"
     folder = os.path.dirname(name) or "."  # noqa: PTH120
     try:
         mode = os.stat(name).st_mode  # noqa: PTH116
@@ -28,7 +31,13 @@ def why_not_replaced(name: str) -> str:
     else:
         if not stat.S_ISREG(mode):
             return f"'{name}' is no regular file"
-    return "" if _is_writable(folder) else f"the folder '{folder}' cannot be written"
+        if not _is_writable(name, os.W_OK):
+            return f"'{name}' cannot be written"
+    return (
+        ""
+        if _is_writable(folder, os.W_OK | os.X_OK)
+        else f"the folder '{folder}' cannot be written"
+    )
 
 
 def write_depfile(name: str, text: bytes) -> None:
@@ -51,8 +60,8 @@ def write_depfile(name: str, text: bytes) -> None:
         raise
 
 
-def _is_writable(folder: str) -> bool:
-    return os.access(folder, os.W_OK | os.X_OK, effective_ids=True)
+def _is_writable(name: str, mode: int) -> bool:
+    return os.access(name, mode, effective_ids=True)
 
 
 def _has_other_names(name: str) -> bool:

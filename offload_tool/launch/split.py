@@ -20,8 +20,10 @@ from functools import partial
 from offload_tool.compiler.driver import llvm_temporary_folder
 from offload_tool.files.folders import temporary_folder
 from offload_tool.launch.compilers import why_unknown
+from offload_tool.launch.decision import reason_in_words
 from offload_tool.launch.driver_plan import HOST, DriverPlan, UnknownPlanError, read_plan
 from offload_tool.launch.embedding_later import PLACEHOLDER_FILE, can_wait, embed_now
+from offload_tool.launch.given_words import UnreadableWordsError, given_words
 from offload_tool.launch.jobserver import Slots, slots_of
 from offload_tool.launch.result_files import why_not_replaced, write_depfile
 from offload_tool.launch.side_by_side import Step, as_one, run_steps
@@ -155,10 +157,18 @@ class _Split:
         if reason:
             raise PassedThroughError(reason)
         said = f"{self._folder}/plan"
-        self._pinned = self._cuid()
-        words = [*self._command, *self._pinned]
         try:
-            status = self._ask([*words, "-###"], said)
+            given = given_words(self._command[1:])
+        except UnreadableWordsError as error:
+            raise PassedThroughError(str(error)) from error
+        reason = reason_in_words(given)
+        if reason:
+            raise PassedThroughError(reason)
+        self._pinned = _cuid(given)
+        # First: the last of the given words may take the next one as its value, or be "--".
+        words = [self._command[0], "-###", *self._pinned, *self._command[1:]]
+        try:
+            status = self._ask(words, said)
         except OSError as error:
             raise PassedThroughError(f"the compiler cannot be run: {error}") from error
         if status:
@@ -189,27 +199,6 @@ class _Split:
         They are ours to remove, then, even where it is killed.
         """
         return {**self._environ, "TMPDIR": self._folder}
-
-    def _cuid(self) -> list[str]:
-        """Give the option with the ID of this compile, which the driver would make of its words.
-
-        Another target among them must not change it, for it is in the code of each.
-        """
-        words = self._command[1:]
-        if any(word.startswith(_CUID) for word in words):
-            return []
-        from offload_tool.compiler.fingerprints import digest_of
-        from offload_tool.compiler.named_files import all_words
-
-        kept = [os.getcwd()]  # noqa: PTH109
-        before = ""
-        for word in all_words(words):  # the source may be named in a response file
-            about_targets = word.startswith(_FOR_TARGETS) or before.startswith(_FOR_TARGETS[-1:])
-            if not (about_targets or word.startswith("-M") or before in _OF_DEPFILES):
-                kept.append(word)
-            before = word
-        digest = digest_of("\0".join(kept).encode(errors="surrogateescape"))
-        return [f"-cuid={digest[:16]}"]
 
     def _prepare(self, plan: DriverPlan) -> str:
         """Give all files names of this run; give the depfile's own name, or ""."""
@@ -401,6 +390,26 @@ class _Split:
             raise PassedThroughError(f"'{depfile}': {error.strerror}") from error
 
 
+def _cuid(words: Sequence[str]) -> list[str]:
+    """Give the option with the ID of this compile, which the driver would make of its words.
+
+    Another target among them must not change it, for it is in the code of each.
+    """
+    if any(word.startswith(_CUID) for word in words):
+        return []
+    from offload_tool.compiler.fingerprints import digest_of
+
+    kept = [os.getcwd()]  # noqa: PTH109
+    before = ""
+    for word in words:
+        about_targets = word.startswith(_FOR_TARGETS) or before.startswith(_FOR_TARGETS[-1:])
+        if not (about_targets or word.startswith("-M") or before in _OF_DEPFILES):
+            kept.append(word)
+        before = word
+    digest = digest_of("\0".join(kept).encode(errors="surrogateescape"))
+    return [f"-cuid={digest[:16]}"]
+
+
 def _written(made: FatBinary) -> int:
     from offload_tool.errors import OffloadError
 
@@ -428,12 +437,12 @@ def _let_list(job: DriverJob, depfile: str) -> None:
 
 
 def _taken(words: list[str]) -> str:
-    """Take the depfile out of a command; give its name, or ""."""
-    if _DEPFILE not in words:
-        return ""
-    at = words.index(_DEPFILE)
-    name = words[at + 1]
-    del words[at : at + 2]
+    """Take the depfile out of a command; give its name, or "". Of several, the last one counts."""
+    name = ""
+    while _DEPFILE in words:
+        at = words.index(_DEPFILE)
+        name = words[at + 1]
+        del words[at : at + 2]
     return name
 
 

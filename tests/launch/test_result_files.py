@@ -123,12 +123,17 @@ def test_crash(both: Both) -> None:
     assert ours[2] == driver[2]  # type: ignore[index]
 
 
-def test_folder_that_takes_no_files() -> None:
-    """Where a folder cannot be written, but a file in it, the driver writes the object."""
+@pytest.mark.parametrize(
+    ("of_folder", "of_file", "told"),
+    [(0o555, 0o666, "the folder '{}'"), (0o777, 0o444, "'{}/s.o'")],
+)
+def test_not_writable(of_folder: int, of_file: int, told: str) -> None:
+    """Where its folder takes no files, one is written into; one that is read-only is refused."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "s.o").write_text("old")
-        folder.chmod(0o555)
+        (folder / "s.o").chmod(of_file)
+        folder.chmod(of_folder)
         before = os.geteuid()
         if before == 0:
             os.seteuid(65534)  # nobody
@@ -137,5 +142,6 @@ def test_folder_that_takes_no_files() -> None:
         finally:
             os.seteuid(before)
             folder.chmod(0o755)
-        assert reason == f"the folder '{folder}' cannot be written"
+        assert reason == f"{told.format(folder)} cannot be written"
+        (folder / "s.o").chmod(0o644)
         assert why_not_replaced(str(folder / "s.o")) == ""
