@@ -9,6 +9,7 @@ SIGINT, SIGTERM, SIGHUP    128+N   which; outputs are what they were
 the reader went (`head`)   1       none
 a stream closed or full    1       which
 no memory, nested too deep 1       that
+too many open files        1       that
 anything else              1       what; OFFLOAD_TRACEBACK=1 shows where
 =========================  ======  ==============================================
 """
@@ -28,6 +29,7 @@ from offload_tool.cli.terminal import (
 from offload_tool.errors import OffloadError
 from offload_tool.files.budget import Budget, Limits, limited
 from offload_tool.files.interruption import Stopped, check_stopped, stopping
+from offload_tool.shortage import shortage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,12 +65,13 @@ def _limited(run: Callable[[], int]) -> int:
         _say(f"error: {error}")
     except OffloadError as error:
         _say(f"error: {error}")
-    except MemoryError:
-        _say("error: this needs more memory than there is")
     except RecursionError:
         _say("error: something is nested too deep")
     except Exception as error:
         check_stopped()  # before 3.12, Python wraps what comes while a class is made
+        if lacking := shortage(error):
+            _say(f"error: {lacking}")
+            return 1
         if os.environ.get("OFFLOAD_TRACEBACK"):
             raise
         _say(

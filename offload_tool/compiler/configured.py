@@ -44,7 +44,8 @@ def may_have_configuration(signed: bytes) -> bool:
 def configuring_files(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
     """Give the configuration files that a compile reads, where its flags tell of any.
 
-    `command` is the compile, without options for outputs and without its source.
+    `command` is the compile, without options for outputs and without its source. Those in the
+    current folder have relative names, so that a `CacheDir` serves other checkouts.
     """
     if not has_configuration(command):
         return ()
@@ -60,7 +61,15 @@ def _found(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -
         return ()
     from offload_tool.compiler.identity import all_configuration_files, configuration_files
 
-    return tuple(all_configuration_files(configuration_files(answer.output + answer.errors)))
+    found = all_configuration_files(configuration_files(answer.output + answer.errors))
+    here = [f"{folder}/" for folder in (os.getcwd(), dict(environment).get("PWD")) if folder]  # noqa: PTH109
+    return tuple(_local(name, here) for name in found)
+
+
+def _local(name: str, here: Iterable[str]) -> str:
+    """Name a file in the folder of the build as it is called from there: a copy has it, too."""
+    inside = [name[len(folder) :] for folder in here if name.startswith(folder)]
+    return inside[0] if inside else name
 
 
 def forget_configuring_files() -> None:

@@ -2,7 +2,8 @@
 
 A file whose last change is older than the beginning of the pass is as the pass has read it, and
 was there when the pass looked for it. Its time of change tells so, but not that of a symbolic link
-on the way to it, which may lead elsewhere by now: each link has a time of its own.
+on the way to it, which may lead elsewhere by now: each link has a time of its own. Nor does it tell
+of a folder that was renamed with all that is in it.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ class Meanwhile:
         """Whether a folder's name leads elsewhere than before, as far as it was asked."""
         self._come: dict[str, bool] = {}
         """Whether a folder came, as far as it was asked."""
+        self._put: dict[str, bool] = {}
+        """Whether a folder may have been renamed, as far as it was asked."""
 
     def digest_as_read(self, name: str, prints: Fingerprints) -> str:
         """Give the digest of a file as the pass has read it; `CHANGED` where nobody can know."""
@@ -72,7 +75,9 @@ class Meanwhile:
             return CHANGED
         start = self._start
         is_old = look.changed < start.moment or start.looks.get(name) == look
-        if (is_old and not self._leads_elsewhere(name)) or start.digests.get(name) == found:
+        if is_old and not self._leads_elsewhere(name) and not self._was_put(name):
+            return found
+        if start.digests.get(name) == found:
             return found
         return CHANGED
 
@@ -118,6 +123,27 @@ class Meanwhile:
         except OSError:
             return True
         return changed >= self._start.moment or self._came(folder.rpartition("/")[0])
+
+    def _was_put(self, name: str) -> bool:
+        """Tell whether a folder on the way to a file may have been renamed to that meanwhile.
+
+        That changes its time of change, and what is written into it the time of modification, too.
+        Of folders that were known before, `folders_are_others` tells.
+        """
+        folder = name.rpartition("/")[0]
+        if is_of_system(name) or not folder.strip("./") or self._start.folders.get(folder):
+            return False
+        known = self._put.get(folder)
+        if known is None:
+            known = self._put[folder] = self._finds_it_renamed(folder) or self._was_put(folder)
+        return known
+
+    def _finds_it_renamed(self, folder: str) -> bool:
+        try:
+            found = os.stat(folder)  # noqa: PTH116 - for each folder of each pass
+        except OSError:
+            return True
+        return found.st_ctime_ns >= self._start.moment and found.st_ctime_ns != found.st_mtime_ns
 
     def _leads_elsewhere(self, name: str) -> bool:
         """Tell whether a symbolic link on the way to a file, or to what it names, is new."""

@@ -37,6 +37,7 @@ from offload_tool.files.budget import Budget, running
 from offload_tool.files.regular import is_within
 from offload_tool.files.spool import Spool
 from offload_tool.formats.magics import BUNDLE, DOS
+from offload_tool.shortage import shortage
 
 if TYPE_CHECKING:
     import zipfile
@@ -298,12 +299,13 @@ class Walk(Generic[_T]):
             yield
         except OffloadError as error:
             self._skip(error)
-        except MemoryError:
-            self._skip(FileError(label, "needs more memory than there is"))
         except Exception as error:
-            if self.skipped is None:
+            if lacking := shortage(error):
+                self._skip(FileError(label, lacking))
+            elif self.skipped is None:
                 raise
-            self._skip(UnexpectedError(label, error))
+            else:
+                self._skip(UnexpectedError(label, error))
 
     def look(self, place: Place, *, named: bool = False) -> Iterator[_T]:
         """Give what is in one file; `named`: by the user, so a text is searched."""

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.files.budget import budget
 from offload_tool.frozen import frozen
+from offload_tool.shortage import shortage
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -159,6 +160,8 @@ def _from_zstd(data: memoryview, packed: Packed, path: StrPath | None) -> bytes:
         stored = data[packed.offset : packed.end]
         return zstandard.ZstdDecompressor().decompress(stored, max_output_size=packed.size)
     except zstandard.ZstdError as error:
+        if shortage(error):
+            raise MemoryError from error
         raise _error(packed, path, f"the zstd frame is damaged ({error})") from error
 
 

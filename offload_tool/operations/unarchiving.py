@@ -147,9 +147,14 @@ def _write_all(files: Sequence[OutputFile], archives: Sequence[GrowingArchive]) 
             list(waiting)  # nobody needs to write the others
 
     # A pool's module alone would take longer to import than some of these archives to write.
-    threads = [Thread(target=work) for _ in range(count - 1)]
-    for thread in threads:
-        thread.start()
+    threads = []
+    for _ in range(count - 1):
+        thread = Thread(target=work)
+        try:
+            thread.start()
+        except RuntimeError:  # no memory for another, or too many: those there are do it all
+            break
+        threads.append(thread)
     work()
     for thread in threads:
         thread.join()

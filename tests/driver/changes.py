@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.driver.linking import change_links
 from tests.driver.projects import TARGETS, candidates
 from tests.driver.state import State
 
@@ -111,6 +112,7 @@ class _Chooser:
     def vanish(self) -> bool:
         first = self.history.states[self.checkout][0].files
         kept = {*first, *self.state.links.values(), *self.state.needed()}
+        kept |= set(self.state.hard.values())
         found = [name for name in sorted(self.state.files) if name not in kept]
         if not found:
             return False
@@ -122,6 +124,7 @@ class _Chooser:
     def delete(self) -> bool:
         """Delete a header that may be missed: perhaps the build fails."""
         found = [n for n in sorted(self.state.files) if n.endswith((".h", ".bin"))]
+        found = [n for n in found if n not in self.state.hard.values()]
         if not found:
             return False
         name = self.rng.choice(found)
@@ -225,9 +228,11 @@ class _Chooser:
 
     def remove_source(self) -> bool:
         state = self.state
-        if len(state.stems) == 1:
+        names = {stem: state.source_file(stem + state.suffix) for stem in state.stems}
+        others = [stem for stem, name in names.items() if _MAIN not in state.files[name]]
+        if len(state.stems) == 1 or not others:
             return False
-        stem = self.rng.choice(state.stems[:-1])  # the last one has main()
+        stem = self.rng.choice(others)
         source = stem + state.suffix
         del state.files[state.source_file(source)]
         state.stems.remove(stem)
@@ -239,7 +244,8 @@ class _Chooser:
         state = self.state
         names = {n.rsplit("/", 1)[-1] for n in state.files if re.search(r"(^|/)[hn]\d+\.h$", n)}
         names -= {target.rsplit("/", 1)[-1] for target, _ in state.generated}
-        names -= {name.rsplit("/", 1)[-1] for name in state.links}
+        linked = [*state.links.items(), *state.hard.items()]
+        names -= {name.rsplit("/", 1)[-1] for pair in linked for name in pair}
         if not names:
             return False
         old = self.rng.choice(sorted(names))
@@ -261,18 +267,26 @@ class _Chooser:
         state, rng = self.state, self.rng
         there = [name for name in sorted(state.files) if name.startswith("links/")]
         target = f"links/{max((int(name[6:-5]) for name in there), default=0) + 1}.text"
-        if state.links and rng.random() < 0.6:
-            name = rng.choice(sorted(state.links))
-            state.files[target] = state.files[state.links[name]]
+        links = [name for name in sorted(state.links) if state.target(name) in state.files]
+        if links and rng.random() < 0.6:
+            name = rng.choice(links)
+            state.files[target] = state.files[state.target(name)]
             state.files = state.with_new_value(target, rng.randint(1, 99)).files
         else:
             found = [n for n in sorted(state.files) if n.endswith(".h") and state.has_value(n)]
+            found = [n for n in found if n not in state.hard.values()]
             if not found:
                 return False
             name = rng.choice(found)
             state.files[target] = state.files.pop(name)
         state.links[name] = target
         return self.say(f"{name} is a link to {target}")
+
+    def one_file_or_two(self) -> bool:
+        """Link a header or a folder of headers to another one, or put a copy in a link's place."""
+        words = change_links(self.rng, self.state)
+        self.event.may_break = self.event.may_break or words is not None
+        return words is not None and self.say(words)
 
     def decider(self) -> bool:
         names = ["content", "content-timestamp", "timestamp-match"]
@@ -346,6 +360,7 @@ _KINDS: dict[str, tuple[Callable[[_Chooser], bool], int]] = {
     "remove_source": (_Chooser.remove_source, 3),
     "rename": (_Chooser.rename, 4),
     "link": (_Chooser.link, 5),
+    "one_file_or_two": (_Chooser.one_file_or_two, 14),
     "decider": (_Chooser.decider, 3),
     "linker": (_Chooser.linker, 3),
     "protect": (_Chooser.protect, 2),

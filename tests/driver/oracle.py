@@ -111,8 +111,10 @@ class Oracle:
             file = self.folder / checkout / name
             if file.exists():
                 soft = self._soft(checkout, state, passes[name])
+                was_cut_short = name in memory.made and memory.made[name] is None
                 memory.made[name] = Made(inputs_of(passes[name]), soft, digest(file))
-                if state.caches and not state.keeps_temporaries:
+                # SCons, when it was killed, had perhaps not put it into the cache.
+                if state.caches and not state.keeps_temporaries and not was_cut_short:
                     self.cached.add((name, self._shared(checkout, state, passes[name])))
 
     def forget(self, checkout: str, names: set[str]) -> None:

@@ -6,6 +6,7 @@ import itertools
 import random
 from dataclasses import dataclass
 
+from tests.driver.linking import add_twice
 from tests.driver.state import State
 
 __all__ = ["TARGETS", "candidates", "project", "with_shared_beginning"]
@@ -110,6 +111,7 @@ _SPELLINGS = [
     *("-include", "-imacros", "-Xclang -include", "generated", "flag file", "config", "beside"),
 ]
 _ALL_PASSES_ONLY = ("-include", "-imacros", "-Xclang -include", "flag file", "config")
+_TWICE = 0.4
 _FLAG_FOLDERS = ("-I", "-isystem", "-iquote", "-idirafter", "CPATH", "--embed-dir=")
 
 
@@ -238,13 +240,14 @@ def candidates(state: State) -> list[str]:
     names += [f"h{n}.bin" for n in numbers]
     used = "\n".join(state.files.values()) + " ".join(words)
     made = {f"{state.base}{target}" for target, _ in state.generated}
-    return [
-        folder + name
+    found = [
+        state.real(folder + name)
         for name in names
         if name in used
         for folder in dict.fromkeys(folders)
-        if folder + name not in {*state.files, *state.links, *made}
     ]
+    there = {*state.files, *state.links, *state.hard, *made}
+    return [name for name in dict.fromkeys(found) if name not in there]
 
 
 def project(seed: object) -> State:
@@ -274,9 +277,13 @@ def project(seed: object) -> State:
     state.calls = [calls[n] for n in sorted(rng.sample(range(len(calls)), rng.choice([1, 1, 2])))]
     if kind == "hip" and rng.random() < 0.25:
         state.second = {"EXTRA": rng.randint(1, 9)}
-    elif layout == "plain" and rng.random() < 0.12:
-        state.flags["CCFLAGS"].append("--save-temps")
+    elif layout == "plain" and rng.random() < 0.12 and "--embed-dir" not in str(state.flags):
+        state.flags["CCFLAGS"].append("--save-temps")  # clang's assembler refuses the other one
     _write_sources(rng, state)
+    own = random.Random(f"links {seed}")
+    free = not any(name.endswith("h7.h") or "F7" in state.files[name] for name in state.files)
+    if own.random() < _TWICE and layout != "variant1" and free:
+        add_twice(own, state, 7)
     return state
 
 

@@ -94,15 +94,18 @@ class Bench:
         """
         here = self.folder / checkout
         known = self.folder / f"{checkout}.files"
-        before = json.loads(known.read_text()) if known.exists() else []
+        before, hard = json.loads(known.read_text()) if known.exists() else ([], {})
         wanted = state.names(self.compiler)
-        for name in sorted(set(before) - wanted):
+        gone = {name for name, target in hard.items() if state.hard.get(name) != target}
+        for name in sorted({*before, *gone} - (wanted - gone)):
             (here / name).unlink(missing_ok=True)
         for name, text in state.all_files(self.compiler).items():
             _write(here / name, text, replace=replace)
         for name, target in state.links.items():
             _link(here / name, os.path.relpath(here / target, (here / name).parent))
-        known.write_text(json.dumps(sorted(wanted)))
+        for name, target in state.hard.items():
+            _link_hard(here / name, here / target)
+        known.write_text(json.dumps([sorted(wanted), state.hard]))
 
     def scons(self, checkout: str, *arguments: str) -> Run:
         """Run scons to its end."""
@@ -203,8 +206,19 @@ def _write(place: Path, text: str, *, replace: bool) -> None:
 def _link(place: Path, target: str) -> None:
     if place.is_symlink() and str(place.readlink()) == target:
         return
+    if place.is_dir() and not place.is_symlink():
+        place.rmdir()
     place.unlink(missing_ok=True)
+    place.parent.mkdir(parents=True, exist_ok=True)
     place.symlink_to(target)
+
+
+def _link_hard(place: Path, target: Path) -> None:
+    if place.exists() and not place.is_symlink() and place.samefile(target):
+        return
+    place.unlink(missing_ok=True)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.hardlink_to(target)
 
 
 def _move(names: list[str], source: Path, target: Path) -> None:

@@ -45,7 +45,9 @@ class State:
     generated: list[tuple[str, str]] = field(default_factory=list)
     """Headers that the build copies: (target, source)."""
     links: dict[str, str] = field(default_factory=dict)
-    """Symbolic links to files, both relative to the checkout."""
+    """Symbolic links to files and folders, both relative to the checkout."""
+    hard: dict[str, str] = field(default_factory=dict)
+    """Hard links to files."""
     linker: int = 0
     """Which lld is used, a script before the compiler's; 0: the compiler's own."""
     second: dict[str, int] | None = None
@@ -88,7 +90,22 @@ class State:
 
     def names(self, compiler: str) -> set[str]:
         """Name all that is there before a build."""
-        return {*self.all_files(compiler), *self.links}
+        return {*self.all_files(compiler), *self.links, *self.hard}
+
+    def target(self, name: str) -> str:
+        """Name the file that a link leads to in the end."""
+        while name in self.links or name in self.hard:
+            name = self.real(self.links.get(name) or self.hard[name])
+        return name
+
+    def real(self, name: str) -> str:
+        """Name a file or folder as it is called without links to folders."""
+        folder = name
+        while folder:
+            if folder in self.links and (folder != name or "." not in name.rsplit("/", 1)[-1]):
+                return self.real(self.links[folder] + name[len(folder) :])
+            folder = folder.rpartition("/")[0]
+        return name
 
     def all_files(self, compiler: str) -> dict[str, str]:
         """Give the content of all files by name, the SCons scripts among them."""

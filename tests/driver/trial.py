@@ -248,10 +248,12 @@ class Trial:
         return self._clean[key]
 
     def _key(self, checkout: str, state: State) -> str:
-        files = sorted({**state.all_files(self.bench.compiler), **state.links}.items())
-        inodes = []
+        here = self.folder / checkout
+        named = {**state.all_files(self.bench.compiler), **state.links, **state.hard}
+        files = sorted(named.items())
+        inodes = [(here / name).samefile(here / target) for name, target in state.hard.items()]
         if state.kind == "openmp":
-            inodes = [(self.folder / checkout / name).stat().st_ino for name, _ in files]
+            inodes = [(here / n).stat().st_ino for n, _ in files if (here / n).exists()]
         return repr((files, inodes))
 
     def _write(self, event: Event, state: State) -> None:
@@ -269,6 +271,7 @@ class Trial:
             self._say(f"\n# {' '.join(event.words)}")
         before = self._shown.get(checkout, {})
         links = {name: f"-> {target}" for name, target in state.links.items()}
+        links |= {name: f"=> {target}" for name, target in state.hard.items()}
         files = {**state.all_files("$CLANG"), **links}
         for name in sorted(set(before) - set(files)):
             self._say(f"rm {checkout}/{name}")
@@ -290,10 +293,11 @@ def _heredoc(name: str, text: str) -> str:
 
 
 def _changed(name: str, before: str | None, text: str) -> str:
-    if text.startswith("-> "):
+    if text.startswith(("-> ", "=> ")):
         checkout = name.split("/")[0]
-        return f"ln -sfr {checkout}/{text[3:]} {name}"
-    if before is None or before.startswith("-> "):
+        how = "-sfrT" if text.startswith("-> ") else "-fT"
+        return f"ln {how} {checkout}/{text[3:]} {name}"
+    if before is None or before.startswith(("-> ", "=> ")):
         return _heredoc(name, text)
     lines = difflib.unified_diff(before.splitlines(), text.splitlines(), name, name, "", "", 1, "")
     return "patch -p0 <<'END'\n" + "\n".join(lines) + "\nEND"

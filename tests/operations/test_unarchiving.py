@@ -10,6 +10,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -372,6 +373,28 @@ def test_failure_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(OffloadError, match="'/dev/full': No space left"):
         unbundle_archive(hda, outputs)
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_threads_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no memory for all of the threads, those that there are write all archives."""
+    monkeypatch.setattr(unarchiving, "_PARALLEL", 0)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    real, started = threading.Thread.start, []
+
+    def start(thread: threading.Thread) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    targets = [BundleEntryID.parse(GPU + t) for t in ("gfx906", "gfx908", "gfx942")]
+    data = binary(*((str(target), str(target).encode()) for target in targets))
+    outputs = {target: tmp_path / target.target_id for target in targets}
+    unbundle_archive(archive_of(tmp_path / "hda.a", {"m": data}), outputs)
+    assert started
+    for target, path in outputs.items():
+        assert members_of(path) == [str(target).encode()]
 
 
 def test_only_changed_archives_are_replaced(tmp_path: Path) -> None:

@@ -127,6 +127,18 @@ def test_what_a_flag_includes_is_in_the_key(project: Project, tmp_path: Path) ->
     assert third.build() == ALL
 
 
+def test_configuration_files_of_checkouts(project: Project, tmp_path: Path) -> None:
+    """Another checkout with the same configuration files takes all, and nothing with others."""
+    flags = "env.Append(CCFLAGS=['--config', './f.cfg'])\n"
+    cached(project, flags + NODES)
+    for place, value in (("", 1), ("same", 1), ("other", 2)):
+        at = checkout(project, tmp_path / place) if place else project
+        at.write("f.cfg", "@deep/g.cfg\n")
+        at.write("deep/g.cfg", f"-DMORE={value}\n")
+        assert at.build() == ([] if place == "same" else ALL)
+        at.assert_up_to_date()
+
+
 def test_changed_checkouts_share_a_cache(project: Project, tmp_path: Path) -> None:
     """What one checkout compiles after a change, another one takes after the same change."""
     project.write("new.h", "#define NEW 1\n")

@@ -87,6 +87,16 @@ MEANWHILE = {
     "other folder of the name": Meanwhile(
         "mv first old; mv new first", {"first/value.h": ONE, "new/value.h": TWO}
     ),
+    "nested folder": Meanwhile(
+        "mv first/lib old; mv new first/lib",
+        {"first/lib/value.h": ONE, "new/value.h": TWO},
+        head="#include <lib/value.h>\n",
+    ),
+    "folder of a nested folder": Meanwhile(
+        "mv first/lib first/old; mv new first/lib",
+        {"first/lib/deep/value.h": ONE, "new/deep/value.h": TWO},
+        head="#include <lib/deep/value.h>\n",
+    ),
     "header that is asked for": Meanwhile(
         "mv new first/more.h", {"first/no": "", "new": ""}, head=ASKED
     ),

@@ -6,11 +6,14 @@ build of a copy is the judge: the same bytes, or a failure where that one fails.
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +30,8 @@ class Scons:
     """Builds with scons."""
 
     setting: str = ""
+    pch: str = ""
+    """What is also set, but for clean builds."""
 
     def prepare(self, project: Project, case: Case, flags: Sequence[str]) -> None:
         variables = f"env['ENV'].update({dict(case.variables)!r})\n"
@@ -34,11 +39,13 @@ class Scons:
             f"env['OFFLOAD_ARCH'] = ['gfx906']\nenv.Append(CCFLAGS={list(flags)!r})\n"
             + variables
             + self.setting
+            + f"if 'clean' not in ARGUMENTS:\n    {self.pch or 'pass'}\n"
             + NODES
         )
 
     def __call__(self, project: Project, _case: Case, _flags: Sequence[str]) -> tuple[bool, str]:
-        done = project.run()
+        is_clean = not (project.folder / ".sconsign.dblite").exists()
+        done = project.run(*["clean=1"] * (is_clean and bool(self.pch)))
         return done.status == 0, done.output + done.errors
 
 
@@ -67,10 +74,18 @@ class Compile:
         return True, said
 
 
+DRIVER = "env['OFFLOAD_DIRECT'] = False\n"
+OPTIMIZED = "env.Append(CCFLAGS=['-O1'])\n"  # without, there is no PCH
+PCH = (
+    "from offload_tool.scons import precompiled\n    precompiled.SMALLEST = 0\n"
+    "    env['OFFLOAD_PCH'] = True"
+)
 Builder = Scons | Compile
 BUILDERS: dict[str, Builder] = {
     "by-scons": Scons(),
-    "by-driver": Scons("env['OFFLOAD_DIRECT'] = False\n"),
+    "by-driver": Scons(DRIVER),
+    "with-pch": Scons(OPTIMIZED, PCH),
+    "with-pch-by-driver": Scons(OPTIMIZED + DRIVER, PCH),
     "by-compile": Compile(),
 }
 
@@ -95,13 +110,25 @@ def clean(
     return good, made
 
 
+def edits_end(folder: Path) -> None:
+    """Edit the source after all directives."""
+    source = folder / "k.hip"
+    source.write_text(f"{source.read_text()}// more\nint more{len(source.read_text())};\n")
+
+
+ALL = bool(os.environ.get("OFFLOAD_TEST_UNSEEN"))
+"""By hand: each case in each way, in half an hour."""
 BY_DRIVER = ("link becomes a copy", "incbin found earlier", "has_include by a made string")
 """Cases without ``OFFLOAD_DIRECT``, which has no part in what is noted."""
 TRIED = [
     (name, builder)
     for name in CASES
     for builder in BUILDERS
-    if builder != "by-driver" or name in BY_DRIVER
+    if ALL
+    or (
+        (not builder.endswith("by-driver") or name in BY_DRIVER)
+        and (builder != "with-pch" or re.search("link|copy", name))
+    )
 ]
 
 
@@ -119,7 +146,10 @@ def test_as_a_clean_build(project: Project, name: str, by: str) -> None:
     builder.prepare(project, case, flags)
     good, said = builder(project, case, flags)
     assert good, said
-    for number, change in enumerate(case.changes):
+    changes = list(case.changes)
+    if isinstance(builder, Scons) and builder.pch:  # the first edit makes one
+        changes = [edits_end, *(c for change in changes for c in (change, edits_end))]
+    for number, change in enumerate(changes):
         change(folder)
         expected, made = clean(project, case, flags, builder)
         good, said = builder(project, case, flags)

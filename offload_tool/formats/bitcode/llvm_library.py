@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from offload_tool.errors import UsageError
+from offload_tool.shortage import shortage
 
 __all__ = ["assemble", "compile_object"]
 
@@ -71,8 +72,12 @@ def _version(llvm: Any) -> str:
 def _load() -> Any:
     try:
         llvm = importlib.import_module("llvmlite.binding")
-    except ImportError as error:
-        raise UsageError(_MISSING) from error
+    except (ImportError, OSError) as error:  # the latter of a part of it
+        if shortage(error):
+            raise MemoryError from error
+        if isinstance(error, ModuleNotFoundError):
+            raise UsageError(_MISSING) from error
+        raise UsageError(f"llvmlite (LLVM as a library) cannot be loaded: {error}") from error
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     return llvm

@@ -14,9 +14,11 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from functools import partial
 from typing import IO, TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UnsupportedError
+from offload_tool.shortage import shortage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +48,8 @@ def rewrite(module: bytes) -> bytes:
             return _ask(_children[0] if _children else _start(), module)
         except (OSError, EOFError) as error:
             _stop()
+            if shortage(error):
+                raise
             raise FormatError("broken bitcode: LLVM gave up on it") from error
 
 
@@ -115,8 +119,10 @@ def serve() -> None:
 def _load() -> Callable[[bytes], bytes]:
     try:
         llvm = importlib.import_module("llvmlite.binding")
-    except ImportError:
-        return _refuse
+    except (ImportError, OSError) as error:  # the latter of a part of it
+        lacking = shortage(error)
+        reason = "needs llvmlite; pip install llvmlite" if lacking is None else f"failed: {lacking}"
+        return partial(_refuse, reason)
     llvm.initialize_all_targets()
     llvm.initialize_native_asmparser()
 
@@ -127,7 +133,5 @@ def _load() -> Callable[[bytes], bytes]:
     return write
 
 
-def _refuse(module: bytes) -> bytes:
-    raise UnsupportedError(
-        f"bitcode ({len(module)} bytes) without a symbol table needs llvmlite; pip install llvmlite"
-    )
+def _refuse(reason: str, module: bytes) -> bytes:
+    raise UnsupportedError(f"bitcode ({len(module)} bytes) without a symbol table {reason}")

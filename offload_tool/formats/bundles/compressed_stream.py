@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import zstandard
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
+from offload_tool.shortage import shortage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -102,8 +103,11 @@ class BackgroundHash:
         self._waiting: SimpleQueue[bytes | memoryview | None] = SimpleQueue()
         self._room = None if depth is None else Semaphore(depth)
         self._is_wanted = True
-        self._thread = Thread(target=self._run, name="hash", daemon=True)
-        self._thread.start()
+        self._thread: Thread | None = Thread(target=self._run, name="hash", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:  # no memory for another, or too many
+            self._thread = None
 
     def _run(self) -> None:
         while (chunk := self._waiting.get()) is not None:
@@ -114,6 +118,9 @@ class BackgroundHash:
 
     def update(self, chunk: bytes | memoryview) -> None:
         """Add `chunk`, which must not change until it was hashed."""
+        if self._thread is None:
+            self._md5.update(chunk)
+            return
         if self._room is not None:
             self._room.acquire()
         self._waiting.put(chunk)
@@ -130,8 +137,9 @@ class BackgroundHash:
         return self._md5.digest()
 
     def _end(self) -> None:
-        self._waiting.put(None)
-        self._thread.join()
+        if self._thread is not None:
+            self._waiting.put(None)
+            self._thread.join()
 
     def __enter__(self) -> BackgroundHash:
         return self
@@ -257,6 +265,8 @@ class ZstdStream:
                     break
                 yield place[:size]
         except zstandard.ZstdError as error:
+            if shortage(error):
+                raise MemoryError from error
             raise self._error(self._start, f"expected zstd data, found damage: {error}") from error
 
     def _skip_skippable(self, position: int) -> int:
