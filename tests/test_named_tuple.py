@@ -59,6 +59,40 @@ def test_defaults_and_names() -> None:
         Piece("f", 1, unknown=1)  # type: ignore[call-arg]
 
 
+def test_default_before_others_is_refused() -> None:
+    """A default does not move to the last name, where another had it."""
+    with pytest.raises(TypeError, match="after 'one'"):
+
+        class Moved(NamedTuple):
+            one: int = 1
+            other: int  # type: ignore[misc]
+
+
+def test_more_than_values_and_methods_is_refused() -> None:
+    """Other bases, and what a tuple is made with, are refused by name instead of left out."""
+    with pytest.raises(TypeError, match="int cannot be given"):
+
+        class Mixed(NamedTuple, int):  # type: ignore[misc]
+            one: int
+
+    with pytest.raises(TypeError, match="__new__ cannot be given"):
+
+        class Made(NamedTuple):
+            one: int
+
+            def __new__(cls) -> object:  # type: ignore[misc]
+                return 1
+
+
+def test_nothing_in_it() -> None:
+    """A class without values is an empty tuple's."""
+
+    class Empty(NamedTuple):
+        pass
+
+    assert Empty() == ()
+
+
 def test_does_not_change() -> None:
     """No value is set, and there is no place for another."""
     with pytest.raises(AttributeError):

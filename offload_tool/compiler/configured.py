@@ -11,6 +11,7 @@ import os
 from offload_tool.compiler.driver import ask
 from offload_tool.compiler.named_files import all_words
 from offload_tool.compiler.remembered import remembered
+from offload_tool.compiler.removed_files import without_removed
 from offload_tool.errors import CompilerError
 
 TYPE_CHECKING = False
@@ -54,7 +55,8 @@ def configuring_files(command: Sequence[str], environment: Mapping[str, str]) ->
 @remembered(64)
 def _found(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     try:
-        answer = ask([*command, "-###", "-c", "-x", "c++", os.devnull], dict(environment))
+        asked = without_removed(command)
+        answer = ask([*asked, "-###", "-c", "-x", "c++", os.devnull], dict(environment))
     except CompilerError:
         return ()
     from offload_tool.compiler.identity import all_configuration_files, configuration_files

@@ -14,6 +14,7 @@ import re
 from contextlib import ExitStack, contextmanager, suppress
 
 from offload_tool.compiler.remembered import remembered
+from offload_tool.compiler.removed_files import without_removed
 from offload_tool.errors import CompilerError
 from offload_tool.named_tuple import NamedTuple
 
@@ -204,7 +205,7 @@ def _front_end_jobs(
     command: tuple[str, ...], environment: tuple[tuple[str, str], ...]
 ) -> tuple[tuple[str, ...], ...]:
     try:
-        answer = ask([*command, "-###", os.devnull], dict(environment))
+        answer = ask([*without_removed(command), "-###", os.devnull], dict(environment))
     except CompilerError:
         return ()
     return tuple(tuple(job) for job in jobs_of(answer) if _FRONT_END in job)

@@ -13,6 +13,7 @@ import os
 import posixpath
 
 from offload_tool.compiler.driver import ask, jobs_of
+from offload_tool.compiler.removed_files import without_removed
 from offload_tool.errors import CompilerError
 
 TYPE_CHECKING = False
@@ -52,7 +53,7 @@ def side_files(
     observed: ``-###`` prints the command of each job, with the files that it writes.
     """
     try:
-        jobs = jobs_of(ask([*command, "-###"], environment))
+        jobs = jobs_of(ask([*without_removed(command), "-###"], environment))
     except CompilerError:
         return {}
     found: dict[str, bool] = {}
