@@ -104,6 +104,12 @@ class PassRecord(NamedTuple):
         return digest_of_parts([self.key, self.inputs, self.output])
 
     @property
+    def name(self) -> str:
+        """A digest of all that a compile must find to have this result: links lead as they did."""
+        same = [dict(self.same_files), dict(self.same_folders)]
+        return digest_of_parts([self.result, *same]) if any(same) else self.result
+
+    @property
     def is_sure(self) -> bool:
         """Tell whether no input was written to while it was read."""
         return CHANGED not in self.inputs.values() and self.same_folders != _OTHERS

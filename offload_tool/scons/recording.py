@@ -3,7 +3,7 @@
 ::
 
                          is it current?  <-- .k.gfx906.co.manifest --> what it depends on
-    k.gfx906.co  <------ fetch / store <---> CacheDir: <key>.manifest/<result>.json
+    k.gfx906.co  <------ fetch / store <---> CacheDir: <key>.manifest/<name>.json
                                                        <result>  (the file, as SCons keeps it)
 
 A ``CacheDir`` is looked up in two steps, as ccache and Bazel do it: the key of what is known
@@ -364,7 +364,7 @@ class PassRecords:
         ):
             return None
         pushed = push()
-        file = self._folder(cache, record.key) / f"{record.result}.json"
+        file = self._folder(cache, record.key) / f"{record.name}.json"
         with suppress(OSError, OffloadError):  # a full disk, say: as SCons's own cache
             if not file.exists():
                 file.parent.mkdir(parents=True, exist_ok=True)

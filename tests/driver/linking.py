@@ -52,7 +52,7 @@ def change_links(rng: random.Random, state: State) -> str | None:
 def searched_folders(state: State) -> list[str]:
     """Name the folders of headers that may be links: nothing but headers is made in them."""
     found = [f"{state.base}{folder}" for folder in state.path if folder != "made"]
-    words = [word.removeprefix("-I").split("=")[-1] for word in state.flags["CCFLAGS"]]
+    words = [word.removeprefix("-I").split("=")[-1] for word in state.flags.get("CCFLAGS", ())]
     words += state.variables.values()
     return [*found, *(word for word in words if re.fullmatch(r"flag\d", word))]
 

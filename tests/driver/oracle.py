@@ -14,6 +14,8 @@ What may be compiled beyond that, and why:
 - with other words in the command, of which the driver makes the same (a second ``-O1``): these are
   another command;
 - with another lld, the passes that do not link: it is part of what tells a compiler from another;
+- where two of its files, or of the folders that are searched, are now one, or no longer: in the
+  places of links there are copies, or the reverse;
 - a pass whose compile was cut short: scons or clang killed, a file saved meanwhile. What became
   of it, nobody knows; it is compiled at most once more.
 
@@ -28,6 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.driver.linking import searched_folders
 from tests.driver.running import digest
 from tests.driver.state import State
 
@@ -122,7 +125,7 @@ class Oracle:
         self.memory(checkout).made.update(dict.fromkeys(names))
 
     def _soft(self, checkout: str, state: State, record: dict[str, Any]) -> str:
-        found: list[object] = [state.linker, record["words"]]
+        found: list[object] = [state.linker, record["words"], self._same(checkout, state, record)]
         for name in record["files"]:
             place = self.folder / checkout / name
             if not place.exists():
@@ -136,7 +139,16 @@ class Oracle:
 
     def _shared(self, checkout: str, state: State, record: dict[str, Any]) -> str:
         inodes = self._soft(checkout, state, record) if state.kind == "openmp" else ""
-        return inputs_of(record) + inodes + str(state.linker) + record["words"]
+        same = str(self._same(checkout, state, record))
+        return inputs_of(record) + inodes + same + str(state.linker) + record["words"]
+
+    def _same(self, checkout: str, state: State, record: dict[str, Any]) -> list[int]:
+        """Give a number for each file that was read, and each folder: what is one has one."""
+        names = [*record["files"], *searched_folders(state)]
+        places = [self.folder / checkout / name for name in names]
+        inodes = [place.stat().st_ino if place.exists() else 0 for place in places]
+        first = {inode: number for number, inode in reversed([*enumerate(inodes)])}
+        return [first[inode] for inode in inodes]
 
 
 def inputs_of(record: dict[str, Any]) -> str:

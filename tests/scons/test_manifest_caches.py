@@ -135,6 +135,22 @@ def test_comment_in_a_filled_checkout(project: Project) -> None:
     other.assert_up_to_date()
 
 
+def test_links_of_checkouts(project: Project) -> None:
+    """Checkouts in which a folder is a link, and those in which it is a copy, take each other's."""
+    prepare(project, "#include <value.h>\n", "env['CPPPATH'] = ['i', 'j']\n")
+    shutil.copytree(project.folder / "i", project.folder / "j")
+    everything = project.build()
+    shutil.rmtree(project.folder / "j")
+    (project.folder / "j").symlink_to("i")
+    assert project.build() == everything  # who knows what it finds now?
+    linked = checkout(project, "linked")
+    (linked.folder / "j").symlink_to("i")
+    assert linked.build() == []
+    copied = checkout(project, "copied")
+    shutil.copytree(project.folder / "i", copied.folder / "j")
+    assert copied.build() == []
+
+
 def test_header_that_appears(project: Project) -> None:
     """A header that goes before the found one makes other code, in the cache as well."""
     prepare(project, "#include <value.h>\n", "env['CCFLAGS'] = ['-Ih', '-Ii']\n")

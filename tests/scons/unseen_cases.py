@@ -127,6 +127,18 @@ CASES: dict[str, Case] = {
         [links("sub", "real")],
         ["-Ireal"],
     ),
+    "link to what a source begins with": Case(
+        '#include "a/x.h"\nint between;\n#include "b/x.h"\n' + COUNTED,
+        [copies("b/x.h", "a/x.h"), links("a/x.h", "../b/x.h"), links_hard("b/x.h", "c.h")],
+        {"a/x.h": COUNTS, "b/no": "", "c.h": COUNTS},
+        [links("b/x.h", "../a/x.h")],
+    ),
+    "folder of what a source begins with becomes a link": Case(
+        "#include <x.h>\nint between;\n#include <x.h>\n#include <y.h>\n" + COUNTED,
+        [links("a", "b"), copies("a", "b"), writes("b/x.h", COUNTS + "#define MORE\n")],
+        {"a/x.h": COUNTS, "b/x.h": COUNTS, "b/y.h": '#include "x.h"\n'},
+        flags=["-Ia", "-Ib"],
+    ),
     "folder of a link becomes a copy": Case(
         "#include <x.h>\n",
         [copies("b", "a")],

@@ -69,6 +69,14 @@ def test_a_broken_member_of_an_archive(tmp_path: Path, capsys: pytest.CaptureFix
     assert "x.a(b)" in lines[0]
 
 
+def test_a_broken_member_is_not_extracted(tmp_path: Path) -> None:
+    """The images of the members around a broken one are written; the status says that it is."""
+    data = archive({b"a": BUNDLE, b"b": BUNDLE[:-1], b"c": BUNDLE})
+    (tmp_path / "x.a").write_bytes(data)
+    assert main(["extract", str(tmp_path / "x.a"), "-o", str(tmp_path / "out")]) == 1
+    assert sorted(path.name[:5] for path in (tmp_path / "out").iterdir()) == ["x.a_a", "x.a_c"]
+
+
 @pytest.mark.parametrize("name", ["fifo", "/dev/zero", "socket"])
 def test_a_thin_archive_of_what_is_no_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
