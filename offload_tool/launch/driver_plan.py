@@ -41,6 +41,7 @@ __all__ = [
 HOST = "host"
 
 _TEMPORARY = re.compile(r".+-[0-9a-f]{6,}(\.\w+)?")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[mK]")
 _SAID = re.compile(r"([^:]+: )?(warning|note|remark): .*")
 """What the driver says that the user shall read."""
 _USUAL = re.compile(
@@ -215,7 +216,7 @@ def read_lines(errors: str) -> tuple[list[str], list[str]]:
     for line in errors.splitlines():
         if line.startswith(' "'):
             lines.append(line)
-        elif _SAID.fullmatch(line):
+        elif _SAID.fullmatch(_COLOUR.sub("", line)):
             said.append(line)
         elif not _USUAL.fullmatch(line):
             raise UnknownPlanError(f"the driver says {line!r}")

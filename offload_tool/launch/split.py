@@ -43,6 +43,7 @@ _CUID = ("-cuid=", "-fuse-cuid=")
 _DEPFILE = "-dependency-file"
 _WRAPPER_JOBS = "--wrapper-jobs="
 """Of clang-linker-wrapper, since LLVM 15."""
+_ERRORS = 2
 _FAILED = 1
 """The compiler's status for an error in what it was given."""
 _FOR_TARGETS = ("--offload-arch=", "--no-offload-arch=", "--cuda-gpu-arch=", "-Xarch_gfx")
@@ -168,7 +169,7 @@ class _Split:
         # First: the last of the given words may take the next one as its value, or be "--".
         words = [self._command[0], "-###", *self._pinned, *self._command[1:]]
         try:
-            status = self._ask(words, said)
+            status = self._ask_at_terminal(words, said)
         except OSError as error:
             raise PassedThroughError(f"the compiler cannot be run: {error}") from error
         if status:
@@ -191,6 +192,32 @@ class _Split:
         question.words, question.said = words, said
         run_steps([question], Slots("one", 0), self._asking)
         return question.status
+
+    def _ask_at_terminal(self, words: Sequence[str], said: str) -> int | None:
+        """Ask the driver as `_ask` does; where a user sees messages, at a terminal, for colours.
+
+        Where there is no other terminal to be had, it is asked without.
+        """
+        if not os.isatty(_ERRORS) or self._hands_on:
+            return self._ask(words, said)
+        from offload_tool.compiler.unseen_terminal import Terminal
+
+        name = f"{said}.terminal"
+        try:
+            with Terminal() as terminal:
+                os.symlink(os.ttyname(terminal.descriptor), name)  # noqa: PTH211
+                status = self._ask(words, name)
+                text = terminal.end()
+        except OSError:
+            return self._ask(words, said)
+        with open(said, "wb") as file:  # noqa: PTH123
+            file.write(text)
+        return status
+
+    @property
+    def _hands_on(self) -> bool:
+        """Tell whether passes may go to launcher or cluster, whose driver asks no terminal."""
+        return any(self._environ.get(name) for name in ("OFFLOAD_LAUNCHER", "OFFLOAD_DIST"))
 
     @property
     def _asking(self) -> dict[str, str]:

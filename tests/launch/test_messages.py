@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
+from offload_tool.compiler.unseen_terminal import Terminal
 from offload_tool.launch.messages import joined_messages
-from tests.launch.compiles import HIP, LAUNCH, TARGETS, make_project, run
+from tests.launch.compiles import HIP, LAUNCH, TARGETS, environment, make_project, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,3 +73,47 @@ def test_driver_warning(tmp_path: Path, llvm: Callable[[str], str]) -> None:
     assert "argument unused" in driver.stderr
     assert ours.stderr.endswith(driver.stderr)
     assert ours.stderr.count("\n") == driver.stderr.count("\n") + 1
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("more", [[], ["-Wl,--unused"]], ids=["plain", "driver warns"])
+def test_colours_at_a_terminal(more: list[str], tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """Where a user sees the messages, they have the driver's colours."""
+    make_project(tmp_path)
+    with (tmp_path / "s.hip").open("a") as file:
+        file.write("int unused(int x) { int y; return 1; }\n")
+    command = [llvm("clang++"), *HIP, *TARGETS, "-Wall", *more, "-c", "s.hip", "-o", "s.o"]
+    told = []
+    for launch in ((), LAUNCH):
+        with Terminal() as terminal:
+            subprocess.run(
+                [*launch, *command],
+                cwd=tmp_path,
+                env=environment({"TERM": "xterm", "OFFLOAD_LAUNCH_VERBOSE": "1"}),
+                stderr=terminal.descriptor,
+                check=True,
+            )
+            told.append(terminal.end())
+    assert b"split: " in told[1]
+    lines = [[x for x in text.splitlines() if b" generated when" not in x] for text in told]
+    driver, ours = ({x for x in text if b"\x1b[" in x} for text in lines)
+    assert driver
+    assert ours == driver
+
+
+@pytest.mark.llvm
+def test_no_other_terminal(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """Where there is no terminal to ask the driver at, the compile is split all the same."""
+    make_project(tmp_path)
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os\ndef openpty():\n    raise OSError('no terminals')\nos.openpty = openpty\n"
+    )
+    with Terminal() as terminal:
+        subprocess.run(
+            [*LAUNCH, llvm("clang++"), *HIP, *TARGETS, "-c", "s.hip", "-o", "s.o"],
+            cwd=tmp_path,
+            env=environment({"PYTHONPATH": str(tmp_path)}),
+            stderr=terminal.descriptor,
+            check=True,
+        )
+        assert b"split: " in terminal.end()
