@@ -24,6 +24,7 @@ import os
 import sys
 
 from offload_tool.compiler.aside import MANIFEST, Aside, beside
+from offload_tool.compiler.given_flags import check_depfile_flags, check_flags
 from offload_tool.compiler.pass_commands import pass_command
 from offload_tool.errors import CodeObjectError, CompilerError, FileError, UsageError
 from offload_tool.files.interruption import shielded
@@ -89,8 +90,8 @@ def run_pass(
     host IR of an OpenMP source is an input of all its other passes. The precompiled header `pch`
     is used where it does.
 
-    :raises TargetIDError, UsageError: no such pass, an input too many or too few, or an
-        output that would replace an input.
+    :raises TargetIDError, UsageError: no such pass, an input too many or too few, an output that
+        would replace an input, or flags that name another output or depfile, or want a value.
     :raises FileError: an input cannot be read, or an output or depfile not be written.
     :raises CompilerError: no compiler, or one that cannot be run.
     :raises CodeObjectError: the compiler made something else than it was asked for.
@@ -98,6 +99,8 @@ def run_pass(
     inputs = [source] if host_ir is None else [source, host_ir]
     output, depfile = outputs.file, _depfile_beside(outputs.file)
     check_names(inputs, outputs)
+    check_flags(flags)
+    check_depfile_flags(flags, outputs.depfile)
     found = pass_command(
         wanted, source, environ=environ, flags=flags, host_ir=host_ir, depfile=depfile
     )

@@ -52,10 +52,13 @@ def emit_pch(
     :raises FileError: an input cannot be read, or an output not be written.
     :raises CompilerError: no compiler, or one that cannot be run.
     """
+    from offload_tool.compiler.given_flags import check_depfile_flags, check_flags
     from offload_tool.compiler.pass_commands import pass_command
     from offload_tool.compiler.pass_runner import check_names, write_beside
 
     check_names([source], outputs)
+    check_flags(flags)
+    check_depfile_flags(flags, outputs.depfile)
     headers = beginning_of(source).headers
     if not headers:
         raise UsageError(f"'{source}': expected lines '#include <...>' at its beginning")

@@ -18,6 +18,7 @@ from SCons.Subst import Literal
 
 from offload_tool.compiler import cuda, hip
 from offload_tool.compiler.device_libraries import device_libraries
+from offload_tool.compiler.given_flags import check_flags
 from offload_tool.compiler.manifest import manifest_path
 from offload_tool.compiler.named_files import all_words
 from offload_tool.compiler.passes import CompilePass, dependency_flags
@@ -269,7 +270,9 @@ def _flag_words(env: Environment, unit: Unit, job: CompilePass) -> tuple[str, ..
 
     def find() -> tuple[str, ...]:
         of_device = settings.arch_flags(env, device) if device is not None else ()
-        return (*_substituted(env, text, unit), *map(str, of_device))
+        found = (*_substituted(env, text, unit), *map(str, of_device))
+        check_flags(found)
+        return found
 
     words: tuple[str, ...] = once(env, f"{text} of {device.name if device else 'host'}", find)
     return words

@@ -36,6 +36,10 @@ WRONG = {
         "env['OFFLOAD_ARCH_FLAGS'] = ['-O1']\n" + BUNDLE,
         ["OFFLOAD_ARCH_FLAGS: expected a dictionary"],
     ),
+    "flag-without-its-value": (
+        "env['OFFLOAD_FLAGS'] = ['-nogpuinc', '-nogpulib', '-Xclang']\n" + BUNDLE,
+        ["'-Xclang' at the end of the flags wants a value"],
+    ),
     "alignment": (
         "env['OFFLOAD_BUNDLE_ALIGN'] = 0\n" + BUNDLE,
         ["OFFLOAD_BUNDLE_ALIGN: expected a positive integer, found '0'"],

@@ -1,0 +1,68 @@
+"""Flags of users that would take a word of ours, or name a file that is named elsewhere.
+
+Clang takes the word after ``-Xclang`` whatever it is: at the end of the flags, that is the first of
+those that we add. Such flags did what nobody asked for, and the compile succeeded.
+"""
+
+from __future__ import annotations
+
+from offload_tool.compiler.named_files import all_words
+from offload_tool.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["check_depfile_flags", "check_flags"]
+
+_WITH_NEXT = frozenset(
+    {
+        *("-Xclang", "-mllvm", "-Xlinker", "-Xassembler", "-Xpreprocessor", "-Xoffload-linker"),
+        *("-Xopenmp-target", "-Xcuda-ptxas", "-Xcuda-fatbinary", "-Xthinlto-linker"),
+        *("-I", "-D", "-U", "-F", "-L", "-l", "-T", "-B", "-x", "-u", "-z", "-e", "-o"),
+        *("-include", "-imacros", "-isystem", "-iquote", "-idirafter", "-iprefix", "-iwithprefix"),
+        *("-iwithprefixbefore", "-isysroot", "-isystem-after", "-include-pch", "-ivfsoverlay"),
+        *("-iframework", "-cxx-isystem", "-MF", "-MT", "-MQ", "-MJ", "-dependency-file"),
+        *("-target", "--target", "--sysroot", "--param", "-arch", "-framework"),
+        *("-working-directory", "--config", "-dumpdir", "-dumpbase"),
+        *("-serialize-diagnostics", "--serialize-diagnostics"),
+    }
+)
+"""Options that take the next word. Source: ``clang --help``, clang 22.1.8."""
+_OPEN_FILES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+"""Can be read once, or are other files for the compiler."""
+
+
+def check_flags(flags: Sequence[str]) -> None:
+    """Look for what would go wrong without a word.
+
+    :raises UsageError: the last flag wants a value; one names the output, or a file that is open.
+    """
+    waiting = ""
+    for word in all_words(flags):
+        if any(name in word for name in _OPEN_FILES):
+            raise UsageError(
+                f"'{word}' among the flags is a file that is open already: give it a name"
+            )
+        if waiting:
+            waiting = ""
+        elif word == "-o":
+            raise UsageError("'-o' among the flags: the output has its name already")
+        elif word in _WITH_NEXT or word.startswith(("-Xarch_", "-Xopenmp-target=")):
+            waiting = word
+    if waiting:
+        raise UsageError(f"'{waiting}' at the end of the flags wants a value")
+
+
+def check_depfile_flags(flags: Sequence[str], depfile: str | None) -> None:
+    """Look for flags that ask for a depfile; there is one where `depfile` names it, or none.
+
+    :raises UsageError: they ask for another.
+    """
+    before = ""
+    for word in all_words(flags):
+        wanted = word if before == "-MF" else word[3:] if word.startswith("-MF") else ""
+        if (wanted and wanted != depfile) or (word in ("-MD", "-MMD") and depfile is None):
+            flag = "-MF" if wanted else word
+            raise UsageError(f"'{flag}' among the flags: name the depfile by --depfile")
+        before = word
