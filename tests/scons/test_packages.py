@@ -308,7 +308,7 @@ def test_mistakes(project: Project, call: str, message: str) -> None:
 
 def test_without_llvmlite(project: Project) -> None:
     """Without llvmlite, an object is what clang makes; bitcode fails with what to install."""
-    project.write("hidden/llvmlite/__init__.py", "raise ImportError('hidden')\n")
+    project.write("hidden/llvmlite/__init__.py", "raise ModuleNotFoundError('hidden')\n")
     root = project.environment["PYTHONPATH"]
     project.environment["PYTHONPATH"] = f"{project.folder / 'hidden'}:{root}"
     wrappers = "env.OffloadWrapper('w.o', bundle)\nenv.OffloadWrapper('w.bc', bundle)\n"
