@@ -13,22 +13,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["check_depfile_flags", "check_flags"]
+__all__ = ["WITH_NEXT", "check_depfile_flags", "check_flags"]
 
-_WITH_NEXT = frozenset(
-    {
-        *("-Xclang", "-mllvm", "-Xlinker", "-Xassembler", "-Xpreprocessor", "-Xoffload-linker"),
-        *("-Xopenmp-target", "-Xcuda-ptxas", "-Xcuda-fatbinary", "-Xthinlto-linker"),
-        *("-I", "-D", "-U", "-F", "-L", "-l", "-T", "-B", "-x", "-u", "-z", "-e", "-o"),
-        *("-include", "-imacros", "-isystem", "-iquote", "-idirafter", "-iprefix", "-iwithprefix"),
-        *("-iwithprefixbefore", "-isysroot", "-isystem-after", "-include-pch", "-ivfsoverlay"),
-        *("-iframework", "-cxx-isystem", "-MF", "-MT", "-MQ", "-MJ", "-dependency-file"),
-        *("-target", "--target", "--sysroot", "--param", "-arch", "-framework"),
-        *("-working-directory", "--config", "-dumpdir", "-dumpbase"),
-        *("-serialize-diagnostics", "--serialize-diagnostics"),
-    }
-)
-"""Options that take the next word. Source: ``clang --help``, clang 22.1.8."""
+_TAKING = """
+-A --analyzer-output -arch -B -b -ccc-gcc-name -ccc-install-dir --config -cxx-isystem -D
+-darwin-target-variant -darwin-target-variant-triple -dependency-dot -dependency-file
+-dsym-dir -dumpdir -e -F -fdebug-compilation-dir -fexperimental-openacc-macro-override
+-filelist -fmodules-user-build-path -framework -ftrapv-handler -G -gen-cdb-fragment-path
+-hlsl-entry -I -iapinotes-modules -idirafter -iframework -iframeworkwithsysroot --imacros
+-imacros -imultilib --include -include -include-pch -iprefix -iquote -isysroot -isystem
+-isystem-after -ivfsoverlay -iwithprefix -iwithprefixbefore -iwithsysroot -L -l -meabi -MF
+-MJ -mllvm -mmlir -module-dependency-dir -MQ -MT -mthread-model -o --param -resource-dir
+-rpath --serialize-diagnostics -serialize-diagnostics -stdlib++-isystem --sysroot -T -target
+-U -u -undefined -validator-version --vfsoverlay -vfsoverlay -working-directory -x
+-Xanalyzer -Xassembler -Xclang -Xclangas -Xcuda-fatbinary -Xcuda-ptxas -Xlinker
+-Xoffload-linker -Xopenmp-target -Xpreprocessor -z
+"""
+WITH_NEXT = frozenset(_TAKING.split())
+"""Options that take the next word. Source: clang 22.1.8, which was asked with each at the end."""
 _OPEN_FILES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 """Can be read once, or are other files for the compiler."""
 
@@ -48,7 +50,7 @@ def check_flags(flags: Sequence[str]) -> None:
             waiting = ""
         elif word == "-o":
             raise UsageError("'-o' among the flags: the output has its name already")
-        elif word in _WITH_NEXT or word.startswith(("-Xarch_", "-Xopenmp-target=")):
+        elif word in WITH_NEXT or word.startswith(("-Xarch_", "-Xopenmp-target=")):
             waiting = word
     if waiting:
         raise UsageError(f"'{waiting}' at the end of the flags wants a value")
