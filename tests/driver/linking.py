@@ -77,23 +77,21 @@ def _number(name: str) -> str:
 
 
 def _link_header(rng: random.Random, state: State) -> str | None:
-    pair = _pair(rng, state)
-    if pair is None:
-        return None
-    name, target = pair
-    del state.files[name]
-    state.links[name] = target
-    return f"{name} becomes a link to {target}"
+    return _link(rng, state, state.links, "link")
 
 
 def _link_hard(rng: random.Random, state: State) -> str | None:
+    return _link(rng, state, state.hard, "hard link")
+
+
+def _link(rng: random.Random, state: State, links: dict[str, str], what: str) -> str | None:
     pair = _pair(rng, state)
     if pair is None:
         return None
     name, target = pair
     del state.files[name]
-    state.hard[name] = target
-    return f"{name} becomes a hard link to {target}"
+    links[name] = target
+    return f"{name} becomes a {what} to {target}"
 
 
 def _copy(rng: random.Random, state: State) -> str | None:
