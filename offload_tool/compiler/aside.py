@@ -22,7 +22,7 @@ import os
 
 from offload_tool.errors import FileError
 
-__all__ = ["MANIFEST", "Aside", "beside"]
+__all__ = ["MANIFEST", "Aside", "beside", "remove"]
 
 MANIFEST = ".manifest"
 """Suffix of the file that tells what an output was made of."""
@@ -102,12 +102,12 @@ class Aside:
 
     def drop(self) -> None:
         """Remove the second name."""
-        _remove(self._old)
+        remove(self._old)
 
     def _give_back(self) -> None:
         try:
             os.replace(self._old, self._new)
-            _remove(self._old)  # where both names were one file's, both stay
+            remove(self._old)  # where both names were one file's, both stay
         except OSError as error:
             raise FileError(self._new, error) from error
 
@@ -123,6 +123,7 @@ class Aside:
         return filecmp.cmp(self._old, self._new, shallow=False)
 
 
-def _remove(name: str) -> None:
+def remove(name: str) -> None:
+    """Remove a file, if it is there."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(name)

@@ -23,7 +23,7 @@ import functools
 import os
 import sys
 
-from offload_tool.compiler.aside import MANIFEST, Aside, beside
+from offload_tool.compiler.aside import MANIFEST, Aside, beside, remove
 from offload_tool.compiler.given_flags import check_depfile_flags, check_flags
 from offload_tool.compiler.pass_commands import pass_command
 from offload_tool.errors import CodeObjectError, CompilerError, FileError, UsageError
@@ -422,9 +422,7 @@ class _Run:
 def _remove(*names: str | None) -> None:
     for name in filter(None, names):
         try:
-            os.unlink(name)
-        except FileNotFoundError:
-            pass
+            remove(name)
         except OSError as error:  # of another user, say, in a folder like /tmp
             raise FileError(name, error) from error
 

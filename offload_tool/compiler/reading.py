@@ -7,10 +7,9 @@ output may write none. The preprocessor is asked then.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import posixpath
 
+from offload_tool.compiler.aside import remove
 from offload_tool.compiler.backslashes import with_backslashes
 from offload_tool.compiler.depfile import depfile_command, read_depfile
 from offload_tool.errors import CompilerError, OffloadError
@@ -50,7 +49,7 @@ def preprocess(
     import subprocess
 
     try:
-        _remove(depfile)
+        remove(depfile)
         done = subprocess.run(
             depfile_command(command),
             env=environment,
@@ -62,12 +61,7 @@ def preprocess(
     except OSError:
         return None
     finally:
-        _remove(depfile)
-
-
-def _remove(name: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(name)
+        remove(depfile)
 
 
 def _listed(depfile: str, source: str, command: Sequence[str]) -> list[str] | None:
