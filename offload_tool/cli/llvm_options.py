@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 
-from offload_tool.cli.response_files import expand_response_files
 from offload_tool.errors import UsageError
 from offload_tool.frozen import frozen
 
@@ -39,6 +38,7 @@ __all__ = [
     "Positionals",
     "Values",
     "Visibility",
+    "expanded",
     "help_text",
     "parse",
 ]
@@ -214,11 +214,22 @@ def parse(tool: str, command_line: CommandLine, arguments: Sequence[str]) -> Val
 
     :raises LlvmUsageError: they are not what `command_line` allows.
     """
+    return _CommandLineParser(tool, command_line).parse(expanded(arguments))
+
+
+def expanded(arguments: Sequence[str]) -> list[str]:
+    """Return arguments with those of response files in their place.
+
+    :raises LlvmUsageError: a response file cannot be read, or contains itself.
+    """
+    if not any(word.startswith("@") for word in arguments):
+        return [*arguments]
+    from offload_tool.compiler.response_file import expand_response_files  # rarely needed
+
     try:
-        words = expand_response_files(arguments)
+        return expand_response_files(arguments)
     except UsageError as error:
         raise LlvmUsageError([str(error)]) from error
-    return _CommandLineParser(tool, command_line).parse(words)
 
 
 class _CommandLineParser:

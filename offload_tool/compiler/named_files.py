@@ -11,11 +11,20 @@ import itertools
 import os
 import re
 
+from offload_tool.compiler.response_file import expand_command
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["all_words", "finds_libraries", "include_folders", "possible_files", "programs_in"]
+__all__ = [
+    "all_words",
+    "finds_libraries",
+    "include_folders",
+    "options_of",
+    "possible_files",
+    "programs_in",
+]
 
 _FOLDER_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter")
 _PARTS = re.compile(r"[=,]")
@@ -30,10 +39,6 @@ _NO_FILES = (
 writes is not an input of the next one."""
 _TO_LINKERS = ("-Xoffload-linker", "-Xlinker")
 _LIBRARIES = ("-l", "--library", "-library")
-_DEPTH = 10
-"""Response files within response files; clang stops at a depth of its own."""
-_LARGEST = 1 << 20
-"""Bytes of a response file that is read for names."""
 _LINKERS = ("lld", "ld.lld")
 _PRECOMPILED = (".pch", ".gch")
 """What ``-include F`` takes in place of F, without a word. Source: clang's user manual."""
@@ -43,8 +48,16 @@ manual."""
 
 
 def possible_files(words: Iterable[str]) -> tuple[str, ...]:
-    """Give all parts of words that may name a file, those in response files included."""
-    return _files_among(all_words(words))
+    """Return the response files of a command and all parts of its words that may name a file.
+
+    A file in the place of a folder of headers is a header map.
+
+    :raises UsageError: see `expand_command`.
+    """
+    found = expand_command(words)
+    given = (word[2:] for word in found.words if word.startswith("-I"))
+    maps = filter(os.path.isfile, given)
+    return tuple(dict.fromkeys([*found.files, *_files_among(found.words), *maps]))
 
 
 @functools.lru_cache(maxsize=256)
@@ -53,9 +66,16 @@ def _files_among(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def all_words(words: Iterable[str]) -> tuple[str, ...]:
-    """Give words, each response file being followed by those in it."""
-    given = tuple(words)
-    return tuple(_all_words(given, _DEPTH)) if _names_response(given) else given
+    """Return the words of a command with those of its response files in their place.
+
+    :raises UsageError: see `expand_command`.
+    """
+    return expand_command(words).words
+
+
+def options_of(command: Sequence[str]) -> tuple[str, ...]:
+    """Return a command without the words that name its program."""
+    return tuple(itertools.dropwhile(lambda word: not word.startswith(("-", "@")), command))
 
 
 @functools.lru_cache(maxsize=64)
@@ -79,18 +99,6 @@ def finds_libraries(words: Iterable[str]) -> bool:
         or (word.startswith("-Wl,") and any(p.startswith(_LIBRARIES) for p in word.split(",")))
         for before, word in itertools.pairwise(("", *given))
     )
-
-
-@functools.lru_cache(maxsize=256)
-def _names_response(words: tuple[str, ...]) -> bool:
-    return any(word.startswith("@") for word in words)
-
-
-def _all_words(words: Iterable[str], depth: int) -> Iterator[str]:
-    for word in words:
-        yield word
-        if depth and word.startswith("@"):
-            yield from _all_words(_response(word[1:]), depth - 1)
 
 
 def _parts(words: Iterable[str]) -> Iterator[str]:
@@ -128,15 +136,3 @@ def programs_in(prefix: str) -> tuple[str, ...]:
 def _with_precompiled(name: str) -> Iterator[str]:
     yield name
     yield from (f"{name}{suffix}" for suffix in _PRECOMPILED)
-
-
-def _response(path: str) -> list[str]:
-    try:
-        if os.stat(path).st_size > _LARGEST:  # noqa: PTH116
-            return []
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
-            import shlex
-
-            return shlex.split(file.read())
-    except (OSError, ValueError):
-        return []
