@@ -12,14 +12,7 @@ import os
 import re
 from typing import NamedTuple
 
-__all__ = [
-    "BETWEEN",
-    "Beginning",
-    "beginning_of",
-    "includes_text",
-    "leading_includes",
-    "plain_text",
-]
+__all__ = ["Beginning", "beginning_of", "includes_text", "leading_includes"]
 
 _LARGEST = 1 << 16
 """Bytes of a source that are looked at."""
@@ -29,7 +22,7 @@ _LINE_COMMENT = rb"//(?:[^\n\\]|" + _NO_SPLICE + rb")*"
 _COMMENT = rb"/\*(?:[^*\\]|\*(?!/)|" + _NO_SPLICE + rb")*\*/"
 _COMMENT_IN_LINE = rb"/\*(?:[^*\\\n]|\*(?!/)|" + _NO_SPLICE + rb")*\*/"
 _BLANK = rb"[ \t\f\v\r\n]"
-BETWEEN = re.compile(rb"(?:" + _BLANK + rb"|" + _LINE_COMMENT + rb"\n|" + _COMMENT + rb")*")
+_BETWEEN = re.compile(rb"(?:" + _BLANK + rb"|" + _LINE_COMMENT + rb"\n|" + _COMMENT + rb")*")
 _INCLUDE = re.compile(
     rb"#[ \t]*include[ \t]*<([^<>\"\\\r\n]+)>"
     rb"(?:[ \t\r]|" + _COMMENT_IN_LINE + rb")*(?:" + _LINE_COMMENT + rb")?\n"
@@ -53,12 +46,12 @@ class Beginning(NamedTuple):
 
 def leading_includes(text: bytes) -> Beginning:
     """Give the lines ``#include <...>`` with which a source's text begins."""
-    text = plain_text(text[:_LARGEST])
+    text = _plain_text(text[:_LARGEST])
     headers: list[str] = []
     ends: list[int] = []
     at = 0
     while True:
-        between = BETWEEN.match(text, at)
+        between = _BETWEEN.match(text, at)
         found = _INCLUDE.match(text, between.end() if between else at)
         if found is None:
             return Beginning(tuple(headers), tuple(ends))
@@ -67,7 +60,7 @@ def leading_includes(text: bytes) -> Beginning:
         ends.append(at)
 
 
-def plain_text(text: bytes) -> bytes:
+def _plain_text(text: bytes) -> bytes:
     """Give a text up to where its lines are not those that it seems to have.
 
     These are trigraphs, and a carriage return alone, which ends a line for clang.

@@ -4,38 +4,39 @@
 
     F              clang's PCH of the text, for one compiler, pass, set of flags and folder;
                    or a line that says why there is none
-    .F.includes    the text: lines ``#include <...>``, or the leading bytes of one source
-    .F.overlay     for a source: where the compiler finds the text
+    .F.includes    the text: lines ``#include <...>``
     .F.manifest    what it was made of: see `manifest`
+    .F.names       the words that give its headers their names back: see `pch_names`
 
 A PCH only saves time: outputs, messages, depfiles and manifests are what they would be without.
 It takes the place of the first bytes of a source, where those are its text (`beginning`); clang
 skips them. Both when it is made and when it is used, the contents of headers count and not their
-times (see `BY_CONTENT`). A compile that says anything, or fails, is done again without.
-
-The text of one source alone may name headers in quotes, which are looked up beside the source. So
-the compiler reads it as a file of that folder, which a virtual file system has alone
-(``-ivfsoverlay``); the driver knows of none, so its front end is run as it says (``-###``).
+times (see `_BY_CONTENT`). A compile that says anything, or fails, is done again without.
 
 Source: clang 19.1 and 22.1, observed.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from offload_tool.compiler.aside import beside
+from offload_tool.compiler.aside import beside, remove
 from offload_tool.compiler.beginning import beginning_of, leading_includes
-from offload_tool.compiler.driver import ask, jobs_of
 from offload_tool.compiler.fingerprints import look_at
 from offload_tool.compiler.named_files import possible_files
 from offload_tool.compiler.passes import dependency_flags
+from offload_tool.compiler.pch_names import (
+    absolute_name,
+    is_renamed,
+    keep_words,
+    kept_words,
+    words_for,
+)
 from offload_tool.compiler.pch_rules import RULES, reason_of_headers
-from offload_tool.errors import CompilerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from offload_tool.compiler.recorded import Work
 
 __all__ = [
-    "BY_CONTENT",
+    "MESSAGES",
     "PCH_SOURCE",
     "SMALL",
     "PchRecipe",
@@ -65,11 +66,12 @@ __all__ = [
 PCH_SOURCE = ".includes"
 """Suffix of the file with the text of a PCH, beside it."""
 _REFUSAL = b"offload: no precompiled header: "
-SMALL = "small headers"
+MESSAGES = "messages of the compiler: mend or disable them"
+SMALL = "small headers: name them in OFFLOAD_PCH to precompile them all the same"
 _LONGEST_REASON = 1 << 12
 _JOBS = ("-c", "-S")
 _NO_CUID = "-cuid=0"
-BY_CONTENT = ("-Xclang", "-fno-pch-timestamp", "-Xclang", "-fvalidate-ast-input-files-content")
+_BY_CONTENT = ("-Xclang", "-fno-pch-timestamp", "-Xclang", "-fvalidate-ast-input-files-content")
 """With one of the two alone, clang takes edits of the same size and time, or refuses a header with
 ``#pragma once`` that was touched. Source: clang 22.1.8, observed."""
 
@@ -91,25 +93,23 @@ class PchRecipe(NamedTuple):
     """Gives where these passes look for headers."""
     version: Callable[[], str] = str
     """As `recorded.Work.version`."""
-    source: str = ""
-    """The one source whose leading bytes the text is; "" where it is lines that several share."""
     prints: Callable[[], Fingerprints] | None = None
     """Gives what is known of files; nothing unless told."""
-
-    @property
-    def main_file(self) -> str:
-        """The name under which the compiler reads the text."""
-        return beside(self.source, ".begin") if self.source else self.text_file
-
-    @property
-    def overlay(self) -> str:
-        """The file that describes the virtual file system, for the text of one source."""
-        return beside(self.file, ".overlay")
 
     @property
     def text_file(self) -> str:
         """The file whose text the PCH is made of."""
         return beside(self.file, PCH_SOURCE)
+
+    @property
+    def names_file(self) -> str:
+        """The file with the words by which headers keep their names."""
+        return beside(self.file, ".names")
+
+    @property
+    def folder(self) -> str:
+        """The folder that names are relative to, as clang spells it."""
+        return _folder(self.environment)
 
     @property
     def depfile(self) -> str:
@@ -118,46 +118,34 @@ class PchRecipe(NamedTuple):
 
     def command(self) -> list[str]:
         """Give the command that makes the PCH."""
-        making = ("-emit-pch", "-o", self.file)
+        making = ("-emit-pch", "-o", self.file, "-header-include-file", self.names_file)
         words = [part for word in making for part in ("-Xclang", word)]
         return [
             *(*self.words, "-fsyntax-only", *words, *self.reading()),
-            *(*dependency_flags(self.depfile), self.main_file),
+            *(*dependency_flags(self.depfile), self.text_file),
         ]
 
     def reading(self) -> list[str]:
         """Give the words by which the PCH and a pass with it read the same."""
-        overlay = ["-ivfsoverlay", self.overlay] if self.source else []
-        return [*BY_CONTENT, *overlay]
+        return [*_BY_CONTENT]
 
     def work(self) -> Work:
         """Describe it for its manifest."""
         from offload_tool.compiler import reading
         from offload_tool.compiler.recorded import Work
 
-        text, main = self.text_file, self.main_file
-        job = [*self.words, "-c", *dependency_flags(self.depfile), "-o", self.file, main]
-        asked = (self.depfile, main, job, self.environment)
-
-        def listed() -> list[str]:
-            return [text if name == main else name for name in reading.files_read(*asked)]
-
-        def surroundings() -> Surroundings:
-            found = self.surroundings()
-            beside_source = [os.path.dirname(main)] if self.source else []  # noqa: PTH120
-            folders = (*beside_source, *found.folders) if found.folders else ()
-            return found._replace(folders=folders)
-
+        text = self.text_file
+        job = [*self.words, "-c", *dependency_flags(self.depfile), "-o", self.file, text]
+        asked = (self.depfile, text, job, self.environment)
         return Work(
             self.file,
-            [*self.words, "-fsyntax-only", main],
+            [*self.words, "-fsyntax-only", text],
             self.environment,
             # A PCH holds the absolute names of its headers: that of a copied folder is made anew.
-            f"{self.compiler}, in {_folder(self.environment)}, rules {RULES}",
-            self.program,
+            f"{self.compiler}, in {self.folder}, rules {RULES}",
             (text,),
-            surroundings,
-            listed,
+            self.surroundings,
+            lambda: reading.files_read(*asked),
             lambda: reading.preprocess(*asked),
             version=self.version,
             links=False,
@@ -172,37 +160,69 @@ class UsablePch(NamedTuple):
     """Bytes of the source that it stands for."""
     inputs: tuple[str, ...]
     """The files that it was made of, as the compiler spells them."""
+    naming: tuple[str, ...] = ()
+    """The words by which these keep their names."""
 
     def words(self) -> list[str]:
         """Give the words that let a pass use it."""
         words = ("-include-pch", self.recipe.file, f"-preamble-bytes={self.end},1")
-        return [*(part for word in words for part in ("-Xclang", word)), *self.recipe.reading()]
+        flags = (part for word in words for part in ("-Xclang", word))
+        return [*flags, *self.recipe.reading(), *self.naming]
 
     def run(
         self,
         command: Sequence[str],
         launcher: Sequence[str] = (),
         without_driver: Callable[[Sequence[str], Mapping[str, str]], bool | None] | None = None,
-    ) -> bool:
-        """Run a pass with it, behind a launcher; tell whether that is a result.
+    ) -> str:
+        """Run a pass with it, behind a launcher; return why that is no result, "" where it is one.
 
-        `command` is without the launcher. Where there is anything to say, it is not: the compile
+        `command` is without the launcher. Where there is anything to say, it is none: the compile
         without says that. `without_driver` is asked first, if there is no launcher.
 
         :raises CompilerError, FileError: what a launcher needs cannot be written.
         """
+        done = None
         if launcher:
+            from offload_tool.compiler.launcher_key import run_launched
             from offload_tool.compiler.pch_wrapper import launched_with_pch
 
-            status, said = run_quietly(*launched_with_pch(launcher, command, self))
+            said = b""
+            wrapped, variables = launched_with_pch(command, self)
+
+            def run_once(before: Sequence[str], words: Sequence[str]) -> int:
+                nonlocal said
+                status, said = run_quietly([*before, *words], variables)
+                return status
+
+            done = (
+                not run_launched(launcher, wrapped, variables, self.recipe.compiler, run_once)
+                and not said
+            )
         else:
-            program = self.recipe.program
+            program, environment = self.recipe.program, self.recipe.environment
             words = [*command[:program], *self.words(), *command[program:]]
-            done = without_driver(words, self.recipe.environment) if without_driver else None
-            if done is not None:
-                return done
-            status, said = run_quietly(words, self.recipe.environment)
-        return status == 0 and not said
+            done = without_driver(words, environment) if without_driver else None
+        if done is None:
+            status, said = run_quietly(words, environment)
+            done = status == 0 and not said
+        return self._reason_of_names(command) if done else MESSAGES
+
+    def _reason_of_names(self, command: Sequence[str]) -> str:
+        """Say which file of the source's own got another name by `naming`; "" if none did."""
+        if not self.naming:
+            return ""
+        from offload_tool.compiler.depfile import read_depfile
+        from offload_tool.compiler.passes import depfile_in
+
+        depfile, theirs = depfile_in(command), {*self.inputs}
+        theirs.update(absolute_name(name, self.recipe.folder) for name in self.inputs)
+        for name in [command[-1], *(read_depfile(depfile) if depfile else ())]:
+            if name not in theirs and is_renamed(name, self.naming):
+                return (
+                    f"'{name}' is absolute, in a folder that a precompiled header has as relative"
+                )
+        return ""
 
 
 def words_without_source(words: Iterable[str]) -> tuple[str, ...]:
@@ -245,22 +265,18 @@ def find_usable(recipe: PchRecipe, source: str) -> UsablePch | str:
     """Give the PCH as it is for a source; or say why that compiles without."""
     text = _bytes_of(recipe.text_file)
     if not text:
-        return "no precompiled header is there"
-    end = _end_in(recipe, source, text)
+        return "no precompiled header is there: make it first"
+    end = beginning_of(source).end_of(leading_includes(text).headers)
     if not end:
-        return "another beginning"
+        return "different leading includes: it must begin with those of the precompiled header"
     read = _inputs_if_current(recipe)
     if read is None:
-        return "the precompiled header is of other flags, or out of date"
+        return "the precompiled header is of other flags, or out of date: make it again"
     reason = refusal_of(recipe.file)
-    return reason or UsablePch(recipe, end, tuple(read))
-
-
-def _end_in(recipe: PchRecipe, source: str, text: bytes) -> int:
-    """Give the number of bytes of a source that the text of a PCH stands for; 0 if it differs."""
-    if recipe.source:
-        return len(text) if _bytes_of(source, len(text)) == text else 0
-    return beginning_of(source).end_of(leading_includes(text).headers)
+    naming = kept_words(recipe.names_file)
+    if naming is None and not reason:
+        reason = f"'{recipe.names_file}' is not there: make the precompiled header again"
+    return reason or UsablePch(recipe, end, tuple(read), tuple(naming or ()))
 
 
 def is_current(recipe: PchRecipe) -> bool:
@@ -311,22 +327,18 @@ def make_pch(
     from offload_tool.compiler.pass_runner import OutputJob, Outputs, produce_output
     from offload_tool.files import replace_file
 
-    beside_it = {recipe.text_file: text}
-    if recipe.source:
-        beside_it[recipe.overlay] = _overlay(recipe)
-    for name, content in beside_it.items():
-        if _bytes_of(name) != content:
-            with replace_file(name) as out:
-                out.write(content)
+    if _bytes_of(recipe.text_file) != text:
+        with replace_file(recipe.text_file) as out:
+            out.write(text)
     reasons: list[str] = []
 
     def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
-        asked = _front_end(recipe, command, environment) if recipe.source else command
-        status, said = run_quietly(asked, environment)
+        remove(recipe.names_file)  # clang appends to it
+        status, said = run_quietly(command, environment)
         if status:
             failed(said)
         elif said:
-            reasons.append("messages while it was made")
+            reasons.append("messages of the compiler about its headers: mend or disable them")
         return status
 
     def check() -> None:
@@ -349,55 +361,27 @@ def make_pch(
 
 def _reason_of_made(recipe: PchRecipe, least: int) -> str:
     """Say why a PCH that was just made may not be used; "" where it may."""
-    shared = "" if recipe.source else recipe.text_file
-    read = [name for name in recipe.work().listed() if name != shared]
+    read = [name for name in recipe.work().listed() if name != recipe.text_file]
     reason = reason_of_headers(recipe.stage, read)
     if not reason and bytes_of(read) < least:
         reason = SMALL
-    if not reason and recipe.stage != "device":
-        from offload_tool.compiler.pch_emits import reason_of_emission
+    if not reason:
+        from offload_tool.compiler.pch_emits import reason_of_probe
 
-        reason = reason_of_emission(recipe, run_quietly)
+        entered = os.fsdecode(_bytes_of(recipe.names_file)).splitlines()
+        naming, wrong = words_for(entered, recipe.folder)
+        if wrong:
+            return f"the folder of '{wrong}' is spelled in two ways"
+        reason = reason_of_probe(recipe, naming, entered, run_quietly)
+        keep_words(recipe.names_file, naming)
     return reason
 
 
-def _overlay(recipe: PchRecipe) -> bytes:
-    """Give the description of the virtual file system that has the text beside its source.
-
-    Source: LLVM's ``RedirectingFileSystem``; it is read as YAML, of which JSON is a part.
-    """
-    folder = _folder(recipe.environment)
-    file = {
-        "type": "file",
-        "name": os.path.join(folder, recipe.main_file),  # noqa: PTH118
-        "external-contents": os.path.join(folder, recipe.text_file),  # noqa: PTH118
-    }
-    value = {"version": 0, "case-sensitive": True, "use-external-names": False, "roots": [file]}
-    return json.dumps(value, ensure_ascii=False).encode(errors="surrogateescape")
-
-
-def _front_end(
-    recipe: PchRecipe, command: Sequence[str], environment: Mapping[str, str]
-) -> Sequence[str]:
-    """Give the front end's command for a text that the driver does not find.
-
-    The driver is asked for one of the source, whose name the text then takes the place of. Where
-    the answer is another one than expected, it is `command`, which the driver refuses.
-    """
-    try:
-        jobs = jobs_of(ask([*command[:-1], recipe.source, "-###"], environment))
-    except CompilerError:
-        return command
-    if len(jobs) != 1 or jobs[0][1:2] != ["-cc1"] or jobs[0][-1] != recipe.source:
-        return command
-    return [*jobs[0][:-1], command[-1]]
-
-
-def _bytes_of(file: str, count: int = -1) -> bytes:
-    """Give the content of a file, or its first bytes; none where it cannot be read."""
+def _bytes_of(file: str) -> bytes:
+    """Return the content of a file; none where it cannot be read."""
     try:
         with open(file, "rb") as opened:  # noqa: PTH123 - called for each pass
-            return opened.read(count)
+            return opened.read()
     except OSError:
         return b""
 
@@ -423,16 +407,12 @@ def read_with_pch(pch: UsablePch, source: str, listed: Sequence[str]) -> list[st
     """
     recipe, known = pch.recipe, set(listed)
     text, named = recipe.text_file, set(possible_files(recipe.words))
-    folder = _folder(recipe.environment)
-
-    def absolute(name: str) -> str:  # as clang spells it in a PCH
-        return name if name.startswith("/") else f"{folder}/{name}"
-
+    absolute = partial(absolute_name, folder=recipe.folder)
     first = [
         name
         for name in pch.inputs
         if name != text and (name not in named or {name, absolute(name)} & known)
     ]
     begin = [source, *first]
-    theirs = {absolute(name) for name in (recipe.main_file, text, *pch.inputs)}.difference(begin)
+    theirs = {absolute(name) for name in (text, *pch.inputs)}.difference(begin)
     return list(dict.fromkeys([*begin, *(name for name in listed if name not in theirs)]))

@@ -113,7 +113,10 @@ class PassWithPch:
         if isinstance(usable, str):
             self._use.say(f"'{self._source}': '{self._use.file}' is not used: {usable}")
             return False
-        if not usable.run(self._command, self._use.launcher, self._without_driver):
+        reason = usable.run(self._command, self._use.launcher, self._without_driver)
+        if reason:
+            if reason != pch.MESSAGES:  # which the compile without says
+                self._use.say(f"'{self._source}': '{self._use.file}' is not used: {reason}")
             return False
         self._used = usable
         return True
@@ -166,7 +169,7 @@ def _reason(
     def find() -> str:
         from offload_tool.compiler.pch_rules import reason_of_flags
 
-        return reason_of_flags(wanted.kind, wanted.stage, recipe.words, recipe.environment)
+        return reason_of_flags(wanted.kind, recipe.words, recipe.environment)
 
     words = [wanted.kind, wanted.stage, *recipe.words]
     return cached_reason("precompiled header", found, words, environ, find)

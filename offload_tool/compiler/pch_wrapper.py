@@ -23,16 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = ["launched_with_pch"]
 
-_FILE, _BYTES, _OVERLAY = "OFFLOAD_PCH_FILE", "OFFLOAD_PCH_BYTES", "OFFLOAD_PCH_OVERLAY"
+_WORDS = "OFFLOAD_PCH_WORDS"
 _SCRIPT = """\
 #!/bin/sh
 # {identity}
 case " $* " in
 *" -E "* | *" -### "*) ;;
 *" -c "* | *" -S "*)
-    [ -z "${overlay}" ] || set -- -ivfsoverlay "${overlay}" "$@"
-    [ -z "${file}" ] || set -- -Xclang -include-pch -Xclang "${file}" \\
-        -Xclang "-preamble-bytes=${bytes},1" {by_content} "$@" ;;
+    eval "set -- ${words} \\"\\$@\\"" ;;
 esac
 exec {compiler} "$@"
 """
@@ -40,11 +38,9 @@ _EXECUTABLE = 0o700
 
 
 def launched_with_pch(
-    launcher: Sequence[str], command: Sequence[str], usable: UsablePch
+    command: Sequence[str], usable: UsablePch
 ) -> tuple[list[str], Mapping[str, str]]:
-    """Give the command of a pass with a PCH behind a launcher, and the environment for it.
-
-    `command` is without the launcher.
+    """Return the command of a pass with a PCH for a launcher, and the environment for it.
 
     :raises CompilerError: no folder for the script can be written.
     :raises FileError: the script cannot be written.
@@ -54,24 +50,18 @@ def launched_with_pch(
     variables = {
         "CCACHE_COMPILERCHECK": "content",
         **recipe.environment,
-        _FILE: recipe.file,
-        _BYTES: str(usable.end),
-        _OVERLAY: recipe.overlay if recipe.source else "",
+        _WORDS: shlex.join(usable.words()),
     }
     script = _script(compiler, recipe.compiler)
-    return [*launcher, script, *command[recipe.program :]], variables
+    return [script, *command[recipe.program :]], variables
 
 
 def _script(compiler: Sequence[str], identity: str) -> str:
-    from offload_tool.compiler.pch import BY_CONTENT
     from offload_tool.files import replace_file
 
     text = _SCRIPT.format(
         identity=" ".join(identity.split()),
-        file=_FILE,
-        bytes=_BYTES,
-        overlay=_OVERLAY,
-        by_content=" ".join(BY_CONTENT),
+        words=_WORDS,
         compiler=shlex.join(compiler),
     ).encode(errors="surrogateescape")
     folder = Path(cache_folder()) / "pch" / hashlib.sha256(text).hexdigest()[:16]

@@ -1,7 +1,7 @@
-"""Compiles that may share precompiled headers (PCHs), and what a build knows of its PCHs.
+"""Passes that may share precompiled headers (PCHs), and what a build knows of its PCHs.
 
-Compiles of one group have their target, language, flags and search path in common. Which of them
-share a PCH, their sources tell: those that begin with the same lines ``#include <...>``.
+Passes of one group have all words of their commands in common, but for source and output. Which of
+them share a PCH depends on their sources: those that begin with the same lines ``#include <...>``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import SCons.Node
 
@@ -17,9 +18,8 @@ from offload_tool.compiler.beginning import beginning_of
 from offload_tool.scons import compat
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from offload_tool.compiler.pch import PchRecipe
     from offload_tool.scons.protocols import Environment, Node
 
 __all__ = [
@@ -34,6 +34,8 @@ __all__ = [
 
 FEWEST_USERS = 3
 """One for fewer would take longer to make than it saves."""
+_SETS_OF_FLAGS = 4
+"""PCHs are kept for so many, such as those of debug and release builds."""
 _UNDECIDED = (SCons.Node.no_state, SCons.Node.pending, SCons.Node.executing)
 
 
@@ -56,31 +58,29 @@ class PchStatistics:
 
 
 class Key(NamedTuple):
-    """What the compiles have in common that may share a PCH."""
+    """What decides which passes may share PCHs: their commands and the headers that are wanted."""
 
     target: str
     kind: str
     wanted: tuple[str, ...] | bool
-    flags: tuple[str, ...]
-    path: str
+    words: tuple[str, ...]
+    """All words but source, output and depfile, and all else that the compiler depends on."""
 
 
 class Group:
-    """Compiles that may share PCHs, as far as their flags tell."""
+    """Passes with one key."""
 
-    def __init__(self, wanted: tuple[str, ...] | bool, number: int) -> None:
-        self.number = number
-        self.nodes: dict[Node, None] = {}
+    def __init__(self, wanted: tuple[str, ...] | bool) -> None:
         self.wanted = wanted
+        self.nodes: list[Node] = []
         self._shares: dict[str, tuple[str, ...]] = {}
 
-    def headers_for(self, source: str) -> tuple[str, ...]:
-        """Give the headers of the PCH that a source is to use; none where it has too few users."""
-        if source not in self._shares or compat.is_interactive():
-            sources = [_source_file(node) for node in self.nodes]
-            begins = {name: beginning_of(name).headers for name in sources}
+    def shares(self) -> dict[str, tuple[str, ...]]:
+        """Return for each source the headers of the PCH that it is to use; none for too few."""
+        if not self._shares or compat.is_interactive():
+            begins = {name: beginning_of(name).headers for name in map(_source_file, self.nodes)}
             self._shares = shared_beginnings(begins, self.wanted)
-        return self._shares.get(source, ())
+        return self._shares
 
     def users_of(self, headers: tuple[str, ...]) -> int:
         """Count the compiles that may yet be compiled with a PCH of these headers."""
@@ -96,30 +96,48 @@ class Pchs:
     def __init__(self) -> None:
         self.statistics = PchStatistics()
         self.lock = threading.Lock()
+        self._words: dict[tuple[Any, ...], tuple[Any, Callable[[], tuple[str, ...]]]] = {}
+        self._declared: dict[Node, Callable[[], Key]] = {}
+        self._keys: dict[Node, Key] = {}
         self._groups: dict[Key, Group] = {}
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self.failed: set[str] = set()
         self.small: set[tuple[str, tuple[str, ...]]] = set()
         """Kinds with headers that were found to be small, for one target."""
-        self._commands: dict[str, tuple[str, ...]] = {}
-        self.edited: set[str] = set()
-        """The sources that get PCHs of their own."""
+        self.used: set[str] = set()
+        """The files that passes of this build were given."""
 
-    def group(self, key: Key) -> Group:
-        """Give the group of a key; numbers are those of groups of one target, as declared."""
-        if key not in self._groups:
-            same = [each for each in self._groups if each[:2] == key[:2]]
-            self._groups[key] = Group(key.wanted, len(same) + 1)
-        return self._groups[key]
+    def once(
+        self, like: tuple[Any, ...], find: Callable[[], tuple[str, ...]]
+    ) -> Callable[[], tuple[str, ...]]:
+        """Return a function that returns what `find` does, once for all passes with `like`.
 
-    def is_for(self, recipe: PchRecipe) -> bool:
-        """Tell whether the file of a PCH is that of these words: of a group's first compile.
-
-        Groups are told by flags as they are when nodes are declared. Where they are others later,
-        two compiles would make the PCH, each for itself, while the other one reads it.
+        The first part of `like` is an environment, which is kept: no other one gets its ``id()``.
         """
+        env, *more = like
+        return self._words.setdefault((id(env), *more), (env, cache(find)))[1]
+
+    def declare(self, node: Node, find_key: Callable[[], Key]) -> None:
+        """Add a pass, whose key is read when the first pass runs: SConscripts may change flags."""
+        self._declared[node] = find_key
+
+    def groups_of(self, node: Node) -> tuple[Group, Group]:
+        """Return the passes with the key of a node, and those whose words may differ."""
         with self.lock:
-            return self._commands.setdefault(recipe.file, recipe.words) == recipe.words
+            if len(self._keys) != len(self._declared):
+                self._keys = {each: find() for each, find in self._declared.items()}
+                self._groups = {}
+                for each, key in self._keys.items():
+                    for like in {key, key._replace(words=())}:
+                        self._groups.setdefault(like, Group(key.wanted)).nodes.append(each)
+            key = self._keys[node]
+            return self._groups[key], self._groups[key._replace(words=())]
+
+    def most_files(self, node: Node) -> int:
+        """Return how many PCHs of a node's target and kind are kept: for some sets of flags."""
+        like = self._keys[node][:2]
+        groups = [group for key, group in self._groups.items() if key[:2] == like and key.words]
+        return _SETS_OF_FLAGS * sum(len({*filter(None, each.shares().values())}) for each in groups)
 
     def lock_of(self, file: str) -> threading.Lock:
         """Give the lock under which a PCH is looked at and made."""

@@ -8,24 +8,22 @@ nothing that SCons decides or signs knows of it.
 Compiles that differ in their target, their side, their language or their flags have different
 PCHs::
 
-    a.hip --+                        .offload-pch/gfx906.hip.1.pch
+    a.hip --+                        .offload-pch/gfx906.hip.1c5e09a7b2d4f683.pch
     b.hip --+-- gfx906 ----------->
-    c.hip --+-- gfx90a ----------->  .offload-pch/gfx90a.hip.1.pch
-            +-- host ------------->  .offload-pch/host.hip.1.pch
-    d.cpp, e.cpp, f.cpp ---------->  .offload-pch/host.c++.1.pch
+    c.hip --+-- gfx90a ----------->  .offload-pch/gfx90a.hip.77e02b91c35d4fa8.pch
+            +-- host ------------->  .offload-pch/host.hip.e5d0c4b3a2918f67.pch
 
-A source that is edited again and again has its own, of all directives with which it begins: see
-`preambles`. What is here holds for each of them; `precompiled_passes` has the passes of offload
-sources, `precompiled_plain` the C and C++ sources beside them.
+The number is the digest of all that decides what is in one: the headers, the words of the command,
+the compiler, and variables that it reads.
 """
 
 from __future__ import annotations
 
 import glob
 import os
-from contextlib import suppress
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import SCons.Errors
 import SCons.Script
@@ -33,33 +31,36 @@ import SCons.Util
 
 from offload_tool.compiler import pch
 from offload_tool.compiler.beginning import beginning_of, includes_text
-from offload_tool.compiler.fingerprints import digest_of
-from offload_tool.compiler.pch_rules import may_lose_messages
-from offload_tool.compiler.preamble import preamble_of
-from offload_tool.compiler.reading import folders_searched, general_words
+from offload_tool.compiler.fingerprints import digest_of, look_at
+from offload_tool.compiler.heeded import HEEDED_VARIABLES
+from offload_tool.compiler.passes import without_dependency_flags
+from offload_tool.compiler.pch_rules import reason_of_flags
+from offload_tool.compiler.reading import front_end, general_words
 from offload_tool.errors import OffloadError, UsageError
-from offload_tool.scons import compat
-from offload_tool.scons.pch_groups import FEWEST_USERS, Key, Pchs
-from offload_tool.scons.preambles import MOST_SOURCES, Edits, folder_of, make_room
-from offload_tool.scons.recording import prints_now
+from offload_tool.scons import compat, settings
+from offload_tool.scons.asking import words_of
+from offload_tool.scons.pch_groups import FEWEST_USERS, Group, Key, Pchs
+from offload_tool.scons.recording import depfile_of, prints_now
 from offload_tool.scons.running import split_words
+from offload_tool.scons.spawning import DirectSpawn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from offload_tool.compiler.pass_commands import Surroundings
+    from offload_tool.compiler.passes import CompilePass
     from offload_tool.scons.protocols import Environment, Node
 
     Spawn = Callable[..., int]
 
-__all__ = ["MOST_SHARED", "PCH_FOLDER", "SMALLEST", "Compile", "PchSpawn", "Question", "is_wanted"]
+__all__ = ["PCH_FOLDER", "SMALLEST", "Compile", "pch_spawn"]
 
 PCH_FOLDER = ".offload-pch"
 SMALLEST = 256 << 10
 """Bytes of headers, measured: to read 120,000 takes as long as to read their PCH."""
-MOST_SHARED = 2 / 3
-"""Of the bytes that a compile reads. Where a PCH that sources share has more of them, one of the
-source's own saves too little."""
+
+
+_CUSTOM = "custom compile command: $OFFLOADDEVICECOM or $OFFLOADHOSTCOM is not this tool's own"
 
 
 class Compile(NamedTuple):
@@ -76,46 +77,72 @@ class Compile(NamedTuple):
     """As of `UsablePch.run`."""
 
 
-class Question(Protocol):
-    """What decides whether a compile may have a PCH, and which: it differs from sort to sort."""
+class _Pass:
+    """What decides about the PCH of a pass."""
 
-    name: str
-    """Of the target and the language, with which the names of PCHs begin."""
-    kind: str
-    stage: str
-    program: int
-    """How many words name the compiler."""
-    identity: str
-    """What tells the compiler from another one."""
+    def __init__(self, env: Environment, node: Node, job: CompilePass, spawn: Spawn) -> None:
+        toolchain = settings.toolchain(env)
+        self.name = job.device.filename if job.device is not None else "host"
+        self.kind: str = job.kind
+        self.stage: str = job.stage
+        self.program, self.identity = len(toolchain.clang), toolchain.identity
+        self._node, self._clang = node, [*toolchain.clang]
+        self._command = "$OFFLOADDEVICECOM" if job.device is not None else "$OFFLOADHOSTCOM"
+        self._launcher = settings.launcher(env)
+        self._is_distributed = bool(env["OFFLOAD_DIST"])
+        self._quietly = spawn.run_quietly if isinstance(spawn, DirectSpawn) else None
 
     def compile_of(self, command: list[str], variables: Mapping[str, str]) -> Compile | str:
-        """Read the command that SCons runs; or say why it is not understood."""
+        """Return the pass as the command tells it, or why that is not understood."""
+        launcher, node = [*self._launcher], self._node
+        source = str(node.sources[0].rfile())
+        if self._is_distributed:
+            return "OFFLOAD_DIST is set: other machines compile without"
+        begin = [*launcher, *self._clang]
+        if command[: len(begin)] != begin or command[-3:] != [
+            *("-o", node.get_internal_path(), source)
+        ]:
+            return _CUSTOM
+        words = command[len(launcher) :]
+        made = without_dependency_flags(words[:-3], depfile_of(node))
+        return Compile(source, tuple(made), words, variables, tuple(launcher), self._quietly)
 
     def refuses(self, compiled: Compile) -> str:
-        """Say why its flags, or its compiler, allow no PCH; "" where they do."""
+        """Return why its flags allow no PCH; "" where they do."""
+        words = general_words(compiled.made, ())
+        return reason_of_flags(self.kind, words, compiled.variables)
 
-    def is_edit(self) -> bool:
-        """Tell whether it is run because of its source alone."""
+    def decides(self, made: Iterable[str], variables: Mapping[str, str]) -> tuple[str, ...]:
+        """Return all that decides what a PCH of given headers is, for words without a source."""
+        heeded = (f"{name}={variables[name]}" for name in HEEDED_VARIABLES if name in variables)
+        return (*pch.words_without_source(made), self.identity, *heeded)
 
-    def least_of_own(self, shared: pch.UsablePch | None) -> float | None:
-        """Give how many bytes the headers of the source's own PCH must have.
+    def words_declared(self) -> tuple[str, ...]:
+        """Return what `decides` does, before the command runs."""
+        words = words_of(self._node, self._command)
+        variables = {name: str(value) for name, value in self._node.get_build_env()["ENV"].items()}
+        return self.decides(words[:-3], variables)
 
-        `shared` is the one that it would use without. None: there is to be none.
-        """
 
+def pch_spawn(
+    env: Environment, node: Node, job: CompilePass, like: tuple[Any, ...], spawn: Spawn
+) -> Spawn:
+    """Return the SPAWN function of a pass that may use a PCH; `spawn` compiles without.
 
-def is_wanted(env: Environment) -> bool:
-    """Tell whether PCHs are asked for.
+    Passes with equal `like` have equal commands but for source and output.
 
-    :raises UsageError: OFFLOAD_PCH is not what it may be.
+    :raises UsageError: OFFLOAD_PCH or OFFLOAD_PCH_CHECK is not what it may be.
     """
-    return bool(_wanted(env))
+    wanted = _wanted(env)
+    if not wanted:
+        return spawn
+    return _PchSpawn(env, node, _Pass(env, node, job, spawn), wanted, like, spawn).run
 
 
 def _wanted(env: Environment) -> tuple[str, ...] | bool:
     given = env["OFFLOAD_PCH"]
-    if given is None or isinstance(given, int):  # ARGUMENTS have 1 for True
-        return bool(given)
+    if isinstance(given, bool):
+        return given
     names = tuple(env.subst(str(name)) for name in SCons.Util.flatten([given]))
     for name in names:
         if not name or name[0] in "<\"'" or "\n" in name:
@@ -126,7 +153,7 @@ def _wanted(env: Environment) -> tuple[str, ...] | bool:
     return names
 
 
-class PchSpawn:
+class _PchSpawn:
     """The SPAWN function of a compile: with a PCH where that does, and without where not.
 
     :raises UsageError: OFFLOAD_PCH or OFFLOAD_PCH_CHECK is not what it may be.
@@ -135,23 +162,19 @@ class PchSpawn:
     def __init__(
         self,
         env: Environment,
-        question: Question,
-        flags: tuple[str, ...],
+        node: Node,
+        question: _Pass,
+        wanted: tuple[str, ...] | bool,
+        like: tuple[Any, ...],
         spawn: Spawn,
     ) -> None:
-        """Begin with `flags`, all that its group has in common; `spawn` compiles without."""
+        """Begin as `pch_spawn` does."""
         self._question, self._spawn = question, spawn
         self._pchs = compat.of_build(env, Pchs)
-        path = str(env.get("CPPPATH", ""))
-        key = Key(question.name, question.kind, _wanted(env), flags, path)
-        self._group = self._pchs.group(key)
-        self._check_each = _check_each(env)
-        self._node: Any = None
-
-    def belong_to(self, env: Environment, node: Node) -> None:
-        """Be that of a node."""
-        self._node = node
-        self._group.nodes[node] = None
+        words = self._pchs.once(like, question.words_declared)
+        self._pchs.declare(node, lambda: Key(question.name, question.kind, wanted, words()))
+        self._check_each = env["OFFLOAD_PCH_CHECK"]
+        self._node: Any = node
         if SCons.Script.GetOption("clean"):
             env.Clean(node, env.Dir(f"#{PCH_FOLDER}"))
 
@@ -168,8 +191,9 @@ class PchSpawn:
             found = self._find(compiled)
             if isinstance(found, str):
                 return self._without(found, plain)
-            if not found.run(compiled.command, compiled.launcher, compiled.without_driver):
-                return self._without("messages of the compiler", plain)
+            reason = found.run(compiled.command, compiled.launcher, compiled.without_driver)
+            if reason:
+                return self._without(reason, plain)
         except OffloadError as error:
             return self._without(str(error), plain)
         with self._pchs.lock:
@@ -184,110 +208,51 @@ class PchSpawn:
         return plain()
 
     def _find(self, compiled: Compile) -> pch.UsablePch | str:
-        """Give the PCH for a compile, which is made if need be; or say why there is none."""
+        """Return the PCH for a compile, which is made if need be; or why there is none."""
         source = compiled.source
-        # A PCH that is there was made after this question.
-        refused = cache(lambda: self._question.refuses(compiled))
-        headers = self._group.headers_for(source)
-        shared: tuple[pch.PchRecipe, pch.UsablePch | str] | None = None
-        if headers:
-            recipe = self._recipe(compiled, includes_text(headers))
-            if not self._pchs.is_for(recipe):
-                return "flags that were changed after they were given"
-            shared = recipe, pch.find_usable(recipe, source)
-        own = self._own(compiled, shared and shared[1], headers, refused)
-        if own is not None:
-            return own
-        if shared is None:
-            none = "another beginning" if beginning_of(source).headers else "no leading includes"
-            return refused() or none
-        if not isinstance(shared[1], str):
-            return shared[1]
-        if refused():
-            return refused()
-        with self._pchs.lock_of(shared[0].file):
-            return self._made(shared[0], headers, source)
-
-    def _own(
-        self,
-        compiled: Compile,
-        shared: pch.UsablePch | str | None,
-        headers: tuple[str, ...],
-        refused: Callable[[], str],
-    ) -> pch.UsablePch | None:
-        """Give the PCH of the source's own preamble, if there is one, or should be."""
-        source = compiled.source
-        preamble = preamble_of(source)
-        usable = None if shared is None or isinstance(shared, str) else shared
-        if not preamble.includes or (usable and preamble.includes <= len(headers)):
-            return None
-        recipe = self._recipe(compiled, preamble.text, source)
-        if not self._pchs.is_for(recipe):
-            return None
-        begin = recipe.file[: -len(".12345678.pch")]
-        state = f"{begin}.edits"
-        edits = Edits.read(state)
-        if alone := self._question.is_edit():
-            edits = edits.and_one(digest_of(preamble.text))
-            edits.write(state)
+        group, any_flags = self._pchs.groups_of(self._node)
+        headers = group.shares().get(source, ())
+        if not headers:
+            return self._question.refuses(compiled) or _why_none(source, any_flags)
+        recipe = self._recipe(compiled, includes_text(headers), group.wanted)
+        with self._pchs.lock:
+            self._pchs.used.add(recipe.file)
         found = pch.find_usable(recipe, source)
         if not isinstance(found, str):
             return found
-        if (
-            not alone
-            or pch.is_current(recipe)
-            or not edits.want_one
-            or not self._may_have_own(source)
-        ):
-            return None
-        if isinstance(shared, str) and self._group.users_of(headers) >= FEWEST_USERS:
-            return None  # these will share one
-        words = general_words(compiled.made, ())
-        if refused() or may_lose_messages(preamble.text, words, compiled.variables):
-            return None
-        least = self._question.least_of_own(usable)
-        if least is None:
-            return None
-        for old in glob.glob(f"{glob.escape(begin)}.*.pch"):  # noqa: PTH207
-            with suppress(OSError):
-                os.unlink(old)  # noqa: PTH108
-        failed = bool(pch.make_pch(recipe, preamble.text, least=round(least)))
-        edits.with_made(failed=failed).write(state)
-        make_room(PCH_FOLDER, os.path.dirname(recipe.file))  # noqa: PTH120
-        found = pch.find_usable(recipe, source)
-        return None if isinstance(found, str) else found
+        # A PCH that is there was made after this question.
+        if refused := self._question.refuses(compiled):
+            return refused
+        with self._pchs.lock_of(recipe.file):
+            return self._made(recipe, group, headers, source)
 
-    def _may_have_own(self, source: str) -> bool:
-        with self._pchs.lock:
-            if len(self._pchs.edited) < MOST_SOURCES:
-                self._pchs.edited.add(source)
-            return source in self._pchs.edited
-
-    def _recipe(self, compiled: Compile, text: bytes, source: str = "") -> pch.PchRecipe:
-        """Describe a PCH of a text: that of one source, or lines that several share."""
+    def _recipe(
+        self, compiled: Compile, text: bytes, wanted: tuple[str, ...] | bool
+    ) -> pch.PchRecipe:
+        """Describe a PCH of a text."""
         from offload_tool.compiler.pass_commands import Surroundings
 
         question = self._question
 
         def surroundings() -> Surroundings:
-            return Surroundings(folders_searched(compiled.made, (), compiled.variables))
+            found = front_end(compiled.made, (), compiled.variables)
+            return Surroundings(found.folders, tells_folder=found.tells_folder)
 
-        folder = folder_of(PCH_FOLDER, source) if source else PCH_FOLDER
-        number = f"{self._group.number}.{digest_of(text)[:8]}"
+        decides = (*question.decides(compiled.made, compiled.variables), str(wanted is True))
+        number = digest_of(text + "\0".join(decides).encode(errors="surrogateescape"))[:16]
         return pch.PchRecipe(
-            f"{folder}/{question.name}.{question.kind}.{number}.pch",
+            f"{PCH_FOLDER}/{question.name}.{question.kind}.{number}.pch",
             question.stage,
             pch.words_without_source(compiled.made),
             question.program,
             compiled.variables,
             question.identity,
             surroundings,
-            source=source,
             prints=prints_now,
         )
 
     def _made(
-        self, recipe: pch.PchRecipe, headers: tuple[str, ...], source: str
+        self, recipe: pch.PchRecipe, group: Group, headers: tuple[str, ...], source: str
     ) -> pch.UsablePch | str:
         found = pch.find_usable(recipe, source)
         if not isinstance(found, str) or pch.is_current(recipe):
@@ -295,19 +260,31 @@ class PchSpawn:
         small = (self._question.kind, headers)
         if small in self._pchs.small:
             return pch.SMALL
-        if recipe.file not in self._pchs.failed and self._group.users_of(headers) < FEWEST_USERS:
-            return "too few users"
+        if recipe.file not in self._pchs.failed and group.users_of(headers) < FEWEST_USERS:
+            return f"fewer than {FEWEST_USERS} compiles to share it: it pays in larger builds"
         os.makedirs(PCH_FOLDER, exist_ok=True)  # noqa: PTH103
-        least = SMALLEST if self._group.wanted is True else 0  # the user's may be small
+        least = SMALLEST if group.wanted is True else 0  # the user's may be small
         if recipe.file in self._pchs.failed or pch.make_pch(
             recipe, includes_text(headers), least=least
         ):
             self._pchs.failed.add(recipe.file)
-            return "its headers do not compile"
+            return "headers that do not compile by themselves: mend what they do not include"
+        self._make_room(recipe.file)
         found = pch.find_usable(recipe, source)
         if found == pch.SMALL:
             self._pchs.small.add(small)
         return found
+
+    def _make_room(self, made: str) -> None:
+        """Remove the oldest PCHs of this target that no pass of this build was given."""
+        begin = made.rpartition(".pch")[0].rpartition(".")[0]
+        with self._pchs.lock:
+            used = {*self._pchs.used}
+        files = [Path(name) for name in glob.glob(f"{glob.escape(begin)}.*.pch")]  # noqa: PTH207
+        for file in sorted(files, key=_made_at)[: -self._pchs.most_files(self._node)]:
+            if str(file) not in used:
+                for old in (file, *file.parent.glob(f".{glob.escape(file.name)}.*")):
+                    old.unlink(missing_ok=True)
 
     def _checked(self, plain: Callable[[], int]) -> int:
         """Compile again without the PCH, and compare.
@@ -331,8 +308,18 @@ class PchSpawn:
         )
 
 
-def _check_each(env: Environment) -> int:
-    given = env.subst(str(env["OFFLOAD_PCH_CHECK"] or 0))
-    if not given.isdecimal():
-        raise UsageError(f"OFFLOAD_PCH_CHECK: expected a number of compiles, found {given!r}")
-    return int(given)
+def _made_at(file: Path) -> int:
+    look = look_at(str(file))
+    return look.modified if look is not None else 0
+
+
+def _why_none(source: str, any_flags: Group) -> str:
+    """Return why a source shares no beginning with enough others, and what can be done."""
+    headers = beginning_of(source).headers
+    if not headers:
+        return "no leading includes: begin the source with '#include <...>'"
+    if any_flags.shares().get(source):
+        return f"different flags: fewer than {FEWEST_USERS} compiles have all in common"
+    if any_flags.wanted is not True:
+        return "different leading includes: begin the source with the headers of OFFLOAD_PCH"
+    return f"different leading includes: begin {FEWEST_USERS} sources alike"

@@ -41,6 +41,7 @@ enum { asked = 1 };
 #else
 enum { asked = 0 };
 #endif
+enum { counted = __COUNTER__ };
 template <class T> __global__ void templated(T* p) { *p = 1; }
 template <class T> __host__ __device__ T twice(T v) { return v + v; }
 template <class T> struct S { static T m; virtual T f(); virtual ~S() {} };
@@ -129,10 +130,10 @@ def test_same_with_and_without(
         assert emit(side, *flags) == 0
         for source in ("k.hip", "other.hip"):
             assert_same(capfd, side, *flags, source=source)
-    used: list[bool] = []
+    used: list[str] = []
     run_with = pch.UsablePch.run
 
-    def counted(*words: Any) -> bool:
+    def counted(*words: Any) -> str:
         used.append(run_with(*words))
         return used[-1]
 
@@ -140,7 +141,7 @@ def test_same_with_and_without(
     if side == "device":  # through the driver nothing would be done
         monkeypatch.setattr(pch, "run_quietly", lambda *_: (1, b""))
     compiled(side, *flags, use=f"{side}.pch")
-    assert used == [True]  # it is not that none is ever used
+    assert used == [""]  # it is not that none is ever used
 
 
 def test_changes_of_headers(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -149,7 +150,7 @@ def test_changes_of_headers(project: Path, capfd: pytest.CaptureFixture[str]) ->
     Headers are edited, keeping size and time; touched; appear earlier on the path; appear where
     ``__has_include`` asks; vanish. Before the PCH is made anew, it is not used; then it is.
     """
-    stale = "the precompiled header is of other flags, or out of date"
+    stale = "the precompiled header is of other flags, or out of date: make it again"
     assert emit("device") == 0
     header = Path("second/header.h")
     times = header.stat().st_atime_ns, header.stat().st_mtime_ns
@@ -175,23 +176,24 @@ def test_header_that_changes_while_it_compiles(
     """A header that is saved after the PCH was found current is seen: clang refuses the PCH."""
     assert emit("device") == 0
     run_with = pch.UsablePch.run
-    used: list[bool] = []
+    used: list[str] = []
 
-    def edit_first(*words: Any) -> bool:
+    def edit_first(*words: Any) -> str:
         Path("second/header.h").write_text(HEADER.replace("return v + v", "return v - v"))
         used.append(run_with(*words))
         return used[-1]
 
     monkeypatch.setattr(pch.UsablePch, "run", edit_first)
     found = compiled("device", use="device.pch")
-    assert used == [False]
+    assert used == [pch.MESSAGES]
     assert found["inputs"]["second/header.h"] == CHANGED
     assert found["output"] == compiled("device")["output"]
 
 
 def test_flags_that_may_not(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """What may use none says why, both where one is made and where it is given."""
-    for flag, why in (("-g", "debug information (-g)"), ("-O0", "no optimization (-O0)")):
+    level = "no optimization (-O0): add -O1 or more"
+    for flag, why in (("-g", "debug information (-g)"), ("-O0", level)):
         assert emit("device", *FLAGS, flag) == 0
         expected = f"offload-tool compile: 'device.pch': no precompiled header: {why}\n"
         assert capfd.readouterr().err == expected
@@ -199,11 +201,11 @@ def test_flags_that_may_not(project: Path, capfd: pytest.CaptureFixture[str]) ->
 
 
 def test_pch_of_something_else(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A PCH of other flags, another target or another beginning is not used; nor one that is gone.
+    """A PCH of other flags, target or leading includes is not used; nor one that is gone.
 
     Clang itself would take it where only a macro of a library differs.
     """
-    stale = "the precompiled header is of other flags, or out of date"
+    stale = "the precompiled header is of other flags, or out of date: make it again"
     assert emit("device") == 0
     assert_same(capfd, "device", *FLAGS, "-D_GLIBCXX_ASSERTIONS", why=stale)
     Path("one.hip").write_text("#include <launch.h>\n" + SOURCE.replace("OWN", "X"))
@@ -211,14 +213,15 @@ def test_pch_of_something_else(project: Path, capfd: pytest.CaptureFixture[str])
     for name in (".includes", ".manifest"):
         Path(f".device.pch{name}").rename(f".host.pch{name}")
     assert_same(capfd, "host", why=stale)
-    assert_same(capfd, "device", why="no precompiled header is there")
+    assert_same(capfd, "device", why="no precompiled header is there: make it first")
     Path("first.hip").write_text("int first;\n" + BEGIN + SOURCE)
-    assert_same(capfd, "host", source="first.hip", why="another beginning")
+    different = "different leading includes: it must begin with those of the precompiled header"
+    assert_same(capfd, "host", source="first.hip", why=different)
 
 
 def test_damaged_pch(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A truncated or foreign file in its place is not used."""
-    stale = "the precompiled header is of other flags, or out of date"
+    stale = "the precompiled header is of other flags, or out of date: make it again"
     assert emit("device") == 0
     content = Path("device.pch").read_bytes()
     for damaged in (content[:-100], b"", b"CPCH", content[:100] + b"x" + content[101:]):
@@ -238,7 +241,7 @@ def test_messages(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
     header.write_text(HEADER.replace("#pragma once", "#pragma once\n#warning told"))
     capfd.readouterr()
     assert emit("device", *flags) == 0
-    why = "messages while it was made"
+    why = "messages of the compiler about its headers: mend or disable them"
     assert capfd.readouterr().err.endswith(f"no precompiled header: {why}\n")
     assert_same(capfd, "device", *flags, why=why)
 
@@ -248,7 +251,7 @@ def test_explicit_instantiation(project: Path, capfd: pytest.CaptureFixture[str]
     text = HEADER + "template __global__ void templated<int>(int*);\n"
     Path("second/header.h").write_text(text)
     assert emit("device") == 0
-    why = "'second/header.h' has an explicit instantiation"
+    why = f"'second/header.h:{len(text.splitlines())}' has an explicit instantiation"
     assert_same(capfd, "device", why=why)
 
 
@@ -348,3 +351,109 @@ def test_launcher(
     assert run("compile", "k.hip", "-o", "out", "--host", "--pch", "device.pch", *FLAGS) == 0
     expected = "offload-tool compile: 'k.hip': 'device.pch' is not used: OFFLOAD_DIST is set\n"
     assert capfd.readouterr().err == expected
+
+
+def rebuilt(
+    capfd: pytest.CaptureFixture[str], side: str, header: str, why: str, *flags: str
+) -> None:
+    """Compile with such a header, with a PCH and without; `why` is what is said."""
+    Path("second/header.h").write_text(f"{HEADER}{header}\n")
+    capfd.readouterr()
+    assert emit(side, *flags) == 0
+    said = capfd.readouterr().err
+    assert said.endswith(f"no precompiled header: {why}\n" if why else ""), said
+    assert_same(capfd, side, *flags, why=why)
+
+
+LOST = {
+    "inline void up() { use(&lost); }\nstatic __device__ int lost;": ("device", "_ZL4lost"),
+    "static __device__ __attribute__((constant)) int lost[4];\ninline void up() { use(lost); }": (
+        "device",
+        "_ZL4lost",
+    ),
+    "namespace { struct A { static __device__ int lost; }; __device__ int A::lost = 1; }\n"
+    "inline void up() { use(&A::lost); }": ("device", "_ZN12_GLOBAL__N_11A4lostE"),
+}
+
+
+@pytest.mark.parametrize("text", LOST)
+def test_device_variables_of_host_code(
+    text: str, project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A PCH that would lose a device variable that host code uses is refused, by its symbol."""
+    side, symbol = LOST[text]
+    lines = ["inline void use(const void*) {}", *sorted(text.split("\n"), reverse=True)]
+    why = f"a probe compiles to other bytes with it: symbol '{symbol}' is there only without"
+    rebuilt(capfd, side, "\n".join(lines), why)
+    rebuilt(capfd, "host", "\n".join(lines), "")
+
+
+NAMES = """
+template <class T> __device__ __host__ const char* file(T) { return __builtin_FILE(); }
+template <class T> __device__ __host__ const char* pretty(T) { return __PRETTY_FUNCTION__; }
+inline __device__ __host__ const char* of_lambda() { return pretty([](int x) { return x; }); }
+"""
+USER = """
+__device__ const char* names[2];
+__global__ void name() { names[0] = file(1); names[1] = of_lambda(); }
+const char* host_file() { return file(1); }
+const char* host_pretty() { return of_lambda(); }
+"""
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("spelled", ["second", "./second", "first/../second", "second/."])
+def test_names_of_headers(
+    side: str, spelled: str, project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Headers have the names by which they were found, and no absolute ones."""
+    Path("k.hip").write_text(BEGIN + SOURCE + USER)
+    flags = [flag.replace("-Isecond", f"-I{spelled}") for flag in FLAGS]
+    rebuilt(capfd, side, NAMES, "", *flags)
+    compiled(side, *flags, use=f"{side}.pch")
+    assert str(project).encode() not in Path("out").read_bytes()
+    assert f"{spelled}/header.h".encode() in Path("out").read_bytes()
+
+
+def test_names_that_differ(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A folder that is spelled in two ways allows no PCH."""
+    Path("k.hip").write_text(BEGIN + SOURCE + USER)
+    Path("second/more.h").write_text("#pragma once\n")
+    two = "the folder of '{}' is spelled in two ways"
+    rebuilt(capfd, "device", NAMES + '#include "./more.h"', two.format("second/./more.h"))
+    rebuilt(
+        capfd,
+        "device",
+        NAMES + f'#include "{project}/second/more.h"',
+        two.format(f"{project}/second/more.h"),
+    )
+
+
+def test_names_that_are_not_understood(
+    project: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the compiler has other names than those expected, there is no PCH."""
+    monkeypatch.setattr(pch, "_folder", lambda _: "/other")
+    rebuilt(capfd, "device", "", "'second/launch.h' has another name in it")
+
+
+def test_absolute_names_of_the_source(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A file that the source spells as absolute keeps that name: the PCH is not used for it."""
+    Path("second/more.h").write_text("inline const char* more() { return __FILE__; }\n")
+    text = f'{BEGIN}{SOURCE}#include "{project}/second/more.h"\nauto use_more = more;\n'
+    Path("k.hip").write_text(text)
+    assert emit("host") == 0
+    name = f"{project}/second/more.h"
+    why = f"'{name}' is absolute, in a folder that a precompiled header has as relative"
+    assert_same(capfd, "host", why=why)
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_state_that_a_probe_shows(
+    side: str, project: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What clang forgets, and no rule names, is found in what a probe compiles to."""
+    monkeypatch.setattr(pch, "reason_of_headers", lambda *_: "")
+    Path("second/header.h").write_text(f"{HEADER}#pragma clang fp eval_method(double)\n")
+    assert emit(side) == 0
+    assert "a probe compiles to other bytes with it" in capfd.readouterr().err

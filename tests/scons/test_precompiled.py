@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.compiler.pch import refusal_of
+from offload_tool.compiler.pch import SMALL, refusal_of
 from offload_tool.scons.pch_groups import shared_beginnings
 from offload_tool.scons.precompiled import PCH_FOLDER
-from tests.cli.test_compile_pch import HEADER, LAUNCH
+from tests.cli.test_compile_pch import HEADER, LAUNCH, NAMES, USER
 from tests.conftest import missing
 from tests.scons.conftest import RUNTIME, SCONSTRUCT, Project, Run
 
@@ -31,6 +31,9 @@ static int host_NAME(int x) {
 int (*use_NAME)(int) = host_NAME;
 """
 SOURCES = ["a", "b", "c"]
+NO_INCLUDES = "no leading includes: begin the source with '#include <...>'"
+UNLIKE = "different leading includes: begin 3 sources alike"
+NOT_NAMED = "different leading includes: begin the source with the headers of OFFLOAD_PCH"
 BUILD = "env.Append(CPPPATH=['#first', '#second'], CCFLAGS=['-O2'])\nenv.OffloadObject({})\n"
 
 
@@ -125,7 +128,7 @@ def test_changes(pair: tuple[Project, Project]) -> None:
         for project in pair:
             project.write(name, text)
         run, _ = assert_same(pair, "-j2")
-    assert said(run) == "2 compiles with, 0 without"  # a precompiled header of its own
+    assert said(run) == f"0 compiles with, 2 without (2: {NO_INCLUDES})"
     for project in pair:
         (project.folder / "first/header.h").unlink()
         (project.folder / "second/header.h").touch()
@@ -139,21 +142,102 @@ def test_too_few_users(project: Project) -> None:
     write(project)
     project.write("c.hip", "#include <header.h>\nint c;\n")
     settings(project, ON, "env.Replace(OFFLOAD_ARCH='gfx906')")
-    assert said(project.run()) == "0 compiles with, 6 without (6: another beginning)"
+    assert said(project.run()) == f"0 compiles with, 6 without (6: {UNLIKE})"
     assert pchs(project) == []
+
+
+def test_none_for_one_edited_source(project: Project) -> None:
+    """A source that is edited again and again gets no precompiled header of its own."""
+    write(project)
+    settings(project, ON, "env.Replace(OFFLOAD_ARCH='gfx906')", names=["a"])
+    for number in range(3):
+        project.write("a.hip", BEGIN + BODY.replace("NAME", "a") + f"// {number}\n")
+        assert said(project.run()) == f"0 compiles with, 2 without (2: {UNLIKE})"
+    assert not (project.folder / PCH_FOLDER).exists()
+
+
+def test_none_for_plain_sources(project: Project) -> None:
+    """C and C++ sources that begin alike are compiled by SCons's own commands, without any."""
+    project.write("first/header.h", "int shared();\n")
+    sources = [project.write(f"{name}.cpp", "#include <header.h>\n").name for name in SOURCES]
+    build = f"env.Append(CPPPATH=['first'])\nenv.OffloadStaticLibrary('all', {sources!r})"
+    project.sconstruct(f"{ON}\n{build}", SCONSTRUCT)
+    run = project.run()
+    assert run.status == 0, run.errors
+    assert not (project.folder / PCH_FOLDER).exists()
 
 
 def test_small_headers(project: Project) -> None:
     """Headers that are read as fast as their PCH have none, but where a user names them."""
     write(project)
     settings(project, "env.Replace(OFFLOAD_PCH=True, OFFLOAD_ARCH='gfx906')")
-    assert said(project.run()) == "0 compiles with, 6 without (6: small headers)"
+    assert said(project.run()) == f"0 compiles with, 6 without (6: {SMALL})"
     assert not [name for name in pchs(project) if not _is_refusal(project, name)]
-    for number in (2, 3):  # edits of the one source: it gets none of its own
-        text = BEGIN + BODY.replace("NAME", "a").replace("twice(2)", f"twice({number})")
-        project.write("a.hip", text)
-        assert said(project.run()).startswith("0 compiles with")
-    assert not list((project.folder / PCH_FOLDER).glob("*/*.pch"))
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_relocatable_and_plain_sources(project: Project, order: tuple[int, int]) -> None:
+    """Relocatable sources and others have headers of their own, in each order of reading."""
+    write(project)
+    builds = (
+        "env.OffloadStaticLibrary('all', {})".format([f"{name}.hip" for name in SOURCES]),
+        "env.OffloadObject({}, OFFLOAD_RDC=True)".format([f"r{name}.hip" for name in SOURCES]),
+    )
+    for name in SOURCES:
+        project.write(f"r{name}.hip", BEGIN + BODY.replace("NAME", name))
+    lines = [ON, "env.Replace(OFFLOAD_ARCH='gfx906', OFFLOAD_SUMMARY=True)", BUILD.split("\n")[0]]
+    project.sconstruct("\n".join([*lines, *(builds[at] for at in order)]), SCONSTRUCT)
+    expected = "6 compiles with, 6 without (6: relocatable device code (-fgpu-rdc))"
+    assert said(project.run()) == expected
+
+
+def test_names_are_of_what_decides(project: Project) -> None:
+    """Each header is that of any order of reading, and flags of the run decide it.
+
+    A flag that is changed after the builder was called counts for all passes of the environment.
+    """
+    write(project)
+    lines = [ON, "env.Replace(OFFLOAD_ARCH='gfx906')"]
+    calls = [
+        *(f"env.OffloadDeviceObject('{name}.hip')" for name in SOURCES),
+        "other = env.Clone(CPPDEFINES={'VALUE': 4})",
+        *(f"other.OffloadDeviceObject('o{name}', '{name}.hip')" for name in SOURCES),
+    ]
+    found = []
+    for order in (calls, [*calls[3:], *calls[:3]]):
+        settings(project, *lines, names=[])
+        text = (project.folder / "SConstruct").read_text()
+        body = "\n".join([*order, "env.Append(OFFLOAD_FLAGS=['-DLATE'])"])
+        project.write("SConstruct", text.replace("env.OffloadObject([])", body))
+        for output in project.folder.glob("*.co"):
+            output.unlink()
+        assert said(project.run()) == "6 compiles with, 0 without"
+        files = (project.folder / PCH_FOLDER).glob("*.pch")
+        found.append({file.name: file.stat().st_mtime_ns for file in files})
+    assert len(found[0]) == 2
+    assert found[0] == found[1]
+
+
+def test_different_flags(project: Project) -> None:
+    """Where the sources begin alike and the flags differ, the summary says that."""
+    write(project)
+    calls = [
+        f"env.OffloadDeviceObject('{n}.hip', CPPDEFINES={{'VALUE': {ord(n)}}})" for n in SOURCES
+    ]
+    text = "\n".join([ON, "env.Replace(OFFLOAD_ARCH='gfx906', OFFLOAD_SUMMARY=True)", *calls])
+    project.sconstruct(f"{BUILD.splitlines()[0]}\n{text}", SCONSTRUCT)
+    different = "different flags: fewer than 3 compiles have all in common"
+    assert said(project.run()) == f"0 compiles with, 3 without (3: {different})"
+
+
+def test_old_ones_are_removed(project: Project) -> None:
+    """Of the precompiled headers of former flags, those of some sets are kept."""
+    write(project)
+    for number in range(6):
+        flags = f"env.Append(OFFLOAD_FLAGS=['-DNUMBER={number}'])"
+        settings(project, ON, "env.Replace(OFFLOAD_ARCH='gfx906')", flags)
+        assert said(project.run()).startswith("6 compiles with" if not number else "3 compiles")
+    assert len([name for name in pchs(project) if name.startswith("gfx906")]) == 4
 
 
 def _is_refusal(project: Project, name: str) -> bool:
@@ -168,7 +252,7 @@ def test_named_headers(project: Project) -> None:
     log = (project.folder / "compiles.log").read_text()
     assert "-include-pch" not in log  # so that caches hit
     settings(project, "env.Replace(OFFLOAD_PCH=['header.h'], OFFLOAD_ARCH='gfx908')")
-    assert said(project.run()) == "0 compiles with, 3 without (3: another beginning)"
+    assert said(project.run()) == f"0 compiles with, 3 without (3: {NOT_NAMED})"
     settings(project, "env.Replace(OFFLOAD_PCH=['<header.h>'])")
     run = project.run()
     assert run.status == 2
@@ -182,7 +266,7 @@ def test_why_not(project: Project) -> None:
     assert said(project.run()) == "3 compiles with, 3 without (3: debug information (-g))"
     project.write("second/launch.h", LAUNCH + "#warning told\n")
     run = project.run()
-    assert "3: messages while it was made" in said(run)
+    assert "3: messages of the compiler about its headers: mend or disable them" in said(run)
     assert run.errors.count("warning: told") == 6
 
 
@@ -231,6 +315,37 @@ def test_cache(project: Project) -> None:
         settings(project, *lines)
         assert project.build() == []
         assert pchs(project) == []
+
+
+def test_cache_of_two_checkouts(project: Project, tmp_path: Path) -> None:
+    """A second checkout gets objects from the CacheDir without the folder of the first."""
+    write(project)
+    project.write("second/header.h", HEADER + NAMES)
+    for name in SOURCES:
+        project.write(f"{name}.hip", BEGIN + BODY.replace("NAME", name) + USER)
+    settings(project, ON, "CacheDir('../cache')", "env.Replace(OFFLOAD_LAUNCHER='')")
+    assert said(project.run()).endswith("9 compiles with, 0 without")
+    first = made(project)
+    other = Project(tmp_path / "other/project")
+    shutil.copytree(
+        project.folder, other.folder, ignore=shutil.ignore_patterns("*.o", "*.co", ".*")
+    )
+    shutil.copytree(project.folder / "../cache", other.folder / "../cache")
+    assert other.build() == []
+    for name in ("a.gfx906.co", "a.host.o", "a.o"):
+        content = (other.folder / name).read_bytes()
+        assert str(project.folder).encode() not in content
+        assert first[name] == hashlib.sha256(content).hexdigest()
+
+
+def test_refused_header(project: Project) -> None:
+    """A header of which a PCH would lose something is named in the summary, with what it is."""
+    write(project)
+    lost = "static __device__ int lost;\ninline const void* up() { return &lost; }\n"
+    project.write("second/header.h", HEADER + lost)
+    settings(project, ON, "env.Replace(OFFLOAD_ARCH='gfx906')")
+    why = "a probe compiles to other bytes with it: symbol '_ZL4lost' is there only without"
+    assert said(project.run()) == f"3 compiles with, 3 without (3: {why})"
 
 
 def test_compile_commands(pair: tuple[Project, Project]) -> None:
