@@ -9,6 +9,9 @@ Each answer is a file::
 It is believed as long as every witness looks as it did; nobody can set the time of change (ctime).
 What was found while a witness changed is not written down. A file that cannot be read, that
 others can write, or that holds anything else than the above is as good as none.
+
+Where a compiler is asked, `witnesses` adds what all of its answers depend on, so that no question
+can forget it: a place where nothing was found is a witness, too.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from offload_tool.errors import CompilerError, OffloadError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
 __all__ = ["cache_folder", "cached_answer"]
@@ -66,15 +69,27 @@ def _cache_folders() -> Iterator[str]:
 
 
 def cached_answer(
-    question: Sequence[str], find: Callable[[], Any], witnesses: Callable[[Any], Iterable[str]]
+    question: Sequence[str],
+    find: Callable[[], Any],
+    witnesses: Callable[[Any], Iterable[str] | None],
+    compiler: Callable[[Any], Sequence[str]] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Any:
-    """Give the answer to `question`, made of JSON's types: from disk, or else of `find`.
+    """Return the answer to `question`, made of JSON's types: from disk, or else of `find`.
 
-    `witnesses` gives the paths of files and folders on which an answer depends. Where it
-    cannot be written down, it is found again the next time. What comes from disk may have
+    `witnesses` gives the paths of files and folders on which an answer depends, or None where it
+    is not to be kept; an error of `find` is not kept, either. Where a
+    `compiler` was asked, in an `environment`, those that all of its answers depend on are added.
+    What cannot be written down is found again the next time. What comes from disk may have
     been changed by hand, so the caller checks its shape.
     """
     import binascii
+
+    if compiler is not None:
+        from offload_tool.compiler.witnesses import asked_in, places_asked
+
+        given = os.environ if environment is None else environment
+        question = [*question, *asked_in(given)]
 
     key = binascii.crc32("\0".join(question).encode(errors="surrogateescape"))
     try:
@@ -90,7 +105,13 @@ def cached_answer(
         return known["answer"]
     started = time.time_ns() - _COARSE
     answer = find()
-    seen = {path: _look(path) for path in witnesses(answer)}
+    own = witnesses(answer)
+    if own is None:
+        return answer
+    paths = [*own]
+    if compiler is not None:
+        paths += places_asked(compiler(answer), given)
+    seen = {path: _look(path) for path in paths}
     if all(look is None or look[1] < started for look in seen.values()):
         _write(file, {"question": list(question), "witnesses": seen, "answer": answer})
     return answer

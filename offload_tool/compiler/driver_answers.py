@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 
 from offload_tool.compiler.answer_cache import cached_answer
-from offload_tool.compiler.driver import program_folders
 from offload_tool.compiler.fingerprints import digest_of
 from offload_tool.compiler.heeded import processor_of
 from offload_tool.compiler.remembered import remembered
@@ -21,9 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
-__all__ = ["kept_answer", "kept_folders", "program_of"]
+    from offload_tool.compiler.lookups import FrontEnd
 
-_CONFIGURATION = ".cfg"
+__all__ = ["kept_answer", "kept_front_end", "program_of"]
+
 _OF_THE_CALL = frozenset(
     ("_", "OLDPWD", "SHLVL", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKE_TERMOUT", "MAKE_TERMERR")
 )
@@ -75,10 +75,9 @@ def kept_answer(
         folders = [os.path.dirname(file) for file in files]  # noqa: PTH120
         from offload_tool.compiler.lookups import origins
 
-        searched = program_folders([program, *words], environment)
-        return [__file__, *_of_program(program), *searched, *files, *folders, *origins(files)]
+        return [__file__, *files, *folders, *origins(files)]
 
-    return cached_answer(question, find, witnesses)
+    return cached_answer(question, find, witnesses, lambda _: [program, *words], environment)
 
 
 def _digest_of_variables(environment: Mapping[str, str]) -> str:
@@ -88,31 +87,22 @@ def _digest_of_variables(environment: Mapping[str, str]) -> str:
     return digest_of(os.fsencode(text))
 
 
-def _of_program(program: str) -> list[str]:
-    from offload_tool.compiler.probing import CONFIGURATION_FOLDERS
-
-    real = os.path.realpath(program)
-    folders = [os.path.dirname(name) for name in (program, real)]  # noqa: PTH120
-    folders += map(os.path.expanduser, CONFIGURATION_FOLDERS)
-    found = [program, real, *folders]
-    for folder in folders:
-        if os.path.isdir(folder):  # noqa: PTH112
-            names = os.listdir(folder)  # noqa: PTH208
-            found += (f"{folder}/{name}" for name in names if name.endswith(_CONFIGURATION))
-    return found
-
-
-def kept_folders(words: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Give what `lookups.search_folders` gives, kept or found."""
-    from offload_tool.compiler.lookups import search_folders
+def kept_front_end(words: Sequence[str], environment: Mapping[str, str]) -> FrontEnd:
+    """Return what `lookups.front_end_of` does, kept or found."""
+    from offload_tool.compiler.lookups import FrontEnd, front_end_of
 
     program = program_of(words, environment)
     if program is None or any(word.startswith(("@", "--config")) for word in words):
-        return search_folders(words, environment)
+        return front_end_of(words, environment)
 
-    def find() -> list[str]:
-        return [*search_folders(words, environment)]
+    def find() -> list[Any]:
+        return [*front_end_of(words, environment)]
 
-    found = kept_answer("folders searched", program, words, environment, find, list)
-    is_right = isinstance(found, list) and all(isinstance(name, str) for name in found)
-    return tuple(found) if is_right and found else search_folders(words, environment)
+    kept = kept_answer("front end", program, words, environment, find, lambda found: found[0])
+    try:
+        folders, tells = kept
+        if folders and all(isinstance(name, str) for name in folders):
+            return FrontEnd(tuple(folders), bool(tells))
+    except (TypeError, ValueError):  # a file that was changed by hand
+        pass
+    return front_end_of(words, environment)

@@ -30,9 +30,11 @@ __all__ = [
     "Fingerprints",
     "Look",
     "digest_of",
+    "has_settled",
     "identity",
     "is_of_system",
     "look_at",
+    "look_of",
     "make_marker",
     "new_digest",
 ]
@@ -78,6 +80,11 @@ def look_at(path: str) -> Look | None:
         found = os.stat(path)  # noqa: PTH116 - called for each file of each pass
     except (OSError, ValueError):
         return None
+    return look_of(found)
+
+
+def look_of(found: os.stat_result) -> Look:
+    """Return the look of a file that has just been asked for."""
     return Look(found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
 
 
@@ -124,7 +131,7 @@ class Fingerprints:
             return known[1]
         found = _read(path)
         after = look_at(path)
-        if after == look and _has_settled(look):
+        if after == look and has_settled(look):
             self._digests[path] = (look, found)
         return found
 
@@ -193,7 +200,7 @@ class Fingerprints:
             found = frozenset(os.listdir(folder))  # noqa: PTH208 - called often
         except OSError:
             return _NOTHING
-        if _has_settled(look):
+        if has_settled(look):
             self._folders[folder] = (look, found)
         return found
 
@@ -213,6 +220,6 @@ def _read(path: str) -> str:
     return str(digest.hexdigest())
 
 
-def _has_settled(look: Look) -> bool:
+def has_settled(look: Look) -> bool:
     """Tell whether any change from now on would show in the look."""
     return abs(time.time_ns() - look.changed) > _CLOCK_STEP

@@ -5,11 +5,8 @@ after the compiler in ``OFFLOAD_CLANG``, on the lld that links device code, on c
 files that clang reads by itself, and on what a wrapper script adds. All of these are told by
 what they hold, so that two machines with the same programs agree.
 
-Programs are told apart by what they say of themselves, and by
-
-- the digest of their text where they are scripts (``#!``);
-- their build ID where their linker gave them one. Source: the note ``NT_GNU_BUILD_ID`` of
-  the generic ABI's GNU extensions. It is as good as a digest, and read in no time.
+Programs are told apart by what they say of themselves, and by their files and libraries: see
+`compiler.programs`.
 """
 
 from __future__ import annotations
@@ -18,15 +15,14 @@ import functools
 import hashlib
 import os
 import re
-import shlex
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from offload_tool.compiler.programs import program_identity
+from offload_tool.compiler.response_file import configuration_words, expand_command
 from offload_tool.errors import OffloadError
 from offload_tool.files import InputFile
-from offload_tool.formats.magics import ELF
-from offload_tool.formats.objects.elf import ELF64_LITTLE, PT_NOTE, read_elf_segments
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,14 +34,9 @@ __all__ = [
     "configuration_identity",
     "file_digest",
     "identity_text",
-    "is_script",
-    "program_identity",
     "text_digest",
 ]
 
-_SCRIPT = b"#!"
-_ELF_64 = ELF + b"\x02\x01"
-_NT_GNU_BUILD_ID = 3
 _CONFIGURATION = re.compile(r"^Configuration file: (?P<path>.+)$", re.MULTILINE)
 _PLAIN_NAME = re.compile(r"clang(-\d+)?")
 _CONFIG_FLAGS = ("--config", "-config")
@@ -62,63 +53,31 @@ def configuration_files(answer: str) -> list[str]:
     return [match["path"].strip() for match in _CONFIGURATION.finditer(answer)]
 
 
-def command_identity(command: Sequence[str], path: str) -> list[str]:
-    """Give what stands for the words of a compiler command, each of which is a text.
+def command_identity(command: Sequence[str], path: str, library_path: str = "") -> list[str]:
+    """Return what stands for the words of a compiler command, each of which is a text.
 
-    Programs are looked up in the folders of `path`. A plain name such as ``clang-22`` says
-    nothing; ``clang++`` and ``riscv64-linux-gnu-clang`` are other modes and targets.
+    Programs are looked up in the folders of `path`, and the loader looks into `library_path`. A
+    plain name such as ``clang-22`` says nothing; ``clang++`` and ``riscv64-linux-gnu-clang`` are
+    other modes and targets.
     """
     found = []
-    words = iter(command)
+    words = iter(expand_command(command).words)
     for word in words:
         program = None if word.startswith(("-", "@")) else shutil.which(word, path=path)
         if program is not None:
             name = Path(word).name
-            parts = ["" if _PLAIN_NAME.fullmatch(name) else name, program_identity(program)]
+            parts = [
+                "" if _PLAIN_NAME.fullmatch(name) else name,
+                program_identity(program, library_path),
+            ]
             found.append(" ".join(filter(None, parts)))
         elif word in _CONFIG_FLAGS:  # clang tells which files it reads
             next(words, None)
         elif word.startswith(tuple(f"{flag}=" for flag in _CONFIG_FLAGS)):
             continue
-        elif word.startswith("@") and Path(word[1:]).is_file():
-            found.append(f"@{file_digest(word[1:])}")
         else:
             found.append(word)
     return [word for word in found if word]
-
-
-def is_script(program: str) -> bool:
-    """Tell whether a program is a text for another program to run."""
-    try:
-        with Path(program).open("rb") as opened:
-            return opened.read(len(_SCRIPT)) == _SCRIPT
-    except OSError:
-        return False
-
-
-def program_identity(program: str) -> str:
-    """Give a script's digest or a program's build ID; empty where there is neither."""
-    try:
-        with Path(program).open("rb") as opened:
-            head = opened.read(len(_ELF_64))
-            if head.startswith(_SCRIPT):
-                return f"script {_digest(head + opened.read())}"
-            if head != _ELF_64:
-                return ""
-        with InputFile(program) as source:
-            return _build_id(source.data)
-    except (OSError, OffloadError):
-        return ""
-
-
-def _build_id(data: memoryview) -> str:
-    for segment in read_elf_segments(data):
-        if segment.p_type == PT_NOTE:
-            content = data[segment.p_offset : segment.p_offset + segment.p_filesz]
-            for name, number, description in ELF64_LITTLE.unpack_notes(content):
-                if (name, number) == (b"GNU\0", _NT_GNU_BUILD_ID):
-                    return f"build ID {description.hex()}"
-    return ""
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:
@@ -133,8 +92,9 @@ def file_digest(path: str | os.PathLike[str]) -> str:
 @functools.lru_cache(maxsize=4096)
 def _file_digest(path: str, *_: int) -> str:
     try:
-        return _digest(Path(path).read_bytes())
-    except OSError:
+        with InputFile(path) as file:
+            return _digest(file.data)
+    except OffloadError:
         return "missing"
 
 
@@ -157,20 +117,23 @@ def all_configuration_files(paths: Iterable[str]) -> list[str]:
 
 
 def _included(path: Path) -> list[str]:
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
-    found = []
-    for line in lines:
-        try:
-            words = shlex.split(line, comments=True)
-        except ValueError:
-            words = line.split()
-        names = (
-            word[1:].replace("<CFGDIR>", str(path.parent)) for word in words if word[:1] == "@"
-        )
-        found += [os.path.join(path.parent, name) for name in names]  # noqa: PTH118 - keeps absolute ones
+    """Return the files that a configuration file includes, as absolute or relative names.
+
+    One named by ``--config=NAME`` without a folder may be in any folder of such files.
+    """
+    folder, found = str(path.parent), []
+    for word in configuration_words(str(path)):
+        option, _, name = word.partition("=")
+        if word.startswith("@"):
+            name = word[1:]
+        elif option != "--config":
+            continue
+        elif "/" not in name:
+            from offload_tool.compiler.witnesses import CONFIGURATION_FOLDERS
+
+            places = map(os.path.expanduser, CONFIGURATION_FOLDERS)
+            found += [f"{place}/{name}" for place in places if os.path.isfile(f"{place}/{name}")]  # noqa: PTH113
+        found.append(os.path.join(folder, name.replace("<CFGDIR>", folder)))  # noqa: PTH118 - keeps absolute ones
     return found
 
 
@@ -179,5 +142,5 @@ def text_digest(text: str) -> str:
     return _digest(text.encode(errors="surrogateescape"))
 
 
-def _digest(data: bytes) -> str:
+def _digest(data: bytes | memoryview) -> str:
     return hashlib.sha256(data).hexdigest()[:32]

@@ -25,6 +25,7 @@ import posixpath
 from offload_tool.compiler.asked_names import asked_in, asked_names
 from offload_tool.compiler.driver import front_end_jobs
 from offload_tool.compiler.fingerprints import digest_of
+from offload_tool.compiler.heeded import tells_folder
 from offload_tool.compiler.named_files import all_words
 from offload_tool.compiler.outside import is_outside
 from offload_tool.named_tuple import NamedTuple
@@ -36,14 +37,15 @@ if TYPE_CHECKING:
     from offload_tool.compiler.fingerprints import Fingerprints
 
 __all__ = [
+    "FrontEnd",
     "Lookups",
     "appeared",
     "expected_lookups",
     "folders_of_job",
     "found_in",
+    "front_end_of",
     "origins",
     "origins_digest",
-    "search_folders",
 ]
 
 _FOLDER_OPTIONS = frozenset(
@@ -103,18 +105,31 @@ def _searched(
     return tuple(found)
 
 
-def search_folders(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Give the folders in which a compile looks for headers, whether they are there or not.
+class FrontEnd(NamedTuple):
+    """What the driver hands to the front end, whichever source it compiles."""
+
+    folders: tuple[str, ...] = ()
+    """Where it looks for headers, whether they are there or not; none where nobody knows."""
+    tells_folder: bool = True
+    """The working directory is in the output, or nobody knows."""
+
+
+def front_end_of(command: Sequence[str], environment: Mapping[str, str]) -> FrontEnd:
+    """Return what the driver hands to the front end of a compile.
 
     `command` is the compile up to its input, without options for outputs. The driver is asked;
-    where it does not answer, there are none. Source: clang 22.1.8, observed: ``-###`` prints each
+    where it does not answer, nothing is known. Source: clang 22.1.8, observed: ``-###`` prints each
     front end's command, with every folder as an option, those of ``CPATH`` (in one word with
     ``-I``) and of configuration files included. Without a language, an empty file is not a source;
     C++ has all folders of C.
     """
     language = () if "-x" in command else ("-x", "c++")
     jobs = front_end_jobs([*command, *language], environment)
-    return tuple(dict.fromkeys(folder for job in jobs for folder in folders_of_job(job)))
+    here = (os.getcwd(), environment.get("PWD", ""))  # noqa: PTH109
+    return FrontEnd(
+        tuple(dict.fromkeys(folder for job in jobs for folder in folders_of_job(job))),
+        not jobs or any(tells_folder(job, here) for job in jobs),
+    )
 
 
 def folders_of_job(job: Sequence[str]) -> Iterator[str]:
@@ -187,6 +202,7 @@ def expected_lookups(
     places = tuple(dict.fromkeys([*folders, *beside]))
     asked, unknown = asked_names(read, words)
     unknown = unknown or any(word.startswith(_NOT_FOLLOWED) for word in all_words(words))
+    unknown = unknown or any(map(os.path.isfile, places))  # header maps
     absolute = [name for name in asked if name.startswith("/")]
     names = dict.fromkeys([*asked, *map(posixpath.basename, absolute)])
     for place in places:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 
 from offload_tool.compiler.answer_cache import cached_answer
 from offload_tool.compiler.relevant import folder_meant, relevant_flags
+from offload_tool.errors import CompilerError
 from offload_tool.named_tuple import NamedTuple
 
 TYPE_CHECKING = False
@@ -40,6 +42,7 @@ _MODULES = (
     *(f"compiler/{name}.py" for name in ("compile_target", "cuda", "device_libraries", "embedded")),
     *(f"compiler/{name}.py" for name in ("hip", "identity", "installations", "lookups")),
     *(f"compiler/{name}.py" for name in ("newer_processors", "openmp", "passes", "probing")),
+    *(f"compiler/{name}.py" for name in ("programs", "sources", "witnesses")),
     *(f"compiler/{name}.py" for name in ("pass_commands", "reading", "relevant", "toolchain")),
     *(
         "compiler/driver.py",
@@ -53,8 +56,7 @@ _PLACES = (
     *("OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH", "OFFLOAD_CUDA_PATH"),
     *("ROCM_PATH", "HIP_PATH", "HIP_DEVICE_LIB_PATH", "CUDA_PATH", "CUDA_HOME"),
 )
-_VARIABLES = ("OFFLOAD_CLANG", "PATH", "HOME", "XDG_CACHE_HOME", "TMPDIR", *_PLACES)
-_HEADER_VARIABLES = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "GCC_EXEC_PREFIX")
+_VARIABLES = ("OFFLOAD_CLANG", "XDG_CACHE_HOME", "TMPDIR", *_PLACES)
 # Stand in the words for what differs from source to source; no argument can hold a NUL.
 _CUID, _HOST_IR, _DEPFILE = "\0cuid", "\0host-ir", "\0depfile"
 
@@ -143,6 +145,8 @@ class Surroundings(NamedTuple):
     """Where it looks for headers; none where nobody knows."""
     libraries: tuple[str, ...] = ()
     """Device libraries that it links in."""
+    tells_folder: bool = False
+    """The working directory is in the output."""
 
 
 def pass_command(
@@ -161,23 +165,27 @@ def pass_command(
     """
     suffix = os.path.splitext(source)[1]  # noqa: PTH122
     question = ["pass", *_toolchain_question(environ)]
-    question += (environ.get(name, "") for name in _HEADER_VARIABLES)
     question += (wanted.kind, wanted.stage, str(wanted.target), str(wanted.rdc), suffix)
     deciding = relevant_flags(flags)
     question += [*deciding, *folder_meant(deciding)]
 
-    def find() -> dict[str, Any]:
+    # A compile may mend by its flags what a compiler lacks: then all of them decide.
+    with_all = [*question, "with", *flags, *folder_meant(flags)]
+
+    def find(given: Sequence[str] = (), *, lenient: bool = False) -> dict[str, Any]:
         from offload_tool.compiler.passes import dependency_flags
+        from offload_tool.compiler.relevant import trial_flags
         from offload_tool.compiler.trials import Job
 
         job = wanted._replace(cuid=_CUID).read(lambda: cached_toolchain(environ))
         is_linked_cuda = job.kind == "cuda" and job.rdc
         known = job.device is not None and job.device.target_id is not None
         targets = (job.device.name,) if job.device is not None and known else ()
-        needed = Job(job.kind, targets, deciding)
-        toolchain = cached_toolchain(environ, needed)
+        needed = Job(job.kind, targets, deciding, trial_flags(given))
+        toolchain = cached_toolchain(environ, needed, lenient=lenient)
         dependencies = dependency_flags(_DEPFILE) if job.compiles_source else []
-        own, made = job.local_flags(toolchain, f"source{suffix}"), job.flags(toolchain, _HOST_IR)
+        like = f"source{suffix}"
+        own, made = job.local_flags(toolchain, like), job.flags(toolchain, _HOST_IR, like)
         return {
             "words": [*toolchain.clang, *own, *made],
             # Host objects that list their entries need no fat binary of each source put into them.
@@ -194,20 +202,43 @@ def pass_command(
                 "lld": [*toolchain.lld],
                 "local_flags": own,
                 "configuration": [*toolchain.configuration],
+                "programs": [*toolchain.programs],
+                "doubts": [*toolchain.doubts],
             },
         }
 
-    def witnesses(answer: Any) -> Iterator[str]:
-        yield from _toolchain_witnesses(answer["toolchain"], environ)
+    def kept(asked: Sequence[str], find: Callable[[], Any]) -> Any:
+        return cached_answer(
+            asked,
+            find,
+            lambda answer: _toolchain_witnesses(answer["toolchain"], environ),
+            lambda answer: _command(answer["toolchain"]),
+            environ,
+        )
 
-    answer = cached_answer(question, find, witnesses)
+    def find_unless_known() -> dict[str, Any]:
+        with suppress(LookupError):
+            kept(with_all, _not_known)
+            raise CompilerError("what this compiler lacks, the flags mend")
+        return find()
+
+    try:
+        answer = kept(question, find_unless_known)
+    except CompilerError:
+        answer = kept(with_all, lambda: find(flags, lenient=True))
     if not _is_command(answer):  # a file that was changed by hand
         answer = find()
+    for doubt in answer["toolchain"]["doubts"]:
+        sys.stderr.write(f"offload-tool compile: warning: {doubt}; compiled all the same\n")
     names = {_CUID: wanted.cuid, _HOST_IR: host_ir or "", _DEPFILE: depfile or ""}
     for part in ("words", "dependencies"):
         for mark, name in names.items():
             answer[part] = [word.replace(mark, name) for word in answer[part]]
     return PassCommand(*(answer[name] for name in PassCommand._fields))
+
+
+def _not_known() -> Any:
+    raise LookupError
 
 
 def surroundings_of(
@@ -217,24 +248,24 @@ def surroundings_of(
 
     `flags` are the words of the pass and the user's, without inputs and output.
     """
-    from offload_tool.compiler.heeded import HEEDED_VARIABLES
+    from offload_tool.compiler.configured import has_configuration
+    from offload_tool.compiler.named_files import all_words
     from offload_tool.compiler.reading import general_words
 
-    words = general_words(flags, ())
+    words = general_words(all_words(flags), ())
     question = ["surroundings", *_toolchain_question(environ), os.getcwd()]  # noqa: PTH109
-    question += (environ.get(name, "") for name in HEEDED_VARIABLES)
     question += words
 
     def find() -> dict[str, Any]:
         from offload_tool.compiler.device_libraries import device_libraries
-        from offload_tool.compiler.lookups import search_folders
+        from offload_tool.compiler.lookups import front_end_of
 
         environment = {**environ, **found.environment}
-        libraries = device_libraries(words, environment)
-        return {"folders": [*search_folders(words, environment)], "libraries": [*libraries]}
+        libraries = [*device_libraries(words, environment)]
+        return {**front_end_of(words, environment)._asdict(), "libraries": libraries}
 
     def witnesses(answer: Any) -> Iterator[str]:
-        yield from _toolchain_witnesses(found.toolchain, environ)
+        yield from _places_of(found.toolchain, environ)
         from offload_tool.compiler.lookups import origins
 
         yield from origins(tuple(answer["folders"]))
@@ -245,11 +276,18 @@ def surroundings_of(
         for library in answer["libraries"]:
             yield from (library, os.path.dirname(library))  # noqa: PTH120
 
-    answer = cached_answer(question, find, witnesses)
+    command = [*_command(found.toolchain), *words]
+
+    def kept() -> Any:
+        return cached_answer(question, find, witnesses, lambda _: command, environ)
+
+    # Configuration files may say anything else tomorrow.
+    answer = find() if has_configuration(words) else kept()
     try:
-        return Surroundings(*(_text_or_texts(answer[name]) for name in Surroundings._fields))
+        folders, libraries = (_text_or_texts(answer[name]) for name in ("folders", "libraries"))
+        return Surroundings(folders, libraries, bool(answer["tells_folder"]))
     except (KeyError, TypeError):  # a file that was changed by hand
-        return Surroundings(**{name: tuple(texts) for name, texts in find().items()})
+        return Surroundings(**find())
 
 
 def cached_reason(
@@ -260,11 +298,14 @@ def cached_reason(
     find: Callable[[], str],
 ) -> str:
     """Give what the compiler of a pass is asked about some words: the answer is a text."""
-    from offload_tool.compiler.heeded import HEEDED_VARIABLES
-
     question = [what, *_toolchain_question(environ), os.getcwd(), *words]  # noqa: PTH109
-    question += (environ.get(name, "") for name in HEEDED_VARIABLES)
-    answer = cached_answer(question, find, lambda _: _toolchain_witnesses(found.toolchain, environ))
+    answer = cached_answer(
+        question,
+        find,
+        lambda _: _places_of(found.toolchain, environ),
+        lambda _: [*_command(found.toolchain), *words],
+        environ,
+    )
     return answer if isinstance(answer, str) else find()
 
 
@@ -273,7 +314,6 @@ def compiler_version(found: PassCommand) -> str:
     if not found.is_script:
         return ""
     from offload_tool.compiler.driver import output_of
-    from offload_tool.errors import CompilerError
 
     try:
         return output_of((*found.compiler,), "--version")
@@ -284,13 +324,15 @@ def compiler_version(found: PassCommand) -> str:
 def _is_script(command: Sequence[str], environ: Mapping[str, str]) -> bool:
     import shutil
 
-    from offload_tool.compiler.identity import is_script
+    from offload_tool.compiler.programs import is_script
 
     programs = (shutil.which(word, path=environ.get("PATH")) for word in command)
     return any(is_script(program) for program in programs if program)
 
 
-def cached_toolchain(environ: Mapping[str, str], job: Job | None = None) -> Toolchain:
+def cached_toolchain(
+    environ: Mapping[str, str], job: Job | None = None, *, lenient: bool = False
+) -> Toolchain:
     """Give what `toolchain.find_toolchain` finds for this OS environment and job.
 
     :raises CompilerError: no compiler is usable.
@@ -300,21 +342,26 @@ def cached_toolchain(environ: Mapping[str, str], job: Job | None = None) -> Tool
     from offload_tool.frozen import as_dict
 
     def find() -> dict[str, Any]:
-        return as_dict(find_toolchain(environ, jobs=jobs))
-
-    def witnesses(answer: Any) -> Iterator[str]:
-        yield from _toolchain_witnesses(answer, environ)
+        return as_dict(find_toolchain(environ, jobs=jobs, lenient=lenient))
 
     question = ["toolchain", *_toolchain_question(environ)]
     for each in jobs:
         question += [each.kind, *each.targets, "", *each.flags, *folder_meant(each.flags)]
-    answer = cached_answer(question, find, witnesses)
+        question += ["with", *each.given, *folder_meant(each.given)] if each.given else []
+    answer = cached_answer(
+        question, find, lambda answer: _toolchain_witnesses(answer, environ), _command, environ
+    )
     try:
         texts = {name: _text_or_texts(value) for name, value in answer.items()}
         made = Toolchain(**{**texts, "environment": tuple(map(tuple, answer["environment"]))})
     except (AttributeError, KeyError, TypeError):  # a file that was changed by hand
-        return find_toolchain(environ, jobs=jobs)
+        return find_toolchain(environ, jobs=jobs, lenient=lenient)
     return made
+
+
+def _command(found: Mapping[str, Any]) -> list[str]:
+    """Return the words of a toolchain that begin each command."""
+    return [*found["clang"], *found["local_flags"]]
 
 
 def _toolchain_question(environ: Mapping[str, str]) -> list[str]:
@@ -327,9 +374,17 @@ def _toolchain_question(environ: Mapping[str, str]) -> list[str]:
     return question
 
 
-def _toolchain_witnesses(found: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[str]:
+def _toolchain_witnesses(
+    found: Mapping[str, Any], environ: Mapping[str, str]
+) -> Iterator[str] | None:
+    """Return what an answer of a toolchain depends on; None where a refusal is part of it."""
+    return None if found["doubts"] else _places_of(found, environ)
+
+
+def _places_of(found: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[str]:
     from offload_tool.compiler.installations import searched_places
     from offload_tool.compiler.probing import is_clang_name
+    from offload_tool.compiler.programs import LIBRARY_PATH, program_places
 
     yield from searched_places(environ)
     yield from (f"{_PACKAGE}/{module}" for module in _MODULES)
@@ -342,9 +397,8 @@ def _toolchain_witnesses(found: Mapping[str, Any], environ: Mapping[str, str]) -
     words = environ.get("OFFLOAD_CLANG", "").split()
     for word in (*words, *found["clang"], *found["lld"]):
         yield from (os.path.join(folder, word) for folder in ("", *_folders(environ)))  # noqa: PTH118
-    from offload_tool.compiler.probing import CONFIGURATION_FOLDERS
-
-    yield from map(os.path.expanduser, CONFIGURATION_FOLDERS)
+    for program in found["programs"]:
+        yield from program_places(program, environ.get(LIBRARY_PATH, ""))
     for file in found["configuration"]:
         yield from (file, os.path.dirname(file))  # noqa: PTH120
     for before, flag in zip(("", *found["local_flags"]), found["local_flags"], strict=False):
@@ -373,7 +427,8 @@ def _is_command(answer: Any) -> bool:
         and bool(answer["words"] and answer["compiler"])
         and isinstance(answer["identity"], str)
         and isinstance(answer["toolchain"], dict)
-        and answer["toolchain"].keys() >= {"clang", "lld", "local_flags", "configuration"}
+        and answer["toolchain"].keys()
+        >= {"clang", "lld", "local_flags", "configuration", "programs"}
         and all(are_texts(value) for value in answer["toolchain"].values())
         and isinstance(answer["environment"], dict)
         and are_texts([*answer["environment"].values()])

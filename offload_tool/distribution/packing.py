@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import re
 import shlex
 import shutil
 import stat
@@ -27,12 +26,11 @@ from typing import TYPE_CHECKING
 
 from offload_tool.compiler.driver import ask, jobs_of
 from offload_tool.compiler.identity import configuration_files
+from offload_tool.compiler.programs import interpreter_of, is_script, libraries_of
 from offload_tool.errors import CompilerError, ContentError, FileError
-from offload_tool.files import InputFile
-from offload_tool.formats.objects.elf import PT_INTERP, is_elf_header, read_elf_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from offload_tool.compiler.toolchain import Toolchain
     from offload_tool.files import OutputFile
@@ -40,9 +38,6 @@ if TYPE_CHECKING:
 __all__ = ["compiler_names", "compiler_programs", "pack_programs"]
 
 _ROOT_LINKS = ("/lib", "/lib64")
-_LIBRARY = re.compile(r"^\s+(?:\S+ => )?(?P<path>/\S+) \(0x[0-9a-f]+\)$", re.MULTILINE)
-_NOT_FOUND = re.compile(r"^\s+(?P<name>\S+) => not found$", re.MULTILINE)
-_NO_FILE = re.compile(r"^.*shared libraries: (\S+): .*$")
 _LAUNCHERS = ("ccache", "sccache", "distcc", "icecc")
 _LINKS_AT_MOST = 40  # on one path, as Linux has it
 _LEVEL = 1  # of gzip: a tenth larger than at 6, in a third of the time
@@ -120,51 +115,25 @@ def pack_programs(programs: Iterable[str], output: OutputFile) -> list[Path]:
 
 
 def _libraries(program: str) -> tuple[list[str], bool]:
-    """Give a program's loader and shared libraries, and whether the loader's cache finds them."""
-    loader = _interpreter(program)
+    """Return a program's loader and shared libraries, and whether the loader's cache finds them."""
+    if is_script(program):
+        raise CompilerError(f"'{program}' is a script; name the compiler that it runs by --clang")
+    try:
+        loader = interpreter_of(program)
+    except ContentError as error:
+        raise CompilerError(f"'{program}' is not a readable ELF program: {error}") from error
     if loader is None:
         return [], False
-    said, missing = _ask_loader([loader, "--inhibit-cache", "--list", program])
-    from_cache = bool(missing)
+    found = libraries_of(program, loader, options=["--inhibit-cache"])
+    from_cache = bool(found.missing)
     if from_cache:
-        said, missing = _ask_loader([loader, "--list", program])
-    if missing:
+        found = libraries_of(program, loader)
+    if found.missing:
         raise CompilerError(
-            f"'{program}' does not find {missing}; a compiler that needs LD_LIBRARY_PATH cannot "
-            "be distributed"
+            f"'{program}' does not find {', '.join(found.missing)}; a compiler that needs "
+            "LD_LIBRARY_PATH cannot be distributed"
         )
-    return [loader, *_LIBRARY.findall(said)], from_cache
-
-
-def _ask_loader(command: Sequence[str]) -> tuple[str, str]:
-    """Give what the loader says, and which libraries it does not find (empty: it finds all)."""
-    answer = ask(command, _PLAIN)
-    said = answer.output + answer.errors
-    missing = _NOT_FOUND.findall(said)
-    if answer.status and not missing:
-        missing = [_NO_FILE.sub(r"\1", said.strip().splitlines()[-1])] if said.strip() else ["?"]
-    return said, ", ".join(missing)
-
-
-def _interpreter(program: str) -> str | None:
-    """Give the path of the loader that a program asks for; None for a static one, or no program."""
-    with InputFile(program) as file:
-        data = file.data
-        if bytes(data[:2]) == b"#!":
-            raise CompilerError(
-                f"'{program}' is a script; name the compiler that it runs by --clang"
-            )
-        if not is_elf_header(data):
-            return None
-        try:
-            segments = read_elf_tables(data, path=program).segments
-        except ContentError as error:
-            raise CompilerError(f"'{program}' is not a readable ELF program: {error}") from error
-        for segment in segments:
-            if segment.p_type == PT_INTERP:
-                name = bytes(data[segment.p_offset : segment.p_offset + segment.p_filesz])
-                return os.fsdecode(name.rstrip(b"\0"))
-    return None
+    return found.libraries, from_cache
 
 
 def _steps(path: str) -> dict[Path, str | None]:

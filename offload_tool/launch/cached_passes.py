@@ -3,8 +3,8 @@
 A pass is a front end that reads the source, and the linker or assembler that alone reads what it
 makes. Its key holds all that is known before::
 
-    the folder of the build, the variables that the compiler heeds, both programs and the libraries
-    beside them, and the words of both commands, with temporary files by number
+    the folder of the build, the variables that the compiler heeds, both programs and their
+    shared libraries, and the words of both commands, with temporary files by number
 
 and its manifest all that it has read (`result_cache`). What is written beside the result is not
 kept, so a compile with such files, with modules or with plugins has no pass here; nor has one that
@@ -20,11 +20,12 @@ import os
 
 from offload_tool.compiler.assembler_reads import lets_assembler_read
 from offload_tool.compiler.depfile import read_depfile
-from offload_tool.compiler.fingerprints import digest_of, look_at
+from offload_tool.compiler.fingerprints import digest_of
 from offload_tool.compiler.heeded import HEEDED_VARIABLES
 from offload_tool.compiler.lookups import expected_lookups, folders_of_job
 from offload_tool.compiler.meanwhile import Start
 from offload_tool.compiler.named_files import possible_files
+from offload_tool.compiler.programs import LIBRARY_PATH, program_identity
 from offload_tool.errors import OffloadError
 from offload_tool.launch.passes_of_plan import passes_of
 from offload_tool.launch.result_cache import PassFiles
@@ -54,7 +55,6 @@ _NO_INPUTS = frozenset({"-MT", "-o", "-dependency-file", "-main-file-name", "-D"
 """The word after one of these names no file that is read."""
 _OF_THE_TIME = (b"__TIME__", b"__DATE__", b"__TIMESTAMP__")
 _SYSTEM = "/usr/"
-_LIBRARY_FOLDERS = ("../lib", "../lib64")
 
 
 class CachedPass:
@@ -73,7 +73,13 @@ class CachedPass:
     )
 
     def __init__(
-        self, cache: ResultCache, plan: DriverPlan, numbers: list[int], folder: str, before: str
+        self,
+        cache: ResultCache,
+        plan: DriverPlan,
+        numbers: list[int],
+        folder: str,
+        before: str,
+        library_path: str,
     ) -> None:
         self._cache = cache
         self._folder = folder
@@ -85,7 +91,7 @@ class CachedPass:
         named = _named_in(self._words, folder)
         self._named = [name for name in named if os.path.isfile(name)]  # noqa: PTH113
         # With their names: one that is not there may come, and be read.
-        self._key = _key(jobs, folder, f"{before}{json.dumps(self._named)}")
+        self._key = _key(jobs, folder, f"{before}{json.dumps(self._named)}", library_path)
         self._files = PassFiles(jobs[-1].output, "", f"{folder}/{numbers[0]}.said")
         self._start: Start | None = None
 
@@ -144,7 +150,9 @@ def cached_passes(
         return []
     variables = [environ.get(name, "") for name in HEEDED_VARIABLES]
     before = json.dumps([_VERSION, os.getcwd(), variables, plan.version])  # noqa: PTH109
-    return [CachedPass(cache, plan, numbers, folder, before) for numbers in passes_of(plan, folder)]
+    path = environ.get(LIBRARY_PATH, "")
+    passes = passes_of(plan, folder)
+    return [CachedPass(cache, plan, numbers, folder, before, path) for numbers in passes]
 
 
 def _is_not_followed(word: str) -> bool:
@@ -167,10 +175,10 @@ def _named_in(words: Sequence[str], folder: str) -> list[str]:
     return [name for name in possible_files(inputs) if not name.startswith(folder)]
 
 
-def _key(jobs: Sequence[DriverJob], folder: str, before: str) -> str:
+def _key(jobs: Sequence[DriverJob], folder: str, before: str, library_path: str) -> str:
     marks = {job.output: f"\0{number}" for number, job in enumerate(jobs)}
     words = [[_marked(word, marks, folder) for word in job.words] for job in jobs]
-    programs = sorted({word for job in jobs for word in _program(job.words[0])})
+    programs = sorted({word for job in jobs for word in _program(job.words[0], library_path)})
     return digest_of(json.dumps([before, words, programs]).encode())
 
 
@@ -181,18 +189,9 @@ def _marked(word: str, marks: Mapping[str, str], folder: str) -> str:
 
 
 @functools.cache  # most jobs of a compile run the same two
-def _program(name: str) -> tuple[str, ...]:
-    """Give what tells a program, and the libraries of its installation, from others."""
-    real = os.path.realpath(name)
-    home = os.path.dirname(real)  # noqa: PTH120
-    found = [real]
-    for place in _LIBRARY_FOLDERS:
-        folder = os.path.normpath(os.path.join(home, place))  # noqa: PTH118
-        try:
-            found += [entry.path for entry in os.scandir(folder) if ".so" in entry.name]
-        except OSError:
-            continue
-    return tuple(f"{path} {look_at(path)}" for path in found)
+def _program(name: str, library_path: str) -> tuple[str, ...]:
+    """Return what tells a program and its libraries from others; their folder tells more."""
+    return os.path.realpath(name), program_identity(name, library_path)
 
 
 @functools.cache  # the passes of a compile read mostly the same

@@ -18,12 +18,13 @@ from contextlib import ExitStack, suppress
 from functools import partial
 
 from offload_tool.compiler.driver import llvm_temporary_folder
+from offload_tool.compiler.response_file import expand_command
+from offload_tool.errors import UsageError
 from offload_tool.files.folders import temporary_folder
 from offload_tool.launch.compilers import why_unknown
 from offload_tool.launch.decision import reason_in_words
 from offload_tool.launch.driver_plan import HOST, DriverPlan, UnknownPlanError, read_plan
 from offload_tool.launch.embedding_later import PLACEHOLDER_FILE, can_wait, embed_now
-from offload_tool.launch.given_words import UnreadableWordsError, given_words
 from offload_tool.launch.jobserver import Slots, slots_of
 from offload_tool.launch.result_files import why_not_replaced, write_depfile
 from offload_tool.launch.side_by_side import Step, as_one, run_steps
@@ -159,10 +160,10 @@ class _Split:
             raise PassedThroughError(reason)
         said = f"{self._folder}/plan"
         try:
-            given = given_words(self._command[1:])
-        except UnreadableWordsError as error:
+            given, files = expand_command(self._command[1:])
+        except UsageError as error:
             raise PassedThroughError(str(error)) from error
-        reason = reason_in_words(given)
+        reason = reason_in_words([*files, *given])
         if reason:
             raise PassedThroughError(reason)
         self._pinned = _cuid(given)
@@ -329,8 +330,6 @@ class _Split:
         if not folder:
             return None
         if launcher:
-            from offload_tool.errors import UsageError
-
             raise UsageError("OFFLOAD_DIST brings its own launcher; unset OFFLOAD_LAUNCHER")
         from offload_tool.launch.on_cluster import OnCluster
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
-import struct
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,7 +12,6 @@ from offload_tool.compiler.identity import (
     command_identity,
     configuration_identity,
     identity_text,
-    program_identity,
 )
 from offload_tool.compiler.toolchain import find_toolchain
 from offload_tool.errors import CompilerError
@@ -130,35 +126,6 @@ def test_included_configuration(tmp_path: Path) -> None:
     (tmp_path / "a.cfg").write_text("# @no\n-DX=1 @<CFGDIR>/b.cfg\n")
     (tmp_path / "b.cfg").write_text("@a.cfg\n@gone\n")
     assert len(configuration_identity([str(tmp_path / "a.cfg")])) == 3
-
-
-def test_build_id(tmp_path: Path) -> None:
-    """A program has the build ID that binutils read in it; what is not a program has nothing."""
-    program = shutil.which("clang-22")
-    readelf = shutil.which("llvm-readelf-22") or shutil.which("readelf")
-    if program is None or readelf is None:
-        missing("clang-22 and readelf")
-        raise AssertionError
-    notes = subprocess.run([readelf, "-n", program], capture_output=True, text=True).stdout
-    found = program_identity(program).removeprefix("build ID ")
-    assert found
-    assert found in notes
-    broken = tmp_path / "broken"
-    broken.write_bytes(Path(program).read_bytes()[:100])
-    assert program_identity(str(broken)) == ""
-    assert program_identity(str(tmp_path / "none")) == ""
-
-
-@pytest.mark.parametrize("at", [32, 64 + 8, 64 + 32], ids=["e_phoff", "p_offset", "p_filesz"])
-def test_broken_program(tmp_path: Path, at: int) -> None:
-    """A program whose notes are nowhere in the file has nothing."""
-    header = b"\x7fELF\2\1\1" + bytes(9)
-    header += struct.pack("<HHIQQQIHHHHHH", 2, 62, 1, 0, 64, 0, 0, 64, 56, 1, 0, 0, 0)
-    data = bytearray(header + struct.pack("<IIQQQQQQ", 4, 4, 64, 0, 0, 56, 56, 4))
-    data[at : at + 8] = b"\xff" * 8
-    program = tmp_path / "program"
-    program.write_bytes(data)
-    assert program_identity(str(program)) == ""
 
 
 def test_names_that_are_modes(tmp_path: Path) -> None:

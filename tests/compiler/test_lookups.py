@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 
 from offload_tool.compiler.depfile import parse_depfile
 from offload_tool.compiler.fingerprints import Fingerprints
-from offload_tool.compiler.lookups import Lookups, appeared, expected_lookups, search_folders
+from offload_tool.compiler.lookups import (
+    FrontEnd,
+    Lookups,
+    appeared,
+    expected_lookups,
+    front_end_of,
+)
 
 PLACES = (".", "quoted", "one", "one/s", "two", "s")
 NAMES = ("x.h", "y.h", "s/x.h", "s/y.h")
@@ -95,7 +101,7 @@ def test_nothing_is_missed(
 def _check(clang: str, new: list[tuple[str, str]]) -> None:
     command = [clang, "-nostdinc", "-Wno-everything", *OPTIONS]
     before = read_by(command, "source.cpp")
-    folders = search_folders([*command, "-c"], dict(os.environ))
+    folders = front_end_of([*command, "-c"], dict(os.environ)).folders
     assert {"quoted", "one", "one/s", "link", "two", ".", "base"} <= set(folders)
     lookups = expected_lookups(before, folders, command, Fingerprints())
     assert not lookups.unknown
@@ -165,13 +171,12 @@ def test_what_is_there_is_not_new(tmp_path: Path) -> None:
 def test_search_folders(llvm: Callable[[str], str]) -> None:
     """Folders of flags and variables are told, in whatever way they are given."""
     flags = ["-Ia", "-I", "b", "-iquote", "c", "-isystem", "d", "-idirafter", "e", "--embed-dir=f"]
-    folders = search_folders(
-        [llvm("clang"), *flags, "-c"], {**os.environ, "CPATH": "g:h", "CPLUS_INCLUDE_PATH": "i"}
-    )
+    variables = {**os.environ, "CPATH": "g:h", "CPLUS_INCLUDE_PATH": "i"}
+    folders = front_end_of([llvm("clang"), *flags, "-c"], variables).folders
     assert set("abcdefghi") <= set(folders)
 
 
 def test_compiler_that_does_not_answer() -> None:
-    """Where nobody tells the folders, there are none."""
-    assert search_folders(["/nowhere/clang"], {}) == ()
-    assert search_folders(["false"], dict(os.environ)) == ()
+    """Where nobody tells the folders, there are none; the working directory may be anywhere."""
+    assert front_end_of(["/nowhere/clang"], {}) == FrontEnd((), True)
+    assert front_end_of(["false"], dict(os.environ)) == FrontEnd((), True)

@@ -1,0 +1,190 @@
+"""A compiler cache in direct mode gives nothing that a compile would not make of these files."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.compiler.clang_in_parts import clang_in_parts, write_library
+from tests.scons.conftest import KERNEL, Project, contents, empty_project
+from tests.scons.judging import own_clang
+from tests.scons.test_launchers import Cache, cache, program, run  # noqa: F401 - a fixture
+
+BODY = KERNEL.replace("VALUE", "HERE").replace("return 1", "return HERE")
+OUTPUTS = ["k.gfx906.co", "k.host.o"]
+TWO = "env.Append(CCFLAGS=['-Ia', '-Ib'])\n"
+ONE_VALUE, OTHER_VALUE = "#define HERE 1\n", "#define HERE 2\n"
+
+
+def earlier(project: Project) -> None:
+    project.write("a/value.h", OTHER_VALUE)
+
+
+def linked(project: Project) -> None:
+    (project.folder / "a").rmdir()
+    project.write("other/value.h", OTHER_VALUE)
+    (project.folder / "a").symlink_to("other")
+
+
+def extra(project: Project) -> None:
+    project.write("a/extra.h", "#undef HERE\n" + OTHER_VALUE)
+
+
+def copied(project: Project) -> None:
+    link = project.folder / "b" / "again.h"
+    data = link.read_bytes()
+    link.unlink()
+    link.write_bytes(data)
+
+
+ASKING = '#if __has_include("extra.h")\n#include "extra.h"\n#endif\n'
+ONCE = "#pragma once\n#ifdef HERE\n#undef HERE\n#define HERE 2\n#else\n#define HERE 1\n#endif\n"
+CASES: dict[str, tuple[str, str, Callable[[Project], None]]] = {
+    "a header earlier on the path": ("#include <value.h>\n", "", earlier),
+    "__has_include": ("#include <value.h>\n" + ASKING, "", extra),
+    "a folder by a symbolic link": ("#include <value.h>\n", "", linked),
+    "-include": ("", "env.Append(CCFLAGS=['-include', 'value.h'])\n", earlier),
+    "#include_next": ("#include <next.h>\n", "env.Prepend(CCFLAGS='-In')\n", earlier),
+    "a link that becomes a copy": ('#include "b/once.h"\n#include "b/again.h"\n', "", copied),
+}
+
+
+def prepare(project: Project, cache: Cache, case: str) -> None:  # noqa: F811
+    head, setting, _ = CASES[case]
+    (project.folder / "a").mkdir()
+    project.write("n/next.h", "#include_next <value.h>\n")
+    project.write("b/value.h", ONE_VALUE)
+    project.write("b/once.h", ONCE)
+    (project.folder / "b" / "again.h").symlink_to("once.h")
+    project.write("k.hip", head + BODY)
+    shared = str(project.folder.parent / "shared")
+    project.sconstruct(
+        f"if 'alone' not in ARGUMENTS:\n    env['OFFLOAD_LAUNCHER'] = {cache.launcher!r}\n"
+        f"    env['ENV'].update({cache.variables!r})\nelse:\n    env['OFFLOAD_LAUNCHER'] = ''\n"
+        f"env.CacheDir({shared!r})\nenv['OFFLOAD_ARCH'] = ['gfx906']\n{TWO}{setting}"
+        "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
+    )
+
+
+def copy_of(project: Project, name: str) -> Project:
+    """Give another checkout of the files of a project."""
+    other = empty_project(project.folder.parent / name)
+    for file in ("k.hip", "SConstruct", "a", "b", "n", "other"):
+        path = project.folder / file
+        if path.is_dir() and not path.is_symlink():
+            shutil.copytree(path, other.folder / file, symlinks=True)
+        elif path.exists():
+            shutil.copy2(path, other.folder / file, follow_symlinks=False)
+    return other
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_appears(project: Project, cache: Cache, case: str) -> None:  # noqa: F811
+    """What appears is compiled, and a checkout without the launcher gets no old result."""
+    prepare(project, cache, case)
+    project.build()
+    before = contents(project.folder, OUTPUTS)
+    CASES[case][2](project)
+    project.build()
+    changed = contents(project.folder, OUTPUTS)
+    project.assert_up_to_date()
+    assert not changed.items() & before.items()
+    alone = copy_of(project, "alone")
+    alone.build("alone=1")
+    clean = copy_of(project, "clean")
+    clean.build("alone=1", "--cache-disable")
+    assert contents(alone.folder, OUTPUTS) == contents(clean.folder, OUTPUTS) == changed
+
+
+def test_header_vanishes(project: Project, cache: Cache) -> None:  # noqa: F811
+    """Where the earlier header goes again, the first object comes back, whatever else changed."""
+    prepare(project, cache, "a header earlier on the path")
+    source = project.folder / "k.hip"
+    project.build("--cache-disable")
+    first, text = contents(project.folder, OUTPUTS), source.read_text()
+    earlier(project)
+    source.write_text(text + "// changed\n")
+    project.build("--cache-disable")
+    source.write_text(text)
+    project.build("--cache-disable")
+    assert contents(project.folder, OUTPUTS) != first
+    (project.folder / "a" / "value.h").unlink()
+    project.build("--cache-disable")
+    assert contents(project.folder, OUTPUTS) == first
+
+
+@pytest.mark.parametrize("case", ["a header earlier on the path", "__has_include"])
+@pytest.mark.parametrize("target", ["--host", "--target-id=gfx906"])
+def test_compile_command(
+    project: Project,
+    cache: Cache,  # noqa: F811
+    case: str,
+    target: str,
+) -> None:
+    """``compile`` with a launcher compiles what appears, and keeps nothing else."""
+    prepare(project, cache, case)
+    command = [sys.executable, "-m", "offload_tool", "compile", "k.hip", "-o", "k.o", target]
+    command += ["--", "-nogpuinc", "-nogpulib", "-Ia", "-Ib"]
+    variables = {**project.environment, **cache.variables}
+    made = []
+    for launcher in (cache.launcher, cache.launcher, ""):
+        environment = {**variables, "OFFLOAD_LAUNCHER": launcher}
+        if made == [1]:
+            CASES[case][2](project)
+        if not launcher:
+            (project.folder / "k.o").unlink()
+        subprocess.run(command, cwd=project.folder, env=environment, check=True)
+        made.append(1 if not made else (project.folder / "k.o").read_bytes())
+    assert made[1] == made[2]
+
+
+def test_library_of_the_compiler(project: Project, cache: Cache) -> None:  # noqa: F811
+    """A compiler whose library is replaced compiles: no launcher sees that by itself."""
+    real, folder = str(own_clang().resolve()), project.folder.parent / "llvm"
+    variables = {**cache.variables, "OFFLOAD_CLANG": str(clang_in_parts(folder, real, 1))}
+    project.write("k.hip", BODY)
+    project.sconstruct(
+        f"env['ENV'].update({variables!r})\nenv['OFFLOAD_ARCH'] = ['gfx906']\n"
+        f"env.Replace(OFFLOAD_CLANG={variables['OFFLOAD_CLANG']!r},\n"
+        f"    OFFLOAD_LAUNCHER='' if 'alone' in ARGUMENTS else {cache.launcher!r})\n"
+        "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
+    )
+    command = [sys.executable, "-m", "offload_tool", "compile", "k.hip", "-o", "k.co"]
+    command += ["--target-id=gfx906", "--", "-nogpuinc", "-nogpulib"]
+    environment = {**project.environment, **variables, "OFFLOAD_LAUNCHER": cache.launcher}
+    found = []
+    for number in (1, 2):
+        write_library(folder / "lib", real, number)
+        project.build()
+        subprocess.run(command, cwd=project.folder, env=environment, check=True)
+        found.append(contents(project.folder, [*OUTPUTS, "k.co"]))
+    assert not found[0].items() & found[1].items()
+    project.run("-c")
+    project.build("alone=1")
+    assert contents(project.folder, OUTPUTS).items() <= found[1].items()
+
+
+def test_second_checkout_hits_directly(project: Project, tmp_path: Path) -> None:
+    """The first build of another checkout takes all from ccache without preprocessing by that."""
+    command = program("ccache")
+    variables = {"CCACHE_DIR": str(tmp_path / "c"), "HOME": str(tmp_path), "CCACHE_NOHASHDIR": "1"}
+    known = Cache(command, variables, lambda: 0)
+    prepare(project, known, "__has_include")
+    past = 1_600_000_000  # ccache trusts no file that is as new as the compile
+    for file in project.folder.rglob("*.h*"):
+        os.utime(file, (past, past))
+    project.build("--cache-disable")
+    other = copy_of(project, "other")
+    other.build("--cache-disable")
+    said = run(command, "--print-stats", **variables)
+    found = dict(re.findall(r"^(\w+_cache_(?:hit|miss))\t(\d+)$", said, re.MULTILINE))
+    assert found["direct_cache_hit"] == "2"
+    assert found["preprocessed_cache_hit"] == "0"
+    assert contents(other.folder, OUTPUTS) == contents(project.folder, OUTPUTS)
