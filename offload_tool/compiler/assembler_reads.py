@@ -2,12 +2,16 @@ r"""Files that the assembler reads for statements in C++ sources: no depfile lis
 
 ::
 
-    asm(".incbin \"table.bin\"");        R"(.include "macros.s")"
+    asm(".incbin \"table.bin\"");        R"(.INCLUDE "macros.s")"
 
 Such a file is looked for in the current folder, then in those of the search path, whose order is
-not that of the command: all that are there under the name count. What one includes is followed. A
-name that is put together by macros is not known, and neither is what was read; nor is it where
-the statement itself is put together, or where a flag holds it.
+not that of the command: all that are there under the name count. What one includes is followed.
+Directives have no case, and C++ has escapes (``.inc\x62in``). A name that is put together by macros
+is not known, and neither is what was read; nor is it where the statement itself may be put together
+by strings, macros or the assembler's own macros, or where a flag holds it.
+
+Text cannot show all that macros can do. Looked for are pieces of the two directives in places where
+a statement begins; instructions, also those with operands of macros, have none.
 
 Source: clang 22.1.8, observed: of ``-isystem a -I b`` its integrated assembler takes `b`.
 """
@@ -27,27 +31,60 @@ if TYPE_CHECKING:
 
 __all__ = ["UnknownReadsError", "assembler_reads", "lets_assembler_read"]
 
-_STATEMENT = re.compile(
-    rb"\.incbin|\.include(?:\s|\\[tn])*\\?\""
-    rb"|\.i(?:n(?:c(?:b(?:i|in)?|l(?:u(?:de?)?)?)?)?)?\"\s*\""  # in the middle of two strings
+# Of text in small letters. Each begins with a dot or a word, which is found in no time.
+_BLANKS = r"(?:\s|\\[tn])*"
+_STATEMENT = re.compile(rf'\.i(?:ncbin|nclude{_BLANKS}(?:\\?"|/[*/]))'.encode())
+_NAMED = re.compile(rf'\.i(?:ncbin|nclude){_BLANKS}\\?"([^"\\\n]+)\\?"'.encode())
+_BEGUN = r'\.i(?<=["\s;:/nt]\.i)(?:n(?:c(?:b(?:in?)?|l(?:u(?:de?)?)?)?)?)?'
+"""The beginning of a directive, where one may stand."""
+_GOES_ON = r'\s*(?:["#a-z_]|/[*/])'
+"""A string, an argument or a macro, behind a string."""
+_ASM = r"asm(?<![a-z0-9]asm)(?:__)?\b"
+_OBSCURE = tuple(
+    re.compile(pattern.encode())
+    for pattern in (
+        # a name apart from its dot, and names or parts of them as arguments of macros
+        r"incbin(?<![\w./]incbin)\b(?!\.)",
+        r"include(?:(?<=[(,]include)|(?<=[(,] include))\s*(?:[,)]|\\n)",
+        r"\.in(?<=\(\.in)(?:c(?:[bl][a-z]*)?)?\s*\)",
+        r"\.in(?:(?<=[(,]\.in)|(?<=[(,] \.in))(?:c(?:[bl][a-z]*)?)?\s*,\s*[bcln][a-z]*\s*[,)]",
+        # a string, perhaps a raw one, that ends within a name
+        rf'{_BEGUN}(?:\)[^\s()\\"]{{0,16}})?"(?:[ \t]*(?:[\r\n]|\Z)|{_GOES_ON})',
+        rf'{_ASM}[^;{{}}]{{0,400}}?(?:\(\s*"|\\[nt]"\s*"|\\[nt]|;)\s*\."{_GOES_ON}',
+        # arguments of the assembler's own macros, in strings and raw strings
+        rf"{_BEGUN}\\\\[\w@(]",
+        r"\.(?<=[;nt]\.)\\\\[\w@(]",
+        r'\.inc(?<=["\s;:/nt]\.inc)[a-z]*\\[a-mo-qsu-z@(]',
+        # a text that an expression gives, and letters by their names
+        rf"{_ASM}(?:\s|volatile|__volatile__|__volatile|goto|inline)*\(\s*\(",
+        r"\\n\{(?:full stop|latin (?:small|capital) letter [incblude])\}",
+    )
 )
-_NAMED = re.compile(rb"\.(?:incbin|include)(?:\s|\\[tn])*\\?\"([^\"\\\n]+)\\?\"")
+"""Where a statement may be that is not plain."""
+_LETTER = "(?:2[eE]|[46][1-9a-fA-F]|[57][0-9aA])"
+_ESCAPE = re.compile(
+    rf"\\(?:(?:x\{{?0*|u00|u\{{0*|U000000)({_LETTER})(?![0-9a-fA-F])\}}?"
+    r"|o?\{?0*(56|1[0-7]{2})\}?)".encode()
+)
+"""Escapes of letters and dots."""
+_CONTINUED = re.compile(rb"\\\r?\n")
 _MOST_FOLLOWED = 1000
 
 _LARGEST = 1 << 20
 """Bytes of a file that a flag names and that may hold flags."""
 
-_known: dict[tuple[str, Look], tuple[bytes, ...] | None] = {}
+_known: dict[str, tuple[Look, tuple[bytes, ...] | None]] = {}
 """The names in a file, by its name and look; None where one is not known."""
 
 
 class UnknownReadsError(Exception):
-    """A statement does not tell which file is read."""
+    """A statement does not tell which file is read; the text says where it is."""
 
 
 def lets_assembler_read(text: bytes) -> bool:
-    """Tell whether there may be such a statement in a text."""
-    return _STATEMENT.search(text) is not None
+    """Return whether there may be such a statement in a text."""
+    found = _names(text)
+    return found is None or bool(found)
 
 
 def assembler_reads(
@@ -64,12 +101,13 @@ def assembler_reads(
     seen = set(waiting)
     found: list[str] = []
     while waiting:
-        for raw in _names_in(waiting.pop()):
+        file = waiting.pop()
+        for raw in _names_in(file):
             name = os.fsdecode(raw)
             places = (os.path.join(folder, name) for folder in ("", *folders))  # noqa: PTH118
             there = list(filter(os.path.isfile, places))
             if not there or len(found) > _MOST_FOLLOWED:
-                raise UnknownReadsError  # a comment, say, or text for another program
+                raise UnknownReadsError(file)  # a comment, say, or text for another program
             new = [place for place in there if place not in seen]
             seen.update(new)
             found += new
@@ -82,13 +120,14 @@ def _see_that_none_says_so(words: tuple[str, ...]) -> None:
 
     :raises UnknownReadsError: one is.
     """
-    if any(lets_assembler_read(os.fsencode(word)) for word in all_words(words)):
-        raise UnknownReadsError
+    for word in all_words(words):
+        if lets_assembler_read(os.fsencode(word)):
+            raise UnknownReadsError(word)
     if has_configuration(words):
         for name in possible_files(words):
             look = look_at(name)
             if look is not None and look.size < _LARGEST and _names_in(name):
-                raise UnknownReadsError
+                raise UnknownReadsError(name)
 
 
 def _names_in(file: str) -> tuple[bytes, ...]:
@@ -100,15 +139,30 @@ def _names_in(file: str) -> tuple[bytes, ...]:
         look = look_at(file)
         if look is None:
             return ()
-        key = (file, look)
-        if key not in _known:
+        known = _known.get(file)
+        if known is None or known[0] != look:
             with open(file, "rb") as opened:  # noqa: PTH123
-                content = opened.read()
-            names = tuple(_NAMED.findall(content))
-            _known[key] = names if len(names) == len(_STATEMENT.findall(content)) else None
+                known = _known[file] = (look, _names(opened.read()))
     except OSError:
         return ()
-    known = _known[key]
-    if known is None:
-        raise UnknownReadsError
-    return known
+    if known[1] is None:
+        raise UnknownReadsError(file)
+    return known[1]
+
+
+def _names(text: bytes) -> tuple[bytes, ...] | None:
+    """Return the names that statements in a text have; None where one may have another."""
+    if b"\\\n" in text or b"\\\r\n" in text:
+        text = _CONTINUED.sub(b"", text)
+    if b"\\" in text:
+        text = _ESCAPE.sub(_unescaped, text)
+    small = text.lower()
+    if any(pattern.search(small) for pattern in _OBSCURE):
+        return None
+    names = tuple(text[slice(*found.span(1))] for found in _NAMED.finditer(small))
+    return names if len(names) == len(_STATEMENT.findall(small)) else None
+
+
+def _unescaped(escape: re.Match[bytes]) -> bytes:
+    digits, octal = escape.groups()
+    return bytes([int(digits, 16) if digits else int(octal, 8)])

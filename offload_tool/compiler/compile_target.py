@@ -47,6 +47,11 @@ class CompileTarget:
         """The first field of the triple: ``amdgcn``, ``nvptx64``, ``spirv64``, ``x86_64``."""
         return self.triple.split("-", 1)[0]
 
+    @property
+    def packaged_triple(self) -> str:
+        """The triple as offload binaries have it: without an empty or unknown environment."""
+        return self.triple.rstrip("-").removesuffix("-unknown")
+
     def entry_id(self, kind: str) -> BundleEntryID:
         """Give the bundle entry ID of this device's image for an offload kind.
 
@@ -54,7 +59,7 @@ class CompileTarget:
         """
         if kind == "hip":
             kind = _BUNDLE_KINDS[self.arch]
-        return BundleEntryID.parse(f"{kind}-{self.triple}-{self.target_id or ''}")
+        return BundleEntryID(kind, self.triple, str(self.target_id or ""))
 
 
 def parse_target(text: str, *, allow_unknown: bool = False) -> CompileTarget:

@@ -13,13 +13,16 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offload_tool.compiler.driver import ask
+from offload_tool.compiler.driver import ask, jobs_of
+from offload_tool.compiler.identity import identity_text
+from offload_tool.compiler.programs import program_identity
 from offload_tool.compiler.remembered import remembered
+from offload_tool.compiler.removed_files import without_removed
 from offload_tool.errors import CompilerError
 from offload_tool.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from offload_tool.formats.names.target_id import TargetID
 
@@ -38,6 +41,7 @@ __all__ = [
     "host_flags",
     "placeholder_flags",
     "ptx_flag",
+    "ptxas_flags",
 ]
 
 PLACEHOLDER_FILE = str(Path(__file__).with_name("placeholder.fatbin"))
@@ -51,6 +55,7 @@ _PTX_VERSIONS = ((75, 63), (80, 70), (86, 71), (88, 74), (89, 78), (90, 80), (10
 ARCH_LIST = "__CUDA_ARCH_LIST__"
 ARCH_LIST_SINCE = 22
 """The first clang that defines it."""
+_OUTPUT, _PROCESSOR = "--output-file", "--gpu-name"
 _NO_PTXAS = ("none", "no", "false", "0")
 ARCHIVE_FORMATS = {
     "offload-binary": "--offload-new-driver",
@@ -65,7 +70,7 @@ class Ptxas:
 
     command: tuple[str, ...]
     identity: str
-    """What it says of its version; goes into signatures."""
+    """What it says of its version, and its files by content; goes into signatures."""
 
 
 def device_flags(
@@ -140,6 +145,48 @@ def cubin_arguments(target_id: TargetID, *, rdc: bool = False) -> list[str]:
     return ["-m64", f"--gpu-name={target_id}", *(["--compile-only"] if rdc else [])]
 
 
+def ptxas_flags(words: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the flags that clang's driver gives ``ptxas`` where a compile ends with a cubin.
+
+    `words` are a device pass's, which ends with PTX, without input and output: its options for
+    optimization, debugging and ``-Xcuda-ptxas`` become ``-O2``, ``-lineinfo``, ... They are those
+    of the driver's plan; none where it refuses the words, as the pass then fails.
+    Source: clang 19.1.7 and 22.1.8, observed.
+    """
+    return _ptxas_flags(tuple(words), tuple(sorted(environment.items())))
+
+
+@remembered(256)
+def _ptxas_flags(words: tuple[str, ...], variables: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    from offload_tool.compiler.driver_answers import kept_answer, program_of
+
+    environment = dict(variables)
+    pairs = zip(("", *words), words, strict=False)
+    command = [word for before, word in pairs if word != "-S" or before.startswith("-X")]
+    command += ["-c", os.devnull]
+
+    def find() -> list[str]:
+        for job in jobs_of(ask([*without_removed(command), "-###"], environment)):
+            if _OUTPUT in job and _PROCESSOR in job:
+                return _own_flags(job)
+        return []
+
+    program = program_of(words, environment)
+    if program is None or any(word.startswith(("@", "--config")) for word in words):
+        return tuple(find())
+    found = kept_answer("flags of ptxas", program, command, environment, find, lambda _: ())
+    is_right = isinstance(found, list) and all(isinstance(word, str) for word in found)
+    return tuple(found if is_right else find())
+
+
+def _own_flags(job: Sequence[str]) -> list[str]:
+    """Return the flags of a job of ptxas but for those of `cubin_arguments`, and files."""
+    at, name = job.index(_OUTPUT), job.index(_PROCESSOR)
+    before = [word for word in (*job[1:name], *job[name + 2 : at]) if word != "-m64"]
+    behind = job[at + 3 :]  # the output, and the one input
+    return [*before, *(behind[:-1] if behind[-1:] == ["-c"] else behind)]
+
+
 @remembered(8)
 def find_ptxas(named: str = "", toolkit: str = "") -> Ptxas | None:
     """Find ``ptxas``: the command `named`, else in the folder `toolkit`, on PATH, in a wheel.
@@ -152,6 +199,7 @@ def find_ptxas(named: str = "", toolkit: str = "") -> Ptxas | None:
     if named.lower() in _NO_PTXAS:
         return None
     import shlex
+    import shutil
 
     for command in [tuple(shlex.split(named))] if named else _ptxas_candidates(toolkit):
         try:
@@ -163,7 +211,9 @@ def find_ptxas(named: str = "", toolkit: str = "") -> Ptxas | None:
                 ) from error
             continue
         if answer.status == 0:
-            return Ptxas(command, f"ptxas {answer.output.strip().splitlines()[-1]}")
+            said = f"ptxas {answer.output.strip().splitlines()[-1]}"
+            programs = filter(None, map(shutil.which, command))
+            return Ptxas(command, identity_text([said, *map(program_identity, programs)]))
         if named:
             raise CompilerError(f"OFFLOAD_PTXAS={named!r} cannot be run: {answer.reason}")
     return None

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["run_cuda_link"]
 
+_TO_PTXAS = "-Xcuda-ptxas"
+
 
 def run_cuda_link(
     target_id: TargetID,
@@ -45,7 +47,7 @@ def run_cuda_link(
     """Link PTX, cubins, fat binaries and archives of these for `target_id`; give 0.
 
     ``OFFLOAD_PTXAS`` and ``OFFLOAD_NVLINK`` of `environ` name NVIDIA's programs, else those of the
-    folder `toolkit` come first; `flags` are for the linker.
+    folder `toolkit` come first; `flags` are for the linker, behind ``-Xcuda-ptxas`` for ptxas.
 
     :raises CompilerError: there is no linker, no ptxas where there is PTX, or one that failed.
     :raises CodeObjectError: an input is something else, or the linker made something else.
@@ -57,8 +59,11 @@ def run_cuda_link(
     linker = find_nvlink(environ.get("OFFLOAD_NVLINK", ""), toolkit, beside)
     if linker is None:
         raise CompilerError(no_nvlink("relocatable CUDA code"))
-    words = [*linker.command, *linker.arguments(str(target_id)), *flags]
-    assembler = ptxas.identity if ptxas is not None else ""
+    pairs = [*zip(("", *flags), (*flags, ""), strict=True)]
+    assembling = [word for before, word in pairs if before == _TO_PTXAS]
+    linking = [word for before, word in pairs if word and _TO_PTXAS not in (before, word)]
+    words = [*linker.command, *linker.arguments(str(target_id)), *linking]
+    assembler = " ".join([ptxas.identity, *assembling]) if ptxas is not None else ""
 
     def describe() -> Work:
         from offload_tool.compiler.pass_commands import Surroundings
@@ -69,7 +74,6 @@ def run_cuda_link(
             [*words, "-o", outputs.file, *inputs],
             environ,
             f"{linker.identity}, {assembler}",
-            len(linker.command),
             tuple(inputs),
             Surroundings,
             lambda: [*inputs, *linker.libraries],
@@ -79,7 +83,10 @@ def run_cuda_link(
         from offload_tool.files.folders import temporary_folder
 
         with temporary_folder() as folder:
-            named = [_assembled(name, ptxas, target_id, folder, environment) for name in inputs]
+            named = [
+                _assembled(name, ptxas, target_id, folder, environment, assembling)
+                for name in inputs
+            ]
             link_cubins(outputs.file, command, named, environment, linker.libraries)
         return 0
 
@@ -96,6 +103,7 @@ def _assembled(
     target_id: TargetID,
     folder: Path,
     environment: Mapping[str, str],
+    flags: Sequence[str],
 ) -> str:
     """Give the cubin of a PTX module, made in `folder`; other inputs as they are."""
     from offload_tool.formats.ptx import is_ptx
@@ -112,6 +120,7 @@ def _assembled(
     number = sum(1 for _ in folder.iterdir())  # two folders may have files of one name
     made = folder / f"{number}" / f"{Path(name).stem}.cubin"
     made.parent.mkdir()
-    words = [*ptxas.command, *cubin_arguments(target_id, rdc=True), "-o", str(made), name]
+    arguments = [*cubin_arguments(target_id, rdc=True), *flags]
+    words = [*ptxas.command, *arguments, "-o", str(made), name]
     make(f"the cubin of '{name}'", words, environment)
     return str(made)

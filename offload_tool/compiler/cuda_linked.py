@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.compiler.driver import make
+from offload_tool.compiler.sources import language_flags
 from offload_tool.containers.walk import open_file_or_members
 from offload_tool.errors import CodeObjectError, FormatError, UsageError
 from offload_tool.files import InputFile, replace_file
@@ -101,7 +102,7 @@ def compile_registration(
         text = f"#define MODULES {modules}\n{Path(SOURCE).read_text(encoding='utf-8')}"
         source.write_text(text, encoding="utf-8")
         made = folder / "registration.o"
-        flags = ["-O2", "-fPIC", "-c", str(source), "-o", str(made)]
+        flags = [*language_flags(SOURCE), "-O2", "-fPIC", "-c", str(source), "-o", str(made)]
         make("the object that registers CUDA code", [*command, *flags], environment)
         with InputFile(made) as compiled, replace_file(output) as out:
             out.copy(compiled)

@@ -100,7 +100,11 @@ static int called;
 static const char *next_source(const char *at) {
   const struct fat_binary *found = (const struct fat_binary *)at;
   u64 size = found->header_size + found->size;
-  return at + (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  at += (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  /* A thinned program has zeros behind what became smaller. */
+  while (at < __offload_cuda_sources_end && !((const struct fat_binary *)at)->magic)
+    at += ALIGNMENT;
+  return at;
 }
 
 /* The fat binaries of all sources, for a device that is to link them by itself. */

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.compiler.answer_cache import cached_answer
 from offload_tool.compiler.driver import front_end_jobs, option_values
-from offload_tool.compiler.identity import is_script
+from offload_tool.compiler.programs import is_script
 from offload_tool.compiler.remembered import remembered
 
 if TYPE_CHECKING:
@@ -23,10 +23,6 @@ __all__ = ["device_libraries"]
 
 _WITHOUT = {"-nogpulib", "-nocudalib"}
 _OPTION = "-mlink-builtin-bitcode"
-_VARIABLES = (
-    *("PATH", "HOME", "ROCM_PATH", "HIP_PATH", "HIP_DEVICE_LIB_PATH", "CUDA_PATH"),
-    *("CCC_OVERRIDE_OPTIONS", "COMPILER_PATH"),
-)
 
 
 def device_libraries(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -45,7 +41,6 @@ def _known(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -
     import shutil
 
     variables = dict(environment)
-    given = [f"{name}={variables[name]}" for name in _VARIABLES if name in variables]
     program = shutil.which(command[0], path=variables.get("PATH")) or command[0]
     if is_script(program) or not Path(program).is_absolute():  # nobody knows what a script calls
         return _ask(command, environment)
@@ -55,10 +50,10 @@ def _known(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -
 
     def witnesses(answer: list[str]) -> list[str]:
         folders = {os.path.dirname(file) for file in answer}  # noqa: PTH120
-        return [__file__, program, *sorted(folders), *answer]
+        return [__file__, *sorted(folders), *answer]
 
-    question = ["device libraries", os.getcwd(), *command, "", *given]  # noqa: PTH109
-    answer = cached_answer(question, find, witnesses)
+    question = ["device libraries", os.getcwd(), *command]  # noqa: PTH109
+    answer = cached_answer(question, find, witnesses, lambda _: command, variables)
     # None of them may be somewhere tomorrow.
     return tuple(map(str, answer)) if answer else _ask(command, environment)
 

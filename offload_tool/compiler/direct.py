@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import IO
 
-    from offload_tool.compiler.resident import ResidentPrograms
     from offload_tool.compiler.unseen_terminal import Terminal
 
     Job = tuple[str, ...]
@@ -71,7 +70,7 @@ _BETWEEN = "/proc/self/fd/3"
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 """As `subprocess` does, programs are given these signals back."""
 _FILES = 4
-"""What this process has open for a pass; at a terminal, or with a resident program, a few more."""
+"""What this process has open for a pass; at a terminal, a few more."""
 _UNLIMITED = 1 << 16
 _STOPPED_BY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MAIN = "-main-file-name"
@@ -137,9 +136,7 @@ class _FlagSet:
 class DirectPasses:
     """Runs the device passes of one build; each command in one folder, that of this process."""
 
-    def __init__(self, resident: ResidentPrograms | None = None) -> None:
-        """`resident`, if given, runs the programs that it can."""
-        self._resident = resident
+    def __init__(self) -> None:
         self._told: dict[object, _FlagSet] = {}
 
     def run(self, command: Sequence[str], environment: Mapping[str, str]) -> int | None:
@@ -151,7 +148,7 @@ class DirectPasses:
         """
         plan = self._plan(command, environment)
         with _files_left() as are_left:
-            return _run(plan, environment, self._resident) if plan and are_left else None
+            return _run(plan, environment) if plan and are_left else None
 
     def run_quietly(self, command: Sequence[str], environment: Mapping[str, str]) -> bool | None:
         """Run a command as `run` does, but say nothing; tell whether all is well.
@@ -163,7 +160,7 @@ class DirectPasses:
             if plan is None or not are_left:
                 return None
             try:
-                return _run_jobs(plan, environment, self._resident) == (0, b"")
+                return _run_jobs(plan, environment) == (0, b"")
             except _UnknownEndError:
                 return False
 
@@ -201,12 +198,13 @@ def _turns() -> threading.BoundedSemaphore:
 @contextmanager
 def _files_left() -> Iterator[bool]:
     """Tell whether there are files left for a pass: the driver needs none of this process."""
-    taken = _turns().acquire(blocking=False)
+    turns = _turns()  # two threads that ask first at once may have one each
+    taken = turns.acquire(blocking=False)
     try:
         yield taken
     finally:
         if taken:
-            _turns().release()
+            turns.release()
 
 
 def _kept(
@@ -344,12 +342,10 @@ def _renamed(words: Iterable[str], before: _Names, after: _Names) -> list[str]:
     return found
 
 
-def _run(
-    plan: _Plan, environment: Mapping[str, str], resident: ResidentPrograms | None
-) -> int | None:
+def _run(plan: _Plan, environment: Mapping[str, str]) -> int | None:
     """Run a plan, and say what it says; give the status, None if the driver has more to say."""
     try:
-        status, text = _run_jobs(plan, environment, resident)
+        status, text = _run_jobs(plan, environment)
     except _UnknownEndError:
         return None
     if os.fsencode(_BETWEEN) in text or (status == 1 and not text):
@@ -365,9 +361,7 @@ class _UnknownEndError(Exception):
     """A job has ended in a way of which the driver has more to say."""
 
 
-def _run_jobs(
-    plan: _Plan, environment: Mapping[str, str], resident: ResidentPrograms | None
-) -> tuple[int, bytes]:
+def _run_jobs(plan: _Plan, environment: Mapping[str, str]) -> tuple[int, bytes]:
     """Run a plan; give the status: 0, 1, or minus a signal, and what was said.
 
     The output is written over, as the driver does; after a failure it does so again. The object
@@ -385,8 +379,7 @@ def _run_jobs(
         ):
             files = [output.fileno(), errors.descriptor, between.fileno()]
             for job in (own.front_end, own.linker):
-                ended = None if resident is None else resident.run(job, environment, files)
-                status = _run_job(job, environment, files) if ended is None else ended
+                status = _run_job(job, environment, files)
                 if -status in _STOPPED_BY:
                     return status, b""
                 if status == 1 and job is own.front_end and os.path.exists(job[-1]):  # noqa: PTH110

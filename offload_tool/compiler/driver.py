@@ -34,7 +34,6 @@ __all__ = [
     "make",
     "option_values",
     "output_of",
-    "program_folders",
     "response_text",
 ]
 
@@ -47,7 +46,6 @@ _WORD = rf"(?P<quoted>{_QUOTED})|\S+"
 _JOB = rf"^ *{_QUOTED}(?: +{_QUOTED})*"
 """A word may have line ends, and whatever else ends lines for `str.splitlines`."""
 _ESCAPED = r"\\(.)"
-_PROGRAM_OPTIONS = ("-B", "--prefix=", "--prefix")
 
 
 class Answer(NamedTuple):
@@ -226,19 +224,3 @@ def llvm_temporary_folder(environment: Mapping[str, str]) -> str:
     names = ("TMPDIR", "TMP", "TEMP", "TEMPDIR")
     given = (environment[name] for name in names if name in environment)
     return next(given, "/tmp")  # noqa: S108 - a name as LLVM has it
-
-
-def program_folders(command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """Give the folders in which clang looks for programs, but for its own: one may appear there.
-
-    Source: clang 22.1.8, ``Driver::GetProgramPath``; what ``-B`` gives may be the beginning of a
-    path, too.
-    """
-    variables = (environment.get(name, "") for name in ("COMPILER_PATH", "PATH"))
-    found = [place for value in variables for place in value.split(os.pathsep)]
-    for word, behind in itertools.zip_longest(command, command[1:], fillvalue=""):
-        option = next(filter(word.startswith, _PROGRAM_OPTIONS), None)
-        if option is not None:
-            given = word.removeprefix(option) or behind
-            found.append(given if os.path.isdir(given) else os.path.dirname(given) or ".")  # noqa: PTH112, PTH120
-    return [place for place in found if place]

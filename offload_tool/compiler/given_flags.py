@@ -6,7 +6,7 @@ those that we add. Such flags did what nobody asked for, and the compile succeed
 
 from __future__ import annotations
 
-from offload_tool.compiler.named_files import all_words
+from offload_tool.compiler.response_file import expand_command
 from offload_tool.errors import UsageError
 
 TYPE_CHECKING = False
@@ -38,10 +38,12 @@ _OPEN_FILES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 def check_flags(flags: Sequence[str]) -> None:
     """Look for what would go wrong without a word.
 
-    :raises UsageError: the last flag wants a value; one names the output, or a file that is open.
+    :raises UsageError: the last flag wants a value; one names the output, or a file that is open; a
+        response file cannot be read.
     """
     waiting = ""
-    for word in all_words(flags):
+    words, files = expand_command(flags)
+    for word in (*files, *words):
         if any(name in word for name in _OPEN_FILES):
             raise UsageError(
                 f"'{word}' among the flags is a file that is open already: give it a name"
@@ -62,7 +64,7 @@ def check_depfile_flags(flags: Sequence[str], depfile: str | None) -> None:
     :raises UsageError: they ask for another.
     """
     before = ""
-    for word in all_words(flags):
+    for word in expand_command(flags).words:
         wanted = word if before == "-MF" else word[3:] if word.startswith("-MF") else ""
         if (wanted and wanted != depfile) or (word in ("-MD", "-MMD") and depfile is None):
             flag = "-MF" if wanted else word

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-__all__ = ["HEEDED_VARIABLES", "processor_of", "tells_folder"]
+__all__ = ["ASKED_VARIABLES", "HEEDED_VARIABLES", "processor_of", "tells_folder"]
 
-HEEDED_VARIABLES = (
+_WHERE = (
     *("CCC_OVERRIDE_OPTIONS", "CLANG_CONFIG_PATH", "CLANG_NO_DEFAULT_CONFIG"),
     *("COMPILER_PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"),
     *("CUDA_PATH", "HIP_DEVICE_LIB_PATH", "HIP_PATH", "ROCM_PATH"),
-    *("LLD_VERSION", "LLVM_OVERRIDE_PRODUCER", "SOURCE_DATE_EPOCH"),
 )
+HEEDED_VARIABLES = (*_WHERE, "LLD_VERSION", "LLVM_OVERRIDE_PRODUCER", "SOURCE_DATE_EPOCH")
 """Variables of a compile's environment that change what clang makes of a source.
 
 Source: clang and lld 22.1.8, whose calls of ``getenv`` were observed in passes of HIP, CUDA and
@@ -24,15 +24,29 @@ OpenMP. What else they ask for changes messages, temporary files or Objective-C.
 this package's, and CLANG_CONFIG_PATH is read where z/OS is the target. ``LLVM_OVERRIDE_PRODUCER``
 stands in bitcode, ``LLD_VERSION`` in the ``.comment`` of code objects.
 """
+ASKED_VARIABLES = ("PATH", "HOME", "LD_LIBRARY_PATH", "GCC_EXEC_PREFIX", *_WHERE)
+"""Variables that change what a compiler answers about itself and the machine."""
 
-_TELLING = ("-g", "--coverage", "-fprofile-arcs", "-ftest-coverage", "-fcoverage-mapping")
-"""Options that put the name of the working folder into the output."""
-_NOT_TELLING = ("-g0", "-gcc-", "-gpu")
+_DEBUG, _COVERAGE = "-debug-info-kind=", "-fcoverage-mapping"
+_DEBUG_FOLDER, _COVERAGE_FOLDER = "-fdebug-compilation-dir=", "-fcoverage-compilation-dir="
+_FILES = ("-coverage-data-file=", "-coverage-notes-file=", "-object-file-name=")
 
 
-def tells_folder(words: Iterable[str]) -> bool:
-    """Tell whether flags put the name of the working folder into the output."""
-    return any(word.startswith(_TELLING) and not word.startswith(_NOT_TELLING) for word in words)
+def tells_folder(job: Sequence[str], folders: Iterable[str]) -> bool:
+    """Return whether a command of the front end puts the working directory into its output.
+
+    `folders` are the names of that directory. Source: clang 22.1.8, observed: the driver names the
+    directory in every command; the front end uses it with debug information and coverage alone.
+    """
+    begins = (
+        *([_DEBUG_FOLDER] if any(word.startswith(_DEBUG) for word in job) else ()),
+        *([_COVERAGE_FOLDER] if _COVERAGE in job else ()),
+    )
+    named = [next((w for w in reversed(job) if w.startswith(begin)), "") for begin in begins]
+    named += [word for word in job if word.startswith(_FILES)]
+    values = [f"{word.partition('=')[2]}/" for word in named]
+    # Without an option, it is the folder of the process.
+    return "" in named or any(value.startswith(f"{x}/") for value in values for x in folders if x)
 
 
 _OF_THIS_MACHINE = ("-march=native", "-mcpu=native", "-mtune=native")

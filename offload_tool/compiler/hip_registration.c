@@ -42,8 +42,9 @@ extern const struct entry __start_llvm_offload_entries[] OPTIONAL;
 extern const struct entry __stop_llvm_offload_entries[] OPTIONAL;
 extern const struct old_entry __start_hip_offloading_entries[] OPTIONAL;
 extern const struct old_entry __stop_hip_offloading_entries[] OPTIONAL;
-extern const char __hip_fatbin[] HIDDEN;
-extern void **__hip_gpubin_handle HIDDEN;
+/* No entry, and nothing else that asks for a bundle: no bundle. */
+extern const char __hip_fatbin[] OPTIONAL;
+extern void **__hip_gpubin_handle OPTIONAL;
 
 void **__hipRegisterFatBinary(const void *);
 void __hipUnregisterFatBinary(void **);

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.compiler.driver import make
+from offload_tool.compiler.sources import language_flags
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,11 +30,17 @@ SOURCE = str(Path(__file__).with_name("hip_registration.c"))
 
 
 def compile_flags(*, is_marker: bool = False) -> list[str]:
-    """Give the flags with which `SOURCE` is compiled, behind ``Toolchain.cc``.
+    """Return the flags with which `SOURCE` is compiled, behind ``Toolchain.cc``.
 
     `is_marker` says that a kpack marker is in the place of the bundle.
     """
-    return ["-O2", "-fPIC", *(["-DOFFLOAD_WRAPPER=0x4B504948"] if is_marker else []), "-c"]
+    return [
+        *language_flags(SOURCE),
+        "-O2",
+        "-fPIC",
+        *(["-DOFFLOAD_WRAPPER=0x4B504948"] if is_marker else []),
+        "-c",
+    ]
 
 
 def write_registration(toolchain: Toolchain, beside: Sequence[StrPath], output: StrPath) -> None:

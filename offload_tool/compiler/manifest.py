@@ -60,7 +60,6 @@ __all__ = [
     "Judgement",
     "PassRecord",
     "State",
-    "changed_inputs",
     "confirmed",
     "digest_of_parts",
     "files_in_order",
@@ -71,7 +70,7 @@ __all__ = [
     "write_record",
 ]
 
-_VERSION = 3
+_VERSION = 4
 _IDENTITY = "@"
 """Between an input's digest and its identity."""
 _OTHERS = {"": CHANGED}
@@ -201,12 +200,6 @@ def _to_be_looked_at(
     if all(map(prints.looks_once, outside.folders)) and prints.once(outside, is_as_it_was):
         return inputs.own
     return inputs
-
-
-def changed_inputs(record: PassRecord, prints: Fingerprints) -> list[str]:
-    """Give the files that a pass has read and that are others now."""
-    inputs = _to_be_looked_at(record.inputs, prints, identified=False)
-    return [name for name, digest in inputs.items() if prints.digest(name) != digest]
 
 
 def files_in_order(record: PassRecord) -> list[str]:

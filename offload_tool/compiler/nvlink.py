@@ -20,11 +20,14 @@ of it, needed or not, and so gets it where a link without it has failed for want
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.compiler.driver import ask
+from offload_tool.compiler.identity import identity_text
+from offload_tool.compiler.programs import program_identity
 from offload_tool.compiler.remembered import remembered
 from offload_tool.errors import CodeObjectError, CompilerError
 from offload_tool.files import InputFile, replace_file
@@ -50,7 +53,7 @@ class NvLinker:
 
     command: tuple[str, ...]
     identity: str
-    """What it says of its version; goes into signatures."""
+    """What it says of its version, and its files by content; goes into signatures."""
     libraries: tuple[str, ...] = ()
     """NVIDIA's own device libraries beside it."""
 
@@ -80,7 +83,9 @@ def find_nvlink(named: str = "", toolkit: str = "", ptxas: str = "") -> NvLinker
                 raise CompilerError(f"OFFLOAD_NVLINK={named!r}: {error}") from error
             continue
         if answer.status == 0:
-            identity = f"nvlink {answer.output.strip().splitlines()[-1]}"
+            program = shutil.which(place) or place
+            said = f"nvlink {answer.output.strip().splitlines()[-1]}"
+            identity = identity_text([said, program_identity(program)])
             return NvLinker(command, identity, _device_libraries(place, toolkit))
         if named:
             raise CompilerError(f"OFFLOAD_NVLINK={named!r} cannot be run: {answer.reason}")

@@ -20,8 +20,8 @@ class PassReads(NamedTuple):
 
     files: list[str]
     lookups: Lookups
-    tells_all: bool
-    """Nothing else was read."""
+    untold: str = ""
+    """Where it may have read more; "" where nothing else was read."""
 
 
 def reads_of(
@@ -32,18 +32,26 @@ def reads_of(
     What the assembler has found in a folder may later appear in an earlier one, as a header may.
     """
     lookups = expected_lookups(listed, folders, words, prints)
-    files = all_reads(listed, lookups, words)
-    if files is not None and len(files) > len(listed):
+    untold = ""
+    try:
+        files = _with_assembler(listed, lookups, words)
+    except UnknownReadsError as error:
+        files, untold = [*listed], str(error)
+    if len(files) > len(listed):
         lookups = expected_lookups(files, ["", *folders], words, prints)
     if not folders:
         lookups = lookups._replace(unknown=True)
-    return PassReads(files or [*listed], lookups, files is not None)
+    return PassReads(files, lookups, untold)
 
 
 def all_reads(listed: Sequence[str], lookups: Lookups, words: Sequence[str]) -> list[str] | None:
     """Add what the assembler reads to what a pass lists; None where nobody knows that."""
     try:
-        found = assembler_reads(listed, lookups.folders, words)
+        return _with_assembler(listed, lookups, words)
     except UnknownReadsError:
         return None
+
+
+def _with_assembler(listed: Sequence[str], lookups: Lookups, words: Sequence[str]) -> list[str]:
+    found = assembler_reads(listed, lookups.folders, words)
     return list(dict.fromkeys([*listed, *found]))

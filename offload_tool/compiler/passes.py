@@ -19,12 +19,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal
 
 from offload_tool.compiler import cuda, hip, openmp
 from offload_tool.compiler.compile_target import parse_target
-from offload_tool.compiler.sources import C_SUFFIXES, KINDS, derive_cuid, kind_of_suffix
+from offload_tool.compiler.sources import (
+    KINDS,
+    derive_cuid,
+    kind_of_suffix,
+    language_flags,
+    language_of,
+)
 from offload_tool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,11 +41,11 @@ if TYPE_CHECKING:
     from offload_tool.files import StrPath
 
 __all__ = [
-    "C_SUFFIXES",
     "KINDS",
     "CompilePass",
     "Stage",
     "dependency_flags",
+    "depfile_in",
     "derive_cuid",
     "kind_of_suffix",
     "without_dependency_flags",
@@ -60,6 +65,17 @@ def dependency_flags(depfile: str) -> list[str]:
     words = ["-dependency-file", depfile, "-MT", "object"]
     # In one word: sccache caches nothing with an option after -Xclang that it does not know.
     return [*(flag for word in words for flag in ("-Xclang", word)), "-Xclang=-sys-header-deps"]
+
+
+def depfile_in(words: Sequence[str]) -> str | None:
+    """Return the depfile that `dependency_flags` in a command name; None without them."""
+    for at, word in enumerate(words):
+        if (
+            word == "-dependency-file"
+            and [*words[at - 1 : at + 5]] == dependency_flags(words[at + 2])[:6]
+        ):
+            return words[at + 2]
+    return None
 
 
 def without_dependency_flags(words: Sequence[str], depfile: str) -> list[str]:
@@ -121,10 +137,14 @@ class CompilePass:
         """Tell whether the source itself is read, and a depfile can be written."""
         return not (self.kind == "openmp" and self.stage == "host")
 
-    def flags(self, toolchain: Toolchain, host_ir: str = "") -> list[str]:
-        """Give the flags that make this pass; they decide what comes out."""
+    def flags(self, toolchain: Toolchain, host_ir: str = "", source: str = "") -> list[str]:
+        """Return the flags that make this pass; they decide what comes out.
+
+        The name of an OpenMP `source` tells its language.
+        """
         if self.kind == "openmp":
-            return [*self._openmp_flags(toolchain, host_ir), "-c"]
+            language = language_flags(source) if self.compiles_source else []
+            return [*language, *self._openmp_flags(toolchain, host_ir), "-c"]
         if self.device is None:
             if self.kind == "hip":
                 return [*hip.host_flags(self.cuid, rdc=self.rdc), "-c"]
@@ -159,7 +179,7 @@ class CompilePass:
             flags += cuda.placeholder_flags()
         if self.kind != "openmp":
             return flags
-        language = "c" if PurePath(source).suffix in C_SUFFIXES else "c++"
+        language = language_of(source) or "c++"
         if self.device is not None:
             gpu = self.device.target_id is not None
             flags += openmp.header_flags(toolchain, language, gpu=gpu)

@@ -8,22 +8,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from offload_tool.compiler.answer_cache import cached_answer
-from offload_tool.compiler.driver import output_of, program_folders
+from offload_tool.compiler.driver import front_end_jobs, output_of
 from offload_tool.compiler.identity import (
     all_configuration_files,
     command_identity,
     configuration_files,
     configuration_identity,
     identity_text,
-    is_script,
-    program_identity,
 )
+from offload_tool.compiler.programs import is_script, program_identity
 from offload_tool.errors import CompilerError
 from offload_tool.frozen import frozen
 
 __all__ = [
     "CLANG_NAME",
-    "CONFIGURATION_FOLDERS",
     "OLDEST_CLANG",
     "Toolchain",
     "is_clang_name",
@@ -38,15 +36,13 @@ _EMBEDDED = "embedded: "
 _VERSION = re.compile(r"^(?P<line>.*?clang version (?P<version>(\d+)\.\d+\.\d+).*)$", re.MULTILINE)
 CLANG_NAME = re.compile(r"clang(-(?P<major>\d+))?")
 _TARGET = re.compile(r"^Target: (?P<triple>\S+)$", re.MULTILINE)
-_FOLDER = re.compile(r"^InstalledDir: (?P<path>.+)$", re.MULTILINE)
 _OTHER_JOBS = (
+    ("--driver-mode=gcc",),
     ("--driver-mode=g++",),
     ("--target=amdgcn-amd-amdhsa",),
     ("--target=nvptx64-nvidia-cuda",),
 )
 """Beside plain compiles; each may read configuration files of its own."""
-CONFIGURATION_FOLDERS = ("/etc/clang", "~/.config/clang")
-"""Where clang looks for them, beside its own folder."""
 
 
 @frozen
@@ -92,6 +88,10 @@ class Toolchain:
     """The configuration files that it reads by itself."""
     passed_over: tuple[str, ...] = ()
     """Compilers that would have been taken first, and what each lacks."""
+    doubts: tuple[str, ...] = ()
+    """What it could not do when it was tried, and is used for all the same."""
+    programs: tuple[str, ...] = ()
+    """The programs that do its work: the front end, which a script may run, and lld."""
 
     @property
     def is_embedded(self) -> bool:
@@ -109,8 +109,17 @@ class Toolchain:
         return f"clang {self.version} ({self.origin}){used}{others}"
 
 
-def probe(command: tuple[str, ...], origin: str, path: str, *, amdgpu: bool = True) -> Toolchain:
+def probe(
+    command: tuple[str, ...],
+    origin: str,
+    path: str,
+    library_path: str = "",
+    *,
+    amdgpu: bool = True,
+) -> Toolchain:
     """Ask a clang what it is; without `amdgpu`, it need not have that target.
+
+    Its programs are in the folders of `path`; `library_path` is the loader's.
 
     :raises CompilerError: it is too old, or lacks the AMDGPU target or lld.
     """
@@ -132,18 +141,22 @@ def probe(command: tuple[str, ...], origin: str, path: str, *, amdgpu: bool = Tr
         )
     target = _TARGET.search(match.string)
     cxx = (*command, "--driver-mode=g++")
-    parts = [match["line"].strip(), target[0] if target else "", *command_identity(command, path)]
-    parts += (f"lld: {part}" for part in (facts.lld_version, program_identity(lld)))
+    parts = [match["line"].strip(), target[0] if target else ""]
+    parts += command_identity(command, path, library_path)
+    parts += (program_identity(program, library_path) for program in facts.front_ends)
+    linker = program_identity(lld, library_path)
+    parts += (f"lld: {part}" for part in (facts.lld_version, linker))
     parts += (f"configuration {digest}" for digest in configuration_identity(facts.configuration))
     return Toolchain(
         clang=command,
         cxx=cxx,
-        cc=command,
+        cc=(*command, "--driver-mode=gcc"),
         lld=(lld, "-flavor", "gnu"),
         local_flags=() if Path(facts.lld).is_absolute() else (f"-B{Path(lld).parent}",),
         version=version,
-        identity=identity_text(parts),
+        identity=identity_text(dict.fromkeys(parts)),
         origin=origin,
+        programs=(*facts.front_ends, lld),
         host_triple=target["triple"] if target else "x86_64-unknown-linux-gnu",
         configuration=tuple(all_configuration_files(facts.configuration)),
     )
@@ -158,6 +171,8 @@ class _Facts(NamedTuple):
     lld_version: str
     configuration: list[str]
     """The files that it reads by itself for some job."""
+    front_ends: list[str]
+    """The programs that it runs to compile: itself, as a rule."""
 
 
 def _facts(command: tuple[str, ...], version: re.Match[str], path: str) -> _Facts:
@@ -169,39 +184,35 @@ def _facts(command: tuple[str, ...], version: re.Match[str], path: str) -> _Fact
     """
     import shutil
 
-    folder = _FOLDER.search(version.string)
-    folders = [*CONFIGURATION_FOLDERS, *filter(None, [folder and folder["path"]])]
+    environment = {**os.environ, "PATH": path}
 
     def find() -> list[Any]:
         targets = output_of(command, "-print-targets")
         lld = output_of(command, "-print-prog-name=lld").strip()
         found = shutil.which(lld, path=path)
+        jobs = front_end_jobs([*command, "-x", "c"], environment)
         said = [version.string, *(output_of(command, *job, "--version") for job in _OTHER_JOBS)]
         return [
             re.search(r"^\s*amdgcn\s", targets, re.MULTILINE) is not None,
             lld,
             _lld_version(found) if found else "",
             list(dict.fromkeys(file for text in said for file in configuration_files(text))),
+            list(dict.fromkeys(job[0] for job in jobs)),
         ]
 
     def witnesses(answer: list[Any]) -> list[str]:
-        programs = [shutil.which(word, path=path) or word for word in (*command, answer[1])]
-        given = [os.path.expanduser(place) for place in folders]  # noqa: PTH111
-        given += [word.partition("=")[2] for word in command if word.startswith("--config-")]
-        given += map(os.path.dirname, answer[3])  # where others may appear
-        given += program_folders(command, {**os.environ, "PATH": path})
-        return [*programs, *given, *answer[3], __file__]
+        linker = shutil.which(answer[1], path=path) or answer[1]
+        files = [linker, *answer[3], *answer[4]]
+        return [*files, *map(os.path.dirname, answer[3]), __file__]
 
-    variables = (os.environ.get(name, "") for name in ("HOME", "COMPILER_PATH"))
-    question = ["facts", *command, version.string, path, *variables]
-    if not all(map(os.path.isabs, [command[0], *path.split(os.pathsep)])):
+    question = ["facts", *command, version.string]
+    if not command[0].startswith("/"):
         question.append(os.getcwd())  # noqa: PTH109
-    answer = cached_answer(question, find, witnesses)
+    answer = cached_answer(question, find, witnesses, lambda _: command, environment)
     try:
-        amdgpu, lld, lld_version, configuration = answer
-        return _Facts(
-            bool(amdgpu), str(lld), str(lld_version), [str(file) for file in configuration]
-        )
+        amdgpu, lld, lld_version, configuration, front_ends = answer
+        files = [[str(file) for file in given] for given in (configuration, front_ends)]
+        return _Facts(bool(amdgpu), str(lld), str(lld_version), *files)
     except (TypeError, ValueError):  # a file that was changed by hand
         return _Facts(*find())
 
@@ -225,10 +236,14 @@ def version_of(command: tuple[str, ...], path: str = "") -> re.Match[str]:
 
     program = os.path.realpath(shutil.which(command[0], path=path or None) or "")
     if len(command) == 1 and is_clang_name(Path(program).name) and not is_script(program):
-        folder = Path(program).parent
-        witnesses = [__file__, program, str(folder), str(folder.parent / "lib")]
-        question = ["version", program, *command, os.environ.get("HOME", "")]
-        kept = cached_answer(question, lambda: output_of(command, "--version"), lambda _: witnesses)
+        variables = {**os.environ, "PATH": path} if path else os.environ
+        kept = cached_answer(
+            ["version", program, *command],
+            lambda: output_of(command, "--version"),
+            lambda _: [__file__],
+            lambda _: command,
+            variables,
+        )
         if match := _VERSION.search(str(kept)):
             return match
     match = _VERSION.search(output_of(command, "--version"))  # no file on disk has a say in this

@@ -18,7 +18,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-__all__ = ["files_read", "folders_searched", "general_words", "preprocess"]
+    from offload_tool.compiler.lookups import FrontEnd
+
+__all__ = ["files_read", "front_end", "general_words", "listed_files", "preprocess"]
 
 
 def files_read(
@@ -30,7 +32,9 @@ def files_read(
 
     :raises CompilerError: the source is not among the files.
     """
-    read = _listed(depfile, source, command) or preprocess(depfile, source, command, environment)
+    read = listed_files(depfile, source, command) or preprocess(
+        depfile, source, command, environment
+    )
     if read is None:
         raise CompilerError(
             f"the compiler did not tell what it has read of '{source}'; expected a depfile "
@@ -57,15 +61,15 @@ def preprocess(
             capture_output=True,
             check=False,  # the compile itself says what is wrong
         )
-        return _listed(depfile, source, command) if done.returncode == 0 else None
+        return listed_files(depfile, source, command) if done.returncode == 0 else None
     except OSError:
         return None
     finally:
         remove(depfile)
 
 
-def _listed(depfile: str, source: str, command: Sequence[str]) -> list[str] | None:
-    """Read a depfile; None where it is not one of the compile of `source`."""
+def listed_files(depfile: str, source: str, command: Sequence[str]) -> list[str] | None:
+    """Return the files in a depfile; None where it is not one of the compile of `source`."""
     try:
         names = with_backslashes(read_depfile(depfile), command)
     except OffloadError:
@@ -74,17 +78,17 @@ def _listed(depfile: str, source: str, command: Sequence[str]) -> list[str] | No
     return names if posixpath.normpath(source) in known else None
 
 
-def folders_searched(
+def front_end(
     words: Iterable[str], without: Collection[str], environment: Mapping[str, str]
-) -> tuple[str, ...]:
-    """Give the folders in which a compile looks for headers; () if nobody tells.
+) -> FrontEnd:
+    """Return what the driver hands to the front end of a compile.
 
     `words` are the compile's, without flags that write a depfile; those in `without` are its
     inputs and output.
     """
-    from offload_tool.compiler.driver_answers import kept_folders
+    from offload_tool.compiler.driver_answers import kept_front_end
 
-    return kept_folders(general_words(words, without), environment)
+    return kept_front_end(general_words(words, without), environment)
 
 
 def general_words(words: Iterable[str], without: Collection[str]) -> list[str]:

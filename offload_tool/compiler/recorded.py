@@ -19,7 +19,7 @@ from contextlib import suppress
 
 from offload_tool.compiler.configured import configuring_files
 from offload_tool.compiler.fingerprints import Fingerprints
-from offload_tool.compiler.heeded import HEEDED_VARIABLES, processor_of, tells_folder
+from offload_tool.compiler.heeded import HEEDED_VARIABLES, processor_of
 from offload_tool.compiler.lookups import Lookups
 from offload_tool.compiler.manifest import (
     PassRecord,
@@ -36,6 +36,7 @@ from offload_tool.compiler.named_files import (
     all_words,
     finds_libraries,
     include_folders,
+    options_of,
     possible_files,
 )
 from offload_tool.compiler.pass_reads import PassReads, all_reads, reads_of
@@ -74,8 +75,6 @@ class Work(NamedTuple):
     environment: Mapping[str, str]
     compiler: str
     """What tells the compiler from another one."""
-    compiler_words: int
-    """How many words of the command name the compiler."""
     given: tuple[str, ...]
     """Files that it reads for sure."""
     surroundings: Callable[[], Surroundings]
@@ -127,7 +126,7 @@ class Recorded:
         return manifest_path(self._work.output)
 
     def _named_files(self) -> list[str]:
-        words = self._work.command[self._work.compiler_words :]
+        words = options_of(self._work.command)
         own = {self._work.output, *self._work.given}
         general = general_words(self._work.command, own)
         named = (*possible_files(words), *configuring_files(general, self._work.environment))
@@ -140,14 +139,15 @@ class Recorded:
     def _key(self, read: Iterable[str], named: Sequence[str]) -> dict[str, str]:
         work = self._work
         variables = {name: work.environment.get(name, "") for name in HEEDED_VARIABLES}
-        folder = [os.getcwd(), work.environment.get("PWD", "")]  # noqa: PTH109
+        tells = work.surroundings().tells_folder
+        folder = [os.getcwd(), work.environment.get("PWD", "")] if tells else []  # noqa: PTH109
         return {
             "its command": json.dumps([*work.command]),
             "the compiler": work.compiler,
             "what the compiler says of itself": work.version(),
             "a variable that the compiler heeds": json.dumps(variables),
             "the list of files that its command names": json.dumps(named),
-            "the folder of the build": json.dumps(folder if tells_folder(work.command) else []),
+            "the folder of the build": json.dumps(folder),
             "the processor of this machine": processor_of(all_words(work.command)),
             "the list of libraries that the compiler links in": json.dumps(work.libraries),
             "the identity of its files": json.dumps(_inodes(read) if work.by_inode else []),
@@ -216,7 +216,7 @@ class Recorded:
             return
         if work.preprocess is None and any(map(_is_thin_archive, read)):
             return  # nobody tells which members were read
-        if self._reads is not None and not self._reads.tells_all:
+        if self._reads is not None and self._reads.untold:
             self.forget()
             return
         lookups = Lookups() if self._reads is None else self._reads.lookups

@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["folder_meant", "relevant_flags"]
+__all__ = ["folder_meant", "relevant_flags", "trial_flags"]
 
 _RELEVANT = re.compile(
     r"-nogpu(lib|inc)|-nocuda(lib|inc)|--(no-)?offloadlib|--no-gpu-.*|-nostdinc(\+\+)?|-nostdlibinc"
@@ -18,11 +18,22 @@ _RELEVANT = re.compile(
     r"|-resource-dir=.*|-m(no-)?wavefrontsize64"
 )
 """Flags that decide what must be installed, or where it is."""
+_WRITES = (
+    *("-o", "-M", "-save-temps", "--save-temps", "-ftime-trace", "-fsave-optimization-record"),
+    *("-foptimization-record", "-gsplit-dwarf", "--serialize", "-serialize", "-fmodule"),
+    *("-fstack-usage", "-fcrash-diagnostics", "--coverage", "-ftest-coverage", "-Xclang=-dep"),
+)
 
 
 def relevant_flags(words: Iterable[str]) -> tuple[str, ...]:
     """Give those of a compile's flags that decide what must be installed."""
     return tuple(word for word in words if _RELEVANT.fullmatch(word))
+
+
+def trial_flags(words: Iterable[str]) -> tuple[str, ...]:
+    """Return all flags of a compile for a trial of the compiler; none if they write files."""
+    given = tuple(words)
+    return () if any(word.startswith(_WRITES) for word in given) else given
 
 
 def folder_meant(words: Iterable[str]) -> list[str]:

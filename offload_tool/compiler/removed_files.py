@@ -27,7 +27,7 @@ def without_removed(words: Sequence[str]) -> list[str]:
     expanded = all_words(given)
     if not any(map(_removes, expanded)):
         return given
-    return list(_kept([word for word in expanded if not word.startswith("@")]))
+    return list(_kept(expanded))
 
 
 def _removes(word: str) -> bool:

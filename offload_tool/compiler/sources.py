@@ -4,16 +4,40 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["C_SUFFIXES", "KINDS", "KIND_OF_SUFFIX", "derive_cuid", "kind_of_suffix"]
+__all__ = [
+    "CXX_SUFFIXES",
+    "C_SUFFIXES",
+    "KINDS",
+    "KIND_OF_SUFFIX",
+    "derive_cuid",
+    "kind_of_suffix",
+    "language_flags",
+    "language_of",
+]
 
 KINDS = ("hip", "openmp", "cuda")
 C_SUFFIXES = (".c",)
+CXX_SUFFIXES = (".cc", ".cpp", ".cxx", ".c++", ".C", ".CPP")
 KIND_OF_SUFFIX = {".hip": "hip", ".cu": "cuda"}
 
 
 def kind_of_suffix(name: str) -> str | None:
     """Give the offload kind that a source's suffix tells, if it does."""
     return KIND_OF_SUFFIX.get(os.path.splitext(name)[1])  # noqa: PTH122 - a fast start
+
+
+def language_of(name: str) -> str:
+    """Return what a compiler is to take a source for that is of no offload language."""
+    suffix = os.path.splitext(name)[1]  # noqa: PTH122 - a fast start
+    if suffix in C_SUFFIXES:
+        return "c"
+    return "c++" if suffix in CXX_SUFFIXES else ""
+
+
+def language_flags(name: str) -> list[str]:
+    """Return the flags that say so: ``clang++`` takes C sources for C++ unless it is told."""
+    language = language_of(name)
+    return ["-x", language] if language else []
 
 
 def derive_cuid(source: str, output_stem: str = "") -> str:

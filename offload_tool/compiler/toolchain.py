@@ -9,8 +9,8 @@ Searched in this order, the first that can do the job is taken:
 
 Each is asked (`compiler.trials`) with the ROCm and CUDA installations of the machine
 (`compiler.installations`), as far as the flags do not leave those out. One that was named (1)
-and cannot do the job is an error. The others are passed over, and their reasons are told:
-beside the one that was chosen, or where none is left.
+and cannot do the job is an error, or a doubt that the user is told. The others are passed over,
+and their reasons are told: beside the one that was chosen, or where none is left.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from offload_tool.compiler.probing import (
     probe_embedded,
     version_of,
 )
+from offload_tool.compiler.programs import LIBRARY_PATH
 from offload_tool.compiler.remembered import remembered
 from offload_tool.compiler.trials import Job, Places, find_for
 from offload_tool.errors import CompilerError
@@ -57,34 +58,43 @@ def find_toolchain(
     clang: str | None = None,
     jobs: tuple[Job, ...] = (),
     places: Places | None = None,
+    *,
+    lenient: bool = False,
 ) -> Toolchain:
     """Find the compiler as the module's documentation says.
 
     `environ` is the OS environment (default: this process's); `clang` is a command that
     goes before everything else, and `places` what the user names besides. It can do all
-    `jobs`; without any, it is a clang with lld and the AMDGPU target. The answer is
-    remembered for this process.
+    `jobs`; without any, it is a clang with lld and the AMDGPU target. With `lenient`, one that
+    is named is taken even if a trial fails, which its `doubts` tell. The answer is remembered
+    for this process.
 
     :raises CompilerError: none is usable; the message gives each candidate's reason.
     """
     environ = os.environ if environ is None else environ
-    searched = tuple((name, environ[name]) for name in ("PATH", *VARIABLES) if name in environ)
+    names = ("PATH", LIBRARY_PATH, *VARIABLES)
+    searched = tuple((name, environ[name]) for name in names if name in environ)
     named = clang or environ.get("OFFLOAD_CLANG", "")
-    return _find(named, searched, tuple(dict.fromkeys(jobs)), places or Places())
+    return _find(named, searched, tuple(dict.fromkeys(jobs)), places or Places(), lenient)
 
 
 @remembered(64)
 def _find(
-    named: str, searched: tuple[tuple[str, str], ...], jobs: tuple[Job, ...], places: Places
+    named: str,
+    searched: tuple[tuple[str, str], ...],
+    jobs: tuple[Job, ...],
+    places: Places,
+    lenient: bool,
 ) -> Toolchain:
     environ = dict(searched)
     path = environ.setdefault("PATH", os.defpath)
+    libraries = environ.get(LIBRARY_PATH, "")
     if named:
-        return _named(named, jobs, places, environ)
+        return _named(named, jobs, places, environ, lenient=lenient)
     reasons: list[str] = []
     for command, origin in _candidates(environ, places):
         try:
-            found = probe(command, origin, path, amdgpu=not jobs)
+            found = probe(command, origin, path, libraries, amdgpu=not jobs)
             return replaced(_equipped(found, jobs, places, environ), passed_over=tuple(reasons))
         except CompilerError as error:
             reasons.append(str(error))
@@ -118,12 +128,17 @@ def _advice(jobs: tuple[Job, ...]) -> str:
 
 
 def _equipped(
-    toolchain: Toolchain, jobs: tuple[Job, ...], places: Places, environ: Mapping[str, str]
+    toolchain: Toolchain,
+    jobs: tuple[Job, ...],
+    places: Places,
+    environ: Mapping[str, str],
+    doubts: list[str] | None = None,
 ) -> Toolchain:
-    """Give a compiler with what it uses for the jobs.
+    """Return a compiler with what it uses for the jobs; what it cannot do is put into `doubts`.
 
     :raises CompilerError: it cannot do one of them; the message says what is lacking.
     """
+    name = f"clang {toolchain.version} ({toolchain.origin})"
     command = [*toolchain.clang, *toolchain.local_flags]
     variables = {**os.environ, **environ, **dict(toolchain.environment)}
     rocm_flags: tuple[str, ...] = ()
@@ -137,11 +152,9 @@ def _equipped(
                 f"{job.kind.upper()} do not compile"
             )
         try:
-            found = find_for(command, toolchain.identity, job, places, variables)
+            found = find_for(command, toolchain.identity, job, places, variables, doubts)
         except CompilerError as error:
-            raise CompilerError(
-                f"clang {toolchain.version} ({toolchain.origin}): {error}"
-            ) from None
+            raise CompilerError(f"{name}: {error}") from None
         if job.kind == "hip":
             rocm_flags = found.flags
         elif job.kind == "cuda":
@@ -151,6 +164,7 @@ def _equipped(
         identities.append(f"{job.kind} {found.identity}" if found.identity else "")
     return replaced(
         toolchain,
+        doubts=tuple(f"{name}: {doubt}" for doubt in doubts or ()),
         rocm_flags=rocm_flags,
         cuda_flags=cuda_flags,
         cuda=cuda,
@@ -162,7 +176,12 @@ def _equipped(
 
 
 def _named(
-    named: str, jobs: tuple[Job, ...], places: Places, environ: Mapping[str, str]
+    named: str,
+    jobs: tuple[Job, ...],
+    places: Places,
+    environ: Mapping[str, str],
+    *,
+    lenient: bool,
 ) -> Toolchain:
     # Imported here and below: where the answer is remembered, nothing of this is needed.
     import shlex
@@ -173,6 +192,9 @@ def _named(
         command = tuple(shlex.split(named))
     except ValueError as error:
         raise CompilerError(f"OFFLOAD_CLANG={named!r} is not a command: {error}") from error
+    from offload_tool.compiler.response_file import check_quoting
+
+    check_quoting(command)
     hint = f"set OFFLOAD_CLANG to a clang >= {OLDEST_CLANG}, or unset it to let one be found"
     embedded = command == ("embedded",) or command[-2:] == ("ziglang", "clang")
     if not embedded and (not command or shutil.which(command[0], path=path) is None):
@@ -180,11 +202,15 @@ def _named(
             f"OFFLOAD_CLANG names '{named}', which is not an executable file or on PATH; {hint}"
         )
     try:
-        found = probe_embedded() if embedded else probe(command, named, path, amdgpu=not jobs)
+        if embedded:
+            found = probe_embedded()
+        else:
+            libraries = environ.get(LIBRARY_PATH, "")
+            found = probe(command, named, path, libraries, amdgpu=not jobs)
     except CompilerError as error:
         raise CompilerError(str(error) if embedded else f"{error}; {hint}") from error
     try:
-        return _equipped(found, jobs, places, environ)
+        return _equipped(found, jobs, places, environ, [] if lenient else None)
     except CompilerError as error:
         advice = _advice(jobs)
         raise CompilerError(f"{error}. {advice}; or {hint}") from error

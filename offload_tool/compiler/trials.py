@@ -12,8 +12,9 @@ headers    an empty source with each installation's headers, until they compile
 ``-###`` alone is not enough: clang 23 finds HIP 6.4, and cannot compile its headers; CUDA 13
 without those of cuRAND is a toolkit, and no source compiles with it.
 
-This takes seconds, so that answers are remembered as long as the compiler, the installation
-and the flags are the same.
+This takes seconds, so that what a compiler can do is remembered as long as it, the installation
+and the flags are the same. What it cannot do is asked again in each run: nobody knows all that
+could mend it.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from offload_tool.compiler.installations import (
     rocm_roots,
 )
 from offload_tool.compiler.relevant import folder_meant
+from offload_tool.compiler.remembered import remembered
 from offload_tool.errors import CompilerError
 from offload_tool.frozen import frozen, replaced
 
@@ -72,6 +74,8 @@ class Job:
     """Target IDs, or triples of CPUs."""
     flags: tuple[str, ...] = ()
     """What `relevant.relevant_flags` gave."""
+    given: tuple[str, ...] = ()
+    """All flags of a compile, where those are not enough: a header may mend what is lacking."""
 
     @property
     def needs_headers(self) -> bool:
@@ -141,6 +145,8 @@ class _Asked:
     identity: str
     job: Job
     environ: Mapping[str, str]
+    doubts: list[str] | None = None
+    """What it cannot do is put there, and no error."""
 
     def gives(self, *options: str) -> bool:
         """Tell whether the job's flags themselves say where something is."""
@@ -150,27 +156,32 @@ class _Asked:
 
 
 def find_for(
-    command: Sequence[str], identity: str, job: Job, places: Places, environ: Mapping[str, str]
+    command: Sequence[str],
+    identity: str,
+    job: Job,
+    places: Places,
+    environ: Mapping[str, str],
+    doubts: list[str] | None = None,
 ) -> Equipment:
     """Find with what installations a compiler can do a job.
 
     `command` begins each of its calls, `identity` tells it from others, and `environ` is
-    the OS environment, with what its programs need.
+    the OS environment, with what its programs need. What is lacking is put into `doubts`, if
+    there are any: the compiler then has the first installations.
 
     :raises CompilerError: it cannot, with any; the message says what is lacking.
     """
-    asked = _Asked(tuple(command), identity, job, environ)
+    asked = _Asked(tuple(command), identity, job, environ, doubts)
     if job.kind == "hip":
         return _find_rocm(asked, places)
     if job.kind == "cuda":
         return _find_cuda(asked, places)
-    _ask(asked, Equipment())
-    return Equipment()
+    return _first(asked, [Equipment()], ())
 
 
 def _find_rocm(asked: _Asked, places: Places) -> Equipment:
     job = asked.job
-    _ask(asked, Equipment((*_WITHOUT_LIBRARIES, *_WITHOUT_HEADERS)))
+    _first(asked, [Equipment((*_WITHOUT_LIBRARIES, *_WITHOUT_HEADERS))], ())
     roots: list[Installation] = []
     if job.needs_headers and not asked.gives("--rocm-path", "--hip-path"):
         roots = rocm_installations(asked.environ, places.rocm)
@@ -205,7 +216,7 @@ def _find_rocm(asked: _Asked, places: Places) -> Equipment:
 
 def _find_cuda(asked: _Asked, places: Places) -> Equipment:
     job = asked.job
-    _ask(asked, Equipment((*_WITHOUT_LIBRARIES, *_WITHOUT_HEADERS)))
+    _first(asked, [Equipment((*_WITHOUT_LIBRARIES, *_WITHOUT_HEADERS))], ())
     named = bool(places.cuda or asked.environ.get("OFFLOAD_CUDA_PATH"))
     if asked.gives("--cuda-path"):
         return Equipment()
@@ -224,9 +235,9 @@ def _toolkit(found: Installation) -> Equipment:
 
 
 def _first(
-    asked: _Asked, tried: Iterable[Equipment], flags: Sequence[str], lacking: Sequence[str] = ()
+    asked: _Asked, tried: Sequence[Equipment], flags: Sequence[str], lacking: Sequence[str] = ()
 ) -> Equipment:
-    """Give the first with which the compiler can do the job; `flags` leave out the rest of it.
+    """Return the first with which the compiler can do the job; `flags` leave out the rest of it.
 
     `lacking` says what was named and not tried.
 
@@ -242,35 +253,49 @@ def _first(
             said = "; ".join(filter(None, [found.description, *lacking]))
             return replaced(found, description=said)
     texts = [f"{what}: {reason}" if what else reason for reason, what in reasons.items()]
-    raise CompilerError("; ".join([*texts, *lacking]))
+    text = "; ".join([*texts, *lacking])
+    if asked.doubts is None:
+        raise CompilerError(text)
+    if text not in asked.doubts:
+        asked.doubts.append(text)
+    return tried[0]
 
 
 # -- asking ------------------------------------------------------------------------------
 
 
 def _ask(asked: _Asked, found: Equipment, flags: Sequence[str] = ()) -> None:
-    """Ask whether the job can be done with this; the answer is remembered.
+    """Ask whether the job can be done with this; it is remembered if it can.
 
     :raises CompilerError: it cannot; the message is what the compiler says.
     """
     job = asked.job
-    words = [*asked.command, *found.flags, *_pass_flags(job), *job.flags, *flags]
+    words = [*asked.command, *found.flags, *_pass_flags(job), *(job.given or job.flags), *flags]
 
-    def find() -> list[str]:
-        try:
-            _try(words, job.targets, asked.environ)
-        except CompilerError as error:
-            return [str(error)]
-        return []
+    def find() -> bool:
+        reason = _reason(tuple(words), job.targets, tuple(sorted(asked.environ.items())))
+        if reason:
+            raise CompilerError(reason)
+        return True
 
     def witnesses(_: Any) -> list[str]:
         return [__file__, *(f"{path}/{part}" for path in found.used for part in _PARTS)]
 
     question = ["trial", asked.identity, found.identity, *words, "", *job.targets]
     question += folder_meant(words)
-    answer = cached_answer(question, find, witnesses)
-    if answer:
-        raise CompilerError(str(answer[0]))
+    cached_answer(question, find, witnesses, lambda _: asked.command, asked.environ)
+
+
+@remembered(256)
+def _reason(
+    words: tuple[str, ...], targets: tuple[str, ...], environ: tuple[tuple[str, str], ...]
+) -> str:
+    """Return why a compiler cannot do a job; "" if it can. In one run it is asked once."""
+    try:
+        _try(words, targets, dict(environ))
+    except CompilerError as error:
+        return str(error) or "the compiler says nothing"
+    return ""
 
 
 def _try(words: Sequence[str], targets: Sequence[str], environ: Mapping[str, str]) -> None:
@@ -320,4 +345,12 @@ def _resources(asked: _Asked) -> str:
         return answer.output.strip() if answer.status == 0 else ""
 
     question = ["resources", asked.identity, *asked.command, *folder_meant(asked.command)]
-    return str(cached_answer(question, find, lambda folder: [__file__, str(folder)]))
+    return str(
+        cached_answer(
+            question,
+            find,
+            lambda folder: [__file__, str(folder)],
+            lambda _: asked.command,
+            asked.environ,
+        )
+    )

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -408,3 +409,10 @@ def test_stopped_by_the_user(sources: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """A front end that Ctrl-C ends is not a failure that the driver has to explain."""
     monkeypatch.setattr(direct, "_run_job", lambda *_: -signal.SIGINT)
     assert DirectPasses().run(_command("a", ()), dict(os.environ)) == -signal.SIGINT
+
+
+def test_first_passes_of_two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass gives back the turn that it took, whatever other threads have made meanwhile."""
+    monkeypatch.setattr(direct, "_turns", lambda: threading.BoundedSemaphore(1))
+    with direct._files_left() as taken:
+        assert taken

@@ -38,7 +38,7 @@ RECORDS = st.builds(
     DIGESTS,
 )
 VALUE = {
-    "version": 3,
+    "version": 4,
     "key": {},
     "inputs": {},
     "places": [],

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
-from offload_tool.compiler.named_files import all_words, possible_files
+from offload_tool.compiler.named_files import possible_files
 
 
 @pytest.mark.parametrize(
@@ -51,20 +50,3 @@ def test_spellings(words: Sequence[str], name: str) -> None:
 def test_no_files(word: str) -> None:
     """Macros, warnings and search folders name no files."""
     assert possible_files([word]) == ()
-
-
-def test_response_files(tmp_path: Path) -> None:
-    """What response files name counts, those within others too; one that names itself ends."""
-    inner, outer = tmp_path / "inner", tmp_path / "outer"
-    inner.write_text(f"-fplugin=p.so @{outer}\n")
-    outer.write_text(f'-DA=1 "@{inner}"\n')
-    assert {str(inner), str(outer), "p.so"} <= set(possible_files([f"@{outer}"]))
-    assert "-fplugin=p.so" in all_words([f"@{outer}"])
-
-
-@pytest.mark.parametrize("content", [b'"', b"\xff\xfe\0", b"x" * (2 << 20)])
-def test_unreadable_response_file(tmp_path: Path, content: bytes) -> None:
-    """A response file that is none is still a file that is named."""
-    path = tmp_path / "words"
-    path.write_bytes(content)
-    assert possible_files([f"@{path}", "@missing"])[0] == str(path)

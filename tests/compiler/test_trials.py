@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.compiler import driver, toolchain
+from offload_tool.compiler import driver, toolchain, trials
 from offload_tool.compiler.relevant import relevant_flags
 from offload_tool.compiler.toolchain import Job, Places, find_toolchain
 from offload_tool.errors import CompilerError
+from offload_tool.frozen import replaced
 from tests.compiler.installed import HEADER, write_device_libraries, write_rocm
 from tests.conftest import missing
 
@@ -195,3 +196,46 @@ def test_flags_that_decide() -> None:
     """Of a compile's flags, those for installations decide, and no others."""
     given = ["-O3", "-nogpulib", "--rocm-path=/x", "-DA=-nogpuinc", "-I/x", "--cuda-path=/y"]
     assert relevant_flags(given) == ("-nogpulib", "--rocm-path=/x", "--cuda-path=/y")
+
+
+LACKING = f"{HEADER}#ifndef MENDED\n#error this clang lacks something\n#endif\n"
+
+
+@pytest.fixture
+def lacking(tmp_path: Path) -> Places:
+    """Return an installation whose header compiles only with a flag, or a file somewhere else."""
+    mend = tmp_path / "mend.h"
+    header = f'#if __has_include("{mend}")\n#define MENDED\n#endif\n{LACKING}'
+    return Places(rocm=str(write_rocm(tmp_path / "rocm", header=header)))
+
+
+NO_LIBRARIES = ("-nogpulib",)
+
+
+def test_flags_that_mend(clang: str, lacking: Places) -> None:
+    """A compiler that can do a job with the flags of the compile is not refused for it."""
+    job = Job("hip", ("gfx906",), NO_LIBRARIES)
+    with pytest.raises(CompilerError, match="this clang lacks something"):
+        find_toolchain(clang=clang, jobs=(job,), places=lacking)
+    mended = replaced(job, given=(*NO_LIBRARIES, "-DMENDED"))
+    found = find_toolchain(clang=clang, jobs=(mended,), places=lacking)
+    assert found.rocm_flags == (f"--rocm-path={lacking.rocm}",)
+
+
+def test_named_compiler_is_used_all_the_same(clang: str, lacking: Places) -> None:
+    """A compiler that the user names is used where its trial fails, and the reason is told."""
+    job = Job("hip", ("gfx906",), NO_LIBRARIES)
+    found = find_toolchain(clang=clang, jobs=(job,), places=lacking, lenient=True)
+    assert found.rocm_flags == (f"--rocm-path={lacking.rocm}",)
+    (doubt,) = found.doubts
+    assert "this clang lacks something" in doubt
+
+
+def test_refusal_is_not_remembered(clang: str, lacking: Places, tmp_path: Path) -> None:
+    """What a compiler cannot do is asked again in the next run: nobody knows what may mend it."""
+    job = Job("hip", ("gfx906",), NO_LIBRARIES)
+    with pytest.raises(CompilerError):
+        find_toolchain(clang=clang, jobs=(job,), places=lacking)
+    (tmp_path / "mend.h").write_text("")
+    trials._reason.cache_clear()  # as in another run
+    assert find_toolchain(clang=clang, jobs=(job,), places=lacking).rocm_flags
