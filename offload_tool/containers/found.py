@@ -45,6 +45,7 @@ from offload_tool.files.budget import Budget, running
 from offload_tool.formats.bundles.binary import is_bundle
 from offload_tool.formats.bundles.compressed import is_compressed_bundle
 from offload_tool.formats.bundles.objects import is_object_file
+from offload_tool.formats.cuda_embedding import PLACEHOLDER
 from offload_tool.formats.cuda_fatbin import SECTIONS as CUDA_SECTIONS
 from offload_tool.formats.cuda_fatbin import (
     cuda_fatbin_size,
@@ -177,8 +178,9 @@ class FoundContainer:
 class _Everything(Policy):
     """Every container that is known is looked into."""
 
-    def __init__(self, *, code_objects: bool = False, markers: bool = False) -> None:
-        self.code_objects = code_objects
+    code_objects = True
+
+    def __init__(self, *, markers: bool = False) -> None:
         self.markers = markers
         """Whether what host programs have in kpack archives is given."""
 
@@ -191,6 +193,8 @@ class _Everything(Policy):
         if tables.names[number] == _WRAPPERS and self.markers and _is_marked(tables, number):
             return FileFormat.KPACK_MARKER
         kind = _by_name(tables.data, tables.names[number], row.sh_offset)
+        if kind is FileFormat.CUDA_FATBIN and tables.content(number) == PLACEHOLDER:
+            return None  # a host object of ours, which gets its fat binary later
         is_data = row.sh_type == _SHT_PROGBITS and not row.sh_flags & _SHF_EXECINSTR
         return FileFormat.CUDA_FATBIN if kind is None and is_data else kind
 
@@ -246,7 +250,7 @@ def find_containers(
     if markers is None:
         markers = not Path(path).is_dir()
     walk = Walk(
-        _Everything(code_objects=True, markers=markers),
+        _Everything(markers=markers),
         _containers,
         skipped,
         strays=None if strays is None else _stray_telling(strays),

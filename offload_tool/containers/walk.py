@@ -278,6 +278,7 @@ class Walk(Generic[_T]):
         self.policy = policy
         self.read = read
         self.skipped = skipped
+        self.in_folder = False
         self.has_skipped = False
         """Whether something was broken."""
         self.spool = spool
@@ -285,6 +286,7 @@ class Walk(Generic[_T]):
     def folder(self, folder: StrPath) -> Iterator[_T]:
         """Give what is in the files of a folder, in the order of their names."""
         budget = running() or Budget()
+        self.in_folder = True
         for path in _files(folder, self._skip):
             with self._isolated(path):
                 budget.next_file()
@@ -339,11 +341,20 @@ class Walk(Generic[_T]):
 
     # -- zip files -------------------------------------------------------------------
 
+    def _wheels_beside(self, place: Place) -> list[Path]:
+        """Return the other wheels of the folder that is walked, which are installed together."""
+        from offload_tool.formats.wheel import is_wheel
+
+        path = Path(place.path)
+        if not self.in_folder or not is_wheel(path):
+            return []
+        return sorted(other for other in path.parent.iterdir() if is_wheel(other) and other != path)
+
     def _in_zip(self, place: Place) -> Iterator[_T]:
         from offload_tool.containers.zip_overlay import ZipFolder, ZipOverlay
         from offload_tool.containers.zips import open_zip
 
-        others = () if place.names else self.overlay
+        others = () if place.names else (*self.overlay, *self._wheels_beside(place))
         with (
             open_zip(place.source, place.label) as archive,
             ZipOverlay(archive, place.source, place.label, others) as overlay,

@@ -84,8 +84,8 @@ def plan_embedding(data: memoryview, size: int, *, path: StrPath | None = None) 
     index = find_placeholder(data, path=path)
     if index is None:
         raise CodeObjectError(
-            f"'{path}': expected a section {SECTION} for the fat binary, found none: the source "
-            "has no kernels or device variables, or was not compiled with the placeholder"
+            f"'{path}': expected a section {SECTION} for the fat binary, found none: it was not "
+            "compiled with the placeholder; compile it with `offload-tool compile --host`"
         )
     tables = read_elf_tables(data, path=path)
     layout = tables.elf_class.section

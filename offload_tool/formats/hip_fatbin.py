@@ -75,6 +75,7 @@ __all__ = [
     "FATBIN",
     "KPACKED",
     "MARKER_PLACE",
+    "NO_PLACE",
     "SECTION",
     "TOOLS_PLACE",
     "WRAPPER_SECTION",
@@ -87,6 +88,7 @@ __all__ = [
     "gpubin_handle_symbol",
     "plan_embedding",
     "read_wrappers",
+    "symbol_names",
     "wrappers_of",
 ]
 
@@ -211,6 +213,15 @@ MARKER_PLACE = EmbeddingPlace(".kpack_markers", 1)
 TOOLS_PLACE = EmbeddingPlace(".rocm_kpack_ref", 1, is_kept=True)
 """Of the one marker of a linked file, which AMD's tools look for; its loader follows wrappers."""
 
+NO_PLACE = EmbeddingPlace(".rodata", 1)
+"""Where an object that embeds nothing has its 0 bytes."""
+
+
+def symbol_names(hashes: Sequence[str], *, for_all: bool = False) -> list[str]:
+    """Return the names that the embedding object defines: of each bundle, and of its handle."""
+    suffixes = [*(f"_{name}" for name in hashes), *([""] if for_all else [])]
+    return [name + suffix for suffix in suffixes for name in (FATBIN, HANDLE)]
+
 
 def plan_embedding(
     hashes: Sequence[str],
@@ -239,10 +250,11 @@ def plan_embedding(
 
     strings = _Strings()
     symbols = bytes(_ELF.symbol.size)
-    suffixes = [f"_{name}" for name in hashes]
-    for suffix in [*suffixes, ""] if for_all else suffixes:
-        symbols += _symbol(strings.add(FATBIN + suffix), _STB_GLOBAL, 1, size)
-        symbols += _symbol(strings.add(HANDLE + suffix), _STB_WEAK, 2, _HANDLE_SIZE)
+    for name in symbol_names(hashes, for_all=for_all):
+        is_bundle = name.startswith(FATBIN)
+        section, binding = (1, _STB_GLOBAL) if is_bundle else (2, _STB_WEAK)
+        length = size if is_bundle else _HANDLE_SIZE
+        symbols += _symbol(strings.add(name), binding, section, length)
 
     symbols_at = _align(start + size, 8)
     names = [strings.add(name) for name in (place.section, ".bss", ".note.GNU-stack", ".symtab")]

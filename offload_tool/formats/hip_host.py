@@ -36,6 +36,7 @@ __all__ = [
 ENTRY_SECTIONS = (offload_entries.SECTION, offload_entries.section_before("hip"))
 """Of all offload kinds, since LLVM 21; of HIP alone, before."""
 _STUB = "__device_stub__"
+_ENTRY = ".offloading.entry."
 _REGISTERS = {"__hipRegisterFatBinary", "__cudaRegisterFatBinary"}  # CUDA has the same stubs
 
 
@@ -100,7 +101,7 @@ def hip_host_code(tables: ElfTables) -> HipHostCode:
 
 
 def bitcode_host_code(data: memoryview) -> HipHostCode:
-    """Give the same of a host object of ``-flto``, whose entries its symbols do not tell.
+    """Give the same of a host object of ``-flto``, whose entries are known by their symbols.
 
     :raises FormatError: as `bitcode_symbols`.
     """
@@ -114,7 +115,8 @@ def bitcode_host_code(data: memoryview) -> HipHostCode:
     return HipHostCode(
         _without_prefix(undefined, f"{FATBIN}_"),
         FATBIN in undefined,
-        cuids=_without_prefix(defined, CUID_PREFIX),
+        any(name.startswith(_ENTRY) for name in defined),
+        _without_prefix(defined, CUID_PREFIX),
     )
 
 

@@ -119,6 +119,15 @@ class KpackArchive(NamedTuple):
         """Whether images are zstd frames."""
         return self.scheme == ZSTD
 
+    def check_known(self, path: StrPath) -> None:
+        """Refuse to write an archive anew whose table has more than is known.
+
+        :raises UnsupportedError: it has.
+        """
+        if self.unknown:
+            message = f"its table has {self.unknown[0]!r}, which nobody knows the meaning of"
+            raise UnsupportedError(f"cannot be written anew: {message}", path=path)
+
 
 def kernel_key(kernel_name: str, index: int = 0) -> str:
     """Give the key under which a runtime looks for a wrapper's code object."""

@@ -42,7 +42,10 @@ each before anything else. LLVM's runtimes have no such function, AMD's had: in 
 The images are not in the text: it has a placeholder for each, which `bitcode.splice` or
 `objects.splice` replaces by the bytes.
 
-Source: llvm-offload-wrapper 22.1.8 and clang-offload-wrapper 15.0.6, observed: the
+Generation 23 is 22, but wrappers are kept from the sanitizers, sections for Mach-O are Darwin's,
+and relocatable images of OpenMP have a section of their own.
+
+Source: llvm-offload-wrapper 22.1.8 and 23.1, and clang-offload-wrapper 15.0.6, observed: the
 disassembly is equal. The Clang Offload Wrapper document for what target IDs add.
 """
 
@@ -57,7 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 RegisteredKind: TypeAlias = Literal["openmp", "cuda", "hip"]
-Generation: TypeAlias = Literal[22, 15]
+Generation: TypeAlias = Literal[22, 15, 23]
 
 __all__ = [
     "PLACEHOLDER_SIZE",
@@ -74,6 +77,14 @@ __all__ = [
 ]
 
 REGISTERED_KINDS: tuple[RegisteredKind, ...] = ("openmp", "cuda", "hip")
+_MACHO_NAMES = {
+    "@__start_llvm_offload_entries": '@"\\01section$start$__LLVM$offload_entries"',
+    "@__stop_llvm_offload_entries": '@"\\01section$end$__LLVM$offload_entries"',
+    "@__dummy.llvm_offload_entries": '@"__dummy.__LLVM,offload_entries"',
+    'section "llvm_offload_entries"': 'section "__LLVM,offload_entries"',
+    'section ".text.startup"': 'section "__TEXT,__StaticInit"',
+}
+"""Of generation 23 for Mach-O, in the place of the usual ones."""
 PLACEHOLDER_SIZE = 1 << 40
 """In a text for bitcode, image N is an array of this many zeros and N more."""
 SECTION_MARK = "offload.image."
@@ -103,6 +114,8 @@ class Registration:
     """Of the host, as typed."""
     images: Sequence[RegisteredImage]
     generation: Generation = 22
+    is_relocatable: bool = False
+    """Whether the images are relocatable code of OpenMP; of generation 23."""
 
 
 def image_section(registration: Registration) -> str:
@@ -111,9 +124,14 @@ def image_section(registration: Registration) -> str:
         return ""
     if registration.kind == "cuda" and _object_format(registration) == "macho":
         return "__NV_CUDA,__nv_fatbin"
-    return {"openmp": ".llvm.offloading", "cuda": ".nv_fatbin", "hip": ".hip_fatbin"}[
-        registration.kind
-    ]
+    if registration.kind == "hip" and _is_macho_23(registration):
+        return "__HIP,__hip_fatbin"
+    offloading = ".llvm.offloading" + (".relocatable" if registration.is_relocatable else "")
+    return {"openmp": offloading, "cuda": ".nv_fatbin", "hip": ".hip_fatbin"}[registration.kind]
+
+
+def _is_macho_23(registration: Registration) -> bool:
+    return registration.generation == 23 and _object_format(registration) == "macho"
 
 
 def image_alignment(registration: Registration) -> int:
@@ -124,7 +142,7 @@ def image_alignment(registration: Registration) -> int:
     """
     if registration.kind == "hip":
         return _PAGE
-    return 8 if registration.kind == "openmp" and registration.generation == 22 else 16
+    return 8 if registration.kind == "openmp" and registration.generation != 15 else 16
 
 
 def bitcode_text(registration: Registration) -> str:
@@ -217,7 +235,7 @@ class _ModuleText:
     def text(self) -> str:
         """Give the whole text."""
         registration = self.registration
-        name = "module" if registration.generation == 22 else "object"
+        name = "object" if registration.generation == 15 else "module"
         self.lines = [f'source_filename = "offload.wrapper.{name}"']
         if registration.triple:
             self._add(f'target triple = "{_escaped(registration.triple)}"')
@@ -231,7 +249,11 @@ class _ModuleText:
             self._fatbin()
         if self.init_arrays:
             self._add_used()
-        return "\n".join(self.lines) + "\n"
+        text = "\n".join(self.lines) + "\n"
+        if _is_macho_23(registration):
+            for usual, darwin in _MACHO_NAMES.items():
+                text = text.replace(usual, darwin)
+        return text
 
     # -- generation 22 ---------------------------------------------------------------
 
@@ -244,12 +266,12 @@ class _ModuleText:
             linkage, value = "external hidden", ""
             if object_format == "coff":
                 linkage, value = "weak_odr hidden", " zeroinitializer"
-            elif object_format == "elf":
+            elif object_format == "elf" or _is_macho_23(self.registration):
                 section = ""
             self._add(
                 f"@__{name}_llvm_offload_entries = {linkage} constant [0 x {entry}]{value}{section}"
             )
-        if object_format == "elf":
+        if object_format == "elf" or _is_macho_23(self.registration):
             self._add(
                 f"@__dummy.llvm_offload_entries = internal constant [0 x {entry}] "
                 'zeroinitializer, section "llvm_offload_entries", align 8'
@@ -290,11 +312,16 @@ class _ModuleText:
         }[kind]
         if kind == "cuda" and _object_format(self.registration) == "macho":
             segment = "__NV_CUDA,__fatbin"
+        elif _is_macho_23(self.registration):
+            segment = "__HIP,__fatbin"
+        unchecked = ""
+        if self.registration.generation == 23:
+            unchecked = ", no_sanitize_address, no_sanitize_hwaddress"
         self._add("%fatbin_wrapper = type { i32, i32, ptr, ptr }")
         self._add(f"@.fatbin_image = internal constant {image.value}{image.suffix}")
         self._add(
             f"@.fatbin_wrapper = internal constant %fatbin_wrapper {{ i32 {magic}, i32 1, "
-            f'ptr @.fatbin_image, ptr null }}, section "{segment}", align 8'
+            f'ptr @.fatbin_image, ptr null }}, section "{segment}"{unchecked}, align 8'
         )
         self._add(f"@.{kind}.binary_handle = internal global ptr null")
         self._constructor("llvm.global_ctors", 101, f"@.{kind}.fatbin_reg")

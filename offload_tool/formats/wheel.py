@@ -32,6 +32,8 @@ from offload_tool.errors import FormatError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from offload_tool.files import StrPath
+
 __all__ = [
     "RECORD",
     "SIGNATURES",
@@ -42,6 +44,7 @@ __all__ = [
     "header",
     "in_file_name",
     "installed_path",
+    "is_wheel",
     "new_record",
     "with_headers",
     "without_headers",
@@ -56,6 +59,11 @@ _NAME = re.compile(
 _RUNS = re.compile(r"[-_.]+")
 _HEADER = re.compile(r"^([^\s:]+):[ \t]*(.*)$", re.MULTILINE)
 _DATA = re.compile(r"[^/]+\.data/(?P<scheme>[^/]+)/(?P<rest>.*)", re.DOTALL)
+
+
+def is_wheel(path: StrPath) -> bool:
+    """Return whether a path is a wheel's, by its name."""
+    return str(path).endswith(".whl")
 
 
 class WheelName(NamedTuple):

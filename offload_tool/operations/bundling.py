@@ -18,7 +18,7 @@ from offload_tool.operations.opening import DEFAULT_FILE_TYPE, check_file_type
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from offload_tool.files import FileRange, OutputFile, StrPath
     from offload_tool.files.plan import FilePlan
@@ -49,15 +49,17 @@ def bundle_files(
     alignment: int = 1,
     compression: Compression | None = None,
     keep_equal: bool = False,
+    warn: Callable[[str], None] | None = None,
 ) -> CompressionReport | None:
     """Write the bundle of `items`, (bundle entry ID, file) in their order, to `output`.
 
     None for a file is an empty code object, as a fat binary's host entry is. `file_type`
     is one of clang-offload-bundler's: text (``ii``, ``s``, ...), ``bc`` for the binary
     layout, ``o`` for sections in the host's object file where there is one, else the binary
-    layout. `alignment` (bytes) and `compression` do not matter to sections. With `keep_equal`,
-    a file that already has the very bytes is left untouched. Memory does not grow with the
-    files' sizes: their bytes are copied inside the kernel, or streamed to be compressed.
+    layout. `alignment` (bytes) and `compression` do not matter to sections; `warn` is called
+    where a compression is given for them. With `keep_equal`, a file that already has the very
+    bytes is left untouched. Memory does not grow with the files' sizes: their bytes are copied
+    inside the kernel, or streamed to be compressed.
 
     :raises EntryIDError: equal IDs, or a feature set in one entry and Any in another.
     :raises UsageError: no items, an unknown file type, an alignment below 1, or a host of
@@ -73,6 +75,7 @@ def bundle_files(
         alignment=alignment,
         compression=compression,
         keep_equal=keep_equal,
+        warn=warn,
     )
 
 
@@ -84,6 +87,7 @@ def write_bundle(
     alignment: int = 1,
     compression: Compression | None = None,
     keep_equal: bool = False,
+    warn: Callable[[str], None] | None = None,
 ) -> CompressionReport | None:
     """Do what `bundle_files` does, for IDs whose composition the caller has checked."""
     if not items:
@@ -93,6 +97,8 @@ def write_bundle(
         check_file_type(file_type)
         host = _object_host(contents) if file_type == "o" else None
         if host is not None:
+            if compression is not None and warn is not None:
+                warn("no compression: the code objects are sections of the host's object file")
             with replace_file(output, keep_equal=keep_equal) as out:
                 _write_object(out, contents, host)
             return None

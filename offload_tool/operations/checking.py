@@ -91,7 +91,9 @@ class _Container:
     kernels: dict[int, tuple[Kernel, ...]] = field(default_factory=dict)
     """By the index of the image; of none that lists no kernels."""
     is_apart: bool = False
-    """Whether it is of an archive whose host programs are judged for what they lack."""
+    """Whether it is of a file of one target, whose host programs are judged for what they lack."""
+    is_code: bool = False
+    """Whether it is a code object without a container."""
 
     @property
     def has_device_images(self) -> bool:
@@ -116,7 +118,9 @@ class _Library:
         key = found.section if is_part else found.index
         name = f"{found.container.value} {found.index}"
         container = self.containers.setdefault(("part", key) if is_part else key, _Container(name))
-        container.is_apart = found.container is FileFormat.KPACK and self.label != told.path
+        container.is_code = found.container is FileFormat.CODE_OBJECT
+        is_archive = found.container is FileFormat.KPACK
+        container.is_apart = (container.is_code or is_archive) and self.label != told.path
         self.faulty += found.faults
         first = len(container.entries)
         entries = candidates_of(found.images)
@@ -156,6 +160,11 @@ class _Library:
         unknown = sum(k.vgpr_spills is None and k.sgpr_spills is None for k in chain(*images))
         if unknown:
             notes(f"'{self.label}': {unknown:,} kernels do not say whether they spill registers")
+
+    @property
+    def is_code(self) -> bool:
+        """Whether it is a code object of a folder, zip file or archive."""
+        return self.is_apart and any(container.is_code for container in self.containers.values())
 
     @property
     def is_apart(self) -> bool:
@@ -201,10 +210,12 @@ def check_libraries(
 ) -> Iterator[Fault]:
     """Give the faults of the libraries in files, folders and zip files at `paths`, in their order.
 
-    A path without any library, and a rule that is about none, are faults. Programs of zip files
-    have the kpack archives of all of these, as if they were in one folder; where there are archives
-    and nothing that looks for them, one of them has to have an image for each target. `notes` is
-    told of libraries that no rule is about, and of images that list no kernels where kernels are
+    A path without any library, and a rule that is about none, are faults. Code objects that no
+    container is around are judged together: one of them has to have an image for each target.
+    Programs of zip files have the kpack archives of all of these, as if these were one folder, and
+    the wheels of a folder those of all of them; where there are archives and nothing that looks for
+    them, one of them has to have an image for each target. `notes` is told of libraries that no
+    rule is about, and of images that list no kernels where kernels are
     asked for.
     `skipped`: as of `offload_tool.operations.listing.iter_images`.
 
@@ -213,6 +224,7 @@ def check_libraries(
     """
     used: set[int] = set()
     alone: list[_Library] | None = []  # kpack archives, as long as nothing else was seen
+    codes: list[_Library] = []
     given = [str(path) for path in paths]
     files = [path for path in given if not os.path.isdir(path)]  # noqa: PTH112
     for path in given:
@@ -221,13 +233,16 @@ def check_libraries(
         others = [other for other in files if other != path]
         for library in _libraries(path, rules, told, used, others):
             empty = False
-            if alone is not None:
+            if library.is_code:
+                codes.append(library)
+            elif alone is not None:
                 alone = [*alone, library] if library.is_apart else None
             if notes is not None:
                 library.tell(notes)
             yield from (Fault(library.label, message) for message in library.faults())
         if empty:
             yield Fault(path, "there are no device images")
+    yield from _together(", ".join(given), codes, "code objects")
     if alone:
         yield from _archives_alone(", ".join(given), alone, notes)
     for at, rule in enumerate(rules):
@@ -258,19 +273,24 @@ def _archives_alone(
     label: str, archives: Sequence[_Library], notes: Callable[[str], None] | None
 ) -> Iterator[Fault]:
     """Judge kpack archives without what looks for them: whether any has code for each device."""
-    devices = {rule.paths: rule.targets for library in archives for rule in library.rules}
-    if any(devices.values()) and notes is not None:
+    if notes is not None and any(rule.targets for library in archives for rule in library.rules):
         notes(
             f"'{label}': {len(archives):,} kpack archives and no program that looks for them; "
             "whether each program gets its code was not judged"
         )
+    yield from _together(label, archives, "kpack archives")
+
+
+def _together(label: str, files: Sequence[_Library], what: str) -> Iterator[Fault]:
+    """Judge files of one target each: whether one of them has code for each device."""
+    devices = {rule.paths: rule.targets for library in files for rule in library.rules}
     for paths, targets in devices.items():
-        found = [library for library in archives if any(r.paths == paths for r in library.rules)]
+        found = [library for library in files if any(r.paths == paths for r in library.rules)]
         containers = [each for library in found for each in library.containers.values()]
         present = sorted({_target(entry) for each in containers for entry, _ in each.entries})
         for device in targets:
             if not any(loaded(tuple(each.entries), device) for each in containers):
-                text = f"no image for {device.text} in any of {len(found):,} kpack archives"
+                text = f"no image for {device.text} in any of {len(found):,} {what}"
                 yield Fault(label, f"{text}; there are {', '.join(present) or 'none'}")
 
 

@@ -1,7 +1,8 @@
 """Embed device images in host objects, where the host code of each language expects them.
 
 HIP: an object of its own, whose section ``.hip_fatbin`` holds the bundle under the symbols
-that the host objects ask for, or that the registration of their entries asks for. CUDA: a
+that the host objects ask for, or that the registration of their entries asks for. Host code
+without device code asks for nothing and gets no bundle, as from clang. CUDA: a
 copy of the host object, with the fat binary in place of the placeholder that it was compiled
 with. OpenMP, and HIP with the new offload driver: a copy of the host object with a section
 ``.llvm.offloading``, in which clang's link looks for device code.
@@ -21,9 +22,11 @@ from offload_tool.formats.hip_fatbin import (
     BUNDLE_PLACE,
     FATBIN,
     MARKER_PLACE,
+    NO_PLACE,
     TOOLS_PLACE,
     cuid_hash,
     plan_embedding,
+    symbol_names,
 )
 from offload_tool.formats.hip_host import (
     ENTRY_SECTIONS,
@@ -31,6 +34,7 @@ from offload_tool.formats.hip_host import (
     bitcode_host_code,
     read_hip_host_code,
 )
+from offload_tool.formats.objects.archive import NewMember, plan_archive
 from offload_tool.formats.objects.elf import SHT_LLVM_OFFLOADING, is_elf
 from offload_tool.formats.objects.elf_edit import plan_elf
 
@@ -50,6 +54,7 @@ __all__ = [
 ]
 
 _OFFLOADING_ALIGNMENT = 8
+_MEMBER = "fatbin.o"
 
 
 def embed_bundle(
@@ -61,6 +66,7 @@ def embed_bundle(
     host_files: Iterable[StrPath] = (),
     registers_entries: bool = False,
     is_marker: bool = False,
+    as_archive: bool = False,
     keep_equal: bool = False,
 ) -> None:
     """Write the object `output` whose section ``.hip_fatbin`` holds the file `bundle`.
@@ -69,18 +75,20 @@ def embed_bundle(
     and depends on nothing else of it; or all `host_files` (objects and archives of them), whose
     symbols say what they ask for. Host code of the new offload driver asks for nothing, but has
     entries: `registers_entries` says that an object which registers them is linked beside this
-    one (see `offload_tool.compiler.hip_registration`). If it `is_marker`, the file is a kpack
-    marker in the place of a bundle (see `offload_tool.operations.kpacking`). The bundle's bytes are
-    copied inside the kernel. With `keep_equal`, a file that already has the very bytes is left
-    untouched.
+    one (see `offload_tool.compiler.hip_registration`). If none of the host files asks for a bundle
+    or has entries, the object is one without it. If it `is_marker`, the file is a kpack marker in
+    the place of a bundle (see `offload_tool.operations.kpacking`). With `as_archive`, the object is
+    the one member of an archive, from which a linker takes it where a host object asks for it. The
+    bundle's bytes are copied inside the kernel. With `keep_equal`, a file that already has the very
+    bytes is left untouched.
 
     :raises UsageError: the host architecture is not one that this package can write, no host
-        file is HIP host code, or has entries without `registers_entries`.
+        file is an object, or has entries without `registers_entries`.
     :raises CodeObjectError: a host file has kernels that nothing would register.
     :raises FormatError: a broken host file.
     :raises FileError: a file cannot be read or written.
     """
-    for_all = False
+    for_all, is_wanted = False, True
     if cuid is not None:
         hashes = [cuid_hash(cuid)]
     else:
@@ -92,11 +100,19 @@ def embed_bundle(
             )
         for_all = registers_entries or code.asks_without_cuid
         hashes = sorted(code.hashes)
+        # Registration of entries follows a marker wherever it is linked.
+        is_wanted = code.asks or is_marker or code.has_entries
     with InputFile(bundle) as source:
-        place = MARKER_PLACE if is_marker else BUNDLE_PLACE
-        plan = plan_embedding(hashes, len(source), host_triple, for_all=for_all, place=place)
+        if is_wanted:
+            place = MARKER_PLACE if is_marker else BUNDLE_PLACE
+            plan = plan_embedding(hashes, len(source), host_triple, for_all=for_all, place=place)
+        else:
+            plan = plan_embedding([], 0, host_triple, place=NO_PLACE)
+        if as_archive:
+            names = "\0".join([*symbol_names(hashes, for_all=for_all), ""]).encode()
+            plan = plan_archive([NewMember(_MEMBER, plan.size, names)]).plan([plan])
         with replace_file(output, keep_equal=keep_equal) as out:
-            plan.bound(b"", [source]).write_to(out)
+            plan.bound(b"", [source] if is_wanted else [b""]).write_to(out)
 
 
 def embed_tools_marker(
@@ -116,16 +132,18 @@ def embed_tools_marker(
 def read_host_files(paths: Sequence[StrPath]) -> HipHostCode:
     """Read what objects and archives of them, whose code one bundle completes, say of it.
 
-    Of functions for device code alone there is nothing to say: they are valid.
+    Of no device code, and of functions for device code alone, there is nothing to say: they are
+    valid.
 
-    :raises UsageError: none of them is HIP host code.
+    :raises UsageError: none of them is an object, or an archive with one.
     :raises CodeObjectError: one has kernels and no way to register them.
     :raises FormatError: a broken file.
     :raises FileError: a file cannot be read.
     """
-    found = HipHostCode()
+    found, has_objects = HipHostCode(), False
     for path in paths:
         for name, code in _host_code_in(path):
+            has_objects = True
             if code.lost_kernels:
                 raise CodeObjectError(
                     f"'{name}': nobody registers the kernel {code.lost_kernels[0]}: expected an "
@@ -133,9 +151,9 @@ def read_host_files(paths: Sequence[StrPath]) -> HipHostCode:
                     "entry for it, found neither; was it compiled as HIP, by clang alone?"
                 )
             found |= code
-    if not (found.asks or found.has_entries or found.cuids):
+    if not has_objects:
         listed = ", ".join(f"'{name}'" for name in paths) or "no file"
-        raise UsageError(f"no host object asks for a bundle (looked in {listed})")
+        raise UsageError(f"no host object to embed a bundle for (looked in {listed})")
     return found
 
 
@@ -204,22 +222,21 @@ def embed_cuda_fatbin(
     fatbin: StrPath,
     output: StrPath,
     *,
-    must_be_wanted: bool = True,
     keep_equal: bool = False,
 ) -> None:
     """Write a copy of a CUDA host object that holds `fatbin` instead of the placeholder.
 
-    One that has no place for it is an error if it `must_be_wanted`, else copied as it is.
+    Of a source without kernels and device variables, it has none and is copied as it is.
     With `keep_equal`, a file that already has the very bytes is left untouched.
 
-    :raises CodeObjectError: the host object was not compiled with the placeholder.
+    :raises CodeObjectError: it has kernels, and was not compiled with the placeholder.
     :raises FormatError: it is not an ELF object, or a broken one.
     :raises UnsupportedError: it is not 64-bit little-endian.
     :raises FileError: a file cannot be read or written.
     """
     with InputFile(host_object) as host, InputFile(fatbin) as images:
-        wanted = cuda_embedding.find_placeholder(host.data, path=host_object) is not None
-        if not wanted and not must_be_wanted:
+        has_place = cuda_embedding.find_placeholder(host.data, path=host_object) is not None
+        if not has_place and not read_hip_host_code(host.data, path=host_object).lost_kernels:
             with replace_file(output, keep_equal=keep_equal) as out:
                 out.copy(host)
             return

@@ -18,7 +18,7 @@ from offload_tool.containers.found import find_containers
 from offload_tool.errors import OffloadError, TargetIDError
 from offload_tool.formats.device_elf import generic_version
 from offload_tool.formats.names import triple as triples
-from offload_tool.formats.names.entry_id import BundleEntryID, OffloadKind
+from offload_tool.formats.names.entry_id import BundleEntryID, OffloadKind, has_all_fields
 from offload_tool.formats.names.loading import (
     COMPATIBLE,
     EXACT,
@@ -70,14 +70,19 @@ class Device:
 
     @classmethod
     def parse(cls, text: str) -> Device:
-        """Read `text`, a target ID or a bundle entry ID.
+        """Read `text`, a target ID or a bundle entry ID, which `list` prints.
 
         :raises TargetIDError: it is neither.
         """
         kind, dash, _ = text.partition("-")
-        if kind in OffloadKind.ALL and dash:
-            return cls(text, BundleEntryID.parse(text))
+        if (kind in OffloadKind.ALL and dash) or has_all_fields(text):
+            return cls(text, BundleEntryID.asked(text))
         return cls(text, TargetID.parse(text, allow_unknown=True))
+
+    @property
+    def is_host(self) -> bool:
+        """Whether it is a host entry's ID."""
+        return isinstance(self.target, BundleEntryID) and self.target.kind == OffloadKind.HOST
 
     def asks(self, image: BundleEntryID) -> BundleEntryID:
         """Give the entry ID that this device would look for, to compare it with `image`."""
@@ -278,7 +283,7 @@ def match_images(
     :raises FileError: it cannot be read.
     """
     for found in find_containers(path, skipped=skipped):
-        images = [image for image in found.images if image.kind != OffloadKind.HOST]
+        images = [i for i in found.images if i.kind != OffloadKind.HOST or device.is_host]
         if not images:
             continue
         served = explained(images, device)

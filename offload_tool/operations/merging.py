@@ -148,10 +148,10 @@ class _Merger:
         images = []
         came: dict[tuple[str, str], Place] = {}
         for item, archive in zip(inputs, archives, strict=True):
+            archive.check_known(item.label)
             for what, ours, theirs in (
                 ("group", archives[0].group, archive.group),
                 ("scheme", archives[0].scheme, archive.scheme),
-                ("unknown keys", "none", ", ".join(archive.unknown) or "none"),
             ):
                 if ours != theirs:
                     raise _contradiction(inputs[0], f"{what} {ours}", item, f"{what} {theirs}")
@@ -317,7 +317,11 @@ class _Merger:
 
     def _merge_members(self, group: Sequence[Place]) -> FilePlan:
         """Merge members of one name; what holds no images must be the same everywhere."""
-        holding = [any(True for _ in containers_in(item.source, item.label)) for item in group]
+        holding = (
+            found.container is not FileFormat.CODE_OBJECT
+            for item in group
+            for found in containers_in(item.source, item.label)
+        )
         if any(holding) or recognise(group[0].source.data) is FileFormat.ARCHIVE:
             return self.merge(group)
         for item in group:
@@ -341,6 +345,9 @@ def _only_bundle(item: Place) -> FoundContainer:
     if embedded:
         message = f"it embeds images in {embedded[0]}; merge the bundles before they are linked"
         raise UsageError(f"'{item.label}' cannot be merged: {message}")
+    if any(one.container is FileFormat.CODE_OBJECT for one in found):
+        message = "is a code object without a bundle around it; bundle the code objects"
+        raise UsageError(f"'{item.label}' {message} ('bundler', 'packager')")
     if len(found) != 1:
         raise UsageError(f"'{item.label}': expected one bundle to merge, found {len(found)}")
     return found[0]

@@ -60,6 +60,7 @@ def package_images(
     *,
     dialect: Dialect = "llvm22",
     generation: Generation = 22,
+    base: StrPath | None = None,
     keep_equal: bool = False,
     warn: Callable[[str], None] | None = None,
 ) -> None:
@@ -67,19 +68,77 @@ def package_images(
 
     With `generation` 23, one of all of them, which nothing older than LLVM 23 can read.
     `dialect` is whose numbers the offload kinds get. An unknown kind becomes 0, as in LLVM,
-    if there is a `warn` to be told so. With `keep_equal`, a file that already has the very
-    bytes is left untouched. Files are opened one at a time and copied in the kernel; equal
-    inputs give equal bytes.
+    if there is a `warn` to be told so. The images of a file `base` come first; one of the given
+    that has the kind, triple and arch of one there takes its place. With `keep_equal`, a file
+    that already has the very bytes is left untouched. Files are opened one at a time and copied
+    in the kernel; equal inputs give equal bytes.
 
-    :raises UsageError: an unknown offload kind and no `warn`, or a string with a NUL.
+    :raises UsageError: an unknown offload kind and no `warn`, a string with a NUL, or a `base` that
+        has no images, or several to replace by one.
+    :raises FormatError: a `base` that is broken.
     :raises FileError: a file cannot be read or written.
     """
+    if base is not None:
+        numbered = [(row, kind_number(row.kind, dialect, warn)) for row in images]
+        _amend(base, numbered, output, keep_equal=keep_equal)
+        return
     with replace_file(output, keep_equal=keep_equal) as out:
         if generation == 23:
             _append_shared(out, [(row, kind_number(row.kind, dialect, warn)) for row in images])
             return
         for image in images:
             _append(out, image, kind_number(image.kind, dialect, warn))
+
+
+def _amend(
+    base: StrPath,
+    images: Sequence[tuple[PackagedImage, int]],
+    output: StrPath,
+    *,
+    keep_equal: bool,
+) -> None:
+    from offload_tool.files.plan import Unopened  # the command needs none of these
+    from offload_tool.operations.offload_binaries import find_offload_binaries
+
+    with InputFile(base) as source, find_offload_binaries(source) as found:
+        kept = [(each, image) for each in found for image in each.binary.images if image.has_image]
+        if not kept:
+            raise UsageError(f"'{base}': expected offload binaries to add images to, found none")
+        added: list[tuple[PackagedImage, int]] = []
+        replaced: dict[int, tuple[PackagedImage, int]] = {}
+        for row, kind in images:
+            wanted = kind, row.strings.get("triple", ""), row.strings.get("arch", "")
+            same = [
+                at
+                for at, (_, image) in enumerate(kept)
+                if (image.offload_kind, image.triple, image.arch) == wanted
+            ]
+            if len(same) > 1:
+                raise UsageError(
+                    f"'{base}': {len(same)} images of {row.kind} with triple {wanted[1]} and arch "
+                    f"{wanted[2] or '(none)'}, of which '{row.path}' could replace each; extract "
+                    "them, and package those wanted"
+                )
+            if same and same[0] not in replaced:
+                replaced[same[0]] = row, kind
+            else:
+                added.append((row, kind))
+        with replace_file(output, keep_equal=keep_equal) as out:
+            for at, (each, image) in enumerate(kept):
+                if at in replaced:
+                    _append(out, *replaced[at])
+                    continue
+                layout = plan_offload_binary(
+                    image.size,
+                    image_kind=image.image_kind,
+                    offload_kind=image.offload_kind,
+                    strings=image.strings,
+                    flags=image.flags,
+                )
+                content = Unopened(each.opened).range(image.offset, image.size)
+                layout.plan([content]).write_to(out)
+            for row, kind in added:
+                _append(out, row, kind)
 
 
 def _append_shared(out: OutputFile, images: Sequence[tuple[PackagedImage, int]]) -> None:

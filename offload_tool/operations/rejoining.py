@@ -51,7 +51,7 @@ from offload_tool.formats.kpack import (
 from offload_tool.formats.kpack_marker import PLACEHOLDER, read_marker
 from offload_tool.formats.names.entry_id import BundleEntryID, OffloadKind
 from offload_tool.formats.objects.elf import ET_REL, read_elf_tables
-from offload_tool.formats.wheel import WheelName, header, without_headers
+from offload_tool.formats.wheel import WheelName, header, is_wheel, without_headers
 from offload_tool.operations.device_wheels import DeviceWheels, device_headers
 from offload_tool.operations.trees import (
     FolderTree,
@@ -62,7 +62,6 @@ from offload_tool.operations.trees import (
     WheelTree,
     WheelWriter,
     is_inside,
-    is_wheel,
     new_folder,
 )
 

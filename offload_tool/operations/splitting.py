@@ -56,7 +56,7 @@ from offload_tool.formats.names.loading import SPIRV_PROCESSOR
 from offload_tool.formats.names.target_id import TargetID
 from offload_tool.formats.objects.elf import ET_REL, read_elf_tables
 from offload_tool.formats.objects.elf_shrink import Replacement
-from offload_tool.formats.wheel import WheelName, in_file_name, installed_path
+from offload_tool.formats.wheel import WheelName, in_file_name, installed_path, is_wheel
 from offload_tool.operations.matching import Device
 from offload_tool.operations.thinning import COMPILED_LATER, check_only_bundles, section_of
 from offload_tool.operations.trees import (
@@ -67,7 +67,6 @@ from offload_tool.operations.trees import (
     WheelTree,
     WheelWriter,
     is_inside,
-    is_wheel,
     new_folder,
     write_new,
     write_plan,

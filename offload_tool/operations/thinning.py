@@ -13,8 +13,9 @@ do host entries. What is made::
     kpack archive             its other code objects, as they are compressed
     CUDA fat binary           its other entries, as they are; PTX and NVVM stay, because devices
                               of tomorrow need them, unless told otherwise
-    PE with CUDA's sections   every fat binary stays where it is, with zeros behind it: the file
-                              keeps its size
+    COFF, PE with .hip_fat,   every bundle or fat binary stays where it is, with zeros behind it:
+    CUDA's sections           the file keeps its size
+    code object               nothing: of a folder, wheel or archive, the file is left out
     object with               a shorter section
     .llvm.offloading
 
@@ -38,7 +39,6 @@ from offload_tool.containers.found import CUDA_SECTION_NAMES, containers_in
 from offload_tool.containers.places import Place
 from offload_tool.containers.walk import (
     OBJECT_BUNDLE_SECTIONS,
-    OFFLOADING_SECTION,
     CopyPolicy,
     open_members,
 )
@@ -49,13 +49,13 @@ from offload_tool.files.spool import Spool
 from offload_tool.formats.bundles.alignment import find_alignment
 from offload_tool.formats.bundles.binary import MAGIC, plan_bundle, read_bundle
 from offload_tool.formats.bundles.text import start_marker
-from offload_tool.formats.magics import DOS
+from offload_tool.formats.device_elf import is_code_object
 from offload_tool.formats.names.entry_id import OffloadKind
 from offload_tool.formats.objects.archive import NewMember, plan_archive
 from offload_tool.formats.objects.elf import read_elf_tables
+from offload_tool.formats.wheel import is_wheel
 from offload_tool.frozen import frozen
 from offload_tool.operations.matching import NoImageError, explained, may_load
-from offload_tool.operations.trees import is_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -96,6 +96,8 @@ class ThinReport:
     untouched: tuple[tuple[str, int], ...]
     """Sections whose images stay whatever they are for, because what is around them may count
     their bytes, with how many device images these are (among `kept`)."""
+    left_out: tuple[str, ...] = ()
+    """Files and members of nothing but images that went."""
 
 
 def thin_file(
@@ -142,11 +144,11 @@ def _thin_tree(
     from offload_tool.operations import thinning_trees
 
     with Spool() as spool:
-        thinner = _Thinner(keep, spool, keep_ptx=keep_ptx)
+        thinner = _Thinner(keep, spool, keep_ptx=keep_ptx, in_tree=True)
         check = partial(thinner.check, path)
         if Path(path).is_dir():
             sizes = thinning_trees.thin_folder(
-                path, output, thinner.plan, check, keep_equal=keep_equal
+                path, output, thinner.plan, check, spool, keep_equal=keep_equal
             )
         else:
             sizes = thinning_trees.thin_wheel(
@@ -163,7 +165,10 @@ def _mode(path: StrPath) -> int | None:
 class _Thinner:
     """One run; what is compressed anew goes to the spool."""
 
-    def __init__(self, keep: Sequence[Device], spool: Spool, *, keep_ptx: bool) -> None:
+    def __init__(
+        self, keep: Sequence[Device], spool: Spool, *, keep_ptx: bool, in_tree: bool = False
+    ) -> None:
+        self.in_tree = in_tree
         self.keep = keep
         self.keep_ptx = keep_ptx
         self.spool = spool
@@ -172,6 +177,7 @@ class _Thinner:
         """The IDs of all device images."""
         self.loads: dict[tuple[str, Load], None] = {}
         self.untouched: Counter[str] = Counter()
+        self.left_out: list[str] = []
         self.kept = 0
         self.removed = 0
 
@@ -184,10 +190,14 @@ class _Thinner:
     def report(self, before: int, after: int) -> ThinReport:
         """Say what was done, from and to so many bytes."""
         loads, untouched = tuple(self.loads), tuple(self.untouched.items())
-        return ThinReport(before, after, self.kept, self.removed, loads, untouched)
+        left_out = tuple(self.left_out)
+        return ThinReport(before, after, self.kept, self.removed, loads, untouched, left_out)
 
     def plan(self, place: Place) -> FilePlan | None:
-        """Plan the new file; None if it is the old one."""
+        """Plan the new file; None if it is the old one. Without a byte, it is left out.
+
+        That is one of nothing but images that go.
+        """
         source, label = place.source, place.label
         file_format = recognise(source.data, anywhere=True)
         if file_format is FileFormat.ARCHIVE:
@@ -196,7 +206,7 @@ class _Thinner:
             FileFormat.BUNDLE,
             FileFormat.OFFLOAD_BINARY,
             FileFormat.CUDA_FATBIN,
-        ):
+        ) or is_code_object(source.data):
             return self._plan_sequence(source, label)
         planners = {
             FileFormat.KPACK: self._plan_kpack,
@@ -218,8 +228,13 @@ class _Thinner:
 
     # -- what stays ------------------------------------------------------------------
 
-    def _kept(self, found: FoundContainer) -> list[int] | None:
-        """Give the indexes of the images that stay; None if all of them do."""
+    def _stay(self, found: FoundContainer, why: str) -> None:
+        """Keep all images of a container, in a tree; refuse a file by itself that has others."""
+        if self._kept(found, whole=self.in_tree) is not None:
+            raise UnsupportedError(f"cannot be thinned: {why}", path=found.label)
+
+    def _kept(self, found: FoundContainer, *, whole: bool = False) -> list[int] | None:
+        """Give the indexes of the images that stay; None if all of them do, as if `whole`."""
         kept = {at for at, image in enumerate(found.images) if image.kind == OffloadKind.HOST}
         hosts = len(kept)
         for device in self.keep:
@@ -228,7 +243,12 @@ class _Thinner:
                 self.served.add(device)
             self.loads.update({(device.text, load): None for load in loads.values()})
             kept |= may_load(found.images, device)
-        if found.container is FileFormat.CUDA_FATBIN:
+        is_cuda = found.container is FileFormat.CUDA_FATBIN
+        if whole or (is_cuda and found.section not in (None, *CUDA_SECTION_NAMES)):
+            where = f"{found.label}, {found.section}" if self.in_tree else str(found.section)
+            self.untouched[where] += len(found.images)
+            kept = set(range(len(found.images)))
+        elif is_cuda:
             kept = self._kept_of_cuda(found, kept)
         device_images = [image for image in found.images if image.kind != OffloadKind.HOST]
         self.present.update(dict.fromkeys(image.id for image in device_images))
@@ -241,9 +261,6 @@ class _Thinner:
     def _kept_of_cuda(self, found: FoundContainer, kept: set[int]) -> set[int]:
         """Add what is not for a device of its own, and what shares an entry with what stays."""
         images = found.images
-        if found.section is not None and found.section not in CUDA_SECTION_NAMES:
-            self.untouched[found.section] += len(images)
-            return set(range(len(images)))
         goes = _CUBINS if self.keep_ptx else _CUBINS | COMPILED_LATER
         kept = kept | {at for at, i in enumerate(images) if i.image_kind not in goes}
         entries = {number for at in kept if (number := _cuda_entry(images[at])) is not None}
@@ -330,11 +347,13 @@ class _Thinner:
         policy = CopyPolicy("thin the files that are its members")
         for member, place in open_members(archive, policy):
             plan = self.plan(place)
+            plans.append(plan)
+            if plan is not None and not plan.size:
+                continue
             # Thinning changes none of the symbols.
             symbols = member_symbols(place.source.data, path=place.label)
             size = member.size if plan is None else plan.size
             new.append(NewMember(member.name, size, symbols))
-            plans.append(plan)
             contents.append(plan or place.source.range(0, member.size))
         if all(plan is None for plan in plans):
             return None
@@ -356,9 +375,7 @@ class _Thinner:
             stays.update((key, found.images[at].target_id) for at in rows)
         if not changed:
             return None
-        if archive.unknown:
-            message = f"its table has '{archive.unknown[0]}', which nobody knows the meaning of"
-            raise UnsupportedError(f"cannot be thinned: {message}", path=label)
+        archive.check_known(label)
         images = [
             kept_image(archive, image, source)
             for image in archive.images
@@ -389,7 +406,10 @@ class _Thinner:
             changed = changed or new is not None
             parts.append(new or source.range(found.offset, found.size))
             position += new.size if new else found.size
-        return FilePlan.of(parts) if changed else None
+        plan = FilePlan.of(parts) if changed else None
+        if plan is not None and not plan.size:
+            self.left_out.append(label)
+        return plan
 
     def _plan_text(self, source: InputFile, label: str) -> FilePlan | None:
         (found,) = containers_in(source, label)
@@ -399,24 +419,34 @@ class _Thinner:
         return _thin_content(source, {found.images[at].id for at in kept}, label)
 
     def _plan_coff(self, source: InputFile, label: str) -> FilePlan | None:
+        """Plan a file in which each container stays where it is, with zeros behind it."""
         plan = None
         parts: list[FilePlan | FileRange | int] = []
         end = 0
         for found in containers_in(source, label):
-            kept = self._kept(found)
-            if kept is not None:
-                if found.container is FileFormat.CUDA_FATBIN and source.data[: len(DOS)] == DOS:
-                    new = _thin_cuda(source, found, kept)
-                    parts += [source.range(end, found.offset - end), new, found.size - new.size]
-                    end = found.offset + found.size
-                    continue
-                if found.section != OBJECT_BUNDLE_SECTIONS:
-                    message = f"images in section {found.section} of a COFF file cannot be removed"
-                    raise UnsupportedError(message, path=label, offset=found.offset)
-                plan = _thin_content(source, {found.images[at].id for at in kept}, label)
-        if parts:
-            return FilePlan.of([*parts, source.range(end, len(source) - end)])
-        return plan
+            if found.section == OBJECT_BUNDLE_SECTIONS:
+                plan = self._thin_object_bundle(source, found)
+                continue
+            if found.container is FileFormat.OFFLOAD_BINARY:
+                self._stay(found, f"LLVM reads no zeros between images in {found.section}")
+                continue
+            new = self._thin(source, found, limit=found.size)
+            if new is None:
+                continue
+            if new.size > found.size:
+                message = f"expected a smaller bundle than {found.size:,} bytes, found {new.size:,}"
+                raise UnsupportedError(message, path=label, offset=found.offset)
+            parts += [source.range(end, found.offset - end), new, found.size - new.size]
+            end = found.offset + found.size
+        if plan is not None and parts:
+            raise _both_kinds(label)
+        return FilePlan.of([*parts, source.range(end, len(source) - end)]) if parts else plan
+
+    def _thin_object_bundle(self, source: InputFile, found: FoundContainer) -> FilePlan | None:
+        kept = self._kept(found)
+        if kept is None:
+            return None
+        return _thin_content(source, {found.images[at].id for at in kept}, found.label)
 
     def _plan_elf(self, source: InputFile, label: str) -> FilePlan | None:
         tables = read_elf_tables(source.data, path=label)
@@ -426,9 +456,11 @@ class _Thinner:
         plan = None
         for found in containers_in(source, label):
             if found.section == OBJECT_BUNDLE_SECTIONS:
-                kept = self._kept(found)
-                if kept is not None:
-                    plan = _thin_content(source, {found.images[at].id for at in kept}, label)
+                plan = self._thin_object_bundle(source, found)
+                continue
+            if found.container is FileFormat.OFFLOAD_BINARY and tables.header.e_type != _ET_REL:
+                why = f"a linked program has pointers to the images in {found.section}; "
+                self._stay(found, f"{why}link it again for fewer targets")
                 continue
             new = self._thin(source, found, limit=found.size)
             if (
@@ -443,9 +475,7 @@ class _Thinner:
             else:
                 changes.append((number, _replacement(source, found, new)))
         if plan is not None and changed:
-            raise UnsupportedError(
-                "cannot be thinned: it is an object bundle, and embeds bundles as well", path=label
-            )
+            raise _both_kinds(label)
         if not changed:
             return plan
         from offload_tool.formats.objects.elf_shrink import plan_shrunk_elf
@@ -455,6 +485,11 @@ class _Thinner:
                 changes.append((number, _shorter_section(source, tables, number, rows)))
         check_only_bundles(tables, changes)
         return plan_shrunk_elf(source.data, changes, path=label).bound(source)
+
+
+def _both_kinds(label: str) -> UnsupportedError:
+    message = "cannot be thinned: it is an object bundle, and embeds bundles as well"
+    return UnsupportedError(message, path=label)
 
 
 def _replacement(source: InputFile, found: FoundContainer, new: FilePlan | None) -> Replacement:
@@ -473,9 +508,6 @@ def _shorter_section(
     """Replace all of a section of offload binaries: LLVM wants no bytes between them."""
     from offload_tool.formats.objects.elf_shrink import Replacement
 
-    if tables.header.e_type != _ET_REL:
-        message = f"a linked program has pointers to the images in {OFFLOADING_SECTION}"
-        raise UnsupportedError(f"{message}; link it again for fewer targets", path=tables.path)
     section = tables.sections[number]
     plan = FilePlan.of(
         new or source.range(found.offset, found.size + -found.size % _BINARY_ALIGNMENT)

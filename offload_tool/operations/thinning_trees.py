@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,8 @@ from offload_tool.containers.file_format import FileFormat, recognise
 from offload_tool.containers.found import containers_in
 from offload_tool.errors import UnsupportedError, UsageError
 from offload_tool.files import replace_file
+from offload_tool.files.plan import FilePlan
+from offload_tool.formats.wheel import is_wheel
 from offload_tool.operations.trees import (
     FolderTree,
     FolderWriter,
@@ -23,7 +26,6 @@ if TYPE_CHECKING:
 
     from offload_tool.containers.places import Place
     from offload_tool.files import StrPath
-    from offload_tool.files.plan import FilePlan
     from offload_tool.files.spool import Spool
     from offload_tool.operations.trees import Tree, TreeWriter
 
@@ -35,12 +37,14 @@ def thin_folder(
     output: StrPath,
     plan: Callable[[Place], FilePlan | None],
     check: Callable[[], None],
+    spool: Spool,
     *,
     keep_equal: bool,
 ) -> tuple[int, int]:
     """Write the folder with what `plan` makes of each file, into `output`, if `check` agrees.
 
-    In place, only what changes is written. Gives the bytes of all files, before and after.
+    In place, only what changes is written, and what is left out is removed. Gives the
+    bytes of all files, before and after.
 
     :raises UsageError: the output is in the folder.
     """
@@ -51,10 +55,13 @@ def thin_folder(
     with new_folder(output, keep_equal=keep_equal) as temporary:
         tree = FolderTree(old, besides=temporary)
         writer = FolderWriter(tree, temporary, only_changed=in_place)
-        saved = _thin(tree, writer, plan)
+        saved = _thin(tree, writer, plan, spool)
         check()
         writer.finish()
         before = sum(Path(tree.path(f.name)).stat().st_size for f in tree.files if f.kind == "file")
+    if in_place:
+        for name in writer.removed:
+            Path(tree.path(name)).unlink()
     return before, before - saved
 
 
@@ -69,36 +76,54 @@ def thin_wheel(
 ) -> tuple[int, int]:
     """Write the wheel with what `plan` makes of each file; give its bytes, before and after."""
     with WheelTree(path) as tree:
-        writer = WheelWriter(tree, spool)
-        _thin(tree, writer, plan)
+        whole = _wheel_plan(tree, plan, spool) or FilePlan.of(
+            [tree.source.range(0, len(tree.source))]
+        )
         check()
-        writer.finish()
-        whole = writer.plan()
         with replace_file(output, keep_equal=keep_equal) as out:
             whole.write_to(out)
         return len(tree.source), whole.size
 
 
-def _thin(tree: Tree, writer: TreeWriter, plan: Callable[[Place], FilePlan | None]) -> int:
+def _wheel_plan(
+    tree: WheelTree, plan: Callable[[Place], FilePlan | None], spool: Spool
+) -> FilePlan | None:
+    """Plan the wheel, which stays open until that is written; None if it stays as it is."""
+    writer = WheelWriter(tree, spool)
+    _thin(tree, writer, plan, spool)
+    writer.finish()
+    return writer.plan() if writer.is_changed else None
+
+
+def _thin(
+    tree: Tree, writer: TreeWriter, plan: Callable[[Place], FilePlan | None], spool: Spool
+) -> int:
     """Write all files; give how many bytes that saved."""
     saved = 0
     for file in tree.files:
         if file.kind != "file":
             writer.keep(file)
             continue
-        with tree.open(file) as place:
-            new = None if place is None else _planned(place, plan)
+        with tree.open(file) as place, ExitStack() as stack:
+            new = None if place is None else _planned(place, plan, spool, stack)
             if new is None or place is None:
                 writer.keep(file)
-            else:
+                continue
+            if new.size:
                 writer.put(file, new)
-                saved += len(place.source) - new.size
+            else:
+                writer.leave_out(file)
+            saved += len(place.source) - new.size
     return saved
 
 
-def _planned(place: Place, plan: Callable[[Place], FilePlan | None]) -> FilePlan | None:
+def _planned(
+    place: Place, plan: Callable[[Place], FilePlan | None], spool: Spool, stack: ExitStack
+) -> FilePlan | None:
     if recognise(place.source.data) is not FileFormat.ZIP:
         return plan(place)
+    if is_wheel(place.path) and not place.names:
+        return _wheel_plan(stack.enter_context(WheelTree(place.path)), plan, spool)
     if any(True for _ in containers_in(place.source, place.label)):
         message = "cannot be thinned where it is: it is a zip file; thin it by itself before"
         raise UnsupportedError(message, path=place.label)

@@ -63,7 +63,6 @@ __all__ = [
     "WheelTree",
     "WheelWriter",
     "is_inside",
-    "is_wheel",
     "new_folder",
     "packed_into",
     "write_new",
@@ -100,11 +99,6 @@ class Tree(Protocol):
 
     def installed(self, file: TreeFile) -> str:
         """Give where a file is once the tree is in its place."""
-
-
-def is_wheel(path: StrPath) -> bool:
-    """Tell whether a path is a wheel's, by its name."""
-    return str(path).endswith(".whl")
 
 
 def is_inside(path: StrPath, folder: StrPath) -> bool:
@@ -265,6 +259,7 @@ class TreeWriter:
         self.changed: dict[str, Digest] = {}
         self.added: dict[str, Digest] = {}
         self.removed: list[str] = []
+        self.is_changed = False
         names = {file.name for file in tree.files if file.kind == "file"}
         self.records = [n for n in sorted(names) if _is_record(n)]
         for record in self.records:
@@ -280,6 +275,7 @@ class TreeWriter:
 
     def put(self, file: TreeFile, plan: FilePlan) -> None:
         """Give a file of the tree other content."""
+        self.is_changed = True
         if self.records:
             self.changed[file.name] = digest(plan.blocks())
         self._put(file, plan)
@@ -292,6 +288,7 @@ class TreeWriter:
 
     def leave_out(self, file: TreeFile) -> None:
         """Leave a file out."""
+        self.is_changed = True
         self.removed.append(file.name)
 
     def finish(self) -> None:

@@ -50,6 +50,7 @@ def unbundle_file(
     file_type: str = DEFAULT_FILE_TYPE,
     allow_missing: bool = False,
     hip_openmp: bool = False,
+    one_each: bool = False,
     keep_equal: bool = False,
     opened: Callable[[OpenedBundle], None] | None = None,
 ) -> None:
@@ -58,13 +59,14 @@ def unbundle_file(
     All outputs are written or none. `file_type` is as for `bundle_files`. With `allow_missing`,
     targets without an entry get empty files; where none has one (the file is not a bundle,
     say), the host target gets the whole file. `hip_openmp` lets hip and openmp entries serve
-    each other. With `keep_equal`, files that already have the very bytes are left untouched.
-    `opened` is called with the bundle before anything is written.
+    each other. With `one_each`, several entries of the ID that is taken are an error, of which
+    the first would be written. With `keep_equal`, files that already have the very bytes are left
+    untouched. `opened` is called with the bundle before anything is written.
 
     :raises FormatError: the file is a broken bundle.
     :raises UnsupportedError: it is of a version or sort that is not read.
     :raises MissingEntriesError: no entry serves one or more of the targets.
-    :raises UsageError: no targets, or an unknown file type.
+    :raises UsageError: no targets, an unknown file type, or with `one_each` several entries.
     :raises FileError: a file cannot be read or written.
     """
     if not outputs:
@@ -83,6 +85,8 @@ def unbundle_file(
             opened(bundle)
         entries = bundle.entries
         chosen = _assign(entries, targets, hip_openmp=hip_openmp)
+        if one_each:
+            _check_only(path, chosen, entries)
         missing = [str(target) for target in targets if target not in chosen]
         is_invalid = missing and any(not has_all_fields(entry.id) for entry in entries)
         if is_invalid or (missing and not allow_missing):
@@ -122,6 +126,20 @@ def list_entry_ids(
             opened(bundle)
         bundle.check()
         return [entry.id for entry in bundle.entries]
+
+
+def _check_only(
+    path: StrPath, chosen: Mapping[BundleEntryID, StoredEntry], entries: Sequence[StoredEntry]
+) -> None:
+    for taken in chosen.values():
+        wanted = BundleEntryID.read(taken.id)
+        same = [each for each in entries if each.size and BundleEntryID.read(each.id) == wanted]
+        if len(same) > 1:
+            places = ", ".join(f"{each.offset:#x} ({each.size} bytes)" for each in same)
+            raise UsageError(
+                f"'{path}': {len(same)} entries '{taken.id}', at {places}, of which one file can "
+                "have one; 'offload-tool extract' writes all of them"
+            )
 
 
 def _assign(

@@ -45,12 +45,16 @@ if TYPE_CHECKING:
     from offload_tool.operations.offload_binaries import FoundBinary
     from offload_tool.operations.packaging import Generation
 
-__all__ = ["ImageFilter", "extract_images"]
+__all__ = ["ImageFilter", "SeveralImagesError", "extract_images"]
 
 _AT_ONCE = 200
 """Outputs that are open together; each needs a descriptor, and a process has about 1000."""
 _MAX_DEPTH = 8
 """Offload binaries one inside the other."""
+
+
+class SeveralImagesError(UsageError):
+    """Several images match one output, which only one of them can be."""
 
 
 @frozen
@@ -67,6 +71,8 @@ class ImageFilter:
     """Names the filter in messages."""
     member: str | None = None
     """The archive member's name, or the file's, without folders; None: any."""
+    triple: str | None = None
+    """Compared by what its fields mean, where `strings` are compared as texts; None: any."""
 
 
 @frozen
@@ -89,6 +95,7 @@ def extract_images(
     padding: bool = True,
     dialect: Dialect | None = None,
     generation: Generation = 22,
+    one_each: bool = False,
     keep_equal: bool = False,
     warn: Callable[[str], None] | None = None,
     extracted: Callable[[str], None] | None = None,
@@ -96,6 +103,7 @@ def extract_images(
     """Write the images of the file at `path` that match each of `filters`; give the files written.
 
     Of several images for one output, the last is written; with `archive`, an archive of all.
+    With `one_each` and no `archive`, several are an error.
     A filter that nothing matches writes nothing. Names made from strings are put into
     `folder`; `name` is what the file is called in them (default: `path`). `padding` is as for
     `find_offload_binaries`; `dialect` says what the numbers of offload kinds mean (default:
@@ -107,6 +115,7 @@ def extract_images(
     Outputs are replaced only when all of them (of more than 200: of each 200) are complete;
     with `keep_equal`, those that already have the very bytes are left untouched.
 
+    :raises SeveralImagesError: with `one_each`, several images match one output.
     :raises UsageError: with `archive`, a filter without an output; an unknown kind and no `warn`.
     :raises FormatError: the file is broken, or its strings are not part of a file name.
     :raises UnsupportedError: it is of a version or sort that is not read.
@@ -120,7 +129,15 @@ def extract_images(
             if image.has_image
         ]
         job = _ImageOutputs(
-            path, name, selected, folder, dialect, warn, generation, padding=padding
+            path,
+            name,
+            selected,
+            folder,
+            dialect,
+            warn,
+            generation,
+            padding=padding,
+            one_each=one_each,
         )
         if generation == 23 and not filters:
             filters, archive = [ImageFilter()], False
@@ -150,6 +167,7 @@ class _ImageOutputs:
         generation: Generation,
         *,
         padding: bool,
+        one_each: bool,
     ) -> None:
         self.path = path
         self.name = os.fspath(path) if name is None else name
@@ -159,6 +177,7 @@ class _ImageOutputs:
         self.warn = warn
         self.generation = generation
         self.padding = padding
+        self.one_each = one_each
         self.made: list[str] = []
         """The names that were made from strings, in order."""
         self.outputs: dict[str, tuple[StrPath, FilePlan]] = {}
@@ -168,6 +187,8 @@ class _ImageOutputs:
         matches = self._matches(wanted)
         if wanted.output is not None:
             if len(matches) > 1:
+                if self.one_each:
+                    raise self._several(wanted.output, matches)
                 output = "-" if wanted.output == STDOUT else wanted.output
                 self._tell(f"Multiple inputs match to a single file, '{output}'")
             if matches:
@@ -179,6 +200,17 @@ class _ImageOutputs:
             name = self._name(match.image, number)
             self.made.append(name)
             self._store(Path(self.folder, name), match.content)
+
+    def _several(self, output: StrPath, matches: Sequence[_Selected]) -> SeveralImagesError:
+        places = [
+            f"{row.found.member or self.name} at {row.image.offset:#x} ({row.image.size} bytes)"
+            for row in matches
+        ]
+        image = matches[0].image
+        return SeveralImagesError(
+            f"'{self.path}': {len(matches)} images with triple {image.triple} and arch "
+            f"{image.arch or '(none)'} match the one file '{output}': {', '.join(places)}"
+        )
 
     def _leaves(self, match: _Selected, depth: int) -> Iterator[_Selected]:
         """Give the images in an image that is offload binaries; else the image itself."""
@@ -250,6 +282,11 @@ class _ImageOutputs:
             return False
         if wanted.member not in (None, self._member_name(row).rpartition("/")[2]):
             return False
+        if wanted.triple is not None:
+            from offload_tool.formats.names.triple import is_compatible  # the command needs none
+
+            if not is_compatible(image.triple, wanted.triple):
+                return False
         return all(image.strings.get(key, "") == value for key, value in wanted.strings.items())
 
     def _member_name(self, row: _Selected) -> str:

@@ -67,6 +67,7 @@ def wrap_images(
     triple: str | None = None,
     target_ids: Sequence[str] | None = None,
     generation: Generation = 22,
+    is_relocatable: bool = False,
     as_object: bool | None = None,
     add_notes: bool = False,
     keep_equal: bool = False,
@@ -79,7 +80,8 @@ def wrap_images(
     what they hold. CUDA takes one fat binary, HIP one bundle. Without `triple`, the host is
     this machine. The result is an object file, ready to link, or LLVM bitcode: `as_object`
     tells, or (None) whether `output` is named ``.o`` or ``.obj``. `generation` is that of the
-    host objects' entries: 22 for clang 20 and later, 15 for older ones, for OpenMP only. Of
+    host objects' entries: 22 for clang 20 and later, 15 for older ones, for OpenMP only; 23 is
+    what LLVM 23 makes for such as 22's, which knows relocatable images (`is_relocatable`). Of
     OpenMP images, `target_ids`, one for each, are registered with runtimes that know them. With
     `add_notes`, images that are ELF files say in a section of notes that they are for OpenMP;
     `warn` is told of others. With `keep_equal`, a file that already has the very bytes is left
@@ -100,8 +102,10 @@ def wrap_images(
     with ExitStack() as stack:
         files = [stack.enter_context(InputFile(image)) for image in images]
         _check(images, kind, target_ids, generation)
+        if is_relocatable and generation != 23:
+            raise UsageError(f"relocatable images are of generation 23, not {generation}")
         ids: list[str | None] = list(target_ids) if target_ids else [None] * len(files)
-        if kind == "openmp" and generation == 22:
+        if kind == "openmp" and generation != 15:
             groups = [_apart(file, stack) for file in files]
             files = [file for group in groups for file in group]
             ids = [row for row, group in zip(ids, groups, strict=True) for _ in group]
@@ -115,6 +119,7 @@ def wrap_images(
                 for file, target_id in zip(files, ids, strict=True)
             ],
             generation,
+            is_relocatable,
         )
         if not as_object:
             _check_bitcode_sizes(files)
@@ -141,7 +146,7 @@ def _check(
     if kind != "openmp":
         if len(images) > 1:
             raise UsageError("CUDA / HIP offloading uses a single fatbinary or offload bundle")
-        if generation != 22:
+        if generation == 15:
             raise UsageError(f"the interface of LLVM {generation} is for openmp, not for {kind}")
     if target_ids:
         if kind != "openmp":
@@ -204,7 +209,7 @@ def _ranges(
     file: InputFile, kind: RegisteredKind, generation: Generation
 ) -> tuple[tuple[int, int], ...]:
     """Give what of a file is registered: the file, or the images inside of it."""
-    if kind != "openmp" or generation != 22 or not is_offload_binary(file.data):
+    if kind != "openmp" or generation == 15 or not is_offload_binary(file.data):
         return ((0, len(file)),)
     found = tuple(
         (image.offset, image.offset + image.size)

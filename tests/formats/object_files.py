@@ -145,3 +145,10 @@ def make_coff(extra: dict[bytes, bytes] | None = None) -> bytes:
     symbols += struct.pack("<IIIHHBB", 0, 4, 0, 1, 0, 2, 0)
     header = struct.pack("<HHIIIHH", 0x8664, len(sections), 0, position + len(body), 3, 0, 0)
     return header + table + body + symbols + struct.pack("<I", 4 + len(strings)) + strings
+
+
+def make_code_object(processor: str) -> bytes:
+    """Make the shortest code object for an AMD GPU: an ELF header."""
+    number = {"gfx906": 0x2F, "gfx942": 0x4C}[processor]
+    ident = b"\x7fELF\2\1\1\x40\3" + bytes(7)
+    return struct.pack("<16sHHIQQQIHHHHHH", ident, 3, 224, 1, 0, 0, 0, number, 64, 56, 0, 64, 0, 0)

@@ -11,6 +11,7 @@ from offload_tool import Compression, Device, PackagedImage, package_images
 from offload_tool.errors import OffloadError
 from offload_tool.operations.checking import Fault, Rule, check_libraries
 from tests.formats.kernels.code_objects import KERNEL, code_object, metadata
+from tests.formats.object_files import make_code_object
 from tests.fuzz.seeds import HERE
 from tests.operations.fatbins import HOST, make_bundle
 from tests.operations.test_finding import archive
@@ -162,3 +163,17 @@ def test_broken(tmp_path: Path) -> None:
         "no image for gfx942; there are gfx906, gfx90a, gfx908"
     ]
     assert len(problems) == len(notes) == 1
+
+
+def test_code_objects_of_a_folder(tmp_path: Path) -> None:
+    """Code objects of one target each are judged together; one that is named, by itself."""
+    for name in ("gfx906", "gfx942"):
+        (tmp_path / f"{name}.co").write_bytes(make_code_object(name))
+    assert faults(tmp_path, Rule(targets=targets("gfx906", "gfx942"))) == []
+    assert faults(tmp_path, Rule(targets=targets("gfx1030"))) == [
+        "no image for gfx1030 in any of 2 code objects; there are gfx906, gfx942"
+    ]
+    make_bundle(tmp_path / "b", {"gfx1030": code("k")})
+    assert "no image for gfx1030 in any" in faults(tmp_path, Rule(targets=targets("gfx1030")))[0]
+    lacking = ["no image for gfx942; there are gfx906"]
+    assert faults(tmp_path / "gfx906.co", Rule(targets=targets("gfx942"))) == lacking

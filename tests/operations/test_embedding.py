@@ -54,12 +54,33 @@ def test_who_asks(tmp_path: Path, llvm: Callable[[str], str]) -> None:
 
 
 def test_nobody_asks(tmp_path: Path) -> None:
-    """Files of which none asks for a bundle are refused, by their names."""
-    (tmp_path / "x.o").write_bytes(make_elf())
-    with pytest.raises(UsageError, match=r"no host object asks for a bundle .*x\.o'"):
-        read_host_files([tmp_path / "x.o"])
-    with pytest.raises(UsageError, match=r"asks for a bundle \(looked in no file\)"):
+    """Host objects of which none asks for a bundle get an object without it; other files none."""
+    host, bundle, out = (tmp_path / name for name in ("host.o", "bundle", "out.o"))
+    host.write_bytes(make_elf())
+    bundle.write_bytes(b"bundle")
+    for registers in (False, True):
+        embed_bundle(
+            bundle, out, host_files=[host], host_triple=TRIPLE, registers_entries=registers
+        )
+        tables = read_elf_tables(memoryview(out.read_bytes()))
+        assert b".hip_fatbin" not in tables.names
+        assert not [symbol for symbol in tables.named_symbols() if symbol.name]
+    with pytest.raises(UsageError, match=r"no host object to embed a bundle for .*bundle'"):
+        read_host_files([bundle])
+    with pytest.raises(UsageError, match=r"a bundle for \(looked in no file\)"):
         read_host_files([])
+
+
+@pytest.mark.llvm
+def test_entries_in_bitcode(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """Bitcode of -flto has entries where it defines their symbols."""
+    for name in (".offloading.entry.x", "x"):
+        (tmp_path / "x.ll").write_text(
+            f'target triple = "{TRIPLE}"\n@"{name}" = weak global i8 0\n'
+        )
+        command = [llvm("clang"), "-c", "-emit-llvm", tmp_path / "x.ll", "-o", tmp_path / "x.bc"]
+        subprocess.run(command, check=True)
+        assert read_host_files([tmp_path / "x.bc"]).has_entries == name.startswith(".")
 
 
 def test_entries_that_nobody_registers(tmp_path: Path) -> None:
@@ -83,17 +104,19 @@ def test_entries_that_nobody_registers(tmp_path: Path) -> None:
 
 
 def test_cuda_without_a_place(tmp_path: Path) -> None:
-    """A CUDA host object without a place is refused, or copied, as the caller has it."""
+    """A CUDA host object without a place is copied, and refused if it has kernels."""
     host, fatbin, out = (tmp_path / name for name in ("host.o", "fatbin", "out.o"))
-    host.write_bytes(make_elf())
+    kernel = f'target triple = "{TRIPLE}"\n@_Z1__device_stub__kv = global i8 0\n'
+    host.write_bytes(compile_object(kernel, TRIPLE))
     fatbin.write_bytes(b"images")
-    with pytest.raises(CodeObjectError, match="found none: the source has no kernels"):
+    with pytest.raises(CodeObjectError, match="found none: it was not compiled with the place"):
         embed_cuda_fatbin(host, fatbin, out)
     assert not out.exists()
-    embed_cuda_fatbin(host, fatbin, out, must_be_wanted=False)
+    host.write_bytes(make_elf())
+    embed_cuda_fatbin(host, fatbin, out)
     assert out.read_bytes() == host.read_bytes()
     host.write_bytes(make_elf("64le", {b".nv_fatbin": PLACEHOLDER}))
-    embed_cuda_fatbin(host, fatbin, out, must_be_wanted=False)
+    embed_cuda_fatbin(host, fatbin, out)
     assert bytes(read_elf_tables(memoryview(out.read_bytes())).content(5)) == b"images"
 
 

@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from offload_tool import Compression, embed_bundle, list_images
-from offload_tool.errors import FileError, FormatError, LimitError, OffloadError, UnsupportedError
+from offload_tool.errors import (
+    FileError,
+    FormatError,
+    LimitError,
+    NoContainerError,
+    OffloadError,
+    UnsupportedError,
+)
+from offload_tool.formats.cuda_embedding import PLACEHOLDER
 from offload_tool.operations.listing import iter_images
 from tests.formats.object_files import make_coff, make_elf
 from tests.formats.test_cuda_fatbin import CUBIN, PACKED, cuda_fatbin
@@ -349,3 +357,11 @@ def test_ids_are_what_was_stored(tmp_path: Path) -> None:
     """An ID is given as stored."""
     path = make_bundle(tmp_path / "b", IMAGES)
     assert [i.id for i in list_images(path)] == [entry_id(target) for target in IMAGES]
+
+
+def test_host_object_without_its_fat_binary(tmp_path: Path) -> None:
+    """A CUDA host object that waits for its fat binary has no images, and is no broken file."""
+    (tmp_path / "a.host.o").write_bytes(make_elf(extra={b".nv_fatbin": PLACEHOLDER}))
+    assert list_images(tmp_path) == []
+    with pytest.raises(NoContainerError):
+        list_images(tmp_path / "a.host.o")

@@ -107,14 +107,17 @@ def test_merge_of_schemes(tmp_path: Path) -> None:
         merge_files(parts, tmp_path / "out.kpack")
 
 
-def test_thin_of_unknown_keys(archive: Path, tmp_path: Path) -> None:
-    """An archive whose table has what nobody knows is not written anew."""
+def test_unknown_keys(archive: Path, tmp_path: Path) -> None:
+    """An archive whose table has what nobody knows is not written anew, and is named once."""
     data = archive.read_bytes()
     at = int.from_bytes(data[8:16], "little")
     assert data[at] < 0x8F
     archive.write_bytes(data[:at] + bytes([data[at] + 1]) + data[at + 1 :] + b"\xa5build\x01")
     with pytest.raises(UnsupportedError, match="'build', which nobody knows"):
         thin_file(archive, tmp_path / "out.kpack", keep=[Device.parse("gfx942")])
+    with pytest.raises(UnsupportedError) as caught:
+        merge_files([archive, archive], tmp_path / "out.kpack")
+    assert str(caught.value).count(str(archive)) == 1
 
 
 def test_check(archive: Path, tmp_path: Path) -> None:

@@ -192,6 +192,15 @@ def test_wheels_together(library: Path, tmp_path: Path) -> None:
     assert expected + "in the zip file" in told(host)
 
 
+def test_wheels_of_a_folder(library: Path, tmp_path: Path) -> None:
+    """Wheels in a folder that is checked count as installed together."""
+    (tmp_path / "dist").mkdir()
+    zipped(tmp_path / "dist/host.whl", tmp_path, "lib/*")
+    assert len(faults(tmp_path / "dist")) == 2
+    zipped(tmp_path / "dist/device.whl", tmp_path, ".kpack/*")
+    assert faults(tmp_path / "dist") == []
+
+
 def test_wheels_see_no_files(library: Path, tmp_path: Path) -> None:
     """What a library in a wheel names is looked for in the wheel, wherever the path leads."""
     for path in (f"{tmp_path}/.kpack/demo_@GFXARCH@.kpack", ".kpack/demo_@GFXARCH@.kpack"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,12 @@ import pytest
 from offload_tool import Compression
 from offload_tool.containers.found import find_containers
 from offload_tool.errors import TargetIDError
+from offload_tool.operations.checking import Rule, check_libraries
+from offload_tool.operations.extracting import extract_device_images
+from offload_tool.operations.listing import iter_images, list_images
 from offload_tool.operations.matching import Device, match_images, may_load
+from offload_tool.operations.thinning import thin_file
+from tests.formats.test_cuda_fatbin import cuda_fatbin
 from tests.operations.fatbins import HOST, make_bundle
 
 
@@ -188,3 +194,41 @@ def test_no_device(text: str) -> None:
     else:
         with pytest.raises(TargetIDError):
             Device.parse(text)
+
+
+STORED = [
+    *(
+        "host-x86_64-unknown-linux-gnu-",
+        "hip-amdgcn-amd-amdhsa-gfx906",
+        "hipv4-amdgcn--amdhsa--gfx908",
+    ),
+    *("hipv4-amdgcn-amd-amdhsa--", "hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-:sramecc+"),
+    *("hip-spirv64-amd-amdhsa--amdgcnspirv", "hip-amdgcn-amd-amdhsa--gfx9-4-generic:xnack+"),
+    *("hipv4-amdgcn-amd-amdhsa--kaveri", "hipv4-amdgcn-amd-amdhsa--gfx9999"),
+    *("cuda-nvptx64-nvidia-cuda--sm_90a", "sycl-spir64_gen-unknown-unknown--pvc"),
+    *("none-amdgcn-amd-amdhsa--gfx940", "openmp-x86_64-pc-linux-gnu-", "cuda fat binary"),
+]
+
+
+@pytest.mark.parametrize("stored", STORED)
+def test_listed_ids(tmp_path: Path, stored: str) -> None:
+    """Whatever `list` prints as an ID names that image for all commands that take devices."""
+    path = tmp_path / "in"
+    if stored == "cuda fat binary":
+        path.write_bytes(cuda_fatbin())
+    else:
+        name = stored.encode()
+        row = struct.pack("<QQQ", 56 + len(name), 5, len(name)) + name
+        path.write_bytes(b"__CLANG_OFFLOAD_BUNDLE__" + struct.pack("<Q", 1) + row + b"image")
+    for image in list_images(path):
+        for text in filter(None, (image.id, image.target_id)):
+            device = Device.parse(text)
+            assert image.id in [row.id for row in iter_images(path, devices=[device])]
+            (match,) = match_images(path, device)
+            assert image.id in match.ids
+            made = extract_device_images(path, tmp_path / "out", devices=[device])
+            assert image.id in [row.id for row in made]
+            thin_file(path, tmp_path / "thin", keep=[device])
+            assert image.id in [row.id for row in list_images(tmp_path / "thin")]
+            is_host = image.kind == "host"
+            assert is_host or not [*check_libraries([path], [Rule(targets=(device,))])]

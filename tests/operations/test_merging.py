@@ -10,9 +10,9 @@ import pytest
 
 from offload_tool import Compression, embed_bundle, list_images
 from offload_tool.errors import OffloadError, UsageError
-from offload_tool.formats.objects.archive import NewMember, plan_archive
+from offload_tool.formats.objects.archive import NewMember, iter_members, plan_archive
 from offload_tool.operations.merging import MergeError, merge_files
-from tests.formats.object_files import make_coff, make_elf
+from tests.formats.object_files import make_code_object, make_coff, make_elf
 from tests.operations.fatbins import HOST, code, make_bundle
 from tests.operations.test_finding import archive
 
@@ -29,6 +29,17 @@ def part(host: bytes | None, *targets: str) -> dict[str, bytes]:
 def merged(tmp_path: Path, *paths: Path) -> bytes:
     merge_files(paths, tmp_path / "merged")
     return (tmp_path / "merged").read_bytes()
+
+
+def test_code_objects(tmp_path: Path) -> None:
+    """Code objects are refused as files; members of archives have to be equal."""
+    paths = [tmp_path / f"{name}.co" for name in ("gfx906", "gfx942")]
+    for path in paths:
+        path.write_bytes(make_code_object(path.stem))
+    with pytest.raises(UsageError, match="is a code object without a bundle around it"):
+        merge_files(paths, tmp_path / "out")
+    same = archive(tmp_path / "a.a", paths[0])
+    assert next(iter(iter_members(memoryview(merged(tmp_path, same, same))))).name == "gfx906.co"
 
 
 @pytest.mark.parametrize("alignment", [1, 8, 4096])

@@ -10,7 +10,13 @@ from random import Random
 
 import pytest
 
-from offload_tool import Compression, embed_bundle, list_images
+from offload_tool import (
+    Compression,
+    PackagedImage,
+    embed_bundle,
+    list_images,
+    package_images,
+)
 from offload_tool.errors import (
     ContentError,
     FormatError,
@@ -24,7 +30,7 @@ from offload_tool.formats.objects.elf import ElfTables, read_elf_tables
 from offload_tool.operations.matching import Device, NoImageError
 from offload_tool.operations.merging import merge_files
 from offload_tool.operations.thinning import thin_file
-from tests.formats.object_files import make_coff, make_elf
+from tests.formats.object_files import make_code_object, make_coff, make_elf
 from tests.operations.fatbins import HOST, MAIN, RUNTIME, SOURCE, code, load, make_bundle, run
 from tests.operations.test_finding import archive
 
@@ -256,6 +262,63 @@ def test_refused(tmp_path: Path) -> None:
     with pytest.raises(NoImageError, match="images found: none"):
         thin_file(tmp_path / "text", tmp_path / "out", keep=KEEP)
     assert not (tmp_path / "out").exists()
+
+
+def test_coff_sections(tmp_path: Path) -> None:
+    """In COFF files bundles stay where they are, with zeros behind them; the size stays."""
+    whole = make_bundle(tmp_path / "b", IMAGES).read_bytes()
+    kept = make_bundle(tmp_path / "k", KEPT).read_bytes()
+    path = tmp_path / "a.dll"
+    path.write_bytes(make_coff({b".hip_fat": whole, b".rest": b"stays"}))
+    padded = kept + bytes(len(whole) - len(kept))
+    expected = make_coff({b".hip_fat": padded, b".rest": b"stays"})
+    assert thin(path).read_bytes() == expected
+
+
+def test_linked_offload_binaries(tmp_path: Path) -> None:
+    """A linked program's offload binaries stay: in a folder with a report, alone with an error."""
+    images = []
+    for target in ("gfx906", "gfx942"):
+        (tmp_path / target).write_bytes(code(target))
+        keys = {"triple": "amdgcn-amd-amdhsa", "arch": target}
+        images.append(PackagedImage(tmp_path / target, keys, "openmp"))
+    package_images(images, tmp_path / "package")
+    data = bytearray(make_elf(extra={b".llvm.offloading": (tmp_path / "package").read_bytes()}))
+    data[16] = 2  # ET_EXEC
+    path = tmp_path / "in/program"
+    path.parent.mkdir()
+    path.write_bytes(data)
+    with pytest.raises(UnsupportedError, match="link it again for fewer targets"):
+        thin(path, "gfx906")
+    report = thin_file(path.parent, tmp_path / "out", keep=[Device.parse("gfx906")])
+    assert report.untouched == ((f"{path}, .llvm.offloading", 2),)
+    assert (tmp_path / "out/program").read_bytes() == data
+
+
+@pytest.mark.parametrize("in_place", [True, False], ids=["in-place", "copy"])
+def test_code_objects(tmp_path: Path, *, in_place: bool) -> None:
+    """Code objects that no device to keep loads go: files of folders and wheels, and members."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in ("gfx906", "gfx942"):
+        (folder / f"{name}.co").write_bytes(make_code_object(name))
+    (tmp_path / "text").write_bytes(b"stays")
+    archive(folder / "lib.a", folder / "gfx906.co", tmp_path / "text")
+    with zipfile.ZipFile(folder / "a-1-py3-none-any.whl", "w") as wheel:
+        wheel.write(folder / "gfx906.co", "gfx906.co")
+        wheel.write(folder / "gfx942.co", "gfx942.co")
+    out = folder if in_place else tmp_path / "out"
+    report = thin_file(folder, out, keep=[Device.parse("gfx942")])
+    assert (report.kept, len(report.left_out)) == (2, 3)
+    assert sorted(path.name for path in out.iterdir()) == [
+        *("a-1-py3-none-any.whl", "gfx942.co", "lib.a")
+    ]
+    assert [member.name for member in iter_members(memoryview((out / "lib.a").read_bytes()))] == [
+        "text"
+    ]
+    with zipfile.ZipFile(out / "a-1-py3-none-any.whl") as wheel:
+        assert wheel.namelist() == ["gfx942.co"]
+    assert thin(out / "gfx942.co", "gfx942").read_bytes() == make_code_object("gfx942")
 
 
 @pytest.mark.llvm

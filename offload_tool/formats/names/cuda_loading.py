@@ -69,7 +69,11 @@ class CudaFit(NamedTuple):
 def cuda_fit(code: str, device: str) -> CudaFit | None:
     """Say by which rule an image for `code` (``sm_80``, ``compute_80``) serves `device`."""
     image, asked = CudaTarget.parse(code), CudaTarget.parse(device)
-    if image is None or asked is None or asked.form != "sm" or image.number > asked.number:
+    if image is None or asked is None:
+        return None
+    if asked.form != "sm":  # no device, but what images are called
+        return CudaFit(EXACT, 0, "its very name") if image == asked else None
+    if image.number > asked.number:
         return None
     if image.form == "compute":
         return _ptx_fit(image, asked)

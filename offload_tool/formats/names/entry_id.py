@@ -20,6 +20,7 @@ form, the messages and the comparison.
 from __future__ import annotations
 
 import itertools
+import re
 
 from offload_tool.errors import EntryIDError, TargetIDError
 from offload_tool.formats.names import target_id as target_ids
@@ -30,18 +31,20 @@ from offload_tool.frozen import frozen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 __all__ = [
     "BundleEntryID",
     "OffloadKind",
     "best_match",
     "check_composition",
+    "check_hosts",
     "find_conflicts",
     "first_conflict",
     "has_all_fields",
     "incompatibility",
     "is_compatible",
+    "read_targets",
 ]
 
 
@@ -59,6 +62,9 @@ class OffloadKind:
     ALL = frozenset({HOST, OPENMP, HIP, HIPV4})
     ANY_HIP = frozenset({HIP, HIPV4})
 
+
+_VIRTUAL = re.compile(r"\A(compute|lto)_")
+"""What CUDA's PTX and NVVM have in place of ``sm_``."""
 
 # What clang-offload-bundler 22 says, word for word.
 _WRONG_FORMAT = (
@@ -79,16 +85,23 @@ class BundleEntryID:
     target_id: str = ""
 
     @classmethod
-    def parse(cls, text: str, *, warn: Callable[[str], None] | None = None) -> BundleEntryID:
+    def parse(
+        cls,
+        text: str,
+        *,
+        warn: Callable[[str], None] | None = None,
+        known: Callable[[TargetID], bool] | None = None,
+    ) -> BundleEntryID:
         """Read `text`, which a user typed; the result is what goes into a bundle.
 
         The triple becomes LLVM's normal form, the target ID canonical. `warn` is called
         with a sentence for everything that LLVM 22 would lose or that looks like a
         mistake but is kept: an unknown processor, a feature that the processor does not
-        have, a triple of three fields before a target ID.
+        have, a triple of three fields before a target ID. With `known`, a wrong target ID is
+        an error; `known` decides on processors that the table lacks.
 
         :raises EntryIDError: too few fields, an unknown kind or architecture; the message is
-            LLVM's.
+            LLVM's. With `known`, also a wrong target ID.
         """
         _check_typed(text)
         tell = warn or (lambda _: None)
@@ -98,13 +111,39 @@ class BundleEntryID:
         result = cls(
             kind,
             triples.emitted("-".join((arch, vendor, system, environment))),
-            _typed_target_id(target, text, tell),
+            _typed_target_id(target, text, tell, known),
         )
+        if known is not None:
+            _check_architecture(result, text)
         if old is not None:
-            tell(
-                f"'{text}' has a triple of three fields before its target ID: it is taken as "
-                f"'{result}', write that"
-            )
+            tell(_three_fields(text, result))
+        return result
+
+    @classmethod
+    def asked(
+        cls,
+        text: str,
+        *,
+        warn: Callable[[str], None] | None = None,
+        known: Callable[[TargetID], bool] | None = None,
+    ) -> BundleEntryID:
+        """Read `text`, with which a user names an image of whatever offload kind.
+
+        `warn` and `known` are as for `parse`.
+
+        :raises EntryIDError: as for `parse`.
+        """
+        kind = text.partition("-")[0]
+        if kind in OffloadKind.ALL or not has_all_fields(text):
+            return cls.parse(text, warn=warn, known=known)
+        result = cls.read(text)
+        tell = warn or (lambda _: None)
+        if known is not None:
+            _check_typed(text, {kind})
+            _typed_target_id(_VIRTUAL.sub("sm_", result.target_id), text, tell, known)
+            _check_architecture(result, text)
+        if _old_target_id(text.split("-", 4)[4]) is not None:
+            tell(_three_fields(text, result))
         return result
 
     @classmethod
@@ -129,14 +168,14 @@ def has_all_fields(text: str) -> bool:
     return text.count("-") >= 4
 
 
-def _check_typed(text: str) -> None:
+def _check_typed(text: str, kinds: Container[str] = OffloadKind.ALL) -> None:
     if not text.isprintable():
         raise EntryIDError([f"invalid target {text!r}: it holds characters that cannot be printed"])
     if not has_all_fields(text):
         raise EntryIDError([_WRONG_FORMAT])
     kind, arch, vendor, system, rest = text.split("-", 4)
     problem = ""
-    if kind not in OffloadKind.ALL:
+    if kind not in kinds:
         problem += f", unknown offloading kind '{kind}'"
     if not triples.is_known_arch(arch):
         triple = "-".join((arch, vendor, system, rest.partition("-")[0]))
@@ -173,6 +212,13 @@ def _old_target_id(rest: str) -> str | None:
     return processor + colon + features
 
 
+def _three_fields(text: str, result: BundleEntryID) -> str:
+    return (
+        f"'{text}' has a triple of three fields before its target ID: it is taken as '{result}', "
+        "write that"
+    )
+
+
 def _names_gpu(name: str) -> bool:
     processor = find_processor(name)
     if processor is not None:
@@ -181,20 +227,99 @@ def _names_gpu(name: str) -> bool:
     return name.startswith(("gfx", "sm_")) and "-" not in name
 
 
-def _typed_target_id(text: str, whole: str, tell: Callable[[str], None]) -> str:
+def _typed_target_id(
+    text: str,
+    whole: str,
+    tell: Callable[[str], None],
+    known: Callable[[TargetID], bool] | None,
+) -> str:
     if not text:
         return ""
+    understood = _understood(text)
     try:
-        understood = TargetID.parse(text, allow_unknown=True)
+        strict = TargetID.parse(text)
     except TargetIDError as error:
-        tell(f"'{whole}' keeps its target ID as it is: {error}")
-        return text
-    if find_processor(understood.processor) is None:
-        tell(
-            f"unknown processor '{understood.processor}' in '{whole}' is kept, "
-            "LLVM 22 would drop the target ID"
+        if known is not None and (understood is None or not known(understood)):
+            problems = (f"invalid target '{whole}': {problem}" for problem in error.problems)
+            raise EntryIDError(problems) from None
+        if understood is None:
+            tell(f"'{whole}' keeps its target ID as it is: {error}")
+            return text
+        if find_processor(understood.processor) is None:
+            tell(
+                f"unknown processor '{understood.processor}' in '{whole}' is kept, "
+                "LLVM 22 would drop the target ID"
+            )
+        return str(understood)
+    return str(strict)
+
+
+_FAMILIES = {
+    **dict.fromkeys(("amdgcn", "amdgpu"), "amdgcn"),
+    **dict.fromkeys(("nvptx", "nvptx64"), "nvptx"),
+    **dict.fromkeys(("spirv", "spirv32", "spirv64"), "spirv"),
+}
+"""The processors' family of each architecture of GPUs."""
+
+
+def _check_architecture(entry: BundleEntryID, whole: str) -> None:
+    """Refuse the processor of another architecture than the triple's."""
+    name = entry.target_id.partition(":")[0]
+    processor = find_processor(name)
+    arch = triples.meaning(entry.triple).arch
+    if processor is None or processor.family not in _FAMILIES.values():
+        return
+    if _FAMILIES.get(arch) != processor.family:
+        raise EntryIDError(
+            [f"invalid target '{whole}': '{name}' is no processor of {arch or 'this triple'}"]
         )
-    return str(understood)
+
+
+def read_targets(
+    texts: Iterable[str],
+    *,
+    warn: Callable[[str], None] | None = None,
+    known: Callable[[TargetID], bool] | None = None,
+) -> list[BundleEntryID]:
+    """Read the targets of one job of the bundler; `warn` and `known` are as for `parse`.
+
+    :raises EntryIDError: as for `parse`, or one ID twice, or a feature set in one entry and Any
+        in another: what clang-offload-bundler 22 refuses, in its order, with its words.
+    """
+    spelled: dict[BundleEntryID, str] = {}
+    ids: dict[str, BundleEntryID] = {}
+    for text in texts:
+        if text in ids:
+            raise EntryIDError(["Duplicate targets are not allowed"])
+        ids[text] = BundleEntryID.parse(text, warn=warn, known=known)
+    for text, entry in ids.items():
+        if entry in spelled:
+            raise EntryIDError([_duplicate(entry, spelled[entry], text)])
+        spelled[entry] = text
+    if conflict := first_conflict(spelled):
+        first, other = (spelled[entry] for entry in conflict)
+        raise EntryIDError(
+            [f"Cannot bundle inputs with conflicting targets: '{first}' and '{other}'"]
+        )
+    return list(ids.values())
+
+
+def check_hosts(ids: Iterable[BundleEntryID], *, bundling: bool) -> None:
+    """Check how many entries of one job of the bundler are the host's.
+
+    :raises EntryIDError: more than one, or none in a bundle that is not all HIP.
+    """
+    kinds = [entry.kind for entry in ids]
+    hosts = kinds.count(OffloadKind.HOST)
+    if hosts > 1 or (hosts == 0 and bundling and not OffloadKind.ANY_HIP.issuperset(kinds)):
+        raise EntryIDError([f"expecting exactly one host target but got {hosts}"])
+
+
+def _duplicate(entry: BundleEntryID, first: str, second: str) -> str:
+    return (
+        f"Duplicate targets are not allowed: '{first}' and '{second}' "
+        f"are both '{entry}', remove one"
+    )
 
 
 def find_conflicts(
@@ -213,10 +338,7 @@ def find_conflicts(
     first_text: dict[BundleEntryID, str] = {}
     for entry, text in zip(ids, texts, strict=True):
         if entry in first_text:
-            problems.append(
-                f"Duplicate targets are not allowed: '{first_text[entry]}' and '{text}' "
-                f"are both '{entry}', remove one"
-            )
+            problems.append(_duplicate(entry, first_text[entry], text))
         first_text.setdefault(entry, text)
     return (*problems, *_feature_conflicts(first_text))
 

@@ -626,8 +626,13 @@ class _Relocatable(_Shrinker):
 
     def _move_symbol(self, offset: int, symbol: Symbol) -> None:
         number, value, size = symbol.st_shndx, symbol.st_value, symbol.st_size
-        start = self.tables.sections[number].sh_offset
+        section = self.tables.sections[number]
+        start = section.sh_offset
         room = self.at_start.get(start + value)
+        if value == section.sh_size and value:  # it is behind all bundles, and stays so
+            end = self.changes.sections[number].sh_size
+            self.set_symbol(offset, symbol, st_value=end, st_size=size)
+            return
         if value and room is None:
             message = f"a symbol points into {self.tables.label(number)}"
             raise self.error(f"{message}, but to no bundle's beginning")

@@ -384,6 +384,14 @@ def test_symbols_inside_of_bundles(tmp_path: Path) -> None:
     shrink(replace(OBJECT, symbols=(symbol(OBJECT_SYMBOL, DATA, 1, 0),)), tmp_path)
 
 
+def test_symbol_behind_the_bundles(tmp_path: Path) -> None:
+    """A symbol at the end of the section of an object is at the end of the shorter one."""
+    last = (symbol(OBJECT_SYMBOL, BUNDLES, END - FIRST, 0),)
+    made = read_elf_tables(memoryview(shrink(replace(OBJECT, symbols=last), tmp_path)))
+    _, moved = made.symbols(SYMBOLS)
+    assert moved[4:] == (made.sections[BUNDLES].sh_size, 0)
+
+
 def test_relocations_inside_of_bundles(tmp_path: Path) -> None:
     """An object with a relocation that names the middle of its bundles is refused."""
     points = (RELA, ((0, 1, SECOND - FIRST + 1),))
