@@ -8,6 +8,7 @@ matters to the result is in the spec (``_OFFLOAD_SPEC``), and the work is done b
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -214,6 +215,15 @@ def _run(
     return 0
 
 
+def _warner(target: list[Node]) -> Callable[[str], None]:
+    """Return what an operation tells its warnings: the command writes them in the same words."""
+
+    def warn(text: str) -> None:
+        sys.stderr.write(f"offload: warning: [{target[0]}] {text}\n")
+
+    return warn
+
+
 def _spec(env: Environment) -> Any:
     return json.loads(env["_OFFLOAD_SPEC"])
 
@@ -291,6 +301,7 @@ def _bundle(target: list[Node], source: list[Node], env: Environment) -> None:
         file_type=spec["file_type"],
         alignment=spec["alignment"],
         compression=compression,
+        warn=_warner(target),
     )
 
 
@@ -300,7 +311,14 @@ def _device_archive(target: list[Node], source: list[Node], env: Environment) ->
     spec = _spec(env)
     outputs = {BundleEntryID.parse(spec["entry"]): str(target[0])}
     options = spec.get("options", {})
-    unbundle_archive(str(source[0]), outputs, keep_equal=True, offload_binaries=True, **options)
+    unbundle_archive(
+        str(source[0]),
+        outputs,
+        keep_equal=True,
+        offload_binaries=True,
+        warn=_warner(target),
+        **options,
+    )
 
 
 def _cuda_archive(target: list[Node], source: list[Node], env: Environment) -> None:
@@ -319,11 +337,13 @@ def _embed(target: list[Node], source: list[Node], env: Environment) -> None:
         triple = spec["host_triple"]
         embed_tools_marker(str(source[0]), str(target[0]), host_triple=triple)
         return
+    # What knows nothing of host objects leaves it to the linker whether one asks for the bundle.
     embed_bundle(
         str(source[0]),
         str(target[0]),
         host_triple=spec["host_triple"],
         cuid=spec["cuid"],
+        as_archive=spec["cuid"] is not None,
         host_files=[str(node) for node in source[1:]],
         registers_entries=spec["registers_entries"],
         is_marker=spec.get("marker", False),
@@ -335,8 +355,7 @@ def _embed_cuda(target: list[Node], source: list[Node], env: Environment) -> Non
 
     if _spec(env).get("relocatable", False):
         check_no_entries(str(source[0]))
-    # A source may have functions for device code alone.
-    embed_cuda_fatbin(str(source[0]), str(source[1]), str(target[0]), must_be_wanted=False)
+    embed_cuda_fatbin(str(source[0]), str(source[1]), str(target[0]))
 
 
 def _embed_linked_cuda(target: list[Node], source: list[Node], env: Environment) -> None:
@@ -380,11 +399,24 @@ def _embed_package(target: list[Node], source: list[Node], env: Environment) -> 
 
 
 def _extract(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.operations.unpackaging import ImageFilter, extract_images
+    from offload_tool.operations.unpackaging import (
+        ImageFilter,
+        SeveralImagesError,
+        extract_images,
+    )
 
     spec = _spec(env)
-    wanted = ImageFilter(strings=spec["strings"], kind=spec["kind"], output=str(target[0]))
-    written = extract_images(str(source[0]), [wanted])
+    strings = dict(spec["strings"])
+    triple = strings.pop("triple")
+    wanted = ImageFilter(strings, spec["kind"], str(target[0]), triple=triple)
+    is_archive = spec.get("archive", False)
+    try:
+        written = extract_images(
+            str(source[0]), [wanted], archive=is_archive, one_each=True, warn=_warner(target)
+        )
+    except SeveralImagesError as error:
+        way_out = "OFFLOAD_EXTRACT_ARCHIVE=True makes an archive of them"
+        raise UsageError(f"{error}; {way_out}") from None
     if not written:
         text = ", ".join(f"{key} {value}" for key, value in spec["strings"].items())
         raise UsageError(f"'{source[0]}': no image of {spec['kind']} with {text}")
@@ -441,13 +473,16 @@ def _package(target: list[Node], source: list[Node], env: Environment) -> None:
     from offload_tool.formats.offload_binary import ImageKind
     from offload_tool.operations.packaging import PackagedImage, package_images
 
+    spec = _spec(env)
     images = []
-    for node, values in zip(source, _spec(env)["images"], strict=True):
+    base = str(source[-1]) if spec.get("base", False) else None
+    for node, values in zip(source, spec["images"], strict=base is None):
         strings = {key: values[key] for key in ("triple", "arch") if values[key]}
+        strings.update(values.get("keys", {}))
         given = values.get("image_kind")
         image_kind = ImageKind[given] if given else None
         images.append(PackagedImage(str(node), strings, values["kind"], image_kind))
-    package_images(images, str(target[0]))
+    package_images(images, str(target[0]), base=base)
 
 
 def _unbundle(target: list[Node], source: list[Node], env: Environment) -> None:
@@ -455,7 +490,7 @@ def _unbundle(target: list[Node], source: list[Node], env: Environment) -> None:
 
     spec = _spec(env)
     outputs = {BundleEntryID.parse(spec["entry"]): str(target[0])}
-    unbundle_file(str(source[0]), outputs, **spec.get("options", {}))
+    unbundle_file(str(source[0]), outputs, one_each=True, **spec.get("options", {}))
 
 
 def _wrap(target: list[Node], source: list[Node], env: Environment) -> None:
@@ -475,4 +510,5 @@ def _wrap(target: list[Node], source: list[Node], env: Environment) -> None:
         kind=spec["kind"],
         triple=spec["triple"],
         compile_text=compiled,
+        warn=_warner(target),
     )

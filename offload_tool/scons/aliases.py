@@ -34,7 +34,13 @@ _aliases: dict[str, Any] = {}
 
 
 def add_aliases(env: Environment, node: Node, device: CompileTarget) -> None:
-    """Let ``scons <target ID>``, and ``scons <processor>``, build a node."""
+    """Let ``scons <target ID>``, and ``scons <processor>``, build a node of that target alone.
+
+    A node that is made of a host object, or of other targets' code, is left out: what an archive of
+    all targets gives for one, and the links of it.
+    """
+    if not _is_alone(node, device):
+        return
     names = [device.name]
     if device.target_id is not None:
         names.append(device.target_id.processor)
@@ -43,6 +49,21 @@ def add_aliases(env: Environment, node: Node, device: CompileTarget) -> None:
             _aliases[name].add_source([node])  # all that env.Alias does for one more
         else:
             _aliases[name] = env.Alias(PREFIX + name, node)[0]
+
+
+def _is_alone(node: Any, device: CompileTarget) -> bool:
+    """Check whether all passes that a node is made by are of one target, or give its host IR."""
+    waiting = [*node.sources]
+    seen = set(waiting)
+    while waiting:
+        part = waiting.pop()
+        records = getattr(part.attributes, "offload_records", None)
+        if records is None:
+            waiting += [source for source in part.sources if source not in seen]
+            seen.update(part.sources)
+        elif records.job.device != device and records.job.stage != "host-ir":
+            return False
+    return True
 
 
 def look_up_target_ids() -> None:

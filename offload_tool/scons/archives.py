@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import SCons.Util
-
 from offload_tool.compiler.compile_target import CompileTarget
 from offload_tool.errors import UsageError
 from offload_tool.formats.names.entry_id import BundleEntryID, OffloadKind
@@ -23,7 +21,7 @@ from offload_tool.formats.names.target_id import TargetID
 from offload_tool.scons import actions, settings
 from offload_tool.scons.aliases import add_aliases
 from offload_tool.scons.declaring import NodeBuilder
-from offload_tool.scons.nodes import given_ids, label
+from offload_tool.scons.nodes import Stem, kind_outside_bundles, label
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,8 +34,6 @@ __all__ = [
     "device_archive_nodes",
     "device_of",
     "entry_names",
-    "given_entries",
-    "kind_outside_bundles",
 ]
 
 _ARCHIVE = NodeBuilder(actions.ARCHIVE)
@@ -53,20 +49,25 @@ def archive_node(env: Environment, archive: Any, members: list[Node]) -> Node:
 def device_archive_nodes(
     env: Environment,
     library: Node,
-    stem: Node | None = None,
-    entries: Sequence[BundleEntryID] | None = None,
+    stem: Stem | None = None,
+    entries: Sequence[BundleEntryID] = (),
 ) -> list[Node]:
     """Declare the device-specific archives of a library: one per entry, or per device.
 
     Devices are those of ``OFFLOAD_ARCH``; the library itself may know of which kind it is.
     """
-    stem = stem or library.dir.File(SCons.Util.splitext(library.name)[0])
+    stem = stem or Stem.of(library)
     given = env.subst("$OFFLOAD_KIND").lower()
     kind = getattr(library.attributes, "offload_library_kind", None) or given
     if kind == "cuda":
+        if entries:
+            raise UsageError(
+                f"'{library}': OFFLOAD_TARGETS names entries of bundles, which CUDA's libraries do "
+                "not have; set OFFLOAD_ARCH"
+            )
         devices = settings.devices(env, kind)
         return [_cuda_archive_node(env, library, device, stem) for device in devices]
-    if entries is None:
+    if not entries:
         kind = kind or bundle_kind(env)
         entries = [
             BundleEntryID.parse(f"{kind}-{device.triple}-{device.target_id or ''}")
@@ -77,10 +78,10 @@ def device_archive_nodes(
     return [_device_archive_node(env, library, entry, stem, name) for entry, name in pairs]
 
 
-def _cuda_archive_node(env: Environment, library: Node, device: CompileTarget, stem: Node) -> Node:
+def _cuda_archive_node(env: Environment, library: Node, device: CompileTarget, stem: Stem) -> Node:
     """Declare the archive of a library's relocatable CUDA code for one processor."""
     node = stem.dir.File(f"{stem.name}.{device.filename}{env.subst('$LIBSUFFIX')}")
-    missing = bool(env["OFFLOAD_ALLOW_MISSING_BUNDLES"])
+    missing = env["OFFLOAD_ALLOW_MISSING_BUNDLES"]
     spec = settings.spec(processor=str(device.target_id), allow_missing=missing)
     if node.has_builder() and getattr(node.attributes, "offload_spec", None) == (spec, library):
         return node  # several programs use the library
@@ -94,7 +95,7 @@ def _cuda_archive_node(env: Environment, library: Node, device: CompileTarget, s
 
 
 def _device_archive_node(
-    env: Environment, library: Node, entry: BundleEntryID, stem: Node, name: str
+    env: Environment, library: Node, entry: BundleEntryID, stem: Stem, name: str
 ) -> Node:
     device, kind = device_of(entry), kind_outside_bundles(entry)
     node = stem.dir.File(f"{stem.name}.{name}{env.subst('$LIBSUFFIX')}")
@@ -123,11 +124,6 @@ def bundle_kind(env: Environment) -> str:
     return str(kind)
 
 
-def kind_outside_bundles(entry: BundleEntryID) -> str:
-    """Give the offload kind that images of an entry have outside of bundles."""
-    return OffloadKind.HIP if entry.kind == OffloadKind.HIPV4 else entry.kind
-
-
 def device_of(entry: BundleEntryID) -> CompileTarget:
     """Give the device of an entry, which has the triple for a name where it has no target ID."""
     target_id = TargetID.parse(entry.target_id, allow_unknown=True) if entry.target_id else None
@@ -140,8 +136,3 @@ def entry_names(entries: Sequence[BundleEntryID], names: list[str]) -> list[str]
         f"{entry.kind}-{name}" if names.count(name) > 1 else name
         for entry, name in zip(entries, names, strict=True)
     ]
-
-
-def given_entries(env: Environment) -> list[BundleEntryID] | None:
-    """Give the bundle entry IDs of ``OFFLOAD_TARGETS``; None if it names none."""
-    return given_ids(env) or None

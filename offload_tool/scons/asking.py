@@ -13,8 +13,7 @@ from offload_tool.compiler.configured import (
     has_configuration,
     may_have_configuration,
 )
-from offload_tool.compiler.heeded import tells_folder
-from offload_tool.compiler.lookups import found_in
+from offload_tool.compiler.lookups import FrontEnd, found_in
 from offload_tool.compiler.passes import without_dependency_flags
 from offload_tool.errors import CompilerError
 from offload_tool.scons import compat
@@ -30,12 +29,13 @@ __all__ = [
     "configuring_files",
     "copy_to_variants",
     "files_read",
-    "folders_searched",
+    "front_end",
     "nodes_of",
     "preprocess",
+    "ptxas_flags",
     "renew_copies",
     "side_files",
-    "tells_folder",
+    "words_of",
 ]
 
 
@@ -69,19 +69,24 @@ def _job(node: Node, command: str) -> tuple[str, str, list[str], dict[str, str]]
     return _depfile(node), source, words, _variables(node.get_build_env())
 
 
-def folders_searched(node: Node, command: str) -> tuple[str, ...]:
-    """Give the folders in which the compile of a node looks for headers; () if nobody tells."""
-    words = without_dependency_flags(_words(node, command), _depfile(node))
+def front_end(node: Node, command: str) -> FrontEnd:
+    """Return what the driver hands to the front end of the compile of a node."""
+    words = words_of(node, command)
     without = {str(source.rfile()) for source in node.sources} | {str(node)}
-    found = reading.folders_searched(words, without, _variables(node.get_build_env()))
-    return tuple(_all_placed(node, found))
+    found = reading.front_end(words, without, _variables(node.get_build_env()))
+    return found._replace(folders=tuple(_all_placed(node, found.folders)))
+
+
+def words_of(node: Node, command: str) -> list[str]:
+    """Return the words of the compile of a node, without a launcher and its dependency flags."""
+    return without_dependency_flags(_words(node, command), _depfile(node))
 
 
 def configuring_files(node: Node, command: str) -> tuple[str, ...]:
     """Give the configuration files that flags of a node's compile let clang read."""
     if not may_have_configuration(compat.contents(node)):  # the words themselves take long
         return ()
-    words = without_dependency_flags(_words(node, command), _depfile(node))
+    words = words_of(node, command)
     if not has_configuration(words):
         return ()
     if compat.is_interactive():
@@ -92,9 +97,18 @@ def configuring_files(node: Node, command: str) -> tuple[str, ...]:
     )
 
 
+def ptxas_flags(node: Node) -> tuple[str, ...]:
+    """Return the flags of the driver's ``ptxas`` for the flags of the compile of a PTX node."""
+    from offload_tool.compiler import cuda  # other builds do not need it
+
+    words = without_dependency_flags(_words(node, "$OFFLOADDEVICECOM"), _depfile(node))
+    without = {str(source.rfile()) for source in node.sources} | {str(node)}
+    return cuda.ptxas_flags(reading.general_words(words, without), _variables(node.get_build_env()))
+
+
 def side_files(node: Node, command: str) -> dict[str, bool]:
     """Give the files that the compile of a node has written beside it: see `side_files`."""
-    words = without_dependency_flags(_words(node, command), _depfile(node))
+    words = words_of(node, command)
     return side.side_files(words, _variables(node.get_build_env()), node.get_internal_path())
 
 
@@ -115,8 +129,8 @@ def nodes_of(node: Node, names: Iterable[str]) -> list[Any]:
             else known.setdefault(folder, compat.folder_is_known(fs, folder))
         ):
             continue
-        file = fs.File(name, directory=fs.Top)
-        if file not in own:
+        file = compat.file_node(fs, name)
+        if file is not None and file not in own:
             found[file] = None
     return list(found)
 
@@ -127,13 +141,15 @@ def copy_to_variants(node: Node, lookups: Lookups, prints: Fingerprints) -> None
     for name in lookups.folders:
         if name.startswith("/"):
             continue
-        folder = fs.Dir(name, fs.Top)
-        source = folder.srcnode()
-        if source is folder or not folder.duplicate:
+        folder = compat.folder_node(fs, name)
+        source = folder.srcnode() if folder is not None else None
+        if folder is None or source is None or source is folder or not folder.duplicate:
             continue
         place = str(source.rdir())
         for found in found_in((place,), (*lookups.names, *lookups.outside), prints):
-            fs.File(name + found.removeprefix(place.rstrip("/")), fs.Top).exists()
+            file = compat.file_node(fs, name + found.removeprefix(place.rstrip("/")))
+            if file is not None:
+                file.exists()
 
 
 def renew_copies(node: Any, names: Iterable[str], prints: Fingerprints) -> None:
@@ -143,7 +159,7 @@ def renew_copies(node: Any, names: Iterable[str], prints: Fingerprints) -> None:
     """
     fs = node.fs
     for name in names:
-        file = None if name.startswith("/") else fs.File(name, fs.Top)
+        file = None if name.startswith("/") else compat.file_node(fs, name)
         if file is None or file.srcnode() is file or file.is_derived():
             continue
         if prints.digest(str(file.srcnode().rfile())) != prints.digest(name):

@@ -78,9 +78,12 @@ def add_builders(env: Environment) -> None:
         ("OffloadCompilationDatabase", offload_compilation_database),
     ):
         env.AddMethod(_as_builder(name, method), name)
-    env.AddMethod(_as_users_see_it(offload_device_runtime), "OffloadDeviceRuntime")
-    env.AddMethod(_as_users_see_it(offload_host_runtime), "OffloadHostRuntime")
-    env.AddMethod(_as_users_see_it(offload_cuda_toolkit), "OffloadCudaToolkit")
+    for name, question in (
+        ("OffloadDeviceRuntime", offload_device_runtime),
+        ("OffloadHostRuntime", offload_host_runtime),
+        ("OffloadCudaToolkit", offload_cuda_toolkit),
+    ):
+        env.AddMethod(_as_question(question), name)
     env.AddMethod(offload_progress, "OffloadProgress")
 
 
@@ -102,6 +105,10 @@ def extend_builders(env: Environment) -> None:
 
 
 _NOT_GIVEN = object()
+_READ_TARGETS = frozenset(
+    f"Offload{what}" for what in ("Bundle", "Unbundle", "DeviceArchive", "Package", "Extract")
+)
+"""The builders to which ``OFFLOAD_TARGETS`` means something."""
 
 
 def _as_builder(name: str, method: Any) -> Any:
@@ -114,6 +121,11 @@ def _as_builder(name: str, method: Any) -> Any:
         local = call.env
         if method is offload_compilation_database:
             return SCons.Node.NodeList(method(local, _one_name(local, target), []))
+        if local["OFFLOAD_TARGETS"] and name not in _READ_TARGETS:
+            raise UsageError(
+                f"{name}: OFFLOAD_TARGETS would mean nothing, as it takes the target IDs of "
+                f"OFFLOAD_ARCH or of its sources; it is for {', '.join(sorted(_READ_TARGETS))}"
+            )
         if source is _NOT_GIVEN:
             target, source = None, target
         target = _one_name(local, target)
@@ -128,6 +140,16 @@ def _as_builder(name: str, method: Any) -> Any:
     return _as_users_see_it(builder)
 
 
+def _as_question(method: Any) -> Any:
+    """Return the method of an environment that calls `method` with its variables read."""
+
+    def question(env: Environment, *arguments: Any) -> Any:
+        return method(settings.call(env, {}).env, *arguments)
+
+    question.__doc__ = method.__doc__
+    return _as_users_see_it(question)
+
+
 def _kinds(env: Environment, nodes: Iterable[Node]) -> set[str]:
     """Give the offload kinds of the sources that a builder is given."""
     return {kind for kind in (kind_of(env, node) for node in nodes) if kind is not None}
@@ -138,7 +160,8 @@ def _as_users_see_it(method: Any) -> Any:
 
     def call(*arguments: Any, **overrides: Any) -> Any:
         try:
-            return method(*arguments, **overrides)
+            with compat.refusing_folders_for_files():
+                return method(*arguments, **overrides)
         except (OffloadError, SCons.Errors.UserError) as error:
             raise SCons.Errors.UserError(str(error)) from None
 
@@ -174,9 +197,9 @@ def offload_host_runtime(env: Environment) -> str | None:
 
 
 def offload_cuda_toolkit(env: Environment) -> str | None:
-    """Give the folder of the CUDA toolkit that sources are compiled with; None if there is none."""
+    """Return the folder of the CUDA toolkit that sources compile with; None if none is usable."""
     try:
-        found = settings.toolchain(for_kinds(env, ["cuda"]))
+        found = settings.toolchain(for_kinds(env, ["cuda"]), lenient=False)
     except CompilerError:
         return None
     return found.cuda or None

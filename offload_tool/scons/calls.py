@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from offload_tool.scons.protocols import Environment
 
+    Read = Callable[[Environment], dict[str, Any]]
+
 __all__ = ["KINDS", "Answers", "Call", "answers_of", "call_of", "for_kinds", "once"]
 
 KINDS = "_OFFLOAD_KINDS"
@@ -96,14 +98,12 @@ def once(env: Environment, text: str, find: Callable[[], Any]) -> Any:
     return find() if answers is None else answers.once(text, find)
 
 
-def call_of(
-    env: Environment, overrides: dict[str, Any], around: Any, check: Callable[[Call], None]
-) -> Call:
-    """Give the call that this one is equal to, or a new one that `check` has found right.
+def call_of(env: Environment, overrides: dict[str, Any], around: Any, read: Read) -> Call:
+    """Return the call that this one is equal to, or a new one with what `read` returns.
 
     `around` is what else decides: anything that can be compared.
     """
-    return compat.of_build(env, _Calls).get(env, overrides, around, check)
+    return compat.of_build(env, _Calls).get(env, overrides, around, read)
 
 
 class _Calls:
@@ -117,7 +117,7 @@ class _Calls:
         env: Environment,
         overrides: dict[str, Any],
         around: Any,
-        check: Callable[[Call], None],
+        read: Read,
     ) -> Call:
         known = self._by_env.get(id(env))
         if known is None or not known.are_those_of(env, around):
@@ -125,7 +125,7 @@ class _Calls:
             self._by_env.pop(id(env), None)
             self._by_env[id(env)] = known
             _forget_oldest(self._by_env)
-        return known.call(overrides, check)
+        return known.call(overrides, read)
 
 
 class _Variables:
@@ -140,12 +140,13 @@ class _Variables:
     def are_those_of(self, env: Environment, around: Any) -> bool:
         return self._around == around and self._variables.is_equal(env.Dictionary())
 
-    def call(self, overrides: dict[str, Any], check: Callable[[Call], None]) -> Call:
+    def call(self, overrides: dict[str, Any], read: Read) -> Call:
         for before, call in self._calls.values():
             if before.is_equal(overrides):
                 return call
-        made = Call(self._env.Override(overrides) if overrides else self._env)
-        check(made)
+        env = self._env.Override(overrides) if overrides else self._env
+        found = read(env)
+        made = Call(env.Override(found) if found else env)
         if made.is_plain:
             self._calls[id(made)] = (_Copy(overrides), made)
             _forget_oldest(self._calls)

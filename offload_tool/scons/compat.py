@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 from contextlib import contextmanager
 from pathlib import PurePath
@@ -22,32 +23,45 @@ import SCons.Node
 import SCons.Node.FS
 import SCons.Node.Python
 import SCons.PathList
+import SCons.Scanner.Prog
+import SCons.Script
 import SCons.Subst
+import SCons.Taskmaster
 import SCons.Tool
 import SCons.Util
 
+from offload_tool.compiler.fingerprints import look_of
 from offload_tool.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from offload_tool.scons.protocols import Environment, FileSystem, Node
+    from offload_tool.scons.protocols import Environment, FileSystem, Folder, Node
 
 __all__ = [
     "adopt",
+    "adopt_input",
     "builds_in",
     "cache_is_forced",
     "cache_is_readonly",
     "content_changed",
     "copy_again",
     "does_execute",
+    "file_node",
     "folder_is_known",
+    "folder_node",
     "forget_scan",
+    "has_other_content",
+    "has_stored_look",
+    "header_folders",
     "include_flags",
     "is_interactive",
-    "only_source_differs",
+    "note_look",
+    "refusing_folders_for_files",
     "replace_implicit",
+    "tell_failures_from_cycles",
     "was_damaged",
+    "was_scanned",
 ]
 
 T = TypeVar("T")
@@ -58,12 +72,15 @@ _NEEDED = (
     (SCons.Node.FS.File, "get_cachedir_bsig", "get_csig"),
     (SCons.Node.FS.File, "RDirs"),
     (SCons.PathList, "PathList"),
+    (SCons.Scanner.Prog, "scan"),
     (SCons.CacheDir, "cache_force", "cache_readonly"),
     (SCons.Action, "execute_actions"),
     (SCons.Node, "interactive", "arg2nodes_lookups"),
     (SCons.Node.Python.Value, "get_csig", "get_ninfo"),
     (SCons.Executor.Executor, "get_contents", "get_all_sources", "get_sources"),
     (SCons.Node.FS, "Save_Strings"),
+    (SCons.Taskmaster, "find_cycle"),
+    (SCons.Taskmaster.Taskmaster, "cleanup"),
     (SCons.Tool.Tool, "__call__"),
 )
 for _owner, *_names in _NEEDED:
@@ -81,6 +98,50 @@ def adopt(node: Any, node_class: type) -> None:
         node.disambiguate()
     if type(node) is SCons.Node.FS.File or issubclass(node_class, type(node)):
         node.__class__ = node_class
+
+
+def adopt_input(node: Any, node_class: type) -> None:
+    """Make a file that a target is made of one of a class of ours.
+
+    SCons may have asked before what it holds: that went by its time of modification alone.
+    """
+    if type(node) not in {SCons.Node.FS.Entry, SCons.Node.FS.File}:
+        return
+    adopt(node.srcnode(), node_class)  # SCons wants one class for a copy and its original
+    adopt(node, node_class)
+    known = node.get_ninfo()
+    if hasattr(known, "csig"):
+        del known.csig
+    if hasattr(known, "size"):
+        node.get_csig()
+        note_look(node)
+
+
+def _look(node: Any) -> tuple[int, ...]:
+    found = node.rfile().stat()  # which SCons has asked anyway
+    return () if found is None else tuple(look_of(found))
+
+
+def note_look(node: Any) -> None:
+    """Let SCons store a file's look in the place of its size, of which it makes no use."""
+    node.get_ninfo().size = _look(node)
+
+
+def has_stored_look(node: Any) -> bool:
+    """Return True where a file has the look that SCons has stored of it."""
+    return bool(getattr(node.get_stored_info().ninfo, "size", None) == _look(node))
+
+
+def has_other_content(node: Any, before: Any) -> bool:
+    """Return True where a file's content is not the one of `before`, as far as that is stored.
+
+    The content's digest is kept in any case, to be stored.
+    """
+    then = getattr(before, "csig", None)
+    if then and getattr(before, "size", None) == _look(node):
+        known = node.get_ninfo()
+        known.csig = getattr(known, "csig", then)
+    return node.get_csig() != then and then is not None
 
 
 def add_source(node: Any, source: Node) -> None:
@@ -106,6 +167,11 @@ def copy_again(node: Any) -> None:
     node.srcnode().clear()
     node.clear()
     node.exists()
+
+
+def was_scanned(node: Any) -> bool:
+    """Return True where SCons has looked for what a node depends on."""
+    return node.implicit is not None
 
 
 def forget_scan(node: Any) -> None:
@@ -156,40 +222,14 @@ def other_was_built(node: Any, against: Any = None) -> bool:
     return False
 
 
-def only_source_differs(node: Any) -> bool:
-    """Tell whether, of all that a file was made of, its first source alone is another one now.
-
-    By what is known already: nothing is read, and nothing noted that SCons would store.
-    """
-    info = node.get_stored_info().binfo
-    before = [*info.bsourcesigs, *info.bdependsigs, *info.bimplicitsigs]
-    children = node.children()
-    contents = node.get_executor().get_contents()
-    if len(children) != len(before) or info.bactsig != SCons.Util.hash_signature(contents):
-        return False
-    others = [
-        child
-        for child, known in zip(children, before, strict=True)
-        if _looks_different(child, known)
-    ]
-    return bool(others == node.sources[:1])
-
-
-def _looks_different(child: Any, known: Any) -> bool:
-    now, then = (getattr(info, "csig", None) for info in (child.get_ninfo(), known))
-    if now and then:
-        return bool(now != then)
-    looks = ("timestamp", "size")
-    if not all(hasattr(known, look) and hasattr(child, f"get_{look}") for look in looks):
-        return False
-    return any(getattr(known, look) != getattr(child, f"get_{look}")() for look in looks)
-
-
 def was_damaged(node: Any) -> bool:
-    """Tell whether a derived file is no longer what SCons has stored of it.
+    """Check whether a derived file is no longer what SCons has stored of it.
 
-    Its time does not tell: SCons stores whole seconds.
+    Its time does not tell: SCons stores whole seconds. Of a file that this run has built, SCons
+    keeps what was stored before.
     """
+    if node.get_state() == SCons.Node.executed and does_execute():
+        return False
     digest = getattr(node.get_stored_info().ninfo, "csig", None)
     return digest is not None and bool(node.get_csig() != digest)
 
@@ -205,25 +245,109 @@ def include_flags(
     As SCons's ``$_CPPINCFLAGS``, but part of signatures: the search path decides what is found.
     """
     folders = SCons.PathList.PathList(env.get("CPPPATH") or []).subst_path(env, target, source)
-    found = target[0].RDirs(folders) if target else folders
+    found = (
+        [
+            found
+            for folder in folders
+            for found in _header_map(env.fs, folder, target[0].cwd) or target[0].RDirs((folder,))
+        ]
+        if target
+        else folders
+    )
     before, after = (
         env.subst(text) if "$" in text else text for text in (env["INCPREFIX"], env["INCSUFFIX"])
     )
     return [SCons.Subst.Literal(f"{before}{folder}{after}") for folder in found]
 
 
+def header_folders(
+    env: Environment,
+    dir: Any = None,  # noqa: A002 - SCons calls it so
+    target: Any = None,
+    source: Any = None,
+    argument: Any = None,  # noqa: ARG001
+) -> tuple[Any, ...]:
+    """Return the folders of ``CPPPATH``, as SCons's ``FindPathDirs``, without header maps."""
+    base: Any = dir or env.fs.getcwd()
+    given = SCons.PathList.PathList(env.get("CPPPATH") or []).subst_path(env, target, source)
+    folders = tuple(folder for folder in given if not _header_map(env.fs, folder, base))
+    return tuple(base.Rfindalldirs(folders))
+
+
+def _header_map(fs: FileSystem, name: Any, base: Any) -> list[Any]:
+    """Return the file in the place of a folder, which clang takes for a header map."""
+    node: Any = fs.Entry(name, base) if isinstance(name, str) else name
+    return [file for file in (node, node.srcnode()) if file.isfile()][:1]
+
+
 def folder_is_known(fs: FileSystem, name: str) -> bool:
-    """Tell whether SCons has a node for a folder; without one, it builds nothing there."""
+    """Check whether SCons has a node for a folder; without one, it builds nothing there."""
     try:
-        fs.Dir(name, create=False)
-    except (SCons.Errors.UserError, TypeError):  # TypeError: what it has there is a file
+        return folder_node(fs, name, create=False) is not None
+    except SCons.Errors.UserError:
         return False
-    return True
+
+
+def file_node(fs: FileSystem, name: str) -> Node | None:
+    """Return the node of a file, by its path from the top folder; None for a folder's name."""
+    try:
+        return fs.File(name, fs.Top)
+    except TypeError:
+        return None
+
+
+def folder_node(fs: FileSystem, name: str, *, create: bool = True) -> Folder | None:
+    """Return the node of a folder, by its path from the top folder; None for a file's name."""
+    try:
+        return fs.Dir(name, fs.Top, create)
+    except TypeError:
+        return None
+
+
+_FOLDER_FOR_FILE = re.compile(
+    r"Tried to lookup Dir '(.*)' as a File\.|Directory (.*) found where file expected\.", re.DOTALL
+)
+_FILE_FOR_FOLDER = re.compile(
+    r"Tried to lookup File '(.*)' as a Dir\.|File (.*) found where directory expected\.", re.DOTALL
+)
+
+
+@contextmanager
+def refusing_folders_for_files() -> Iterator[None]:
+    """Raise what SCons raises for a file's name that a folder has, as an error of the user's.
+
+    :raises UsageError: a folder has the name of a file that is wanted, or a file that of a folder.
+    """
+    try:
+        yield
+    except TypeError as error:
+        text = str(error)
+        for pattern, is_a, wanted in (
+            (_FOLDER_FOR_FILE, "folder", "file"),
+            (_FILE_FOR_FOLDER, "file", "folder"),
+        ):
+            found = pattern.fullmatch(text)
+            if found:
+                path = found[1] or found[2]
+                raise UsageError(
+                    f"'{path}' is a {is_a}, where a {wanted} is needed; rename it, or give the "
+                    "target another name"
+                ) from None
+        raise
 
 
 def builds_in(folder: str) -> bool:
     """Tell whether this process may build something in a folder: it has a node for that."""
     return folder_is_known(SCons.Node.FS.get_default_fs(), folder)
+
+
+def libs_by_name(env: Any) -> list[Any]:
+    """Return the files that SCons finds for the names in ``LIBS``, in ``LIBPATH``."""
+    items = SCons.Util.flatten([env.get("LIBS", [])])
+    names = env.Override({"LIBS": [item for item in items if SCons.Util.is_String(item)]})
+    folders = SCons.Scanner.FindPathDirs("LIBPATH")(env, env.fs.getcwd())
+    found: list[Any] = SCons.Scanner.Prog.scan(None, names, folders)
+    return [node for node in found if isinstance(node, SCons.Node.Node)]
 
 
 def cache_is_forced() -> bool:
@@ -326,6 +450,28 @@ def after_each_tool(call: Callable[[], None]) -> None:
     load_and_call.offload_calls = call  # type: ignore[attr-defined]
     blame_caller(load_and_call)
     SCons.Tool.Tool.__call__ = load_and_call
+
+
+def tell_failures_from_cycles() -> None:
+    """Let SCons name no dependency cycle where something failed and there is no cycle.
+
+    With ``-k``, a node that SCons comes upon twice before it finds that a child has failed stays
+    among those that it takes for a cycle in the end. Source: SCons 4.11.1, observed, with
+    five nodes of ``Command``.
+    """
+    look_for_cycles = SCons.Taskmaster.Taskmaster.cleanup
+    if hasattr(look_for_cycles, "offload_knows_failures"):
+        return
+
+    @functools.wraps(look_for_cycles)
+    def cleanup(self: Any) -> None:
+        if SCons.Script.GetBuildFailures():
+            found = (n for n in self.pending_children if SCons.Taskmaster.find_cycle([n], set()))
+            self.pending_children = set(found)
+        look_for_cycles(self)
+
+    cleanup.offload_knows_failures = True  # type: ignore[attr-defined]
+    SCons.Taskmaster.Taskmaster.cleanup = cleanup
 
 
 def of_build(env: Environment, make: Callable[[], T]) -> T:

@@ -20,7 +20,7 @@ from offload_tool.compiler import cuda, hip
 from offload_tool.compiler.device_libraries import device_libraries
 from offload_tool.compiler.given_flags import check_flags
 from offload_tool.compiler.manifest import manifest_path
-from offload_tool.compiler.named_files import all_words
+from offload_tool.compiler.named_files import all_words, options_of
 from offload_tool.compiler.passes import CompilePass, dependency_flags
 from offload_tool.compiler.side_files import keeps_temporaries
 from offload_tool.formats.names.entry_id import BundleEntryID
@@ -34,8 +34,7 @@ from offload_tool.scons.nodes import identified, label
 from offload_tool.scons.outputs import PassOutput, records_of
 from offload_tool.scons.recording import PassRecords, depfile_of
 from offload_tool.scons.records import declared_passes
-from offload_tool.scons.running import command_spawn
-from offload_tool.scons.spawning import device_spawn
+from offload_tool.scons.spawning import device_spawn, host_spawn
 from offload_tool.scons.summary import ask_for_summary, timed, watch_kernels
 
 if TYPE_CHECKING:
@@ -135,8 +134,7 @@ def _from_host_ir(
         env,
         node,
         _host_ir_node(env, unit),
-        **settings.toolchain_variables(env, _program(env)),
-        **variables,
+        **{**settings.toolchain_variables(env), "SPAWN": host_spawn(env), **variables},
         _OFFLOAD_PASS_FLAGS=job.flags(toolchain),
         _OFFLOAD_LANGUAGE="OPENMP",
         _OFFLOAD_LANGUAGE_FLAGS=unit.language_flags,
@@ -168,7 +166,11 @@ def _compile(
     common = once(env, like, lambda: _common_to_passes(env, unit, job))
     spawn = common["SPAWN"]
     if env["OFFLOAD_PCH"]:
-        variables["SPAWN"] = spawn = _precompiled(env, node, unit, job, spawn, variables)
+        from offload_tool.scons.precompiled import pch_spawn  # few builds need it
+
+        own = (variables.get(name) for name in ("_OFFLOAD_TARGET_ID", "_OFFLOAD_PIC_FLAGS"))
+        alike = (common, *map(str, own))
+        variables["SPAWN"] = spawn = pch_spawn(env, node, job, alike, spawn)
     if env["OFFLOAD_SUMMARY"] and declared is not None:
         ask_for_summary(env)
         variables["SPAWN"] = timed(spawn, declared)
@@ -184,26 +186,12 @@ def _compile(
         node,
         sources,
         **variables,
-        _OFFLOAD_PASS_FLAGS=job.flags(toolchain, "${SOURCES[1]}"),
+        _OFFLOAD_PASS_FLAGS=job.flags(toolchain, "${SOURCES[1]}", unit.source.name),
     )
     settings.add_environment(env, made)
     for library in libraries:
         node.add_dependency([library])
     identified(env, made)
-
-
-def _precompiled(
-    env: Environment,
-    node: Node,
-    unit: Unit,
-    job: CompilePass,
-    spawn: Any,
-    variables: dict[str, Any],
-) -> Any:
-    from offload_tool.scons.precompiled_passes import pch_spawn
-
-    words = (*_flag_words(env, unit, job), *variables.get("_OFFLOAD_PIC_FLAGS", ()))
-    return pch_spawn(env, node, job, words, spawn)
 
 
 def _common_to_passes(env: Environment, unit: Unit, job: CompilePass) -> Any:
@@ -214,7 +202,7 @@ def _common_to_passes(env: Environment, unit: Unit, job: CompilePass) -> Any:
         variables["_OFFLOAD_CACHE_KEY"] = _cache_key
         local.append("$_OFFLOAD_CACHE_KEY")
     is_device = job.device is not None
-    variables["SPAWN"] = device_spawn(env, unit.kind) if is_device else command_spawn(_program(env))
+    variables["SPAWN"] = device_spawn(env, unit.kind) if is_device else host_spawn(env)
     return env.Override(
         {
             **variables,
@@ -239,14 +227,9 @@ def _dependency_flags(
     return [Literal(word) for word in dependency_flags(depfile_of(target[0]))]
 
 
-def _program(env: Environment) -> list[str]:
-    """Give the words with which the command of a host pass begins."""
-    return [*settings.launcher(env), *settings.toolchain(env).clang]
-
-
 def _keep_records(env: Environment, node: Node, unit: Unit, job: CompilePass, command: str) -> None:
     """Let a node know its manifest, and ``scons -c`` what is beside it."""
-    words = _flag_words(env, unit, job)
+    words = (*options_of(settings.toolchain(env).clang), *_flag_words(env, unit, job))
     if not hasattr(node.attributes, "offload_records"):
         node.attributes.offload_records = PassRecords(node, job, command, words)
         if keeps_temporaries(all_words(words)):
@@ -286,10 +269,10 @@ def last_flags(env: Environment, job: CompilePass) -> list[str]:
 
 
 def _arch_list_flags(env: Environment) -> list[str]:
-    """Give the flags that tell a CUDA toolkit's headers of all targets; without one, none asks."""
+    """Return the flags that tell each CUDA pass of all targets, as the driver does."""
     found = settings.toolchain(env)
     given = env.subst("$CCFLAGS $CPPFLAGS $_CPPDEFFLAGS $OFFLOAD_FLAGS $OFFLOAD_HOST_FLAGS")
-    if not found.cuda or found.major < cuda.ARCH_LIST_SINCE or cuda.ARCH_LIST in given:
+    if found.major < cuda.ARCH_LIST_SINCE or cuda.ARCH_LIST in given:
         return []
     targets = [device.target_id for device in settings.devices(env, "cuda")]
     return cuda.arch_list_flags([each for each in targets if each is not None])

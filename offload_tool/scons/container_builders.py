@@ -7,29 +7,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import SCons.Util
-
 from offload_tool.errors import UsageError
+from offload_tool.formats.names.entry_id import OffloadKind
 from offload_tool.frozen import replaced
 from offload_tool.scons import actions, settings
-from offload_tool.scons.archives import bundle_kind, device_of, entry_names, kind_outside_bundles
+from offload_tool.scons.archives import bundle_kind, device_of, entry_names
 from offload_tool.scons.compiling import device_nodes, with_host
 from offload_tool.scons.container_nodes import bundle_node, package_node, wrap_node
 from offload_tool.scons.declaring import NodeBuilder
 from offload_tool.scons.library_builders import offload_device_archive
 from offload_tool.scons.nodes import (
     Owner,
+    Stem,
     given_ids,
     kind_of,
+    kind_outside_bundles,
     named,
     only_source,
     output_stem,
+    packaged_ids,
     path_from_top,
     source_nodes,
     units,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from offload_tool.compiler.compile_target import CompileTarget
     from offload_tool.scons.protocols import Environment, Node
 
@@ -40,6 +44,8 @@ __all__ = [
     "offload_unbundle",
     "offload_wrapper",
 ]
+
+_ARCHIVE_SUFFIX = ".a"
 
 _EXTRACT = NodeBuilder(actions.EXTRACT)
 _UNBUNDLE = NodeBuilder(actions.UNBUNDLE)
@@ -119,10 +125,11 @@ def offload_package(env: Environment, target: str | None, source: Any) -> list[N
     """Give the offload binary of one offload source, or of nodes of this tool.
 
     A source stands for its device code, one image per target ID. For files that are no
-    nodes of this tool, ``OFFLOAD_TARGETS`` gives a bundle entry ID for each.
+    nodes of this tool, ``OFFLOAD_TARGETS`` gives a bundle entry ID for each. More is said of
+    them by ``OFFLOAD_PACKAGE_KEYS``. They are added to ``OFFLOAD_PACKAGE_BASE``.
     """
     nodes = source_nodes(env, source)
-    name = target or path_from_top(nodes[0].dir.File(SCons.Util.splitext(nodes[0].name)[0]))
+    name = target or path_from_top(Stem.of(nodes[0]))
     package = named(env, name, "$OFFLOADPACKAGESUFFIX")
     images: list[Node] = []
     for node in nodes:
@@ -134,30 +141,48 @@ def offload_package(env: Environment, target: str | None, source: Any) -> list[N
     given = _given_devices(
         env, [node for node in images if not hasattr(node.attributes, "offload_device")]
     )
-    return [package_node(env, [package], images, given)]
+    base = env["OFFLOAD_PACKAGE_BASE"]
+    return [
+        package_node(
+            env,
+            [package],
+            images,
+            given,
+            keys=_package_keys(env, images),
+            base=only_source(env, base, "OFFLOAD_PACKAGE_BASE names one file") if base else None,
+        )
+    ]
 
 
 def offload_extract(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Give one node per image of an offload binary, for ``OFFLOAD_ARCH`` or ``OFFLOAD_TARGETS``.
 
     The package may be inside of an object, a program, an archive or bitcode. The files are
-    called ``<name>.<target ID>.co``.
+    called ``<name>.<target ID>.co``. With ``OFFLOAD_EXTRACT_ARCHIVE``, or a target name that ends
+    in ``.a``, each is an archive of all images for its target ID.
     """
     package = only_source(env, source, "OffloadExtract takes one file")
     kind = env.subst("$OFFLOAD_KIND").lower() or "hip"
-    wanted = [(kind_outside_bundles(entry), device_of(entry), entry) for entry in given_ids(env)]
+    wanted = [
+        (kind_outside_bundles(entry), device_of(entry), entry)
+        for entry in dict.fromkeys(packaged_ids(env))
+    ]
     if not wanted:
         devices = settings.devices(env, kind)
         wanted = [(kind, device, device.entry_id(kind)) for device in devices]
     stem = output_stem(env, target, package)
+    is_archive = env["OFFLOAD_EXTRACT_ARCHIVE"] or (target or "").endswith(_ARCHIVE_SUFFIX)
+    suffix = _ARCHIVE_SUFFIX if is_archive else env.subst("$OFFLOADDEVICESUFFIX")
+    options = {"archive": True} if is_archive else {}
+    names = entry_names([row[2] for row in wanted], [row[1].filename for row in wanted])
     nodes = []
-    for kind, device, entry in wanted:
-        file = stem.dir.File(f"{stem.name}.{device.filename}{env.subst('$OFFLOADDEVICESUFFIX')}")
-        strings = {"triple": device.triple.rstrip("-"), "arch": str(device.target_id or "")}
-        spec = settings.spec(kind=kind, strings=strings)
+    for (kind, device, entry), name in zip(wanted, names, strict=True):
+        file = stem.dir.File(f"{stem.name}.{name}{suffix}")
+        strings = {"triple": device.packaged_triple, "arch": str(device.target_id or "")}
+        spec = settings.spec(kind=kind, strings=strings, **options)
         nodes += _EXTRACT(env, file, package, _OFFLOAD_SPEC=spec)
         file.attributes.offload_kind, file.attributes.offload_device = kind, device
-        if kind != "cuda":  # bundles have no such kind
+        if entry.kind in OffloadKind.ALL:  # bundles have no other
             file.attributes.offload_entry_id = entry
     return nodes
 
@@ -175,9 +200,42 @@ def offload_wrapper(env: Environment, target: str | None, source: Any) -> list[N
     return [wrap_node(env, [named(env, target, "$OBJSUFFIX")], images, kind)]
 
 
+def _package_keys(env: Environment, images: list[Node]) -> Callable[[Node], dict[str, str]]:
+    """Read ``OFFLOAD_PACKAGE_KEYS``: what is said of all images, and of the files it names."""
+    of_all: dict[str, str] = {}
+    of_file: dict[Node, dict[str, str]] = {}
+    for key, value in (env["OFFLOAD_PACKAGE_KEYS"] or {}).items():
+        if not hasattr(value, "items"):
+            of_all.update(_pair(env, key, value))
+            continue
+        (node,) = env.arg2nodes([key], env.fs.File)
+        if node not in images:
+            raise UsageError(
+                f"OFFLOAD_PACKAGE_KEYS: '{node}' is not in the package; expected one of "
+                f"{', '.join(map(str, images))}"
+            )
+        for name, text in value.items():
+            of_file.setdefault(node, {}).update(_pair(env, name, text))
+    return lambda node: {**of_all, **of_file.get(node, {})}
+
+
+def _pair(env: Environment, key: Any, value: Any) -> dict[str, str]:
+    if key in ("file", "kind", "triple", "arch"):
+        raise UsageError(
+            f"OFFLOAD_PACKAGE_KEYS: '{key}' is what nodes know of themselves, and OFFLOAD_TARGETS "
+            "tells of files"
+        )
+    if not (isinstance(key, str) and key and isinstance(value, str)):
+        raise UsageError(
+            f"OFFLOAD_PACKAGE_KEYS: expected texts for a key and its value, found {key!r}: "
+            f"{value!r}"
+        )
+    return {key: env.subst(value)}
+
+
 def _given_devices(env: Environment, nodes: list[Node]) -> dict[Any, tuple[str, CompileTarget]]:
     """Give the offload kinds and devices of plain files, which ``OFFLOAD_TARGETS`` tells."""
-    given = given_ids(env)
+    given = packaged_ids(env)
     if len(nodes) != len(given):
         raise UsageError(
             f"OFFLOAD_TARGETS gives {len(given)} bundle entry IDs for {len(nodes)} files that "

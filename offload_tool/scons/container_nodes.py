@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.errors import UsageError
-from offload_tool.formats.names.entry_id import BundleEntryID, check_composition
+from offload_tool.formats.names.entry_id import BundleEntryID, check_composition, check_hosts
 from offload_tool.scons import actions, settings
 from offload_tool.scons.declaring import NodeBuilder, declared
 from offload_tool.scons.nodes import entry_id, given_ids, identified
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from offload_tool.compiler.compile_target import CompileTarget
     from offload_tool.scons.protocols import Environment, Node
@@ -20,9 +20,6 @@ __all__ = ["bundle_node", "object_bundle", "package_node", "wrap_node"]
 
 # The fat binary's host entry is empty and always has this name, as the driver writes it.
 _EMPTY_HOST_ENTRY = BundleEntryID.parse("host-x86_64-unknown-linux-gnu-")
-
-_NO_ENVIRONMENT = "-unknown"
-"""Ends the triple of NVIDIA GPUs in bundle entry IDs alone."""
 
 _BUNDLE = NodeBuilder(actions.BUNDLE)
 _PACKAGE = NodeBuilder(actions.PACKAGE)
@@ -47,13 +44,15 @@ def bundle_node(
     remaining = iter(given)
     ids = [_bundled_id(node, file_type) or next(remaining) for node in nodes]
     check_composition(ids)
+    if given:
+        check_hosts(ids, bundling=True)
     entries: list[tuple[str, int | None]] = [(str(i), at) for at, i in enumerate(ids)]
     # A fat binary begins with an empty host entry; a list of IDs says itself what it wants.
     is_fat_binary = not given and file_type == "bc"
     if is_fat_binary and not any(entry_id.kind == "host" for entry_id in ids):
         entries.insert(0, (str(_EMPTY_HOST_ENTRY), None))
     spec = settings.spec(
-        alignment=settings.bundle_alignment(env),
+        alignment=env["OFFLOAD_BUNDLE_ALIGN"],
         compression=settings.compression(env),
         entries=entries,
         file_type=file_type,
@@ -88,24 +87,30 @@ def package_node(
     names: Iterable[Node],
     nodes: list[Node],
     given: dict[Any, tuple[str, CompileTarget]] | None = None,
+    keys: Callable[[Node], dict[str, str]] = lambda _: {},
+    base: Node | None = None,
 ) -> Node:
     """Declare the offload binary of nodes that know their kind and device, or are `given` them.
 
-    It gets the first of `names` that is free.
+    `keys` returns what else to say of an image; `base` is the offload binary to which they are
+    added. The node gets the first of `names` that is free.
     """
     images = []
     for node in nodes:
         told = (given or {}).get(node)
         known = told or (node.attributes.offload_kind, node.attributes.offload_device)
-        images.append(_described(*known) | _image_kind(node))
-    return declared(_PACKAGE, env, names, nodes, _OFFLOAD_SPEC=settings.spec(images=images))
+        others = {"keys": told_keys} if (told_keys := keys(node)) else {}
+        images.append(_described(*known) | _image_kind(node) | others)
+    has_base: dict[str, Any] = {} if base is None else {"base": True}
+    spec = settings.spec(images=images, **has_base)
+    sources = nodes if base is None else [*nodes, base]
+    return declared(_PACKAGE, env, names, sources, _OFFLOAD_SPEC=spec)
 
 
-def _described(kind: str, device: CompileTarget) -> dict[str, str]:
+def _described(kind: str, device: CompileTarget) -> dict[str, Any]:
     """Say of an image in an offload binary what it is, as the driver does."""
     arch = str(device.target_id) if device.target_id is not None else ""
-    triple = device.triple.rstrip("-").removesuffix(_NO_ENVIRONMENT)
-    return {"kind": kind, "triple": triple, "arch": arch}
+    return {"kind": kind, "triple": device.packaged_triple, "arch": arch}
 
 
 def _image_kind(node: Node) -> dict[str, str]:

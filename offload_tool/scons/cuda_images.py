@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from offload_tool.compiler.cuda import check_ptxas, cubin_arguments
 from offload_tool.errors import CompilerError
-from offload_tool.scons import actions, settings
+from offload_tool.scons import actions, asking, settings
 from offload_tool.scons.aliases import add_aliases
 from offload_tool.scons.compiling import device_nodes, uses_new_driver, with_host
 from offload_tool.scons.declaring import NodeBuilder, declared
@@ -109,8 +109,12 @@ def assembled(
     ptx: Node,
     *,
     rdc: bool = False,
+    flags: Any = None,
 ) -> Node:
-    """Declare the cubin of a PTX module, for sources of `kind`."""
+    """Declare the cubin of a PTX module, for sources of `kind`.
+
+    `flags` are those for ptxas: by default, what the driver makes of those of the compile.
+    """
     device = ptx.attributes.offload_device
     check_ptxas(ptxas, device.target_id)
     node = declared(
@@ -122,6 +126,7 @@ def assembled(
         SPAWN=command_spawn(ptxas.command),
         _OFFLOAD_PTXAS=list(ptxas.command),
         _OFFLOAD_PTXAS_ARGUMENTS=cubin_arguments(device.target_id, rdc=rdc),
+        _OFFLOAD_PTXAS_FLAGS=_driver_flags if flags is None else flags,
         _OFFLOAD_TARGET_ID=device.name,
         IMPLICIT_COMMAND_DEPENDENCIES=False,
     )
@@ -132,6 +137,16 @@ def assembled(
     if not rdc:
         watch_kernels(env, node, device.name)
     return node
+
+
+def _driver_flags(
+    target: list[Any],  # noqa: ARG001
+    source: list[Any],
+    env: Environment,  # noqa: ARG001
+    for_signature: bool,  # noqa: ARG001
+) -> list[str]:
+    """Return what the driver tells its ptxas, by the flags with which the PTX was compiled."""
+    return [*asking.ptxas_flags(source[0])]
 
 
 # -- relocatable device code -----------------------------------------------------------

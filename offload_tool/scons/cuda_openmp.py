@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from offload_tool.compiler.cuda import ptxas_flags
 from offload_tool.errors import CompilerError
 from offload_tool.scons import actions, settings
 from offload_tool.scons.aliases import add_aliases
@@ -44,12 +45,15 @@ def openmp_image(
     assert device.target_id is not None  # noqa: S101 - it is a GPU
     flags = settings.device_link_flags(env)
     arguments = [*openmp_nvidia.link_arguments(device.target_id), *flags]
+    variables = settings.toolchain_variables(env)
+    words = [*variables["_OFFLOAD_CLANG"], *variables["_OFFLOAD_LOCAL_FLAGS"], *arguments]
+    assembling = [*ptxas_flags([*words, "-x", "ir"], env["ENV"])]
     ptx = declared(
         _LINK_PTX,
         env,
         named(f".{device.filename}.ptx"),
         inputs,
-        **settings.toolchain_variables(env),
+        **variables,
         _OFFLOAD_RUNTIMES=runtimes,
         _OFFLOAD_SPEC=settings.spec(arguments=arguments),
         _OFFLOAD_TARGET_ID=device.name,
@@ -59,4 +63,5 @@ def openmp_image(
     identified(env, [ptx])
     label(ptx, kind, device)
     add_aliases(env, ptx, device)
-    return assembled(env, ptxas, named(f".{device.filename}$OFFLOADDEVICESUFFIX"), kind, ptx)
+    names = named(f".{device.filename}$OFFLOADDEVICESUFFIX")
+    return assembled(env, ptxas, names, kind, ptx, flags=assembling)

@@ -44,7 +44,8 @@ def _scan(node: Node, env: Environment, path: Any) -> list[Any]:
     records = records_of(node)
     records.renew_copies()
     there = list(compat.existing(records.known_nodes()))
-    folders = (*path, *(env.Dir(folder, env.fs.Top) for folder in records.folders))
+    named = (compat.folder_node(env.fs, folder) for folder in records.folders)
+    folders = (*path, *(folder for folder in named if folder is not None))
     begin = [node.sources[0], *there, *_given(records.words, env, folders)]
     known = compat.waits_for(node)
     reachable = _reachable(begin, folders)
@@ -110,7 +111,7 @@ DEPENDENCY_SCANNER = SCons.Scanner.ScannerBase(
     _scan,
     name="OffloadDependencyScanner",
     node_class=SCons.Node.Node,
-    path_function=SCons.Scanner.FindPathDirs("CPPPATH"),
+    path_function=compat.header_folders,
 )
 
 # For C and C++ sources, SCons's own scanner would add what no pass, or another one, reads.

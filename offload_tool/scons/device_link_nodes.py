@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from offload_tool.compiler import device_link
 from offload_tool.compiler.named_files import possible_files
 from offload_tool.errors import UsageError
-from offload_tool.scons import actions, settings
+from offload_tool.scons import actions, compat, settings
 from offload_tool.scons.aliases import add_aliases
 from offload_tool.scons.container_nodes import package_node, wrap_node
 from offload_tool.scons.cuda_images import LinkedCuda
@@ -81,9 +81,10 @@ def link_node(
         **({} if gpu else {"OFFLOAD_LINK_FLAGS": []}),
     )
     flags = settings.device_link_flags(env)
-    given = [name for name in possible_files(flags) if env.File(name, env.fs.Top).rexists()]
+    files = [compat.file_node(env.fs, name) for name in possible_files(flags)]
+    given = [file for file in files if file is not None and file.rexists()]
     env.Depends(node, [env.File(name, env.fs.Top) for name in runtimes])
-    env.Depends(node, [env.File(name, env.fs.Top) for name in given])
+    env.Depends(node, given)
     settings.add_environment(env, [node])
     identified(env, [node])
     label(node, kind, device)

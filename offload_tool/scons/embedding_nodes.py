@@ -24,7 +24,11 @@ _REGISTER = NodeBuilder(actions.REGISTER)
 
 
 def embedded_bundle(env: Environment, unit: Unit, devices: list[Node] | None = None) -> Node:
-    """Declare the object that holds one source's bundle; it knows nothing of the host's."""
+    """Declare the archive of the object that holds one source's bundle.
+
+    It knows nothing of the host object, and is linked behind it: the linker takes the object out
+    of it where the host object asks for the bundle.
+    """
     nodes = device_nodes(env, unit) if devices is None else devices
     bundle = bundle_node(env, unit.files(env, "$OFFLOADBUNDLESUFFIX"), nodes)
     triple = settings.toolchain(env).host_triple

@@ -10,6 +10,8 @@ For one HIP source and two target IDs::
 
 Each arrow is one action with one output. The host object is joined with the device
 images at the very end, so neither side waits for, or is rebuilt because of, the other.
+``saxpy.fatbin.o`` is an archive of one object, which the linker takes where the host object asks
+for it: a source without kernels and device variables has no bundle in the program, as from clang.
 With relocatable device code, and with OpenMP, what is made of all sources is linked first,
 once per device (`cuda_images` has CUDA)::
 
@@ -29,8 +31,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import SCons.Util
-
 from offload_tool.scons import settings
 from offload_tool.scons.archives import device_archive_nodes
 from offload_tool.scons.compiling import device_nodes, with_host
@@ -49,7 +49,7 @@ from offload_tool.scons.embedding_nodes import (
     registration_of_entries,
 )
 from offload_tool.scons.kpack_nodes import PackedCode, check_kind, packing_of
-from offload_tool.scons.nodes import Owner, Unit, files_beside
+from offload_tool.scons.nodes import Owner, Stem, Unit, files_beside
 from offload_tool.scons.packed_nodes import add_packed, packed_links, wrapped_call
 
 if TYPE_CHECKING:
@@ -87,11 +87,11 @@ class GivenCode:
 
 
 def linkable_nodes(
-    env: Environment, stem: Node, owner: Owner, given: GivenCode, *, shared: bool = False
+    env: Environment, stem: Stem, owner: Owner, given: GivenCode, *, shared: bool = False
 ) -> Linked:
     """Declare what the link of one program or shared library needs of its offload code.
 
-    `stem` is the File after which images of several sources are named.
+    The names of images of several sources begin with `stem`.
     """
     linked = Linked()
     packing = packing_of(env, stem.name)
@@ -137,7 +137,7 @@ def _add_cuda_unit(
 
 
 def _add_given_code(
-    env: Environment, parts: dict[str, Parts], stem: Node, given: GivenCode
+    env: Environment, parts: dict[str, Parts], stem: Stem, given: GivenCode
 ) -> None:
     """Add what is given as objects, libraries and device code, not as sources."""
     for node in given.objects:
@@ -196,7 +196,7 @@ def _add_given(parts: dict[str, Parts], kind: str, node: Node, modules: list[Nod
         part.cuda.sources += sources
 
 
-def _library_code(env: Environment, library: Node, stem: Node) -> list[Any]:
+def _library_code(env: Environment, library: Node, stem: Stem) -> list[Any]:
     """Give a library's device code: modules, or one archive per target ID.
 
     Of a library from elsewhere it goes to the program's folder.
@@ -205,5 +205,5 @@ def _library_code(env: Environment, library: Node, stem: Node) -> list[Any]:
     if modules:
         return modules
     outside = not library.is_under(env.fs.Top)
-    name = SCons.Util.splitext(library.name)[0]
-    return device_archive_nodes(env, library, stem.dir.File(name) if outside else None)
+    own = Stem.of(library)
+    return device_archive_nodes(env, library, Stem(stem.dir, own.name) if outside else own)

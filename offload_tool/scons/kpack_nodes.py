@@ -121,9 +121,9 @@ def packing_of(env: Environment, name: str) -> Packing | None:
     :raises UsageError: one of them cannot be used.
     """
     given = env["OFFLOAD_KPACK"]
-    group = name if given is True else env.subst(str(given)) if given else ""
-    if not group:
+    if not given:
         return None
+    group = name if given is True else given
     if "/" in group or "\\" in group or group.startswith("."):
         raise UsageError(f"OFFLOAD_KPACK: expected the name of a group, found {group!r}")
     default = posixpath.join(_DEFAULT_FOLDER, archive_name(group, PLACEHOLDER))
@@ -138,7 +138,7 @@ def packing_of(env: Environment, name: str) -> Packing | None:
     if scheme not in SCHEMES:
         expected = " or ".join(map(repr, SCHEMES))
         raise UsageError(f"OFFLOAD_KPACK_COMPRESS: expected {expected}, found {scheme!r}")
-    return Packing(group, paths, scheme, bool(env["OFFLOAD_KPACK_INTERFACE"]))
+    return Packing(group, paths, scheme, env["OFFLOAD_KPACK_INTERFACE"])
 
 
 def check_kind(unit: Unit) -> None:
@@ -193,7 +193,10 @@ def marker_node(
 
 
 def codes_of(nodes: Iterable[Any]) -> list[PackedCode]:
-    """Give what objects and libraries have apart from them."""
+    """Return what objects and static libraries have apart from them, for what they are linked into.
+
+    A shared library finds its archives by itself, from its own folder on.
+    """
     found: list[PackedCode] = []
     for node in nodes:
         found += getattr(getattr(node, "attributes", None), "offload_kpack", ())
@@ -209,7 +212,6 @@ def attach_archives(env: Environment, node: Node, codes: Iterable[PackedCode]) -
     if not found:
         return
     archives = dict.fromkeys(_archive_node(env, node.dir, code) for code in found)
-    node.attributes.offload_kpack = found
     node.attributes.offload_kpack_archives = list(archives)
     node.add_prerequisite(list(archives))
 

@@ -6,9 +6,17 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.errors import UsageError
-from offload_tool.scons.archives import archive_node, device_archive_nodes, given_entries
+from offload_tool.scons.archives import archive_node, device_archive_nodes
 from offload_tool.scons.kpack_nodes import attach_archives, codes_of
-from offload_tool.scons.nodes import Owner, kind_of, only_source, output_stem, source_nodes, units
+from offload_tool.scons.nodes import (
+    Owner,
+    given_ids,
+    kind_of,
+    only_source,
+    output_stem,
+    source_nodes,
+    units,
+)
 from offload_tool.scons.object_builders import plain_objects
 from offload_tool.scons.object_nodes import object_node, openmp_member_node
 
@@ -62,7 +70,7 @@ def offload_device_archive(env: Environment, target: str | None, source: Any) ->
     are called ``<name>.<target ID>.a``, with the kind where two would have one name.
     """
     library = only_source(env, source, "OffloadDeviceArchive takes one archive")
-    return device_archive_nodes(env, library, output_stem(env, target, library), given_entries(env))
+    return device_archive_nodes(env, library, output_stem(env, target, library), given_ids(env))
 
 
 def offload_static_library(env: Environment, target: str | None, source: Any) -> list[Node]:
@@ -85,7 +93,8 @@ def offload_static_library(env: Environment, target: str | None, source: Any) ->
         else:
             members += plain_objects(env, node, owner, shared=False)
     archive = archive_node(env, library, members)
-    attach_archives(env, archive, codes_of(members))
+    archive.attributes.offload_kpack = codes_of(members)
+    attach_archives(env, archive, archive.attributes.offload_kpack)
     modules = [
         module
         for member in members

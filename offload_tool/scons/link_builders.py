@@ -11,7 +11,7 @@ import SCons.Util
 
 from offload_tool.compiler import openmp
 from offload_tool.errors import UsageError
-from offload_tool.scons import actions, settings
+from offload_tool.scons import actions, compat, settings
 from offload_tool.scons.common_builders import builder_of_scons
 from offload_tool.scons.images import GivenCode, Linked, linkable_nodes
 from offload_tool.scons.kpack_nodes import WRAP_FLAG, attach_archives, codes_of
@@ -94,8 +94,7 @@ def _link(env: Environment, target: str | None, source: Any, builder: str) -> li
     variables = _link_variables(env, linked, "SHLINK" if shared else "LINK")
     libraries = [linked.marked.get(library, library) for library in libraries]
     inputs = [*linked.objects, *objects, *libraries]
-    others = SCons.Util.flatten([env.get("LIBS", [])])
-    codes = [*linked.codes, *codes_of([*objects, *others])]
+    codes = [*linked.codes, *codes_of([*objects, *_built_libs(env)])]
     if codes:
         inputs.insert(0, tools_marker(env, stem, owner, codes, shared=shared))
     name = (target or path_from_top(stem)).replace("$", "$$")
@@ -165,9 +164,15 @@ def _is_given_library(node: Node) -> bool:
 
 
 def _given_libraries(env: Environment) -> list[Any]:
-    """Give the archives of ``OFFLOAD_LIBS``, and those that ``LIBS`` has as nodes."""
+    """Return the archives of ``OFFLOAD_LIBS``, and those of this build in ``LIBS``."""
     given = source_nodes(env, env["OFFLOAD_LIBS"]) if env["OFFLOAD_LIBS"] else []
     for node in given:
         _is_device_archive(node)  # of which offload kind it is, where it is there to be read
-    others = SCons.Util.flatten([env.get("LIBS", [])])
-    return given + [node for node in others if _is_device_archive(node)]
+    return given + [node for node in _built_libs(env) if _is_device_archive(node)]
+
+
+def _built_libs(env: Environment) -> list[Any]:
+    """Return the nodes of ``LIBS``, and of the names in it those that the build has declared."""
+    items = SCons.Util.flatten([env.get("LIBS", [])])
+    nodes = [item for item in items if hasattr(item, "attributes")]
+    return nodes + [node for node in compat.libs_by_name(env) if node.is_derived()]

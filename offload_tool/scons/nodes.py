@@ -14,9 +14,15 @@ import SCons.Node.FS
 import SCons.Util
 
 from offload_tool.compiler.compile_target import CompileTarget
-from offload_tool.compiler.passes import C_SUFFIXES, KINDS, derive_cuid, kind_of_suffix
-from offload_tool.errors import UsageError
-from offload_tool.formats.names.entry_id import BundleEntryID
+from offload_tool.compiler.sources import (
+    C_SUFFIXES,
+    CXX_SUFFIXES,
+    KINDS,
+    derive_cuid,
+    kind_of_suffix,
+)
+from offload_tool.errors import EntryIDError, UsageError
+from offload_tool.formats.names.entry_id import BundleEntryID, OffloadKind, read_targets
 from offload_tool.frozen import frozen, replaced
 from offload_tool.scons import settings
 from offload_tool.scons.calls import once
@@ -24,12 +30,13 @@ from offload_tool.scons.calls import once
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from offload_tool.formats.names.target_id import TargetID
     from offload_tool.scons.protocols import Environment, Folder, Node
 
 
 __all__ = [
-    "ASSEMBLER_SUFFIXES",
     "Owner",
+    "Stem",
     "Unit",
     "entry_id",
     "files_beside",
@@ -37,20 +44,46 @@ __all__ = [
     "identified",
     "is_plain_source",
     "kind_of",
+    "kind_outside_bundles",
     "label",
     "named",
     "only_source",
     "output_stem",
+    "packaged_ids",
     "path_from_top",
     "placed",
     "source_nodes",
     "units",
 ]
 
-_CXX_SUFFIXES = (".cc", ".cpp", ".cxx", ".c++", ".C", ".CPP")
-ASSEMBLER_SUFFIXES = (".s", ".S")
-_PLAIN_SUFFIXES = (*C_SUFFIXES, *_CXX_SUFFIXES, *ASSEMBLER_SUFFIXES)
+_PLAIN_SUFFIXES = (*C_SUFFIXES, *CXX_SUFFIXES, ".s", ".S")
 _UNTELLABLE = re.compile(r"[\x00-\x1f]")
+
+
+@frozen
+class Stem:
+    """The folder of outputs, and what their names begin with: a folder may be called so."""
+
+    dir: Folder
+    name: str
+
+    @classmethod
+    def of(cls, node: Node) -> Stem:
+        """Return the stem of outputs that are called as a file, but for its suffix."""
+        return cls(node.dir, SCons.Util.splitext(node.name)[0])
+
+    @classmethod
+    def named(cls, env: Environment, path: str) -> Stem:
+        """Return the stem that a path spells, as SCons takes it: relative, or ``#from/the/top``."""
+        head, tail = os.path.split(path)
+        if tail.startswith("#") and not head:
+            head, tail = "#", tail[1:]
+        return cls(env.fs.Dir(head or "."), tail)
+
+    def get_internal_path(self) -> str:
+        """Return the path relative to the top folder, as of a node."""
+        folder = self.dir.get_internal_path()
+        return self.name if folder == "." else f"{folder}{os.sep}{self.name}"
 
 
 @frozen
@@ -65,8 +98,8 @@ class Owner:
     """Its name relative to the top folder."""
 
     @classmethod
-    def of(cls, node: Node, sort: str) -> Owner:
-        """Describe the node of what a user has named."""
+    def of(cls, node: Node | Stem, sort: str) -> Owner:
+        """Return the owner for what a user has named."""
         return cls(SCons.Util.splitext(node.name)[0], sort, node.get_internal_path())
 
     def names_for(self, stem: str) -> tuple[str, str]:
@@ -96,7 +129,7 @@ class Unit:
 
     def files(self, env: Environment, suffix: str) -> Iterator[Node]:
         """Give the node of `file`, and those of its other names where that one is taken."""
-        return files_beside(env, self.folder.File(self.name), suffix, self.owner)
+        return files_beside(env, Stem(self.folder, self.name), suffix, self.owner)
 
     def others(self, env: Environment) -> list[Unit]:
         """Give the same source as other units, for where another host object has its name.
@@ -109,7 +142,7 @@ class Unit:
         source = self.source.get_internal_path()
         made = []
         for name in self.owner.names_for(self.name):
-            stem = self.folder.File(name).get_internal_path()
+            stem = Stem(self.folder, name).get_internal_path()
             made.append(replaced(self, name=name, cuid=given or derive_cuid(source, stem)))
         return made
 
@@ -119,7 +152,9 @@ class Unit:
         return "$CFLAGS" if self.source.get_suffix() in C_SUFFIXES else "$CXXFLAGS"
 
 
-def files_beside(env: Environment, stem: Node, suffix: str, owner: Owner | None) -> Iterator[Node]:
+def files_beside(
+    env: Environment, stem: Node | Stem, suffix: str, owner: Owner | None
+) -> Iterator[Node]:
     """Give the node of `stem` with a suffix, and those of its other names if it has an owner."""
     end = once(env, f"suffix {suffix}", lambda: env.subst(suffix))
     yield stem.dir.File(f"{stem.name}{end}")
@@ -161,17 +196,13 @@ def _unit(
             f"'{source}': expected an offload source (.hip, .cu); set OFFLOAD_KIND to one of "
             f"{', '.join(KINDS)} for one with another suffix"
         )
-    folder, name = source.dir, SCons.Util.splitext(source.name)[0]
+    stem = output_stem(env, target, source)
     extra = ""
-    if target is not None:
-        head, tail = os.path.split(target)
-        given = (env.fs.Dir(head or "."), SCons.Util.splitext(tail)[0])
-        if own_cuid and given != (folder, name):
-            extra = f"{given[0].get_internal_path()}/{given[1]}"
-        folder, name = given
-    _check_names(source, folder)
+    if own_cuid and stem != Stem.of(source):
+        extra = f"{stem.dir.get_internal_path()}/{stem.name}"
+    _check_names(source, stem.dir)
     cuid = env.subst("$OFFLOAD_CUID") or derive_cuid(source.get_internal_path(), extra)
-    return Unit(source, kind, folder, name, cuid, owner)
+    return Unit(source, kind, stem.dir, stem.name, cuid, owner)
 
 
 def _check_names(source: Node, folder: Folder) -> None:
@@ -205,7 +236,7 @@ def kind_of(env: Environment, node: Node) -> str | None:
         return "hip" if given == "hip" else by_suffix
     if node.get_suffix() in C_SUFFIXES and given in ("hip", "cuda"):
         return None  # C, as for hipcc and nvcc
-    if node.get_suffix() in (*C_SUFFIXES, *_CXX_SUFFIXES):
+    if node.get_suffix() in (*C_SUFFIXES, *CXX_SUFFIXES):
         return given or ("openmp" if _has_openmp_flags(env) else None)
     return None
 
@@ -278,15 +309,15 @@ def named(env: Environment, name: str, suffix: str) -> Node:
     return env.fs.File(name if PurePath(name).suffix else name + env.subst(suffix))
 
 
-def output_stem(env: Environment, target: str | None, source: Node) -> Any:
-    """Give the file after which several outputs are named: `target`, or the source."""
+def output_stem(env: Environment, target: str | None, source: Node) -> Stem:
+    """Return what the names of several outputs begin with: `target`, or the source's name."""
     if target is not None:
-        return env.fs.File(SCons.Util.splitext(target)[0])
-    return source.dir.File(SCons.Util.splitext(source.name)[0])
+        return Stem.named(env, SCons.Util.splitext(target)[0])
+    return Stem.of(source)
 
 
-def path_from_top(node: Node) -> str:
-    """Give the name by which SCons finds a node from any folder."""
+def path_from_top(node: Node | Stem) -> str:
+    """Return the name by which SCons finds a file from any folder."""
     path: str = node.get_internal_path()
     return path if PurePath(path).is_absolute() else f"#{path}"
 
@@ -309,8 +340,47 @@ def entry_id(node: Node) -> BundleEntryID | None:
 
 
 def given_ids(env: Environment) -> list[BundleEntryID]:
-    """Give the bundle entry IDs of ``OFFLOAD_TARGETS``."""
-    return [BundleEntryID.parse(env.subst(text)) for text in env.Split(env["OFFLOAD_TARGETS"])]
+    """Return the bundle entry IDs of ``OFFLOAD_TARGETS``, as the bundler reads its targets.
+
+    :raises UsageError: one is wrong, as in ``OFFLOAD_ARCH``, or they cannot stand together.
+    """
+    return _read_ids(env, read_targets)
+
+
+def packaged_ids(env: Environment) -> list[BundleEntryID]:
+    """Return the IDs of ``OFFLOAD_TARGETS``, of kinds too that only offload binaries have.
+
+    :raises UsageError: one is wrong, as in ``OFFLOAD_ARCH``.
+    """
+    from offload_tool.operations.packaging import kind_number  # few builds package files
+
+    def read(texts: Iterable[str], **checks: Any) -> list[BundleEntryID]:
+        ids = [BundleEntryID.asked(text, **checks) for text in texts]
+        for entry in ids:
+            kind_number(kind_outside_bundles(entry), "llvm22", None)
+        return ids
+
+    return _read_ids(env, read)
+
+
+def _read_ids(env: Environment, read: Any) -> list[BundleEntryID]:
+    def warn(text: str) -> None:
+        settings.warn(env, f"OFFLOAD_TARGETS: {text}")
+
+    def known(target_id: TargetID) -> bool:
+        return settings.knows_processor(env, target_id)
+
+    texts = [env.subst(text) for text in env.Split(env["OFFLOAD_TARGETS"])]
+    try:
+        found: list[BundleEntryID] = read(texts, warn=warn, known=known)
+    except (EntryIDError, UsageError) as error:
+        raise UsageError(f"OFFLOAD_TARGETS: {error}") from None
+    return found
+
+
+def kind_outside_bundles(entry: BundleEntryID) -> str:
+    """Return the offload kind that images of an entry have outside of bundles."""
+    return OffloadKind.HIP if entry.kind == OffloadKind.HIPV4 else entry.kind
 
 
 def identified(env: Environment, nodes: Any) -> list[Node]:

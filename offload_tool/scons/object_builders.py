@@ -7,17 +7,16 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import SCons.Errors
-import SCons.Util
 
-from offload_tool.compiler.passes import C_SUFFIXES
+from offload_tool.compiler.sources import C_SUFFIXES
 from offload_tool.frozen import replaced
 from offload_tool.scons import settings
 from offload_tool.scons.common_builders import builder_of_scons
 from offload_tool.scons.compiling import device_nodes, host_node
 from offload_tool.scons.kpack_nodes import attach_archives, codes_of
 from offload_tool.scons.nodes import (
-    ASSEMBLER_SUFFIXES,
     Owner,
+    Stem,
     files_beside,
     identified,
     is_plain_source,
@@ -28,10 +27,8 @@ from offload_tool.scons.nodes import (
 from offload_tool.scons.object_nodes import object_node
 from offload_tool.scons.outputs import adopt_plain
 from offload_tool.scons.records import declared_passes
-from offload_tool.scons.summary import ask_for_summary
 
 if TYPE_CHECKING:
-    from offload_tool.scons.precompiled_plain import PlainSpawn
     from offload_tool.scons.protocols import Environment, Node
 
 __all__ = [
@@ -101,31 +98,12 @@ def plain_objects(env: Environment, node: Node, owner: Owner, *, shared: bool) -
     if key not in known:
         variables = {**commands, **settings.toolchain_variables(env)}
         variables["_CPPINCFLAGS"] = "$( $_OFFLOAD_INCLUDES $)"
-        spawn = _precompiled(env, node, language, command, variables)
-        if spawn is not None:
-            variables["SPAWN"] = spawn.run
         made = _plain_object(env, node, owner, variables, shared=shared)
-        if spawn is not None:
-            spawn.belong_to(made)
         adopt_plain(made)
         for item in made:
             declared_passes(env).add(item, node, command, "host")
         node.attributes.offload_objects = known | {key: identified(env, made)}
     return list(node.attributes.offload_objects[key])
-
-
-def _precompiled(
-    env: Environment, node: Node, language: str, command: str, variables: dict[str, Any]
-) -> PlainSpawn | None:
-    """Give the SPAWN function of a source that may use a precompiled header."""
-    if not env["OFFLOAD_PCH"] or node.get_suffix() in ASSEMBLER_SUFFIXES:
-        return None
-    from offload_tool.scons.precompiled_plain import PlainSpawn  # few builds need it
-
-    if env["OFFLOAD_SUMMARY"]:
-        ask_for_summary(env)
-    text = env.Override(variables).subst(command, target=[], source=[])
-    return PlainSpawn(env, language, text, variables["SPAWN"])
 
 
 def _plain_object(
@@ -136,7 +114,7 @@ def _plain_object(
     try:
         return builder(env, None, node, **variables)
     except SCons.Errors.UserError:
-        stem = node.dir.File(SCons.Util.splitext(node.name)[0])
+        stem = Stem.of(node)
         suffix = env.Override(variables).subst("$SHOBJSUFFIX" if shared else "$OBJSUFFIX")
         for name in itertools.islice(files_beside(env, stem, suffix, owner), 1, None):
             try:

@@ -9,7 +9,7 @@ import atexit
 import gc
 from typing import TYPE_CHECKING, Any
 
-from offload_tool.scons import builders, settings
+from offload_tool.scons import builders, compat, settings
 from offload_tool.scons.aliases import look_up_target_ids
 from offload_tool.scons.refused_tools import refuse_ninja_tool
 
@@ -31,6 +31,7 @@ def generate(env: Environment, **overrides: Any) -> None:
     builders.extend_builders(env)
     look_up_target_ids()
     refuse_ninja_tool()
+    compat.tell_failures_from_cycles()
 
 
 def exists(env: Environment) -> bool:  # noqa: ARG001 - the interface of SCons tools

@@ -31,7 +31,42 @@ COMMAND = "its command"
 """In a manifest's key, and so in the reason why a pass runs."""
 
 
-class PlainOutput(File):  # type: ignore[misc]
+class Input(File):  # type: ignore[misc]
+    """A file that an output is made of, whoever makes it: its time of modification proves nothing.
+
+    SCons believes what it has stored of a file for as long as that time, in whole seconds, stays;
+    archives are unpacked with one time for all releases. Here the file's look must be the stored
+    one, too, in which nobody can set the time of change: see `fingerprints`.
+    """
+
+    __slots__ = ()
+
+    def visited(self) -> None:
+        """Store what is known of the file, and its look."""
+        super().visited()
+        compat.note_look(self)
+
+    def get_max_drift_csig(self) -> str | None:
+        """Return the stored digest of an old file's content, where the file was not changed."""
+        known: str | None = super().get_max_drift_csig() if compat.has_stored_look(self) else None
+        return known or None  # SCons 4.6 asks whether it is None
+
+    def changed_timestamp_newer(
+        self, target: Node, prev_ni: Any, repo_node: Node | None = None
+    ) -> bool:
+        """Return True where this file is newer than the target, or its content is another one."""
+        other = compat.has_other_content(self, prev_ni)
+        return bool(super().changed_timestamp_newer(target, prev_ni, repo_node)) or other
+
+    def changed_timestamp_match(
+        self, target: Node, prev_ni: Any, repo_node: Node | None = None
+    ) -> bool:
+        """Return True where this file has another time than before, or other content."""
+        other = compat.has_other_content(self, prev_ni)
+        return bool(super().changed_timestamp_match(target, prev_ni, repo_node)) or other
+
+
+class PlainOutput(Input):
     """A file that a builder of SCons makes for this tool: a program, an object of a C source.
 
     Its ``Decider`` counts, but for what was made in this very run, of which the time may tell
@@ -39,6 +74,13 @@ class PlainOutput(File):  # type: ignore[misc]
     """
 
     __slots__ = ()
+
+    def scan(self) -> None:
+        """Find what the file depends on; from then on, each child goes by its look."""
+        if not compat.was_scanned(self):
+            super().scan()
+            for child in self.children(scan=False):
+                compat.adopt_input(child, Input)
 
     def changed(self, node: Node | None = None, allowcache: bool = False) -> bool:
         """Tell whether the ``Decider`` says so, or what was just made is of other content."""
@@ -97,7 +139,12 @@ class PassOutput(Output):
     __slots__ = ()
 
     def is_up_to_date(self) -> bool:
-        """Tell whether the manifest says that a compile would give this file again."""
+        """Check whether the manifest says that a compile would give this file again.
+
+        ``--tree=status`` also asks when SCons has released what the node was made of.
+        """
+        if self.released_target_info:
+            return records_of(self).is_known_current
         File.is_up_to_date(self)  # the children's signatures are then there to be stored
         return records_of(self).is_current()
 
@@ -116,7 +163,9 @@ class PassOutput(Output):
         """Fetch the result from a ``CacheDir`` that has one of just these inputs."""
         if self.nocache or not self.is_derived():
             return False
-        return records_of(self).fetch(lambda: File.retrieve_from_cache(self))
+        records = records_of(self)
+        records.is_fetched = records.fetch(lambda: File.retrieve_from_cache(self))
+        return records.is_fetched
 
     def push_to_cache(self) -> Any:
         """Store the result in a ``CacheDir``, with its manifest."""

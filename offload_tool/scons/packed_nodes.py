@@ -24,7 +24,7 @@ from offload_tool.scons.kpack_nodes import (
     marker_node,
     uses_lto,
 )
-from offload_tool.scons.nodes import Owner, Unit, files_beside, identified
+from offload_tool.scons.nodes import Owner, Stem, Unit, files_beside, identified
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,7 +40,7 @@ _MERGE = NodeBuilder(actions.MERGE)
 
 
 def _packed_parts(env: Environment, packing: Packing, unit: Unit) -> tuple[list[PackedCode], Node]:
-    """Declare a source's code objects, and the object with its marker."""
+    """Declare a source's code objects, and the archive of the object with its marker."""
     devices = device_nodes(env, unit)
     name = kernel_name_of(unit, devices)
     codes = [
@@ -85,7 +85,7 @@ def packed_links(
     env: Environment,
     named: Names,
     packing: Packing,
-    stem: Node,
+    stem: Stem,
     part: Parts,
     linked: Linked,
     given: GivenCode,
@@ -113,7 +113,7 @@ def packed_links(
 
 
 def tools_marker(
-    env: Environment, stem: Node, owner: Owner, codes: list[PackedCode], *, shared: bool
+    env: Environment, stem: Stem, owner: Owner, codes: list[PackedCode], *, shared: bool
 ) -> Node:
     """Declare the object with the marker of a program or library, which tools look for.
 

@@ -27,7 +27,6 @@ from offload_tool.compiler.manifest import (
     Judgement,
     PassRecord,
     State,
-    changed_inputs,
     confirmed,
     digest_of_parts,
     judge,
@@ -68,6 +67,7 @@ def _is_unwritten(folder: str) -> bool:
 _PRINTS = Fingerprints(_is_unwritten)
 _MOST_RESULTS = 200
 """Results of one key that are looked at, the newest first; more only cost time."""
+_FOLDER = "the folder of the build"
 _CHANGED_MEANWHILE = "changed meanwhile"
 _NO_RESULT = PassRecord({}, {}, Lookups(), "")
 
@@ -81,26 +81,43 @@ class PassRecords:
     """The manifest of one output, and the decisions that it serves."""
 
     __slots__ = (
-        *("_before", "_key_before", "_node", "_record", "_start"),
-        *("command", "folders", "job", "reachable", "reason", "words"),
+        *("_before", "_key_before", "_node", "_record", "_start", "_told"),
+        *(
+            "command",
+            "folders",
+            "is_fetched",
+            "is_known_current",
+            "job",
+            "reachable",
+            "reason",
+            "untold",
+            "words",
+        ),
     )
 
     def __init__(self, node: Node, job: CompilePass, command: str, words: tuple[str, ...]) -> None:
         self.job = job
         self.command = command
         """The variable with the command line."""
-        self.folders = include_folders(words)
+        self.folders = include_folders(all_words(words))
         """Where flags say that headers are."""
         self.reachable: list[str] = []
         """The files that directives spell, from the source on."""
+        self.is_fetched = False
+        """Whether a ``CacheDir`` gave the output in this build."""
+        self.is_known_current = False
+        """The last decision: of `is_current`, or because the output was made or fetched since."""
         self.reason = ""
         """Why the pass runs."""
+        self.untold = ""
+        """The file for which the assembler may have read others, which nobody knows."""
         self._node = node
         self.words = words
         """The flags, those of the user included."""
         self._record: PassRecord | None = None
         self._before: PassRecord | None = None
         self._start: Start | None = None
+        self._told: tuple[dict[str, str], bool] | None = None
         self._key_before: Mapping[str, str] = {}
 
     # -- what it is made of -------------------------------------------------------------
@@ -129,13 +146,29 @@ class PassRecords:
         for name in (*possible_files(self.words), *configuration, *linkers):
             if os.path.isfile(name):  # noqa: PTH113 - called often
                 key[f"'{name}'"] = _PRINTS.digest(name)
-        if asking.tells_folder(self.words):
-            named = str(node.get_build_env()["ENV"].get("PWD", ""))  # clang believes it
-            key["the folder of the build"] = f"{node.fs.Top.get_abspath()}\0{named}"
         processor = processor_of(all_words(self.words))
         if processor:
             key["the processor of this machine"] = digest_of_parts(processor)
+        if self._tells_folder(key):
+            named = str(node.get_build_env()["ENV"].get("PWD", ""))  # clang believes it
+            key[_FOLDER] = f"{node.fs.Top.get_abspath()}\0{named}"
         return key
+
+    def _tells_folder(self, key: Mapping[str, str]) -> bool:
+        """Return whether the working directory is in the output of a pass with a `key`.
+
+        The last pass with this key has had the same command for the front end.
+        """
+        record = self._load()
+        if record is not None:
+            known = dict(record.key)
+            told = known.pop(_FOLDER, None)
+            if known == key:
+                return told is not None
+        if self._told is None or self._told[0] != key:
+            told_now = asking.front_end(self._node, self.command).tells_folder
+            self._told = (dict(key), told_now)
+        return self._told[1]
 
     def identity(self) -> str:
         """Give what changes when a file that the pass reads is replaced by another.
@@ -183,6 +216,10 @@ class PassRecords:
 
     def is_current(self) -> bool:
         """Tell whether the output is what a compile would give now."""
+        self.is_known_current = self._decide()
+        return self.is_known_current
+
+    def _decide(self) -> bool:
         self._forget_last_build()
         record, key = self._load(), self.key()
         self._before = record
@@ -218,16 +255,6 @@ class PassRecords:
             return None
         return confirmed(record, everything, judgement, _PRINTS, lambda: self._reads(read).lookups)
 
-    def only_source_changed(self) -> bool:
-        """Tell whether the compile would read what the last one has read, but for the source."""
-        if self._before is None:
-            return False
-        return changed_inputs(self._before, _PRINTS) == [_path(self._node.sources[0])]
-
-    def inputs_before(self) -> tuple[str, ...]:
-        """Give the files that the last compile has read."""
-        return tuple(self._before.inputs) if self._before is not None else ()
-
     # -- a compile -------------------------------------------------------------------------
 
     def begin(self) -> None:
@@ -260,10 +287,9 @@ class PassRecords:
         node = self._node
         assert self._start is not None  # noqa: S101 - begin() is the action before
         read, lookups, key = [_path(node.sources[0])], Lookups(), self.key()
-        tells_all = True
         if self.job.compiles_source:
             read = asking.files_read(node, self.command)
-            read, lookups, tells_all = self._reads(read, key)
+            read, lookups, self.untold = self._reads(read, key)
         compat.replace_implicit(node, asking.nodes_of(node, read))
         before = self._key_before
         for part in {*before, *key}:
@@ -273,8 +299,7 @@ class PassRecords:
         record = record_pass_result(
             key, read, lookups, output, self._start, _PRINTS, identified=self._is_identified
         )
-        tells_all = tells_all and not finds_libraries(self.words)
-        believed = record.output if tells_all else ""
+        believed = "" if self.untold or finds_libraries(self.words) else record.output
         self._keep(record._replace(beside=self._beside(), output=believed))
 
     def _beside(self) -> dict[str, str]:
@@ -288,8 +313,8 @@ class PassRecords:
         return any(word.startswith(WRITES_MORE) for word in all_words(self.words))
 
     def _reads(self, read: list[str], key: Mapping[str, str] | None = None) -> PassReads:
-        folders = self._known_folders(read, key) or asking.folders_searched(
-            self._node, self.command
+        folders = (
+            self._known_folders(read, key) or asking.front_end(self._node, self.command).folders
         )
         return reads_of(read, folders, self.words, _PRINTS)
 
@@ -312,6 +337,7 @@ class PassRecords:
     def _keep(self, record: PassRecord) -> None:
         self._record = record
         if compat.does_execute():
+            self.is_known_current = True
             output = _path(self._node)
             write_record(manifest_path(output), record, _PRINTS, output)
 

@@ -40,8 +40,6 @@ class DeclaredPasses:
         self.are_summed_up = False
         self.pch_statistics: Any = None
         """Of `pch_groups`, where precompiled headers are asked for."""
-        self.resident: Any = None
-        """The programs of ``OFFLOAD_RESIDENT``, where those are asked for."""
 
     def __iter__(self) -> Iterator[DeclaredPass]:
         return iter(self._by_node.values())

@@ -16,6 +16,7 @@ import SCons.Util
 
 from offload_tool.errors import UsageError
 from offload_tool.scons import compat
+from offload_tool.scons.outputs import adopt_plain
 
 if TYPE_CHECKING:
     from offload_tool.scons.protocols import Environment, Node
@@ -56,6 +57,7 @@ def report_node(env: Environment, target: str | None, sources: list[Node]) -> No
         _OFFLOAD_PYTHON=sys.executable,
         _OFFLOAD_REPORT_COMPARE=compare,
     )[0]
+    adopt_plain([node])
     env.Depends(node, [*before, compat.LateValue("what makes pages", _maker)])
     return node
 

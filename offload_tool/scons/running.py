@@ -24,7 +24,7 @@ from offload_tool.files.folders import usual_folder
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["command_spawn", "shortened", "split_words"]
+__all__ = ["command_spawn", "run_words", "shortened", "split_words"]
 
 _LONGEST_WORD = 120_000
 """Bytes; Linux takes no argument of 128 KiB or more (``MAX_ARG_STRLEN``)."""
@@ -48,15 +48,19 @@ def command_spawn(program: Sequence[str]) -> Callable[..., int]:
 @functools.lru_cache(maxsize=32)
 def _with_program(program: tuple[str, ...]) -> Callable[..., int]:
     def run(_shell: Any, _escape: Any, _name: str, words: list[str], env: dict[str, str]) -> int:
-        command = split_words(words)
-        with shortened(command, len(program)) as short:
-            try:
-                return subprocess.call(short, env=env)
-            except OSError as error:
-                sys.stderr.write(f"offload: '{short[0]}' cannot be run: {error.strerror}\n")
-                return _CANNOT_RUN
+        return run_words(split_words(words), len(program), env)
 
     return run
+
+
+def run_words(command: list[str], program: int, variables: dict[str, str]) -> int:
+    """Run a command, of which `program` words name the program; return its exit status."""
+    with shortened(command, program) as short:
+        try:
+            return subprocess.call(short, env=variables)
+        except OSError as error:
+            sys.stderr.write(f"offload: '{short[0]}' cannot be run: {error.strerror}\n")
+            return _CANNOT_RUN
 
 
 def split_words(parts: list[str]) -> list[str]:

@@ -11,6 +11,8 @@ import json
 import os
 import re
 import shlex
+import sys
+from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import SCons.Node.FS
@@ -21,23 +23,27 @@ from offload_tool.compiler import cuda, hip, openmp
 from offload_tool.compiler.compile_target import CompileTarget, parse_target, parse_targets
 from offload_tool.compiler.cuda import Ptxas, find_ptxas
 from offload_tool.compiler.heeded import HEEDED_VARIABLES
-from offload_tool.compiler.installations import VARIABLES
+from offload_tool.compiler.installations import VARIABLES as OF_INSTALLATIONS
 from offload_tool.compiler.native import NATIVE, native_targets
-from offload_tool.compiler.newer_processors import targets_of_compiler
-from offload_tool.compiler.relevant import relevant_flags
+from offload_tool.compiler.newer_processors import refusal, targets_of_compiler
+from offload_tool.compiler.programs import LIBRARY_PATH
+from offload_tool.compiler.relevant import relevant_flags, trial_flags
 from offload_tool.compiler.toolchain import Places, Toolchain, find_toolchain
 from offload_tool.compiler.trials import Job
 from offload_tool.errors import CompilerError, TargetIDError, UsageError
 from offload_tool.formats.names.processors import find_processor
+from offload_tool.frozen import replaced
 from offload_tool.operations.opening import FILE_TYPES
 from offload_tool.scons import compat
 from offload_tool.scons.calls import KINDS, Call, answers_of, call_of, once
 from offload_tool.scons.running import command_spawn
+from offload_tool.scons.variables import REMOVED_VARIABLES, VARIABLES, read_variables
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Sequence
+    from collections.abc import Callable, Container, Iterable, Sequence
 
     from offload_tool.compiler.nvlink import NvLinker
+    from offload_tool.formats.names.target_id import TargetID
     from offload_tool.scons.nodes import Unit
     from offload_tool.scons.protocols import Environment
 
@@ -46,7 +52,6 @@ __all__ = [
     "add_environment",
     "arch_flags",
     "archive_format",
-    "bundle_alignment",
     "bundle_type",
     "call",
     "check_names",
@@ -55,6 +60,7 @@ __all__ = [
     "device_runtimes",
     "devices",
     "is_relocatable",
+    "knows_processor",
     "launcher",
     "link_flags",
     "needed_runtimes",
@@ -68,11 +74,12 @@ __all__ = [
     "toolchain",
     "toolchain_variables",
     "unbundling",
+    "warn",
 ]
 
 # Part of every in-process action's signature. Raise it when the bytes that we write for
 # the same inputs change, and only then: it rebuilds every user's bundles.
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 _COMPILE = (
     "$_OFFLOAD_PROGRAM $_OFFLOAD_PASS_FLAGS "
@@ -81,48 +88,7 @@ _COMPILE = (
 )
 
 _DEFAULTS: dict[str, Any] = {
-    "OFFLOAD_ARCH": [],
-    "OFFLOAD_ALLOW_MISSING_BUNDLES": False,
-    "OFFLOAD_ALLOW_UNKNOWN_ARCH": False,
-    "OFFLOAD_KIND": "",
-    "OFFLOAD_KPACK": False,
-    "OFFLOAD_KPACK_COMPRESS": "zstd-per-kernel",
-    "OFFLOAD_KPACK_INTERFACE": False,
-    "OFFLOAD_KPACK_PATHS": [],
-    "OFFLOAD_CLANG": "",
-    "OFFLOAD_FLAGS": [],
-    "OFFLOAD_HOST_FLAGS": [],
-    "OFFLOAD_ARCH_FLAGS": {},
-    "OFFLOAD_ARCHIVE_FORMAT": "",
-    "OFFLOAD_BUNDLE_ALIGN": 4096,
-    "OFFLOAD_BUNDLE_HOST": False,
-    "OFFLOAD_BUNDLE_TYPE": "",
-    "OFFLOAD_CHECK_INPUT_ARCHIVE": False,
-    "OFFLOAD_COMPRESS": None,
-    "OFFLOAD_COMPRESS_LEVEL": None,
-    "OFFLOAD_COMPRESS_VERSION": None,
-    "OFFLOAD_CUDA_PATH": "",
-    "OFFLOAD_CUID": "",
-    "OFFLOAD_DEVICE_LIB_PATH": "",
-    "OFFLOAD_DEVICE_RUNTIME": None,
-    "OFFLOAD_DIRECT": True,
-    "OFFLOAD_DIST": "",
-    "OFFLOAD_HIP_OPENMP_COMPATIBLE": False,
-    "OFFLOAD_LAUNCHER": "",
-    "OFFLOAD_LIBS": [],
-    "OFFLOAD_LINK_FLAGS": [],
-    "OFFLOAD_NVLINK": "",
-    "OFFLOAD_PCH": None,
-    "OFFLOAD_PCH_CHECK": 0,
-    "OFFLOAD_PTXAS": "",
-    "OFFLOAD_PTXAS_FLAGS": [],
-    "OFFLOAD_RDC": False,
-    "OFFLOAD_REPORT_BEFORE": [],
-    "OFFLOAD_REPORT_FLAGS": [],
-    "OFFLOAD_RESIDENT": False,
-    "OFFLOAD_ROCM_PATH": "",
-    "OFFLOAD_SUMMARY": False,
-    "OFFLOAD_TARGETS": [],
+    **{name: variable.default for name, variable in VARIABLES.items()},
     # Commands and the messages shown in their place; an empty message shows the command.
     "OFFLOADDEVICECOM": _COMPILE.format(flags="$OFFLOAD_FLAGS $_OFFLOAD_ARCH_FLAGS"),
     "OFFLOADDEVICECOMSTR": "$_OFFLOAD_LANGUAGE [$_OFFLOAD_TARGET_ID] $SOURCE",
@@ -140,7 +106,8 @@ _DEFAULTS: dict[str, Any] = {
     ),
     "OFFLOADLINKCOMSTR": "LINK [$_OFFLOAD_TARGET_ID] $TARGET",
     "OFFLOADPTXASCOM": (
-        "$( $_OFFLOAD_PTXAS $) $_OFFLOAD_PTXAS_ARGUMENTS $OFFLOAD_PTXAS_FLAGS -o $TARGET $SOURCE"
+        "$( $_OFFLOAD_PTXAS $) $_OFFLOAD_PTXAS_ARGUMENTS $_OFFLOAD_PTXAS_FLAGS "
+        "$OFFLOAD_PTXAS_FLAGS -o $TARGET $SOURCE"
     ),
     "OFFLOADCUDALINKCOMSTR": "LINK [$_OFFLOAD_TARGET_ID] $TARGET",
     "OFFLOADPTXASCOMSTR": "PTXAS [$_OFFLOAD_TARGET_ID] $TARGET",
@@ -191,7 +158,7 @@ _DEFAULTS: dict[str, Any] = {
 
 def set_defaults(env: Environment, overrides: dict[str, Any]) -> None:
     """Set every variable that the user has not set; `overrides` came with ``env.Tool``."""
-    env.SetDefault(**_DEFAULTS)
+    env.SetDefault(**{name: copy(value) for name, value in _DEFAULTS.items()})
     env.Replace(**overrides)
 
 
@@ -203,9 +170,11 @@ def spec(**values: Any) -> str:
 def check_names(names: Iterable[str]) -> None:
     """Refuse variables that begin as ours do and are not.
 
-    :raises UsageError: there is one; the message says which one may be meant.
+    :raises UsageError: there is one; the message says which one may be meant, or what replaced it.
     """
     for name in sorted(names):
+        if name in REMOVED_VARIABLES:
+            raise UsageError(f"{name} is gone; {REMOVED_VARIABLES[name]}")
         if name.startswith("OFFLOAD") and name not in _DEFAULTS:
             near = difflib.get_close_matches(name, _DEFAULTS, n=1)
             hint = f"did you mean {near[0]}?" if near else "see the list of variables"
@@ -238,6 +207,26 @@ def devices(env: Environment, kind: str) -> tuple[CompileTarget, ...]:
     return found
 
 
+def knows_processor(env: Environment, target_id: TargetID) -> bool:
+    """Return whether a processor that the table lacks may be given: the compiler decides."""
+    if env["OFFLOAD_ALLOW_UNKNOWN_ARCH"]:
+        return True
+    try:
+        device = CompileTarget(str(target_id), target_id.triple, target_id)
+        return refusal(toolchain(env), device) is None
+    except (CompilerError, TargetIDError):
+        return False
+
+
+def warn(env: Environment, text: str) -> None:
+    """Write a warning to standard error, once in a build."""
+    compat.of_build(env, _Toolchains).announce(f"offload: warning: {text}", show=_show_error)
+
+
+def _show_error(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
 def _given_targets(env: Environment) -> list[str]:
     items = SCons.Util.flatten([env["OFFLOAD_ARCH"]])
     return [word for item in items for word in env.subst(str(item)).replace(",", " ").split()]
@@ -257,7 +246,7 @@ def is_relocatable(env: Environment, unit: Unit) -> bool:
 
     OpenMP's device code always is, and has no other form.
     """
-    return bool(env["OFFLOAD_RDC"]) and unit.kind in ("hip", "cuda")
+    return env["OFFLOAD_RDC"] and unit.kind in ("hip", "cuda")
 
 
 _FLAGS_OF_BOTH = re.compile(
@@ -308,11 +297,7 @@ def _flags_by_name(env: Environment, built: Container[str] | None = None) -> dic
     :raises TargetIDError: a key is not a target ID.
     """
     given = env["OFFLOAD_ARCH_FLAGS"] or {}
-    if not hasattr(given, "items"):
-        raise UsageError(
-            f"OFFLOAD_ARCH_FLAGS: expected a dictionary {{target ID: flags}}, found {given!r}"
-        )
-    any_processor = built is None or bool(env["OFFLOAD_ALLOW_UNKNOWN_ARCH"])
+    any_processor = built is None or env["OFFLOAD_ALLOW_UNKNOWN_ARCH"]
     flags: dict[str, list[Any]] = {}
     for key, value in given.items():
         name = parse_target(str(key), allow_unknown=True).name
@@ -320,17 +305,6 @@ def _flags_by_name(env: Environment, built: Container[str] | None = None) -> dic
             parse_target(str(key))
         flags.setdefault(name, []).extend(env.Split(value))
     return flags
-
-
-def bundle_alignment(env: Environment) -> int:
-    """Give ``OFFLOAD_BUNDLE_ALIGN``, in bytes.
-
-    :raises UsageError: it is not a positive integer.
-    """
-    given = env.subst(str(env["OFFLOAD_BUNDLE_ALIGN"]))
-    if not given.isdecimal() or int(given) < 1:
-        raise UsageError(f"OFFLOAD_BUNDLE_ALIGN: expected a positive integer, found {given!r}")
-    return int(given)
 
 
 _ARCHIVE_FORMATS = {"hip": ("object-bundle", "offload-binary"), "cuda": tuple(cuda.ARCHIVE_FORMATS)}
@@ -390,31 +364,19 @@ def compression(env: Environment) -> tuple[str | int | None, ...]:
     or clang's variable for the version in the environment of commands. (The usual version is
     left out, so that builds of before it could be set stay up to date.)
 
-    :raises UsageError: an unknown method, a level that is not an integer, or another version.
+    :raises UsageError: clang's variable is another version.
     """
-    method, level = _method_and_level(env)
+    method, level = env["OFFLOAD_COMPRESS"], env["OFFLOAD_COMPRESS_LEVEL"]
     if method is None:
         return method, level
-    given = env["OFFLOAD_COMPRESS_VERSION"]
-    name = "OFFLOAD_COMPRESS_VERSION"
-    if given in (None, ""):
+    version = env["OFFLOAD_COMPRESS_VERSION"]
+    if version is None:
         name = "COMPRESSED_BUNDLE_FORMAT_VERSION"
-        given = env["ENV"].get(name, "3")
-    if str(given) not in ("2", "3"):
-        raise UsageError(f"{name}: expected 2 or 3, found {given!r}")
-    return (method, level) if str(given) == "3" else (method, level, 2)
-
-
-def _method_and_level(env: Environment) -> tuple[str | None, int | None]:
-    method, level = env["OFFLOAD_COMPRESS"], env["OFFLOAD_COMPRESS_LEVEL"]
-    if method not in (None, "", "zstd", "zlib"):
-        raise UsageError(f"OFFLOAD_COMPRESS: expected None, 'zstd' or 'zlib', found {method!r}")
-    if level is None:
-        return method or None, None
-    try:
-        return method or None, int(level)
-    except (TypeError, ValueError):
-        raise UsageError(f"OFFLOAD_COMPRESS_LEVEL: expected an integer, found {level!r}") from None
+        given = str(env["ENV"].get(name, 3))
+        if given not in ("2", "3"):
+            raise UsageError(f"{name}: expected 2 or 3, found {given!r}")
+        version = int(given)
+    return (method, level) if version == 3 else (method, level, version)
 
 
 _FLAG_VARIABLES = ("CFLAGS", "CXXFLAGS", "CCFLAGS", "CPPFLAGS", "OFFLOAD_FLAGS")
@@ -436,37 +398,58 @@ class _Toolchains:
     """The compilers that a build has found, and said."""
 
     def __init__(self) -> None:
-        self._found: dict[_Question, Toolchain] = {}
+        self._found: dict[tuple[_Question, bool], Toolchain] = {}
         self._announced: set[str] = set()
 
-    def find(self, question: _Question) -> Toolchain:
-        """Find the compiler that a question asks for, and say once which one it is."""
-        found = self._found.get(question)
+    def find(
+        self, question: _Question, given: Callable[[], tuple[str, ...]], *, lenient: bool
+    ) -> Toolchain:
+        """Find the compiler that a question asks for, and say once which one it is.
+
+        `given` tells all flags of device passes, which may mend what a compiler lacks. With
+        `lenient`, a named compiler is used even if it lacks something all the same.
+        """
+        asked = (question, lenient)
+        found = self._found.get(asked)
         if found is None:
-            found = self._found[question] = _search(question)
-            self._announce(f"offload: using {found}")
+            try:
+                found = _search(question)
+            except CompilerError:
+                jobs = tuple(replaced(job, given=given()) for job in question.jobs)
+                asked = (question._replace(jobs=jobs), lenient)
+                found = self._found.get(asked) or _search(asked[0], lenient=lenient)
+            self._found[asked] = found
+            self.announce(f"offload: using {found}")
+            for doubt in found.doubts:
+                self.announce(f"offload: warning: {doubt}; used all the same")
         return found
 
-    def _announce(self, text: str) -> None:
+    def announce(self, text: str, show: Callable[[str], None] = SCons.Util.display) -> None:
+        """Show a text, unless it was shown before."""
         if text not in self._announced and not SCons.Script.GetOption("clean"):
-            SCons.Util.display(text)
+            show(text)
         self._announced.add(text)
 
 
 def call(env: Environment, overrides: dict[str, Any]) -> Call:
-    """Give what a builder call with these overrides begins with.
+    """Return what a builder call with these overrides begins with.
 
-    :raises UsageError: a variable is called as ours are, and is none.
+    :raises UsageError: a variable is called as ours are, and is none, or is not of its type.
     """
     # Names of files are relative to the SConscript's folder.
     around = (env.fs.getcwd(), _shell(env))
-    return call_of(env, overrides, around, lambda made: check_names(made.env.Dictionary()))
+    return call_of(env, overrides, around, _read)
 
 
-def toolchain(env: Environment) -> Toolchain:
+def _read(env: Environment) -> dict[str, Any]:
+    check_names(env.Dictionary())
+    return read_variables(env)
+
+
+def toolchain(env: Environment, *, lenient: bool = True) -> Toolchain:
     """Find the compiler for this environment, and say once which one it is.
 
-    :raises CompilerError: no usable compiler.
+    :raises CompilerError: no usable compiler; without `lenient`, a named one fails its trial.
     """
     answers = answers_of(env)
     if answers is not None and answers.compiler is not None:
@@ -474,7 +457,9 @@ def toolchain(env: Environment) -> Toolchain:
         return known
     places = Places(*(place(env, name) for name in _PLACES))
     with compat.at_top(env):
-        found = compat.of_build(env, _Toolchains).find(_question(env, places))
+        found = compat.of_build(env, _Toolchains).find(
+            _question(env, places), lambda: _device_words(env), lenient=lenient
+        )
     if answers is not None:
         answers.compiler = found
     return found
@@ -483,13 +468,16 @@ def toolchain(env: Environment) -> Toolchain:
 def _shell(env: Environment) -> dict[str, str]:
     """Give the variables that say where something is installed: the commands', or the shell's.
 
-    PATH, by which compilers are found, is the shell's.
+    PATH, by which compilers are found, is the shell's; the loader's path is the commands'.
     """
     given = env["ENV"]
     return {
         name: str(given[name]) if name in given else os.environ.get(name, "")
-        for name in sorted({*VARIABLES, "OFFLOAD_CLANG"})
-    } | {"PATH": os.environ.get("PATH", os.defpath)}
+        for name in sorted({*OF_INSTALLATIONS, "OFFLOAD_CLANG"})
+    } | {
+        "PATH": os.environ.get("PATH", os.defpath),
+        LIBRARY_PATH: str(given.get(LIBRARY_PATH, "")),
+    }
 
 
 def _question(env: Environment, places: Places) -> _Question:
@@ -503,14 +491,24 @@ def _question(env: Environment, places: Places) -> _Question:
     )
 
 
-def _search(question: _Question) -> Toolchain:
+def _search(question: _Question, *, lenient: bool = False) -> Toolchain:
     environ = {**os.environ, **dict(question.shell)}
+    clang, jobs, places = question.clang, question.jobs, question.places
     try:
-        return find_toolchain(environ, question.clang, question.jobs, question.places)
+        return find_toolchain(
+            environ, clang, jobs, places, lenient=lenient and not question.is_optional
+        )
     except CompilerError:
-        if not question.is_optional:
+        if not (lenient and question.is_optional):
             raise
-    return find_toolchain(environ, question.clang, (), question.places)
+    return find_toolchain(environ, clang, (), places)
+
+
+def _device_words(env: Environment) -> tuple[str, ...]:
+    """Return all flags that the user gives to device passes of C++."""
+    text = "$CXXFLAGS $CCFLAGS $CPPFLAGS $_CPPDEFFLAGS $_OFFLOAD_INCLUDES $OFFLOAD_FLAGS"
+    words = env.subst_list(text)[0]
+    return trial_flags(word for word in map(str, words) if word not in ("$(", "$)"))
 
 
 def launcher(env: Environment) -> list[str]:
@@ -547,7 +545,7 @@ def _targets_of(env: Environment, kind: str) -> tuple[str, ...]:
     """Give the target IDs that the compiler must know; what is wrong with them, others say."""
     given = [name for name in _given_targets(env) if name != NATIVE]
     try:
-        found = parse_targets(given, kind, allow_unknown=bool(env["OFFLOAD_ALLOW_UNKNOWN_ARCH"]))
+        found = parse_targets(given, kind, allow_unknown=env["OFFLOAD_ALLOW_UNKNOWN_ARCH"])
     except TargetIDError:
         return ()
     ids = [device.target_id for device in found if device.target_id is not None]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import shlex
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -19,18 +18,17 @@ import SCons.Errors
 
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.scons import compat, settings
-from offload_tool.scons.records import declared_passes
-from offload_tool.scons.running import command_spawn, shortened, split_words
+from offload_tool.scons.running import command_spawn, run_words, shortened, split_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from offload_tool.compiler.resident import ResidentPrograms
+    from offload_tool.compiler.probing import Toolchain
     from offload_tool.distribution.fallback import Finished
     from offload_tool.distribution.session import Session
     from offload_tool.scons.protocols import Environment
 
-__all__ = ["DirectSpawn", "device_spawn"]
+__all__ = ["DirectSpawn", "device_spawn", "host_spawn"]
 
 
 _printing = threading.Lock()
@@ -42,19 +40,6 @@ def device_spawn(env: Environment, kind: str) -> Callable[..., int]:
     :raises UsageError: OFFLOAD_DIST names no usable folder, or stands beside a launcher.
     :raises CompilerError: the folder is of another compiler.
     """
-    clang = settings.toolchain(env).clang
-    if env["OFFLOAD_RESIDENT"] and kind == "hip":
-        by_driver = (
-            (env.subst("$OFFLOAD_DIST"), "passes are run elsewhere (OFFLOAD_DIST)"),
-            (settings.launcher(env), "passes are run by OFFLOAD_LAUNCHER"),
-            (len(clang) != 1, f"'{shlex.join(clang)}' is more than a program"),
-            (not env["OFFLOAD_DIRECT"], "OFFLOAD_DIRECT is off"),
-        )
-        reasons = [reason for is_so, reason in by_driver if is_so]
-        if not reasons:
-            resident = declared_passes(env).resident = _resident_programs(clang[0])
-            return _without_driver(clang, resident)
-        _tell_at_the_end(reasons[0])
     folder = env.subst("$OFFLOAD_DIST")
     launcher = settings.launcher(env)
     if folder and launcher:
@@ -62,18 +47,27 @@ def device_spawn(env: Environment, kind: str) -> Callable[..., int]:
     if folder and kind == "hip":
         return _distributed(env, settings.place(env, "OFFLOAD_DIST"))
     if launcher:
-        return _with_launcher(tuple(launcher), clang)
+        return _with_launcher(tuple(launcher), settings.toolchain(env), is_device=True)
+    clang = settings.toolchain(env).clang
     is_direct = env["OFFLOAD_DIRECT"] and kind == "hip" and len(clang) == 1
-    return _without_driver(clang, None) if is_direct else command_spawn(clang)
+    return _without_driver(clang) if is_direct else command_spawn(clang)
+
+
+def host_spawn(env: Environment) -> Callable[..., int]:
+    """Return the SPAWN function of host compiles."""
+    toolchain, launcher = settings.toolchain(env), tuple(settings.launcher(env))
+    if launcher:
+        return _with_launcher(launcher, toolchain, is_device=False)
+    return command_spawn(toolchain.clang)
 
 
 class DirectSpawn:
     """The SPAWN function of passes that are run without the driver, where that can be."""
 
-    def __init__(self, clang: tuple[str, ...], resident: ResidentPrograms | None) -> None:
+    def __init__(self, clang: tuple[str, ...]) -> None:
         from offload_tool.compiler.direct import DirectPasses
 
-        self._passes = DirectPasses(resident)
+        self._passes = DirectPasses()
         self._through_driver = command_spawn(clang)
 
     def __call__(
@@ -95,42 +89,27 @@ _without_driver = functools.lru_cache(maxsize=8)(DirectSpawn)
 
 
 @functools.lru_cache(maxsize=8)
-def _resident_programs(clang: str) -> ResidentPrograms:
-    from offload_tool.compiler.resident import ResidentPrograms
-
-    programs = ResidentPrograms(clang)
-
-    def end() -> None:
-        programs.close()
-        for reason in programs.reasons:
-            _tell(reason)
-
-    atexit.register(end)
-    return programs
-
-
-@functools.lru_cache(maxsize=8)
-def _tell_at_the_end(reason: str) -> None:
-    atexit.register(_tell, reason)
-
-
-def _tell(reason: str) -> None:
-    _say([f"offload: no resident compiler: {reason}"])
-
-
-@functools.lru_cache(maxsize=8)
-def _with_launcher(launcher: tuple[str, ...], clang: tuple[str, ...]) -> Callable[..., int]:
+def _with_launcher(
+    launcher: tuple[str, ...], toolchain: Toolchain, *, is_device: bool
+) -> Callable[..., int]:
+    from offload_tool.compiler.launcher_key import run_launched
     from offload_tool.distribution.fallback import run_with_launcher
 
+    clang = toolchain.clang
+
     def run(_shell: Any, _escape: Any, _name: str, words: list[str], env: dict[str, str]) -> int:
+        def run_once(before: Sequence[str], command: Sequence[str]) -> int:
+            if not is_device:
+                return run_words([*before, *command], len(before) + len(clang), env)
+            with shortened([*command], len(clang)) as short:
+                return _finish(*run_with_launcher(before, short, env))
+
         command = split_words(words)
         used = launcher if tuple(command[: len(launcher)]) == launcher else ()
         try:
-            with shortened(command[len(used) :], len(clang)) as short:
-                finished, message = run_with_launcher(used, short, env)
+            return run_launched(used, command[len(used) :], env, toolchain.identity, run_once)
         except OffloadError as error:
             raise SCons.Errors.BuildError(errstr=str(error)) from error
-        return _finish(finished, message)
 
     return run
 

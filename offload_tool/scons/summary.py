@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import SCons.Node
 import SCons.Script
 
-from offload_tool.errors import UsageError
+from offload_tool.scons.outputs import records_of
 from offload_tool.scons.records import declared_passes
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ __all__ = ["ask_for_summary", "offload_progress", "timed", "watch_kernels"]
 _HOST = "host"
 _KERNELS = "kernels"
 """The value of ``OFFLOAD_SUMMARY`` that asks for the kernels, too."""
-_YES = ("1", "on", "true", "yes")
 
 
 @dataclass
@@ -52,13 +51,7 @@ def timed(spawn: Callable[..., Any], declared: DeclaredPass) -> Callable[..., An
 
 
 def ask_for_summary(env: Environment) -> None:
-    """Print the summary when SCons ends.
-
-    :raises UsageError: OFFLOAD_SUMMARY is a word that says nothing.
-    """
-    wanted = env["OFFLOAD_SUMMARY"]
-    if isinstance(wanted, str) and wanted != _KERNELS and wanted.lower() not in _YES:
-        raise UsageError(f"OFFLOAD_SUMMARY: expected True, False or '{_KERNELS}', found {wanted!r}")
+    """Print the summary when SCons ends."""
     passes = declared_passes(env)
     if env["OFFLOAD_PCH"] and passes.pch_statistics is None:
         from offload_tool.scons.pch_groups import pch_statistics
@@ -83,11 +76,10 @@ def _print(passes: DeclaredPasses) -> None:
     rows = _rows(passes)
     if rows:
         _print_rows(rows)
+        _print_untold(passes)
     pchs = passes.pch_statistics
     if pchs is not None and (rows or pchs):
         print(f"offload: precompiled headers: {pchs}")  # noqa: T201
-    if passes.resident is not None and rows:
-        print(f"offload: {passes.resident.counts}")  # noqa: T201
 
 
 def _print_rows(rows: dict[str, _Row]) -> None:
@@ -97,6 +89,21 @@ def _print_rows(rows: dict[str, _Row]) -> None:
         print(  # noqa: T201 - the answer to OFFLOAD_SUMMARY
             f"offload: {name:{width}}  {row.compiled:8}  {row.cached:10}  {row.kept:10}  "
             f"{row.seconds:7.1f}"
+        )
+
+
+def _print_untold(passes: DeclaredPasses) -> None:
+    """Print for which files passes run in each build."""
+    counts: dict[str, int] = defaultdict(int)
+    for declared in passes:
+        records = getattr(declared.node.attributes, "offload_records", None)
+        if declared.seconds is not None and records is not None:
+            counts[records.untold] += 1
+    for name in sorted(filter(None, counts)):
+        print(  # noqa: T201
+            f"offload: passes that run in each build: {counts[name]}, for '{name}' has inline "
+            "assembly that may read a file which is not known; write .incbin or .include and its "
+            "name into one string"
         )
 
 
@@ -110,8 +117,8 @@ def _rows(passes: DeclaredPasses) -> dict[str, _Row]:
         state = declared.node.get_state()
         if state == SCons.Node.up_to_date:
             row.kept += 1
-        elif state == SCons.Node.executed and not declared.seconds:
-            row.cached += 1  # it is there, and no command has run
+        elif state == SCons.Node.executed and records_of(declared.node).is_fetched:
+            row.cached += 1
         elif state == SCons.Node.executed:
             row.compiled += 1
         row.seconds += declared.seconds

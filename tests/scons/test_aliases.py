@@ -21,6 +21,44 @@ def test_target_id_on_the_command_line(project: Project, name: str) -> None:
     assert project.build(name) == passes("k.hip", "gfx90a:xnack+")
 
 
+RDC = "env['OFFLOAD_RDC'] = True\nlib = env.OffloadArchive('lib', 'lib.hip')\n"
+PARTS = "['k.hip', 'runtime.c'"
+CHAINS = {
+    "archive": RDC,
+    "archive-as-source": f"{RDC}env.OffloadProgram('prog', {PARTS}, lib])\n",
+    "archive-as-library": f"{RDC}env.OffloadProgram('prog', {PARTS}], OFFLOAD_LIBS=lib)\n",
+    "archive-in-libs": f"{RDC}env.OffloadSharedLibrary('prog', {PARTS}], LIBS=[lib])\n",
+    "device-archive": f"{RDC}env.OffloadDeviceArchive('dsa', lib)\n",
+    "relocatable-library": "env['OFFLOAD_RDC'] = True\n"
+    f"env.OffloadProgram('prog', {PARTS}, env.OffloadStaticLibrary('lib', 'lib.hip')])\n",
+    "kpack-of-archive": f"{RDC}env.OffloadProgram('prog', {PARTS}, lib], OFFLOAD_KPACK=True)\n",
+    "kpack": f"env.OffloadProgram('prog', {PARTS}, 'lib.hip'], OFFLOAD_KPACK=True)\n",
+    "static-library": "env.OffloadStaticLibrary('lib', ['lib.hip', 'k.hip'])\n",
+    "relocatable": f"env.OffloadProgram('prog', {PARTS}, 'lib.hip'], OFFLOAD_RDC=True)\n",
+    "unbundled": "env.OffloadUnbundle('again', env.OffloadBundle('lib.hip'))\n",
+    "bundle-with-host": "env.OffloadBundle('lib.hip', OFFLOAD_BUNDLE_HOST=True)\n",
+    "extracted": "env.OffloadExtract('again', env.OffloadPackage('lib.hip'))\n",
+    "linked-given-code": "env['OFFLOAD_RDC'] = True\n"
+    f"env.OffloadProgram('prog', {PARTS}, env.OffloadObject('lib.hip')])\n",
+}
+
+
+def test_chains(project: Project) -> None:
+    """A target ID compiles for that target alone, whatever chain its device code goes through."""
+    compiled = {}
+    for name, body in CHAINS.items():
+        for file in ("k.hip", "runtime.c"):
+            project.write(f"{name}/{file}", (project.folder / file).read_text())
+        project.write(f"{name}/lib.hip", "__attribute__((device)) int lib(int x) { return x; }\n")
+        project.write(f"{name}/SConscript", f"Import('env')\nenv = env.Clone()\n{body}")
+    project.sconstruct("env.SConscript(Glob('*/SConscript'), exports='env')\n")
+    for line in project.build("gfx906"):
+        source, target = line.split()
+        compiled.setdefault(source.split("/")[0], []).append(target)
+    assert {*compiled} == {*CHAINS}
+    assert {name: targets for name, targets in compiled.items() if {*targets} != {"gfx906"}} == {}
+
+
 SPELLINGS = {
     "order-of-features": ("gfx90a:sramecc-:xnack+", "gfx90a:xnack+:sramecc-"),
     "old-name": ("gfx803", "fiji"),

@@ -21,7 +21,7 @@ TWO = f"files = ['a.in', 'b.in']\nids = ['{GFX906}', '{GFX908}']\n"
 @pytest.fixture
 def files(project: Project) -> Project:
     """Give a project with files to bundle."""
-    for name in "abcd":
+    for name in ("host", *"abcd"):
         project.write(f"{name}.in", f"content of {name}\n")
     return project
 
@@ -106,7 +106,8 @@ def test_programs_keep_their_layout(files: Project) -> None:
 MEMBERS = (
     "def member(name, files, ids):\n"
     "    return env.OffloadBundle(name, files, OFFLOAD_TARGETS=ids)\n"
-    f"one = member('one.o', ['a.in', 'b.in', 'c.in'], ['{GFX906}', '{OPENMP}', '{NVIDIA}'])\n"
+    "one = member('one.o', ['host.in', 'a.in', 'b.in', 'c.in'],\n"
+    f"             ['{HOST}', '{GFX906}', '{OPENMP}', '{NVIDIA}'])\n"
     f"two = member('two.o', ['d.in'], ['{GFX906}'])\n"
     "library = env.OffloadArchive('parts', [one, two])\n"
 )

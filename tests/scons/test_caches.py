@@ -21,6 +21,7 @@ from tests.scons.conftest import (
     empty_project,
     passes,
 )
+from tests.scons.judging import own_clang
 
 BOTH = ("gfx906", "gfx90a:xnack+")
 ALL = passes("k.hip", "host", *BOTH)
@@ -137,6 +138,37 @@ def test_configuration_files_of_checkouts(project: Project, tmp_path: Path) -> N
         at.write("deep/g.cfg", f"-DMORE={value}\n")
         assert at.build() == ([] if place == "same" else ALL)
         at.assert_up_to_date()
+
+
+FOLDER_TOLD = {
+    "response file": ("env.Append(CCFLAGS=['@words'])\n", True),
+    "compiler": ("env['OFFLOAD_CLANG'] = {!r} + ' -g'\n", True),
+    "edited options": ("env['ENV']['CCC_OVERRIDE_OPTIONS'] = '#+-g'\n", True),
+    "fixed": ("env.Append(CCFLAGS=['-g', '-ffile-compilation-dir=.'])\n", False),
+}
+
+
+@pytest.mark.parametrize(("setting", "told"), FOLDER_TOLD.values(), ids=[*FOLDER_TOLD])
+def test_folder_in_debug_information(
+    setting: str, told: bool, project: Project, tmp_path: Path
+) -> None:
+    """What holds the name of a checkout's folder is not another's, nor that of a moved one."""
+    cached(project, setting.format(str(own_clang())) + NODES)
+    project.write("words", "-g")
+    assert project.build() == ALL
+    project.assert_up_to_date()
+    other = checkout(project, tmp_path / "other")
+    other.write("words", "-g")
+    expected = ALL if told else []
+    assert other.build() == expected
+    other.assert_up_to_date()
+    count = other.folder / "count"
+    moved = Project(other.folder.rename(tmp_path / "moved"), other.environment)
+    (moved.folder / count.name).write_text(
+        f'#!/bin/sh\necho "$*" >>{moved.folder}/compiles.log\nexec "$@"\n'
+    )
+    assert moved.build() == expected
+    assert str(other.folder).encode() not in (moved.folder / "k.host.o").read_bytes()
 
 
 def test_changed_checkouts_share_a_cache(project: Project, tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.compiler.cuda import find_ptxas
+from offload_tool.compiler.cuda import ARCH_LIST_SINCE, find_ptxas
+from offload_tool.compiler.toolchain import find_toolchain
 from offload_tool.formats.cuda_fatbin import read_cuda_fatbin
 from offload_tool.operations.listing import list_images
 from tests.scons.conftest import SCONSTRUCT, Project, passes
@@ -113,7 +114,7 @@ def test_program_with_cubins(assembled: Project) -> None:
     ]
     log = (assembled.folder / "ptxas.log").read_text().splitlines()
     assert sorted(log) == [
-        f"-m64 --gpu-name={target} -o k.{target}.cubin k.{target}.ptx" for target in BOTH
+        f"-m64 --gpu-name={target} -O0 -o k.{target}.cubin k.{target}.ptx" for target in BOTH
     ]
     assert started(assembled.folder / "prog")[1:] == ["_Z6kernelPi", "end"]
     assembled.assert_up_to_date()
@@ -227,14 +228,25 @@ def test_flags_of_one_target(assembled: Project) -> None:
 
 
 def test_added_and_removed_targets(kernels: Project) -> None:
-    """A new processor compiles itself, a removed one nothing; the host never knows of them."""
+    """A processor more, or one less, compiles all passes where clang tells each of them of all."""
+    told = find_toolchain().major >= ARCH_LIST_SINCE
     kernels.build()
     kernels.sconstruct("env['OFFLOAD_ARCH'] += ['sm_75']\n" + PTX_ONLY + PROGRAM, HEAD)
-    assert kernels.build() == passes("k.cu", "sm_75")
+    assert kernels.build() == passes("k.cu", "sm_75", *((*BOTH, "host") if told else ()))
     kernels.sconstruct("env['OFFLOAD_ARCH'] = ['sm_80']\n" + PTX_ONLY + PROGRAM, HEAD)
-    assert kernels.build() == []
+    assert kernels.build() == (passes("k.cu", "sm_80", "host") if told else [])
     assert entries(kernels.folder / "k.fatbin") == [("ptx", "compute_80")]
     kernels.assert_up_to_date()
+
+
+def test_list_of_processors(kernels: Project) -> None:
+    """Each pass is told all processors, as clang 22's driver tells them, without a toolkit, too."""
+    if find_toolchain().major < ARCH_LIST_SINCE:
+        pytest.skip("this clang defines no list")
+    given = "constexpr int given[] = { __CUDA_ARCH_LIST__ };\n"
+    check = "static_assert(sizeof given == 8 && given[0] == 800 && given[1] == 900);\n"
+    kernels.write("k.cu", KERNEL + given + check)
+    kernels.build()
 
 
 def test_what_is_compiled_after_a_change(assembled: Project) -> None:

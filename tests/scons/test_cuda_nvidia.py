@@ -364,6 +364,39 @@ int main(void) {
 """
 
 
+def test_cubins_are_the_drivers(
+    toolkit: Path, nvidia: Tool, llvm: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cubins have the bytes of those that the driver makes with the same flags."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "k.cu").write_text(
+        'extern "C" __attribute__((global)) void k(float *p, int n) {\n'
+        "  for (int i = 0; i < n; i++) p[i] = p[i] * 2 + i;\n}\n"
+    )
+    given = {"1": [], "2": ["-O2"], "3": ["-O3", "-gline-tables-only"]}
+    variables = {
+        "OFFLOAD_ARCH": ["sm_80"],
+        "OFFLOAD_CLANG": llvm("clang"),
+        "OFFLOAD_CUDA_PATH": str(toolkit),
+        "CCFLAGS": ["-nocudainc", "-nocudalib", "-w"],
+    }
+    (tmp_path / "SConstruct").write_text(
+        "env = Environment(tools=['default', 'offload'], "
+        f"toolpath=[PyPackageDir('offload_tool.scons')], **{variables!r})\n"
+        f"for name, flags in {given!r}.items():\n"
+        "    env.OffloadObject(f'{name}.o', 'k.cu', OFFLOAD_CUID=name, OFFLOAD_FLAGS=flags)\n"
+    )
+    command = [sys.executable, "-m", "SCons", "-Q", "-k", "sm_80"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OFFLOAD_PTXAS": str(nvidia("ptxas"))}
+    subprocess.run(command, env=environment, check=True)
+    for name, flags in given.items():
+        words = [llvm("clang"), "-x", "cuda", "--cuda-device-only", "--offload-arch=sm_80"]
+        words += [f"--cuda-path={toolkit}", *variables["CCFLAGS"], *flags, f"-cuid={name}"]
+        subprocess.run([*words, "-c", "k.cu", "-o", "driver.cubin"], check=True)
+        made = next(tmp_path.glob(f"{name}*.cubin"))
+        assert made.read_bytes() == Path("driver.cubin").read_bytes(), flags
+
+
 def test_openmp_image(tmp_path: Path, nvidia: Tool) -> None:
     """With LLVM's device runtime and ptxas, an OpenMP image is complete: no function is missing.
 
@@ -472,7 +505,7 @@ env.OffloadObject(["a.cu", "b.cu", "c.cu"])
 
 
 def test_precompiled_headers(tmp_path: Path, toolkit: Path, clang: str) -> None:
-    """With precompiled headers of a toolkit's, shared and of one source, outputs are the same."""
+    """With precompiled headers of a toolkit's, outputs are the same."""
     made, said = [], []
     for pch in ("0", "1"):
         folder = tmp_path / pch / "project"

@@ -13,6 +13,8 @@ import pytest
 
 from offload_tool.formats.cuda_fatbin import read_cuda_fatbin
 from offload_tool.operations.listing import list_images
+from offload_tool.operations.matching import Device
+from offload_tool.operations.thinning import thin_file
 from tests.conftest import missing
 from tests.scons.conftest import SCONSTRUCT, Project, passes
 from tests.scons.nvidia import RUNTIME, write_tools
@@ -73,6 +75,17 @@ def test_one_image_of_all_sources(sources: Project) -> None:
     assert all(
         "--compile-only" in line for line in (sources.folder / "ptxas.log").read_text().splitlines()
     )
+
+
+def test_thinned(sources: Project) -> None:
+    """A thinned program registers what stays of each source, behind which there are zeros."""
+    sources.build()
+    thinned = sources.folder / "thinned"
+    report = thin_file(
+        sources.folder / "prog", thinned, keep=[Device.parse("sm_80")], keep_ptx=False
+    )
+    assert (report.kept, report.removed) == (3, 3)
+    assert started(thinned)[0] == "registered sm_80 | compute_80 | compute_80"
 
 
 def test_listed(sources: Project) -> None:

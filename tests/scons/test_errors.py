@@ -42,7 +42,7 @@ WRONG = {
     ),
     "alignment": (
         "env['OFFLOAD_BUNDLE_ALIGN'] = 0\n" + BUNDLE,
-        ["OFFLOAD_BUNDLE_ALIGN: expected a positive integer, found '0'"],
+        ["OFFLOAD_BUNDLE_ALIGN: expected a positive integer, found 0"],
     ),
     "compression": (
         "env['OFFLOAD_COMPRESS'] = 'gzip'\n" + BUNDLE,
@@ -202,3 +202,37 @@ def test_compile_error(project: Project) -> None:
     assert not list(project.folder.glob("*.co"))
     project.build("-c")
     assert not list(project.folder.glob("*.co*"))
+
+
+FAILING = {
+    "an OpenMP source for a CPU": (
+        "env.OffloadProgram('p', ['bad.c'], OFFLOAD_ARCH=['x86_64-pc-linux-gnu'],\n"
+        "    OFFLOAD_KIND='openmp')\n"
+    ),
+    "nodes of SCons alone": (
+        "env.Command('a', [], 'false')\nenv.Command('b', ['a', 'c'], Touch('b'))\n"
+        "env.Command('c', 'd', Touch('c'))\nenv.Command('d', 'e', Touch('d'))\n"
+        "env.Command('e', 'a', Touch('e'))\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("body", FAILING.values(), ids=FAILING.keys())
+def test_no_cycle_where_something_failed(project: Project, body: str) -> None:
+    """With -k, a failure is not told as a dependency cycle."""
+    project.write("bad.c", "int main(void) {\n#pragma omp target\n  nonsense();\n}\n")
+    project.sconstruct(body)
+    run = project.run("-k")
+    assert run.status == 2
+    assert "cycle" not in run.errors
+    assert len(re.findall(r"^scons: \*\*\*", run.errors, re.MULTILINE)) == 1
+
+
+def test_cycle_beside_a_failure(project: Project) -> None:
+    """With -k, a dependency cycle is told although something else failed."""
+    project.sconstruct(
+        "env.Command('a', [], 'false')\n"
+        "env.Command('b', 'c', Touch('b'))\nenv.Command('c', 'b', Touch('c'))\n"
+    )
+    run = project.run("-k")
+    assert "Found dependency cycle(s):\n  b -> c -> b" in run.errors

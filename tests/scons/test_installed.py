@@ -38,6 +38,42 @@ def real(project: Project) -> Project:
     return project
 
 
+@pytest.mark.parametrize("variable", ["CCFLAGS", "CPPDEFINES", "OFFLOAD_FLAGS"])
+def test_flags_that_mend(real: Project, variable: str) -> None:
+    """Headers that compile with the user's flags alone are no reason to stop."""
+    header = Path(real.environment["ROCM_PATH"], "include/hip/hip_runtime.h")
+    header.write_text(f"#ifndef MENDED\n#error lacking\n#endif\n{header.read_text()}")
+    given = "'MENDED'" if variable == "CPPDEFINES" else "'-DMENDED'"
+    real.sconstruct(f"env.Append({variable}=[{given}])\n{BUNDLE}", HEAD)
+    assert real.build() == passes("k.hip", "gfx906", "gfx90a:xnack+")
+    real.assert_up_to_date()
+
+
+def test_named_compiler_is_used_all_the_same(real: Project) -> None:
+    """Where the trial of a compiler that was named fails, a warning says so, and it compiles."""
+    header = Path(real.environment["ROCM_PATH"], "include/hip/hip_runtime.h")
+    header.write_text(f"#ifndef MENDED\n#error lacking\n#endif\n{header.read_text()}")
+    real.write("k.hip", f"#define MENDED\n{KERNEL}")
+    real.sconstruct(BUNDLE, HEAD)
+    run = real.run()
+    assert run.status == 0, run.output + run.errors
+    assert "offload: warning: clang 22" in run.output
+    assert "lacking" in run.output
+
+
+def test_toolkit_that_lacks_something(real: Project) -> None:
+    """A CUDA toolkit with which a named compiler fails its trial is none to build examples with."""
+    real.write("cuda/include/cuda.h", "#define CUDA_VERSION 12080\n")
+    real.write("cuda/nvvm/libdevice/libdevice.10.bc", "")
+    (real.folder / "cuda/bin").mkdir()
+    asks = "env.Replace(OFFLOAD_FLAGS=[], OFFLOAD_ARCH='sm_80', OFFLOAD_CUDA_PATH='cuda')\n"
+    real.sconstruct(f"{asks}print('toolkit', env.OffloadCudaToolkit())\n", HEAD)
+    run = real.run("-Q")
+    assert run.status == 0, run.output + run.errors
+    assert "toolkit None\n" in run.output
+    assert "used all the same" not in run.output
+
+
 def test_rocm_of_the_shell(real: Project) -> None:
     """With ROCM_PATH alone a source with real headers builds; one line says what is used."""
     real.sconstruct(BUNDLE, HEAD)

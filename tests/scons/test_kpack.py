@@ -476,3 +476,41 @@ def test_marker_for_tools(kpacked: Project, name: str) -> None:
     expected = ("../share/@GFXARCH@/x.kpack", "/nowhere")
     default = ".kpack/demo_@GFXARCH@.kpack"
     assert marker.search_paths == (expected if is_elsewhere else (default,))
+
+
+WAYS = {
+    "name": "LIBS=['{0}']",
+    "text": "LIBS='{0}'",
+    "node": "LIBS=[{0}[0]]",
+    "nodes": "LIBS={0}",
+    "list in list": "LIBS=[[{0}]]",
+    "twice": "LIBS=[{0}, '{0}', {0}]",
+    "file": "LIBS=File(str({0}[0]))",
+    "entry": "LIBS=[Entry(str({0}[0]))]",
+    "file name": "LIBS=[{0}[0].name]",
+    "variable": "LIBS=['$NAME'], NAME='{0}'",
+}
+
+
+def test_ways_to_name_a_library(kpacked: Project) -> None:
+    """A library gives a program the same archives by its name and as a node, however it is given.
+
+    Of a shared library these are none: it looks beside itself.
+    """
+    calls = []
+    for kind, library in (("Shared", "shared"), ("Static", "static")):
+        calls.append(f"{library} = env.Offload{kind}Library('lib/{library}', 'one.hip')\n")
+        for at, (way, libs) in enumerate(WAYS.items()):
+            given = libs.format(library)
+            name = f"{library}{at}/prog"
+            calls.append(
+                f"prog = env.OffloadProgram('{name}', ['two.hip', 'main.cpp'], LIBPATH='lib',"
+                f" {given}, OFFLOAD_KPACK='app')\n"
+                f"print('{library} by {way}:', *(a.name for a in env.OffloadKpack(prog)))\n"
+            )
+    kpacked.sconstruct(HEAD + "env['OFFLOAD_ARCH'] = 'gfx906'\n" + "".join(calls))
+    run = kpacked.run("-Q", "-n", "SConstruct")
+    assert run.status == 0, run.errors
+    archives = {"shared": "app_gfx906.kpack", "static": "app_gfx906.kpack demo_gfx906.kpack"}
+    expected = [f"{lib} by {way}: {archives[lib]}" for lib in archives for way in WAYS]
+    assert [line for line in run.output.splitlines() if " by " in line] == expected

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.compiler.clang_in_parts import clang_in_parts, write_library
 from tests.scons.conftest import KERNEL, Project, contents, passes
 from tests.scons.judging import assert_as_clean_build, own_clang
 
@@ -85,6 +87,22 @@ def test_file_of_flags_in_a_file_of_flags(project: Project) -> None:
     project.write("more", "-Isecond\n")
     assert project.build() == ALL
     project.assert_up_to_date()
+
+
+def test_marked_file_of_flags(project: Project) -> None:
+    """A response file that one in UTF-16 names is an input; a broken one fails by its name."""
+    project.write("k.hip", BODY)
+    (project.folder / "flags").write_bytes("'@in\\.rsp'".encode("utf-16"))
+    project.write("in.rsp", "-DHERE=11")
+    project.sconstruct("env.Append(CCFLAGS=['@flags'])\n" + NODES)
+    assert project.build() == ALL
+    project.write("in.rsp", "-DHERE=22")
+    assert project.build() == ALL
+    project.assert_up_to_date()
+    project.write("in.rsp", "@flags")
+    failed = project.run()
+    assert (failed.status, "recursive expansion" in failed.errors) == (2, True)
+    assert "Traceback" not in failed.errors
 
 
 def test_file_of_flags_of_one_target(project: Project) -> None:
@@ -179,6 +197,27 @@ def test_other_linker_of_relocatable_code(project: Project) -> None:
     project.assert_up_to_date()
 
 
+def test_library_of_the_compiler(project: Project) -> None:
+    """A compiler whose library is replaced compiles again; so does one that loads another one."""
+    real, folder = str(own_clang().resolve()), project.folder.parent / "llvm"
+    clang = clang_in_parts(folder, real, 1)
+    project.write("k.hip", BODY)
+    head = f"env.Replace(OFFLOAD_CLANG={str(clang)!r})\n"
+    project.sconstruct(head + NODES)
+    assert project.build() == ALL
+    before = contents(project.folder, OUTPUTS)
+    project.assert_up_to_date()
+    write_library(folder / "lib", real, 2)
+    assert project.build() == ALL
+    assert contents(project.folder, OUTPUTS) != before
+    project.assert_up_to_date()
+    write_library(folder / "other", real, 3)
+    path = f"env['ENV']['LD_LIBRARY_PATH'] = {str(folder / 'other')!r}\n"
+    project.sconstruct(head + path + NODES)
+    assert project.build() == ALL
+    project.assert_up_to_date()
+
+
 VARIABLES = {
     "CLANG_NO_DEFAULT_CONFIG": ("1", False, ["k.gfx906.co"]),
     "LLD_VERSION": ("another", False, ["k.gfx906.co"]),
@@ -228,6 +267,7 @@ def test_variables_of_openmp(project: Project, name: str) -> None:
 
 ASSEMBLED = """\
 #define FILE "\\"data\\""
+#define TEXT(x) #x
 asm(".section .table,\\"a\\"\\n" STATEMENT "\\n.text");
 """
 """Clang assembles it for the host alone."""
@@ -239,23 +279,29 @@ asm(".section .table,\\"a\\"\\n" STATEMENT "\\n.text");
         ('".incbin \\"data\\""', "data"),
         ('R"(.incbin "data")"', "data"),
         ('".incbin \\"data\\""', "inc/data"),
+        ('".INCBIN \\"data\\""', "data"),
+        (r'".inc\x62in \"data\""', "data"),
         ('".incbin " FILE', "data"),
+        ('"." TEXT(incbin) " \\"data\\""', "data"),
     ],
-    ids=["string", "raw", "in a folder", "macro"],
+    ids=["string", "raw", "in a folder", "capitals", "escape", "macro", "pasted"],
 )
 def test_files_of_the_assembler(project: Project, statement: str, file: str) -> None:
     """A file that a statement in assembler language reads is an input, which no depfile tells.
 
-    Where a macro makes the name, nobody knows what was read: the pass always runs.
+    Where a macro makes it, nobody knows what was read: the pass always runs; the summary says so.
     """
     project.write(file, "1111")
     project.write("k.hip", ASSEMBLED.replace("STATEMENT", statement) + KERNEL.replace("VALUE", "1"))
-    project.sconstruct("env.Append(CCFLAGS=['-Iinc'])\n" + NODES)
+    project.sconstruct("env.Append(CCFLAGS=['-Iinc'])\nenv['OFFLOAD_SUMMARY'] = True\n" + NODES)
     assert project.build() == ALL
-    if "FILE" not in statement:
+    is_known = not ("FILE" in statement or "TEXT" in statement)
+    if is_known:
         project.assert_up_to_date()
     project.write(file, "2222")
-    assert "k.hip host" in project.build()
+    run = project.run()
+    assert "k.hip host" in run.compiles
+    assert ("run in each build: 3, for 'k.hip'" in run.output) is not is_known
     assert_as_clean_build(project, OUTPUTS)
 
 
@@ -271,3 +317,40 @@ def test_files_of_the_assembler_in_several_folders(project: Project) -> None:
     project.write("own/data", "2222")
     assert "k.hip host" in project.build()
     assert_as_clean_build(project, OUTPUTS)
+
+
+def header_map(names: dict[str, str]) -> bytes:
+    """Make a header map of Apple's: names, and the folders and names that stand for them.
+
+    Source: clang 22.1.8, ``clang/Lex/HeaderMapTypes.h``.
+    """
+    strings, buckets = b"\0", [(0, 0, 0)] * 8
+    for name, path in names.items():
+        folder, _, last = path.rpartition("/")
+        at = []
+        for text in (name, f"{folder}/", last):
+            at.append(len(strings))
+            strings += text.encode() + b"\0"
+        buckets[sum(13 * ord(letter) for letter in name.lower()) % 8] = (at[0], at[1], at[2])
+    size = 24 + 12 * len(buckets)
+    head = struct.pack("<IHHIIII", 0x686D6170, 1, 0, size, len(names), len(buckets), 99)
+    return head + b"".join(struct.pack("<III", *bucket) for bucket in buckets) + strings
+
+
+@pytest.mark.parametrize(
+    "flags", ["CPPPATH=['m.hmap', '.']", "CCFLAGS=['-Im.hmap']", "CCFLAGS=['-I', 'm.hmap']"]
+)
+def test_header_map(project: Project, flags: str) -> None:
+    """A header map stands in a folder's place; it is an input, as is what it names."""
+    project.write("k.hip", '#include "value.h"\n' + BODY)
+    for number in (1, 2):
+        project.write(f"real/{number}.h", f"#define HERE {number}\n")
+    project.sconstruct(f"env.Append({flags})\n{NODES}")
+    for number in (1, 2):
+        named = {"value.h": f"{project.folder}/real/{number}.h"}
+        (project.folder / "m.hmap").write_bytes(header_map(named))
+        assert project.build() == ALL
+        assert_as_clean_build(project, OUTPUTS)
+    project.assert_up_to_date()
+    project.write("real/2.h", "#define HERE 3\n")
+    assert project.build() == ALL

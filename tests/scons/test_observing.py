@@ -155,7 +155,17 @@ def test_summary(project: Project) -> None:
     assert summary(project.run().output) == {}
 
 
-@pytest.mark.parametrize("value", ["kernel", "0"])
+def test_summary_of_a_dry_run(project: Project) -> None:
+    """``scons -n`` counts what it would compile as compiled, and what it would fetch as fetched."""
+    cache = f"env['OFFLOAD_SUMMARY'] = True\nenv.CacheDir({str(project.folder.parent / 'c')!r})\n"
+    project.sconstruct(cache + NODES)
+    assert {tuple(row[:3]) for row in summary(project.run("-n").output).values()} == {(1, 0, 0)}
+    project.build()
+    project.build("-c")
+    assert {tuple(row[:3]) for row in summary(project.run("-n").output).values()} == {(0, 1, 0)}
+
+
+@pytest.mark.parametrize("value", ["kernel", "2"])
 def test_misspelled_summary(project: Project, value: str) -> None:
     """What OFFLOAD_SUMMARY does not know is refused by name."""
     project.sconstruct(f"env['OFFLOAD_SUMMARY'] = {value!r}\n" + NODES)

@@ -115,6 +115,26 @@ def test_extract(project: Project) -> None:
     project.assert_up_to_date()
 
 
+def test_extract_by_listed_ids(project: Project) -> None:
+    """OffloadExtract takes the IDs that `list` prints, of kinds too that no bundle has."""
+    ids = [
+        *("cuda-nvptx64-nvidia-cuda-unknown-sm_80", "openmp-nvptx64-nvidia-cuda-unknown-sm_90"),
+        *("sycl-spir64-unknown-unknown-unknown-", "openmp-x86_64-pc-linux-gnu-"),
+    ]
+    files = [f"{number}.co" for number in range(len(ids))]
+    for name in files:
+        project.write(name, f"image {name}")
+    project.sconstruct(
+        f"p = env.OffloadPackage('p', {files}, OFFLOAD_TARGETS={ids})\n"
+        f"env.OffloadExtract('part', p, OFFLOAD_TARGETS={ids})\n"
+    )
+    project.build()
+    assert [image.id for image in list_images(project.folder / "p.offload")] == ids
+    assert {path.read_text() for path in project.folder.glob("part.*")} == {
+        f"image {name}" for name in files
+    }
+
+
 def test_bundled_packaged_and_back(project: Project) -> None:
     """Unbundled nodes can be packaged, and extracted ones bundled, with no more to be told."""
     project.sconstruct(

@@ -192,3 +192,16 @@ def test_generated_source(sources: Project) -> None:
     sources.write("two.in", TWO.replace("= 5", "= 6"))
     assert sources.build() == passes("two.hip", "host", *BOTH)
     sources.assert_up_to_date()
+
+
+@pytest.mark.parametrize("libs", ["['geo']", "[geo]", "'geo'", "[[geo], 'geo']"])
+def test_ways_to_name_a_device_archive(project: Project, libs: str) -> None:
+    """A device archive of the build takes part in device links by its name, and as a node."""
+    project.write("lib.hip", "__attribute__((device)) int lib(int x) { return x; }\n")
+    project.sconstruct(
+        "env.Replace(OFFLOAD_RDC=True, OFFLOAD_ARCH='gfx906', LIBPATH='.')\n"
+        "geo = env.OffloadArchive('geo', 'lib.hip')\n"
+        f"env.OffloadProgram('prog', ['k.hip', 'runtime.c'], LIBS={libs})\n"
+    )
+    run = project.run("-n")
+    assert "ARCHIVE [gfx906] libgeo.gfx906.a" in run.actions, run.output + run.errors

@@ -343,9 +343,11 @@ CELL = re.compile(r"(?P<counts>(?P<device>\d+) / (?P<host>\d+) / \d+)(?: \((?P<n
 
 @pytest.fixture(scope="module")
 def measure(
-    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[str], dict[str, Counts]]]:
-    """Make all changes, once per language; give a function that tells what was done."""
+    """Make all changes, once per language that is asked for; return what looks up the counts."""
+    cells = [item for item in request.session.items if item.path == request.path]
+    asked = {cell.callspec.params["language"] for cell in cells if hasattr(cell, "callspec")}
 
     def make_all(name: str) -> dict[str, Counts]:
         try:
@@ -366,7 +368,7 @@ def measure(
     # Here, because pytest makes the folder around them without a lock.
     folders = {name: tmp_path_factory.mktemp("tree") for name in LANGUAGES}
     with ThreadPoolExecutor(max_workers=2) as pool:
-        running = {name: pool.submit(make_all, name) for name in LANGUAGES}
+        running = {name: pool.submit(make_all, name) for name in LANGUAGES if name in asked}
         yield lambda name: running[name].result()
 
 

@@ -7,13 +7,11 @@ build of a copy is the judge: the same bytes, or a failure where that one fails.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -30,8 +28,6 @@ class Scons:
     """Builds with scons."""
 
     setting: str = ""
-    pch: str = ""
-    """What is also set, but for clean builds."""
 
     def prepare(self, project: Project, case: Case, flags: Sequence[str]) -> None:
         variables = f"env['ENV'].update({dict(case.variables)!r})\n"
@@ -39,13 +35,11 @@ class Scons:
             f"env['OFFLOAD_ARCH'] = ['gfx906']\nenv.Append(CCFLAGS={list(flags)!r})\n"
             + variables
             + self.setting
-            + f"if 'clean' not in ARGUMENTS:\n    {self.pch or 'pass'}\n"
             + NODES
         )
 
     def __call__(self, project: Project, _case: Case, _flags: Sequence[str]) -> tuple[bool, str]:
-        is_clean = not (project.folder / ".sconsign.dblite").exists()
-        done = project.run(*["clean=1"] * (is_clean and bool(self.pch)))
+        done = project.run()
         return done.status == 0, done.output + done.errors
 
 
@@ -75,17 +69,10 @@ class Compile:
 
 
 DRIVER = "env['OFFLOAD_DIRECT'] = False\n"
-OPTIMIZED = "env.Append(CCFLAGS=['-O1'])\n"  # without, there is no PCH
-PCH = (
-    "from offload_tool.scons import precompiled\n    precompiled.SMALLEST = 0\n"
-    "    env['OFFLOAD_PCH'] = True"
-)
 Builder = Scons | Compile
 BUILDERS: dict[str, Builder] = {
     "by-scons": Scons(),
     "by-driver": Scons(DRIVER),
-    "with-pch": Scons(OPTIMIZED, PCH),
-    "with-pch-by-driver": Scons(OPTIMIZED + DRIVER, PCH),
     "by-compile": Compile(),
 }
 
@@ -110,12 +97,6 @@ def clean(
     return good, made
 
 
-def edits_end(folder: Path) -> None:
-    """Edit the source after all directives."""
-    source = folder / "k.hip"
-    source.write_text(f"{source.read_text()}// more\nint more{len(source.read_text())};\n")
-
-
 ALL = bool(os.environ.get("OFFLOAD_TEST_UNSEEN"))
 """By hand: each case in each way, in half an hour."""
 BY_DRIVER = ("link becomes a copy", "incbin found earlier", "has_include by a made string")
@@ -124,11 +105,7 @@ TRIED = [
     (name, builder)
     for name in CASES
     for builder in BUILDERS
-    if ALL
-    or (
-        (not builder.endswith("by-driver") or name in BY_DRIVER)
-        and (builder != "with-pch" or re.search("link|copy", name))
-    )
+    if ALL or builder != "by-driver" or name in BY_DRIVER
 ]
 
 
@@ -146,10 +123,7 @@ def test_as_a_clean_build(project: Project, name: str, by: str) -> None:
     builder.prepare(project, case, flags)
     good, said = builder(project, case, flags)
     assert good, said
-    changes = list(case.changes)
-    if isinstance(builder, Scons) and builder.pch:  # the first edit makes one
-        changes = [edits_end, *(c for change in changes for c in (change, edits_end))]
-    for number, change in enumerate(changes):
+    for number, change in enumerate(case.changes):
         change(folder)
         expected, made = clean(project, case, flags, builder)
         good, said = builder(project, case, flags)

@@ -1,0 +1,212 @@
+"""The construction variables of users: the table of their types and defaults, and its one reader.
+
+A builder call reads all of them once, so that everything behind it finds a value of the type: a
+boolean is True or False there, whatever text a command line or a file of variables had for it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import SCons.Node
+import SCons.Util
+from SCons.Variables.BoolVariable import FALSE_STRINGS, TRUE_STRINGS
+
+from offload_tool.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from offload_tool.scons.protocols import Environment
+
+    Reader = Callable[[Environment, Any], Any]
+
+__all__ = ["REMOVED_VARIABLES", "VARIABLES", "Variable", "read_variables"]
+
+_WRONG = object()
+"""What a reader returns for a value that is not of its type."""
+
+
+class Variable(NamedTuple):
+    """The type and the default of a construction variable."""
+
+    default: Any
+    expected: str
+    """The type, for messages and for the reference."""
+    read: Reader
+    """Returns a value as its type; `_WRONG` for what is not of it."""
+
+
+def _boolean_or(other: Reader) -> Reader:
+    def read(env: Environment, given: Any) -> Any:
+        if given is None or given in (False, True):
+            return bool(given)
+        text = env.subst(given).lower() if isinstance(given, str) else None
+        if text in TRUE_STRINGS:
+            return True
+        return False if text in FALSE_STRINGS else other(env, given)
+
+    return read
+
+
+def _wrong(env: Environment, given: Any) -> Any:  # noqa: ARG001 - a reader
+    return _WRONG
+
+
+def _text(env: Environment, given: Any) -> Any:  # noqa: ARG001 - a reader
+    return given if _is_text(given) else _WRONG
+
+
+def _texts(env: Environment, given: Any) -> Any:
+    if SCons.Util.is_Sequence(given):
+        return given if all(map(_is_item, SCons.Util.flatten([given]))) else _WRONG
+    return _text(env, given)
+
+
+def _words(env: Environment, given: Any) -> Any:
+    """Read flags, which SCons also takes as a function, and numbers in a list of them."""
+    if SCons.Util.is_Sequence(given):
+        items = SCons.Util.flatten([given])
+        return given if all(map(_is_word, items)) else _WRONG
+    return given if callable(given) else _text(env, given)
+
+
+def _mapping(env: Environment, given: Any) -> Any:  # noqa: ARG001 - a reader
+    return given if given is None or hasattr(given, "items") else _WRONG
+
+
+def _is_text(value: Any) -> bool:
+    return value is None or _is_item(value)
+
+
+def _is_item(value: Any) -> bool:
+    is_node = isinstance(value, (os.PathLike, SCons.Node.Node, SCons.Util.Proxy))
+    return is_node or bool(SCons.Util.is_String(value))
+
+
+def _is_word(value: Any) -> bool:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number or _is_item(value) or callable(value)
+
+
+def _integer(least: int | None = None, *, optional: bool = False) -> Reader:
+    def read(env: Environment, given: Any) -> Any:
+        if optional and (given is None or given == ""):
+            return None
+        if isinstance(given, bool) or not isinstance(given, (int, str)):
+            return _WRONG
+        try:
+            number = int(env.subst(str(given)))
+        except ValueError:
+            return _WRONG
+        return number if least is None or number >= least else _WRONG
+
+    return read
+
+
+def _one_of(*values: Any) -> Reader:
+    """Read one of some values, by its text; None where it is empty."""
+    by_text = {str(value): value for value in values}
+
+    def read(env: Environment, given: Any) -> Any:
+        if given is None or given == "":
+            return None
+        is_typed = isinstance(given, (int, str)) and not isinstance(given, bool)
+        return by_text.get(env.subst(str(given)), _WRONG) if is_typed else _WRONG
+
+    return read
+
+
+def _name(env: Environment, given: Any) -> Any:
+    text = env.subst(given) if isinstance(given, str) else ""
+    return text if text and not text.isspace() else _WRONG
+
+
+def _kernels(env: Environment, given: Any) -> Any:
+    return "kernels" if isinstance(given, str) and env.subst(given) == "kernels" else _WRONG
+
+
+def _headers(env: Environment, given: Any) -> Any:
+    return _texts(env, given) if given else _WRONG
+
+
+def _boolean(default: bool) -> Variable:
+    return Variable(default, "True or False", _boolean_or(_wrong))
+
+
+_TEXT = Variable("", "a text", _text)
+_LIST = Variable([], "a text, a node, or a list of them", _texts)
+_FLAGS = Variable([], "flags: a text or a list", _words)
+_PATH = Variable("", "a path: a text or a node", _text)
+_COMMAND = Variable("", "a command: a text, a node, or a list of them", _words)
+
+VARIABLES: dict[str, Variable] = {
+    "OFFLOAD_ARCH": _LIST,
+    "OFFLOAD_ALLOW_MISSING_BUNDLES": _boolean(False),
+    "OFFLOAD_ALLOW_UNKNOWN_ARCH": _boolean(False),
+    "OFFLOAD_KIND": _TEXT,
+    "OFFLOAD_KPACK": Variable(False, "True, False or the name of a group", _boolean_or(_name)),
+    "OFFLOAD_KPACK_COMPRESS": _TEXT._replace(default="zstd-per-kernel"),
+    "OFFLOAD_KPACK_INTERFACE": _boolean(False),
+    "OFFLOAD_KPACK_PATHS": _LIST,
+    "OFFLOAD_CLANG": _PATH,
+    "OFFLOAD_EXTRACT_ARCHIVE": _boolean(False),
+    "OFFLOAD_FLAGS": _FLAGS,
+    "OFFLOAD_HOST_FLAGS": _FLAGS,
+    "OFFLOAD_ARCH_FLAGS": Variable({}, "a dictionary {target ID: flags}", _mapping),
+    "OFFLOAD_ARCHIVE_FORMAT": _TEXT,
+    "OFFLOAD_BUNDLE_ALIGN": Variable(4096, "a positive integer", _integer(1)),
+    "OFFLOAD_BUNDLE_HOST": _boolean(False),
+    "OFFLOAD_BUNDLE_TYPE": _TEXT,
+    "OFFLOAD_CHECK_INPUT_ARCHIVE": _boolean(False),
+    "OFFLOAD_COMPRESS": Variable(None, "None, 'zstd' or 'zlib'", _one_of("zstd", "zlib")),
+    "OFFLOAD_COMPRESS_LEVEL": Variable(None, "an integer", _integer(optional=True)),
+    "OFFLOAD_COMPRESS_VERSION": Variable(None, "2 or 3", _one_of(2, 3)),
+    "OFFLOAD_CUDA_PATH": _PATH,
+    "OFFLOAD_CUID": _TEXT,
+    "OFFLOAD_DEVICE_LIB_PATH": _PATH,
+    "OFFLOAD_DEVICE_RUNTIME": _LIST._replace(default=None),
+    "OFFLOAD_DIRECT": _boolean(True),
+    "OFFLOAD_DIST": _PATH,
+    "OFFLOAD_HIP_OPENMP_COMPATIBLE": _boolean(False),
+    "OFFLOAD_LAUNCHER": _COMMAND,
+    "OFFLOAD_LIBS": _LIST,
+    "OFFLOAD_LINK_FLAGS": _FLAGS,
+    "OFFLOAD_NVLINK": _PATH,
+    "OFFLOAD_PACKAGE_BASE": _LIST,
+    "OFFLOAD_PACKAGE_KEYS": Variable(
+        {}, "a dictionary {key: text}, or {file: {key: text}}", _mapping
+    ),
+    "OFFLOAD_PCH": Variable(False, "True, False or a list of headers", _boolean_or(_headers)),
+    "OFFLOAD_PCH_CHECK": Variable(0, "a number of compiles", _integer(0)),
+    "OFFLOAD_PTXAS": _PATH,
+    "OFFLOAD_PTXAS_FLAGS": _FLAGS,
+    "OFFLOAD_RDC": _boolean(False),
+    "OFFLOAD_REPORT_BEFORE": _LIST,
+    "OFFLOAD_REPORT_FLAGS": _FLAGS,
+    "OFFLOAD_ROCM_PATH": _PATH,
+    "OFFLOAD_SUMMARY": Variable(False, "True, False or 'kernels'", _boolean_or(_kernels)),
+    "OFFLOAD_TARGETS": _LIST,
+}
+REMOVED_VARIABLES = {
+    "OFFLOAD_RESIDENT": "leave it out: device passes run without the driver by default",
+}
+"""Variables that are gone, and what to do instead."""
+
+
+def read_variables(env: Environment) -> dict[str, Any]:
+    """Return the variables that the types spell in another way than they are given.
+
+    :raises UsageError: one is not of its type.
+    """
+    read = {}
+    for name, variable in VARIABLES.items():
+        given = env[name]
+        found = variable.read(env, given)
+        if found is _WRONG:
+            told = env.subst(given) if isinstance(given, str) else given
+            raise UsageError(f"{name}: expected {variable.expected}, found {told!r}")
+        if type(found) is not type(given) or found != given:
+            read[name] = found
+    return read

@@ -1,0 +1,120 @@
+"""Sources and outputs whose names folders of the project have too."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.scons.conftest import KERNEL, RUNTIME, Project, passes
+
+CUDA = "OFFLOAD_ARCH='sm_80', OFFLOAD_FLAGS=NO, OFFLOAD_HOST_FLAGS=NO, OFFLOAD_PTXAS='none'"
+HEAD = "Import('env')\nNO = ['-nocudainc', '-nocudalib']\n"
+OPENMP = (
+    "OFFLOAD_KIND='openmp', OFFLOAD_ARCH='x86_64-pc-linux-gnu', OFFLOAD_FLAGS=[],"
+    " OFFLOAD_HOST_FLAGS=[]"
+)
+BUILDERS = {
+    "device-object": "env.OffloadDeviceObject('k.hip')",
+    "host-object": "env.OffloadHostObject('k.hip')",
+    "object": "env.OffloadObject('k.hip')",
+    "plain-object": "env.Object('k.hip')",
+    "shared-object": "env.SharedObject('k.hip')",
+    "object-of-a-folder": "env.OffloadObject(Dir('.').File('k.o'), 'k.hip')",
+    "rdc-object": "env.OffloadObject('k.hip', OFFLOAD_RDC=True)",
+    "kpack-object": "env.OffloadObject('k.hip', OFFLOAD_KPACK=True)",
+    "openmp-object": f"env.OffloadObject('k.c', {OPENMP})",
+    "cuda-object": f"env.OffloadObject('k.cu', {CUDA})",
+    "bundle": "env.OffloadBundle('k.hip')",
+    "bundle-with-host": "env.OffloadBundle('k.hip', OFFLOAD_BUNDLE_HOST=True)",
+    "unbundle": "env.OffloadUnbundle('again', env.OffloadBundle('k.hip'))",
+    "package": "env.OffloadPackage('k.hip')",
+    "extract": "env.OffloadExtract('again', env.OffloadPackage('k.hip'))",
+    "wrapper": "env.OffloadWrapper('k.o', env.OffloadBundle('k.hip'))",
+    "archive": "env.OffloadArchive('k', 'k.hip')",
+    "device-archive": "env.OffloadDeviceArchive('k', env.OffloadArchive('k', 'k.hip'))",
+    "static-library": "env.OffloadStaticLibrary('k', 'k.hip')",
+    "shared-library": "env.OffloadSharedLibrary('k', 'k.hip')",
+    "kpack-library": "env.OffloadSharedLibrary('k', 'k.hip', OFFLOAD_KPACK=True)",
+    "rdc-library": "env.OffloadSharedLibrary('k', 'k.hip', OFFLOAD_RDC=True)",
+    "program": "env.OffloadProgram('prog', ['k.hip', 'runtime.c', 'k.c'])",
+    "plain-program": "env.Program('prog', ['k.hip', 'runtime.c'])",
+    "rdc-program": "env.OffloadProgram('prog', ['k.hip', 'runtime.c'], OFFLOAD_RDC=True)",
+    "program-in-the-folder": "env.OffloadProgram('k/k', ['k.hip', 'runtime.c'])",
+}
+FOLDER = {
+    "declared-before": ("env.SConscript('k/SConscript', exports='env')\n{}\n"),
+    "declared-behind": ("{}\nenv.SConscript('k/SConscript', exports='env')\n"),
+    "looked-up-behind": ("{}\nenv.Dir('k')\n"),
+}
+
+
+@pytest.mark.parametrize("around", FOLDER.values(), ids=FOLDER.keys())
+def test_source_beside_a_folder(project: Project, around: str) -> None:
+    """A source and a folder may have one stem: all builders declare nodes, in either order."""
+    for name, call in BUILDERS.items():
+        folder = f"of-{name}"
+        for file, text in (("k.hip", KERNEL), ("k.c", ""), ("k.cu", ""), ("runtime.c", RUNTIME)):
+            project.write(f"{folder}/{file}", text)
+        project.write(f"{folder}/SConscript", HEAD + around.format(call))
+        project.write(f"{folder}/k/SConscript", "Import('env')\nenv.Command('made', [], '')\n")
+    project.sconstruct("env.SConscript(Glob('*/SConscript'), exports='env')\n")
+    run = project.run("-n", "-Q", "SConstruct")
+    assert run.status == 0, run.errors
+
+
+TAKEN = {
+    "code-object": ("k.gfx906.co", "env.OffloadDeviceObject('k.hip')"),
+    "host-object": ("k.host.o", "env.OffloadHostObject('k.hip')"),
+    "bundle": ("k.hipfb", "env.OffloadBundle('k.hip')"),
+    "embedded": ("k.fatbin.o", "env.OffloadObject('k.hip')"),
+    "package": ("k.offload", "env.OffloadPackage('k.hip')"),
+    "program": ("prog", "env.OffloadProgram('prog', 'k.hip')"),
+    "plain-program": ("k", "env.Program('k', 'k.hip')"),
+    "program-of-its-source": ("k", "env.OffloadProgram('k.hip')"),
+    "library": ("libk.a", "env.OffloadStaticLibrary('k', 'k.hip')"),
+    "shared-library": ("libk.so", "env.OffloadSharedLibrary('k', 'k.hip')"),
+    "archive": ("libk.a", "env.OffloadArchive('k', 'k.hip')"),
+    "kpack": (".kpack/k_gfx906.kpack", "env.OffloadProgram('k', 'k.hip', OFFLOAD_KPACK=True)"),
+    "database": ("compile_commands.json", "env.OffloadCompilationDatabase()"),
+    "report": ("r.html", "env.OffloadReport('r.html', 'k.hip')"),
+    "wrapper": ("w.o", "env.OffloadWrapper('w.o', env.OffloadBundle('k.hip'))"),
+    "unbundled": ("a.gfx906.co", "env.OffloadUnbundle('a', env.OffloadBundle('k.hip'))"),
+    "extracted": ("a.gfx906.co", "env.OffloadExtract('a', env.OffloadPackage('k.hip'))"),
+    "device-archive": ("a.gfx906.a", "env.OffloadDeviceArchive('a', 'libx.a')"),
+}
+
+
+def test_output_that_is_a_folder(project: Project) -> None:
+    """An output whose name a folder has is refused by name, whichever builder declares it."""
+    lines = []
+    for name, (folder, call) in TAKEN.items():
+        for declared in ("there", "looked-up"):
+            place = f"{name}-{declared}"
+            look_up = f"env.Dir('{folder}')" if declared == "looked-up" else ""
+            if declared == "there":
+                project.write(f"{place}/{folder}/file", "")
+            for file in ("k.hip", "k.c", "libx.a"):
+                project.write(f"{place}/{file}", "")
+            body = f"{look_up}\ntry: {call}\nexcept Exception as e: print('FOUND', repr(e))\n"
+            project.write(f"{place}/SConscript", HEAD + body)
+            lines.append(place)
+    project.sconstruct("".join(f"env.SConscript('{p}/SConscript', exports='env')\n" for p in lines))
+    run = project.run("-n", "-Q", ".")
+    found = [line for line in run.output.splitlines() if line.startswith("FOUND")]
+    wrong = [line for line in found if "is a folder, where a file is needed" not in line]
+    assert (len(found), wrong) == (len(lines), []), run.output + run.errors
+
+
+def test_header_that_becomes_a_folder(project: Project) -> None:
+    """A folder in the place of a header that was read is none: the next header is found."""
+    project.write("one/v", "#define HEADER 1\n")
+    project.write("two/v", "#define HEADER 2\n")
+    project.write("k.hip", '#include "v"\n__attribute__((device)) int value = HEADER;\n')
+    project.sconstruct(
+        "env.Replace(CPPPATH=['one', 'two'], OFFLOAD_LINK_FLAGS=['-Lone'])\n"
+        "env.Replace(OFFLOAD_ARCH='gfx906', OFFLOAD_RDC=True)\n"
+        "env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n"
+    )
+    project.build()
+    (project.folder / "one/v").unlink()
+    (project.folder / "one/v").mkdir()
+    assert project.build() == passes("k.hip", "gfx906", "host")

@@ -1,0 +1,121 @@
+"""The types of the construction variables, and the one reader of all."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import SCons.Environment
+import SCons.Node.FS
+import SCons.Util
+
+from offload_tool.errors import UsageError
+from offload_tool.scons import settings
+from offload_tool.scons.variables import REMOVED_VARIABLES, VARIABLES, read_variables
+from tests.scons.conftest import Project, passes
+
+NODE = SCons.Node.FS.get_default_fs().File("a.file")
+TRUE = (True, 1, "1", "y", "Yes", "TRUE", "t", "on", "all")
+FALSE = (False, None, 0, "0", "n", "No", "false", "F", "off", "none")
+ODD = (3.5, object(), {1, 2}, True)
+RIGHT: dict[str, dict[Any, Any]] = {
+    "True or False": {**dict.fromkeys(TRUE, True), **dict.fromkeys(FALSE, False), "$NO": False},
+    "a positive integer": {3: 3, "3": 3, "$THREE": 3},
+    "a number of compiles": {0: 0, "3": 3},
+    "an integer": {None: None, "": None, "3": 3, -1: -1, "-1": -1},
+    "2 or 3": {None: None, "": None, 2: 2, "3": 3},
+    "None, 'zstd' or 'zlib'": {None: None, "": None, "zstd": "zstd", "$ZLIB": "zlib"},
+    "True, False or the name of a group": {"0": False, "yes": True, None: False, "demo": "demo"},
+    "True, False or a list of headers": {"0": False, 1: True, None: False, "a.h": "a.h"},
+    "True, False or 'kernels'": {"0": False, "kernels": "kernels", "yes": True},
+    "a dictionary {target ID: flags}": {None: None},
+    "a dictionary {key: text}, or {file: {key: text}}": {None: None},
+    "a text": {None: None, "a": "a", "": ""},
+    "a path: a text or a node": {None: None, "a": "a", NODE: NODE},
+    "a command: a text, a node, or a list of them": {"a b": "a b", NODE: NODE, None: None},
+    "a text, a node, or a list of them": {
+        None: None,
+        "a": "a",
+        NODE: NODE,
+        ("a", NODE): ("a", NODE),
+    },
+    "flags: a text or a list": {None: None, "-a -b": "-a -b", ("-O", 2, NODE): ("-O", 2, NODE)},
+}
+WRONG: dict[str, tuple[Any, ...]] = {
+    "True or False": ("", "maybe", "2", 2, -1, [], ["yes"], {}, NODE, object(), "$MISSING"),
+    "a positive integer": (0, "0", -1, "", "x", None, True, [4], 4.5),
+    "a number of compiles": (-1, "", "each", None, True, [4]),
+    "an integer": ("best", True, 3.5, [3]),
+    "2 or 3": (4, "1", True, [2], 2.5),
+    "None, 'zstd' or 'zlib'": ("gzip", True, 1, ["zstd"]),
+    "True, False or the name of a group": ("", " ", 2, ["a"], {}, NODE),
+    "True, False or a list of headers": ("", 2, {}, [True], [3]),
+    "True, False or 'kernels'": ("", "kernel", 2, ["kernels"]),
+    "a dictionary {target ID: flags}": (["-O1"], "-O1", True, 0),
+    "a dictionary {key: text}, or {file: {key: text}}": (["feature"], "feature=x", True, 0),
+    "a text": (*ODD, 3, ["a"], {}),
+    "a path: a text or a node": (*ODD, 3, ["a"], {}),
+    "a command: a text, a node, or a list of them": (True, 3, {}, [True]),
+    "a text, a node, or a list of them": (*ODD, 3, {}, [3], [None], ["a", True]),
+    "flags: a text or a list": (True, 3, {}, ["-O1", False], [{}]),
+}
+
+
+def environment(**variables: Any) -> Any:
+    """Return an environment with the defaults, and these variables."""
+    made = SCons.Environment.Environment(tools=[], NO="no", THREE="3", ZLIB="zlib")
+    settings.set_defaults(made, variables)
+    return made
+
+
+def test_defaults() -> None:
+    """Each default is of its variable's type, and read as it is."""
+    assert read_variables(environment()) == {}
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_right_values(name: str) -> None:
+    """A value of a variable's type is read, whatever text it is given as."""
+    for given, expected in RIGHT[VARIABLES[name].expected].items():
+        env = environment(**{name: given})
+        found = read_variables(env).get(name, given)
+        assert (found, type(found)) == (expected, type(expected)), given
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_wrong_values(name: str) -> None:
+    """A value of another type is refused, by the name of the variable and its type."""
+    for given in WRONG[VARIABLES[name].expected]:
+        with pytest.raises(UsageError) as error:
+            read_variables(environment(**{name: given}))
+        assert str(error.value).startswith(f"{name}: expected {VARIABLES[name].expected}, found ")
+
+
+@pytest.mark.parametrize("name", REMOVED_VARIABLES)
+def test_removed_variables(name: str) -> None:
+    """A call or environment with a variable that is gone is refused; the error says what to do."""
+    expected = re.escape(f"{name} is gone; {REMOVED_VARIABLES[name]}")
+    for env, overrides in ((environment(**{name: True}), {}), (environment(), {name: True})):
+        with pytest.raises(UsageError, match=expected):
+            settings.call(env, overrides)
+
+
+def test_environments_share_no_default() -> None:
+    """A list that is changed in place is another one in the next environment, and variable."""
+    environment()["OFFLOAD_FLAGS"].append("-x")
+    assert environment()["OFFLOAD_FLAGS"] == environment()["OFFLOAD_LINK_FLAGS"] == []
+
+
+def test_builders_read_texts(project: Project) -> None:
+    """Builders, and the archives of ``OFFLOAD_KPACK``, take "0" and "no" for False."""
+    project.sconstruct(
+        "env.Replace(OFFLOAD_KPACK=ARGUMENTS['kpack'], OFFLOAD_RDC=ARGUMENTS['rdc'])\n"
+        "env.OffloadProgram('prog', ['k.hip', 'runtime.c'], OFFLOAD_ARCH='gfx906')\n"
+    )
+    assert project.build("kpack=0", "rdc=no") == passes("k.hip", "gfx906", "host")
+    assert not (project.folder / ".kpack").exists()
+    assert (project.folder / "k.gfx906.co").exists()
+    run = project.run("kpack=0", "rdc=perhaps")
+    assert run.status == 2
+    assert "OFFLOAD_RDC: expected True or False, found 'perhaps'" in run.errors
