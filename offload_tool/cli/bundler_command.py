@@ -22,7 +22,7 @@ from offload_tool.cli.terminal import print_lines
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.files import STDIN, STDOUT, InputFile
 from offload_tool.formats.bundles.binary import MAGIC
-from offload_tool.formats.names.entry_id import BundleEntryID, OffloadKind, first_conflict
+from offload_tool.formats.names.entry_id import OffloadKind, check_hosts, read_targets
 from offload_tool.operations.bundling import Compression, write_bundle
 from offload_tool.operations.unbundling import (
     MissingEntriesError,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from offload_tool.formats.bundles.compressed import CompressionReport
+    from offload_tool.formats.names.entry_id import BundleEntryID
     from offload_tool.operations.opening import OpenedBundle
 
 __all__ = ["run_bundler"]
@@ -144,17 +145,8 @@ class _Bundler:
 
     def _targets(self) -> list[BundleEntryID]:
         """Read ``-targets``; check their composition and how many of them are the host."""
-        texts: dict[str, BundleEntryID] = {}
-        for text in self.given.targets:
-            if text in texts:
-                raise UsageError("Duplicate targets are not allowed")
-            texts[text] = BundleEntryID.parse(text, warn=self.warn)
-        _check_conflicts(texts)
-        ids = list(texts.values())
-        hosts = sum(entry_id.kind == OffloadKind.HOST for entry_id in ids)
-        all_hip = all(entry_id.kind in OffloadKind.ANY_HIP for entry_id in ids)
-        if hosts > 1 or (hosts == 0 and not self.given.unbundle and not all_hip):
-            raise UsageError(f"expecting exactly one host target but got {hosts}")
+        ids = read_targets(self.given.targets, warn=self.warn)
+        check_hosts(ids, bundling=not self.given.unbundle)
         return ids
 
     # ---- the three jobs -------------------------------------------------------------
@@ -313,18 +305,3 @@ def _listed(names: Sequence[str]) -> str:
     if not others:
         return first
     return ", ".join([first, *others[:-1]]) + (", and " if others[1:] else " and ") + others[-1]
-
-
-def _check_conflicts(texts: Mapping[str, BundleEntryID]) -> None:
-    """Refuse two spellings of one ID, and features set in one entry and Any in another."""
-    spelled: dict[BundleEntryID, str] = {}
-    for text, entry_id in texts.items():
-        if entry_id in spelled:
-            raise UsageError(
-                f"Duplicate targets are not allowed: '{spelled[entry_id]}' and '{text}' are "
-                f"both '{entry_id}', remove one"
-            )
-        spelled[entry_id] = text
-    if conflict := first_conflict(spelled):
-        first, other = (spelled[entry_id] for entry_id in conflict)
-        raise UsageError(f"Cannot bundle inputs with conflicting targets: '{first}' and '{other}'")

@@ -31,24 +31,34 @@ def choose_runner(wanted: WantedPass, environ: Mapping[str, str]) -> Runner | No
     if folder and launcher:
         raise UsageError("OFFLOAD_DIST brings its own launcher; unset OFFLOAD_LAUNCHER")
     if launcher:
-        return _with_launcher(launcher, is_device=wanted.stage == "device")
+        return _with_launcher(launcher, environ, is_device=wanted.stage == "device")
     if folder and wanted.stage == "device" and wanted.kind == "hip":
         return _distributed(folder, environ)
     return None
 
 
-def _with_launcher(launcher: Sequence[str], *, is_device: bool) -> Runner:
-    def run_host(command: Sequence[str], environment: Mapping[str, str]) -> int:
-        from offload_tool.compiler.pass_runner import run_command
+def _with_launcher(
+    launcher: Sequence[str], environ: Mapping[str, str], *, is_device: bool
+) -> Runner:
+    from offload_tool.compiler.pass_commands import cached_toolchain
 
-        return run_command([*launcher, *command], environment)
+    compiler = cached_toolchain(environ).identity
 
-    def run_device(command: Sequence[str], environment: Mapping[str, str]) -> int:
-        from offload_tool.distribution.fallback import run_with_launcher
+    def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
+        from offload_tool.compiler.launcher_key import run_launched
 
-        return _finish(*run_with_launcher(launcher, command, environment))
+        def run_once(before: Sequence[str], words: Sequence[str]) -> int:
+            if not is_device:
+                from offload_tool.compiler.pass_runner import run_command
 
-    return run_device if is_device else run_host
+                return run_command([*before, *words], environment)
+            from offload_tool.distribution.fallback import run_with_launcher
+
+            return _finish(*run_with_launcher(before, words, environment))
+
+        return run_launched(launcher, command, environment, compiler, run_once)
+
+    return run
 
 
 def _distributed(folder: str, environ: Mapping[str, str]) -> Runner:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["add", "run"]
 
 _NUMBERS = frozenset({"images", "kernels", "before", "after", "grown"})
+_LESS_NEEDED = ("kernels", "images", "before", "after", "needs", "library", "grown", "change")
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -108,7 +109,7 @@ def _target_table(rows: Sequence[TargetChange]) -> Sheet:
         )
         for row in rows
     ]
-    columns = ("library", "target ID", "", "images", "kernels", "before", "after", "grown")
+    columns = ("library", "target ID", "change", "images", "kernels", "before", "after", "grown")
     return _sheet("targets: bytes that a device loads", columns, cells)
 
 
@@ -126,13 +127,13 @@ def _kernel_table(rows: Sequence[KernelChange]) -> Sheet:
         )
         for row in rows
     ]
-    columns = ("library", "target ID", "", "before", "after", "grown", "needs", "kernel")
+    columns = ("library", "target ID", "change", "before", "after", "grown", "needs", "kernel")
     return _sheet("kernels: bytes of code", columns, cells)
 
 
 def _sheet(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Sheet:
     first = 0 if any(row[0] for row in rows) else 1  # of a file with a file, no library is named
-    return Sheet(title, columns[first:], [row[first:] for row in rows], _NUMBERS)
+    return Sheet(title, columns[first:], [row[first:] for row in rows], _NUMBERS, _LESS_NEEDED)
 
 
 def _needs(row: KernelChange) -> str:

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from offload_tool.formats.kernels.kernel import Kernel
     from offload_tool.operations.kernel_listing import ImageKernels
 
-__all__ = ["COLUMNS", "KEYS_OF_PLACE", "WAVES", "print_kernel_tables", "print_kernels_json"]
+__all__ = [
+    "COLUMNS",
+    "KEYS_OF_PLACE",
+    "LESS_NEEDED",
+    "WAVES",
+    "print_kernel_tables",
+    "print_kernels_json",
+]
 
 KEYS_OF_PLACE = (
     *("file", "member", "container", "index", "id", "kind", "triple", "target_id", "offset"),
@@ -38,6 +45,10 @@ COLUMNS = {
 }
 """Titles, and the fields of `Kernel`."""
 WAVES = "waves/SIMD"
+LESS_NEEDED = (
+    *("#", "wave", "group", "AGPRs", "SGPRs", "SGPR spills", WAVES, "LDS", "scratch", "in"),
+    *("VGPR spills", "VGPRs", "code (bytes)", "target ID"),
+)
 
 
 def print_kernels_json(images: Iterable[ImageKernels], names: Mapping[str, str] | None) -> None:
@@ -85,7 +96,7 @@ def _table(file: str, images: Sequence[ImageKernels], names: Mapping[str, str] |
     is_shown[1] = len({(found.image.file, found.image.index) for found in images}) > 1
     shown = [tuple(itertools.compress(row, is_shown)) for row in rows]
     numbers = frozenset(("#", *COLUMNS, WAVES))
-    return Sheet(file, tuple(itertools.compress(columns, is_shown)), shown, numbers)
+    return Sheet(file, tuple(itertools.compress(columns, is_shown)), shown, numbers, LESS_NEEDED)
 
 
 def _summary(images: Sequence[ImageKernels]) -> str:

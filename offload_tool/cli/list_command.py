@@ -27,6 +27,10 @@ __all__ = ["add", "run"]
 
 _T = TypeVar("_T")
 _NUMBERS = frozenset({"#", "offset", "images", "size (bytes)", "compressed", "share"})
+_LESS_NEEDED = (
+    *("#", "triple", "offset", "share", "image", "kind", "images", "compressed"),
+    *("covers", "in", "loaded by", "size (bytes)"),
+)
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -212,7 +216,8 @@ def _image_table(file: str, images: Sequence[DeviceImage]) -> Sheet:
             "; ".join(f"{device}: {load.rule}, {load.reason}" for device, load in image.loads),
         )
         rows.append(tuple(itertools.compress(cells, columns.values())))
-    return Sheet(file, tuple(itertools.compress(columns, columns.values())), rows, _NUMBERS)
+    names = tuple(itertools.compress(columns, columns.values()))
+    return Sheet(file, names, rows, _NUMBERS, _LESS_NEEDED)
 
 
 def _totals_table(images: Sequence[DeviceImage]) -> Sheet:
@@ -233,7 +238,7 @@ def _totals_table(images: Sequence[DeviceImage]) -> Sheet:
         for name in sorted(groups, key=lambda name: (-stored[name], name))
     ]
     names = ["target ID", "images", "size (bytes)", *(["compressed"] if packed else []), "share"]
-    return Sheet("per target ID", tuple(names), rows, _NUMBERS)
+    return Sheet("per target ID", tuple(names), rows, _NUMBERS, _LESS_NEEDED)
 
 
 def _summary(images: Sequence[DeviceImage]) -> str:

@@ -1,8 +1,13 @@
-"""Tables of text: ruled by rich, or where they are long, in plain columns."""
+"""Tables of text for all commands: ruled by rich, or where they are long, in plain columns.
+
+No number or ID is cut: a table that is too wide for the terminal folds its names, then leaves out
+columns, and a note below names them.
+"""
 
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import sys
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,6 +16,8 @@ from offload_tool.cli.terminal import print_lines, print_text, printable
 from offload_tool.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.table import Table
 
     from offload_tool.operations.listing import DeviceImage
@@ -19,7 +26,12 @@ __all__ = ["Sheet", "place_of", "print_sheet"]
 
 _MOST_RULED = 2000
 """Rows of a table up to which rich measures and rules it; that takes 1 ms a row."""
-_WIDE = 10_000  # columns, where no terminal says how many: lines in a pipe are not cut
+_WIDE = 10_000  # columns, where no terminal says how many: lines in a pipe are whole
+_NAMES = frozenset({"in", "library", "kernel"})
+"""The columns of file names and kernels, which fold at any character."""
+_TEXTS = frozenset({"covers", "loaded by", "needs"})
+"""The columns that fold between words."""
+_LEAST_NAME = 10  # columns
 
 
 class Sheet(NamedTuple):
@@ -30,6 +42,8 @@ class Sheet(NamedTuple):
     rows: list[tuple[str, ...]]
     numbers: frozenset[str] = frozenset()
     """The columns that are aligned at their right."""
+    less_needed: tuple[str, ...] = ()
+    """The columns that a narrow terminal may do without, the least important first."""
 
 
 def print_sheet(table: Sheet) -> None:
@@ -37,9 +51,6 @@ def print_sheet(table: Sheet) -> None:
 
     :raises UsageError: rich is not installed.
     """
-    if len(table.rows) > _MOST_RULED:
-        _print_plain(table)
-        return
     # Imported here: half of a command's start-up time, and only a table needs it.
     try:
         from rich.console import Console
@@ -50,40 +61,87 @@ def print_sheet(table: Sheet) -> None:
     width = None if is_terminal else _WIDE
     # Not its own way to the stream, which is that of the one printer.
     kept = io.StringIO()
-    Console(file=kept, force_terminal=is_terminal, width=width, highlight=False).print(
-        _ruled(table)
-    )
+    console = Console(file=kept, force_terminal=is_terminal, width=width, highlight=False)
+    rows = [table.columns, *(tuple(map(printable, row)) for row in table.rows)]
+    most = console.width
+    widths, left_out = _widths(table, rows, most)
+    shown = [name in widths for name in table.columns]
+    rows = [tuple(itertools.compress(row, shown)) for row in rows]
+    if len(table.rows) > _MOST_RULED:
+        _print_plain(table, rows)
+    else:
+        # A column that is wider than the terminal overflows it: rich would cut it.
+        console.width = max(most, sum(widths.values()) + _ruled_width(len(widths)))
+        console.print(_ruled(table, rows, widths))
+    if left_out:
+        console.width = max(most, _LEAST_NAME)
+        console.print(
+            f"  left out, as {most} columns have no room: {', '.join(left_out)} "
+            "(a wider terminal, a pipe or --json has all)",
+            markup=False,
+        )
     lines = (line.rstrip() for line in kept.getvalue().splitlines())
-    print_text("\n".join([*lines, ""]), sys.stdout)
+    print_text("".join(f"{line}\n" for line in lines), sys.stdout)
 
 
-def _ruled(table: Sheet) -> Table:
+def _widths(
+    table: Sheet, rows: Sequence[tuple[str, ...]], most: int
+) -> tuple[dict[str, int], list[str]]:
+    """Return the width of each column that is shown, and the columns that are left out."""
+    from rich.cells import cell_len
+
+    columns = dict(zip(table.columns, zip(*rows, strict=True), strict=True))
+    widest = {name: max(map(cell_len, cells)) for name, cells in columns.items()}
+    widths = dict(widest)
+    for name in _NAMES & widths.keys():
+        widths[name] = min(widest[name], _LEAST_NAME)
+    for name in _TEXTS & widths.keys():
+        widths[name] = max(cell_len(word) for cell in columns[name] for word in cell.split())
+    left_out = []
+    for name in table.less_needed:
+        if sum(widths.values()) + _ruled_width(len(widths)) <= most:
+            break
+        if name in widths:
+            left_out.append(name)
+            del widths[name]
+    room = most - sum(widths.values()) - _ruled_width(len(widths))
+    folded = sorted(widths, key=lambda name: widest[name] - widths[name])
+    for count, name in zip(range(len(folded), 0, -1), folded, strict=True):
+        more = max(0, min(widest[name] - widths[name], room // count))
+        widths[name] += more
+        room -= more
+    return widths, left_out
+
+
+def _ruled_width(columns: int) -> int:
+    """Return how many columns of the terminal are between those of a ruled table."""
+    return 3 * columns + 1
+
+
+def _ruled(table: Sheet, rows: Sequence[tuple[str, ...]], widths: dict[str, int]) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    def text(cell: str) -> Text:
-        return Text(printable(cell))  # a plain string would be read as markup
-
-    made = Table(
-        title=text(table.title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
-    )
-    for name in table.columns:
+    title = Text(printable(table.title))  # a plain string would be read as markup
+    made = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    for name, width in widths.items():
         made.add_column(
             name,
             justify="right" if name in table.numbers else "left",
             style="cyan" if name == "target ID" else None,
+            width=width,
+            overflow="fold",
         )
-    for row in table.rows:
-        made.add_row(*map(text, row))
+    for row in rows[1:]:
+        made.add_row(*map(Text, row))
     return made
 
 
-def _print_plain(table: Sheet) -> None:
+def _print_plain(table: Sheet, rows: Sequence[tuple[str, ...]]) -> None:
     """Print columns that are as wide as their widest cell, without any more art."""
-    rows = [table.columns, *(tuple(map(printable, row)) for row in table.rows)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    sides = [">" if name in table.numbers else "<" for name in table.columns]
+    sides = [">" if name in table.numbers else "<" for name in rows[0]]
     form = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
     print_lines(["", table.title, ""], sys.stdout)
     print_lines((f"  {form.format(*row)}".rstrip() for row in rows), sys.stdout)

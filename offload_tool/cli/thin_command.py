@@ -25,7 +25,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "entries stay. A program or library stays as it is in memory and becomes smaller on disk; "
         "a PE file keeps its size, with zeros where images were, and loses its signature's worth. "
         "Of a folder or wheel, every file is thinned, and RECORD says what changed; what is signed "
-        "is refused.",
+        "is refused. A file or member that is nothing but code for other devices is left out; in "
+        "place, it is removed.",
         allow_abbrev=False,
     )
     parser.add_argument("file", metavar="PATH", help="a file, folder or wheel")
@@ -66,5 +67,7 @@ def run(options: argparse.Namespace) -> int:
         f"  {section}: all {count} device images stay: what is around them may count their bytes"
         for section, count in report.untouched
     )
+    if report.left_out:
+        lines.append(f"  {len(report.left_out)} files left out, with images of other targets alone")
     print_lines(lines, sys.stdout)
     return 0

@@ -52,6 +52,7 @@ def _wrap(tool: str, given: WrapperArguments, *, keep_equal: bool) -> None:
         triple=given.triple,
         target_ids=given.target_ids or None,
         generation=given.generation,
+        is_relocatable=given.is_relocatable,
         add_notes=given.add_notes,
         keep_equal=keep_equal,
         warn=lambda text: print_lines([f"{tool}: warning: {text}"]),

@@ -1,8 +1,9 @@
-"""The options of ``offload-tool wrapper``: two generations of LLVM's tool.
+"""The options of ``offload-tool wrapper``: three generations of LLVM's tool.
 
 Which of them a command line is for, its options tell (`is_older`). What the older one's
 makes is for objects of a current clang all the same; ``--llvm=15``, or a name of the tool
 that ends in ``-15``, asks for the layout of its time, which clang used up to version 19.
+``--llvm=23``, or a name that ends in ``-23``, asks for what LLVM 23's makes.
 """
 
 from __future__ import annotations
@@ -13,13 +14,12 @@ from pathlib import PurePath
 from offload_tool.cli.llvm_options import (
     CommandLine,
     Information,
-    LlvmUsageError,
     Option,
     Positionals,
+    expanded,
     help_text,
     parse,
 )
-from offload_tool.cli.response_files import expand_response_files
 from offload_tool.errors import UsageError
 from offload_tool.frozen import frozen
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OLDER_WRAPPER_COMMAND_LINE",
+    "WRAPPER_23_COMMAND_LINE",
     "WRAPPER_COMMAND_LINE",
     "WrapperArguments",
     "is_older",
@@ -40,31 +41,50 @@ __all__ = [
 _OLDER_TOOL = "clang-offload-wrapper"
 _OLDER_OPTIONS = frozenset({"target", "offload-arch", "add-omp-offload-notes", "save-temps"})
 _NUMBERED = re.compile(r"-([0-9]+)(\.|$)")
+_FIRST_OF_23 = 23
 _FIRST_OF_22 = 20
 """The first clang whose objects have ``llvm_offload_entries``."""
 
-WRAPPER_COMMAND_LINE = CommandLine(
-    overview="Generate runtime registration code for a device binary image",
-    category="llvm-offload-wrapper options",
-    version="offload-tool wrapper 0.1.0 (behaves as llvm-offload-wrapper 22.1.8)",
-    options=(
-        Option("h", "flag", "Alias for -help", visibility="never"),
-        Option(
-            "kind",
-            "enum",
-            "Wrap for offload kind:",
-            required=True,
-            choices=(
-                ("openmp", "Wrap OpenMP binaries"),
-                ("cuda", "Wrap CUDA binaries"),
-                ("hip", "Wrap HIP binaries"),
+_SYCL = "sycl"
+
+
+def _command_line(
+    version: str, kinds: Sequence[tuple[str, str]], more: Sequence[Option]
+) -> CommandLine:
+    choices = [("openmp", "OpenMP"), ("cuda", "CUDA"), ("hip", "HIP"), *kinds]
+    return CommandLine(
+        overview="Generate runtime registration code for a device binary image",
+        category="llvm-offload-wrapper options",
+        version=f"offload-tool wrapper 0.1.0 (behaves as llvm-offload-wrapper {version})",
+        options=(
+            Option("h", "flag", "Alias for -help", visibility="never"),
+            Option(
+                "kind",
+                "enum",
+                "Wrap for offload kind:",
+                required=True,
+                choices=tuple((kind, f"Wrap {name} binaries") for kind, name in choices),
+                bucket=2725,
             ),
-            bucket=2725,
+            Option("o", "string", "Write output to <file>.", value_name="file", bucket=1627),
+            *more,
+            Option("triple", "string", "Target triple for the wrapper module", bucket=216),
+            Option(  # ours
+                "llvm",
+                "enum",
+                "Whose llvm-offload-wrapper to be",
+                visibility="never",
+                choices=(("22", "LLVM 22's"), ("23", "LLVM 23's")),
+            ),
         ),
-        Option("o", "string", "Write output to <file>.", value_name="file", bucket=1627),
-        Option("triple", "string", "Target triple for the wrapper module", bucket=216),
-    ),
-    positionals=Positionals(1, None, "Wrap input from <file>"),
+        positionals=Positionals(1, None, "Wrap input from <file>"),
+    )
+
+
+_RELOCATABLE = "Wrap for a relocatable offloading application (OpenMP only)"
+WRAPPER_COMMAND_LINE = _command_line("22.1.8", (), ())
+WRAPPER_23_COMMAND_LINE = _command_line(
+    "23.1.4", [(_SYCL, "SYCL")], [Option("relocatable", "flag", _RELOCATABLE)]
 )
 
 OLDER_WRAPPER_COMMAND_LINE = CommandLine(
@@ -122,6 +142,7 @@ class WrapperArguments:
     inputs: tuple[str, ...]
     target_ids: tuple[str, ...]
     add_notes: bool
+    is_relocatable: bool = False
 
 
 def is_older(tool: str, words: Sequence[str]) -> bool:
@@ -137,11 +158,21 @@ def is_older(tool: str, words: Sequence[str]) -> bool:
     return bool(names & _OLDER_OPTIONS) or PurePath(tool).name.startswith(_OLDER_TOOL)
 
 
-def _generation(tool: str, wanted: str | None) -> Generation:
-    if wanted is None:
-        number = _NUMBERED.search(PurePath(tool).name)
-        return 15 if number is not None and int(number[1]) < _FIRST_OF_22 else 22
-    return 15 if wanted == "15" else 22
+def _generation(tool: str, words: Sequence[str], *, older: bool) -> Generation:
+    """Return whose module a command line asks for: by ``--llvm``, or the number in the name."""
+    number = _NUMBERED.search(PurePath(tool).name)
+    wanted = number[1] if number is not None else "22"
+    for word, behind in zip(words, (*words[1:], ""), strict=False):
+        if word == "--":
+            break
+        name, _, value = word.lstrip("-").partition("=")
+        if word.startswith("-") and name == "llvm":
+            wanted = value or behind
+    if not wanted.isdigit():  # the parser refuses it
+        return 22
+    if older:
+        return 15 if int(wanted) < _FIRST_OF_22 else 22
+    return 23 if int(wanted) >= _FIRST_OF_23 else 22
 
 
 def parse_wrapper_arguments(tool: str, arguments: Sequence[str]) -> WrapperArguments | Information:
@@ -151,25 +182,27 @@ def parse_wrapper_arguments(tool: str, arguments: Sequence[str]) -> WrapperArgum
 
     :raises LlvmUsageError: the option parser of the tool that it is for refuses it.
     """
-    try:
-        words = expand_response_files(arguments)
-    except UsageError as error:
-        raise LlvmUsageError([str(error)]) from error
+    words = expanded(arguments)
     older = is_older(tool, words)
-    command_line = OLDER_WRAPPER_COMMAND_LINE if older else WRAPPER_COMMAND_LINE
-    values = parse(tool, command_line, arguments)
+    generation = _generation(tool, words, older=older)
+    newer = WRAPPER_23_COMMAND_LINE if generation == 23 else WRAPPER_COMMAND_LINE
+    command_line = OLDER_WRAPPER_COMMAND_LINE if older else newer
+    values = parse(tool, command_line, words)
     if isinstance(values, Information):
         return values
     if values.flag("h"):
         return Information(help_text(tool, command_line))
     kind = values.text("kind")
+    if kind == _SYCL:
+        raise UsageError("--kind=sycl: images of SYCL are not wrapped here; use LLVM's own program")
     return WrapperArguments(
         kind="hip" if kind == "hip" else "cuda" if kind == "cuda" else "openmp",
         is_older=older,
-        generation=_generation(tool, values.text("llvm")) if older else 22,
+        generation=generation,
         triple=values.text("target" if older else "triple"),
         output=values.text("o"),
         inputs=tuple(values.positionals),
         target_ids=values.texts("offload-arch"),
         add_notes=bool(values.flag("add-omp-offload-notes")),
+        is_relocatable=bool(values.flag("relocatable")),
     )

@@ -26,6 +26,7 @@ from offload_tool.formats.hip_fatbin import cuid_hash
 from offload_tool.operations.embedding import find_wanted_hashes
 from tests.cli.conftest import KERNEL
 from tests.cli.loaded import loaded_modules
+from tests.compiler.installed import HEADER, write_rocm
 from tests.conftest import missing
 from tests.scripts import script
 
@@ -421,6 +422,20 @@ def test_openmp(folder: Path) -> None:
     assert Path("r.gpu.bc").read_bytes()[:2] == b"BC"
 
 
+def test_openmp_by_the_name_for_cxx(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A C source is C for a compiler that is called ``clang++``, on the host and on devices."""
+    clang = shutil.which(find_toolchain().clang[0])
+    link = tmp_path / "clang++"
+    link.symlink_to(Path(clang or "").resolve())
+    monkeypatch.setenv("OFFLOAD_CLANG", str(link))
+    Path("r.c").write_text(REGION.replace("int v = 0", "int class = 1, v = 0, *p = (void *)0"))
+    assert run("compile", "r.c", "-o", "r.bc", "--emit-host-ir") == 0
+    words = ["compile", "r.c", "-o", "r.dev.o", "--target-id", CPU, "--host-ir", "r.bc"]
+    assert run(*words) == 0
+
+
 def test_openmp_entry_names(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A source that was replaced after its host IR was made gives an error, no empty image."""
     Path("r.c").write_text(REGION)
@@ -499,6 +514,23 @@ def test_broken_memory(
         assert all(after[path] == text.encode() for path in answers if path not in asked)
     finally:
         answer_cache.cache_folder.cache_clear()
+
+
+def test_flags_that_mend(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Headers that compile with the flags alone are no reason to stop; others are one to warn."""
+    header = f"{HEADER}#ifndef MENDED\n#error lacking\n#endif\n"
+    clang = shutil.which(find_toolchain().clang[0])
+    monkeypatch.setenv("ROCM_PATH", str(write_rocm(tmp_path / "rocm", header=header)))
+    monkeypatch.setenv("OFFLOAD_CLANG", str(clang))
+    words = [*GFX906, "--", "-nogpulib", "-DVALUE=1"]
+    for _ in range(2):
+        assert run(*words, "-DMENDED") == 0
+        assert capfd.readouterr().err == ""
+    assert run(*words) == 0  # the source does not include it
+    assert "warning: clang " in (said := capfd.readouterr().err)
+    assert "lacking" in said
 
 
 def test_another_compiler_is_noticed(folder: Path, stand_in: Callable[[str], None]) -> None:

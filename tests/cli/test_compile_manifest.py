@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from offload_tool.compiler import driver, toolchain
 from offload_tool.compiler.depfile import read_depfile
 from offload_tool.compiler.toolchain import Toolchain
 from tests.cli.conftest import KERNEL
 from tests.cli.test_compile import CPU, FLAGS, GFX906, REGION, names, run, state
+from tests.compiler.clang_in_parts import clang_in_parts, write_library
 from tests.scripts import script
 
 WORDS = [*GFX906, "--depfile", "k.d", "--stamp", "k.stamp"]
@@ -36,6 +38,8 @@ def compiles(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., boo
 
     def call(*words: str) -> bool:
         log.unlink(missing_ok=True)
+        for remembered in (toolchain._find, driver.output_of, driver._front_end_jobs):
+            remembered.cache_clear()  # as in another process
         time.sleep(SETTLED)
         assert run(*words) == 0
         return log.exists()
@@ -71,6 +75,15 @@ class Change:
     removed: str = ""
 
 
+NESTING = {
+    "UTF-8 with a mark": b"\xef\xbb\xbf@in.rsp",
+    "UTF-16": "@in.rsp".encode("utf-16"),
+    "quotes": rb"'@in\.rsp'",
+    "an open quote": b'"@in.rsp',
+    "a large file": b" " * (1 << 20) + b"@in.rsp",
+}
+"""Contents of response files that name in.rsp."""
+
 COMPILED = {
     "header": Change({"second/value.h": TWO.encode()}),
     "shadowing header": Change({"first/value.h": TWO.encode()}),
@@ -83,6 +96,12 @@ COMPILED = {
         {"k.hip": b"#if __has_include(<asked.h>)\nint asked;\n#endif\n" + SOURCE.encode()},
     ),
     "response file": Change({"words": b"-DA=2"}, {"words": b"-DA=1"}, ("@words",)),
+    **{
+        f"response file in {kind}": Change(
+            {"in.rsp": b"-DA=22"}, {"in.rsp": b"-DA=11", "words": outer}, ("@words",)
+        )
+        for kind, outer in NESTING.items()
+    },
     "configuration": Change({"c.cfg": b"-DA=2"}, {"c.cfg": b"-DA=1"}, ("--config", "./c.cfg")),
     "configuration, one word": Change(
         {"c.cfg": b"-DA=2"}, {"c.cfg": b"-DA=1"}, ("--config=./c.cfg",)
@@ -187,6 +206,41 @@ def test_words_after_the_compiler(
         monkeypatch.setenv("OFFLOAD_CLANG", f"{compiler.clang[0]} {word}")
         assert compiles(*WORDS, *FOLDERS)
         assert not compiles(*WORDS, *FOLDERS)
+
+
+FOLDER_TOLD = {
+    "response file": ("@words", {}, True),
+    "configuration": ("--config=./words", {}, True),
+    "front end": ("-Xclang=-debug-info-kind=limited", {}, True),
+    "compiler": ("-O2", {"OFFLOAD_CLANG": "{} -g"}, True),
+    "edited options": ("-O2", {"CCC_OVERRIDE_OPTIONS": "#+-g"}, True),
+    "none": ("-O2", {}, False),
+    "fixed": ("-fdebug-compilation-dir=.", {"CCC_OVERRIDE_OPTIONS": "#+-g"}, False),
+}
+
+
+@pytest.mark.parametrize(("flag", "variables", "told"), FOLDER_TOLD.values(), ids=[*FOLDER_TOLD])
+def test_moved_folder(
+    flag: str,
+    variables: Mapping[str, str],
+    told: bool,
+    compiles: Callable[..., bool],
+    compiler: Toolchain,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A folder that was moved is compiled again where its name is in the output, and only there."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value.format(compiler.clang[0]))
+    Path("words").write_text("-g")
+    words = [*WORDS, *FOLDERS, flag]
+    assert compiles(*words)
+    assert not compiles(*words)
+    moved = folder.rename(folder.parent / "moved")
+    monkeypatch.chdir(moved)
+    assert compiles(*words) == told
+    assert not compiles(*words)
+    assert str(folder).encode() not in Path("k.co").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -390,3 +444,48 @@ def test_what_a_killed_call_left(compiles: Callable[..., bool]) -> None:
     Path(".k.co.old").write_text("half")
     assert compiles(*WORDS, *FOLDERS)
     assert not Path(".k.co.old").exists()
+
+
+@pytest.mark.llvm
+def test_library_of_the_compiler(
+    compiles: Callable[..., bool],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    llvm: Callable[[str], str],
+) -> None:
+    """A compiler whose library is replaced, or found earlier, compiles again."""
+    real = llvm("clang")
+    monkeypatch.setenv("OFFLOAD_CLANG", str(clang_in_parts(tmp_path / "llvm", real, 1)))
+    words = [*WORDS, *FLAGS]
+    Path("k.hip").write_text(KERNEL.replace("VALUE", "HERE"))
+    assert compiles(*words)
+    assert not compiles(*words)
+    for folder in ("lib", "first"):
+        before = state("k.co")
+        write_library(tmp_path / "llvm" / folder, real, 2 if folder == "lib" else 3)
+        assert compiles(*words)
+        assert state("k.co") != before
+        assert not compiles(*words)
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("is_there", [False, True])
+def test_linker_that_appears(
+    compiles: Callable[..., bool],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    llvm: Callable[[str], str],
+    *,
+    is_there: bool,
+) -> None:
+    """An lld that appears in a folder of COMPILER_PATH links again, also if the folder does."""
+    tools = tmp_path / "tools"
+    if is_there:
+        tools.mkdir()
+    monkeypatch.setenv("COMPILER_PATH", f"{tmp_path}/none:{tools}")
+    words = [*WORDS, *FOLDERS]
+    assert compiles(*words)
+    assert not compiles(*words)
+    tools.mkdir(exist_ok=True)
+    script(tools / "lld", f'exec {Path(llvm("clang")).resolve().parent}/lld "$@"')
+    assert compiles(*words)

@@ -90,6 +90,18 @@ def test_link(sources: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert not Path("prog.sm_80.cubin").exists()
 
 
+def test_flags_for_the_assembler(sources: Path) -> None:
+    """A link gives ptxas what comes after -Xcuda-ptxas, and the linker the rest."""
+    compile_all()
+    assert link("sm_80", "--", "-Xcuda-ptxas", "-O1", "-dlto") == 0
+    assert all(" -O1 " in line for line in Path("ptxas.log").read_text().splitlines())
+    line = Path("nvlink.log").read_text()
+    assert "-dlto" in line
+    assert "-O1" not in line
+    assert link("sm_80", "--", "-Xcuda-ptxas", "-O2", "-dlto") == 0
+    assert " -O2 " in Path("ptxas.log").read_text()
+
+
 def test_no_assembler(
     sources: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -200,6 +200,18 @@ def test_cuda() -> None:
     assert [image.target_id for image in list_images("c.o")] == ["compute_80"]
 
 
+def test_without_device_code() -> None:
+    """A source that asks for no device code gets none, and no error: as from clang's driver."""
+    compile_host("k.hip", "__attribute__((device)) int f(int x) { return x; }\n", *NO_HEADERS)
+    assert run("embed", "k.hipfb", "-o", "a.o", "--host-object", "host.o") == 0
+    assert b"code for gfx906" not in Path("a.o").read_bytes()
+    compile_host("c.cu", "int f() { return 0; }\n", "--", "-nocudainc", "-nocudalib")
+    Path("c.ptx").write_text(".version 7.0\n.target sm_80\n.address_size 64\n")
+    write_cuda_fatbin([("sm_80", "c.ptx")], "c.fatbin")
+    assert run("embed", "c.fatbin", "-o", "c.o", "--host-object", "host.o") == 0
+    assert Path("c.o").read_bytes() == Path("host.o").read_bytes()
+
+
 def test_offload_binary() -> None:
     """An offload binary becomes a section of a copy of the host object."""
     compile_host("k.hip", HIP, *NO_HEADERS)
@@ -218,7 +230,7 @@ def test_offload_binary() -> None:
         (["none", "-o", "a.o", "--cuid", "1"], 1, "'none': No such file"),
         (["k.hipfb", "-o", "none/a.o", "--cuid", "1"], 1, "'none/a.o'"),
         (["k.hipfb", "-o", "a.o", "--host-object", "none"], 1, "'none': No such file"),
-        (["k.hipfb", "-o", "a.o", "--host-object", "image"], 1, "no host object asks for"),
+        (["k.hipfb", "-o", "a.o", "--host-object", "image"], 1, "no host object to embed"),
         (["image", "-o", "a.o", "--cuid", "1"], 1, "expected a bundle, a CUDA fat binary"),
         (["c.fatbin", "-o", "a.o", "--cuid", "1"], 1, "'c.fatbin' is a CUDA fat binary: give"),
         (["c.fatbin", "-o", "a.o", "--host-object", "image"], 1, "'image'"),

@@ -29,7 +29,7 @@ from offload_tool.cli.llvm_options import (
     Values,
     parse,
 )
-from offload_tool.cli.response_files import expand_response_files
+from offload_tool.compiler.response_file import expand_response_files
 from offload_tool.errors import UsageError
 
 TOOL = "/some/where/clang-offload-bundler"

@@ -338,6 +338,33 @@ def test_offload_arch(folder: Path, llvm: Callable[[str], str]) -> None:
 
 
 @pytest.mark.llvm
+@pytest.mark.parametrize("kind", ["openmp", "cuda", "hip"])
+@pytest.mark.parametrize("tool", ["llvm-offload-wrapper-23", "offload-tool wrapper"])
+def test_llvm_23(folder: Path, llvm: Callable[[str], str], kind: str, tool: str) -> None:
+    """LLVM 23's wrappers are kept from sanitizers, and its relocatable images are apart."""
+    option = [] if tool.endswith("23") else ["--llvm=23"]
+    words = [f"--kind={kind}", "--relocatable", "image", "-o", "x.bc"]
+    assert run_wrapper(tool, [*option, *words], {}) == 0
+    text = disassembled(llvm("llvm-dis"), folder / "x.bc")
+    assert (", no_sanitize_address, no_sanitize_hwaddress, align 8" in text) is (kind != "openmp")
+    assert ('section ".llvm.offloading.relocatable"' in text) is (kind == "openmp")
+    assert run_wrapper(tool, ["--llvm=22", *words], {}) == 1
+
+
+@pytest.mark.parametrize("triple", TRIPLES)
+@pytest.mark.parametrize("kind", ["openmp", "cuda", "hip"])
+def test_modules_of_llvm_23(
+    tmp_path: Path, llvm23: Callable[[str], str], kind: str, triple: str, capfdbinary
+) -> None:
+    """With --llvm=23, the modules are those of LLVM 23's program."""
+    bench = Bench(tmp_path, llvm23("llvm-offload-wrapper"), llvm23("llvm-dis"), capfdbinary)
+    bench.ours_alone = ["--llvm=23"]
+    bench.write("image", b"image")
+    for more in ((), ("--relocatable",)):
+        bench.assert_same_module(f"--kind={kind}", f"--triple={triple}", *more, "image")
+
+
+@pytest.mark.llvm
 @pytest.mark.parametrize(
     ("tool", "options", "section"),
     [
