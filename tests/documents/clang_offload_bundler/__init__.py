@@ -1,0 +1,1 @@
+"""Clang Offload Bundler: https://clang.llvm.org/docs/ClangOffloadBundler.html, of Clang 22."""

@@ -1,0 +1,1 @@
+"""Clang Offload Packager: https://clang.llvm.org/docs/ClangOffloadPackager.html."""

@@ -1,0 +1,1 @@
+"""Clang Offload Wrapper: the document of the program in AMD's compiler."""
