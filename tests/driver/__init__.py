@@ -13,8 +13,10 @@ A trial is a project that `projects` writes from a seed, and changes from `chang
    follows compiles that all gave the bytes of before;
 3. scons runs again, and must do nothing.
 
-The compiler is `counting_clang`, a script before clang. What a pass reads is what clang says in
-that clean build, asked by the script with options of its own; nothing is taken from the tool.
+The compiler is `counting_clang`, a script before clang, by several names, and behind a program with
+a shared library; `surroundings` has those, and what else is around a project. What a pass reads is
+what clang says in that clean build, asked by the script with options of its own; nothing is taken
+from the tool.
 
 Trials use `random.Random` and not Hypothesis: an example costs seconds per step, so that what is
 wanted is a number for each, and a shrinker that tries a few dozen builds at most.

@@ -4,8 +4,8 @@
 
     python -m tests.driver.beginnings --seeds 4 --steps 60
 
-Three sources begin alike, so that they share a precompiled header, and are edited again and again,
-so that they get their own. After each change scons runs, and each output is compared with what
+Three sources begin alike, so that they share a precompiled header, and are edited again and again.
+After each change scons runs, and each output is compared with what
 the command of `compile_commands.json` gives, run by hand in the same folder. What is changed is
 what precompiled headers could get wrong: edits of the same size with the old time, headers that
 appear earlier on the path, links, the order of directives, and how bytes are spelled.
@@ -131,10 +131,6 @@ class Beginnings:
     check: int = 0
     package: Path = ROOT
     story: list[str] = field(default_factory=list)
-    suffix: str = ".hip"
-    """Of the sources."""
-    body: str = _BODY
-    headers: dict[str, str] = field(default_factory=lambda: _HEADERS)
     script: str = _SCONSTRUCT
     used: int = 0
     """Compiles with a precompiled header."""
@@ -154,7 +150,7 @@ class Beginnings:
         self.spelling = dict.fromkeys(range(3), "")
         self._known: dict[str, bytes] = {}
         self.folder.mkdir(parents=True)
-        for name, text in self.headers.items():
+        for name, text in _HEADERS.items():
             self._put(name, text)
         self._save()
 
@@ -202,7 +198,7 @@ class Beginnings:
         return f"k{number} begins with {head}"
 
     def _header(self) -> str:
-        name = self.rng.choice([name for name in self.headers if (self.folder / name).exists()])
+        name = self.rng.choice([name for name in _HEADERS if (self.folder / name).exists()])
         file = self.folder / name
         before = file.stat()
         text = re.sub(r"1\d", str(self.rng.randint(10, 19)), file.read_text(), count=1)
@@ -212,7 +208,7 @@ class Beginnings:
         return f"{name} is {text!r}"
 
     def _touch(self) -> str:
-        name = self.rng.choice([*self.headers, f"{self._place}k0{self.suffix}"])
+        name = self.rng.choice([*_HEADERS, f"{self._place}k0.hip"])
         if (self.folder / name).exists():
             os.utime(self.folder / name)
         return f"{name} is touched"
@@ -270,7 +266,7 @@ class Beginnings:
         return f"the Decider is {self.decider}"
 
     def _rename(self) -> str:
-        name = self.rng.choice(list(self.headers))
+        name = self.rng.choice(list(_HEADERS))
         file = self.folder / name
         if file.is_symlink():
             return "nothing"
@@ -303,7 +299,7 @@ class Beginnings:
     def _save(self) -> None:
         for number, head in self.heads.items():
             lines = [self.begin, *head] if self.begin else head
-            text = "\n".join([*lines, self.body.format(value=self.values[number])])
+            text = "\n".join([*lines, _BODY.format(value=self.values[number])])
             how = self.spelling[number]
             data = text.encode()
             if how == "crlf":
@@ -312,7 +308,7 @@ class Beginnings:
                 data = b"\xef\xbb\xbf" + data
             if how == "blanks":
                 data = b" \t\n" + data.replace(b"#include <", b"#  include\t<")
-            file = self.folder / f"{self._place}k{number}{self.suffix}"
+            file = self.folder / f"{self._place}k{number}.hip"
             file.parent.mkdir(exist_ok=True)
             if not file.exists() or file.read_bytes() != data:
                 file.write_bytes(data)

@@ -12,6 +12,7 @@ from typing import Any
 from tests.driver.linking import change_links
 from tests.driver.projects import TARGETS, candidates
 from tests.driver.state import State
+from tests.driver.surroundings import change_surroundings
 
 __all__ = ["Event", "choose"]
 
@@ -288,6 +289,10 @@ class _Chooser:
         self.event.may_break = self.event.may_break or words is not None
         return words is not None and self.say(words)
 
+    def surroundings(self) -> bool:
+        words = change_surroundings(self.rng, self.state)
+        return words is not None and self.say(words)
+
     def decider(self) -> bool:
         names = ["content", "content-timestamp", "timestamp-match"]
         names += [] if self.state.caches else ["timestamp-newer"]  # see `projects.project`
@@ -361,6 +366,7 @@ _KINDS: dict[str, tuple[Callable[[_Chooser], bool], int]] = {
     "rename": (_Chooser.rename, 4),
     "link": (_Chooser.link, 5),
     "one_file_or_two": (_Chooser.one_file_or_two, 14),
+    "surroundings": (_Chooser.surroundings, 40),
     "decider": (_Chooser.decider, 3),
     "linker": (_Chooser.linker, 3),
     "protect": (_Chooser.protect, 2),

@@ -13,6 +13,7 @@ What may be compiled beyond that, and why:
   file that was only touched, and what is made of an output that was made again;
 - with other words in the command, of which the driver makes the same (a second ``-O1``): these are
   another command;
+- with the compiler by another name, all: its mode is in the command;
 - with another lld, the passes that do not link: it is part of what tells a compiler from another;
 - where two of its files, or of the folders that are searched, are now one, or no longer: in the
   places of links there are copies, or the reverse;

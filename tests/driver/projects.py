@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tests.driver.linking import add_twice
 from tests.driver.state import State
+from tests.driver.surroundings import add_surroundings
 
 __all__ = ["TARGETS", "candidates", "project", "with_shared_beginning"]
 
@@ -284,6 +285,7 @@ def project(seed: object) -> State:
     free = not any(name.endswith("h7.h") or "F7" in state.files[name] for name in state.files)
     if own.random() < _TWICE and layout != "variant1" and free:
         add_twice(own, state, 7)
+    add_surroundings(random.Random(f"surroundings {seed}"), state)
     return state
 
 
@@ -351,9 +353,9 @@ def _source(
 ) -> str:
     names = ["OWN", "GIVEN", "WORD", "EXTRA", *(macro for _, macro in features)]
     text = "".join(text for text, _ in features) + f"#define OWN {rng.randint(1, 99)}\n"
-    for name in ("GIVEN", "WORD", "EXTRA", "ARCH"):
+    for name in ("GIVEN", "WORD", "EXTRA", "ARCH", "HERE"):
         text += f"#ifndef {name}\n#define {name} 0\n#endif\n"
-    values = "".join(f"  p[{n}] = {name};\n" for n, name in enumerate([*names, "ARCH"]))
+    values = "".join(f"  p[{n}] = {name};\n" for n, name in enumerate([*names, "ARCH", "HERE"]))
     host = f"void host_{stem}(int* p) {{\n{values}}}\n"
     if state.kind == "openmp":
         region = (

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.driver.state import State
+from tests.driver.surroundings import encoded, put_compiler, put_times
 
 ROOT = Path(__file__).resolve().parents[2]
 _SECONDS = 300
@@ -71,13 +72,14 @@ class Bench:
     scons_runs: int = field(default=0)
 
     def __post_init__(self) -> None:
-        script = self.folder / "clang"
         counting = Path(__file__).with_name("counting_clang.py")
-        script.write_text(
-            f'#!/bin/sh\nexec {sys.executable} -IS {counting} {self.folder} {self.clang} "$@"\n'
-        )
-        script.chmod(0o755)
-        self.compiler = str(script)
+        for name, mode in (("clang", ""), ("clang++", " --driver-mode=g++")):
+            script = self.folder / name
+            words = f"{sys.executable} -IS {counting} {self.folder} {self.clang}{mode}"
+            script.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+            script.chmod(0o755)
+        self.compiler = f"{self.folder}/"
+        """The folder of compilers, with a slash."""
 
     def control(self, **what: object) -> None:
         """Tell the compiler what to do at the next compile; nothing without arguments."""
@@ -100,12 +102,14 @@ class Bench:
         for name in sorted({*before, *gone} - (wanted - gone)):
             (here / name).unlink(missing_ok=True)
         for name, text in state.all_files(self.compiler).items():
-            _write(here / name, text, replace=replace)
+            _write(here / name, encoded(name, text), replace=replace)
         for name, target in state.links.items():
             _link(here / name, os.path.relpath(here / target, (here / name).parent))
         for name, target in state.hard.items():
             _link_hard(here / name, here / target)
         known.write_text(json.dumps([sorted(wanted), state.hard]))
+        put_times(here, state)
+        put_compiler(self.folder / f"{checkout}.llvm", f"{self.compiler}clang", state)
 
     def scons(self, checkout: str, *arguments: str) -> Run:
         """Run scons to its end."""
@@ -185,20 +189,20 @@ class Bench:
         return CleanBuild(run.status, run.text, outputs, passes)
 
 
-def _write(place: Path, text: str, *, replace: bool) -> None:
+def _write(place: Path, data: bytes, *, replace: bool) -> None:
     if place.is_symlink():
         place.unlink()
-    elif place.exists() and place.read_text() == text:
+    elif place.exists() and place.read_bytes() == data:
         return
     place.parent.mkdir(parents=True, exist_ok=True)
     if replace:
         other = place.with_name(f"{place.name}~")
-        other.write_text(text)
+        other.write_bytes(data)
         other.replace(place)
         return
     if place.exists():
         place.chmod(0o644)
-    place.write_text(text)
+    place.write_bytes(data)
     if place.parent.name == "tools":
         place.chmod(0o755)
 

@@ -50,6 +50,12 @@ class State:
     """Hard links to files."""
     linker: int = 0
     """Which lld is used, a script before the compiler's; 0: the compiler's own."""
+    compiler: str = "clang"
+    """The name of its script, or the number of the library of one whose code is in a library."""
+    launcher: bool = False
+    """Compiles go through ccache; clean builds, which judge, have none."""
+    old: bool = False
+    """Files have one time, as of reproducible archives."""
     second: dict[str, int] | None = None
     """The defines of a second environment, which bundles the same sources elsewhere."""
     pch: bool = False
@@ -150,12 +156,13 @@ class State:
 
 
 def _head(state: State, compiler: str) -> str:
-    command = " ".join([compiler, *state.words, *(["-Btools"] if state.linker else [])])
+    program = "HERE.llvm/bin/clang" if state.compiler.isdigit() else f"{compiler}{state.compiler}"
+    command = " ".join([program, *state.words, *(["-Btools"] if state.linker else [])])
     lines = [
         "env = Environment(",
         '    tools=["default", "offload"],',
         '    toolpath=[PyPackageDir("offload_tool.scons")],',
-        f"    OFFLOAD_CLANG={command!r},",
+        f"    OFFLOAD_CLANG={command!r}.replace('HERE', Dir('#').abspath),",
         f"    OFFLOAD_ARCH={state.archs!r},",
         *(f"    {name}={words!r}," for name, words in sorted(state.flags.items())),
         f"    OFFLOAD_ARCH_FLAGS={state.arch_flags!r},",
@@ -165,6 +172,13 @@ def _head(state: State, compiler: str) -> str:
         f"env.Decider({state.decider!r})",
         f"env['ENV'].update({state.variables!r})",
     ]
+    if state.launcher:
+        lines += [
+            "env['ENV'].update(HOME=Dir('#/..').abspath, CCACHE_DIR=Dir('#/../ccache').abspath,\n"
+            "    CCACHE_SLOPPINESS='include_file_mtime,include_file_ctime')",
+            "if not GetOption('cache_disable'):",
+            "    env['OFFLOAD_LAUNCHER'] = WhereIs('ccache') or ''",
+        ]
     if state.kind == "openmp":
         lines.append(
             "env.Replace(OFFLOAD_KIND='openmp', OFFLOAD_DEVICE_RUNTIME=[],\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.compiler.openmp import host_runtime
+from offload_tool.compiler.response_file import expand_command
 from offload_tool.compiler.toolchain import find_toolchain
 from offload_tool.errors import CompilerError
 from offload_tool.scons.precompiled import PCH_FOLDER
@@ -17,6 +19,7 @@ from tests.driver.changes import Event, History, choose
 from tests.driver.projects import project
 from tests.driver.running import ROOT, Bench, Run
 from tests.driver.state import State
+from tests.driver.surroundings import encoded, respell
 from tests.driver.trial import FailureError, Trial, run_trial
 
 SEEDS = (1, 4, 5, 12, 17, 21, 23, 24, 34, 36)
@@ -59,15 +62,36 @@ def test_random_project_with_precompiled_headers(tmp_path: Path, clang: Path, se
 
 
 def test_seeds_cover_what_there_is() -> None:
-    """The fixed seeds are of each kind, layout and decider, with a CacheDir and without."""
+    """The fixed seeds are of each kind, layout, decider and compiler, with all else and without."""
     states = [project(seed) for seed in SEEDS]
     assert {state.kind for state in states} == {"hip", "rdc", "openmp", "cuda"}
-    assert {state.caches for state in states} == {True, False}
+    for name in ("caches", "launcher", "old"):
+        assert {getattr(state, name) for state in states} == {True, False}
+    assert {"clang", "clang++", "1"} <= {state.compiler for state in states}
     assert len({state.layout for state in states}) == 4
     assert len({state.decider for state in states}) == 4
     made = [target.split("/")[-1] for state in states for target, _ in state.generated]
     texts = "".join(text for state in states for text in state.files.values())
     assert any(f'#include "{name}"' in texts for name in made)
+    assert any(name.startswith("flags") for state in states for name in state.files)
+    assert any("given.co" in call for state in states for call in state.calls)
+
+
+def test_response_files_in_other_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Response files have one meaning, however they are written."""
+    monkeypatch.chdir(tmp_path)
+    state = SMALL.copy()
+    state.flags = {"CCFLAGS": ["@flags0.txt"]}
+    state.files = {"flags0.txt": "-DF0=12\n"}
+    seen = set()
+    for number in range(60):
+        respell(random.Random(number), state)
+        for name, text in state.files.items():
+            Path(name).write_bytes(encoded(name, text))
+        words = expand_command(state.flags["CCFLAGS"]).words
+        assert [word for word in words if word != "-O1"] == ["-DF0=12"], state.files
+        seen.add(repr(state.files))
+    assert len(seen) > 20
 
 
 def test_a_seed_is_one_project() -> None:

@@ -165,7 +165,8 @@ class Trial:
         if unneeded:
             raise FailureError("compiled without need: " + self._why(checkout, unneeded, clean))
         twice = sorted(name for name in compiled - failing if run.compiled.count(name) > 1)
-        if twice and not state.pch:  # with a precompiled header, what warns is compiled again
+        # With a precompiled header, what warns is compiled again; behind a launcher, what it told.
+        if twice and not state.pch and not state.launcher:
             raise FailureError(f"compiled more than once: {', '.join(twice)}")
         self._judge_what_follows(event, state, run, clean)
         current = compiled - failing if partly else set(clean.passes) - failing
@@ -254,7 +255,7 @@ class Trial:
         inodes = [(here / name).samefile(here / target) for name, target in state.hard.items()]
         if state.kind == "openmp":
             inodes = [(here / n).stat().st_ino for n, _ in files if (here / n).exists()]
-        return repr((files, inodes))
+        return repr((files, inodes, state.compiler))
 
     def _write(self, event: Event, state: State) -> None:
         self._show(event, state)
@@ -272,7 +273,7 @@ class Trial:
         before = self._shown.get(checkout, {})
         links = {name: f"-> {target}" for name, target in state.links.items()}
         links |= {name: f"=> {target}" for name, target in state.hard.items()}
-        files = {**state.all_files("$CLANG"), **links}
+        files = {**state.all_files("$FOLDER/"), **links}
         for name in sorted(set(before) - set(files)):
             self._say(f"rm {checkout}/{name}")
         for name, text in files.items():
@@ -327,7 +328,8 @@ def _protect(file: Path) -> None:
 
 
 def _touch(file: Path) -> None:
-    os.utime(file)
+    if file.exists():  # another change of the same step may have removed it
+        os.utime(file)
 
 
 def _rewrite(file: Path) -> None:
