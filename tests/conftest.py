@@ -7,9 +7,12 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.selection import chosen, without_tests
 
 # Under nohup, or in a script's background, every child would ignore one of these signals, and tests
 # that send it would wait for ever.
@@ -41,8 +44,30 @@ SLOW_FIRST = (
 """Files are given to workers whole and in this order: a slow one at the end would run alone."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the slow files."""
+def _names_tests(config: pytest.Config) -> bool:
+    """Return True if the command line names files or tests: all of these run."""
+    on_worker: dict[str, bool] = getattr(config, "workerinput", {})
+    return on_worker.get("names_tests", config.args_source is pytest.Config.ArgsSource.ARGS)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Say to a process of xdist what only the first one knows."""
+    node.workerinput["names_tests"] = _names_tests(node.config)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest's own choice by markers
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what is not in the default set, and begin with the slow files."""
+    everything = [item.nodeid for item in items]
+    default = set(everything)
+    if not _names_tests(config):
+        default = chosen(everything)
+        if os.environ.get("CI") and (gone := without_tests(everything)):
+            raise pytest.UsageError(f"tests/selection.py names no test by {', '.join(gone)}")
+    for item in items:
+        if item.nodeid not in default:
+            item.add_marker(pytest.mark.full)
     folder = f"{ROOT / 'tests'}/"
 
     def rank(item: pytest.Item) -> int:

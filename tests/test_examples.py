@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool import list_images
+from offload_tool.cli import main
 from offload_tool.formats.objects.elf import read_elf_tables
 from tests.conftest import ROOT, missing
 from tests.scons.conftest import flagged_clang
@@ -209,6 +210,8 @@ def test_all_examples_without_runtimes(tmp_path: Path) -> None:
     images = list_images(built / "openmp_dot/dot.o")
     assert [image.target_id for image in images][:2] == ["gfx906", "gfx90a"]
     assert not (built / "openmp_dot/dot").exists()
+    for words in (["list"], ["check"], ["thin", "--keep", "gfx906", "-o", str(tmp_path / "thin")]):
+        assert main([*words, str(built)]) == 0
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
