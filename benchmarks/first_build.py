@@ -7,8 +7,6 @@ of precompiled headers and SCons itself included, and that of a build after one 
 The headers are HIP's where ``OFFLOAD_BENCHMARK_ROCM`` names a ROCm folder (``OFFLOAD_CLANG`` its
 compiler), and else some of the C++ library's. Objects are compared: with precompiled headers they
 are the same bytes. ``OFFLOAD_BENCHMARK_PLOT`` names an SVG file for the picture.
-
-Then one source alone is edited several times, with a precompiled header of its own and without.
 """
 
 from __future__ import annotations
@@ -33,7 +31,6 @@ __all__ = ["main"]
 SOURCES = 12
 TARGETS = ("gfx900", "gfx902", "gfx904", "gfx906", "gfx908", "gfx90a", "gfx90c", "gfx942")
 POINTS = (1, 4, 8)
-EDITS = 5
 _PLOT = "OFFLOAD_BENCHMARK_PLOT"
 _ROCM = "OFFLOAD_BENCHMARK_ROCM"
 _NO_ROCM = ["-nogpuinc", "-nogpulib"]
@@ -143,34 +140,6 @@ def main(folder: Path, _llvm: str, sources: int = SOURCES) -> None:
     )
     if os.environ.get(_PLOT):
         draw(Path(os.environ[_PLOT]), f"First build of {sources} sources, {what}", POINTS, lines)
-    _edit_loop(folder, rocm)
-
-
-def _edit_loop(folder: Path, rocm: str) -> None:
-    """Edit the one source of a project again and again; print the seconds of each build."""
-    taken = {}
-    objects = []
-    for pch in (False, True):
-        project = folder / f"edits-{int(pch)}" / "project"
-        project.mkdir(parents=True)
-        _write(project, 1, rocm=rocm)
-        source = project / "k0.hip"
-        text = '#include "own.h"\n' + source.read_text()
-        (project / "own.h").write_text("#pragma once\n#include <vector>\n")
-        taken[pch] = []
-        for number in range(EDITS + 1):
-            source.write_text(text.replace("q[i] *", f"q[i] + {number} *"))
-            taken[pch].append(_build(project, 1, TARGETS[:4], rocm=rocm, pch=pch))
-        objects.append(_objects(project))
-    assert objects[0] == objects[1], "precompiled headers change the objects"
-    print(f"\none source x 4 targets, {EDITS} edits in a row: processor seconds")
-    for number in range(1, EDITS + 1):
-        own, without = (taken[pch][number] for pch in (True, False))
-        total = sum(taken[True][1 : number + 1]) / sum(taken[False][1 : number + 1])
-        print(
-            f"  edit {number}: {own:5.2f} with, {without:5.2f} without: {own / without:.2f} "
-            f"(all edits so far: {total:.2f})"
-        )
 
 
 def _version() -> str:

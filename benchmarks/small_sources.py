@@ -1,8 +1,7 @@
 """First builds of small sources for eight targets, where processes cost more than the code.
 
 The driver compiles all targets of a source in one call. Beside it: a build with the driver's
-passes, one whose passes are without the driver (``OFFLOAD_DIRECT``), and one whose front end and
-linker are resident too (``OFFLOAD_RESIDENT``), SCons's own time included.
+passes, and one whose passes are without the driver (``OFFLOAD_DIRECT``), SCons's own time included.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ env = Environment(
     OFFLOAD_ARCH={targets!r},
     OFFLOAD_FLAGS=["-nogpuinc", "-nogpulib", "-O2"],
     OFFLOAD_DIRECT=bool(int(ARGUMENTS["direct"])),
-    OFFLOAD_RESIDENT=bool(int(ARGUMENTS["resident"])),
 )
 for number in range({sources}):
     env.OffloadBundle(f"k{{number}}.hip")
@@ -65,9 +63,8 @@ def _measure(folder: Path, sources: int) -> None:
     (folder / "driver").write_text(DRIVER.format(clang=clang, targets=flags, last=sources - 1))
     commands = {
         "driver": ["sh", "driver"],
-        "offload": _scons("direct=0", "resident=0"),
-        "direct": _scons("direct=1", "resident=0"),
-        "resident": _scons("direct=1", "resident=1"),
+        "offload": _scons("direct=0"),
+        "direct": _scons("direct=1"),
     }
     taken: dict[str, list[Figures]] = {name: [] for name in commands}
     for _ in range(RUNS):  # in turn
@@ -81,7 +78,7 @@ def _measure(folder: Path, sources: int) -> None:
         cpu = statistics.median(each.cpu for each in figures)
         pairs = zip(figures, taken["driver"], strict=True)
         ratio = statistics.median(own.cpu / other.cpu for own, other in pairs)
-        aim = f" (aim: at most {AIMS[sources]})" if name in ("direct", "resident") else ""
+        aim = f" (aim: at most {AIMS[sources]})" if name == "direct" else ""
         print(f"  {name:8} cpu {cpu:6.2f} s   {ratio:4.2f} x the driver{aim}")
 
 
