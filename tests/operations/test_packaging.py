@@ -462,3 +462,30 @@ def test_import_is_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert done.stdout == b"[]\n"
+
+
+# -- images added to a package -----------------------------------------------------------
+
+
+def test_images_are_added_and_replaced(tmp_path: Path) -> None:
+    """An image of the same kind, triple and arch takes its place, others stand behind."""
+    base = package(tmp_path / "base.out", (b"one", "gfx906"), (b"two", "gfx90a"))
+    out = package(
+        tmp_path / "out.out", (b"new", "gfx90a"), (b"three", "gfx942"), base=base, keep_equal=True
+    )
+    assert [content for _, content, _ in found_in(out)] == [b"one", b"new", b"three"]
+    clean = (b"one", "gfx906"), (b"new", "gfx90a"), (b"three", "gfx942")
+    assert out.read_bytes() == package(tmp_path / "clean.out", *clean).read_bytes()
+
+
+def test_wrong_bases(tmp_path: Path) -> None:
+    """A base without images, or with several to replace by one, is refused by name."""
+    empty = tmp_path / "empty.out"
+    empty.write_bytes(b"no images")
+    with pytest.raises(UsageError, match=r"empty.out': expected offload binaries.*found none"):
+        package(tmp_path / "a.out", (b"new", "gfx906"), base=empty)
+    twice = package(tmp_path / "twice.out", (b"one", "gfx906"), (b"two", "gfx906"))
+    with pytest.raises(UsageError, match=r"twice.out': 2 images of hip with .* arch gfx906"):
+        package(tmp_path / "b.out", (b"new", "gfx906"), base=twice)
+    assert not (tmp_path / "a.out").exists()
+    assert not (tmp_path / "b.out").exists()
