@@ -13,8 +13,8 @@ from pathlib import Path
 
 from benchmarks.measure import compare
 from offload_tool import BundleEntryID
-from offload_tool.formats.bundles.binary import plan_bundle
-from offload_tool.formats.objects.archive import NewMember, plan_archive
+from offload_tool.formats.bundle.binary import plan_bundle
+from offload_tool.formats.objects.ar import NewMember, plan_archive
 
 __all__ = ["main"]
 

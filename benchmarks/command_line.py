@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from benchmarks.measure import compare
-from offload_tool.formats.names.entry_id import BundleEntryID
-from offload_tool.operations.bundling import bundle_files
+from offload_tool.formats.target.bundle_entry_id import BundleEntryID
+from offload_tool.operations.bundle import bundle_files
 
 __all__ = ["main"]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.measure import Figures, run_process
-from offload_tool.compiler.pass_commands import WantedPass, pass_command
+from offload_tool.run.pass_command import WantedPass, pass_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.measure import compare
-from offload_tool.files import replace_file
-from offload_tool.formats.bundles.binary import plan_bundle
-from offload_tool.formats.bundles.compressed import compress_bundle
+from offload_tool.formats.bundle.binary import plan_bundle
+from offload_tool.formats.bundle.compressed import compress_bundle
+from offload_tool.io import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from benchmarks.measure import Figures
-    from offload_tool.formats.bundles.compressed_stream import Method
+    from offload_tool.formats.codec.stream import Method
 
 __all__ = ["main"]
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.measure import run_process
 from benchmarks.plot import draw
-from offload_tool.compiler.toolchain import find_toolchain
+from offload_tool.toolchain.select import find_toolchain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

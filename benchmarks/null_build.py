@@ -17,9 +17,9 @@ from pathlib import Path
 
 from benchmarks.measure import Figures, run_process
 from benchmarks.scheduling import LAUNCHER, TARGETS
-from offload_tool.compiler.sources import derive_cuid
-from offload_tool.compiler.toolchain import find_toolchain
-from offload_tool.formats.hip_fatbin import cuid_symbol
+from offload_tool.formats.hip.fatbin_section import cuid_symbol
+from offload_tool.passes.source_kind import derive_cuid
+from offload_tool.toolchain.select import find_toolchain
 
 __all__ = ["main"]
 

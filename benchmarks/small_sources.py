@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.measure import Figures, run_process
 from benchmarks.scheduling import TARGETS
-from offload_tool.compiler.toolchain import find_toolchain
+from offload_tool.toolchain.select import find_toolchain
 
 __all__ = ["main"]
 

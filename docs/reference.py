@@ -7,7 +7,7 @@ import inspect
 from typing import TYPE_CHECKING
 
 import offload_tool
-from offload_tool.cli.whole_parser import whole_parser
+from offload_tool.cli._whole_parser import whole_parser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

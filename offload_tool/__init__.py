@@ -23,94 +23,94 @@ if TYPE_CHECKING:
         UnsupportedError,
         UsageError,
     )
-    from offload_tool.formats.bundles.binary import Bundle, BundleEntry, read_bundle
-    from offload_tool.formats.kernels.kernel import Kernel
-    from offload_tool.formats.names.entry_id import BundleEntryID
-    from offload_tool.formats.names.target_id import TargetID
-    from offload_tool.operations.archiving import create_archive
-    from offload_tool.operations.bundling import Compression, bundle_files
-    from offload_tool.operations.embedding import embed_bundle
-    from offload_tool.operations.extracting import ExtractedImage, extract_device_images
+    from offload_tool.formats.bundle.binary import Bundle, BundleEntry, read_bundle
+    from offload_tool.formats.kernel_info.kernel import Kernel
+    from offload_tool.formats.target.bundle_entry_id import BundleEntryID
+    from offload_tool.formats.target.target_id import TargetID
+    from offload_tool.operations.archive import create_archive
+    from offload_tool.operations.bundle import Compression, bundle_files
+    from offload_tool.operations.embed import embed_bundle
+    from offload_tool.operations.extract import ExtractedImage, extract_device_images
     from offload_tool.operations.image_data import iter_image_data, open_image
-    from offload_tool.operations.kernel_listing import ImageKernels, iter_kernels
-    from offload_tool.operations.listing import DeviceImage, iter_images, list_images
-    from offload_tool.operations.matching import Device, Load, Match, NoImageError, match_images
-    from offload_tool.operations.merging import MergeError, merge_files
-    from offload_tool.operations.packaging import PackagedImage, package_images
-    from offload_tool.operations.rejoining import JoinReport, join_file
-    from offload_tool.operations.splitting import SplitPart, SplitReport, WheelOptions, split_file
-    from offload_tool.operations.thinning import ThinReport, thin_file
-    from offload_tool.operations.unarchiving import (
+    from offload_tool.operations.join import JoinReport, join_file
+    from offload_tool.operations.list_images import DeviceImage, iter_images, list_images
+    from offload_tool.operations.list_kernels import ImageKernels, iter_kernels
+    from offload_tool.operations.match import Device, Load, Match, NoImageError, match_images
+    from offload_tool.operations.merge import MergeError, merge_files
+    from offload_tool.operations.package import PackagedImage, package_images
+    from offload_tool.operations.split import SplitPart, SplitReport, WheelOptions, split_file
+    from offload_tool.operations.thin import ThinReport, thin_file
+    from offload_tool.operations.unarchive import (
         MissingCodeObjectError,
         NotAnArchiveError,
         unbundle_archive,
     )
-    from offload_tool.operations.unbundling import (
+    from offload_tool.operations.unbundle import (
         MissingEntriesError,
         list_entry_ids,
         unbundle_file,
     )
-    from offload_tool.operations.unpackaging import ImageFilter, extract_images
-    from offload_tool.operations.wrapping import wrap_images
+    from offload_tool.operations.unpackage import ImageFilter, extract_images
+    from offload_tool.operations.wrap import wrap_images
 
 # Imported on first use: a command that only bundles does not load an ELF reader.
 _HOMES = {
-    "Bundle": "formats.bundles.binary",
-    "BundleEntry": "formats.bundles.binary",
-    "BundleEntryID": "formats.names.entry_id",
+    "Bundle": "formats.bundle.binary",
+    "BundleEntry": "formats.bundle.binary",
+    "BundleEntryID": "formats.target.bundle_entry_id",
     "CodeObjectError": "errors",
     "CompilerError": "errors",
-    "Compression": "operations.bundling",
+    "Compression": "operations.bundle",
     "ContentError": "errors",
-    "Device": "operations.matching",
-    "DeviceImage": "operations.listing",
+    "Device": "operations.match",
+    "DeviceImage": "operations.list_images",
     "EntryIDError": "errors",
-    "ExtractedImage": "operations.extracting",
+    "ExtractedImage": "operations.extract",
     "FileError": "errors",
     "FormatError": "errors",
-    "ImageFilter": "operations.unpackaging",
-    "ImageKernels": "operations.kernel_listing",
-    "Kernel": "formats.kernels.kernel",
-    "Load": "operations.matching",
-    "Match": "operations.matching",
-    "MergeError": "operations.merging",
-    "MissingCodeObjectError": "operations.unarchiving",
-    "MissingEntriesError": "operations.unbundling",
+    "ImageFilter": "operations.unpackage",
+    "ImageKernels": "operations.list_kernels",
+    "Kernel": "formats.kernel_info.kernel",
+    "Load": "operations.match",
+    "Match": "operations.match",
+    "MergeError": "operations.merge",
+    "MissingCodeObjectError": "operations.unarchive",
+    "MissingEntriesError": "operations.unbundle",
     "NoContainerError": "errors",
-    "NoImageError": "operations.matching",
-    "NotAnArchiveError": "operations.unarchiving",
+    "NoImageError": "operations.match",
+    "NotAnArchiveError": "operations.unarchive",
     "OffloadError": "errors",
-    "PackagedImage": "operations.packaging",
-    "TargetID": "formats.names.target_id",
+    "PackagedImage": "operations.package",
+    "TargetID": "formats.target.target_id",
     "TargetIDError": "errors",
-    "JoinReport": "operations.rejoining",
-    "SplitPart": "operations.splitting",
-    "SplitReport": "operations.splitting",
-    "ThinReport": "operations.thinning",
+    "JoinReport": "operations.join",
+    "SplitPart": "operations.split",
+    "SplitReport": "operations.split",
+    "ThinReport": "operations.thin",
     "UnsupportedError": "errors",
     "UsageError": "errors",
-    "WheelOptions": "operations.splitting",
-    "bundle_files": "operations.bundling",
-    "create_archive": "operations.archiving",
-    "embed_bundle": "operations.embedding",
-    "extract_device_images": "operations.extracting",
-    "extract_images": "operations.unpackaging",
+    "WheelOptions": "operations.split",
+    "bundle_files": "operations.bundle",
+    "create_archive": "operations.archive",
+    "embed_bundle": "operations.embed",
+    "extract_device_images": "operations.extract",
+    "extract_images": "operations.unpackage",
     "iter_image_data": "operations.image_data",
-    "iter_images": "operations.listing",
-    "iter_kernels": "operations.kernel_listing",
-    "list_entry_ids": "operations.unbundling",
-    "list_images": "operations.listing",
-    "match_images": "operations.matching",
-    "merge_files": "operations.merging",
+    "iter_images": "operations.list_images",
+    "iter_kernels": "operations.list_kernels",
+    "list_entry_ids": "operations.unbundle",
+    "list_images": "operations.list_images",
+    "match_images": "operations.match",
+    "merge_files": "operations.merge",
     "open_image": "operations.image_data",
-    "package_images": "operations.packaging",
-    "read_bundle": "formats.bundles.binary",
-    "join_file": "operations.rejoining",
-    "split_file": "operations.splitting",
-    "thin_file": "operations.thinning",
-    "unbundle_archive": "operations.unarchiving",
-    "unbundle_file": "operations.unbundling",
-    "wrap_images": "operations.wrapping",
+    "package_images": "operations.package",
+    "read_bundle": "formats.bundle.binary",
+    "join_file": "operations.join",
+    "split_file": "operations.split",
+    "thin_file": "operations.thin",
+    "unbundle_archive": "operations.unarchive",
+    "unbundle_file": "operations.unbundle",
+    "wrap_images": "operations.wrap",
 }
 
 __all__ = [

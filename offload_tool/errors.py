@@ -7,7 +7,7 @@ expected, what was found, and what to do. Callers that want to stop cleanly catc
 
 from __future__ import annotations
 
-from offload_tool.printable import one_line
+from offload_tool.util.escape import one_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class ContentError(OffloadError):
 
 
 class LimitError(OffloadError):
-    """A file asks for more than this run may use; see `offload_tool.files.budget`.
+    """A file asks for more than this run may use; see `offload_tool.io.limits`.
 
     `variable` is the environment's, with which more can be allowed.
     """

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.compiler.toolchain import find_toolchain
 from offload_tool.errors import CompilerError
-from offload_tool.scons import builders, settings
+from offload_tool.scons import builders, readers
+from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import ROOT, missing
 
 PAGE = (ROOT / "docs/scons.md").read_text()
@@ -90,7 +90,7 @@ def test_every_builder_is_on_the_page() -> None:
 def test_variables_are_documented_with_their_defaults() -> None:
     """Every OFFLOAD_* variable is in the table, with the default that it has."""
     rows = dict(re.findall(r"^\| `(OFFLOAD_\w+)` \|.*\| ([^|]*) \|$", PAGE, re.MULTILINE))
-    own = {name: value for name, value in settings._DEFAULTS.items() if name.startswith("OFFLOAD_")}
+    own = {name: value for name, value in readers._DEFAULTS.items() if name.startswith("OFFLOAD_")}
     assert own.keys() == rows.keys()
     for name, shown in rows.items():
         if shown.startswith("`"):
@@ -102,5 +102,5 @@ def test_variables_are_documented_with_their_defaults() -> None:
 @pytest.mark.parametrize("name", ["OFFLOAD_ARCHS", "OFFLOAD_FLAG", "OFFLOAD_XYZ"])
 def test_unknown_variables_are_errors(tmp_path: Path, name: str) -> None:
     """A misspelled variable is an error that says which one may be meant."""
-    with pytest.raises(settings.UsageError, match="unknown construction variable"):
-        settings.check_names(["OFFLOAD_ARCH", "CC", name])
+    with pytest.raises(readers.UsageError, match="unknown construction variable"):
+        readers.check_names(["OFFLOAD_ARCH", "CC", name])

@@ -14,7 +14,7 @@ import pytest
 
 from offload_tool import list_images
 from offload_tool.cli import main
-from offload_tool.formats.objects.elf import read_elf_tables
+from offload_tool.formats.objects.elf.reader import read_elf_tables
 from tests.conftest import ROOT, missing
 from tests.scons.conftest import flagged_clang
 

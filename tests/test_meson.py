@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from offload_tool import list_images
-from offload_tool.compiler.toolchain import find_toolchain
 from offload_tool.errors import CompilerError
+from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import ROOT, missing
 
 TARGETS = ["gfx906", "gfx90a:xnack+", "gfx942"]

@@ -40,7 +40,7 @@ def test_version() -> None:
 
 def test_format_version() -> None:
     """The changelog tells the FORMAT_VERSION of the newest section."""
-    settings = (ROOT / "offload_tool/scons/settings.py").read_text()
+    settings = (ROOT / "offload_tool/scons/readers.py").read_text()
     number = re.search(r"^FORMAT_VERSION = (\d+)$", settings, re.MULTILINE)
     newest = (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1]
     assert number

@@ -12,8 +12,6 @@ import offload_tool
 
 PACKAGE = Path(str(offload_tool.__file__)).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-SAME_IN_TWO = {"__init__", "splice"}
-"""``splice`` does the same for bitcode and for objects."""
 QUOTED = re.compile(r"(?<!`)`([A-Za-z_][\w.]*)(?:\(\))?`(?!`)")
 WRITTEN = {"output", "outputs", "directory"}
 
@@ -37,12 +35,6 @@ def names_in(tree: ast.Module) -> set[str]:
         elif isinstance(node, ast.alias):
             names.update(node.name.split("."))
     return names
-
-
-def test_modules_have_names_of_their_own() -> None:
-    """No two modules of the package have one name, so that a name says which is meant."""
-    counts = Counter(path.stem for path in SOURCES if path.stem not in SAME_IN_TWO)
-    assert [name for name, count in counts.items() if count > 1] == []
 
 
 def test_classes_have_names_of_their_own() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool import wrap_images
-from offload_tool.cli.wrapper_command import run_wrapper
+from offload_tool.cli.llvm.wrapper import run_wrapper
 from offload_tool.formats.offload_binary import (
     PlannedImage,
     plan_offload_binary,

@@ -6,8 +6,8 @@ import re
 import shlex
 
 import offload_tool
-from offload_tool.cli.bundler_options import BUNDLER_COMMAND_LINE
-from offload_tool.cli.whole_parser import whole_parser
+from offload_tool.cli._whole_parser import whole_parser
+from offload_tool.cli.llvm.bundler_options import BUNDLER_COMMAND_LINE
 from tests.conftest import ROOT
 
 README = (ROOT / "README.md").read_text()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool import wrap_images
-from offload_tool.formats.registration import RegisteredKind
+from offload_tool.formats.registration_ir import RegisteredKind
 
 SOURCE = """
 #define __global__ __attribute__((global))

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool import BundleEntryID, Device, bundle_files, list_images, match_images
-from offload_tool.compiler.toolchain import find_toolchain
+from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import ROOT, missing
 from tests.scons.conftest import flagged_clang
 

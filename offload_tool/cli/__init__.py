@@ -26,24 +26,24 @@ They can also be called by that name, through a link to ``offload-tool``.
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; give its exit status: 0, 1 for an error, 2 for wrong usage.
 
-    See `offload_tool.cli.outcome` for what ends it besides.
+    See `offload_tool.cli._main` for what ends it besides.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
     if words[:1] == ["launch"]:  # called for each compile of a build, to pass on most of them
-        from offload_tool.cli.launch_command import launch
+        from offload_tool.cli.launch import launch
 
         return launch(words[1:], os.environ)
     if arguments is None and sys.argv[0].rpartition("/")[2] == "hipcc":
-        from offload_tool.cli.launch_command import launch_as_hipcc
+        from offload_tool.cli.launch import launch_as_hipcc
 
         return launch_as_hipcc(sys.argv[0], words, os.environ)
-    from offload_tool.cli.outcome import guarded
+    from offload_tool.cli._main import guarded
 
     def run() -> int:
         status = _run_drop_in(words, sys.argv[0] if arguments is None else "")
         if status is not None:
             return status
-        from offload_tool.cli.parser import run_command  # argparse is slow to load
+        from offload_tool.cli._parser import run_command  # argparse is slow to load
 
         return run_command(words)
 
@@ -68,6 +68,6 @@ def _run_drop_in(words: list[str], invoked: str) -> int | None:
 def _drop_in(command: str, tool: str, words: list[str], **options: bool) -> int:
     from importlib import import_module
 
-    module = import_module(f"offload_tool.cli.{command}_command")
+    module = import_module(f"offload_tool.cli.{'llvm.' if command in _DROP_INS else ''}{command}")
     status: int = getattr(module, f"run_{command}")(tool, words, os.environ, **options)
     return status

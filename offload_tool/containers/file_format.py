@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from enum import Enum
 
-from offload_tool.formats import magics
-from offload_tool.formats.bundles.text import COMMENT_MARKS
+from offload_tool.formats import magic
+from offload_tool.formats.bundle.text import COMMENT_MARKS
 from offload_tool.formats.objects.coff import is_coff
 
 __all__ = ["FileFormat", "next_content", "recognise", "text_comment"]
@@ -36,16 +36,16 @@ class FileFormat(Enum):
 
 
 _MAGICS = (
-    (magics.BUNDLE, FileFormat.BUNDLE),
-    (magics.COMPRESSED_BUNDLE, FileFormat.BUNDLE),
-    (magics.ELF, FileFormat.ELF),
-    *((magic, FileFormat.ZIP) for magic in magics.ZIPS),
-    (magics.ARCHIVE, FileFormat.ARCHIVE),
-    (magics.THIN_ARCHIVE, FileFormat.ARCHIVE),
-    (magics.OFFLOAD_BINARY, FileFormat.OFFLOAD_BINARY),
-    (magics.CUDA_FATBIN, FileFormat.CUDA_FATBIN),
-    (magics.KPACK, FileFormat.KPACK),
-    *((magic, FileFormat.BITCODE) for magic in magics.BITCODES),
+    (magic.BUNDLE, FileFormat.BUNDLE),
+    (magic.COMPRESSED_BUNDLE, FileFormat.BUNDLE),
+    (magic.ELF, FileFormat.ELF),
+    *((start, FileFormat.ZIP) for start in magic.ZIPS),
+    (magic.ARCHIVE, FileFormat.ARCHIVE),
+    (magic.THIN_ARCHIVE, FileFormat.ARCHIVE),
+    (magic.OFFLOAD_BINARY, FileFormat.OFFLOAD_BINARY),
+    (magic.CUDA_FATBIN, FileFormat.CUDA_FATBIN),
+    (magic.KPACK, FileFormat.KPACK),
+    *((magic, FileFormat.BITCODE) for magic in magic.BITCODES),
 )
 _LONGEST = max(len(magic) for magic, _ in _MAGICS)
 _TEXT_START = re.compile(
@@ -59,8 +59,8 @@ _NOT_ZERO = re.compile(rb"[^\0]")
 def recognise(data: memoryview, *, anywhere: bool = False) -> FileFormat | None:
     """Tell what `data` begins like; a text bundle may have text before it if `anywhere`."""
     begin = bytes(data[:_LONGEST])
-    for magic, file_format in _MAGICS:
-        if begin.startswith(magic):
+    for start, file_format in _MAGICS:
+        if begin.startswith(start):
             return file_format
     if is_coff(data):
         return FileFormat.COFF

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from offload_tool.containers.file_format import FileFormat, recognise
-from offload_tool.containers.places import Place, member_path
+from offload_tool.containers.location import Place, member_path
 from offload_tool.errors import (
     ContentError,
     FileError,
@@ -32,24 +32,24 @@ from offload_tool.errors import (
     UnsupportedError,
     UsageError,
 )
-from offload_tool.files import InputFile
-from offload_tool.files.budget import Budget, running
-from offload_tool.files.regular import is_within
-from offload_tool.files.spool import Spool
-from offload_tool.formats.magics import BUNDLE, DOS
-from offload_tool.shortage import shortage
+from offload_tool.formats.magic import BUNDLE, DOS
+from offload_tool.io import InputFile
+from offload_tool.io.limits import Budget, running
+from offload_tool.io.open_regular import is_within
+from offload_tool.io.spool import Spool
+from offload_tool.util.shortage import shortage
 
 if TYPE_CHECKING:
     import zipfile
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from offload_tool.containers.places import Neighbours
-    from offload_tool.files import StrPath
+    from offload_tool.containers.location import Neighbours
     from offload_tool.formats.bitcode.embedded_objects import EmbeddedObject
-    from offload_tool.formats.objects.archive import ArchiveMember, ArchiveReader
+    from offload_tool.formats.objects.ar import ArchiveMember, ArchiveReader
     from offload_tool.formats.objects.coff_edit import CoffSection
-    from offload_tool.formats.objects.elf import ElfTables
+    from offload_tool.formats.objects.elf.reader import ElfTables
+    from offload_tool.io import StrPath
 
 __all__ = [
     "OBJECT_BUNDLE_SECTIONS",
@@ -124,7 +124,7 @@ class Policy:
 
     def archive_reader(self, place: Place) -> ArchiveReader:
         """Give the reader of an archive."""
-        from offload_tool.formats.objects.archive import ArchiveReader
+        from offload_tool.formats.objects.ar import ArchiveReader
 
         folder = Path(place.files[-1]).parent if place.files else None
         return ArchiveReader(place.source.data, place.label, folder)
@@ -351,8 +351,8 @@ class Walk(Generic[_T]):
         return sorted(other for other in path.parent.iterdir() if is_wheel(other) and other != path)
 
     def _in_zip(self, place: Place) -> Iterator[_T]:
-        from offload_tool.containers.zip_overlay import ZipFolder, ZipOverlay
-        from offload_tool.containers.zips import open_zip
+        from offload_tool.containers.installed_view import ZipFolder, ZipOverlay
+        from offload_tool.containers.zip_members import open_zip
 
         others = () if place.names else (*self.overlay, *self._wheels_beside(place))
         with (
@@ -368,7 +368,7 @@ class Walk(Generic[_T]):
     def _in_zip_member(
         self, place: Place, archive: zipfile.ZipFile, row: zipfile.ZipInfo, beside: Neighbours
     ) -> Iterator[_T]:
-        from offload_tool.containers.zips import open_zip_member
+        from offload_tool.containers.zip_members import open_zip_member
 
         label = f"{place.label}({row.filename})"
         inner = _label(place, row.filename, self.policy)
@@ -384,8 +384,8 @@ class Walk(Generic[_T]):
     # -- object files ----------------------------------------------------------------
 
     def _in_elf(self, place: Place) -> Iterator[_T]:
-        from offload_tool.formats.device_elf import is_code_object
-        from offload_tool.formats.objects.elf import read_elf_tables
+        from offload_tool.formats.objects.device_elf import is_code_object
+        from offload_tool.formats.objects.elf.reader import read_elf_tables
 
         if self.policy.code_objects and is_code_object(place.source.data):
             yield from self.read(Spot(place, FileFormat.CODE_OBJECT, 0, len(place.source)))
@@ -497,7 +497,7 @@ def _strays(
     source: InputFile, known: Sequence[tuple[int, int]], searched: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[int, FileFormat]]:
     """Search all bytes of a file but the `known` ranges."""
-    from offload_tool.containers.scan import find_strays
+    from offload_tool.containers.scan_magic import find_strays
 
     position, done = 0, 0
     for start, end in (*sorted(known), (len(source), len(source))):

@@ -53,19 +53,19 @@ import struct
 from enum import IntEnum
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
-from offload_tool.formats.magics import BITCODES
-from offload_tool.formats.magics import OFFLOAD_BINARY as MAGIC
+from offload_tool.formats.magic import BITCODES
+from offload_tool.formats.magic import OFFLOAD_BINARY as MAGIC
 from offload_tool.formats.objects.string_table import build_string_table
-from offload_tool.frozen import frozen
+from offload_tool.util.frozen import frozen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Literal, TypeAlias
 
-    from offload_tool.files import FileRange, OutputFile, StrPath
-    from offload_tool.files.plan import FilePlan
-    from offload_tool.formats.bundles.compressed_stream import Method
+    from offload_tool.formats.codec.stream import Method
+    from offload_tool.io import FileRange, OutputFile, StrPath
+    from offload_tool.io.write_plan import FilePlan
 
 Dialect: TypeAlias = 'Literal["llvm22", "documented"]'
 
@@ -252,7 +252,7 @@ class OffloadBinaryLayout:
 
     def plan(self, images: Sequence[bytes | FileRange | FilePlan]) -> FilePlan:
         """Plan the binary of these images."""
-        from offload_tool.files.plan import FilePlan  # readers need none
+        from offload_tool.io.write_plan import FilePlan  # readers need none
 
         sizes = (len(i) if isinstance(i, bytes) else i.size for i in images)
         return FilePlan.of([self.head, *images, self.size - len(self.head) - sum(sizes)])
@@ -330,7 +330,7 @@ def inflated(data: memoryview, binary: OffloadBinary, *, path: StrPath | None = 
     :raises FormatError: the compressed data are damaged.
     :raises FileError: there is no room for temporary files.
     """
-    from offload_tool.formats.bundles.decompression import decompress_range
+    from offload_tool.formats.bundle.decompress import decompress_range
 
     packed = binary.packed
     if packed is None:
@@ -580,7 +580,7 @@ def write_compressed_offload_binary(
     `output` is seekable. The size, in bytes, is with the zeros at the end. Nothing is
     copied into memory as a whole.
     """
-    from offload_tool.formats.bundles.compressed_stream import compress, split
+    from offload_tool.formats.codec.stream import compress, split
 
     start = output.position
     header_size = _HEADER.size + _SIZE.size

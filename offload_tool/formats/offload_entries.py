@@ -1,7 +1,7 @@
 """Entries of clang's new offload driver: which kernels and variables host code has.
 
 One struct each, in a section that an object of the link's making walks through when the
-program starts (see `offload_tool.formats.registration` for the struct)::
+program starts (see `offload_tool.formats.registration_ir` for the struct)::
 
     llvm_offload_entries              of all offload kinds, since LLVM 21
     hip_offloading_entries,           of one kind, before
@@ -16,7 +16,7 @@ import struct
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from offload_tool.formats.objects.elf import ElfTables
+    from offload_tool.formats.objects.elf.reader import ElfTables
 
 __all__ = ["SECTION", "has_entries", "section_before"]
 

@@ -32,7 +32,7 @@ from offload_tool.errors import FormatError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from offload_tool.files import StrPath
+    from offload_tool.io import StrPath
 
 __all__ = [
     "RECORD",

@@ -18,23 +18,24 @@ import functools
 import json
 import os
 
-from offload_tool.compiler.assembler_reads import lets_assembler_read
-from offload_tool.compiler.depfile import read_depfile
-from offload_tool.compiler.fingerprints import digest_of
-from offload_tool.compiler.heeded import HEEDED_VARIABLES
-from offload_tool.compiler.lookups import expected_lookups, folders_of_job
-from offload_tool.compiler.meanwhile import Start
-from offload_tool.compiler.named_files import possible_files
-from offload_tool.compiler.programs import LIBRARY_PATH, program_identity
+from offload_tool.clang.argument_files import possible_files
+from offload_tool.clang.depfile import read_depfile
+from offload_tool.clang.environment import HEEDED_VARIABLES
+from offload_tool.clang.plan_passes import passes_of
+from offload_tool.clang.search_path import folders_of_job
 from offload_tool.errors import OffloadError
-from offload_tool.launch.passes_of_plan import passes_of
+from offload_tool.io.file_digests import digest_of
 from offload_tool.launch.result_cache import PassFiles
+from offload_tool.manifest.assembler_includes import lets_assembler_read
+from offload_tool.manifest.include_search import expected_lookups
+from offload_tool.manifest.race_check import Start
+from offload_tool.toolchain.programs import LIBRARY_PATH, program_identity
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from offload_tool.launch.driver_plan import DriverJob, DriverPlan
+    from offload_tool.clang.job_plan import DriverJob, DriverPlan
     from offload_tool.launch.result_cache import ResultCache
 
 __all__ = ["CachedPass", "cached_passes"]

@@ -24,7 +24,7 @@ import os
 import stat
 from contextlib import suppress
 
-from offload_tool.files.interruption import shielded
+from offload_tool.io.signals import shielded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

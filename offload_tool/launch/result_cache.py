@@ -24,8 +24,8 @@ import shutil
 import time
 from contextlib import suppress
 
-from offload_tool.compiler.fingerprints import Fingerprints, digest_of, new_digest
-from offload_tool.compiler.manifest import (
+from offload_tool.io.file_digests import Fingerprints, digest_of, new_digest
+from offload_tool.manifest.manifest import (
     State,
     judge,
     read_record,
@@ -37,9 +37,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from offload_tool.compiler.lookups import Lookups
-    from offload_tool.compiler.manifest import PassRecord
-    from offload_tool.compiler.meanwhile import Start
+    from offload_tool.manifest.include_search import Lookups
+    from offload_tool.manifest.manifest import PassRecord
+    from offload_tool.manifest.race_check import Start
 
 __all__ = ["PassFiles", "ResultCache"]
 

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 import SCons.Action
 import SCons.Errors
 
-from offload_tool.compiler.check import (
+from offload_tool.errors import CodeObjectError, OffloadError, UsageError
+from offload_tool.formats.target.bundle_entry_id import BundleEntryID
+from offload_tool.passes.verify_output import (
     blame_launcher,
     check_code_object,
     check_cubin,
@@ -23,15 +25,13 @@ from offload_tool.compiler.check import (
     check_no_entries,
     check_ptx,
 )
-from offload_tool.errors import CodeObjectError, OffloadError, UsageError
-from offload_tool.formats.names.entry_id import BundleEntryID
-from offload_tool.scons.outputs import records_of
-from offload_tool.scons.recording import depfile_of
+from offload_tool.scons.state.node_classes import records_of
+from offload_tool.scons.state.pass_state import depfile_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from offload_tool.scons.protocols import Environment, Node
+    from offload_tool.scons.types import Environment, Node
 
 __all__ = [
     "ARCHIVE",
@@ -266,7 +266,7 @@ def _finish_cubin(target: list[Node], source: list[Node], env: Environment) -> N
 
 def _check_unseen(target: list[Node], source: list[Node], env: Environment) -> None:  # noqa: ARG001
     """Refuse files whose device code the link would leave out, which were not there to be read."""
-    from offload_tool.operations.relocatable import has_relocatable_code
+    from offload_tool.containers.relocatable import has_relocatable_code
 
     for node in target[0].attributes.offload_unseen:
         if has_relocatable_code(str(node)):
@@ -277,13 +277,13 @@ def _check_unseen(target: list[Node], source: list[Node], env: Environment) -> N
 
 
 def _archive(target: list[Node], source: list[Node], env: Environment) -> None:  # noqa: ARG001
-    from offload_tool.operations.archiving import create_archive
+    from offload_tool.operations.archive import create_archive
 
     create_archive([(node.name, str(node)) for node in source], str(target[0]))
 
 
 def _bundle(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.operations.bundling import Compression, bundle_files
+    from offload_tool.operations.bundle import Compression, bundle_files
 
     spec = _spec(env)
     items = [
@@ -306,7 +306,7 @@ def _bundle(target: list[Node], source: list[Node], env: Environment) -> None:
 
 
 def _device_archive(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.operations.unarchiving import unbundle_archive
+    from offload_tool.operations.unarchive import unbundle_archive
 
     spec = _spec(env)
     outputs = {BundleEntryID.parse(spec["entry"]): str(target[0])}
@@ -322,7 +322,7 @@ def _device_archive(target: list[Node], source: list[Node], env: Environment) ->
 
 
 def _cuda_archive(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.operations.cuda_unarchiving import unbundle_cuda_library
+    from offload_tool.operations.unarchive_cuda import unbundle_cuda_library
 
     spec = _spec(env)
     missing = spec["allow_missing"]
@@ -330,7 +330,7 @@ def _cuda_archive(target: list[Node], source: list[Node], env: Environment) -> N
 
 
 def _embed(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.operations.embedding import embed_bundle, embed_tools_marker
+    from offload_tool.operations.embed import embed_bundle, embed_tools_marker
 
     spec = _spec(env)
     if spec.get("for_tools", False):
@@ -351,7 +351,7 @@ def _embed(target: list[Node], source: list[Node], env: Environment) -> None:
 
 
 def _embed_cuda(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.operations.embedding import embed_cuda_fatbin
+    from offload_tool.operations.embed import embed_cuda_fatbin
 
     if _spec(env).get("relocatable", False):
         check_no_entries(str(source[0]))
@@ -359,21 +359,21 @@ def _embed_cuda(target: list[Node], source: list[Node], env: Environment) -> Non
 
 
 def _embed_linked_cuda(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.compiler.cuda_linked import embed_fat_binaries
+    from offload_tool.nvidia.linked_fatbin import embed_fat_binaries
 
     linked, *sources = map(str, source)
     embed_fat_binaries(str(target[0]), env["_OFFLOAD_CC"], env["ENV"], linked, sources)
 
 
 def _register_cuda(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.compiler.cuda_linked import compile_registration
+    from offload_tool.nvidia.linked_fatbin import compile_registration
 
     hosts = list(map(str, source[1:]))
     compile_registration(str(target[0]), env["_OFFLOAD_CC"], env["ENV"], hosts)
 
 
 def _link_cuda(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.compiler.nvlink import link_cubins
+    from offload_tool.nvidia.nvlink import link_cubins
 
     linker, libraries = env["_OFFLOAD_LINKER"], env["_OFFLOAD_LINK_LIBRARIES"]
     command = [*linker, *_spec(env)["arguments"]]
@@ -382,7 +382,7 @@ def _link_cuda(target: list[Node], source: list[Node], env: Environment) -> None
 
 
 def _link_ptx(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.compiler.openmp_nvidia import link_bitcode
+    from offload_tool.nvidia.openmp_link import link_bitcode
 
     spec = _spec(env)
     command = [*env["_OFFLOAD_CLANG"], *env["_OFFLOAD_LOCAL_FLAGS"], *spec["arguments"]]
@@ -392,14 +392,14 @@ def _link_ptx(target: list[Node], source: list[Node], env: Environment) -> None:
 
 
 def _embed_package(target: list[Node], source: list[Node], env: Environment) -> None:  # noqa: ARG001
-    from offload_tool.operations.embedding import embed_offload_binary
+    from offload_tool.operations.embed import embed_offload_binary
 
     check_holds_code(str(source[0]))
     embed_offload_binary(str(source[0]), str(source[1]), str(target[0]))
 
 
 def _extract(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.operations.unpackaging import (
+    from offload_tool.operations.unpackage import (
         ImageFilter,
         SeveralImagesError,
         extract_images,
@@ -423,7 +423,7 @@ def _extract(target: list[Node], source: list[Node], env: Environment) -> None:
 
 
 def _fatbin(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.operations.embedding import write_cuda_fatbin
+    from offload_tool.operations.embed import write_cuda_fatbin
 
     spec = _spec(env)
     write_cuda_fatbin(
@@ -435,9 +435,9 @@ def _fatbin(target: list[Node], source: list[Node], env: Environment) -> None:
 
 
 def _kpack(target: list[Node], source: list[Node], env: Environment) -> None:  # noqa: ARG001
-    from offload_tool.formats.kpack import kernel_key
-    from offload_tool.operations.kpacking import CodeFile, interface_of, pack_code_objects
-    from offload_tool.scons.kpack_nodes import packed_files
+    from offload_tool.formats.kpack.archive import kernel_key
+    from offload_tool.operations.kpack import CodeFile, interface_of, pack_code_objects
+    from offload_tool.scons.languages.kpack import packed_files
 
     packing, target_id, codes = packed_files(target[0])
     files = []
@@ -454,14 +454,14 @@ def _kpack(target: list[Node], source: list[Node], env: Environment) -> None:  #
 
 
 def _mark(target: list[Node], source: list[Node], env: Environment) -> None:  # noqa: ARG001
-    from offload_tool.operations.kpacking import mark_host_file
+    from offload_tool.operations.kpack import mark_host_file
 
     mark_host_file(str(source[0]), str(target[0]))
 
 
 def _marker(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.formats.kpack_marker import KpackMarker
-    from offload_tool.operations.kpacking import interface_of, write_marker
+    from offload_tool.formats.kpack.marker import KpackMarker
+    from offload_tool.operations.kpack import interface_of, write_marker
 
     spec = _spec(env)
     suffix = f"@{interface_of(list(map(str, source)))}" if spec["interface"] else ""
@@ -471,7 +471,7 @@ def _marker(target: list[Node], source: list[Node], env: Environment) -> None:
 
 def _package(target: list[Node], source: list[Node], env: Environment) -> None:
     from offload_tool.formats.offload_binary import ImageKind
-    from offload_tool.operations.packaging import PackagedImage, package_images
+    from offload_tool.operations.package import PackagedImage, package_images
 
     spec = _spec(env)
     images = []
@@ -486,7 +486,7 @@ def _package(target: list[Node], source: list[Node], env: Environment) -> None:
 
 
 def _unbundle(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.operations.unbundling import unbundle_file
+    from offload_tool.operations.unbundle import unbundle_file
 
     spec = _spec(env)
     outputs = {BundleEntryID.parse(spec["entry"]): str(target[0])}
@@ -494,8 +494,8 @@ def _unbundle(target: list[Node], source: list[Node], env: Environment) -> None:
 
 
 def _wrap(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.compiler.hip_registration import compile_text
-    from offload_tool.operations.wrapping import wrap_images
+    from offload_tool.operations.wrap import wrap_images
+    from offload_tool.passes.registration import compile_text
 
     spec = _spec(env)
     images = [str(node) for node in source]

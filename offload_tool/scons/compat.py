@@ -30,13 +30,13 @@ import SCons.Taskmaster
 import SCons.Tool
 import SCons.Util
 
-from offload_tool.compiler.fingerprints import look_of
 from offload_tool.errors import UsageError
+from offload_tool.io.file_digests import look_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from offload_tool.scons.protocols import Environment, FileSystem, Folder, Node
+    from offload_tool.scons.types import Environment, FileSystem, Folder, Node
 
 __all__ = [
     "adopt",

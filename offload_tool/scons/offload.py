@@ -9,12 +9,12 @@ import atexit
 import gc
 from typing import TYPE_CHECKING, Any
 
-from offload_tool.scons import builders, compat, settings
-from offload_tool.scons.aliases import look_up_target_ids
+from offload_tool.scons import builders, compat, readers
+from offload_tool.scons.graph.aliases import look_up_target_ids
 from offload_tool.scons.refused_tools import refuse_ninja_tool
 
 if TYPE_CHECKING:
-    from offload_tool.scons.protocols import Environment
+    from offload_tool.scons.types import Environment
 
 # When Python ends it looks for garbage among all nodes: a tenth of a small build, in vain.
 atexit.register(gc.freeze)
@@ -26,7 +26,7 @@ def generate(env: Environment, **overrides: Any) -> None:
     Nothing is searched for, run or printed here: a compiler is looked for when the
     first node that needs one is declared.
     """
-    settings.set_defaults(env, overrides)
+    readers.set_defaults(env, overrides)
     builders.add_builders(env)
     builders.extend_builders(env)
     look_up_target_ids()

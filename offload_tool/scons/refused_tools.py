@@ -18,7 +18,7 @@ from offload_tool.errors import UsageError
 from offload_tool.scons import compat
 
 if TYPE_CHECKING:
-    from offload_tool.scons.protocols import Node
+    from offload_tool.scons.types import Node
 
 __all__ = ["check_builder_of_nodes", "refuse_ninja_tool"]
 

@@ -18,7 +18,7 @@ from offload_tool.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from offload_tool.scons.protocols import Environment
+    from offload_tool.scons.types import Environment
 
     Reader = Callable[[Environment, Any], Any]
 

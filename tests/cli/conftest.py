@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.compiler import driver, toolchain
-from offload_tool.compiler.toolchain import Toolchain, find_toolchain
+from offload_tool.clang import driver
 from offload_tool.errors import CompilerError
+from offload_tool.toolchain import select
+from offload_tool.toolchain.select import Toolchain, find_toolchain
 from tests.cli.browsing import Browser, headless_chromium
 from tests.conftest import missing
 from tests.scripts import script
@@ -67,7 +68,7 @@ def stand_in(
         )
         monkeypatch.setenv("OFFLOAD_CLANG", path)
         for cached in (
-            toolchain._find,
+            select._find,
             driver.output_of,
         ):  # a command line has a process of its own
             cached.cache_clear()

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from offload_tool import BundleEntryID
-from offload_tool.cli.bundler_command import run_bundler
-from offload_tool.formats.bundles.binary import plan_bundle
-from offload_tool.formats.names.entry_id import is_compatible
+from offload_tool.cli.llvm.bundler import run_bundler
+from offload_tool.formats.bundle.binary import plan_bundle
+from offload_tool.formats.target.bundle_entry_id import is_compatible
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 GPU = "hip-amdgcn-amd-amdhsa--"

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.cli.bundler_compression import (
+from offload_tool.cli.llvm.bundler_compression import (
     compressed_format_version,
     compression_level,
     describe_compression,
     describe_decompression,
 )
-from offload_tool.files import replace_file
-from offload_tool.formats.bundles.compressed import (
+from offload_tool.formats.bundle.compressed import (
     CompressedHeader,
     CompressionReport,
     compress_bundle,
     read_compressed_header,
 )
-from offload_tool.formats.bundles.decompression import decompress
+from offload_tool.formats.bundle.decompress import decompress
+from offload_tool.io import replace_file
 from tests.formats.compressed import ZLIB, compressed
 
 HOST = "host-x86_64-unknown-linux-gnu-"

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from offload_tool.cli import main
-from offload_tool.cli.rule_file import read_rules
+from offload_tool.cli.check_rules import read_rules
 from offload_tool.errors import UsageError
-from offload_tool.operations.checking import Rule
-from offload_tool.operations.matching import Device
+from offload_tool.operations.check import Rule
+from offload_tool.operations.match import Device
 from tests.conftest import ROOT
 from tests.operations.fatbins import make_bundle
-from tests.operations.test_checking import code
+from tests.operations.test_check import code
 
 
 @pytest.fixture

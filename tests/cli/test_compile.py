@@ -16,19 +16,19 @@ from pathlib import Path
 
 import pytest
 
+from offload_tool.clang.depfile import read_depfile
 from offload_tool.cli import main
-from offload_tool.compiler import answer_cache
-from offload_tool.compiler.depfile import read_depfile
-from offload_tool.compiler.sources import derive_cuid
-from offload_tool.compiler.toolchain import Toolchain, find_toolchain
-from offload_tool.distribution import dist_folder, engine
-from offload_tool.formats.hip_fatbin import cuid_hash
-from offload_tool.operations.embedding import find_wanted_hashes
+from offload_tool.formats.hip.fatbin_section import cuid_hash
+from offload_tool.operations.embed import find_wanted_hashes
+from offload_tool.passes.source_kind import derive_cuid
+from offload_tool.sccache_dist import config, server
+from offload_tool.toolchain import disk_cache
+from offload_tool.toolchain.select import Toolchain, find_toolchain
 from tests.cli.conftest import KERNEL
 from tests.cli.loaded import loaded_modules
-from tests.compiler.installed import HEADER, write_rocm
 from tests.conftest import missing
 from tests.scripts import script
+from tests.toolchain.installed import HEADER, write_rocm
 
 REGION = "int f(void) { int v = 0;\n#pragma omp target map(from : v)\nv = 1;\nreturn v; }\n"
 CUDA = """\
@@ -499,7 +499,7 @@ def test_broken_memory(
     """What is remembered of the compiler may be broken, or gone: it is then asked again."""
     assert run(*GFX906, *FLAGS) == 0  # so that only what `compile` itself remembers is asked for
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    answer_cache.cache_folder.cache_clear()
+    disk_cache.cache_folder.cache_clear()
     try:
         assert run(*GFX906, *FLAGS) == 0
         answers = list((tmp_path / "cache").rglob("*.json"))
@@ -513,7 +513,7 @@ def test_broken_memory(
         assert asked  # a result that is current asks for less
         assert all(after[path] == text.encode() for path in answers if path not in asked)
     finally:
-        answer_cache.cache_folder.cache_clear()
+        disk_cache.cache_folder.cache_clear()
 
 
 def test_flags_that_mend(
@@ -545,14 +545,14 @@ def test_what_is_loaded(folder: Path) -> None:
     """A HIP pass whose compiler is known loads no module that only other commands need."""
     words = [*GFX906, "--cuid", "13", "--depfile", "k.d", *FLAGS]
     loaded_modules(words)  # what the compiler answers is kept
-    assert "offload_tool.compiler.check" not in loaded_modules(words)  # nothing is compiled
+    assert "offload_tool.passes.verify_output" not in loaded_modules(words)  # nothing is compiled
     Path("k.co").unlink()
     loaded = loaded_modules(words)
-    assert "offload_tool.compiler.check" in loaded
+    assert "offload_tool.passes.verify_output" in loaded
     heavy = {"subprocess", "shutil", "tempfile", "typing", "pathlib", "hashlib", "zstandard"}
     heavy |= {"elftools", "rich", "SCons"}
-    heavy |= {"concurrent.futures", "offload_tool.operations", "offload_tool.distribution"}
-    heavy |= {"offload_tool.compiler.passes", "offload_tool.compiler.toolchain"}
+    heavy |= {"concurrent.futures", "offload_tool.operations", "offload_tool.sccache_dist"}
+    heavy |= {"offload_tool.passes.compile_pass", "offload_tool.toolchain.select"}
     assert loaded & heavy == set()
 
 
@@ -632,7 +632,7 @@ def cluster(
     path = tmp_path / "socket"
     (dist / "env").write_text(f"SCCACHE_CONF={dist}/client.toml\nSCCACHE_SERVER_UDS={path}\n")
     sccache, log = tmp_path / "sccache", tmp_path / "log"
-    monkeypatch.setattr(dist_folder, "find_sccache", lambda: str(sccache))
+    monkeypatch.setattr(config, "find_sccache", lambda: str(sccache))
     monkeypatch.setenv("OFFLOAD_DIST", str(dist))
 
     def make(text: str) -> Path:
@@ -640,7 +640,7 @@ def cluster(
         script(sccache, f'echo "{shown}" >>"{log}"\n{text}')
         return log
 
-    monkeypatch.setattr(engine.Engine, "is_current", engine.Engine.is_running)
+    monkeypatch.setattr(server.Engine, "is_current", server.Engine.is_running)
     with socket.socket(socket.AF_UNIX) as listening:  # an engine that runs already
         listening.bind(str(path))
         listening.listen()
@@ -662,7 +662,7 @@ def test_device_libraries_are_named(
     cluster: Callable[[str], Path], tmp_path: Path, llvm: Callable[[str], str]
 ) -> None:
     """The folder of the device libraries is named for sccache, which ships and hashes them."""
-    from tests.distribution.conftest import Rocm
+    from tests.sccache_dist.conftest import Rocm
 
     rocm = Rocm(tmp_path / "rocm", llvm("clang"))
     rocm.make()
@@ -754,7 +754,7 @@ def test_engine_that_does_not_start(
     cluster("echo no room >&2; exit 2")
     (tmp_path / "socket").unlink()
     tmp_path.chmod(0o700)
-    monkeypatch.setattr(engine, "_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(server, "_WAIT_SECONDS", 0.1)
     assert run(*GFX906, *FLAGS) == 1
     (line,) = capfd.readouterr().err.splitlines()
     assert "the local sccache server does not start: no room" in line

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.compiler import driver, toolchain
-from offload_tool.compiler.depfile import read_depfile
-from offload_tool.compiler.toolchain import Toolchain
+from offload_tool.clang import driver
+from offload_tool.clang.depfile import read_depfile
+from offload_tool.toolchain import select
+from offload_tool.toolchain.select import Toolchain
 from tests.cli.conftest import KERNEL
 from tests.cli.test_compile import CPU, FLAGS, GFX906, REGION, names, run, state
-from tests.compiler.clang_in_parts import clang_in_parts, write_library
 from tests.scripts import script
+from tests.toolchain.clang_in_parts import clang_in_parts, write_library
 
 WORDS = [*GFX906, "--depfile", "k.d", "--stamp", "k.stamp"]
 FOLDERS = [*FLAGS, "-Ifirst", "-Isecond"]
@@ -38,7 +39,7 @@ def compiles(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., boo
 
     def call(*words: str) -> bool:
         log.unlink(missing_ok=True)
-        for remembered in (toolchain._find, driver.output_of, driver._front_end_jobs):
+        for remembered in (select._find, driver.output_of, driver._front_end_jobs):
             remembered.cache_clear()  # as in another process
         time.sleep(SETTLED)
         assert run(*words) == 0

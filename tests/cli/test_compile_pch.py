@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from offload_tool.compiler import pch
-from offload_tool.compiler.fingerprints import CHANGED
+from offload_tool.io.file_digests import CHANGED
+from offload_tool.pch import pch
 from tests.cli.test_compile import run
 from tests.cli.test_compile_manifest import SETTLED
 from tests.conftest import missing

@@ -11,9 +11,9 @@ import jsonschema
 import pytest
 
 from offload_tool.cli import main
-from offload_tool.formats.kernels.kernel import Kernel
+from offload_tool.formats.kernel_info.kernel import Kernel
 from tests.operations.fatbins import make_bundle
-from tests.operations.test_comparing import code
+from tests.operations.test_diff import code
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ import pytest
 
 from offload_tool import list_images
 from offload_tool.cli import main
-from offload_tool.compiler.toolchain import Toolchain, find_toolchain
 from offload_tool.errors import CompilerError
-from offload_tool.formats.hip_fatbin import cuid_hash
-from offload_tool.operations.embedding import find_wanted_hashes, write_cuda_fatbin
+from offload_tool.formats.hip.fatbin_section import cuid_hash
+from offload_tool.operations.embed import find_wanted_hashes, write_cuda_fatbin
+from offload_tool.toolchain.select import Toolchain, find_toolchain
 from tests.conftest import missing
 
 HIP = """\

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from offload_tool.cli import main
-from offload_tool.cli.whole_parser import whole_parser
+from offload_tool.cli._whole_parser import whole_parser
 from tests.conftest import ROOT
-from tests.distribution.test_dist_folder import Scheduler, scheduler, toolchain  # noqa: F401
-from tests.distribution.test_dist_folder import folder as dist_folder  # noqa: F401
 from tests.fuzz.seeds import HERE
 from tests.operations.fatbins import make_bundle
+from tests.sccache_dist.test_config import Scheduler, scheduler, toolchain  # noqa: F401
+from tests.sccache_dist.test_config import folder as dist_folder  # noqa: F401
 from tests.scripts import script
 
 COMMANDS = [

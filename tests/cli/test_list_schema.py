@@ -16,14 +16,14 @@ import pytest
 
 from offload_tool import Compression, DeviceImage, PackagedImage, embed_bundle, package_images
 from offload_tool.cli import main
-from offload_tool.formats.cuda_fatbin import IMAGE_KINDS as CUDA_IMAGE_KINDS
-from offload_tool.formats.kpack import ZSTD
-from offload_tool.formats.kpack_marker import KpackMarker
-from offload_tool.formats.names.loading import EXACT, PTX, RULES
+from offload_tool.formats.cuda.fatbin import IMAGE_KINDS as CUDA_IMAGE_KINDS
+from offload_tool.formats.kpack.archive import ZSTD
+from offload_tool.formats.kpack.marker import KpackMarker
 from offload_tool.formats.offload_binary import ImageKind
+from offload_tool.formats.target.compatibility import EXACT, PTX, RULES
+from tests.formats.cuda.test_fatbin import cuda_fatbin
 from tests.formats.marked_programs import marked_program
 from tests.formats.object_files import make_elf
-from tests.formats.test_cuda_fatbin import cuda_fatbin
 from tests.fuzz.seeds import HERE as FUZZ
 from tests.operations.archives import thin_archive
 from tests.operations.fatbins import HOST, code, make_bundle

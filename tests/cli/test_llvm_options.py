@@ -15,12 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offload_tool.cli.bundler_options import (
+from offload_tool.clang.response_file import expand_response_files
+from offload_tool.cli.llvm.bundler_options import (
     BUNDLER_COMMAND_LINE,
     BundlerArguments,
     parse_bundler_arguments,
 )
-from offload_tool.cli.llvm_options import (
+from offload_tool.cli.llvm.option_parser import (
     CommandLine,
     Information,
     LlvmUsageError,
@@ -29,7 +30,6 @@ from offload_tool.cli.llvm_options import (
     Values,
     parse,
 )
-from offload_tool.compiler.response_file import expand_response_files
 from offload_tool.errors import UsageError
 
 TOOL = "/some/where/clang-offload-bundler"

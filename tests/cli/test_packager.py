@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.cli.packager_command import run_packager
+from offload_tool.cli.llvm.packager import run_packager
 
 KINDS = ["openmp", "cuda", "hip", "sycl", "none"]
 TRIPLES = ["amdgcn-amd-amdhsa", "nvptx64-nvidia-cuda", "amdhsa", "x86_64-pc-linux-gnu", "", "a=b"]

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from offload_tool import BundleEntryID, bundle_files
-from offload_tool.cli import main, report_page
-from offload_tool.cli.report_page import sizes
-from offload_tool.operations.bundling import Compression
+from offload_tool import BundleEntryID, bundle_files, report
+from offload_tool.cli import main
+from offload_tool.operations.bundle import Compression
+from offload_tool.report import sizes
 from tests.cli.browsing import Browser, Parsed
 
 TARGETS = {"gfx90a": 60_000, "gfx1100": 30_000, "gfx1201:xnack-": 9_000}
@@ -238,7 +238,7 @@ def _contrast(one: str, other: str) -> float:
 @pytest.mark.parametrize("color", sizes._COLORS)
 def test_tile_colors(color: str) -> None:
     """A tile's white text can be read (4.5:1), and it stands out from both pages (3:1)."""
-    style = Path(report_page.__file__).with_name("page.css").read_text()
+    style = Path(report.__file__).with_name("page.css").read_text()
     pages = re.findall(r"--page: (#[0-9a-f]{6});", style)
     assert len(pages) == 2
     assert _contrast(color, "#ffffff") >= 4.5

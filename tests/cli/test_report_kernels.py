@@ -14,7 +14,7 @@ from offload_tool import BundleEntryID, bundle_files
 from offload_tool.cli import main
 from tests.cli.browsing import Browser, Parsed
 from tests.conftest import missing
-from tests.formats.kernels.code_objects import KERNEL, code_object, metadata
+from tests.formats.kernel_info.code_objects import KERNEL, code_object, metadata
 
 HOSTILE = "</script><img src=x onerror=\"document.title='hacked'\"><!--\u202egnp.exe\u2066"
 LONG = "_Z" + "x" * 1_000_000

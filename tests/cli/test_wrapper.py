@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.cli.wrapper_command import run_wrapper
-from offload_tool.cli.wrapper_options import is_older
-from offload_tool.formats.bitcode.llvm_library import compile_object
+from offload_tool.cli.llvm.wrapper import run_wrapper
+from offload_tool.cli.llvm.wrapper_options import is_older
+from offload_tool.formats.bitcode.llvmlite import compile_object
 from tests.conftest import missing
 from tests.formats.registration_modules import disassembled
 

@@ -6,17 +6,17 @@ from collections.abc import Callable
 
 import pytest
 
+from offload_tool.containers.entries import binary_bundle
 from offload_tool.containers.file_format import FileFormat, next_content, recognise
-from offload_tool.containers.read import binary_bundle
-from offload_tool.files import InputFile
-from offload_tool.formats.bitcode.symbols import is_bitcode
-from offload_tool.formats.bundles.binary import is_bundle, plan_bundle
-from offload_tool.formats.bundles.compressed import is_compressed_bundle
-from offload_tool.formats.cuda_fatbin import is_cuda_fatbin
-from offload_tool.formats.objects.archive import is_archive
+from offload_tool.formats.bitcode.symbol_table import is_bitcode
+from offload_tool.formats.bundle.binary import is_bundle, plan_bundle
+from offload_tool.formats.bundle.compressed import is_compressed_bundle
+from offload_tool.formats.cuda.fatbin import is_cuda_fatbin
+from offload_tool.formats.objects.ar import is_archive
 from offload_tool.formats.objects.coff import is_coff
-from offload_tool.formats.objects.elf import is_elf
+from offload_tool.formats.objects.elf.reader import is_elf
 from offload_tool.formats.offload_binary import is_offload_binary
+from offload_tool.io import InputFile
 from tests.formats.object_files import make_coff, make_elf
 
 SAMPLES: list[tuple[bytes, FileFormat, Callable[[memoryview], bool]]] = [

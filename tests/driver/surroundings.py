@@ -11,8 +11,8 @@ import random
 import re
 from pathlib import Path
 
-from tests.compiler.clang_in_parts import clang_in_parts, write_library
 from tests.driver.state import State
+from tests.toolchain.clang_in_parts import clang_in_parts, write_library
 
 __all__ = [
     "add_surroundings",

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.compiler.openmp import host_runtime
-from offload_tool.compiler.response_file import expand_command
-from offload_tool.compiler.toolchain import find_toolchain
+from offload_tool.clang.response_file import expand_command
 from offload_tool.errors import CompilerError
-from offload_tool.scons.precompiled import PCH_FOLDER
+from offload_tool.passes.openmp import host_runtime
+from offload_tool.scons.pch.spawn import PCH_FOLDER
+from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import missing
 from tests.driver.changes import Event, History, choose
 from tests.driver.projects import project
@@ -158,7 +158,7 @@ def test_project_that_does_not_build_is_seen(tmp_path: Path, clang: Path) -> Non
     """A project fails that does not build, clean or not: none is broken from the beginning."""
     package = tmp_path / "package"
     shutil.copytree(ROOT / "offload_tool", package / "offload_tool")
-    broken = package / "offload_tool/scons/dependencies.py"
+    broken = package / "offload_tool/scons/state/scanner.py"
     text = broken.read_text()
     assert "    if generated:\n" in text
     broken.write_text(text.replace("    if generated:\n", "    if not generated:\n"))

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from offload_tool.files import InputFile, replace_file
-from offload_tool.formats.kpack import NewKpackImage, write_kpack
+from offload_tool.formats.kpack.archive import NewKpackImage, write_kpack
+from offload_tool.io import InputFile, replace_file
 
 __all__ = ["write_archive"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 
-from offload_tool.formats.hip_fatbin import KPACKED, HipWrapper
-from offload_tool.formats.kpack_marker import KpackMarker, pack_marker
+from offload_tool.formats.hip.fatbin_section import KPACKED, HipWrapper
+from offload_tool.formats.kpack.marker import KpackMarker, pack_marker
 
 _BASE, _HEADERS = 0x400000, 64 + 56
 _NAMES = b"\0.hipFatBinSegment\0.rocm_kpack_ref\0.shstrtab\0.rela.dyn\0"

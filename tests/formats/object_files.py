@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from offload_tool.files import InputFile, replace_file
-from offload_tool.files.plan import FilePlan, Source
+from offload_tool.io import InputFile, replace_file
+from offload_tool.io.write_plan import FilePlan, Source
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 GFX906 = "hip-amdgcn-amd-amdhsa--gfx906"

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from offload_tool.files.plan import FilePlan
+from offload_tool.io.write_plan import FilePlan
 
 
 def planned(plan: FilePlan, contents: Sequence[bytes]) -> bytes:

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offload_tool.errors import ContentError, FormatError, UnsupportedError, UsageError
-from offload_tool.files import replace_file
-from offload_tool.formats.bundles.compressed_stream import Method
+from offload_tool.formats.codec.stream import Method
 from offload_tool.formats.offload_binary import (
     MAGIC,
     ImageKind,
@@ -29,7 +28,8 @@ from offload_tool.formats.offload_binary import (
     read_offload_binary,
     write_compressed_offload_binary,
 )
-from offload_tool.frozen import replaced
+from offload_tool.io import replace_file
+from offload_tool.util.frozen import replaced
 from tests.formats.compressed import ZLIB, ZSTD, compressed_offload_binary
 
 STRINGS = {"triple": "amdgcn-amd-amdhsa", "arch": "gfx906"}

@@ -10,8 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from offload_tool.cli import main
-from offload_tool.formats.cuda_fatbin import FatbinStyle, NewCudaEntry, plan_cuda_fatbin
-from offload_tool.formats.kpack_marker import KpackMarker
+from offload_tool.formats.cuda.fatbin import FatbinStyle, NewCudaEntry, plan_cuda_fatbin
+from offload_tool.formats.kpack.marker import KpackMarker
 from tests.formats.compressed import compressed, compressed_offload_binary
 from tests.formats.cuda_images import ptx
 from tests.formats.kpack_archives import write_archive

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from offload_tool.compiler.lookups import Lookups
-from offload_tool.compiler.meanwhile import Start
 from offload_tool.launch.result_cache import PassFiles, ResultCache
+from offload_tool.manifest.include_search import Lookups
+from offload_tool.manifest.race_check import Start
 from tests.launch.cached import trial
 from tests.launch.cached_named import Named
 from tests.launch.compiles import HIP, LAUNCH, TARGETS, make_project, run

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from offload_tool.launch.decision import reason_in_words
+from offload_tool.launch.passthrough import reason_in_words
 from tests.launch.compiles import HIP, LAUNCH, TARGETS, files, make_project, run
 
 if TYPE_CHECKING:

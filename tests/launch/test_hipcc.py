@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from offload_tool.launch.compilers import find_hipcc
+from offload_tool.launch.find_compiler import find_hipcc
 from tests.conftest import ROOT, missing
 from tests.launch.compiles import CUID, TARGETS, environment, make_project
 

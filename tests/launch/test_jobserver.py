@@ -235,7 +235,7 @@ def test_make(tmp_path: Path) -> None:
     stopper = tmp_path / "stop.py"
     stopper.write_text(
         "import os, signal, sys\n"
-        "from offload_tool.cli.outcome import guarded\n"
+        "from offload_tool.cli._main import guarded\n"
         "from offload_tool.launch.jobserver import slots_of\n"
         "def run():\n"
         "    slots = slots_of(os.environ)\n"

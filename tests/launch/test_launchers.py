@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from offload_tool.distribution.dist_folder import find_sccache
+from offload_tool.sccache_dist.config import find_sccache
 from tests.conftest import missing
 from tests.launch.compiles import HIP, LAUNCH, TARGETS, make_project, run
 from tests.launch.test_bytes import FLAGS

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from offload_tool.compiler.fingerprints import make_marker
-from offload_tool.launch.split import run_split
+from offload_tool.io.file_digests import make_marker
+from offload_tool.launch.split_compile import run_split
 from tests.launch.compiles import HIP, LAUNCH, environment, make_project, run
 
 if TYPE_CHECKING:

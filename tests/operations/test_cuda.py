@@ -14,17 +14,17 @@ import pytest
 from offload_tool import list_images
 from offload_tool.cli import main
 from offload_tool.errors import FormatError
-from offload_tool.formats.cuda_fatbin import (
+from offload_tool.formats.cuda.fatbin import (
     FatbinStyle,
     NewCudaEntry,
     image_content,
     plan_cuda_fatbin,
     read_cuda_fatbin,
 )
-from offload_tool.operations.extracting import extract_device_images
-from offload_tool.operations.matching import Device, NoImageError, match_images
-from offload_tool.operations.merging import MergeError, merge_files
-from offload_tool.operations.thinning import thin_file
+from offload_tool.operations.extract import extract_device_images
+from offload_tool.operations.match import Device, NoImageError, match_images
+from offload_tool.operations.merge import MergeError, merge_files
+from offload_tool.operations.thin import thin_file
 from tests.formats.cuda_images import cubin as real_cubin
 from tests.formats.cuda_images import ptx
 from tests.formats.object_files import make_elf

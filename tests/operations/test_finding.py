@@ -20,10 +20,10 @@ from offload_tool.errors import (
     OffloadError,
     UnsupportedError,
 )
-from offload_tool.formats.cuda_embedding import PLACEHOLDER
-from offload_tool.operations.listing import iter_images
+from offload_tool.formats.cuda.object_section import PLACEHOLDER
+from offload_tool.operations.list_images import iter_images
+from tests.formats.cuda.test_fatbin import CUBIN, PACKED, cuda_fatbin
 from tests.formats.object_files import make_coff, make_elf
-from tests.formats.test_cuda_fatbin import CUBIN, PACKED, cuda_fatbin
 from tests.operations.archives import thin_archive
 from tests.operations.fatbins import HOST, code, entry_id, make_bundle
 

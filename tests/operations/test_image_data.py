@@ -29,8 +29,8 @@ from offload_tool import (
     open_image,
     package_images,
 )
+from tests.formats.cuda.test_fatbin import CUBIN, CUBIN_AT, cuda_fatbin
 from tests.formats.object_files import make_elf
-from tests.formats.test_cuda_fatbin import CUBIN, CUBIN_AT, cuda_fatbin
 from tests.operations.fatbins import HOST, code, make_bundle
 
 IMAGES = {HOST: b"host", "gfx906": code("gfx906"), "gfx90a:xnack+": b"BC\xc0\xde" + bytes(9)}

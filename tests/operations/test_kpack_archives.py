@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from offload_tool.containers.found import find_containers
+from offload_tool.containers.find import find_containers
 from offload_tool.errors import OffloadError, UnsupportedError
-from offload_tool.formats.kpack import NONE, SCHEMES, ZSTD, read_kpack
-from offload_tool.operations.checking import Rule, check_libraries
-from offload_tool.operations.extracting import extract_device_images
+from offload_tool.formats.kpack.archive import NONE, SCHEMES, ZSTD, read_kpack
+from offload_tool.operations.check import Rule, check_libraries
+from offload_tool.operations.extract import extract_device_images
 from offload_tool.operations.image_data import iter_image_data, open_image
-from offload_tool.operations.listing import iter_images, list_images
-from offload_tool.operations.matching import Device, match_images
-from offload_tool.operations.merging import MergeError, merge_files
-from offload_tool.operations.thinning import thin_file
+from offload_tool.operations.list_images import iter_images, list_images
+from offload_tool.operations.match import Device, match_images
+from offload_tool.operations.merge import MergeError, merge_files
+from offload_tool.operations.thin import thin_file
 from tests.formats.kpack_archives import write_archive
 
 if TYPE_CHECKING:
@@ -144,6 +144,6 @@ def test_begin_of_a_compressed_image(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """The first bytes of an image are had without decompressing all of it."""
     rows = [("a#0", "gfx942", bytes(range(256)) * 9999), ("b#0", "gfx942", b"")]
     path = write_archive(tmp_path / "demo.kpack", rows, scheme=ZSTD)
-    monkeypatch.setattr("offload_tool.formats.kpack.unpacked_kpack_image", None)
+    monkeypatch.setattr("offload_tool.formats.kpack.archive.unpacked_kpack_image", None)
     found = [bytes(i.content.begin(300)) for one in find_containers(path) for i in one.images]
     assert found == [row[2][:300] for row in rows]

@@ -11,8 +11,8 @@ import pytest
 
 from offload_tool import BundleEntryID, list_entry_ids, unbundle_file
 from offload_tool.errors import FormatError, OffloadError
-from offload_tool.files.budget import Budget, Limits, limited
-from offload_tool.formats.bundles.binary import plan_bundle
+from offload_tool.formats.bundle.binary import plan_bundle
+from offload_tool.io.limits import Budget, Limits, limited
 from tests.formats.compressed import ZLIB, ZSTD, compressed
 
 GPU = "hip-amdgcn-amd-amdhsa--"

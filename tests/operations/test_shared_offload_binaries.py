@@ -11,10 +11,10 @@ import pytest
 from offload_tool import ImageFilter, PackagedImage, extract_images, list_images, package_images
 from offload_tool.errors import FormatError
 from offload_tool.formats.offload_binary import read_offload_binary
-from offload_tool.operations.extracting import extract_device_images
-from offload_tool.operations.matching import Device, match_images
-from offload_tool.operations.merging import MergeError, merge_files
-from offload_tool.operations.thinning import thin_file
+from offload_tool.operations.extract import extract_device_images
+from offload_tool.operations.match import Device, match_images
+from offload_tool.operations.merge import MergeError, merge_files
+from offload_tool.operations.thin import thin_file
 from tests.formats.compressed import ZLIB, ZSTD, compressed_offload_binary
 from tests.operations.fatbins import code
 

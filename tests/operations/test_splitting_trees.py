@@ -14,9 +14,9 @@ import pytest
 
 from offload_tool import list_images
 from offload_tool.errors import FormatError, NoContainerError, UnsupportedError, UsageError
-from offload_tool.operations.matching import Device
-from offload_tool.operations.splitting import WheelOptions, split_file
-from offload_tool.operations.thinning import thin_file
+from offload_tool.operations.match import Device
+from offload_tool.operations.split import WheelOptions, split_file
+from offload_tool.operations.thin import thin_file
 from tests.operations.split_programs import (
     Tool,
     build_objects,

@@ -16,16 +16,16 @@ from pathlib import Path
 import pytest
 
 from offload_tool import iter_image_data, list_images
-from offload_tool.containers.found import find_containers
-from offload_tool.files import InputFile
-from offload_tool.formats.kernels.kernel_reading import read_kernels
-from offload_tool.operations.extracting import extract_device_images
-from offload_tool.operations.matching import Device, match_images
-from offload_tool.operations.rejoining import join_file
-from offload_tool.operations.splitting import split_file
-from offload_tool.operations.thinning import thin_file
+from offload_tool.containers.find import find_containers
+from offload_tool.formats.kernel_info.reader import read_kernels
+from offload_tool.io import InputFile
+from offload_tool.operations.extract import extract_device_images
+from offload_tool.operations.join import join_file
+from offload_tool.operations.match import Device, match_images
+from offload_tool.operations.split import split_file
+from offload_tool.operations.thin import thin_file
 from tests.conftest import missing
-from tests.formats.kernels.readelf import kernels_by_readelf
+from tests.formats.kernel_info.readelf import kernels_by_readelf
 from tests.operations.fatbins import HOST, RUNTIME, RUNTIME_NAMES, load
 from tests.operations.split_programs import record_faults
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.compiler import pch
+from offload_tool.pch import pch
 from tests.conftest import ROOT
 from tests.driver.test_driver import clang
 from tests.pch_constructs.compositions import Composition, alone, composed

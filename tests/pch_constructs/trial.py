@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from offload_tool.cli import main
-from offload_tool.compiler.pch import refusal_of
+from offload_tool.pch.pch import refusal_of
 from tests.pch_constructs.compositions import Composition
 
 __all__ = ["Outcome", "Trial", "begin_worker", "judge_by_worker"]

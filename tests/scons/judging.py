@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.compiler.toolchain import find_toolchain
+from offload_tool.toolchain.select import find_toolchain
 from tests.scons.conftest import Project, contents, empty_project
 
 _MADE = (".co", ".o", ".a", ".hipfb", ".bc", ".d", ".dblite", ".log")

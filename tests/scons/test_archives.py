@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.compiler.toolchain import find_toolchain
-from offload_tool.formats.objects.archive import iter_members
-from offload_tool.formats.objects.elf import read_elf_tables
+from offload_tool.formats.objects.ar import iter_members
+from offload_tool.formats.objects.elf.reader import read_elf_tables
+from offload_tool.toolchain.select import find_toolchain
 from tests.scons.conftest import Project, passes
 
 BOTH = ("gfx906", "gfx90a:xnack+")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from offload_tool.formats.objects.archive import iter_members
+from offload_tool.formats.objects.ar import iter_members
 from tests.scons.conftest import Project
 
 GFX906 = "hip-amdgcn-amd-amdhsa--gfx906"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.compiler.openmp import host_runtime
-from offload_tool.compiler.toolchain import find_toolchain
+from offload_tool.passes.openmp import host_runtime
 from offload_tool.scons import actions
+from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import missing
 from tests.scons.conftest import (
     KERNEL,

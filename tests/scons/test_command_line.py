@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.compiler.toolchain import find_toolchain
 from offload_tool.errors import CompilerError
+from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import missing
 from tests.scons.conftest import KERNEL, RUNTIME, Project, empty_project
 

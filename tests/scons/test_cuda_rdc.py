@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.formats.cuda_fatbin import read_cuda_fatbin
-from offload_tool.operations.listing import list_images
-from offload_tool.operations.matching import Device
-from offload_tool.operations.thinning import thin_file
+from offload_tool.formats.cuda.fatbin import read_cuda_fatbin
+from offload_tool.operations.list_images import list_images
+from offload_tool.operations.match import Device
+from offload_tool.operations.thin import thin_file
 from tests.conftest import missing
 from tests.scons.conftest import SCONSTRUCT, Project, passes
 from tests.scons.nvidia import RUNTIME, write_tools

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.compiler.installed import write_device_libraries, write_rocm
 from tests.conftest import missing
 from tests.scons.conftest import Project, Run, passes
+from tests.toolchain.installed import write_device_libraries, write_rocm
 
 HEAD = """\
 env = Environment(

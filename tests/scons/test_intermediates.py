@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from offload_tool.formats.bundles.binary import read_bundle
+from offload_tool.formats.bundle.binary import read_bundle
 from tests.scons.conftest import KERNEL, Project, passes
 
 SOURCES = "sources = ['k.hip', 'runtime.c']\n"

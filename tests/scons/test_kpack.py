@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.files import InputFile
-from offload_tool.formats.kpack import read_kpack
-from offload_tool.formats.kpack_marker import read_marker
-from offload_tool.formats.objects.elf import read_elf_tables
-from offload_tool.operations.checking import Rule, check_libraries
-from offload_tool.operations.listing import iter_images, list_images
-from offload_tool.operations.matching import Device
+from offload_tool.formats.kpack.archive import read_kpack
+from offload_tool.formats.kpack.marker import read_marker
+from offload_tool.formats.objects.elf.reader import read_elf_tables
+from offload_tool.io import InputFile
+from offload_tool.operations.check import Rule, check_libraries
+from offload_tool.operations.list_images import iter_images, list_images
+from offload_tool.operations.match import Device
 from tests.conftest import ROOT, missing
 from tests.scons.conftest import Project, flagged_clang
 

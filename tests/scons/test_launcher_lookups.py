@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.compiler.clang_in_parts import clang_in_parts, write_library
 from tests.scons.conftest import KERNEL, Project, contents, empty_project
 from tests.scons.judging import own_clang
 from tests.scons.test_launchers import Cache, cache, program, run  # noqa: F401 - a fixture
+from tests.toolchain.clang_in_parts import clang_in_parts, write_library
 
 BODY = KERNEL.replace("VALUE", "HERE").replace("return 1", "return HERE")
 OUTPUTS = ["k.gfx906.co", "k.host.o"]

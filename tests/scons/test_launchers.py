@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.compiler.toolchain import find_toolchain
+from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import missing
 from tests.scons.conftest import KERNEL, Project, contents, device_library_folder, empty_project
 

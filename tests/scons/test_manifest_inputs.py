@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.compiler.clang_in_parts import clang_in_parts, write_library
 from tests.scons.conftest import KERNEL, Project, contents, passes
 from tests.scons.judging import assert_as_clean_build, own_clang
+from tests.toolchain.clang_in_parts import clang_in_parts, write_library
 
 BOTH = ("gfx906", "gfx90a:xnack+")
 ALL = passes("k.hip", "host", *BOTH)

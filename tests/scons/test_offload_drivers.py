@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.compiler.toolchain import find_toolchain
-from offload_tool.formats.hip_host import read_hip_host_code
-from offload_tool.formats.objects.elf import read_elf_tables
-from offload_tool.operations.archiving import create_archive
-from offload_tool.operations.listing import list_images
+from offload_tool.formats.hip.host_symbols import read_hip_host_code
+from offload_tool.formats.objects.elf.reader import read_elf_tables
+from offload_tool.operations.archive import create_archive
+from offload_tool.operations.list_images import list_images
+from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import missing
 from tests.scons.conftest import Project, flagged_clang
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.compiler import openmp
-from offload_tool.compiler.toolchain import find_toolchain
-from offload_tool.formats.bitcode.symbols import bitcode_symbols
-from offload_tool.formats.objects.elf import read_elf_tables
-from offload_tool.operations.listing import list_images
+from offload_tool.formats.bitcode.symbol_table import bitcode_symbols
+from offload_tool.formats.objects.elf.reader import read_elf_tables
+from offload_tool.operations.list_images import list_images
+from offload_tool.passes import openmp
+from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import missing
 from tests.scons.conftest import SCONSTRUCT, Project, passes
 from tests.scons.nvidia import write_tools

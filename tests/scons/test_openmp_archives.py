@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from offload_tool.compiler.toolchain import find_toolchain
-from offload_tool.formats.objects.archive import iter_members
+from offload_tool.formats.objects.ar import iter_members
+from offload_tool.toolchain.select import find_toolchain
 from tests.scons.conftest import Project
 from tests.scons.test_openmp import CPU, HEAD, answer, kernels, regions, runnable
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.compiler.pch import SMALL, refusal_of
-from offload_tool.scons.pch_groups import shared_beginnings
-from offload_tool.scons.precompiled import PCH_FOLDER
+from offload_tool.pch.pch import SMALL, refusal_of
+from offload_tool.scons.pch.groups import shared_beginnings
+from offload_tool.scons.pch.spawn import PCH_FOLDER
 from tests.cli.test_compile_pch import HEADER, LAUNCH, NAMES, USER
 from tests.conftest import missing
 from tests.scons.conftest import RUNTIME, SCONSTRUCT, Project, Run

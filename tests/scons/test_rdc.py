@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from offload_tool.formats.objects.elf import read_elf_tables
-from offload_tool.operations.listing import list_images
+from offload_tool.formats.objects.elf.reader import read_elf_tables
+from offload_tool.operations.list_images import list_images
 from tests.scons.conftest import Project, passes
 from tests.scons.relocatable import RELOCATABLE, loaded, one, started, two
 

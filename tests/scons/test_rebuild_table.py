@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.compiler.openmp import host_runtime
-from offload_tool.compiler.toolchain import find_toolchain
 from offload_tool.errors import CompilerError
-from offload_tool.scons.precompiled import PCH_FOLDER
+from offload_tool.passes.openmp import host_runtime
+from offload_tool.scons.pch.spawn import PCH_FOLDER
+from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import ROOT, missing
 from tests.scons.conftest import Run, empty_project, flagged_clang
 from tests.scons.nvidia import write_tools

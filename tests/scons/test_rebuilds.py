@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.compiler.toolchain import find_toolchain
+from offload_tool.toolchain.select import find_toolchain
 from tests.scons.conftest import KERNEL, SCONSTRUCT, Project, passes
 
 BOTH = ("gfx906", "gfx90a:xnack+")

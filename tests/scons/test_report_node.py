@@ -61,8 +61,8 @@ def test_maker_is_asked_late(project: Project) -> None:
     """What makes the page is looked at when the page is decided about, and not in other builds."""
     project.write("k.hip", KERNEL)
     project.sconstruct(
-        "import offload_tool.scons.report_node\n"
-        "offload_tool.scons.report_node._maker = lambda: 1 / 0\n"
+        "import offload_tool.scons.extras.report\n"
+        "offload_tool.scons.extras.report._maker = lambda: 1 / 0\n"
         "env.OffloadReport('page.html', env.OffloadBundle('k.hip'))\n"
     )
     run = project.run("k.hipfb")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from offload_tool.compiler.toolchain import find_toolchain
+from offload_tool.toolchain.select import find_toolchain
 from tests.scons.conftest import Project, passes
 
 READ = "SConscript('sub/SConscript', exports='env')\n"

@@ -11,7 +11,7 @@ import SCons.Node.FS
 import SCons.Util
 
 from offload_tool.errors import UsageError
-from offload_tool.scons import settings
+from offload_tool.scons import readers
 from offload_tool.scons.variables import REMOVED_VARIABLES, VARIABLES, read_variables
 from tests.scons.conftest import Project, passes
 
@@ -65,7 +65,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
 def environment(**variables: Any) -> Any:
     """Return an environment with the defaults, and these variables."""
     made = SCons.Environment.Environment(tools=[], NO="no", THREE="3", ZLIB="zlib")
-    settings.set_defaults(made, variables)
+    readers.set_defaults(made, variables)
     return made
 
 
@@ -98,7 +98,7 @@ def test_removed_variables(name: str) -> None:
     expected = re.escape(f"{name} is gone; {REMOVED_VARIABLES[name]}")
     for env, overrides in ((environment(**{name: True}), {}), (environment(), {name: True})):
         with pytest.raises(UsageError, match=expected):
-            settings.call(env, overrides)
+            readers.call(env, overrides)
 
 
 def test_environments_share_no_default() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from offload_tool.containers.walk import open_file_or_members
-from offload_tool.formats.objects.elf import read_elf_tables
+from offload_tool.formats.objects.elf.reader import read_elf_tables
 from tests.scons.conftest import Project
 
 HEAD = "#define __device__ __attribute__((device))\n"

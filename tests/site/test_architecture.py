@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from offload_tool.operations.archiving import create_archive
-from offload_tool.operations.packaging import PackagedImage, package_images
+from offload_tool.operations.archive import create_archive
+from offload_tool.operations.package import PackagedImage, package_images
 from tests.conftest import ROOT
 from tests.formats.object_files import make_elf
 from tests.operations.fatbins import HOST, code, make_bundle

@@ -24,8 +24,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.distribution.scheduling import serving
 from tests.fuzz.seeds import GFX90A, GFX906, HOST, archive, bundle, hip_library
+from tests.sccache_dist.scheduling import serving
 
 __all__ = ["SIGNALS", "VICTIMS", "Trial", "Victim", "a_trial"]
 
@@ -35,7 +35,7 @@ TOOL = (sys.executable, "-m", "offload_tool")
 DIST = """
 import sys
 from offload_tool.cli import main
-from offload_tool.distribution import setup
+from offload_tool.sccache_dist import setup
 setup.compiler_programs = setup.compiler_names = lambda _: ["/bin/true"]
 sys.exit(main(sys.argv[1:]))
 """

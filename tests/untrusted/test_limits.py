@@ -14,8 +14,8 @@ import pytest
 
 from offload_tool.cli import main
 from offload_tool.errors import LimitError, UsageError
-from offload_tool.files import InputFile, replace_file
-from offload_tool.files.budget import Budget, Limits, budget, limited
+from offload_tool.io import InputFile, replace_file
+from offload_tool.io.limits import Budget, Limits, budget, limited
 from tests.formats.compressed import compressed, repeated
 from tests.formats.object_files import make_elf
 from tests.fuzz.seeds import GFX906, archive, bundle, zipped
@@ -55,7 +55,7 @@ def test_many_bombs_are_one_bomb(tmp_path: Path, capsys: pytest.CaptureFixture[s
     one = bomb(600 << 20)
     (tmp_path / "x.zip").write_bytes(zipped({str(n): one for n in range(9)}, zipfile.ZIP_DEFLATED))
     found = Budget(Limits(unpacked=700 << 20))
-    from offload_tool.operations.listing import iter_images
+    from offload_tool.operations.list_images import iter_images
 
     problems: list[Exception] = []
     with limited(found):

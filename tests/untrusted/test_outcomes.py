@@ -16,9 +16,9 @@ import pytest
 
 from offload_tool.cli import main
 from offload_tool.errors import FileError, UsageError
-from offload_tool.files import InputFile, replace_all, replace_file
 from offload_tool.formats.bitcode.bitstream import Bits, top_blocks
-from offload_tool.printable import one_line, printable
+from offload_tool.io import InputFile, replace_all, replace_file
+from offload_tool.util.escape import one_line, printable
 from tests.conftest import ROOT
 from tests.fuzz.seeds import GFX90A, GFX906, HERE, HOST, archive, bundle
 from tests.untrusted.killing import SIGNALS, VICTIMS, a_trial
@@ -217,7 +217,7 @@ def test_an_input_is_cut_while_it_is_mapped(tmp_path: Path, size: int) -> None:
     script = f"""
         import os, sys
         from offload_tool.errors import FileError
-        from offload_tool.files import InputFile, replace_file
+        from offload_tool.io import InputFile, replace_file
         try:
             with InputFile("in") as source, replace_file("out") as out:
                 data = source.data
@@ -259,7 +259,7 @@ def test_an_input_is_cut_while_a_command_runs(folder: Path) -> None:
 def test_other_faults_are_not_hidden(tmp_path: Path) -> None:
     """A fault in a map that is not of an input ends the process as before."""
     script = (
-        "import mmap, os\nfrom offload_tool.files import InputFile\n"
+        "import mmap, os\nfrom offload_tool.io import InputFile\n"
         "open('in','wb').write(bytes(400_000))\nsource = InputFile('in')\nsource.data\n"
         "f = open('other','w+b')\nf.truncate(8192)\nm = mmap.mmap(f.fileno(), 8192)\n"
         "f.truncate(0)\nm[5000]\n"
@@ -295,7 +295,7 @@ def test_no_memory(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Non
         def fail(*_: object, error: Exception = error, **__: object) -> None:
             raise error
 
-        monkeypatch.setattr("offload_tool.operations.matching.match_images", fail)
+        monkeypatch.setattr("offload_tool.operations.match.match_images", fail)
         assert main(["match", str(folder / "b"), "gfx906"]) == 1
         lines = capsys.readouterr().err.splitlines()
         assert len(lines) == 1
@@ -323,7 +323,7 @@ def test_a_signal_while_a_class_is_made() -> None:
     """A signal that Python has wrapped in another error is a signal, and no unforeseen error."""
     program = (
         "import os, signal, sys\n"
-        "from offload_tool.cli.outcome import guarded\n"
+        "from offload_tool.cli._main import guarded\n"
         "class Slow:\n"
         "    def __set_name__(self, owner, name):\n"
         "        os.kill(os.getpid(), signal.SIGINT)\n"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from offload_tool.cli import main
-from offload_tool.distribution.dist_folder import load_distribution
 from offload_tool.errors import UsageError
+from offload_tool.sccache_dist.config import load_distribution
 from tests.fuzz.seeds import GFX906, archive, bundle, zipped
 from tests.operations.archives import thin_archive
 
@@ -49,9 +49,9 @@ def test_whatever_happens_in_a_file(
             raise error
         return binary_bundle(*words, **options)  # type: ignore[arg-type]
 
-    from offload_tool.containers.read import binary_bundle
+    from offload_tool.containers.entries import binary_bundle
 
-    monkeypatch.setattr("offload_tool.containers.found.binary_bundle", read)
+    monkeypatch.setattr("offload_tool.containers.find.binary_bundle", read)
     ids, lines = listed(capsys, str(tmp_path))
     assert ids == ["gfx906"]
     assert f"'{real(tmp_path, 'a')}'" in lines[0]

@@ -34,13 +34,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from offload_tool.errors import FormatError, UnsupportedError
-from offload_tool.files.plan import FilePlan, Literal, content
-from offload_tool.formats.magics import BITCODE as MAGIC
+from offload_tool.formats.magic import BITCODE as MAGIC
+from offload_tool.io.write_plan import FilePlan, Literal, content
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from offload_tool.files.plan import Piece
+    from offload_tool.io.write_plan import Piece
 
 __all__ = [
     "BLOCKINFO",

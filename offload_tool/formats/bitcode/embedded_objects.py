@@ -43,13 +43,13 @@ from offload_tool.formats.bitcode.bitstream import (
     packed_bytes,
     top_blocks,
 )
-from offload_tool.formats.bitcode.symbols import unwrap_bitcode
-from offload_tool.frozen import frozen
+from offload_tool.formats.bitcode.symbol_table import unwrap_bitcode
+from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from offload_tool.files import StrPath
+    from offload_tool.io import StrPath
 
 __all__ = ["EmbeddedObject", "find_embedded_objects"]
 

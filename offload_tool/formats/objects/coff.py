@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import struct
 
-from offload_tool.formats.magics import DOS
-from offload_tool.named_tuple import NamedTuple
+from offload_tool.formats.magic import DOS
+from offload_tool.util.named_tuple import NamedTuple
 
 __all__ = [
     "HEADER",

@@ -23,8 +23,7 @@ from __future__ import annotations
 import struct
 
 from offload_tool.errors import FormatError, UnsupportedError
-from offload_tool.files.plan import HOST, FilePlan, Literal, Piece, Range, content, join
-from offload_tool.formats.magics import DOS
+from offload_tool.formats.magic import DOS
 from offload_tool.formats.objects.coff import (
     HEADER,
     PE,
@@ -34,14 +33,15 @@ from offload_tool.formats.objects.coff import (
     is_bigobj,
 )
 from offload_tool.formats.objects.string_table import build_string_table
-from offload_tool.frozen import frozen
-from offload_tool.named_tuple import NamedTuple
+from offload_tool.io.write_plan import HOST, FilePlan, Literal, Piece, Range, content, join
+from offload_tool.util.frozen import frozen
+from offload_tool.util.named_tuple import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from offload_tool.files import StrPath
+    from offload_tool.io import StrPath
 
 __all__ = ["CoffSection", "plan_coff", "read_coff_sections"]
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offload_tool.errors import ContentError, FormatError
-from offload_tool.files.plan import Literal
 from offload_tool.formats.bitcode.bitstream import Block, Record, read_bitstream, write_bitstream
-from offload_tool.formats.bitcode.llvm_library import assemble
+from offload_tool.formats.bitcode.llvmlite import assemble
+from offload_tool.io.write_plan import Literal
 
 SOURCE = """
 #include <stddef.h>

@@ -21,7 +21,7 @@ from tests.formats.object_files import (
     make_coff,
     run,
 )
-from tests.formats.objects.test_elf_edit import ADDED, check_plan, is_bundle_section
+from tests.formats.objects.elf.test_edit_sections import ADDED, check_plan, is_bundle_section
 
 SIZES = [(name, len(content)) for name, content in ADDED]
 CONTENTS = [content for _, content in ADDED]

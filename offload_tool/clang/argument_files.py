@@ -1,0 +1,138 @@
+"""The files that a command's words name: ``@file``, ``--config F``, ``-fprofile-use=F``, ...
+
+Their content is part of what a command does. Clang has hundreds of options with files, and
+plugins have their own, so none is listed here: whatever names a file that is there counts.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import re
+
+from offload_tool.clang.response_file import expand_command
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+__all__ = [
+    "all_words",
+    "finds_libraries",
+    "include_folders",
+    "options_of",
+    "possible_files",
+    "programs_in",
+]
+
+_FOLDER_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter")
+_PARTS = re.compile(r"[=,]")
+_ATTACHED = re.compile(r"-(?:include|imacros|T|B)(?=[^-=])")
+_TO_OTHERS = ("-Wl,", "-Wa,", "-Wp,")
+"""Words for linker, assembler and preprocessor."""
+_NO_FILES = (
+    *("-D", "-U", "-I", "-W", "-O", "-std=", "-cuid=", "--offload-arch="),
+    *("-foptimization-record-file=", "-ftime-trace="),
+)
+"""Macros may be called like files; folders are looked through by the preprocessor; what a compile
+writes is not an input of the next one."""
+_TO_LINKERS = ("-Xoffload-linker", "-Xlinker")
+_LIBRARIES = ("-l", "--library", "-library")
+_LINKERS = ("lld", "ld.lld")
+_PRECOMPILED = (".pch", ".gch")
+"""What ``-include F`` takes in place of F, without a word. Source: clang's user manual."""
+_PROFILE = "default.profdata"
+"""What ``-fprofile-use`` takes of the current folder, or the one it names. Source: clang's user
+manual."""
+
+
+def possible_files(words: Iterable[str]) -> tuple[str, ...]:
+    """Return the response files of a command and all parts of its words that may name a file.
+
+    A file in the place of a folder of headers is a header map.
+
+    :raises UsageError: see `expand_command`.
+    """
+    found = expand_command(words)
+    given = (word[2:] for word in found.words if word.startswith("-I"))
+    maps = filter(os.path.isfile, given)
+    return tuple(dict.fromkeys([*found.files, *_files_among(found.words), *maps]))
+
+
+@functools.lru_cache(maxsize=256)
+def _files_among(words: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_parts(words)))
+
+
+def all_words(words: Iterable[str]) -> tuple[str, ...]:
+    """Return the words of a command with those of its response files in their place.
+
+    :raises UsageError: see `expand_command`.
+    """
+    return expand_command(words).words
+
+
+def options_of(command: Sequence[str]) -> tuple[str, ...]:
+    """Return a command without the words that name its program."""
+    return tuple(itertools.dropwhile(lambda word: not word.startswith(("-", "@")), command))
+
+
+@functools.lru_cache(maxsize=64)
+def include_folders(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Give the folders that flags name for headers."""
+    found = []
+    for at, word in enumerate(words):
+        for flag in _FOLDER_FLAGS:
+            if word == flag and at + 1 < len(words):
+                found.append(words[at + 1])
+            elif word.startswith(flag) and word != flag:
+                found.append(word.removeprefix(flag))
+    return tuple(dict.fromkeys(found))
+
+
+def finds_libraries(words: Iterable[str]) -> bool:
+    """Tell whether a linker within a compile looks for libraries: nobody tells which it finds."""
+    given = all_words(words)
+    return any(
+        (before.startswith(_TO_LINKERS) and word.startswith(_LIBRARIES))
+        or (word.startswith("-Wl,") and any(p.startswith(_LIBRARIES) for p in word.split(",")))
+        for before, word in itertools.pairwise(("", *given))
+    )
+
+
+def _parts(words: Iterable[str]) -> Iterator[str]:
+    for before, word in itertools.pairwise(("", *words)):
+        if word.startswith("@"):
+            yield word[1:]
+        elif not word.startswith("-"):
+            yield from _with_precompiled(word)
+            if before == "-B":
+                yield from programs_in(word)
+        elif word.startswith(_TO_OTHERS) or not word.startswith(_NO_FILES):
+            yield from _parts_of_option(word)
+
+
+def _parts_of_option(word: str) -> Iterator[str]:
+    parts = _PARTS.split(word)[1:]
+    yield from (part for part in parts if part)
+    if len(parts) > 1:  # a name may hold them, too
+        yield word.partition("=")[2]
+    attached = _ATTACHED.match(word)
+    if attached is not None:
+        yield from _with_precompiled(word[attached.end() :])
+    if word.startswith("-B"):
+        yield from programs_in(word[2:])
+    if word.startswith("-fprofile"):
+        folder = word.partition("=")[2]
+        yield f"{folder}/{_PROFILE}" if folder else _PROFILE
+
+
+def programs_in(prefix: str) -> tuple[str, ...]:
+    """Give the names of the linkers that a compiler finds by ``-B`` or ``COMPILER_PATH``."""
+    return tuple(f"{begin}{name}" for name in _LINKERS for begin in (prefix, f"{prefix}/"))
+
+
+def _with_precompiled(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name}{suffix}" for suffix in _PRECOMPILED)

@@ -1,0 +1,93 @@
+r"""Makefile rules that list the files which a compile has read: clang's, and our own.
+
+Source: clang 22.1.8, observed: blanks and ``#`` are escaped with a backslash, ``$`` is
+doubled, and long rules continue after a backslash at the end of a line. Ninja 1.13 and GNU
+Make 4.3 both read these escapes, and ``\:`` for a colon, which clang leaves as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from offload_tool.errors import FileError, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from offload_tool.io import StrPath
+
+__all__ = ["depfile_command", "depfile_text", "parse_depfile", "read_depfile"]
+
+_JOBS = ("-c", "-S", "-emit-llvm")
+_KEEPING = ("-save-temps", "--save-temps")
+"""With these, each job of a compile writes a depfile: the last of them names no source."""
+
+_PREREQUISITE = re.compile(r"(?:\\[ #]|\$\$|\\(?!\n)|[^\s\\])+")
+_ESCAPED = re.compile(r"\\([ #])|\$(\$)")
+_RULE_END = re.compile(r"(?<!\\)\n")
+_SPECIAL = re.compile(r"(\\*) |[#:$]")
+_NOT_ALONE = ("=", ";", "%")
+"""Make takes a rule for a name that holds one of these for something else."""
+
+
+def depfile_command(compile_command: Sequence[str]) -> list[str]:
+    """Give the command that writes the depfile of a compile, and nothing else.
+
+    It is for a compiler cache that knew the output and wrote that alone. The last word of
+    `compile_command` is its source.
+    """
+    words = [
+        word for word in compile_command if word not in _JOBS and not word.startswith(_KEEPING)
+    ]
+    words[words.index("-o") + 1] = os.devnull
+    return [*words[:-1], "-E", "-Qunused-arguments", words[-1]]
+
+
+def read_depfile(path: StrPath) -> list[str]:
+    """Give the names of the files that the rule in the file at `path` depends on.
+
+    :raises FileError: it cannot be read.
+    """
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
+            return parse_depfile(file.read())
+    except OSError as error:
+        raise FileError(path, error) from error
+
+
+def parse_depfile(text: str) -> list[str]:
+    """Give the prerequisites of the first rule in `text`, unescaped, in order."""
+    _, _, names = _RULE_END.split(text, maxsplit=1)[0].partition(": ")
+    return [
+        _ESCAPED.sub(lambda match: match[1] or match[2], word)
+        for word in _PREREQUISITE.findall(names)
+    ]
+
+
+def depfile_text(output: str, names: Iterable[str]) -> str:
+    """Give the rule that says `output` depends on `names`, for Ninja and for Make.
+
+    Each name also gets an empty rule of its own, as with ``-MP``: Make then does not stop
+    when a header is deleted.
+
+    :raises UsageError: a name with a line break, which no depfile can hold.
+    """
+    escaped = [_escape(name) for name in names]
+    lines = [" \\\n  ".join([f"{_escape(output)}:", *escaped])]
+    lines += (f"{name}:" for name in escaped if not any(mark in name for mark in _NOT_ALONE))
+    return "\n".join(lines) + "\n"
+
+
+def _escape(name: str) -> str:
+    if "\n" in name or "\r" in name:
+        raise UsageError(f"{name!r} holds a line break, which a depfile cannot; rename it")
+    return _SPECIAL.sub(_escape_one, name)
+
+
+def _escape_one(match: re.Match[str]) -> str:
+    if match[0] == "$":
+        return "$$"
+    # Backslashes before an escaped blank are doubled, or they would escape one another.
+    return f"{match[1]}{match[1]}\\ " if match[0].endswith(" ") else f"\\{match[0]}"

@@ -1,0 +1,226 @@
+r"""Asking programs, clang's driver first: what it would run, and what it says of itself.
+
+Source: clang 19.1 to 23, observed: with ``-###`` the driver writes each job to its standard error,
+one a line. Each word is in double quotes, with a backslash before each ``"``, ``\`` and ``$`` in
+it, and before nothing else, so that a shell's rules would do, but not those of `shlex`. The jobs
+of the compiler itself are those with ``-cc1``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from contextlib import ExitStack, contextmanager, suppress
+
+from offload_tool.clang.temporary_outputs import without_removed
+from offload_tool.errors import CompilerError
+from offload_tool.util.memoize import remembered
+from offload_tool.util.named_tuple import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+__all__ = [
+    "Answer",
+    "ask",
+    "ask_at_terminal",
+    "forget_jobs",
+    "front_end_jobs",
+    "job_words",
+    "jobs_of",
+    "llvm_temporary_folder",
+    "make",
+    "option_values",
+    "output_of",
+    "response_text",
+]
+
+_SECONDS = 120
+_PLAN = "-###"
+_FRONT_END = "-cc1"
+# Compiled when they are needed: often nothing has to be asked.
+_QUOTED = r"\"[^\"\\]*(?:\\.[^\"\\]*)*\""
+_WORD = rf"(?P<quoted>{_QUOTED})|\S+"
+_JOB = rf"^ *{_QUOTED}(?: +{_QUOTED})*"
+"""A word may have line ends, and whatever else ends lines for `str.splitlines`."""
+_ESCAPED = r"\\(.)"
+
+
+class Answer(NamedTuple):
+    """What a program has said, as `os.fsdecode` has it: words of commands are in it."""
+
+    status: int
+    output: str
+    errors: str
+    folder: str = ""
+    """The one of the temporary files that it names: see `_temporaries_apart`."""
+
+    @property
+    def reason(self) -> str:
+        """Why it failed, for messages: the last line of its errors, or of its output."""
+        lines = (self.errors or self.output).strip().splitlines()
+        return _printable(lines[-1]) if lines else f"exit status {self.status}"
+
+
+def _printable(text: str) -> str:
+    return os.fsencode(text).decode(errors="replace")
+
+
+def ask(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Answer:
+    """Run a program that only tells something, in `environment` (that of this process).
+
+    It reads nothing, and speaks English.
+
+    :raises CompilerError: it cannot be run, or does not end.
+    """
+    import subprocess
+
+    given = os.environ if environment is None else environment
+    with _temporaries_apart(command, given) as (variables, folder):
+        try:
+            done = subprocess.run(
+                command,
+                env={**variables, "LC_ALL": "C"},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise CompilerError(f"{command[0]} cannot be run: {error}") from error
+    return Answer(done.returncode, os.fsdecode(done.stdout), os.fsdecode(done.stderr), folder)
+
+
+def ask_at_terminal(command: Sequence[str], environment: Mapping[str, str]) -> Answer:
+    """Run a program that only tells something, and believes that a user sees its errors.
+
+    Its output, and what it reads, is nothing. It speaks English.
+
+    :raises CompilerError: it cannot be run, or there is no terminal for it.
+    """
+    import subprocess
+
+    from offload_tool.clang.terminal import Terminal
+
+    with _temporaries_apart(command, environment) as (variables, folder):
+        try:
+            with Terminal() as errors:
+                done = subprocess.run(
+                    command,
+                    env={**variables, "LC_ALL": "C"},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=errors.descriptor,
+                    timeout=_SECONDS,
+                    check=False,
+                )
+                said = errors.end()
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise CompilerError(f"{command[0]} cannot be run at a terminal: {error}") from error
+    return Answer(done.returncode, "", os.fsdecode(said), folder)
+
+
+@contextmanager
+def _temporaries_apart(
+    command: Sequence[str], environment: Mapping[str, str]
+) -> Iterator[tuple[Mapping[str, str], str]]:
+    """Give the variables for a command, and the folder that its temporary files are in.
+
+    With ``-###``, too, the driver makes those that it names, and removes them when it ends. Where
+    it is killed they would stay, so that they have a folder of their own. Source: clang 22.1.8,
+    observed.
+    """
+    usual = llvm_temporary_folder(environment)
+    with ExitStack() as stack:
+        own = None
+        if _PLAN in command:
+            from offload_tool.io.temporary_directory import temporary_folder
+
+            with suppress(OSError):
+                own = stack.enter_context(temporary_folder("offload-asked-", usual))
+        if own is None:
+            yield environment, usual
+        else:
+            yield {**environment, "TMPDIR": str(own)}, str(own)
+
+
+def make(what: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Run a program that makes something: `what` names it in the message.
+
+    :raises CompilerError: it cannot be run, or fails.
+    """
+    answer = ask(command, environment)
+    if answer.status:
+        raise CompilerError(f"'{command[0]}' cannot make {what}: {answer.reason}")
+
+
+@remembered(64)
+def output_of(command: tuple[str, ...], *question: str) -> str:
+    """Give what a program writes when it is asked; once for each question.
+
+    :raises CompilerError: it cannot be run, or fails.
+    """
+    answer = ask([*command, *question])
+    if answer.status:
+        raise CompilerError(f"{command[0]} {' '.join(question)} failed: {answer.reason}")
+    return answer.output
+
+
+def jobs_of(answer: Answer) -> list[list[str]]:
+    """Give the words of each job in the driver's answer to ``-###``."""
+    return [job_words(found[0]) for found in re.finditer(_JOB, answer.errors, re.MULTILINE)]
+
+
+def job_words(line: str) -> list[str]:
+    """Give the words of a job as ``-###`` prints it."""
+    found = re.finditer(_WORD, line)
+    return [re.sub(_ESCAPED, r"\1", word[0][1:-1]) if word["quoted"] else word[0] for word in found]
+
+
+def response_text(words: Iterable[str]) -> bytes:
+    """Give the content of a response file (``@file`` in a command of LLVM's) with `words`.
+
+    Source: LLVM's ``cl::TokenizeGNUCommandLine``: in double quotes a backslash escapes.
+    """
+    escaped = (word.replace("\\", "\\\\").replace('"', '\\"') for word in words)
+    return b"".join(os.fsencode(f'"{word}"\n') for word in escaped)
+
+
+def front_end_jobs(
+    command: Sequence[str], environment: Mapping[str, str]
+) -> tuple[tuple[str, ...], ...]:
+    """Give the commands of the front end that a compile without an input would run.
+
+    None where the driver refuses the command: the compile itself will say what is wrong.
+    """
+    return _front_end_jobs(tuple(command), tuple(sorted(environment.items())))
+
+
+@remembered(256)
+def _front_end_jobs(
+    command: tuple[str, ...], environment: tuple[tuple[str, str], ...]
+) -> tuple[tuple[str, ...], ...]:
+    try:
+        answer = ask([*without_removed(command), "-###", os.devnull], dict(environment))
+    except CompilerError:
+        return ()
+    return tuple(tuple(job) for job in jobs_of(answer) if _FRONT_END in job)
+
+
+def forget_jobs() -> None:
+    """Let the driver be asked again: another installation of GCC is there, say."""
+    _front_end_jobs.cache_clear()
+
+
+def option_values(job: Sequence[str], option: str) -> Iterator[str]:
+    """Give the words that come after an option in a job."""
+    return (value for word, value in itertools.pairwise(job) if word == option)
+
+
+def llvm_temporary_folder(environment: Mapping[str, str]) -> str:
+    """Name the folder of LLVM's temporary files: ``llvm::sys::path::system_temp_directory``."""
+    names = ("TMPDIR", "TMP", "TEMP", "TEMPDIR")
+    given = (environment[name] for name in names if name in environment)
+    return next(given, "/tmp")  # noqa: S108 - a name as LLVM has it

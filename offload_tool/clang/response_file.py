@@ -1,0 +1,215 @@
+r"""Response files: an argument ``@FILE`` stands for the arguments that FILE holds.
+
+LLVM's tools and clang's driver read them alike: blanks and line ends separate arguments; single
+and double quotes keep them; a backslash takes the next character as it is, also within quotes;
+an open quote ends with the file; an empty argument cannot be written, and one that holds a NUL
+ends there. A file in UTF-16 has a byte order mark, one in UTF-8 may have one. Response files may
+name further ones, relative to the working directory. Where there is no such file, the argument
+stays as it is.
+
+Configuration files of clang have comments and continued lines besides; what they include is
+relative to their own folder.
+
+Source: LLVM 22.1.8, ``cl::TokenizeGNUCommandLine`` and ``cl::tokenizeConfigFile``, and its
+programs: clang 15 to 23 and clang-offload-bundler were run.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import stat
+
+from offload_tool.errors import UsageError
+from offload_tool.util.frozen import frozen
+from offload_tool.util.named_tuple import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import TypeAlias
+
+    from offload_tool.io.file_digests import Look
+
+    _Identity: TypeAlias = tuple[int, int]
+    _Found: TypeAlias = tuple[Iterable[str], _Identity]
+
+__all__ = [
+    "Expansion",
+    "check_quoting",
+    "configuration_words",
+    "expand_command",
+    "expand_response_files",
+]
+
+# Compiled, as all that is slow to load is imported, for a command line with a response file alone.
+_ARGUMENT = rb"""(?sx)(?: \\. | '(?:\\.|[^'])*'? | "(?:\\.|[^"])*"? | [^\ \t\r\n'"] )+"""
+_QUOTED = rb"""(?s)\\(.)|'((?:\\.|[^'])*)'?|"((?:\\.|[^"])*)"?"""
+_ESCAPE = rb"(?s)\\(.)"
+_LINE = rb"(?s)[ \t\r\n]+|\#[^\n]*|((?:\\\r\n|\\.|[^\n])+)"
+_CONTINUED = rb"(?s)\\(?:\r?\n|(.))"
+_OTHER_QUOTING = ("--rsp-quoting=windows", "--driver-mode=cl")
+
+
+class Expansion(NamedTuple):
+    """A command as the compiler has it."""
+
+    words: tuple[str, ...]
+    files: tuple[str, ...] = ()
+    """The response files that its words come from."""
+
+
+@frozen
+class _Level:
+    """A list of arguments being expanded, and the file it comes from."""
+
+    words: Iterator[str]
+    name: str = ""
+    identity: _Identity | None = None
+
+
+def expand_response_files(arguments: Iterable[str]) -> list[str]:
+    """Replace each ``@FILE`` by the arguments in FILE, which is read once.
+
+    :raises UsageError: a file exists but cannot be read, or contains itself.
+    """
+    return list(_expand(arguments, _read_once, []))
+
+
+def expand_command(words: Iterable[str]) -> Expansion:
+    """Return the words of a compile command with those of its response files in their place.
+
+    The compiler reads the files, too, so that each has to be a regular one.
+
+    :raises UsageError: a file cannot be read a second time, or not as the compiler reads it.
+    """
+    given = tuple(words)
+    if not any(word.startswith("@") for word in given):
+        return Expansion(given)
+    check_quoting(given)
+    files: list[str] = []
+    return Expansion(tuple(_expand(given, _read_known, files)), tuple(dict.fromkeys(files)))
+
+
+def check_quoting(words: Sequence[str]) -> None:
+    """Check that response files are quoted as on POSIX systems.
+
+    :raises UsageError: a word asks the driver for another quoting.
+    """
+    for word in words:
+        if word in _OTHER_QUOTING:
+            raise UsageError(f"'{word}': response files of Windows are not read; quote as POSIX")
+
+
+def configuration_words(name: str) -> list[str]:
+    """Return the arguments in a configuration file; none where it cannot be read."""
+    import re
+
+    try:
+        with open(name, "rb") as file:  # noqa: PTH123
+            content = _decoded(file.read())
+    except (OSError, UsageError):
+        return []
+    lines = (found[1] for found in re.finditer(_LINE, content) if found[1])
+    joined = (re.sub(_CONTINUED, lambda found: found[0] if found[1] else b"", x) for x in lines)
+    return [word.partition("\0")[0] for line in joined for word in _split(line)]
+
+
+def _expand(
+    arguments: Iterable[str], read: Callable[[str], _Found | None], files: list[str]
+) -> Iterator[str]:
+    # A stack of its own, not recursion: a long chain of files is no reason to fail.
+    stack: list[_Level] = [_Level(iter(arguments))]
+    while stack:
+        word = next(stack[-1].words, None)
+        if word is None:
+            stack.pop()
+            continue
+        word = word.partition("\0")[0]
+        opened = read(word[1:]) if word.startswith("@") else None
+        if opened is None:
+            yield word
+            continue
+        inner, identity = opened
+        for outer in stack:
+            if identity == outer.identity:
+                raise UsageError(f"recursive expansion of: '{_absolute(outer.name)}'")
+        files.append(word[1:])
+        stack.append(_Level(iter(inner), word[1:], identity))
+
+
+def _read_once(name: str) -> _Found | None:
+    """Return the arguments in a file and its identity, or None if there is none."""
+    try:
+        with open(name or ".", "rb") as file:  # noqa: PTH123
+            status = os.fstat(file.fileno())
+            return _split(_decoded(file.read())), (status.st_dev, status.st_ino)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        # The words are LLVM's.
+        reason = f"cannot not open file '{_absolute(name)}': {error.strerror}"
+        raise UsageError(reason) from error
+
+
+_known: dict[str, tuple[Look, _Identity, list[str]]] = {}
+"""The arguments in files that have not changed since they were read."""
+
+
+def _read_known(name: str) -> _Found | None:
+    """Return what `_read_once` does, of a regular file, which is read where it has changed."""
+    from offload_tool.io.file_digests import has_settled, look_at, look_of
+
+    try:
+        status = os.stat(name or ".")  # noqa: PTH116
+    except OSError:
+        return _read_once(name)
+    look, identity = look_of(status), (status.st_dev, status.st_ino)
+    known = _known.get(name)
+    if known is not None and known[:2] == (look, identity):
+        return known[2], identity
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode) and name != os.devnull:
+        from offload_tool.io.open_regular import describe_file
+
+        raise UsageError(f"'@{name}' {describe_file(status)}; write the arguments into one")
+    found = _read_once(name)
+    if found is None:
+        return None
+    words = list(found[0])
+    if look_at(name) == look and has_settled(look):
+        _known[name] = (look, identity, words)
+    return words, found[1]
+
+
+def _absolute(name: str) -> str:
+    # Unlike a Path, this keeps "./" and a final "/" as the user wrote them.
+    return os.path.join(os.getcwd(), name) if name else os.getcwd()  # noqa: PTH109, PTH118
+
+
+def _decoded(content: bytes) -> bytes:
+    """Return UTF-8 for UTF-16 with a byte order mark, and drop that of UTF-8."""
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        try:
+            return content.decode("utf-16").encode()
+        except UnicodeError as error:
+            raise UsageError("Could not convert UTF16 to UTF8") from error
+    return content.removeprefix(codecs.BOM_UTF8)
+
+
+def _split(content: bytes) -> Iterator[str]:
+    import re
+
+    for found in re.finditer(_ARGUMENT, content):
+        argument = re.sub(_QUOTED, _unquoted, found[0])
+        if argument:
+            yield os.fsdecode(argument)
+
+
+def _unquoted(piece: re.Match[bytes]) -> bytes:
+    escaped, single, double = piece.groups()
+    if escaped is not None:
+        return bytes(escaped)
+    import re
+
+    return re.sub(_ESCAPE, rb"\1", double if single is None else single)

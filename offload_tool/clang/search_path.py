@@ -1,0 +1,119 @@
+"""Where a compiler looks for headers: its search path, and what decides parts of it."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import posixpath
+
+from offload_tool.clang.driver import front_end_jobs
+from offload_tool.clang.environment import tells_folder
+from offload_tool.io.file_digests import digest_of
+from offload_tool.util.named_tuple import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from offload_tool.io.file_digests import Fingerprints
+
+__all__ = ["FrontEnd", "folders_of_job", "front_end_of", "origins", "origins_digest"]
+
+_FOLDER_OPTIONS = frozenset(
+    {
+        *("-I", "-isystem", "-iquote", "-idirafter", "-c-isystem", "-cxx-isystem"),
+        *("-internal-isystem", "-internal-externc-isystem", "-internal-iframework"),
+    }
+)
+"""As clang's driver hands them to the front end: the folder is the next word."""
+_PREFIX = "-iprefix"
+_PREFIXED = ("-iwithprefix", "-iwithprefixbefore")
+_IN_ROOT = ("-iwithsysroot",)
+_ATTACHED = ("-I", "--embed-dir=")
+"""Those of ``CPATH`` come with their option in one word."""
+_GCC = "/usr/lib/gcc"
+_GCC_FOLDERS = ("gcc", "gcc-cross")
+_UP = "/../"
+
+
+class FrontEnd(NamedTuple):
+    """What the driver hands to the front end, whichever source it compiles."""
+
+    folders: tuple[str, ...] = ()
+    """Where it looks for headers, whether they are there or not; none where nobody knows."""
+    tells_folder: bool = True
+    """The working directory is in the output, or nobody knows."""
+
+
+def front_end_of(command: Sequence[str], environment: Mapping[str, str]) -> FrontEnd:
+    """Return what the driver hands to the front end of a compile.
+
+    `command` is the compile up to its input, without options for outputs. The driver is asked;
+    where it does not answer, nothing is known. Source: clang 22.1.8, observed: ``-###`` prints each
+    front end's command, with every folder as an option, those of ``CPATH`` (in one word with
+    ``-I``) and of configuration files included. Without a language, an empty file is not a source;
+    C++ has all folders of C.
+    """
+    language = () if "-x" in command else ("-x", "c++")
+    jobs = front_end_jobs([*command, *language], environment)
+    here = (os.getcwd(), environment.get("PWD", ""))  # noqa: PTH109
+    return FrontEnd(
+        tuple(dict.fromkeys(folder for job in jobs for folder in folders_of_job(job))),
+        not jobs or any(tells_folder(job, here) for job in jobs),
+    )
+
+
+def folders_of_job(job: Sequence[str]) -> Iterator[str]:
+    """Give the folders in which a command of the front end looks for headers."""
+    root = next(reversed([*_values(job, "-isysroot")]), "")
+    prefix = ""
+    for option, value in itertools.pairwise(job):
+        if option == _PREFIX:
+            prefix = value
+        elif option in _PREFIXED:
+            yield f"{prefix}{value}"
+        elif option in _IN_ROOT:
+            yield f"{root}{value}" if value.startswith("/") else value
+        elif option in _FOLDER_OPTIONS:
+            yield _in_root(value, root)
+        for attached in _ATTACHED:
+            if option.startswith(attached) and option != attached:
+                yield _in_root(option.removeprefix(attached), root)
+
+
+def _values(job: Sequence[str], option: str) -> Iterator[str]:
+    return (value for word, value in itertools.pairwise(job) if word == option)
+
+
+def _in_root(folder: str, root: str) -> str:
+    """Give a folder as clang takes it: ``=`` stands for the root of the system's headers."""
+    return f"{root}{folder[1:]}" if root and folder.startswith("=") else folder
+
+
+@functools.lru_cache(maxsize=4096)
+def origins(folders: tuple[str, ...]) -> tuple[str, ...]:
+    """Give the folders whose entries decide which ones of `folders` a compiler takes by itself.
+
+    Source: clang 22.1.8, observed: of the installations of GCC it takes the one of the highest
+    version, and spells the folders of its C++ headers from there, such as
+    ``/usr/lib/gcc/x86_64-linux-gnu/12/../../../../include/c++/12``.
+    """
+    found = {_GCC: None}
+    for folder in folders:
+        version, up, _ = folder.partition(_UP)
+        triple = posixpath.dirname(version)
+        installed = posixpath.dirname(triple)
+        if up and posixpath.basename(installed) in _GCC_FOLDERS:
+            found.update(dict.fromkeys((installed, triple, posixpath.dirname(folder))))
+    return tuple(found)
+
+
+def origins_digest(folders: tuple[str, ...], prints: Fingerprints) -> str:
+    """Give a digest of what is there in `origins`: another one, and the compiler must be asked."""
+    return _digest_of_names(tuple(prints.names(folder) for folder in origins(folders)))
+
+
+@functools.lru_cache(maxsize=256)
+def _digest_of_names(listed: tuple[frozenset[str], ...]) -> str:
+    return digest_of(repr([sorted(names) for names in listed]).encode(errors="surrogateescape"))

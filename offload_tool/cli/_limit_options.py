@@ -1,0 +1,50 @@
+"""The options for what a run may use; each has a variable of the environment, for drop-ins too."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from offload_tool.io.limits import Budget, Limits, limited, read_size
+
+if TYPE_CHECKING:
+    import argparse
+    from contextlib import AbstractContextManager
+
+__all__ = ["add_limits", "with_limits"]
+
+_OPTIONS = (
+    ("unpacked", "SIZE", "bytes to unpack, beyond 100 times the size of the files (1G)"),
+    ("written", "SIZE", "bytes to write, beyond 16 times those read and unpacked (1G)"),
+    ("members", "N", "members, files of folders and images to look at (2,000,000)"),
+    ("depth", "N", "files one inside the other (8)"),
+)
+
+
+def add_limits(parser: argparse.ArgumentParser) -> None:
+    """Add the options to a command that reads files of strangers."""
+    group = parser.add_argument_group(
+        "limits", "of this run; also OFFLOAD_MAX_..., OFFLOAD_THIN_OUTSIDE; see docs/untrusted.md"
+    )
+    for name, metavar, text in _OPTIONS:
+        group.add_argument(f"--max-{name}", metavar=metavar, help=text)
+    group.add_argument(
+        "--thin-outside",
+        action="store_true",
+        help="let thin archives name files outside of their folder",
+    )
+
+
+def with_limits(options: argparse.Namespace) -> AbstractContextManager[Budget]:
+    """Give the block in which the options' limits hold, and the environment's for the others.
+
+    :raises UsageError: an option or variable is no size.
+    """
+    limits = Limits.of(os.environ)
+    for name, _, _ in _OPTIONS:
+        text = getattr(options, f"max_{name}", None)
+        if text is not None:
+            limits = limits.having(name, read_size(text, f"--max-{name}"))
+    if getattr(options, "thin_outside", False):
+        limits = limits._replace(outside=True)
+    return limited(Budget(limits))

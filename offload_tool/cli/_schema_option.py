@@ -1,0 +1,21 @@
+"""Options that print the JSON schema of what a command prints, and end it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from offload_tool.cli._output import print_text
+
+__all__ = ["SchemaAction"]
+
+
+class SchemaAction(argparse.Action):
+    """Prints the schema in the file beside this one that ``const`` names, and nothing else."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        """Print it, and exit with status 0."""
+        text = Path(__file__).with_name(str(self.const)).read_text(encoding="utf-8")
+        print_text(text, sys.stdout)
+        parser.exit()

@@ -1,0 +1,155 @@
+"""Tables of text for all commands: ruled by rich, or where they are long, in plain columns.
+
+No number or ID is cut: a table that is too wide for the terminal folds its names, then leaves out
+columns, and a note below names them.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+from offload_tool.cli._output import print_lines, print_text, printable
+from offload_tool.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from offload_tool.operations.list_images import DeviceImage
+
+__all__ = ["Sheet", "place_of", "print_sheet"]
+
+_MOST_RULED = 2000
+"""Rows of a table up to which rich measures and rules it; that takes 1 ms a row."""
+_WIDE = 10_000  # columns, where no terminal says how many: lines in a pipe are whole
+_NAMES = frozenset({"in", "library", "kernel"})
+"""The columns of file names and kernels, which fold at any character."""
+_TEXTS = frozenset({"covers", "loaded by", "needs"})
+"""The columns that fold between words."""
+_LEAST_NAME = 10  # columns
+
+
+class Sheet(NamedTuple):
+    """Text in columns."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    numbers: frozenset[str] = frozenset()
+    """The columns that are aligned at their right."""
+    less_needed: tuple[str, ...] = ()
+    """The columns that a narrow terminal may do without, the least important first."""
+
+
+def print_sheet(table: Sheet) -> None:
+    """Print a table on standard output.
+
+    :raises UsageError: rich is not installed.
+    """
+    # Imported here: half of a command's start-up time, and only a table needs it.
+    try:
+        from rich.console import Console
+    except ImportError as error:  # a copy of this package within a project
+        raise UsageError("tables need the package 'rich'; install it, or use --json") from error
+
+    is_terminal = sys.stdout.isatty()
+    width = None if is_terminal else _WIDE
+    # Not its own way to the stream, which is that of the one printer.
+    kept = io.StringIO()
+    console = Console(file=kept, force_terminal=is_terminal, width=width, highlight=False)
+    rows = [table.columns, *(tuple(map(printable, row)) for row in table.rows)]
+    most = console.width
+    widths, left_out = _widths(table, rows, most)
+    shown = [name in widths for name in table.columns]
+    rows = [tuple(itertools.compress(row, shown)) for row in rows]
+    if len(table.rows) > _MOST_RULED:
+        _print_plain(table, rows)
+    else:
+        # A column that is wider than the terminal overflows it: rich would cut it.
+        console.width = max(most, sum(widths.values()) + _ruled_width(len(widths)))
+        console.print(_ruled(table, rows, widths))
+    if left_out:
+        console.width = max(most, _LEAST_NAME)
+        console.print(
+            f"  left out, as {most} columns have no room: {', '.join(left_out)} "
+            "(a wider terminal, a pipe or --json has all)",
+            markup=False,
+        )
+    lines = (line.rstrip() for line in kept.getvalue().splitlines())
+    print_text("".join(f"{line}\n" for line in lines), sys.stdout)
+
+
+def _widths(
+    table: Sheet, rows: Sequence[tuple[str, ...]], most: int
+) -> tuple[dict[str, int], list[str]]:
+    """Return the width of each column that is shown, and the columns that are left out."""
+    from rich.cells import cell_len
+
+    columns = dict(zip(table.columns, zip(*rows, strict=True), strict=True))
+    widest = {name: max(map(cell_len, cells)) for name, cells in columns.items()}
+    widths = dict(widest)
+    for name in _NAMES & widths.keys():
+        widths[name] = min(widest[name], _LEAST_NAME)
+    for name in _TEXTS & widths.keys():
+        widths[name] = max(cell_len(word) for cell in columns[name] for word in cell.split())
+    left_out = []
+    for name in table.less_needed:
+        if sum(widths.values()) + _ruled_width(len(widths)) <= most:
+            break
+        if name in widths:
+            left_out.append(name)
+            del widths[name]
+    room = most - sum(widths.values()) - _ruled_width(len(widths))
+    folded = sorted(widths, key=lambda name: widest[name] - widths[name])
+    for count, name in zip(range(len(folded), 0, -1), folded, strict=True):
+        more = max(0, min(widest[name] - widths[name], room // count))
+        widths[name] += more
+        room -= more
+    return widths, left_out
+
+
+def _ruled_width(columns: int) -> int:
+    """Return how many columns of the terminal are between those of a ruled table."""
+    return 3 * columns + 1
+
+
+def _ruled(table: Sheet, rows: Sequence[tuple[str, ...]], widths: dict[str, int]) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    title = Text(printable(table.title))  # a plain string would be read as markup
+    made = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    for name, width in widths.items():
+        made.add_column(
+            name,
+            justify="right" if name in table.numbers else "left",
+            style="cyan" if name == "target ID" else None,
+            width=width,
+            overflow="fold",
+        )
+    for row in rows[1:]:
+        made.add_row(*map(Text, row))
+    return made
+
+
+def _print_plain(table: Sheet, rows: Sequence[tuple[str, ...]]) -> None:
+    """Print columns that are as wide as their widest cell, without any more art."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sides = [">" if name in table.numbers else "<" for name in rows[0]]
+    form = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
+    print_lines(["", table.title, ""], sys.stdout)
+    print_lines((f"  {form.format(*row)}".rstrip() for row in rows), sys.stdout)
+    print_lines([""], sys.stdout)
+
+
+def place_of(file: str, image: DeviceImage) -> str:
+    """Say where in `file` the image is: a file of a folder, a member."""
+    inner = [] if image.file == file else [os.path.relpath(image.file, file)]
+    inner += [image.member] if image.member else []
+    return "(".join(inner) + ")" * (len(inner) - 1)

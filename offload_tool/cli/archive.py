@@ -1,0 +1,44 @@
+"""``offload-tool archive -o OUT.a NAME... [--restat]``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from offload_tool.cli._output import print_lines
+
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["add", "run"]
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of ``offload-tool``."""
+    parser = commands.add_parser(
+        "archive",
+        help="put files into an archive: a heterogeneous device archive of bundles, say",
+        description="Write an archive of files, under their names without folders, with a "
+        "symbol index. The same files and names always give the same bytes.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("-o", dest="output", required=True, metavar="OUT.a", help="the archive")
+    parser.add_argument("files", nargs="+", metavar="NAME", help="a file")
+    parser.add_argument(
+        "--restat", action="store_true", help="leave OUT.a untouched where its bytes are equal"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the archive."""
+    from pathlib import PurePath
+
+    from offload_tool.operations.archive import create_archive
+
+    create_archive(
+        [(PurePath(file).name, file) for file in options.files],
+        options.output,
+        keep_equal=options.restat,
+        warn=lambda text: print_lines([f"offload-tool: warning: {text}"]),
+    )
+    return 0

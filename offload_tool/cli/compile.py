@@ -1,0 +1,244 @@
+"""``offload-tool compile SOURCE -o OUT ... [-- FLAGS...]``: one node of a build graph.
+
+This command is called once per output, so it starts as fast as it can: its command line is
+read without those of the other commands, and the compiler runs before most is imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+
+from offload_tool.cli._output import print_lines
+from offload_tool.errors import OffloadError, UsageError
+from offload_tool.passes.source_kind import KINDS, derive_cuid, kind_of_suffix
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import NoReturn
+
+    from offload_tool.passes.compile_pass import Stage
+    from offload_tool.run.pass_command import WantedPass
+    from offload_tool.run.run_pass import Accelerator, Outputs
+
+__all__ = ["compile_parser", "run_compile"]
+
+_WRONG_USAGE = 2
+_WIDTH = 98
+"""Columns of the help."""
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Knows its width: argparse would load a quarter of the standard library to find it."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_WIDTH)
+
+
+class _OneLineParser(argparse.ArgumentParser):
+    """Tells what is wrong in one line, so that it can be found in a build's output."""
+
+    def error(self, message: str) -> NoReturn:
+        print_lines([f"{self.prog}: error: {message}"])
+        self.exit(_WRONG_USAGE)
+
+
+def run_compile(tool: str, words: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run the command; give the exit status: the compiler's, or 1 for an error, 2 for usage."""
+    # argparse's own reading of "--" differs between versions of Python.
+    split = words.index("--") if "--" in words else len(words)
+    options = compile_parser(tool).parse_args(words[:split])
+    try:
+        if options.link:
+            return _link(options, words[split + 1 :], environ)
+        return _compile(options, words[split + 1 :], environ)
+    except OffloadError as error:
+        status = _WRONG_USAGE if isinstance(error, UsageError) else 1
+        message = str(error)
+    print_lines([f"{tool}: error: {message}"])
+    return status
+
+
+def compile_parser(tool: str) -> argparse.ArgumentParser:
+    """Give the parser of the words before ``--``; `tool` is the name for messages."""
+    parser = _OneLineParser(
+        prog=tool,
+        usage="%(prog)s SOURCE -o OUT (--target-id ID | --host | --emit-host-ir) [options] "
+        "[-- FLAGS...]",
+        description="Run one pass of the compiler over a HIP, CUDA or OpenMP source: device code "
+        "for one target ID, or the host object without device code. Check what came out. OUT is "
+        "left untouched where its bytes are equal, and nothing is compiled where .OUT.manifest "
+        "says that they would be; after an error there is none.",
+        epilog="Of OpenMP sources, --emit-host-ir comes first; its output is the --host-ir of "
+        "all other passes. The compiler is found as in SCons builds (OFFLOAD_CLANG, ROCM_PATH, "
+        "PATH, the ziglang wheel), and so are ROCm and CUDA (OFFLOAD_ROCM_PATH, "
+        "OFFLOAD_DEVICE_LIB_PATH, OFFLOAD_CUDA_PATH); OFFLOAD_LAUNCHER is put before it, or HIP "
+        "device code is compiled on the cluster of the folder OFFLOAD_DIST. The exit status is the "
+        "compiler's, 1 for a result that is not what was asked for, 2 for wrong usage.",
+        allow_abbrev=False,
+        formatter_class=_Formatter,
+    )
+    parser.add_argument(
+        "sources", nargs="+", metavar="SOURCE", help="the source; with --link, all inputs"
+    )
+    parser.add_argument("-o", dest="output", required=True, metavar="OUT", help="the output")
+    stages = parser.add_mutually_exclusive_group(required=True)
+    stages.add_argument(
+        "--target-id", metavar="ID", help="compile for this target ID, or for a CPU's triple"
+    )
+    stages.add_argument(
+        "--host", dest="stage", action="store_const", const="host", help="compile host code"
+    )
+    stages.add_argument(
+        "--emit-host-ir",
+        dest="stage",
+        action="store_const",
+        const="host-ir",
+        help="compile an OpenMP source to the host IR that its other passes read",
+    )
+    parser.add_argument("--kind", choices=KINDS, help="default: by suffix, .hip or .cu")
+    parser.add_argument(
+        "--cuid", metavar="X", help="ID of this source in all its passes (default: of SOURCE)"
+    )
+    parser.add_argument(
+        "--depfile", metavar="F", help="write a Makefile rule with the files that OUT depends on"
+    )
+    parser.add_argument(
+        "--stamp",
+        metavar="F",
+        help="an empty file, written anew each time even where OUT stays; the rule is then for F",
+    )
+    parser.add_argument("--host-ir", metavar="F", help="the host IR of an OpenMP source")
+    parser.add_argument(
+        "--rdc",
+        action="store_true",
+        help="relocatable device code, to be linked: bitcode, of CUDA sources PTX",
+    )
+    parser.add_argument(
+        "--pch",
+        metavar="F",
+        help="use the precompiled header F where the result is the same with it",
+    )
+    parser.add_argument(
+        "--emit-pch",
+        action="store_true",
+        help="make OUT the precompiled header of the lines '#include <...>' with which SOURCE "
+        "begins, for passes with the same flags",
+    )
+    parser.add_argument(
+        "--link",
+        action="store_true",
+        help="link relocatable device code, and archives of it, to the image for --target-id; "
+        "FLAGS are the linker's (CUDA: PTX or cubins, by nvlink or libnvJitLink, ptxas; see "
+        "OFFLOAD_NVLINK, OFFLOAD_PTXAS)",
+    )
+    parser.set_defaults(stage="device")
+    return parser
+
+
+def _compile(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[str, str]) -> int:
+    from offload_tool.cli._runner import choose_runner
+    from offload_tool.run.pass_command import WantedPass
+    from offload_tool.run.run_pass import Outputs, run_pass
+
+    if len(options.sources) != 1:
+        listed = ", ".join(options.sources)
+        raise UsageError(f"expected one source, found {listed}; several are for --link")
+    (source,) = options.sources
+    stage: Stage = options.stage
+    cuid = derive_cuid(source) if options.cuid is None else options.cuid
+    wanted = WantedPass(_kind(options), stage, cuid, options.target_id, options.rdc)
+    outputs = Outputs(options.output, options.depfile, options.stamp)
+    if options.emit_pch:
+        return _emit_pch(options, wanted, outputs, flags, environ)
+    return run_pass(
+        wanted,
+        source,
+        outputs,
+        environ=environ,
+        flags=flags,
+        host_ir=options.host_ir,
+        runner=choose_runner(wanted, environ),
+        accelerator=_accelerator(options, environ),
+    )
+
+
+def _accelerator(options: argparse.Namespace, environ: Mapping[str, str]) -> Accelerator | None:
+    if options.pch is None:
+        return None
+    import functools
+
+    from offload_tool.cli._runner import launcher_of
+    from offload_tool.pch.compile_command import PassWithPch, PchUse
+
+    return functools.partial(PassWithPch, PchUse(options.pch, _say, launcher_of(environ)))
+
+
+def _say(text: str) -> None:
+    print_lines([f"offload-tool compile: {text}"])
+
+
+def _emit_pch(
+    options: argparse.Namespace,
+    wanted: WantedPass,
+    outputs: Outputs,
+    flags: Sequence[str],
+    environ: Mapping[str, str],
+) -> int:
+    from offload_tool.pch.compile_command import emit_pch
+
+    for option in ("pch", "host_ir"):
+        if getattr(options, option) is not None:
+            raise UsageError(f"--{option.replace('_', '-')} is of no use with --emit-pch")
+    (source,) = options.sources
+    return emit_pch(wanted, source, outputs, environ=environ, flags=flags, say=_say)
+
+
+def _link(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[str, str]) -> int:
+    from offload_tool.errors import CompilerError
+    from offload_tool.run.pass_command import cached_toolchain
+    from offload_tool.run.run_pass import Outputs, run_device_link
+    from offload_tool.toolchain.capability_check import Job
+    from offload_tool.toolchain.supported_processors import targets_of_compiler
+
+    if options.target_id is None:
+        raise UsageError("--link links for one target ID: give --target-id ID")
+    for option in ("cuid", "host_ir", "pch"):
+        if getattr(options, option) is not None:
+            raise UsageError(f"--{option.replace('_', '-')} is of no use with --link")
+    if options.emit_pch:
+        raise UsageError("--emit-pch is of no use with --link")
+    kind = options.kind or ("cuda" if options.target_id.startswith("sm_") else "hip")
+    devices = targets_of_compiler(
+        [options.target_id], kind, functools.cache(lambda: cached_toolchain(environ))
+    )
+    if len(devices) != 1:
+        raise UsageError(f"'{options.target_id}': expected one target ID for one output")
+    try:  # what compiles sources with all that such ones may need, links them
+        names = (devices[0].name,) if devices[0].target_id is not None else ()
+        toolchain = cached_toolchain(environ, Job(kind, names))
+    except CompilerError:
+        toolchain = cached_toolchain(environ)
+    outputs = Outputs(options.output, options.depfile, options.stamp)
+    target_id = devices[0].target_id
+    if kind == "cuda" and target_id is not None:
+        from offload_tool.run.cuda_device_link import run_cuda_link
+
+        toolkit = toolchain.cuda
+        return run_cuda_link(
+            target_id, options.sources, outputs, environ=environ, toolkit=toolkit, flags=flags
+        )
+    return run_device_link(devices[0], kind, toolchain, options.sources, outputs, flags=flags)
+
+
+def _kind(options: argparse.Namespace) -> str:
+    if options.kind is not None:
+        return str(options.kind)
+    (source,) = options.sources
+    kind = kind_of_suffix(source)
+    if kind is None and (options.host_ir is not None or options.stage == "host-ir"):
+        kind = "openmp"
+    if kind is None:
+        raise UsageError(f"'{source}': its suffix tells no offload kind; give --kind")
+    return kind

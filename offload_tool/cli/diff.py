@@ -1,0 +1,155 @@
+"""``offload-tool diff A B``: what changed in device code between two builds."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from offload_tool.cli._output import print_lines, print_notes, print_problems, print_text
+from offload_tool.cli._schema_option import SchemaAction
+from offload_tool.cli._tables import Sheet, print_sheet
+from offload_tool.cli._tolerance_option import add_tolerance
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from offload_tool.errors import OffloadError
+    from offload_tool.operations.diff import Comparison, KernelChange, TargetChange
+
+__all__ = ["add", "run"]
+
+_NUMBERS = frozenset({"images", "kernels", "before", "after", "grown"})
+_LESS_NEEDED = ("kernels", "images", "before", "after", "needs", "library", "grown", "change")
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of ``offload-tool``."""
+    parser = commands.add_parser(
+        "diff",
+        help="tell what changed in device code between two builds",
+        description="Compare the device images of two files, folders or zip files: targets and "
+        "kernels that came, went, grew, or need other registers and memory; what weighs most comes "
+        "first. Symbols, paths and debug information are no change.",
+        epilog="The exit status is 0 if nothing changed beyond the tolerance, else 1.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("before", metavar="A", help="a file, folder or zip file of the first build")
+    parser.add_argument("after", metavar="B", help="the same of the second build")
+    add_tolerance(parser)
+    parser.add_argument("--json", action="store_true", help="print a JSON object, for programs")
+    parser.add_argument(
+        "--schema",
+        action=SchemaAction,
+        nargs=0,
+        const="diff.schema.json",
+        help="print the JSON schema of that object and exit",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what changed; then what could not be read."""
+    from offload_tool.operations.diff import compare_builds
+
+    problems: list[OffloadError] = []
+    notes: list[str] = []
+    found = compare_builds(
+        options.before,
+        options.after,
+        tolerance=options.tolerance,
+        skipped=problems.append,
+        notes=notes.append,
+    )
+    if options.json:
+        print_text(json.dumps(_object(found), indent=2) + "\n", sys.stdout)
+    else:
+        _print_tables(found)
+    print_notes(notes)
+    return print_problems(problems) or int(not found.is_equal)
+
+
+def _object(found: Comparison) -> dict[str, object]:
+    return {
+        "targets": [_change(row) for row in found.targets],
+        "kernels": [_change(row) for row in found.kernels],
+    }
+
+
+def _change(row: TargetChange | KernelChange) -> dict[str, object]:
+    return {
+        **{key: getattr(row, key) for key in ("library", "target", "change")},
+        "before": row.before and row.before._asdict(),
+        "after": row.after and row.after._asdict(),
+    }
+
+
+def _print_tables(found: Comparison) -> None:
+    if found.is_equal:
+        print_lines(["nothing changed"], sys.stdout)
+        return
+    if found.targets:
+        print_sheet(_target_table(found.targets))
+    if found.kernels:
+        print_sheet(_kernel_table(found.kernels))
+
+
+def _target_table(rows: Sequence[TargetChange]) -> Sheet:
+    cells = [
+        (
+            row.library,
+            row.target,
+            row.change,
+            _step(row.before and row.before.images, row.after and row.after.images),
+            _step(row.before and row.before.kernels, row.after and row.after.kernels),
+            f"{row.before.loaded:,}" if row.before else "",
+            f"{row.after.loaded:,}" if row.after else "",
+            f"{row.grown:+,}",
+        )
+        for row in rows
+    ]
+    columns = ("library", "target ID", "change", "images", "kernels", "before", "after", "grown")
+    return _sheet("targets: bytes that a device loads", columns, cells)
+
+
+def _kernel_table(rows: Sequence[KernelChange]) -> Sheet:
+    cells = [
+        (
+            row.library,
+            row.target,
+            row.change,
+            _size(row.before and row.before.code_size),
+            _size(row.after and row.after.code_size),
+            f"{row.grown:+,}" if row.grown else "",
+            _needs(row),
+            row.name,
+        )
+        for row in rows
+    ]
+    columns = ("library", "target ID", "change", "before", "after", "grown", "needs", "kernel")
+    return _sheet("kernels: bytes of code", columns, cells)
+
+
+def _sheet(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Sheet:
+    first = 0 if any(row[0] for row in rows) else 1  # of a file with a file, no library is named
+    return Sheet(title, columns[first:], [row[first:] for row in rows], _NUMBERS, _LESS_NEEDED)
+
+
+def _needs(row: KernelChange) -> str:
+    """Say what a kernel needs other than before."""
+    fields = [name for name in row.fields if name != "code_size"]
+    if row.change == "changed" and not row.fields:
+        return "other instructions"
+    return ", ".join(
+        f"{name} {_step(getattr(row.before, name), getattr(row.after, name))}" for name in fields
+    )
+
+
+def _step(before: int | None, after: int | None) -> str:
+    was, now = _size(before), _size(after)
+    return was if was == now else f"{was or '-'} to {now or '-'}"
+
+
+def _size(number: int | None) -> str:
+    return "" if number is None else f"{number:,}"

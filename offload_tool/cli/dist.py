@@ -1,0 +1,113 @@
+"""``offload-tool dist init|status|stop``: compiles on other machines, by sccache-dist."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from offload_tool.cli._output import print_lines
+
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["add", "run_init", "run_status", "run_stop"]
+
+_MEGABYTE = 1_000_000
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of ``offload-tool``."""
+    parser = commands.add_parser(
+        "dist",
+        help="compile on other machines",
+        description="Compile HIP device code on an sccache-dist cluster.",
+        allow_abbrev=False,
+    )
+    steps = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    init = steps.add_parser(
+        "init",
+        help="pack the compiler and make the folder for OFFLOAD_DIST",
+        description="Check the scheduler and the token, pack the compiler, and make the folder "
+        "that OFFLOAD_DIST names.",
+        allow_abbrev=False,
+    )
+    init.add_argument("--scheduler", required=True, metavar="URL", help="http://HOST:PORT")
+    init.add_argument("--token-file", required=True, metavar="F", help="holds the clients' token")
+    init.add_argument("-o", dest="output", required=True, metavar="DIR", help="the folder to make")
+    init.add_argument("--clang", metavar="C", help="the compiler (default: the one builds find)")
+    init.set_defaults(run=run_init)
+    status = steps.add_parser(
+        "status",
+        help="ask the scheduler and the local engine how they are",
+        description="Say how the cluster and the local sccache server are.",
+        epilog="The exit status is 1 where nothing would be distributed.",
+        allow_abbrev=False,
+    )
+    stop = steps.add_parser(
+        "stop",
+        help="end the local sccache server",
+        description="End the local sccache server; the next build that needs one starts it.",
+        allow_abbrev=False,
+    )
+    for step, run in ((status, run_status), (stop, run_stop)):
+        step.add_argument("folder", metavar="DIR", help="made by 'dist init'")
+        step.set_defaults(run=run)
+
+
+def _print(line: str) -> None:
+    print_lines([line], sys.stdout)
+
+
+def run_init(options: argparse.Namespace) -> int:
+    """Make the folder; say what it holds and how to use it."""
+    from offload_tool.sccache_dist.init import read_token, set_up
+    from offload_tool.toolchain.select import find_toolchain
+
+    token = read_token(options.token_file)
+    toolchain = find_toolchain(clang=options.clang)
+    made = set_up(options.output, options.scheduler, token, toolchain)
+    _print(f"{toolchain}: {made.files} files packed, {made.archive_size / _MEGABYTE:.0f} MB")
+    _print(f"the scheduler answers and accepts the token: {made.status}")
+    if not made.status.servers:
+        _print("warning: until a server joins, everything is compiled on this machine")
+    _print(
+        f"use it: OFFLOAD_DIST={os.path.relpath(made.folder)}, in a construction environment of "
+        "SCons, or in the shell for 'offload-tool compile'"
+    )
+    return 0
+
+
+def run_status(options: argparse.Namespace) -> int:
+    """Print how the cluster and the local engine are; 1 where nothing would be distributed."""
+    from offload_tool.sccache_dist.config import load_distribution
+    from offload_tool.sccache_dist.scheduler import ask_scheduler
+    from offload_tool.sccache_dist.server import Engine
+    from offload_tool.sccache_dist.session import Session
+
+    distribution = load_distribution(options.folder)
+    problem = Session(distribution).look()
+    if problem:
+        _print(f"cluster: {problem}")
+    else:
+        _print(f"cluster: {distribution.scheduler}: {ask_scheduler(distribution.scheduler)}")
+    engine = Engine(distribution)
+    if not engine.is_running():
+        _print("local sccache server: not running; a build starts it")
+        return int(bool(problem))
+    counted = engine.counters()
+    _print(
+        f"local sccache server: {'' if engine.is_connected() else 'not '}connected; since its "
+        f"start: {counted.requests} compiles, {counted.distributed} sent to servers, "
+        f"{counted.cache_hits} from the cache, {counted.dist_errors} again locally"
+    )
+    return int(bool(problem))
+
+
+def run_stop(options: argparse.Namespace) -> int:
+    """End the local sccache server of a folder."""
+    from offload_tool.sccache_dist.config import load_distribution
+    from offload_tool.sccache_dist.server import Engine
+
+    Engine(load_distribution(options.folder)).stop()
+    return 0

@@ -1,0 +1,202 @@
+"""``offload-tool embed IMAGES... -o OUT.o (--cuid X | --host-object HOST.o...)``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["add", "run"]
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of ``offload-tool``."""
+    parser = commands.add_parser(
+        "embed",
+        help="put device images where a host object looks for them",
+        description="Write the object that completes a HIP host object: it holds a bundle under "
+        "the name that the host object asks for, and registers it for host objects of the new "
+        "offload driver, which do not (a compiler is found as for `compile`). OUT is left "
+        "untouched where its bytes are equal. "
+        "A fat binary of CUDA or an offload binary goes into a copy of the host object instead. "
+        "Of relocatable CUDA code, give the linked cubins of all targets (with the fat binary of "
+        "each source's PTX, for later GPUs) and all host objects: OUT is linked beside these.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "images",
+        nargs="+",
+        metavar="IMAGES",
+        help="a HIP bundle, a CUDA fat binary or an offload binary; or linked cubins of CUDA",
+    )
+    parser.add_argument("-o", dest="output", required=True, metavar="OUT.o", help="the output")
+    wanted = parser.add_mutually_exclusive_group(required=True)
+    wanted.add_argument(
+        "--cuid", metavar="X", help="the ID with which the HIP host object was compiled"
+    )
+    wanted.add_argument(
+        "--host-object",
+        action="append",
+        default=[],
+        metavar="HOST.o",
+        help="a host object or archive; of relocatable device code, several",
+    )
+    parser.add_argument(
+        "--target-id",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="of linked cubins, which do not tell all of it: for each its target ID, in order",
+    )
+    parser.add_argument(
+        "--host-triple", metavar="TRIPLE", help="of HIP host code (default: this machine's)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the object.
+
+    :raises UsageError: images of another kind, or too many host objects for them.
+    """
+    from offload_tool.errors import UsageError
+    from offload_tool.operations import embed
+
+    (images, *others), output, hosts = options.images, options.output, options.host_object
+    sort = _sort(images)
+    if sort == "cubin":
+        _embed_linked_cuda(options.images, options.target_id, hosts, output)
+        return 0
+    if options.target_id:
+        raise UsageError(f"--target-id is for linked cubins, and '{images}' is none")
+    if others:
+        raise UsageError(
+            f"'{images}': expected one file with images, found '{others[0]}' beside it; several "
+            "are for the linked cubins of relocatable CUDA code"
+        )
+    if sort != "HIP" and len(hosts) != 1:
+        what = "a CUDA fat binary" if sort == "CUDA" else "an offload binary"
+        raise UsageError(f"'{images}' is {what}: give the one --host-object that it goes into")
+    if sort == "CUDA":
+        embed.embed_cuda_fatbin(hosts[0], images, output, keep_equal=True)
+    elif sort != "HIP":
+        embed.embed_offload_binary(hosts[0], images, output, keep_equal=True)
+    else:
+        triple = options.host_triple or _host_triple()
+        if hosts and embed.read_host_files(hosts).has_entries:
+            _embed_with_registration(images, hosts, output, triple)
+        else:
+            embed.embed_bundle(
+                images,
+                output,
+                host_triple=triple,
+                cuid=options.cuid,
+                host_files=hosts,
+                keep_equal=True,
+            )
+    return 0
+
+
+def _embed_with_registration(bundle: str, hosts: list[str], output: str, triple: str) -> None:
+    """Write the object for host code of the new offload driver, which does not register itself.
+
+    :raises CompilerError: no compiler, which makes that part.
+    """
+    import os
+
+    from offload_tool.io import InputFile, replace_file
+    from offload_tool.io.temporary_directory import temporary_folder
+    from offload_tool.operations.embed import embed_bundle
+    from offload_tool.passes.registration import write_registration
+    from offload_tool.run.pass_command import cached_toolchain
+
+    toolchain = cached_toolchain(os.environ)
+    with temporary_folder() as folder:
+        embedded, joined = f"{folder}/bundle.o", f"{folder}/joined.o"
+        embed_bundle(bundle, embedded, host_triple=triple, host_files=hosts, registers_entries=True)
+        write_registration(toolchain, [embedded], joined)
+        with InputFile(joined) as source, replace_file(output, keep_equal=True) as out:
+            out.copy(source)
+
+
+def _embed_linked_cuda(
+    images: list[str], processors: list[str], hosts: list[str], output: str
+) -> None:
+    """Write the object by which a program has its linked CUDA code.
+
+    :raises UsageError: no host object has anything to register, or an image is something else.
+    :raises CompilerError: no compiler, or one that failed.
+    """
+    import os
+
+    from offload_tool.errors import UsageError
+    from offload_tool.io import InputFile, replace_file
+    from offload_tool.io.temporary_directory import temporary_folder
+    from offload_tool.nvidia.linked_fatbin import write_linked_cuda
+    from offload_tool.operations.embed import write_cuda_fatbin
+    from offload_tool.run.pass_command import cached_toolchain
+
+    if not hosts:
+        raise UsageError("linked cubins are registered by name: give every --host-object")
+    cubins = [name for name in images if _sort(name) == "cubin"]
+    sources = [name for name in images if _sort(name) == "CUDA"]
+    if len(cubins) + len(sources) < len(images):
+        raise UsageError(f"'{images[0]}' is a cubin: expected cubins and CUDA fat binaries alone")
+    if len(processors) != len(cubins):
+        what = f"found {len(processors)} for {len(cubins)} cubins"
+        raise UsageError(f"expected one --target-id for each linked cubin, {what}")
+    for name in cubins:
+        _check_linked(name)
+    with temporary_folder() as folder:
+        linked, joined = folder / "linked.fatbin", folder / "joined.o"
+        write_cuda_fatbin(list(zip(processors, cubins, strict=True)), linked)
+        write_linked_cuda(cached_toolchain(os.environ), linked, sources, hosts, joined)
+        with InputFile(joined) as source, replace_file(output, keep_equal=True) as out:
+            out.copy(source)
+
+
+def _check_linked(cubin: str) -> None:
+    """Refuse code that is yet to be linked.
+
+    :raises UsageError: it is such.
+    """
+    from offload_tool.errors import UsageError
+    from offload_tool.formats.objects.device_elf import read_code_object
+    from offload_tool.io import InputFile
+
+    with InputFile(cubin) as source:
+        found = read_code_object(source.data, path=cubin)
+    if found.kind != "cuda" or found.image_kind != "object":
+        what = f"{found.image_kind} code of {found.kind} for {found.target_id}"
+        raise UsageError(f"'{cubin}': expected a linked cubin, found {what}; see compile --link")
+
+
+def _sort(images: str) -> str:
+    """Tell what a file is: ``HIP`` bundle, ``CUDA`` fat binary, ``package`` or ``cubin``."""
+    from offload_tool.containers.file_format import FileFormat, recognise
+    from offload_tool.errors import UsageError
+    from offload_tool.formats.objects.device_elf import is_code_object
+    from offload_tool.io import InputFile
+
+    sorts: dict[FileFormat | None, str] = {
+        FileFormat.BUNDLE: "HIP",
+        FileFormat.CUDA_FATBIN: "CUDA",
+        FileFormat.OFFLOAD_BINARY: "package",
+    }
+    with InputFile(images) as source:
+        is_code = is_code_object(source.data)
+        sort = "cubin" if is_code else sorts.get(recognise(source.data))
+        found = bytes(source.data[:4])
+    if sort is None:
+        raise UsageError(
+            f"'{images}': expected a bundle, a CUDA fat binary, an offload binary or a linked "
+            f"cubin, found {found!r}"
+        )
+    return sort
+
+
+def _host_triple() -> str:
+    import os
+
+    return f"{os.uname().machine}-unknown-linux-gnu"

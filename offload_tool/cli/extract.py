@@ -1,0 +1,79 @@
+"""``offload-tool extract FILE [--target ID]... -o DIR``: the device images as files."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from offload_tool.cli._output import print_lines, print_problems, print_text, printable
+
+if TYPE_CHECKING:
+    import argparse
+
+    from offload_tool.errors import OffloadError
+
+__all__ = ["add", "run"]
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of ``offload-tool``."""
+    parser = commands.add_parser(
+        "extract",
+        help="write the device images of a file into a folder",
+        description="Write the device images of any file that 'list' reads into a folder, and "
+        "print what was written. With --target, of each bundle or offload binary in the file "
+        "only what such a device would load: the image of that very ID, else the compatible one "
+        "that sets the most features, else generic code that covers an AMD GPU, else for HIP "
+        "SPIR-V; of CUDA's code the nearest cubin, else PTX; which is told. Images that are "
+        "compressed by themselves are unpacked.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", metavar="FILE", help="a file, folder or zip file")
+    parser.add_argument(
+        "--target",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="a target ID (gfx90a:xnack+) or a bundle entry ID; may be given several times",
+    )
+    parser.add_argument("-o", dest="output", required=True, metavar="DIR", help="the folder")
+    parser.add_argument("--json", action="store_true", help="print a JSON list, for programs")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the images; print their files."""
+    from offload_tool.operations.extract import extract_device_images
+    from offload_tool.operations.match import Device
+
+    problems: list[OffloadError] = []
+    devices = [Device.parse(text) for text in options.target]
+    images = extract_device_images(
+        options.file, options.output, devices=devices, skipped=problems.append
+    )
+    if options.json:
+        rows = [
+            {
+                "path": str(image.path),
+                "file": image.file,
+                "member": image.member,
+                "index": image.index,
+                "id": image.id,
+                "size": image.size,
+                "loads": [
+                    {"device": device, "rule": load.rule, "reason": load.reason}
+                    for device, load in image.loads
+                ],
+            }
+            for image in images
+        ]
+        print_text(json.dumps(rows, indent=2) + "\n", sys.stdout)
+    else:
+        print_lines((printable(str(image.path)) for image in images), sys.stdout)
+        print_lines(
+            printable(f"offload-tool: note: {device} loads {load}")
+            for device, load in dict.fromkeys(pair for image in images for pair in image.loads)
+            if not load.is_native
+        )
+    return print_problems(problems)

@@ -1,0 +1,110 @@
+"""``offload-tool launch COMPILER ARGS...``: a compiler launcher that runs a compile's passes apart.
+
+Most commands of a build have nothing to split: `passthrough` tells so before anything else is
+imported, and the compiler takes this process's place.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from offload_tool.launch.passthrough import reason_to_pass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["launch", "launch_as_hipcc"]
+
+_VERBOSE = "OFFLOAD_LAUNCH_VERBOSE"
+_TOOL = "offload-tool launch"
+_USAGE = f"usage: {_TOOL} COMPILER ARGS..."
+_WRONG_USAGE = 2
+
+
+def launch(words: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run a compiler's command; give its exit status, if the compiler does not take our place."""
+    if words[:1] in (["-h"], ["--help"]):
+        return _help()
+    if not words or words[0].startswith("-"):
+        _print_line(_USAGE)
+        return _WRONG_USAGE
+    reason = reason_to_pass(words[0], words[1:], environ)
+    if reason:
+        return _pass_through(words, environ, reason)
+    from offload_tool.cli._main import guarded
+    from offload_tool.launch.split_compile import PassedThroughError, run_split
+
+    passed = ""
+
+    def run() -> int:
+        nonlocal passed
+        from offload_tool.cli._output import pass_on
+        from offload_tool.errors import OffloadError
+
+        try:
+            status, printed, said = run_split(words, environ, lambda text: _say(environ, text))
+        except OffloadError:
+            raise
+        except PassedThroughError as error:
+            passed = str(error)
+            return 0
+        except Exception as error:  # a mistake in here must not be the end of somebody's build
+            if os.environ.get("OFFLOAD_TRACEBACK"):
+                raise
+            _print(f"warning: {type(error).__name__}: {error}; please report it")
+            passed = "of a mistake in here"
+            return 0
+        if printed:
+            pass_on(printed, sys.stdout)
+        pass_on(said)
+        return status
+
+    status = guarded(run)
+    return _pass_through(words, environ, passed) if passed else status
+
+
+def launch_as_hipcc(invoked: str, words: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run a command of ``hipcc``, by whose name a link called us; give its exit status."""
+    from offload_tool.launch.find_compiler import find_hipcc
+
+    compiler = find_hipcc(invoked, environ)
+    if compiler is None:
+        _print(f"error: '{invoked}' is a link to offload-tool, and PATH has no other hipcc")
+        return 1
+    return launch([compiler, *words], environ)
+
+
+def _pass_through(words: Sequence[str], environ: Mapping[str, str], reason: str) -> int:
+    """Let the compiler take the place of this process; come back only where there is none."""
+    _say(environ, f"passed through: {reason}")
+    sys.stdout.flush()
+    try:
+        os.execvpe(words[0], list(words), environ)  # noqa: S606 - no shell is wanted
+    except OSError as error:
+        _print(f"error: '{words[0]}' cannot be run: {error.strerror}")
+        return 1
+
+
+def _say(environ: Mapping[str, str], text: str) -> None:
+    if environ.get(_VERBOSE, "") not in ("", "0"):
+        _print(text)
+
+
+def _print(text: str) -> None:
+    _print_line(f"{_TOOL}: {text}")
+
+
+def _print_line(text: str) -> None:
+    from offload_tool.cli._output import print_lines
+
+    print_lines([text])
+
+
+def _help() -> int:
+    from offload_tool.cli._launch_options import launch_parser
+    from offload_tool.cli._output import print_text
+
+    print_text(launch_parser(_TOOL).format_help(), sys.stdout)
+    return 0

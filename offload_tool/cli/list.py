@@ -1,0 +1,269 @@
+"""``offload-tool list FILE... [--kernels] [--json]``: the device images in any file, their kernels.
+
+What ``--json`` prints is described by ``list.schema.json``, which ``--schema`` prints; with
+``--kernels``, by ``kernels.schema.json``, which ``--kernels-schema`` prints.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from typing import TYPE_CHECKING, TypeVar
+
+from offload_tool.cli._json import print_json_list
+from offload_tool.cli._output import print_lines, print_notes, print_problems
+from offload_tool.cli._schema_option import SchemaAction
+from offload_tool.cli._tables import Sheet, place_of, print_sheet
+from offload_tool.errors import OffloadError, UsageError
+from offload_tool.util.frozen import as_dict
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterable, Sequence
+
+    from offload_tool.operations.list_images import DeviceImage
+
+__all__ = ["add", "run"]
+
+_T = TypeVar("_T")
+_NUMBERS = frozenset({"#", "offset", "images", "size (bytes)", "compressed", "share"})
+_LESS_NEEDED = (
+    *("#", "triple", "offset", "share", "image", "kind", "images", "compressed"),
+    *("covers", "in", "loaded by", "size (bytes)"),
+)
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of ``offload-tool``."""
+    parser = commands.add_parser(
+        "list",
+        help="list the device images in files",
+        description="List the device images in bundles, offload binaries and archives of them, "
+        "in ELF and COFF objects, programs and libraries that embed them, and in all such files "
+        "of a folder or zip file (a wheel).",
+        epilog="Files without images in a folder or zip file are passed over; broken ones are "
+        "reported after everything else was listed, with exit status 1.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a file, folder or zip file")
+    parser.add_argument(
+        "--target",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="list only what a device with this target ID (gfx90a:xnack+) or bundle entry ID "
+        "would load, and why; may be given several times",
+    )
+    parser.add_argument("--json", action="store_true", help="print a JSON list, for programs")
+    parser.add_argument(
+        "--schema",
+        action=SchemaAction,
+        nargs=0,
+        const="list.schema.json",
+        help="print the JSON schema of that list and exit",
+    )
+    parser.add_argument(
+        "--kernels",
+        action="store_true",
+        help="list the kernels of each image: the size of their code, registers, memory, spills",
+    )
+    parser.add_argument(
+        "--demangle",
+        action="store_true",
+        help="with --kernels, show names as C++ has them (llvm-cxxfilt or c++filt does it)",
+    )
+    parser.add_argument(
+        "--kernels-schema",
+        action=SchemaAction,
+        nargs=0,
+        const="kernels.schema.json",
+        help="print the JSON schema of what --kernels --json prints and exit",
+    )
+    parser.add_argument(
+        "--scan",
+        action="store_true",
+        help="look for containers anywhere in files, by their magic, not only where runtimes do",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what is in all files that can be read, then what is wrong with the others."""
+    if options.demangle and not options.kernels:
+        raise UsageError("--demangle is about the names of kernels; give it with --kernels")
+    problems: list[OffloadError] = []
+    notes: list[str] = []
+    if options.kernels:
+        _print_kernels(options, problems, notes)
+    else:
+        _print_images(options, problems, notes)
+    print_notes(notes)
+    return print_problems(problems)
+
+
+def _print_images(
+    options: argparse.Namespace, problems: list[OffloadError], notes: list[str]
+) -> None:
+    from offload_tool.operations.list_images import iter_images
+
+    listed = _read_all(iter_images, options, problems, notes)
+    if options.json:
+        print_json_list((_row(image) for _, found in listed for image in found), indent=2)
+    else:
+        _print_tables(listed)
+
+
+def _print_kernels(
+    options: argparse.Namespace, problems: list[OffloadError], notes: list[str]
+) -> None:
+    from offload_tool.cli._kernel_tables import print_kernel_tables, print_kernels_json
+    from offload_tool.operations.demangle import demangled_names
+    from offload_tool.operations.list_kernels import iter_kernels
+
+    listed = _read_all(iter_kernels, options, problems, notes)
+    names = None
+    if options.demangle:
+        images = (image for _, found in listed for image in found)
+        names = demangled_names(kernel.name for image in images for kernel in image.kernels)
+    if options.json:
+        print_kernels_json((image for _, found in listed for image in found), names)
+    else:
+        print_kernel_tables(listed, names)
+
+
+def _read_all(
+    read: Callable[..., Iterable[_T]],
+    options: argparse.Namespace,
+    problems: list[OffloadError],
+    notes: list[str],
+) -> list[tuple[str, list[_T]]]:
+    """Give each file that can be read, with what `read` finds in it.
+
+    :raises OffloadError: the only one cannot be.
+    """
+    from offload_tool.operations.match import Device
+
+    devices: Sequence[Device] = [Device.parse(text) for text in options.target]
+    listed = []
+    for file in options.files:
+        found = read(
+            file,
+            devices=devices,
+            skipped=problems.append,
+            strays=notes.append,
+            scan=options.scan,
+        )
+        try:
+            listed.append((file, list(found)))
+        except OffloadError as error:
+            if len(options.files) == 1:
+                print_notes(notes)  # it may be all that there is to say of the file
+                raise
+            problems.append(error)
+    return listed
+
+
+def _row(image: DeviceImage) -> dict[str, object]:
+    loads = [
+        {"device": device, "rule": load.rule, "reason": load.reason} for device, load in image.loads
+    ]
+    return {**as_dict(image), "loads": loads}
+
+
+def _print_tables(listed: Sequence[tuple[str, list[DeviceImage]]]) -> None:
+    for file, found in listed:
+        print_sheet(_image_table(file, found))
+        print_lines([f"  {_summary(found)}"], sys.stdout)
+    images = [image for _, found in listed for image in found]
+    device = _counted(images)
+    if len({image.target_id for image in device}) < len(device):
+        print_lines([""], sys.stdout)
+        print_sheet(_totals_table(images))
+
+
+def _image_table(file: str, images: Sequence[DeviceImage]) -> Sheet:
+    several = len({(image.file, image.index) for image in images}) > 1
+    places = [place_of(file, image) for image in images]
+    total = sum(image.stored_size for image in _device(images))
+    columns = {
+        "in": any(places),
+        "#": several,
+        "target ID": True,
+        "covers": any(image.covers for image in images),
+        "kind": True,
+        "image": any(image.image_kind for image in images),
+        "triple": True,
+        "offset": True,
+        "size (bytes)": True,
+        "compressed": _has_compressed(images),
+        "share": True,
+        "loaded by": any(image.loads for image in images),
+    }
+    rows = []
+    for place, image in zip(places, images, strict=True):
+        cells = (
+            place,
+            str(image.index),
+            image.target_id or "-",
+            " ".join(image.covers),
+            image.kind,
+            image.image_kind or "-",
+            image.triple,
+            "-" if image.offset is None else f"{image.offset:#x}",
+            f"{image.size:,}",
+            f"{image.stored_size:,}",
+            "" if image.kind == "host" else _share(image.stored_size, total),
+            "; ".join(f"{device}: {load.rule}, {load.reason}" for device, load in image.loads),
+        )
+        rows.append(tuple(itertools.compress(cells, columns.values())))
+    names = tuple(itertools.compress(columns, columns.values()))
+    return Sheet(file, names, rows, _NUMBERS, _LESS_NEEDED)
+
+
+def _totals_table(images: Sequence[DeviceImage]) -> Sheet:
+    packed = _has_compressed(images)
+    groups: dict[str, list[DeviceImage]] = {}
+    for image in _counted(images):
+        groups.setdefault(image.target_id or "-", []).append(image)
+    stored = {name: sum(image.stored_size for image in group) for name, group in groups.items()}
+    total = sum(stored.values())
+    rows = [
+        (
+            name,
+            f"{len(groups[name]):,}",
+            f"{sum(image.size for image in groups[name]):,}",
+            *([f"{stored[name]:,}"] if packed else []),
+            _share(stored[name], total),
+        )
+        for name in sorted(groups, key=lambda name: (-stored[name], name))
+    ]
+    names = ["target ID", "images", "size (bytes)", *(["compressed"] if packed else []), "share"]
+    return Sheet("per target ID", tuple(names), rows, _NUMBERS, _LESS_NEEDED)
+
+
+def _summary(images: Sequence[DeviceImage]) -> str:
+    device = _counted(images)
+    plural = "" if len(device) == 1 else "s"
+    text = f"{len(device)} device image{plural}, {sum(image.size for image in device):,} bytes"
+    if _has_compressed(device):
+        text += f", {sum(image.stored_size for image in device):,} compressed"
+    return text
+
+
+def _device(images: Sequence[DeviceImage]) -> list[DeviceImage]:
+    return [image for image in images if image.kind != "host"]
+
+
+def _counted(images: Sequence[DeviceImage]) -> list[DeviceImage]:
+    from offload_tool.operations.list_images import counted
+
+    return _device(counted(images))
+
+
+def _has_compressed(images: Sequence[DeviceImage]) -> bool:
+    # What a host program has in other files takes no bytes of it.
+    return any(i.stored_size not in (0, i.size) for i in images if i.container != "kpack-marker")
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "-"

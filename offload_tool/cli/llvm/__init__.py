@@ -1,0 +1,1 @@
+"""The drop-ins for LLVM's programs, with their command lines."""

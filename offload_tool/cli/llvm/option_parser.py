@@ -1,0 +1,459 @@
+"""Command lines as LLVM's tools read them: the syntax, the messages, the help text.
+
+For commands that stand in for an LLVM tool. A tool describes its options in a
+`CommandLine`; `parse` does the rest, to the byte as LLVM 22.1.8 does:
+
+- one dash or two for every option; names are complete, never abbreviated;
+- ``-option=value`` or ``-option value``; a flag takes a value only after ``=``;
+- a scalar given again replaces the first, a list grows; elements may be empty;
+- one-letter flags can be grouped (``-hh``);
+- what follows ``--`` is not an option; ``@FILE`` stands for the arguments in FILE;
+- every wrong argument is reported, not only the first; ``--help`` ends the reading.
+"""
+
+from __future__ import annotations
+
+import os
+
+from offload_tool.errors import UsageError
+from offload_tool.util.frozen import frozen
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Literal, TypeAlias
+
+OptionType: TypeAlias = (
+    'Literal["flag", "string", "list", "commalist", "uint", "int", "enum", "information"]'
+)
+Visibility: TypeAlias = 'Literal["shown", "hidden", "never"]'
+Value: TypeAlias = "bool | int | str"
+
+__all__ = [
+    "CommandLine",
+    "Information",
+    "LlvmUsageError",
+    "Option",
+    "OptionType",
+    "Positionals",
+    "Values",
+    "Visibility",
+    "expanded",
+    "help_text",
+    "parse",
+]
+
+_FLAG_VALUES = {
+    **dict.fromkeys(("", "true", "TRUE", "True", "1"), True),
+    **dict.fromkeys(("false", "FALSE", "False", "0"), False),
+}
+_INTEGER = r"(-?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0o?([0-7]+)|([1-9][0-9]*|0))"
+_BASES = (16, 2, 8, 10)
+_RANGES = {"uint": (0, 2**32 - 1, "uint"), "int": (-(2**31), 2**31 - 1, "integer")}
+_MAX_DIGITS = 100  # more than any number in range has, but for leading zeros
+_VALUE_NAMES = {"uint": "uint", "int": "int", "enum": "value"}
+
+
+@frozen
+class Option:
+    """One option of a tool."""
+
+    name: str
+    """Without dashes."""
+    option_type: OptionType
+    """``information`` is an option that prints something and ends the program."""
+    help: str
+    """Further lines are indented below the first."""
+    value_name: str = ""
+    """What stands for the value in the help text, if not the kind's usual word."""
+    visibility: Visibility = "shown"
+    """In help texts: always, only with ``--help-hidden``, or never (nor as a suggestion)."""
+    required: bool = False
+    choices: tuple[tuple[str, str], ...] = ()
+    """Each value of an enum, with its help text."""
+    bucket: int = 0
+    """Of two equally near names LLVM suggests the one in the lower hash bucket (of 4096)."""
+
+    @property
+    def takes_value(self) -> bool:
+        """Whether the option cannot stand without a value."""
+        return self.option_type not in {"flag", "information"}
+
+    @property
+    def dashed(self) -> str:
+        """The name as messages show it."""
+        return _dashed(self.name)
+
+
+@frozen
+class Positionals:
+    """How many arguments that are not options a tool takes (`maximum` None: any number)."""
+
+    minimum: int = 0
+    maximum: int | None = 0
+    usage: str = ""
+    """What the usage line says of them."""
+
+
+@frozen
+class CommandLine:
+    """All that a tool's user can write, and what its help text says about it."""
+
+    overview: str
+    category: str
+    """Heading of the tool's own options in the help text."""
+    version: str
+    options: tuple[Option, ...]
+    positionals: Positionals = Positionals()
+
+
+class Values:
+    """What a command line gave: each option's values in their order."""
+
+    def __init__(self) -> None:
+        self.positionals: list[str] = []
+        self.given: dict[str, list[Value]] = {}
+
+    def flag(self, name: str) -> bool | None:
+        """Give the value of a flag, or None if it was not given."""
+        value = self._last(name)
+        return value if isinstance(value, bool) else None
+
+    def number(self, name: str) -> int | None:
+        """Give the value of an integer, or None if it was not given."""
+        value = self._last(name)
+        return value if isinstance(value, int) else None
+
+    def text(self, name: str) -> str | None:
+        """Give the value of a string or an enum, or None if it was not given."""
+        value = self._last(name)
+        return value if isinstance(value, str) else None
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Give the elements of a list; none if it was not given."""
+        return tuple(value for value in self.given.get(name, ()) if isinstance(value, str))
+
+    def _last(self, name: str) -> Value | None:
+        values = self.given.get(name)
+        return values[-1] if values else None
+
+
+@frozen
+class Information:
+    """The user asked for a text: print it on standard output, end with status 0."""
+
+    text: str
+    warnings: tuple[str, ...] = ()
+    """Lines for standard error: what was wrong with the arguments before."""
+
+
+class LlvmUsageError(UsageError):
+    """A command line that an LLVM tool refuses: print `lines` on standard error as they are.
+
+    Arguments that are not UTF-8 are surrogates in them, as in ``sys.argv``.
+    """
+
+    exit_status = 1
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self.lines = tuple(lines)
+        super().__init__("\n".join(self.lines))
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)  # who prints them prints lines
+
+
+_GENERIC = (
+    Option(
+        "help",
+        "information",
+        "Display available options (--help-hidden for more)",
+        bucket=114,
+    ),
+    Option(
+        "help-hidden",
+        "information",
+        "Display all available options",
+        visibility="hidden",
+        bucket=558,
+    ),
+    Option(
+        "help-list",
+        "information",
+        "Display list of available options (--help-list-hidden for more)",
+        bucket=1459,
+    ),
+    Option(
+        "help-list-hidden",
+        "information",
+        "Display list of all available options",
+        visibility="hidden",
+        bucket=2440,
+    ),
+    # These two are accepted and do nothing, as in the tools of LLVM 22.
+    Option(
+        "print-all-options",
+        "flag",
+        "Print all option values after command line parsing",
+        visibility="hidden",
+        bucket=3894,
+    ),
+    Option(
+        "print-options",
+        "flag",
+        "Print non-default options after command line parsing",
+        visibility="hidden",
+        bucket=3206,
+    ),
+    Option("version", "information", "Display the version of this program", bucket=1285),
+)
+
+
+def parse(tool: str, command_line: CommandLine, arguments: Sequence[str]) -> Values | Information:
+    """Read `arguments`; `tool` is the name that the user invoked, for messages.
+
+    :raises LlvmUsageError: they are not what `command_line` allows.
+    """
+    return _CommandLineParser(tool, command_line).parse(expanded(arguments))
+
+
+def expanded(arguments: Sequence[str]) -> list[str]:
+    """Return arguments with those of response files in their place.
+
+    :raises LlvmUsageError: a response file cannot be read, or contains itself.
+    """
+    if not any(word.startswith("@") for word in arguments):
+        return [*arguments]
+    from offload_tool.clang.response_file import expand_response_files  # rarely needed
+
+    try:
+        return expand_response_files(arguments)
+    except UsageError as error:
+        raise LlvmUsageError([str(error)]) from error
+
+
+class _CommandLineParser:
+    """Reads one command line; `errors` holds the lines for standard error so far."""
+
+    def __init__(self, tool: str, command_line: CommandLine) -> None:
+        self.tool = tool
+        self.command_line = command_line
+        self.options = {option.name: option for option in (*command_line.options, *_GENERIC)}
+        self.values = Values()
+        self.errors: list[str] = []
+
+    def parse(self, words: list[str]) -> Values | Information:
+        remaining = iter(words)
+        for word in remaining:
+            if word == "--":
+                for rest in remaining:
+                    self._positional(rest)
+            elif word == "-" or not word.startswith("-"):
+                self._positional(word)
+            else:
+                information = self._option(word, remaining)
+                if information is not None:
+                    return Information(information, tuple(self.errors))
+        self._check_counts()
+        if self.errors:
+            raise LlvmUsageError(self.errors)
+        return self.values
+
+    def _positional(self, word: str) -> None:
+        if self.command_line.positionals.maximum == 0:
+            self._unknown(word)
+        else:
+            self.values.positionals.append(word)
+
+    def _option(self, word: str, remaining: Iterator[str]) -> str | None:
+        """Take one option; give the text it asks for, if it is one that does."""
+        argument = word[2:] if word.startswith("--") else word[1:]
+        name, equals, text = argument.partition("=")
+        option = self.options.get(name)
+        given = text if equals else None
+        if option is None:
+            option, argument, given = self._group(argument)
+        if option is None:
+            self._unknown(word, self._nearest(argument))
+            return None
+        if option.option_type == "information" and given is None:
+            return _information(self.tool, self.command_line, option.name)
+        self._occurrence(option, given, remaining)
+        return None
+
+    def _group(self, argument: str) -> tuple[Option | None, str, str | None]:
+        """Take one-letter flags one by one, up to the last: give it, its name and value.
+
+        Without an option, give what remained and could not be understood.
+        """
+        while option := self.options.get(argument[:1]):
+            rest = argument[1:]
+            if not rest or rest.startswith("="):
+                return option, option.name, rest[1:] if rest else None
+            if option.takes_value:
+                self._wrong(option, "may not occur within a group!")
+                return None, option.name, None
+            self._occurrence(option, None, iter(()))
+            argument = rest
+        return None, argument, None
+
+    def _occurrence(self, option: Option, given: str | None, remaining: Iterator[str]) -> None:
+        if option.option_type == "information":
+            self._wrong(option, f"does not allow a value! '{given}' specified.")
+            return
+        if option.takes_value and given is None:
+            given = next(remaining, None)
+            if given is None:
+                self._wrong(option, "requires a value!")
+                return
+        values = self.values.given.setdefault(option.name, [])
+        try:
+            values += _converted(option, given or "")
+        except ValueError as error:
+            self._wrong(option, str(error))
+
+    def _check_counts(self) -> None:
+        allowed = self.command_line.positionals
+        count = len(self.values.positionals)
+        see = f"See: {self.tool} --help"
+        if count < allowed.minimum:
+            plural = "s" if allowed.minimum > 1 else ""
+            self._error("Not enough positional command line arguments specified!")
+            self.errors.append(
+                f"Must specify at least {allowed.minimum} positional argument{plural}: {see}"
+            )
+        elif allowed.maximum is not None and count > allowed.maximum:
+            self._error("Too many positional arguments specified!")
+            self.errors.append(f"Can specify at most {allowed.maximum} positional arguments: {see}")
+        for option in self.command_line.options:
+            if option.required and option.name not in self.values.given:
+                self._wrong(option, "must be specified at least once!")
+
+    def _nearest(self, argument: str) -> str:
+        """Give the option that the user may have meant, with the value that he gave."""
+        name, _, value = argument.partition("=")
+        candidates = [option for option in self.options.values() if option.visibility != "never"]
+        # What follows "=" counts as part of the name where no value is allowed.
+        nearest = min(
+            candidates,
+            key=lambda option: (
+                _distance(option.name, argument if option.option_type == "information" else name),
+                option.bucket,
+            ),
+        )
+        if value and nearest.option_type != "information":
+            return _dashed(f"{nearest.name}={value}")
+        return nearest.dashed
+
+    def _unknown(self, word: str, nearest: str | None = None) -> None:
+        self._error(f"Unknown command line argument '{word}'.  Try: '{self.tool} --help'")
+        if nearest is not None:
+            self._error(f"Did you mean '{nearest}'?")
+
+    def _wrong(self, option: Option, problem: str) -> None:
+        self._error(f"for the {option.dashed} option: {problem}")
+
+    def _error(self, text: str) -> None:
+        self.errors.append(f"{os.path.basename(self.tool)}: {text}")  # noqa: PTH119
+
+
+def _converted(option: Option, text: str) -> list[Value]:
+    """Give the values that `text` is for `option`.
+
+    :raises ValueError: it is none.
+    """
+    if option.option_type == "flag":
+        if text not in _FLAG_VALUES:
+            raise ValueError(f"'{text}' is invalid value for boolean argument! Try 0 or 1")
+        return [_FLAG_VALUES[text]]
+    if option.option_type in _RANGES:
+        return [_integer(text, *_RANGES[option.option_type])]
+    if option.option_type == "enum" and text not in dict(option.choices):
+        raise ValueError(f"Cannot find option named '{text}'!")
+    return [*text.split(",")] if option.option_type == "commalist" else [text]
+
+
+def _integer(text: str, low: int, high: int, type_name: str) -> int:
+    import re  # of most command lines no word is a number
+
+    if found := re.fullmatch(_INTEGER, text):
+        digits = found.groups()[1:]
+        written, base = next(pair for pair in zip(digits, _BASES, strict=True) if pair[0])
+        significant = written.lstrip("0") or "0"
+        # int() refuses thousands of decimal digits with a message of its own.
+        if len(significant) <= _MAX_DIGITS:
+            number = int(significant, base)
+            number = -number if found[1] else number
+            if low <= number <= high:
+                return number
+    raise ValueError(f"'{text}' value invalid for {type_name} argument!")
+
+
+def _dashed(name: str) -> str:
+    return f"--{name}" if len(name) > 1 else f"-{name}"
+
+
+def _distance(name: str, word: str) -> int:
+    """Count the bytes to insert, delete or replace that make `word` of `name`."""
+    row = list(range(len(name) + 1))
+    for above, byte in enumerate(os.fsencode(word)):
+        corner, row[0] = above, above + 1
+        for column, expected in enumerate(os.fsencode(name), 1):
+            best = min(corner + (byte != expected), row[column] + 1, row[column - 1] + 1)
+            corner, row[column] = row[column], best
+    return row[-1]
+
+
+def _information(tool: str, command_line: CommandLine, name: str) -> str:
+    if name == "version":
+        return f"{command_line.version}\n"
+    return help_text(tool, command_line, listed="list" in name, hidden="hidden" in name)
+
+
+def help_text(
+    tool: str, command_line: CommandLine, *, listed: bool = False, hidden: bool = False
+) -> str:
+    """Give the text of ``--help``; `listed` and `hidden` as in ``--help-list-hidden``."""
+    visible = {"shown", "hidden"} if hidden else {"shown"}
+    groups = {
+        "Generic Options": _GENERIC,
+        command_line.category: command_line.options,
+    }
+    shown = {
+        heading: sorted((o for o in options if o.visibility in visible), key=lambda o: o.name)
+        for heading, options in groups.items()
+    }
+    every = sorted((o for options in shown.values() for o in options), key=lambda o: o.name)
+    if listed and not hidden:  # a list does not mention the option that asks for it
+        every = [option for option in every if option.name != "help-list"]
+    width = max(len(head) for option in every for head, _ in _rows(option))
+    usage = " ".join(filter(None, ["[options]", command_line.positionals.usage]))
+    lines = [f"OVERVIEW: {command_line.overview}", ""]
+    lines += [f"USAGE: {os.path.basename(tool)} {usage}", "", "OPTIONS:"]  # noqa: PTH119
+    if listed:
+        lines += _described(every, width)
+    else:
+        for heading, options in shown.items():
+            lines += ["", f"{heading}:", "", *_described(options, width)]
+    return "\n".join(lines) + "\n"
+
+
+def _described(options: Iterable[Option], width: int) -> Iterator[str]:
+    for option in options:
+        for head, text in _rows(option):
+            first, *more = text.split("\n")
+            yield f"{head:<{width}} - {first}"
+            yield from (f"{'':<{width}}   {line}" for line in more)
+
+
+def _rows(option: Option) -> Iterator[tuple[str, str]]:
+    value = option.value_name or _VALUE_NAMES.get(option.option_type, "string")
+    if not option.takes_value:
+        value = ""
+    elif len(option.name) == 1:
+        value = f" <{value}>"
+    else:
+        value = f"=<{value}>"
+    yield f"  {option.dashed}{value}", option.help
+    for choice, text in option.choices:
+        yield f"    ={choice}", f"  {text}"

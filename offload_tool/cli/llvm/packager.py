@@ -1,0 +1,241 @@
+"""``offload-tool packager``: a drop-in for llvm-offload-binary 22.1.8, on request for 23.1.4.
+
+That program is also called clang-offload-packager, its older name. It is 23's if the name
+by which it is called ends in ``-23``, or with ``--llvm=23``. The checks stand in the
+order in which it does them, with its messages; where these do not name the file, ours do.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from offload_tool.cli._output import print_lines
+from offload_tool.cli.llvm.drop_in import give, run_drop_in
+from offload_tool.cli.llvm.option_parser import (
+    CommandLine,
+    Option,
+    Positionals,
+    help_text,
+    parse,
+)
+from offload_tool.errors import ContentError, OffloadError, UsageError
+from offload_tool.io import STDIN, STDOUT
+from offload_tool.util.frozen import frozen
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from offload_tool.cli.llvm.option_parser import Values
+    from offload_tool.errors import OffloadError
+    from offload_tool.formats.offload_binary import Dialect
+    from offload_tool.operations.package import Generation
+
+__all__ = ["PACKAGER_COMMAND_LINE", "run_packager"]
+
+PACKAGER_COMMAND_LINE = CommandLine(
+    overview="A utility for bundling several object files into a single binary.\n"
+    "The output binary can then be embedded into the host section table\n"
+    "to create a fatbinary containing offloading code.",
+    category="llvm-offload-binary options",
+    version="offload-tool packager 0.1.0 (behaves as llvm-offload-binary 22.1.8)",
+    options=(
+        Option("h", "flag", "Alias for -help", visibility="never"),
+        Option("archive", "flag", "Write extracted files to a static archive", bucket=209),
+        Option(
+            "image",
+            "list",
+            "List of key and value arguments. Required keywords are 'file' and 'triple'.",
+            value_name="<key>=<value>,...",
+            bucket=3038,
+        ),
+        Option("o", "string", "Write output to <file>.", value_name="file", bucket=1627),
+        Option(  # not LLVM's, and so in none of its help texts
+            "kind-numbering",
+            "enum",
+            "Numbers of the offload kinds",
+            visibility="never",
+            choices=(("llvm22", "HIP is 4"), ("documented", "HIP is 3, as in LLVM 15")),
+        ),
+        Option(  # ours too
+            "llvm",
+            "enum",
+            "Whose llvm-offload-binary to be",
+            visibility="never",
+            choices=(("22", "LLVM 22's"), ("23", "LLVM 23's")),
+        ),
+    ),
+    positionals=Positionals(0, 1, "Extract from <file>."),
+)
+
+_FIRST_OF_23 = 23
+_OLD_NAME = "clang-offload-packager"
+_DEPRECATED = "warning: 'clang-offload-packager' is deprecated. Use 'llvm-offload-binary' instead."
+_INVALID = "Invalid data was encountered while parsing the file"
+_CUT_SHORT = "The end of the file was unexpectedly encountered"
+
+
+def run_packager(
+    tool: str, arguments: Sequence[str], _: Mapping[str, str], *, keep_equal: bool = False
+) -> int:
+    """Run the command; `tool` is the name for messages. Give the exit status, 0 or 1.
+
+    No environment variable matters. With `keep_equal`, outputs that already have the very bytes
+    are left untouched.
+    """
+    return run_drop_in(
+        tool,
+        lambda: parse(tool, PACKAGER_COMMAND_LINE, arguments),
+        lambda values: _run(tool, values, keep_equal=keep_equal),
+        _described,
+    )
+
+
+def _run(tool: str, values: Values, *, keep_equal: bool) -> None:
+    if _stem(tool).endswith(_OLD_NAME):
+        print_lines([_DEPRECATED])
+    inputs = values.positionals
+    given = _Given(
+        tool,
+        output=values.text("o") or "",
+        input=inputs[0] if inputs else "",
+        images=[_Image.read(text) for text in values.texts("image")],
+        archive=bool(values.flag("archive")),
+        dialect=values.text("kind-numbering"),  # type: ignore[arg-type] # one of the choices
+        generation=_generation(tool, values.text("llvm")),
+        keep_equal=keep_equal,
+    )
+    if values.flag("h") or not (given.output or given.input):
+        give(help_text(tool, PACKAGER_COMMAND_LINE, listed=True))
+    else:
+        given.run()
+
+
+def _generation(tool: str, wanted: str | None) -> Generation:
+    if wanted is not None:
+        return 23 if wanted == "23" else 22
+    if "-" not in _stem(tool):
+        return 22
+    import re
+
+    number = re.search(r"-([0-9]+)", _stem(tool))
+    return 23 if number is not None and int(number[1]) >= _FIRST_OF_23 else 22
+
+
+def _described(error: OffloadError) -> str:
+    """Put LLVM's words before what exactly is wrong with a file."""
+    if not isinstance(error, ContentError):
+        return str(error)
+    from offload_tool.formats.offload_binary import OffloadBinaryError, OffloadBinaryVersionError
+
+    if not isinstance(error, (OffloadBinaryError, OffloadBinaryVersionError)):
+        return str(error)
+    cut_short = isinstance(error, OffloadBinaryError) and error.cut_short
+    general = _CUT_SHORT if cut_short else _INVALID
+    return f"'{error.path}': {general}: offset {error.offset:#x}, {error.field}: {error.message}"
+
+
+def _say_extracted(name: str) -> None:
+    print_lines([f"Extracted: {name}"], sys.stdout)
+
+
+def _stem(tool: str) -> str:
+    name = tool.rpartition("/")[2]
+    return name.rpartition(".")[0] if "." in name else name
+
+
+@frozen
+class _Image:
+    """The value of one ``--image``."""
+
+    text: str
+    strings: dict[str, str]
+    """Without `file` and `kind`."""
+    file: str | None
+    kind: str | None
+
+    @classmethod
+    def read(cls, text: str) -> _Image:
+        """Split at commas, then at the first ``=``; equal keys' values are joined.
+
+        An empty part is the empty key, which most images do not have.
+        """
+        values: dict[str, list[str]] = {}
+        for part in text.split(","):
+            key, _, value = part.partition("=")
+            values.setdefault(key, []).append(value)
+        joined = {key: ",".join(parts) for key, parts in values.items()}
+        file, kind = joined.pop("file", None), joined.pop("kind", None)
+        return cls(text, joined, file, kind)
+
+
+@frozen
+class _Given:
+    """What the command line asks for."""
+
+    tool: str
+    output: str
+    input: str
+    images: list[_Image]
+    archive: bool
+    dialect: Dialect | None
+    generation: Generation
+    keep_equal: bool
+
+    def run(self) -> None:
+        if self.output and self.input:
+            raise UsageError(
+                "Packaging to an output file and extracting from an input file are mutually "
+                "exclusive."
+            )
+        if self.output:
+            self._package()
+        else:
+            self._extract()
+
+    def _package(self) -> None:
+        from offload_tool.operations.package import PackagedImage, package_images
+
+        packaged = []
+        for image in self.images:
+            if image.file is None:
+                raise UsageError("'file' is a required image arguments")
+            for file in image.file.split(","):
+                path = STDIN if file == "-" else file
+                kind = "none" if image.kind is None else image.kind
+                packaged.append(PackagedImage(path, image.strings, kind))
+        output = STDOUT if self.output == "-" else self.output
+        package_images(
+            packaged,
+            output,
+            dialect=self.dialect or "llvm22",
+            generation=self.generation,
+            keep_equal=self.keep_equal,
+            warn=self._warn,
+        )
+
+    def _extract(self) -> None:
+        from offload_tool.operations.unpackage import ImageFilter, extract_images
+
+        filters = []
+        for image in self.images:
+            strings = dict(image.strings)
+            member = strings.pop("member", None) if self.generation == 23 else None
+            output = STDOUT if image.file == "-" and not self.archive else image.file
+            filters.append(ImageFilter(strings, image.kind, output, image.text, member))
+        is_stdin = self.input == "-"
+        extract_images(
+            STDIN if is_stdin else self.input,
+            filters,
+            name="-" if is_stdin else self.input,
+            archive=self.archive,
+            padding=False,
+            dialect=self.dialect,
+            generation=self.generation,
+            keep_equal=self.keep_equal,
+            warn=self._warn,
+            extracted=_say_extracted if self.generation == 23 else None,
+        )
+
+    def _warn(self, text: str) -> None:
+        print_lines([f"{self.tool}: warning: {text}"])

@@ -1,0 +1,68 @@
+"""``offload-tool match FILE ID``: which images a device would load."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from offload_tool.cli._output import print_lines, print_problems, print_text, printable
+from offload_tool.util.frozen import as_dict
+
+if TYPE_CHECKING:
+    import argparse
+
+    from offload_tool.errors import OffloadError
+    from offload_tool.operations.match import Match
+
+__all__ = ["add", "run"]
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of ``offload-tool``."""
+    parser = commands.add_parser(
+        "match",
+        help="tell which images of a file a device would load",
+        description="Tell for each bundle and offload binary in a file which image a device "
+        "would load, and why: the one of its very ID, else the compatible one that sets the "
+        "most features, else generic code that covers an AMD GPU, else for HIP SPIR-V; for "
+        "NVIDIA's GPUs the nearest cubin, else PTX; or why there is none.",
+        epilog="The exit status is 0 if there is an image in each of them, else 1.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", metavar="FILE", help="a file, folder or zip file")
+    parser.add_argument("id", metavar="ID", help="a target ID or a bundle entry ID")
+    parser.add_argument("--json", action="store_true", help="print a JSON list, for programs")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print one line for each container, and the reasons where there is no image."""
+    from offload_tool.operations.match import Device, match_images
+
+    problems: list[OffloadError] = []
+    device = Device.parse(options.id)
+    matches = list(match_images(options.file, device, skipped=problems.append))
+    if options.json:
+        print_text(json.dumps([_row(match) for match in matches], indent=2) + "\n", sys.stdout)
+    else:
+        print_lines((printable(line) for match in matches for line in _lines(match)), sys.stdout)
+        if not matches:
+            print_lines([f"{options.file}: no device images"], sys.stdout)
+    status = print_problems(problems)
+    return status if matches and all(match.ids for match in matches) else 1
+
+
+def _row(match: Match) -> dict[str, object]:
+    loads = [as_dict(load) for load in match.loads]
+    return {**as_dict(match), "loads": loads, "reasons": dict(match.reasons)}
+
+
+def _lines(match: Match) -> list[str]:
+    where = match.file if match.member is None else f"{match.file}({match.member})"
+    if match.ids:
+        text = ", ".join(map(str, match.loads))
+        return [f"{where}, {match.container} {match.index}: {text}"]
+    lines = [f"{where}, {match.container} {match.index}: no image"]
+    lines += (f"  {entry_id}: {reason}" for entry_id, reason in match.reasons)
+    return lines

@@ -1,0 +1,37 @@
+"""``offload-tool merge A B... -o OUT``: builds of different targets become one file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["add", "run"]
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of ``offload-tool``."""
+    parser = commands.add_parser(
+        "merge",
+        help="make one bundle of builds for different targets",
+        description="Merge bundles, offload binaries, CUDA fat binaries, or archives of these "
+        "(member by member) "
+        "that were built from the same sources for different targets. The result is that of one "
+        "build for all of them: the host entry, which must be the same in all files, then the "
+        "images by target ID. A target may come from one file only.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE", help="two or more of one sort")
+    parser.add_argument(
+        "-o", dest="output", required=True, metavar="OUT", help="the output; may be an input"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the merged file."""
+    from offload_tool.operations.merge import merge_files
+
+    merge_files(options.files, options.output)
+    return 0

@@ -1,0 +1,143 @@
+"""``offload-tool report PATH... -o REPORT.html``: a page about sizes, kernels and changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from offload_tool.cli._output import print_problems
+from offload_tool.cli._tolerance_option import add_tolerance
+from offload_tool.errors import UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from offload_tool.containers.find import FoundContainer, FoundImage
+    from offload_tool.errors import OffloadError
+    from offload_tool.operations.diff import Comparison
+    from offload_tool.operations.kernel_table import KernelColumns
+    from offload_tool.operations.list_images import DeviceImage
+
+__all__ = ["add", "run"]
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of ``offload-tool``."""
+    parser = commands.add_parser(
+        "report",
+        help="write an HTML page that shows where the bytes are, all kernels, and what changed",
+        description="Write one self-contained HTML page: the sizes of all device images per target "
+        "ID, file, member and container, as tables and as a picture; a table of all kernels with "
+        "what they need, and each kernel's targets side by side; with --compare, what changed.",
+        epilog="The picture needs plotly: pip install 'offload-tool[report]'. Files without images "
+        "in a folder or zip file are passed over; broken ones, and images with broken metadata, "
+        "are named on the page and reported after it was written, with exit status 1.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="a file, folder or zip file")
+    parser.add_argument("-o", "--output", required=True, metavar="HTML", help="the page to write")
+    parser.add_argument(
+        "--compare",
+        action="append",
+        default=[],
+        metavar="OLD",
+        help="show what changed since this file, folder or zip file of an earlier build, as "
+        "offload-tool diff does; with several PATHs, once for each, in their order",
+    )
+    add_tolerance(parser)
+    parser.add_argument(
+        "--demangle",
+        action="store_true",
+        help="show names of kernels as C++ has them (llvm-cxxfilt or c++filt does it)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the page, or an error and nothing."""
+    # Imported here: no other command needs them.
+    from offload_tool.io import replace_file
+    from offload_tool.operations.kernel_table import KernelColumns
+    from offload_tool.operations.list_kernels import kernels_of
+    from offload_tool.operations.size_report import collect_images, summarise
+    from offload_tool.report import Content, render_page
+
+    if options.compare and len(options.compare) != len(options.paths):
+        raise UsageError(
+            f"--compare is given once for each PATH, in their order; found {len(options.compare)} "
+            f"of {len(options.paths)}"
+        )
+    if options.tolerance and not options.compare:
+        raise UsageError("--tolerance is about a comparison; give it with --compare")
+    library = _plotting_library()
+    problems: list[OffloadError] = []  # files
+    broken: list[OffloadError] = []  # and images that say something wrong of their kernels
+    unread: list[str] = []
+    kernels = KernelColumns()
+
+    def no_kernels(error: OffloadError) -> None:
+        unread.append(str(error))
+        if not isinstance(error, UnsupportedError):  # an image of any other sort has its size
+            broken.append(error)
+
+    def read(image: DeviceImage, source: FoundImage, found: FoundContainer) -> None:
+        listed = kernels_of(source, found, skipped=no_kernels, silent=unread.append)
+        kernels.add(image, listed or ())
+
+    images = collect_images(options.paths, skipped=problems.append, each=read)
+    broken[:0] = problems
+    uncompared: list[str] = []
+    changes = _changes(options, broken, uncompared) if options.compare else None
+    content = Content(
+        options.paths,
+        summarise(images),
+        problems=problems,
+        kernels=kernels,
+        unread=unread,
+        before=options.compare,
+        changes=changes,
+        uncompared=uncompared,
+        names=_demangled(kernels, changes) if options.demangle else None,
+    )
+    with replace_file(options.output) as output:
+        for piece in render_page(content, library=library):
+            output.write(piece.encode())
+    return print_problems(broken)
+
+
+def _changes(
+    options: argparse.Namespace, broken: list[OffloadError], unread: list[str]
+) -> Comparison:
+    """Compare the builds; what is wrong with the newer ones was said before."""
+    from offload_tool.operations.diff import compare_all
+
+    known = set(map(str, broken))
+
+    def skipped(error: OffloadError) -> None:
+        unread.append(str(error))
+        if not isinstance(error, UnsupportedError) and str(error) not in known:
+            known.add(str(error))
+            broken.append(error)
+
+    pairs = list(zip(options.compare, options.paths, strict=True))
+    return compare_all(pairs, tolerance=options.tolerance, skipped=skipped, notes=unread.append)
+
+
+def _demangled(kernels: KernelColumns, changes: Comparison | None) -> dict[str, str]:
+    from offload_tool.operations.demangle import demangled_names
+
+    rows = changes.kernels if changes else ()
+    changed = (kernel.name for row in rows for kernel in (row.before, row.after) if kernel)
+    return demangled_names([*kernels.names, *changed])
+
+
+def _plotting_library() -> str:
+    """Give the source of plotly.js, as the optional package plotly brings it."""
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise UsageError(
+            "the picture of a report needs plotly, which is not installed: "
+            "pip install 'offload-tool[report]'"
+        ) from error
+    source: str = get_plotlyjs()
+    return source

@@ -1,0 +1,93 @@
+"""``offload-tool split PATH -o DIR``: the host apart from the device code of each target ID."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["add", "run"]
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of ``offload-tool``."""
+    parser = commands.add_parser(
+        "split",
+        help="put the device code of each target ID apart from the host",
+        description="Take the HIP code out of a linked ELF program or library, of all of them in a "
+        "folder, or in a wheel, and write it as kpack archives, one for each target ID, which "
+        "ROCm's runtime (7.14 and later) finds by a marker: DIR has the file and .kpack, the "
+        "folder's files and .kpack, or the host's wheel, with extras, and a wheel for each "
+        "processor. Where there is no HIP code but CUDA's or OpenMP's, which no runtime loads from "
+        "elsewhere, DIR has a folder for each target ID, with what 'thin' gives for it.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", metavar="PATH", help="a program, library, folder or wheel")
+    parser.add_argument("-o", dest="output", required=True, metavar="DIR", help="the folder")
+    parser.add_argument(
+        "--group",
+        metavar="NAME",
+        help="archives are NAME_TARGET.kpack (default: the name of the input)",
+    )
+    parser.add_argument(
+        "--compression",
+        choices=("zstd-per-kernel", "none"),
+        default="zstd-per-kernel",
+        help="of the archives (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--parts",
+        action="store_true",
+        help="of a folder: make NAME_host, and NAME_TARGET for each, to be laid over one another",
+    )
+    wheels = parser.add_argument_group("of a wheel")
+    wheels.add_argument(
+        "--device-prefix",
+        metavar="NAME",
+        help="wheels of device code are NAME-TARGET (default: the wheel's name and '-device')",
+    )
+    wheels.add_argument(
+        "--overlay-root",
+        metavar="FOLDER",
+        help="the folder in the wheel that gets .kpack (default: its one package)",
+    )
+    wheels.add_argument(
+        "--device-requires",
+        action="append",
+        default=[],
+        metavar="REQUIREMENT",
+        help="a requirement of the wheels of device code; @GFXARCH@ in it stands for the target",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the parts; print what they are."""
+    from offload_tool.cli._output import print_lines, printable
+    from offload_tool.operations.split import WheelOptions, split_file
+
+    wheel = WheelOptions(options.device_prefix, options.overlay_root, options.device_requires)
+    report = split_file(
+        options.file,
+        options.output,
+        group=options.group,
+        scheme=options.compression,
+        in_parts=options.parts,
+        wheel=None if wheel == WheelOptions(None, None, []) else wheel,
+    )
+    lines = []
+    for part in report.parts:
+        size = f"{part.size:,} bytes" if part.size else "folder"
+        what = "host" if part.target_id is None else f"{part.target_id}, {part.images} images"
+        lines.append(printable(f"{part.path}: {size}, {what}"))
+    print_lines(lines, sys.stdout)
+    print_lines(
+        printable(
+            f"offload-tool: note: {name} keeps its {count} device images, which no runtime would "
+            "load from elsewhere"
+        )
+        for name, count in report.left
+    )
+    return 0

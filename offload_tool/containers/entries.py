@@ -1,0 +1,283 @@
+"""The entries of bundles and other containers, and the way to an image's bytes.
+
+Modules for object files and for compression are imported where they are used: most runs
+need neither, and start in half the time without.
+"""
+
+from __future__ import annotations
+
+from offload_tool.formats.bundle.binary import read_begun_bundle, read_bundle
+from offload_tool.formats.bundle.text import read_text_bundle
+from offload_tool.io import InputFile
+from offload_tool.util.frozen import frozen
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from offload_tool.formats.bundle.binary import Bundle
+    from offload_tool.formats.bundle.compressed import CompressionReport
+    from offload_tool.formats.cuda.fatbin import CudaImage
+    from offload_tool.formats.cuda.fatbin_payload import Packed
+    from offload_tool.formats.kpack.archive import KpackArchive, KpackImage
+    from offload_tool.io import FileRange, OutputFile, StrPath
+
+__all__ = [
+    "CudaContent",
+    "LastPayload",
+    "PackedFrame",
+    "StoredEntry",
+    "begun_bundle",
+    "binary_bundle",
+    "decompressed",
+    "object_entries",
+    "text_entries",
+]
+
+
+class CudaContent:
+    """One image of a CUDA fat binary, with what others that are compressed with it share."""
+
+    def __init__(self, image: CudaImage, label: str, payloads: LastPayload) -> None:
+        self.image = image
+        self.label = label
+        self.payloads = payloads
+
+    def view(self, source: InputFile) -> memoryview:
+        """Give the image, unpacked and without padding.
+
+        :raises ContentError: the payload is damaged, or it is not known how to unpack it.
+        """
+        from offload_tool.formats.cuda.fatbin import content_size
+
+        image = self.image
+        if image.packed is None:
+            content = source.data[image.offset : image.offset + image.size]
+        else:
+            whole = memoryview(self.payloads.unpacked(source, image.packed, self.label))
+            content = whole[image.start : image.start + image.size]
+        return content[: content_size(content, image.image_kind)]
+
+    def write_to(self, out: OutputFile, source: InputFile) -> None:
+        """Append the image, unpacked and without padding.
+
+        :raises ContentError: the payload is damaged, or it is not known how to unpack it.
+        """
+        content = self.view(source)
+        out.reserve(len(content))
+        if self.image.packed is None:
+            out.copy(source, self.image.offset, len(content))
+        else:
+            out.write(content)
+
+
+class PackedFrame:
+    """A code object of a kpack archive that is compressed by itself."""
+
+    def __init__(self, archive: KpackArchive, image: KpackImage, label: str) -> None:
+        self.archive = archive
+        self.image = image
+        self.label = label
+
+    def begin(self, source: InputFile, size: int) -> memoryview:
+        """Give the first bytes of the code object, at most `size`; what is behind is not looked at.
+
+        :raises FormatError: they are damaged.
+        """
+        from offload_tool.formats.codec.stream import ZstdStream
+
+        end = self.image.offset + self.image.stored_size
+        stream = ZstdStream(source.data[:end], self.image.offset, None, self.label)
+        for chunk in stream:
+            return memoryview(bytes(chunk[:size]))
+        return memoryview(b"")
+
+    def view(self, source: InputFile) -> memoryview:
+        """Give the code object.
+
+        :raises FormatError: it is damaged.
+        """
+        from offload_tool.formats.kpack.archive import unpacked_kpack_image
+
+        return unpacked_kpack_image(source.data, self.archive, self.image, path=self.label)
+
+    def write_to(self, out: OutputFile, source: InputFile) -> None:
+        """Append the code object.
+
+        :raises FormatError: it is damaged.
+        """
+        out.reserve(self.image.size)
+        out.write(self.view(source))
+
+
+class LastPayload:
+    """Keeps what was decompressed last, for the images that are compressed together."""
+
+    def __init__(self) -> None:
+        self._packed: Packed | None = None
+        self._content = b""
+
+    def unpacked(self, source: InputFile, packed: Packed, label: str) -> bytes:
+        """Give what a payload of `source` decompresses to.
+
+        :raises FormatError: it is damaged.
+        """
+        from offload_tool.formats.cuda.fatbin_payload import decompressed
+
+        if packed != self._packed:
+            self._packed, self._content = None, b""  # not both at a time
+            self._content = decompressed(source.data, packed, path=label)
+            self._packed = packed
+        return self._content
+
+
+@frozen
+class StoredEntry:
+    """An entry of a container, and where its content is."""
+
+    id: str
+    """Bundle entry ID as stored."""
+    source: InputFile
+    offset: int
+    """Bytes from the beginning of `source`."""
+    size: int
+    is_host_object: bool = False
+    """The content is all of `source`, an object file, without the bundle's sections."""
+    is_decompressed: bool = False
+    """`source` is not a part of the file itself."""
+    cuda: CudaContent | None = None
+    """What a fat binary of CUDA says of the content, which may be compressed by itself."""
+    frame: PackedFrame | None = None
+    """How a kpack archive has the content, if it is compressed."""
+
+    @property
+    def range(self) -> FileRange:
+        """The content, as what can be copied inside the kernel."""
+        return self.source.range(self.offset, self.size)
+
+    def begin(self, size: int) -> memoryview:
+        """Give the first bytes of the content, at most `size`; of CUDA's as they are stored."""
+        if self.frame is not None:
+            return self.frame.begin(self.source, size)
+        return self.source.data[self.offset : self.offset + min(self.size, size)]
+
+    def view(self) -> memoryview:
+        """Give the content: mapped, or put together in memory.
+
+        That is what becomes of a host object, and of what is compressed by itself.
+
+        :raises ContentError: the host object cannot be separated from the bundle, or what is
+            compressed is damaged.
+        """
+        if self.cuda is not None:
+            return self.cuda.view(self.source)
+        if self.frame is not None:
+            return self.frame.view(self.source)
+        if not self.is_host_object:
+            return self.range.data
+        from offload_tool.formats.bundle.object_file import plan_host
+
+        plan = plan_host(self.source.data, path=self.source.path).bound(self.source)
+        return memoryview(b"".join(plan.chunks()))
+
+    def write_to(self, out: OutputFile) -> None:
+        """Append the content to `out`.
+
+        :raises ContentError: the host object cannot be separated from the bundle, or what is
+            compressed is damaged.
+        """
+        if self.cuda is not None:
+            self.cuda.write_to(out, self.source)
+        elif self.frame is not None:
+            self.frame.write_to(out, self.source)
+        elif self.is_host_object:
+            from offload_tool.formats.bundle.object_file import plan_host
+
+            plan_host(self.source.data, path=self.source.path).bound(self.source).write_to(out)
+        else:
+            out.reserve(self.size)
+            out.copy(*self.range)
+
+
+def binary_bundle(
+    source: InputFile, position: int = 0, end: int | None = None, *, path: StrPath
+) -> tuple[Bundle, list[StoredEntry]]:
+    """Read the bundle at `position` of `source`, which ends before `end`.
+
+    :raises FormatError: it is broken.
+    """
+    return _with_entries(read_bundle(source.data[:end], position, path=path), source)
+
+
+def begun_bundle(
+    source: InputFile, begin: memoryview, *, path: StrPath
+) -> list[StoredEntry] | None:
+    """Read the bundle that is all of `source` from no more than what that begins with.
+
+    Gives None where that is not all of its table.
+
+    :raises FormatError: it is broken.
+    """
+    bundle = read_begun_bundle(begin, len(source), path=path)
+    return None if bundle is None else _with_entries(bundle, source)[1]
+
+
+def _with_entries(bundle: Bundle, source: InputFile) -> tuple[Bundle, list[StoredEntry]]:
+    # Of equal IDs in one bundle, LLVM takes the last, at the place of the first.
+    rows = {entry.id: entry for entry in bundle.entries}
+    return bundle, [
+        StoredEntry(row.id, source, bundle.offset + row.offset, row.size) for row in rows.values()
+    ]
+
+
+def text_entries(
+    source: InputFile,
+    comment: str,
+    *,
+    path: StrPath,
+    wanted: Callable[[str], bool] | None = None,
+) -> list[StoredEntry]:
+    """Read a text bundle; `wanted` as for `read_text_bundle`.
+
+    :raises FormatError: it is broken.
+    """
+    found = read_text_bundle(source.data, comment, wanted=wanted, path=path)
+    return [StoredEntry(entry.id, source, entry.offset, entry.size) for entry in found]
+
+
+def object_entries(
+    source: InputFile,
+    *,
+    path: StrPath,
+    check: Callable[..., None] | None = None,
+) -> list[StoredEntry]:
+    """Read an object bundle, in section order; an object that is none has no entries.
+
+    :raises ContentError: the object file is broken, or refused by `check`.
+    """
+    from offload_tool.formats.bundle.object_file import read_object_bundle
+
+    found = read_object_bundle(source.data, path=path)
+    if check is not None:
+        check(found, path=path)
+    return [
+        StoredEntry(entry.id, source, entry.offset, entry.size, entry.is_host_marker)
+        for entry in found
+    ]
+
+
+def decompressed(
+    source: InputFile, position: int = 0, end: int | None = None, *, path: StrPath
+) -> tuple[InputFile, CompressionReport]:
+    """Give what the compressed bundle at `position` of `source`, which ends before `end`, holds.
+
+    :raises FormatError: it is damaged.
+    :raises UnsupportedError: it is of a version or sort that is not read.
+    """
+    from offload_tool.formats.bundle.compressed import read_compressed_header
+    from offload_tool.formats.bundle.decompress import decompress
+
+    data = source.data[:end]
+    header = read_compressed_header(data, position, path=path)
+    unpacked = decompress(data, header, path=path)
+    return InputFile.from_data(path, unpacked.data), unpacked.report

@@ -1,0 +1,528 @@
+"""The containers of device images that are on the way of a `walk`, and what is in them.
+
+::
+
+    bundle                      binary, text or object layout, compressed or not; several in a
+                                file, with zeros between
+    offload binary              compressed or not; several in a file
+    ELF, COFF object            .hip_fatbin            bundles
+    ELF program, library          (COFF: .hip_fat)
+                                .llvm.offloading       offload binaries
+                                __CLANG_OFFLOAD_BUNDLE__*   an object bundle
+                                .nv_fatbin, __nv_relfatbin  CUDA fat binaries
+                                  (COFF: .nv_fatb, __nv_rel)
+                                anything that is not code   CUDA fat binaries, wherever they begin
+    LLVM bitcode of a host      offload binaries that it embeds
+    kpack archive               what it has under each key
+    ELF with .hipFatBinSegment  of wrappers with markers: what the archives have for each
+    CUDA fat binary             see `offload_tool.formats.cuda.fatbin`
+    AMD code object, cubin      itself: an image that no container is around
+
+Containers come one at a time, and what one of them was decompressed to goes when the next
+one is asked for: memory does not grow with their number.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offload_tool.containers.entries import (
+    CudaContent,
+    LastPayload,
+    StoredEntry,
+    binary_bundle,
+    decompressed,
+    object_entries,
+    text_entries,
+)
+from offload_tool.containers.file_format import FileFormat, next_content, recognise, text_comment
+from offload_tool.containers.location import Place
+from offload_tool.containers.walk import OFFLOADING_SECTION, Policy, Walk
+from offload_tool.errors import FormatError, NoContainerError, UnsupportedError
+from offload_tool.formats.bundle.binary import is_bundle
+from offload_tool.formats.bundle.compressed import is_compressed_bundle
+from offload_tool.formats.bundle.object_file import is_object_file
+from offload_tool.formats.cuda.fatbin import SECTIONS as CUDA_SECTIONS
+from offload_tool.formats.cuda.fatbin import (
+    cuda_fatbin_size,
+    find_cuda_fatbin,
+    read_cuda_fatbin,
+)
+from offload_tool.formats.cuda.object_section import PLACEHOLDER
+from offload_tool.formats.hip.fatbin_section import SECTION as HIP_SECTION
+from offload_tool.formats.hip.fatbin_section import WRAPPER_SECTION, WRAPPER_SIZE
+from offload_tool.formats.objects.device_elf import read_code_object
+from offload_tool.formats.objects.elf.reader import (
+    SHT_LLVM_OFFLOADING,
+    is_elf_header,
+    read_elf_tables,
+)
+from offload_tool.formats.offload_binary import (
+    inflated,
+    is_offload_binary,
+    iter_offload_binaries,
+)
+from offload_tool.formats.target import triple
+from offload_tool.formats.target.bundle_entry_id import BundleEntryID
+from offload_tool.io import InputFile
+from offload_tool.io.limits import Budget, running
+from offload_tool.util.frozen import frozen, replaced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+
+    from offload_tool.containers.walk import Spot
+    from offload_tool.errors import OffloadError
+    from offload_tool.formats.cuda.fatbin import CudaFatbin
+    from offload_tool.formats.objects.coff_edit import CoffSection
+    from offload_tool.formats.objects.elf.reader import ElfTables
+    from offload_tool.io import StrPath
+
+__all__ = ["CUDA_SECTION_NAMES", "FoundContainer", "FoundImage", "containers_in", "find_containers"]
+
+_COFF_NAME = 8
+"""Bytes; the names of sections in a linked PE image have no room for more."""
+CUDA_SECTION_NAMES = (*CUDA_SECTIONS, *(name[:_COFF_NAME] for name in CUDA_SECTIONS))
+"""Of the sections that hold nothing but fat binaries, in ELF and in PE files."""
+_SHT_PROGBITS, _SHF_EXECINSTR = 1, 4
+_SCANNED = 32 << 20
+"""Bytes that are looked through before what was mapped of them is given back."""
+_CUDA_TRIPLE = "nvptx64-nvidia-cuda-unknown"
+_WRAPPERS = WRAPPER_SECTION.encode()
+_EMPTY: dict[FileFormat | None, str] = {
+    FileFormat.ARCHIVE: "an archive",
+    FileFormat.BITCODE: "bitcode",
+}
+_KNOWN = (
+    "a bundle (__CLANG_OFFLOAD_BUNDLE__ or CCOB), an offload binary, an archive, a zip file, or an "
+    "ELF or COFF file that embeds one of these"
+)
+
+
+@frozen
+class FoundImage:
+    """One image of a container, or its host entry."""
+
+    id: str
+    """Bundle entry ID as stored; composed of its parts where the container has none."""
+    kind: str
+    triple: str
+    target_id: str
+    content: StoredEntry
+    """Where its bytes are."""
+    image_kind: str | None = None
+    """What the container says of the content: ``object``, ``bitcode``, ``ptx``, ..."""
+    unpacked_size: int | None = None
+    """Bytes after decompression, of an image that is compressed by itself (CUDA's)."""
+
+    @property
+    def entry_id(self) -> BundleEntryID:
+        """The parts of the ID."""
+        return BundleEntryID(self.kind, self.triple, self.target_id)
+
+    def refusal(self, label: str) -> UnsupportedError | None:
+        """Say why the image's bytes cannot be given, of a file called `label`; None if they can."""
+        if self.content.cuda is None or self.content.cuda.image.is_readable:
+            return None
+        message = f"{self.id} cannot be unpacked: how is not publicly known"
+        return UnsupportedError(message, path=label, offset=self.content.offset)
+
+    @property
+    def size(self) -> int:
+        """Bytes; 0 for the host entry that stands for the whole object file."""
+        if self.content.is_host_object:
+            return 0
+        return self.content.size if self.unpacked_size is None else self.unpacked_size
+
+
+@frozen
+class FoundContainer:
+    """A container; its images can be read until the next one is asked for."""
+
+    place: Place
+    container: FileFormat
+    """A bundle, compressed or not, an offload binary or a CUDA fat binary."""
+    offset: int
+    """In the place, as the images' offsets."""
+    size: int
+    """Bytes in the file."""
+    images: tuple[FoundImage, ...]
+    section: str | None = None
+    """Name of the section that holds it."""
+    index: int = 0
+    """Which container of the file, from 0."""
+    faults: tuple[str, ...] = ()
+    """Why a wrapper of a host program lacks device code that its marker names."""
+
+    @property
+    def path(self) -> str:
+        """The file; in a folder, that file of it."""
+        return self.place.path
+
+    @property
+    def member(self) -> str | None:
+        """Which member of an archive or zip file, see `Place.member`."""
+        return self.place.member
+
+    @property
+    def label(self) -> str:
+        """Names file and member, for messages."""
+        return self.place.label
+
+    def in_file(self, offset: int) -> int | None:
+        """Give where an offset of the place is in the file; None: it is not there."""
+        return None if self.place.base is None else self.place.base + offset
+
+
+class _Everything(Policy):
+    """Every container that is known is looked into."""
+
+    code_objects = True
+
+    def __init__(self, *, markers: bool = False) -> None:
+        self.markers = markers
+        """Whether what host programs have in kpack archives is given."""
+
+    def elf_section(self, tables: ElfTables, number: int) -> FileFormat | None:
+        row = tables.sections[number]
+        if not row.has_content or not row.sh_size:
+            return None
+        if row.sh_type == SHT_LLVM_OFFLOADING:
+            return FileFormat.OFFLOAD_BINARY
+        if tables.names[number] == _WRAPPERS and self.markers and _is_marked(tables, number):
+            return FileFormat.KPACK_MARKER
+        kind = _by_name(tables.data, tables.names[number], row.sh_offset)
+        if kind is FileFormat.CUDA_FATBIN and tables.content(number) == PLACEHOLDER:
+            return None  # a host object of ours, which gets its fat binary later
+        is_data = row.sh_type == _SHT_PROGBITS and not row.sh_flags & _SHF_EXECINSTR
+        return FileFormat.CUDA_FATBIN if kind is None and is_data else kind
+
+    def coff_section(self, data: memoryview, section: CoffSection) -> FileFormat | None:
+        if not section.size:
+            return None
+        whole = (HIP_SECTION, OFFLOADING_SECTION, *CUDA_SECTIONS)
+        names = {name[:_COFF_NAME].encode(): name.encode() for name in whole}
+        name = names.get(section.name, section.name)
+        return _by_name(data, name, section.offset) or FileFormat.CUDA_FATBIN
+
+    def holds_only(self, name: bytes, file_format: FileFormat) -> bool:
+        known = {section.encode() for section in CUDA_SECTION_NAMES}
+        return file_format is not FileFormat.CUDA_FATBIN or name in known
+
+
+def _by_name(data: memoryview, name: bytes, start: int) -> FileFormat | None:
+    section = name.decode("utf-8", "backslashreplace")
+    if section == HIP_SECTION:
+        return FileFormat.BUNDLE
+    # In a linked program it is of an ordinary type, and may hold bare images.
+    if section.startswith(OFFLOADING_SECTION) and is_offload_binary(data, start):
+        return FileFormat.OFFLOAD_BINARY
+    return FileFormat.CUDA_FATBIN if section in CUDA_SECTION_NAMES else None
+
+
+def find_containers(
+    path: StrPath,
+    *,
+    skipped: Callable[[OffloadError], None] | None = None,
+    strays: Callable[[str], None] | None = None,
+    scan: bool = False,
+    markers: bool | None = None,
+    overlay: Sequence[StrPath] = (),
+) -> Generator[FoundContainer, None, None]:
+    """Find the containers of the file, folder or zip file at `path`, in file order.
+
+    In a folder or a zip file, files come in the order of their names or of the zip file;
+    those without images are passed over, and those that cannot be read, and members of archives
+    that cannot, go to `skipped` (default: they end the search). `strays` is told of containers
+    in object files that are in none of the sections that a runtime would look into; with `scan`
+    they are given, and what looks like one anywhere in other files. With `markers` (default: of
+    anything but a folder), what a host program has in kpack archives is given as
+    its own; the archives are in the folder, too. A program in a zip file has them there, or in the
+    zip files at `overlay`, which are installed over it.
+
+    :raises NoContainerError: it is neither a folder nor a zip file, and holds no container.
+    :raises FormatError: a broken file.
+    :raises UnsupportedError: one of a sort that is not read.
+    :raises FileError: it cannot be read.
+    """
+    index, last = -1, None
+    if markers is None:
+        markers = not Path(path).is_dir()
+    walk = Walk(
+        _Everything(markers=markers),
+        _containers,
+        skipped,
+        strays=None if strays is None else _stray_telling(strays),
+        scan=_found_size if scan else None,
+        overlay=overlay,
+    )
+    budget = running() or Budget()
+    for found in _find(path, walk):
+        budget.member(found.label, len(found.images))
+        index, last = (index + 1 if found.path == last else 0), found.path
+        yield replaced(found, index=index)
+
+
+def _is_marked(tables: ElfTables, number: int) -> bool:
+    from offload_tool.formats.kpack.marked_host import is_marked
+
+    return is_marked(tables, number)
+
+
+def _found_size(found: FoundContainer) -> int:
+    return max(found.size, 1)
+
+
+def _stray_telling(strays: Callable[[str], None]) -> Callable[[Place, int, FileFormat], None]:
+    def tell(place: Place, at: int, file_format: FileFormat) -> None:
+        what = f"what looks like a {file_format.value} is at offset {at:#x}"
+        strays(f"'{place.label}': {what}, outside of every known section; see it with --scan")
+
+    return tell
+
+
+def _find(path: StrPath, walk: Walk[FoundContainer]) -> Iterator[FoundContainer]:
+    if Path(path).is_dir():
+        yield from walk.folder(path)
+        return
+    with InputFile(path) as source:
+        empty = True
+        for found in walk.look(Place.of(source, str(path)), named=True):
+            empty = False
+            yield found
+        is_silent = walk.has_skipped or recognise(source.data) is FileFormat.ZIP
+        if empty and not is_silent:
+            raise _no_images(source.data, path)
+
+
+def containers_in(source: InputFile, label: str) -> Iterator[FoundContainer]:
+    """Find the containers in a file that is neither folder, zip file nor archive.
+
+    `label` names it in messages.
+
+    :raises FormatError: a broken file.
+    :raises UnsupportedError: one of a sort that is not read.
+    """
+    yield from Walk(_Everything(), _containers).look(Place.of(source, label), named=True)
+
+
+def _no_images(data: memoryview, path: StrPath) -> NoContainerError:
+    if is_elf_header(data):
+        sections = f"{HIP_SECTION}, {OFFLOADING_SECTION} or {', '.join(CUDA_SECTIONS)}"
+        message = f"expected device images, found an ELF file without a {HIP_SECTION} section "
+        message += f"(nor {sections.partition(', ')[2]})"
+        return NoContainerError(message, path=path)
+    name = _EMPTY.get(recognise(data)) or ("an object file" if is_object_file(data) else None)
+    if name:
+        return NoContainerError(f"expected device images, found {name} without any", path=path)
+    return NoContainerError(f"expected {_KNOWN}, found {bytes(data[:8])!r}", path=path, offset=0)
+
+
+# -- what is at a spot -----------------------------------------------------------------
+
+
+def _containers(spot: Spot) -> Iterator[FoundContainer]:
+    place = spot.place
+    if spot.file_format in (FileFormat.BUNDLE, FileFormat.COMPRESSED_BUNDLE):
+        yield from _bundles(spot)
+    elif spot.file_format is FileFormat.CODE_OBJECT:
+        yield _code_object(spot)
+    elif spot.file_format is FileFormat.KPACK:
+        yield from _kpack_codes(spot)
+    elif spot.file_format is FileFormat.KPACK_MARKER:
+        yield from _marked_codes(spot)
+    elif spot.file_format is FileFormat.OFFLOAD_BINARY:
+        yield from _offload_binaries(spot)
+    elif spot.file_format is FileFormat.CUDA_FATBIN:
+        yield from _cuda_fatbins(spot)
+    elif spot.file_format is FileFormat.TEXT_BUNDLE:
+        entries = text_entries(place.source, text_comment(place.source.data), path=place.label)
+        yield FoundContainer(place, FileFormat.BUNDLE, 0, spot.end, _images(entries))
+    elif entries := object_entries(place.source, path=place.label):
+        start = min(entry.offset for entry in entries)
+        size = sum(entry.size for entry in entries)
+        yield FoundContainer(place, FileFormat.BUNDLE, start, size, _images(entries), spot.section)
+
+
+def _images(entries: Iterable[StoredEntry]) -> tuple[FoundImage, ...]:
+    return tuple(_image(BundleEntryID.read(entry.id), entry) for entry in entries)
+
+
+def _image(
+    parts: BundleEntryID, entry: StoredEntry, image_kind: str | None = None, size: int | None = None
+) -> FoundImage:
+    return FoundImage(entry.id, parts.kind, parts.triple, parts.target_id, entry, image_kind, size)
+
+
+def _bundles(spot: Spot) -> Iterator[FoundContainer]:
+    """Give the bundles at a spot; zeros may be between them."""
+    place = spot.place
+    data = place.source.data[: spot.end]
+    last: FileFormat | None = None
+    position = next_content(data, spot.start)
+    while position is not None:
+        if is_bundle(data, position):
+            last = FileFormat.BUNDLE
+            bundle, entries = binary_bundle(place.source, position, spot.end, path=place.label)
+            size = bundle.size
+        elif is_compressed_bundle(data, position):
+            last = FileFormat.COMPRESSED_BUNDLE
+            content, report = decompressed(place.source, position, spot.end, path=place.label)
+            entries = [replaced(e, is_decompressed=True) for e in _packed_entries(content)]
+            size = report.end - position
+        elif last is FileFormat.BUNDLE:
+            return  # LLVM accepts anything behind an uncompressed bundle
+        else:
+            what = "zeros or another bundle after a compressed one" if last else "a bundle"
+            message = f"expected {what}, found {bytes(data[position : position + 8])!r}"
+            raise FormatError(message, path=place.label, offset=position)
+        yield FoundContainer(place, last, position, size, _images(entries), spot.section)
+        if spot.is_stray:
+            return
+        position = next_content(data, position + size)
+
+
+def _packed_entries(content: InputFile) -> list[StoredEntry]:
+    """Give the entries of what was compressed: a bundle of any layout."""
+    path = content.path
+    if is_bundle(content.data):
+        return binary_bundle(content, path=path)[1]
+    file_format = recognise(content.data, anywhere=True)
+    if file_format is FileFormat.TEXT_BUNDLE:
+        return text_entries(content, text_comment(content.data), path=path)
+    return (
+        object_entries(content, path=path)
+        if file_format in (FileFormat.ELF, FileFormat.COFF)
+        else []
+    )
+
+
+def _offload_binaries(spot: Spot) -> Iterator[FoundContainer]:
+    place = spot.place
+    data = place.source.data
+    for binary in iter_offload_binaries(data, spot.start, spot.end, path=place.label):
+        images = []
+        source, rows, is_packed = place.source, binary.images, binary.packed is not None
+        if is_packed:
+            content = inflated(data, binary, path=place.label)
+            source = InputFile.from_data(f"{place.label} (decompressed)", content)
+            rows = next(iter_offload_binaries(content, path=source.path)).images
+        for row in rows:
+            name = f"{row.offload_kind_name}-{_four_fields(row.triple)}-{row.arch}"
+            parts = BundleEntryID.read(name)
+            entry = StoredEntry(str(parts), source, row.offset, row.size, is_decompressed=is_packed)
+            images.append(_image(parts, entry, row.image_kind_name))
+        rest = (binary.offset, binary.size, tuple(images), spot.section)
+        yield FoundContainer(place, FileFormat.OFFLOAD_BINARY, *rest)
+        if spot.is_stray:
+            return
+
+
+def _kpack_codes(spot: Spot) -> Iterator[FoundContainer]:
+    from offload_tool.containers.kpack import codes_of_archive
+
+    place = spot.place
+    for code in codes_of_archive(place.source, place.label):
+        label = f"{place.label}({code.key})"
+        member = place._replace(label=label, names=(*place.names, code.key))
+        images = tuple(_image(name, entry, None, size) for name, entry, size in code.entries)
+        yield FoundContainer(member, FileFormat.KPACK, code.offset, code.size, images)
+
+
+def _marked_codes(spot: Spot) -> Iterator[FoundContainer]:
+    from offload_tool.containers.kpack import code_of_wrappers
+
+    place = spot.place
+    tables = read_elf_tables(place.source.data, path=place.label)
+    for code in code_of_wrappers(tables, place):
+        at = spot.start + WRAPPER_SIZE * code.wrapper.position
+        images = tuple(_image(name, entry, None, size) for name, entry, size in code.entries)
+        rest = (at, WRAPPER_SIZE, images, spot.section)
+        yield FoundContainer(place, FileFormat.KPACK_MARKER, *rest, faults=code.faults)
+
+
+def _code_object(spot: Spot) -> FoundContainer:
+    """Give a code object that is a file, or at a spot of one, as the one image in itself."""
+    place, data = spot.place, spot.place.source.data[spot.start : spot.end]
+    if spot.is_stray:
+        tables = read_elf_tables(data, path=place.label)
+        data = data[: _end_of(tables)]
+    facts = read_code_object(data, path=place.label)
+    parts = BundleEntryID(facts.kind, facts.triple, facts.target_id)
+    entry = StoredEntry(str(parts), place.source, spot.start, len(data))
+    images = (_image(parts, entry, facts.image_kind),)
+    return FoundContainer(place, FileFormat.CODE_OBJECT, spot.start, len(data), images)
+
+
+def _end_of(tables: ElfTables) -> int:
+    """Give where an ELF file ends that has something behind it."""
+    header, classes = tables.header, tables.elf_class
+    ends = [row.sh_offset + row.sh_size for row in tables.sections if row.has_content]
+    ends += [row.p_offset + row.p_filesz for row in tables.segments]
+    ends.append(header.e_shoff + len(tables.sections) * classes.section.size)
+    return max(ends, default=0)
+
+
+def _four_fields(text: str) -> str:
+    """Give a triple as bundle entry IDs have it; what cannot be one stays as it is."""
+    return triple.emitted(text) if text.isprintable() and text else "---"
+
+
+def _cuda_fatbins(spot: Spot) -> Iterator[FoundContainer]:
+    place = spot.place
+    data = place.source.data[: spot.end]
+    forgotten = spot.start
+    for position in _cuda_begins(spot, data):
+        fatbin = read_cuda_fatbin(data, position, path=place.label)
+        images = tuple(_cuda_images(place, fatbin))
+        rest = (position, fatbin.size, images, spot.section)
+        yield FoundContainer(place, FileFormat.CUDA_FATBIN, *rest)
+        if position + fatbin.size - forgotten > _SCANNED:
+            forgotten = position + fatbin.size
+            place.source.forget()
+        if spot.is_stray:
+            return
+
+
+def _cuda_begins(spot: Spot, data: memoryview) -> Iterator[int]:
+    """Give where fat binaries begin: one after the other, or scattered over other data."""
+    if spot.section is None or spot.section in CUDA_SECTION_NAMES:
+        position = next_content(data, spot.start)
+        while position is not None:
+            yield position
+            position = next_content(data, position + cuda_fatbin_size(data, position))
+        return
+    start = spot.start
+    while start < spot.end:
+        stop = min(start + _SCANNED, spot.end)
+        at = find_cuda_fatbin(data, start, stop, spot.end)
+        if at is None:
+            spot.place.source.forget()
+            start = stop
+        else:
+            yield at
+            start = at + cuda_fatbin_size(data, at)
+
+
+def _cuda_images(place: Place, fatbin: CudaFatbin) -> Iterator[FoundImage]:
+    payloads = LastPayload()
+    for entry in fatbin.entries:
+        total, before = sum(image.size for image in entry.images), 0
+        for image in entry.images:
+            parts = BundleEntryID("cuda", _CUDA_TRIPLE, image.processor)
+            stored = image.stored_size
+            if len(entry.images) > 1:  # they share one payload; the parts add up to it
+                after = before + image.size
+                stored = stored * after // total - stored * before // total if total else 0
+                before = after
+            content = StoredEntry(
+                str(parts),
+                place.source,
+                image.offset,
+                stored,
+                is_decompressed=len(entry.images) > 1,
+                cuda=CudaContent(image, place.label, payloads),
+            )
+            unpacked = image.size if image.is_compressed else None
+            yield _image(parts, content, image.image_kind, unpacked)

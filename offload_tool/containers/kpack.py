@@ -1,0 +1,210 @@
+"""The device images of kpack archives: in an archive, and of a host program by its markers.
+
+What an archive has under one key is a container, and the key is its member's name. What a
+wrapper of a host program gets from the archives that its marker names is a container too, of
+the host program: a device loads one of its images, as of a bundle.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import posixpath
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple
+
+from offload_tool.containers.entries import PackedFrame, StoredEntry
+from offload_tool.errors import ContentError, FileError
+from offload_tool.formats.kpack.archive import images_by_key, read_kpack
+from offload_tool.formats.kpack.marked_host import marked_wrappers
+from offload_tool.formats.kpack.marker import PLACEHOLDER
+from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
+from offload_tool.io import InputFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from offload_tool.containers.location import Neighbours, Place
+    from offload_tool.formats.kpack.archive import KpackArchive, KpackImage
+    from offload_tool.formats.kpack.marked_host import MarkedWrapper
+    from offload_tool.formats.objects.elf.reader import ElfTables
+
+__all__ = [
+    "CodeUnderKey",
+    "WrappedCode",
+    "archives_beside",
+    "code_of_wrappers",
+    "codes_of_archive",
+    "entry_id_of",
+]
+
+_TRIPLE = "amdgcn-amd-amdhsa-"
+_TARGETS = ("gfx", "amdgcn")
+"""What the names of targets begin with."""
+
+
+class CodeUnderKey(NamedTuple):
+    """What an archive has under one key."""
+
+    key: str
+    offset: int
+    """Of the first code object."""
+    size: int
+    """Bytes of all."""
+    entries: list[tuple[BundleEntryID, StoredEntry, int]]
+    """Each with its bytes when it is unpacked."""
+
+
+class WrappedCode(NamedTuple):
+    """What a wrapper of a host program gets."""
+
+    wrapper: MarkedWrapper
+    entries: list[tuple[BundleEntryID, StoredEntry, int]]
+    """As of `CodeUnderKey`."""
+    faults: tuple[str, ...]
+    """What is wrong with the archives."""
+
+
+def entry_id_of(target_id: str) -> BundleEntryID:
+    """Give the bundle entry ID that a target ID of an archive stands for."""
+    return BundleEntryID(OffloadKind.HIPV4, _TRIPLE, target_id)
+
+
+def codes_of_archive(source: InputFile, label: str) -> Iterator[CodeUnderKey]:
+    """Give what an archive has under each key.
+
+    :raises FormatError: it is broken.
+    :raises UnsupportedError: it is of a version or scheme that is not known.
+    """
+    archive = read_kpack(source.data, path=label)
+    for key, group in images_by_key(archive).items():
+        offset = min(image.offset for image in group)
+        size = sum(image.stored_size for image in group)
+        entries = [_entry(source, archive, image, label) for image in group]
+        yield CodeUnderKey(key, offset, size, entries)
+
+
+def _entry(
+    source: InputFile, archive: KpackArchive, image: KpackImage, label: str
+) -> tuple[BundleEntryID, StoredEntry, int]:
+    name = entry_id_of(image.target_id)
+    frame = PackedFrame(archive, image, label) if archive.is_compressed else None
+    entry = StoredEntry(
+        *(str(name), source, image.offset, image.stored_size),
+        is_decompressed=frame is not None,
+        frame=frame,
+    )
+    return name, entry, image.size
+
+
+def code_of_wrappers(tables: ElfTables, place: Place) -> Iterator[WrappedCode]:
+    """Give what each wrapper of a host program gets from the archives that are there.
+
+    It can be read until the next one is asked for. Nothing of a program that is in no file of a
+    folder or zip file.
+
+    :raises FormatError: a wrapper or marker is broken.
+    """
+    with ExitStack() as stack:
+        around = place.beside or (_Folder(place.files[-1], stack) if place.files else None)
+        if around is None:
+            return
+        archives = _OpenArchives(around)
+        seen = set()
+        for wrapper in marked_wrappers(tables):
+            code = wrapper.key, wrapper.marker
+            if code not in seen:  # of relocatable code, all wrappers share one
+                seen.add(code)
+                yield _wrapped(wrapper, around, archives)
+
+
+def archives_beside(tables: ElfTables, path: str) -> list[str]:
+    """Give the archives in folders that the loader would find for the host program at `path`.
+
+    :raises FormatError: a wrapper or marker is broken.
+    """
+    with ExitStack() as stack:
+        around = _Folder(path, stack)
+        wrappers = marked_wrappers(tables)
+        return list(dict.fromkeys(p for one in wrappers for p in _archives_there(one, around)))
+
+
+def _wrapped(wrapper: MarkedWrapper, around: Neighbours, archives: _OpenArchives) -> WrappedCode:
+    entries: dict[str, tuple[BundleEntryID, StoredEntry, int]] = {}
+    faults = []
+    paths = list(dict.fromkeys(_archives_there(wrapper, around)))
+    for path in paths:
+        try:
+            source, archive, images = archives.open(path)
+        except (ContentError, FileError) as error:
+            faults.append(f"a kpack archive is passed over: {error}")
+            continue
+        for image in images.get(wrapper.key, ()):
+            if image.target_id in entries:
+                continue
+            if image.target_id in archive.target_ids:
+                entries[image.target_id] = _entry(source, archive, image, str(source.path))
+            else:
+                faults.append(f"'{path}' has code for {image.target_id} that it does not list")
+    if not paths:
+        names = ", ".join(wrapper.marker.search_paths)
+        faults.append(f"there is no kpack archive {names} {around.where}")
+    elif not entries and not faults:
+        count = "the kpack archive has" if len(paths) == 1 else f"none of {len(paths)} archives has"
+        faults.append(f"{count} code for '{wrapper.key}': is it of another build? ({paths[0]})")
+    return WrappedCode(wrapper, list(entries.values()), tuple(faults))
+
+
+def _archives_there(wrapper: MarkedWrapper, around: Neighbours) -> Iterator[str]:
+    """Give the archives that the loader would find for some device."""
+    for path in wrapper.marker.search_paths:
+        whole = posixpath.normpath(posixpath.join(around.folder, path))
+        before, placeholder, behind = whole.partition(PLACEHOLDER)
+        if not placeholder:
+            yield from [whole] if around.has(whole) else []
+            continue
+        for found in around.like(before, behind):
+            target = found[len(before) : len(found) - len(behind)]
+            if target.startswith(_TARGETS) and around.has(found):
+                yield found
+
+
+class _Folder:
+    """The folder that a file is in, links followed, as the loader does."""
+
+    where = "from its folder"
+
+    def __init__(self, path: str, stack: ExitStack) -> None:
+        self.folder = os.path.dirname(os.path.realpath(path))  # noqa: PTH120
+        self._stack = stack
+
+    def has(self, path: str) -> bool:
+        return os.path.isfile(path)  # noqa: PTH113
+
+    def like(self, before: str, behind: str) -> list[str]:
+        return sorted(glob.glob(f"{glob.escape(before)}*{glob.escape(behind)}"))  # noqa: PTH207
+
+    def open(self, path: str) -> InputFile:
+        return self._stack.enter_context(InputFile(path))
+
+
+class _OpenArchive(NamedTuple):
+    source: InputFile
+    archive: KpackArchive
+    images: dict[str, list[KpackImage]]
+    """By their keys."""
+
+
+class _OpenArchives:
+    """The archives of one program, read once."""
+
+    def __init__(self, around: Neighbours) -> None:
+        self._around = around
+        self._open: dict[str, _OpenArchive] = {}
+
+    def open(self, path: str) -> _OpenArchive:
+        if path not in self._open:
+            source = self._around.open(path)
+            archive = read_kpack(source.data, path=str(source.path))
+            self._open[path] = _OpenArchive(source, archive, images_by_key(archive))
+        return self._open[path]

@@ -1,0 +1,178 @@
+"""Find offload binaries in any file.
+
+Where they are found, by what a file begins like (as llvm-offload-binary 22.1.8 does it):
+
+======================  ===============================================================
+offload binary          it, and those directly behind it
+ELF object, program,    in sections of the type SHT_LLVM_OFFLOADING, whatever their name
+library
+COFF object             in sections whose name begins with ``.llvm.offloading``
+LLVM bitcode            in constants that its metadata lists for ``.llvm.offloading``
+archive (thin too)      in its members, also those of archives in it
+anything else           none
+======================  ===============================================================
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import cached_property, partial
+
+from offload_tool.containers.file_format import FileFormat
+from offload_tool.containers.location import Place
+from offload_tool.containers.walk import OFFLOADING_SECTION, Policy, Walk
+from offload_tool.errors import ContentError
+from offload_tool.formats.magic import DOS
+from offload_tool.formats.offload_binary import inflated, iter_offload_binaries
+from offload_tool.io import InputFile
+from offload_tool.io.spool import Spool
+from offload_tool.util.frozen import frozen
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from offload_tool.containers.walk import Spot
+    from offload_tool.formats.objects.ar import ArchiveMember
+    from offload_tool.formats.objects.coff_edit import CoffSection
+    from offload_tool.formats.objects.elf.reader import ElfTables
+    from offload_tool.formats.offload_binary import OffloadBinary
+
+__all__ = ["FoundBinary", "find_offload_binaries", "found_binary"]
+
+_ELF_HEADER = 64  # bytes
+_ELF_TYPES = frozenset({1, 2, 3})
+"""ET_REL, ET_EXEC, ET_DYN."""
+
+
+@frozen
+class FoundBinary:
+    """An offload binary of a file."""
+
+    binary: OffloadBinary
+    """Its offsets count from the beginning of `source`."""
+    source: InputFile
+    """Open until the next one is asked for; `opened` opens it again."""
+    member: str | None = None
+    """Name of the archive member that has it, the innermost one."""
+    reopen: Callable[[], InputFile] | None = None
+    """None: `source` is the input itself."""
+
+    @contextmanager
+    def opened(self) -> Iterator[InputFile]:
+        """Give `source`, also when the search has gone on."""
+        if self.reopen is None:
+            yield self.source
+            return
+        with self.reopen() as source:
+            yield source
+
+
+def found_binary(
+    binary: OffloadBinary,
+    source: InputFile,
+    label: str,
+    member: str | None,
+    reopen: Callable[[], InputFile] | None,
+) -> FoundBinary:
+    """Give a binary of `source` with its images, which are somewhere else if it is compressed."""
+    if binary.packed is None:
+        return FoundBinary(binary, source, member, reopen)
+    content = inflated(source.data, binary, path=label)
+    label += " (decompressed)"
+
+    def opened() -> InputFile:
+        return InputFile.from_data(label, content)
+
+    (inner,) = iter_offload_binaries(content, path=label)
+    return FoundBinary(inner, opened(), member, opened)
+
+
+@contextmanager
+def find_offload_binaries(
+    source: InputFile, *, padding: bool = True
+) -> Iterator[Iterator[FoundBinary]]:
+    """Give the offload binaries in `source`, in file order, while the block runs.
+
+    `padding` allows zeros around binaries, which LLVM 22 refuses. Objects embedded in
+    bitcode are copied to a file without a name.
+
+    :raises FormatError: the file, or what is in it, is broken.
+    :raises UnsupportedError: it is of a version or sort that is not read.
+    :raises FileError: a member of a thin archive cannot be read.
+    """
+    with ExitStack() as stack:
+        reader = _SpotReader(stack, padding=padding)
+        walk = Walk(_PackagerPolicy(), reader.read, spool=lambda: nullcontext(reader.spool))
+        yield walk.look(Place.of(source, str(source.path)))
+
+
+class _PackagerPolicy(Policy):
+    """What is looked into as llvm-offload-binary does it; messages count from the file's begin."""
+
+    confined = False  # as LLVM's program has it: the user named the archive for its members
+    believes_coff = True
+    object_bundles = False
+
+    def label(self, place: Place, name: str) -> str:
+        return f"{place.label}({name})"
+
+    def opens(self, place: Place, file_format: FileFormat) -> bool:
+        begin = place.source.data[:_ELF_HEADER]
+        if file_format is FileFormat.ELF:
+            from offload_tool.formats.objects.elf.reader import is_elf_header
+
+            return is_elf_header(begin)
+        if file_format is FileFormat.COFF:
+            return begin[: len(DOS)] != DOS
+        return file_format in (FileFormat.OFFLOAD_BINARY, FileFormat.BITCODE, FileFormat.ARCHIVE)
+
+    def members(self, place: Place) -> Iterable[ArchiveMember]:
+        try:
+            return list(super().members(place))
+        except ContentError as error:
+            _, start, _ = place.source.range(0, 0)
+            at = None if error.offset is None else start + error.offset
+            raise type(error)(
+                error.message, path=place.label, offset=at, field=error.field
+            ) from error
+
+    def elf_section(self, tables: ElfTables, number: int) -> FileFormat | None:
+        from offload_tool.formats.objects.elf.reader import SHT_LLVM_OFFLOADING
+
+        is_wanted = tables.sections[number].sh_type == SHT_LLVM_OFFLOADING
+        return (
+            FileFormat.OFFLOAD_BINARY if is_wanted and tables.header.e_type in _ELF_TYPES else None
+        )
+
+    def coff_section(self, data: memoryview, section: CoffSection) -> FileFormat | None:  # noqa: ARG002
+        is_wanted = section.name.startswith(OFFLOADING_SECTION.encode())
+        return FileFormat.OFFLOAD_BINARY if is_wanted else None
+
+
+class _SpotReader:
+    """Reads the binaries at a spot; what is in a spool can be read until the search ends."""
+
+    def __init__(self, stack: ExitStack, *, padding: bool) -> None:
+        self.stack = stack
+        self.padding = padding
+
+    @cached_property
+    def spool(self) -> Spool:
+        return self.stack.enter_context(Spool())
+
+    def read(self, spot: Spot) -> Iterator[FoundBinary]:
+        place = spot.place
+        label, reopen = place.label, None
+        if not place.files:
+            label = f"{label} (embedded object)"
+            reopen = partial(self.spool.read, label)
+        elif len(place.files) > 1:
+            reopen = partial(InputFile, place.files[-1])
+        source, start, _ = place.source.range(spot.start, 0)
+        end = start + spot.end - spot.start
+        member = place.names[-1] if place.names else None
+        for binary in iter_offload_binaries(
+            source.data, start, end, path=label, padding=self.padding
+        ):
+            yield found_binary(binary, source, label, member, reopen)

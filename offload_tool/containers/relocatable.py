@@ -1,0 +1,56 @@
+"""Tell files with relocatable device code, which a device link is yet to take its part of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from offload_tool.containers.find import find_containers
+from offload_tool.containers.walk import OBJECT_BUNDLE_SECTIONS, OFFLOADING_SECTION
+from offload_tool.errors import ContentError
+from offload_tool.formats.cuda.object_section import RELOCATABLE_SECTION
+from offload_tool.formats.objects.elf.reader import ET_REL, is_elf, read_elf_tables
+
+if TYPE_CHECKING:
+    from offload_tool.containers.find import FoundContainer
+    from offload_tool.io import StrPath
+
+__all__ = ["has_relocatable_code", "relocatable_kinds"]
+
+_SECTIONS = (OBJECT_BUNDLE_SECTIONS, OFFLOADING_SECTION, RELOCATABLE_SECTION)
+
+
+def has_relocatable_code(path: StrPath) -> bool:
+    """Tell whether `relocatable_kinds` gives any.
+
+    :raises FileError: it cannot be read.
+    """
+    return bool(relocatable_kinds(path))
+
+
+def relocatable_kinds(path: StrPath) -> frozenset[str]:
+    """Give the offload kinds, of ``hip`` and ``cuda``, of which a file has relocatable code.
+
+    An object, or a member of an archive, of either offload driver, or of nvcc. What is broken,
+    or no such file at all, is for the link to complain of.
+
+    :raises FileError: it cannot be read.
+    """
+    try:
+        return frozenset(
+            image.kind
+            for found in find_containers(path)
+            if found.section in _SECTIONS and not _is_linked(found)
+            for image in found.images
+            if image.kind in ("hip", "cuda")
+        )
+    except ContentError:
+        return frozenset()
+
+
+def _is_linked(found: FoundContainer) -> bool:
+    """Tell whether a container is in a program or shared library, where no link takes it from.
+
+    Those of nvcc keep the section of what they were linked of.
+    """
+    data = found.place.source.data
+    return is_elf(data) and read_elf_tables(data, path=found.label).header.e_type != ET_REL

@@ -1,0 +1,133 @@
+"""The files in a zip file (a wheel), without unpacking it into a folder.
+
+A member that is stored as it is is a range of the zip file. Others are unpacked one at a
+time into a file without a name, if they begin like something that is wanted; never more
+than the zip file says of their size, and that is asked of the run's budget first.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zipfile
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, BinaryIO
+
+from offload_tool.errors import FileError, FormatError, OffloadError, UnsupportedError
+from offload_tool.formats.magic import ZIP_MEMBER
+from offload_tool.io.limits import budget
+from offload_tool.io.spool import Spool
+from offload_tool.io.temporary_directory import usual_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from offload_tool.io import InputFile
+
+__all__ = ["open_zip", "open_zip_member"]
+
+_PEEK = 4096
+_CHUNK = 1 << 20
+_LOCAL_HEADER, _NAME_LENGTH_AT = 30, 26
+_ENCRYPTED = 1
+
+
+@contextmanager
+def open_zip(source: InputFile, label: str) -> Iterator[zipfile.ZipFile]:
+    """Read a zip file's directory; `label` names the zip file in messages.
+
+    :raises FormatError: it is broken.
+    """
+    with ExitStack() as stack:
+        with _reading(label):
+            archive = zipfile.ZipFile(_stream(source, stack))
+        yield archive
+
+
+@contextmanager
+def open_zip_member(
+    archive: zipfile.ZipFile,
+    row: zipfile.ZipInfo,
+    source: InputFile,
+    label: str,
+    wanted: Callable[[memoryview], bool],
+) -> Iterator[tuple[InputFile, int | None] | None]:
+    """Give a member's content, and where it begins in `source` (None: it is packed there).
+
+    Gives None for a packed member that is not `wanted`, by its first bytes. `label` names
+    the member in messages.
+
+    :raises FormatError: the member is broken, or greater than there is room for.
+    :raises UnsupportedError: it is encrypted, or packed in an unknown way.
+    :raises LimitError: it is greater than the run's budget allows.
+    """
+    if row.compress_type == zipfile.ZIP_STORED and not row.flag_bits & _ENCRYPTED:
+        # Nothing is unpacked, but many rows can name the same bytes.
+        budget(len(source)).unpack(row.file_size, label)
+        offset = _stored_offset(source.data, row, label)
+        yield source.part(label, offset, row.file_size), offset
+        return
+    with _reading(label), archive.open(row) as member:
+        begin = member.read(_PEEK)
+    if not wanted(memoryview(begin)):
+        yield None
+        return
+    with Spool() as spool:
+        _check_room(row.file_size, label)
+        budget(row.compress_size).unpack(row.file_size, label)
+        with _reading(label), archive.open(row) as member:
+            while chunk := member.read(_CHUNK):  # never more than the size that was asked for
+                spool.out.write(chunk)
+        if spool.out.position != row.file_size:
+            message = f"expected {row.file_size} bytes, found {spool.out.position}"
+            raise FormatError(message, path=label)
+        with spool.read(label) as content:
+            yield content, None
+
+
+@contextmanager
+def _reading(label: str) -> Iterator[None]:
+    """Turn what Python's reader of zip files raises into this package's errors."""
+    try:
+        yield
+    except OffloadError:
+        raise
+    except OSError as error:
+        raise FileError(label, error) from error
+    except (NotImplementedError, RuntimeError) as error:  # an unknown method, or encrypted
+        message = f"cannot be read from the zip file: {error}"
+        raise UnsupportedError(message, path=label) from error
+    except Exception as error:
+        # Broken data: zlib.error, struct.error, BadZipFile, EOFError, ... All mean the same here.
+        raise FormatError(f"cannot be read from the zip file: {error}", path=label) from error
+
+
+def _stream(source: InputFile, stack: ExitStack) -> BinaryIO:
+    """Open the bytes of a zip file as a stream."""
+    descriptor = source.fileno()
+    if descriptor is None:  # a zip file that is stored in another one
+        budget(len(source)).unpack(len(source), source.path)
+        spool = stack.enter_context(Spool())
+        spool.out.write(source.data)
+        descriptor = spool.descriptor
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    return stack.enter_context(os.fdopen(os.dup(descriptor), "rb"))
+
+
+def _stored_offset(data: memoryview, row: zipfile.ZipInfo, label: str) -> int:
+    """Find the content of a member that is stored as it is."""
+    header = bytes(data[row.header_offset : row.header_offset + _LOCAL_HEADER])
+    lengths = header[_NAME_LENGTH_AT:]
+    offset = row.header_offset + _LOCAL_HEADER
+    offset += int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
+    if header[:4] != ZIP_MEMBER or offset + row.file_size > len(data):
+        message = f"expected a header and {row.file_size} bytes at offset {row.header_offset}"
+        raise FormatError(f"{message}; the zip file may be cut short", path=label)
+    return offset
+
+
+def _check_room(size: int, label: str) -> None:
+    """Refuse what does not fit on the disk."""
+    free = shutil.disk_usage(usual_folder()).free
+    if size > free:
+        raise FormatError(f"unpacking needs {size} bytes; {free} are free", path=label)

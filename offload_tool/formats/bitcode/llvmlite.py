@@ -1,0 +1,83 @@
+"""LLVM as a library: IR text to bitcode or to an object file, through llvmlite.
+
+llvmlite is loaded when it is first needed: it is large, and only registration modules need
+it. Each module has a context of its own, so that modules do not share the names of types.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from functools import cache
+from typing import Any
+
+from offload_tool.errors import UsageError
+from offload_tool.util.shortage import shortage
+
+__all__ = ["assemble", "compile_object"]
+
+_lock = threading.Lock()
+_JUMP_TABLES = "-min-jump-table-entries=4"
+"""LLVM's default. The code generators of some targets (PowerPC, say) put their own number into
+the global option, which the next module's, of another target, would find there."""
+_MISSING = (
+    "making a registration module needs llvmlite (LLVM as a library), which is not installed; "
+    "pip install llvmlite"
+)
+
+
+def assemble(text: str) -> bytes:
+    """Give the bitcode of a module in LLVM IR.
+
+    :raises UsageError: llvmlite is not installed.
+    """
+    with _lock:
+        llvm = _load()
+        with _parse(llvm, text) as module:
+            return bytes(module.as_bitcode())
+
+
+def compile_object(text: str, triple: str) -> bytes:
+    """Give the object file of a module in LLVM IR: position-independent, unoptimised.
+
+    :raises UsageError: llvmlite is not installed, or has no code generator for the triple.
+    """
+    with _lock:
+        llvm = _load()
+        try:
+            target = llvm.Target.from_triple(triple)
+        except RuntimeError as error:
+            raise UsageError(
+                f"cannot make an object for '{triple}': llvmlite {_version(llvm)} has no code "
+                "generator for it; write bitcode (.bc) and compile that with a clang that has"
+            ) from error
+        llvm.set_option("", _JUMP_TABLES)
+        machine = target.create_target_machine(opt=0, reloc="pic", codemodel="default")
+        with _parse(llvm, text) as module:
+            return bytes(machine.emit_object(module))
+
+
+def _parse(llvm: Any, text: str) -> Any:
+    module = llvm.parse_assembly(text, context=llvm.create_context())
+    module.verify()
+    return module
+
+
+def _version(llvm: Any) -> str:
+    version = importlib.import_module("llvmlite").__version__
+    return f"{version} (LLVM {'.'.join(map(str, llvm.llvm_version_info))})"
+
+
+@cache
+def _load() -> Any:
+    try:
+        llvm = importlib.import_module("llvmlite.binding")
+    except (ImportError, OSError) as error:  # the latter of a part of it
+        if shortage(error):
+            raise MemoryError from error
+        if isinstance(error, ModuleNotFoundError):
+            raise UsageError(_MISSING) from error
+        raise UsageError(f"llvmlite (LLVM as a library) cannot be loaded: {error}") from error
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm

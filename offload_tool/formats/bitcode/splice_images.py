@@ -1,0 +1,203 @@
+"""Puts images into a bitcode module in the place of arrays of zeros.
+
+::
+
+    module from LLVM                           module with the image
+    ----------------------------------------   ------------------------------------------
+    TYPES      array of 2^40 + N, of i8        array of the image's size, of i8
+    CONSTANTS                                  two abbreviations: code 1 and single bits,
+                                               code 8 (string) and bytes
+               set type: that array            set type: that array
+               null                            set type again, with 0 to 7 bits that say
+                                               nothing; string: the image's bytes
+    VSTOFFSET  where the symbols are           moved by what the constants grew
+    FUNCTIONs
+    VALUE_SYMTAB  where each function is       moved likewise
+
+LLVM itself begins a string's bytes at any bit. Here they begin at a whole byte, so that the
+kernel copies the image and it is never in memory. That each array has a length of its own
+keeps images apart that have equal sizes or bytes: LLVM would make one constant of them.
+
+For Apple's systems LLVM puts a wrapper in front: five integers of 4 bytes, of which the
+third and fourth are the bitcode's offset and size; the whole is a multiple of 16 bytes.
+
+Source: the LLVM Bitcode File Format document; bitcode of LLVM 20.1 and 22.1 through llvmlite
+0.45 and 0.50. LLVM 22.1.8 reads the result; 15.0.6 reads the images, but not the newer form
+of constant addresses, which llvm-offload-wrapper 22.1.8 writes as well.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import FormatError, UnsupportedError
+from offload_tool.formats.bitcode.bitstream import (
+    ARRAY,
+    FIXED,
+    LITERAL,
+    VBR,
+    Block,
+    Definition,
+    Elements,
+    Record,
+    read_bitstream,
+    write_bitstream,
+)
+from offload_tool.formats.magic import BITCODE_WRAPPER
+from offload_tool.formats.registration_ir import PLACEHOLDER_SIZE
+from offload_tool.io.write_plan import FilePlan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from offload_tool.formats.bitcode.bitstream import Item
+
+__all__ = ["MAX_IMAGE_SIZE", "plan_bitcode_with_images"]
+
+MAX_IMAGE_SIZE = (1 << 32) - 1
+"""Bytes; bitcode counts them in 32 bits."""
+
+_WRAPPER = struct.Struct("<4sIIII")
+_WRAPPED_ALIGNMENT = 16
+_BLOCKINFO, _MODULE, _CONSTANTS, _FUNCTION, _VALUE_SYMTAB, _TYPES = 0, 8, 11, 12, 14, 17
+_SETBID = 1
+_NUMENTRY, _ARRAY, _STRUCT_NAME = 1, 11, 19
+_SETTYPE, _NULL, _STRING = 1, 2, 8
+_VSTOFFSET = 13
+_FNENTRY = 3
+_FIRST = 4
+
+
+def plan_bitcode_with_images(module: bytes, sizes: Sequence[int]) -> FilePlan:
+    """Plan the module whose placeholder N (`PLACEHOLDER_SIZE`) is content N, of `sizes[N]`.
+
+    An image of size 0 has no placeholder.
+
+    :raises FormatError: the module is not laid out as LLVM's are.
+    :raises UnsupportedError: an image is too long for bitcode (4 GiB).
+    """
+    if len(module) >= _WRAPPER.size:
+        magic, version, offset, size, processor = _WRAPPER.unpack_from(module)
+        if magic == BITCODE_WRAPPER:
+            plan = _plan(module[offset : offset + size], sizes)
+            if offset != _WRAPPER.size or plan.size >> 32:
+                raise UnsupportedError(f"{plan.size} bytes of bitcode do not fit into a wrapper")
+            return _wrapped(plan, _WRAPPER.pack(magic, version, offset, plan.size, processor))
+    return _plan(module, sizes)
+
+
+def _wrapped(plan: FilePlan, header: bytes) -> FilePlan:
+    return FilePlan.of([header, plan, -(len(header) + plan.size) % _WRAPPED_ALIGNMENT])
+
+
+def _plan(module: bytes, sizes: Sequence[int]) -> FilePlan:
+    blocks = read_bitstream(module)
+    body = _only(blocks, _MODULE)
+    types = _set_array_types(_only(body.items, _TYPES), sizes)
+    constants = [block for block in body.blocks(_CONSTANTS) if types]
+    known = _blockinfo_abbreviations(body)
+    found = [number for block in constants for number in _set_constants(block, types, sizes, known)]
+    if sorted(found) != sorted(types.values()):
+        raise FormatError(f"expected the arrays of images {sorted(types.values())} once each")
+    places = _Places(body)
+    write_bitstream(blocks)  # for the new positions
+    places.update()
+    return write_bitstream(blocks)
+
+
+def _only(items: Sequence[Item], number: int) -> Block:
+    found = [item for item in items if isinstance(item, Block) and item.number == number]
+    if len(found) != 1:
+        raise FormatError(f"expected one block {number} in LLVM's bitcode, found {len(found)}")
+    return found[0]
+
+
+def _set_array_types(types: Block, sizes: Sequence[int]) -> dict[int, int]:
+    """Give the arrays their sizes; give which type number is which image's."""
+    images = {PLACEHOLDER_SIZE + number: number for number, size in enumerate(sizes) if size}
+    found: dict[int, int] = {}
+    type_number = 0
+    for record in types.records():
+        if record.code in {_NUMENTRY, _STRUCT_NAME}:
+            continue
+        if record.code == _ARRAY and record.operands[0] in images:
+            image = images[record.operands[0]]
+            found[type_number] = image
+            record.operands[0] = sizes[image]
+        type_number += 1
+    if len(found) != len(images):
+        raise FormatError(f"expected {len(images)} images in LLVM's bitcode, found {len(found)}")
+    return found
+
+
+def _blockinfo_abbreviations(module: Block) -> int:
+    """Count the abbreviations that BLOCKINFO gives to blocks of constants."""
+    count = 0
+    for block in module.blocks(_BLOCKINFO):
+        described = -1
+        for item in block.items:
+            if isinstance(item, Record) and item.code == _SETBID:
+                described = item.operands[0]
+            elif isinstance(item, Definition) and described == _CONSTANTS:
+                count += 1
+    return count
+
+
+def _set_constants(
+    block: Block, types: dict[int, int], sizes: Sequence[int], known: int
+) -> Iterator[int]:
+    """Replace the zeros of images' types in `block`; give the images' numbers."""
+    own = sum(isinstance(item, Definition) for item in block.items)
+    filler = _FIRST + known + own
+    string = filler + 1
+    if string >> block.width:
+        raise FormatError("no abbreviation IDs are left among the constants of LLVM's bitcode")
+    current = -1
+    for index, item in enumerate(block.items):
+        if not isinstance(item, Record):
+            continue
+        if item.code == _SETTYPE:
+            current = item.operands[0]
+        elif item.code == _NULL and current in types:
+            number = types[current]
+            again = Record(filler, _SETTYPE, [current])
+            block.items[index] = Elements(again, string, number, sizes[number])
+            yield number
+    # Numbers are given in the order of definition, and LLVM defines before anything else.
+    block.items[own:own] = [
+        Definition(((LITERAL, _SETTYPE), (VBR, 6), (ARRAY, 0), (FIXED, 1))),
+        Definition(((LITERAL, _STRING), (ARRAY, 0), (FIXED, 8))),
+    ]
+
+
+class _Places:
+    """The module's records that say where a block is, in units of 4 bytes."""
+
+    def __init__(self, module: Block) -> None:
+        functions = {block.header_at: block for block in module.blocks(_FUNCTION)}
+        tables = {block.header_at: block for block in module.blocks(_VALUE_SYMTAB)}
+        self.to_functions = [
+            (record, _find(functions, record.operands[1]))
+            for table in tables.values()
+            for record in table.records()
+            if record.code == _FNENTRY
+        ]
+        self.to_tables = [
+            (record, _find(tables, record.operands[0]))
+            for record in module.records()
+            if record.code == _VSTOFFSET
+        ]
+
+    def update(self) -> None:
+        """Write the blocks' present places into the records."""
+        for record, block in self.to_functions:
+            record.operands[1] = block.header_at
+        for record, block in self.to_tables:
+            record.operands[0] = block.header_at
+
+
+def _find(blocks: dict[int, Block], place: int) -> Block:
+    if place not in blocks:
+        raise FormatError(f"expected a block at word {place} of LLVM's bitcode")
+    return blocks[place]

@@ -1,0 +1,273 @@
+"""The binary bundle: code objects of one source, one after the other, behind a table.
+
+::
+
+    offset  size          field
+    ------  ------------  ---------------------------------------------------------
+    0       24            magic, ``__CLANG_OFFLOAD_BUNDLE__``
+    24      8             number of bundle entries N
+    32      24 + length   for each entry: code object offset (8), code object size (8),
+                          bundle entry ID length (8), bundle entry ID (no NUL)
+    ...                   zeros up to a multiple of the alignment, then a code object;
+                          N times, in the order of the table; nothing after the last
+
+Integers are little-endian and unsigned; offsets count from the beginning of the bundle.
+
+Source: the ClangOffloadBundler documentation ("Bundled Binary File Layout"); padding as
+clang-offload-bundler 22.1.8 writes it: an empty code object is aligned too, so a bundle
+whose last entry is empty ends in padding.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from operator import itemgetter
+
+from offload_tool.errors import FormatError, UsageError
+from offload_tool.formats.magic import BUNDLE as MAGIC
+from offload_tool.util.frozen import frozen
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from offload_tool.io import FileRange, StrPath
+    from offload_tool.io.write_plan import FilePlan
+
+__all__ = [
+    "MAGIC",
+    "Bundle",
+    "BundleEntry",
+    "BundleLayout",
+    "TableForm",
+    "is_bundle",
+    "plan_bundle",
+    "read_begun_bundle",
+    "read_bundle",
+]
+
+_COUNT = struct.Struct("<Q")
+_ENTRY = struct.Struct("<QQQ")
+_HEADER_SIZE = len(MAGIC) + _COUNT.size
+
+
+@frozen
+class BundleEntry:
+    """One row of the table: where a code object is, and for what it was compiled."""
+
+    id: str
+    """Bundle entry ID as stored (bytes that are not UTF-8 become surrogates)."""
+    offset: int
+    """Bytes from the beginning of the bundle."""
+    size: int
+    """Bytes; may be 0 (the host entry of a fat binary)."""
+
+
+@frozen
+class Bundle:
+    """A bundle's table, read; the code objects stay where they are."""
+
+    entries: tuple[BundleEntry, ...]
+    offset: int
+    """Where the bundle begins in the data it was read from, in bytes."""
+    size: int
+    """Bytes from the magic to the end of the last code object."""
+
+    def image(self, data: memoryview, entry: BundleEntry) -> memoryview:
+        """Give the code object of `entry` as a slice of the `data` the bundle is in."""
+        start = self.offset + entry.offset
+        return data[start : start + entry.size]
+
+
+@frozen
+class BundleLayout:
+    """What a bundle will look like: its header's bytes and where each code object goes."""
+
+    header: bytes
+    entries: tuple[BundleEntry, ...]
+    size: int
+
+    def plan(self, contents: Iterable[FileRange]) -> FilePlan:
+        """Plan the bundle of these code objects."""
+        from offload_tool.io.write_plan import FilePlan, Literal, Range, join  # readers need none
+
+        rows = zip(self.entries, contents, strict=True)
+        ranges = (Range(entry.offset, *content) for entry, content in rows)
+        return FilePlan(join([Literal(0, self.header), *ranges]), self.size)
+
+
+def is_bundle(data: memoryview, offset: int = 0) -> bool:
+    """Tell whether a binary bundle's magic stands at `offset`."""
+    return data[offset : offset + len(MAGIC)] == MAGIC
+
+
+def plan_bundle(items: Iterable[tuple[str, int]], alignment: int = 1) -> BundleLayout:
+    """Lay out a bundle of (bundle entry ID, size in bytes) items, in their order.
+
+    Any alignment from 1 works, not only powers of two.
+
+    :raises UsageError: no items, an alignment below 1, or an ID given twice.
+    """
+    table = [(name, name.encode("utf-8", "surrogateescape"), size) for name, size in items]
+    if alignment < 1:
+        raise UsageError(f"bundle alignment must be at least 1, not {alignment}")
+    if not table:
+        raise UsageError("a bundle needs at least one entry")
+    name, count = Counter(name for name, _, _ in table).most_common(1)[0]
+    if count > 1:
+        raise UsageError(f"{count} entries have the bundle entry ID '{name}'; each must differ")
+
+    position = _HEADER_SIZE + sum(_ENTRY.size + len(raw) for _, raw, _ in table)
+    header = bytearray(MAGIC + _COUNT.pack(len(table)))
+    entries = []
+    for name, raw, size in table:
+        position += -position % alignment
+        header += _ENTRY.pack(position, size, len(raw)) + raw
+        entries.append(BundleEntry(name, position, size))
+        position += size
+    return BundleLayout(bytes(header), tuple(entries), position)
+
+
+def read_bundle(data: memoryview, offset: int = 0, *, path: StrPath | None = None) -> Bundle:
+    """Read the table of the bundle at `offset` of `data`; `path` is for messages only.
+
+    Every number is compared with the data before it is used, so neither time nor
+    memory depends on what a broken header claims.
+
+    :raises FormatError: no bundle is there, or its table contradicts the data.
+    """
+    return _TableReader(data, offset, path, len(data)).read()
+
+
+def read_begun_bundle(
+    begin: memoryview, size: int, *, path: StrPath | None = None
+) -> Bundle | None:
+    """Read the table of a bundle in `size` bytes of data, which start with the bytes `begin`.
+
+    Gives None where the table goes on behind those. See `read_bundle`.
+
+    :raises FormatError: no bundle is there, or its table contradicts the data.
+    """
+    try:
+        return _TableReader(begin, 0, path, size).read()
+    except _BegunTableError:
+        return None
+
+
+class TableForm:
+    """The form of one bundle's table: others with the same IDs are read in one step.
+
+    That is for archives of many: it says only whether a table is sound, and not what is wrong.
+    """
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        raw = [name.encode("utf-8", "surrogateescape") for name in ids]
+        rows = "".join(f"QQQ{len(name)}s" for name in raw)
+        self._layout = struct.Struct(f"<{len(MAGIC)}sQ{rows}")
+        self._rows = range(2, 2 + 4 * len(raw), 4)
+        """Where in the fields those of each entry begin."""
+        known: dict[int, bytes | int] = {0: MAGIC, 1: len(raw)}
+        for index, name in zip(self._rows, raw, strict=True):
+            known |= {index + 2: len(name), index + 3: name}
+        self._known_of = itemgetter(*known)
+        self._known = tuple(known.values())
+
+    def read(self, data: memoryview, start: int, end: int) -> list[tuple[int, int]] | None:
+        """Read the table at `start` of the bundle that fills `data` up to `end`.
+
+        Gives where the code objects are in `data`, and their sizes, in bytes. None means that
+        the table has another form, or is broken, or is not that of all of these bytes.
+        """
+        room, least = end - start, self._layout.size
+        if room < least:
+            return None
+        fields = self._layout.unpack_from(data, start)
+        if self._known_of(fields) != self._known:
+            return None
+        last = least
+        found = []
+        for index in self._rows:
+            offset, size = fields[index], fields[index + 1]
+            if size and offset < least:
+                return None
+            if offset + size > last:
+                last = offset + size
+            found.append((start + offset, size))
+        return found if last == room else None
+
+
+class _BegunTableError(Exception):
+    """There is more of the data than is here to be read."""
+
+
+class _TableReader:
+    """Reads one table front to back; `position` is where the next field begins."""
+
+    def __init__(self, data: memoryview, offset: int, path: StrPath | None, room: int) -> None:
+        self.data = data
+        self.offset = offset
+        self.path = path
+        self.room = room
+        self.position = offset
+
+    def read(self) -> Bundle:
+        magic = bytes(self._take(len(MAGIC), "magic"))
+        if magic != MAGIC:
+            raise self._error(
+                self.offset, "magic", f"expected {MAGIC.decode()!r}, found {magic[:24]!r}"
+            )
+        count = self._read_count()
+        entries = [self._read_entry(index) for index in range(1, count + 1)]
+        header_size = self.position - self.offset
+        for index, entry in enumerate(entries, 1):
+            if entry.size and entry.offset < header_size:
+                raise self._error(
+                    self.offset,
+                    f"code object offset of entry {index}",
+                    f"expected at least {header_size} (the end of the table), found {entry.offset}",
+                )
+        end = max((entry.offset + entry.size for entry in entries), default=header_size)
+        return Bundle(tuple(entries), self.offset, max(end, header_size))
+
+    def _read_count(self) -> int:
+        start = self.position
+        (count,) = _COUNT.unpack(self._take(_COUNT.size, "number of bundle entries"))
+        room = (self.room - self.position) // _ENTRY.size
+        if count > room:
+            raise self._error(
+                start,
+                "number of bundle entries",
+                f"expected at most {room} (what fits in the file), found {count}",
+            )
+        return int(count)
+
+    def _read_entry(self, index: int) -> BundleEntry:
+        start = self.position
+        offset, size, length = _ENTRY.unpack(self._take(_ENTRY.size, f"entry {index}"))
+        raw = bytes(self._take(length, f"bundle entry ID of entry {index}"))
+        available = self.room - self.offset
+        if offset > available or size > available - offset:
+            raise self._error(
+                start,
+                f"entry {index} ({raw.decode('utf-8', 'replace')!r})",
+                f"expected a code object within {available} bytes, "
+                f"found offset {offset} and size {size}; the file may be cut short",
+            )
+        return BundleEntry(raw.decode("utf-8", "surrogateescape"), offset, size)
+
+    def _take(self, size: int, field: str) -> memoryview:
+        available = self.room - self.position
+        if size > available:
+            raise self._error(
+                self.position,
+                field,
+                f"expected {size} bytes, found {max(available, 0)}; the file may be cut short",
+            )
+        if self.position + size > len(self.data):
+            raise _BegunTableError
+        self.position += size
+        return self.data[self.position - size : self.position]
+
+    def _error(self, offset: int, field: str, message: str) -> FormatError:
+        return FormatError(message, path=self.path, offset=offset, field=field)

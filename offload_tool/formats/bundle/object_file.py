@@ -1,0 +1,218 @@
+"""The object bundle: code objects in sections of the host's object file.
+
+::
+
+    host object                                    bundled object
+    -----------                                    --------------
+    .text, .data, ...                              .text, .data, ...
+                                                   __CLANG_OFFLOAD_BUNDLE__host-...   NUL
+                                                   __CLANG_OFFLOAD_BUNDLE__hip-...    code object
+                                                   __CLANG_OFFLOAD_BUNDLE__hip-...    code object
+
+A section's name is the magic and the bundle entry ID; its content is the code object. The
+linker drops these sections. The host's section is one NUL byte, the *host marker*: the
+host object is the whole file without the bundle's sections.
+
+`ld -r` joins sections of equal name, so it glues the code objects of several bundled
+objects together. That shows where their host sections are joined as well: they are several
+NUL bytes then. Where the names differ, each section is still whole.
+
+Source: clang-offload-bundler 22.1.8 ``-type=o``, observed: the same bytes for ELF and
+COFF hosts, and no llvm-objcopy needed (`edit_sections` and `coff_edit` name the exceptions).
+It takes any section of one NUL byte for the host's; here only one whose ID is the host's,
+so that a code object of one NUL byte comes back as itself. Like it, this module cannot add
+sections to Mach-O, Wasm, XCOFF, GOFF and DXContainer files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from offload_tool.errors import FormatError, UnsupportedError, UsageError
+from offload_tool.formats.bundle.binary import MAGIC
+from offload_tool.formats.objects.coff import is_coff
+from offload_tool.formats.objects.coff_edit import plan_coff, read_coff_sections
+from offload_tool.formats.objects.elf.edit_sections import plan_elf
+from offload_tool.formats.objects.elf.reader import is_elf_header, read_elf_tables
+from offload_tool.util.frozen import frozen
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from offload_tool.io import StrPath
+    from offload_tool.io.write_plan import FilePlan
+
+__all__ = [
+    "HOST_MARKER",
+    "SECTION_PREFIX",
+    "ObjectEntry",
+    "is_object_file",
+    "plan_host",
+    "plan_object_bundle",
+    "read_object_bundle",
+    "refuse_merged",
+]
+
+SECTION_PREFIX = MAGIC.decode()
+HOST_MARKER = b"\0"
+"""The content of the host's section."""
+_PREFIX = MAGIC
+_HOST_KIND = "host-"
+_NOT_ZERO = re.compile(rb"[^\0]")
+_MACH_O = {
+    b"\xfe\xed\xfa\xce": "big",
+    b"\xfe\xed\xfa\xcf": "big",
+    b"\xce\xfa\xed\xfe": "little",
+    b"\xcf\xfa\xed\xfe": "little",
+}
+_MACH_O_TYPES = range(1, 13)
+_OTHER_FORMATS = {
+    b"\0asm\x01\0\0\0": "Wasm",
+    b"\x01\xdf": "XCOFF",
+    b"\x01\xf7": "XCOFF",
+    b"\x03\xf0\0": "GOFF",
+    b"DXBC": "DXContainer",
+}
+
+
+@frozen
+class ObjectEntry:
+    """A section of the bundle: for what its code object was compiled, and where it is."""
+
+    id: str
+    """Bundle entry ID as stored (bytes that are not UTF-8 become surrogates)."""
+    offset: int
+    """Bytes from the beginning of the file."""
+    size: int
+    """Bytes."""
+    host_markers: int = 0
+    """Of how many objects this is the host's section: more than 1 after `ld -r`."""
+
+    @property
+    def is_host_marker(self) -> bool:
+        """Tell whether this stands for the host object."""
+        return self.host_markers == 1
+
+
+def is_object_file(data: memoryview) -> str | None:
+    """Name the object file format of `data`, or None if LLVM 22 takes it for none.
+
+    One of ELF, COFF (PE images too), Mach-O, Wasm, XCOFF, GOFF, DXContainer. Bitcode,
+    archives, bundles, import libraries and universal Mach-O files are not object files.
+    """
+    if is_elf_header(data):
+        return "ELF"
+    if is_coff(data):
+        return "COFF"
+    if (order := _MACH_O.get(bytes(data[:4]))) and len(data) >= 28:
+        macho_type = int.from_bytes(data[12:16], "little" if order == "little" else "big")
+        return "Mach-O" if macho_type in _MACH_O_TYPES else None
+    names = (name for magic, name in _OTHER_FORMATS.items() if data[: len(magic)] == magic)
+    return next(names, None)
+
+
+def read_object_bundle(data: memoryview, *, path: StrPath | None = None) -> tuple[ObjectEntry, ...]:
+    """Read the bundle of an object file: its entries in section order, or none.
+
+    :raises FormatError: `data` is not an object file, or its tables contradict it.
+    """
+    sections: Iterator[tuple[bytes, int, int]]
+    file_format = is_object_file(data)
+    if file_format == "ELF":
+        tables = read_elf_tables(data, path=path)
+        rows = zip(tables.names, tables.sections, strict=True)
+        sections = ((name, row.sh_offset, row.sh_size) for name, row in rows if row.has_content)
+    elif file_format == "COFF":
+        coff = read_coff_sections(data, path=path)
+        sections = ((section.name, section.offset, section.size) for section in coff)
+    elif file_format is None:
+        raise FormatError(
+            f"expected an object file, found {bytes(data[:4])!r}", path=path, offset=0
+        )
+    else:
+        return ()
+    return tuple(
+        _make_entry(data, name, offset, size)
+        for name, offset, size in sections
+        if name.startswith(_PREFIX)
+    )
+
+
+def _make_entry(data: memoryview, name: bytes, offset: int, size: int) -> ObjectEntry:
+    entry_id = name[len(_PREFIX) :].decode("utf-8", "surrogateescape")
+    is_host = entry_id.startswith(_HOST_KIND)
+    markers = is_host and not _NOT_ZERO.search(data, offset, offset + size)
+    return ObjectEntry(entry_id, offset, size, size if markers else 0)
+
+
+def refuse_merged(entries: Sequence[ObjectEntry], *, path: StrPath | None = None) -> None:
+    """Check that no two code objects were glued together, as far as this can be seen.
+
+    :raises UnsupportedError: the host's section stands for several objects.
+    :raises FormatError: an ID occurs twice.
+    """
+    for entry in entries:
+        if entry.host_markers > 1:
+            message = (
+                f"`ld -r` made this of {entry.host_markers} bundled objects and glued their code "
+                "objects together; unbundle these objects before they are linked"
+            )
+            field = SECTION_PREFIX + entry.id
+            raise UnsupportedError(message, path=path, offset=entry.offset, field=field)
+    counts = Counter(entry.id for entry in entries)
+    for name, count in counts.items():
+        if count > 1:
+            raise FormatError(f"{count} sections have the bundle entry ID '{name}'", path=path)
+
+
+def plan_object_bundle(
+    host: memoryview, items: Sequence[tuple[str, int]], *, path: StrPath | None = None
+) -> FilePlan:
+    """Plan the bundled object of `host` and (bundle entry ID, size in bytes) items.
+
+    The plan's contents are the items in their order; the host's own item has the size and
+    the content of `HOST_MARKER`.
+
+    :raises UsageError: no items, an ID given twice or already in `host`, or a host of a
+        format to which no sections can be added.
+    :raises FormatError: the host's tables contradict it.
+    """
+    if not items:
+        raise UsageError("a bundle needs at least one entry")
+    plan_sections = _editor(host, path)
+    present = [entry.id for entry in read_object_bundle(host, path=path)]
+    counts = Counter([*present, *(name for name, _ in items)])
+    for name, _ in items:
+        if counts[name] > 1:
+            where = f"; '{path}' is a bundle already" if name in present and path else ""
+            raise UsageError(
+                f"{counts[name]} entries have the bundle entry ID '{name}'{where}; each must differ"
+            )
+    added = [(_PREFIX + name.encode("utf-8", "surrogateescape"), size) for name, size in items]
+    return plan_sections(host, added, path=path)
+
+
+def plan_host(host: memoryview, *, path: StrPath | None = None) -> FilePlan:
+    """Plan the host object of a bundled object: the file without the bundle's sections.
+
+    :raises UsageError: the file has a format from which no sections can be removed.
+    :raises FormatError: its tables contradict it.
+    :raises UnsupportedError: something else needs these sections.
+    """
+    return _editor(host, path)(host, removed=lambda name: name.startswith(_PREFIX), path=path)
+
+
+def _editor(host: memoryview, path: StrPath | None) -> Callable[..., FilePlan]:
+    file_format = is_object_file(host)
+    if file_format == "ELF":
+        return plan_elf
+    if file_format == "COFF":
+        return plan_coff
+    where = "the host object" if path is None else f"'{path}'"
+    found = f"a {file_format} file" if file_format else "not an object file"
+    raise UsageError(
+        f"{where} is {found}; sections can be added to and removed from ELF and COFF only. "
+        "Use a type of the binary layout (bc) for other files"
+    )

@@ -1,0 +1,165 @@
+"""The text bundle: source files one after the other, between comment lines.
+
+::
+
+    (empty line)
+    // __CLANG_OFFLOAD_BUNDLE____START__ <bundle entry ID>
+    content, unchanged; it need not end in a line feed, nor hold anything
+    // __CLANG_OFFLOAD_BUNDLE____END__ <bundle entry ID>
+
+once for each entry; ``//`` stands for the file type's line comment. A marker owns the
+line feed before and after it: they are not part of the content. There is no table, no
+size and no escape, so a content that holds an end marker cannot be stored.
+
+Source: the ClangOffloadBundler documentation ("Bundled Text File Layout");
+clang-offload-bundler 22.1.8 for what a reader makes of unusual files: text between
+entries is ignored, a CR before the line feed belongs to the ID or to the content, and
+the first end marker ends an entry whatever ID it names.
+"""
+
+from __future__ import annotations
+
+import re
+
+from offload_tool.errors import FormatError, UsageError
+from offload_tool.util.frozen import frozen
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from offload_tool.io import FileRange, StrPath
+    from offload_tool.io.write_plan import FilePlan
+
+__all__ = [
+    "COMMENT_MARKS",
+    "TextEntry",
+    "check_text_content",
+    "end_marker",
+    "plan_text_bundle",
+    "read_text_bundle",
+    "start_marker",
+]
+
+COMMENT_MARKS: dict[str, str] = {
+    "i": "//",
+    "ii": "//",
+    "cui": "//",
+    "hipi": "//",
+    "d": "#",
+    "s": "#",
+    "ll": ";",
+}
+"""The line comment of each file type that is bundled as text."""
+
+_START = "__CLANG_OFFLOAD_BUNDLE____START__"
+_END = "__CLANG_OFFLOAD_BUNDLE____END__"
+
+
+@frozen
+class TextEntry:
+    """An entry between its markers: for what it was compiled, and where its content is."""
+
+    id: str
+    """Bundle entry ID as stored (bytes that are not UTF-8 become surrogates)."""
+    offset: int
+    """Bytes from the beginning of the file to the content."""
+    size: int
+    """Bytes; the line feed before the end marker is not counted."""
+
+    def content(self, data: memoryview) -> memoryview:
+        """Give the content as a slice of the `data` the entry was read from."""
+        return data[self.offset : self.offset + self.size]
+
+
+def start_marker(comment: str, entry_id: str) -> bytes:
+    """Give what stands before the content of an entry.
+
+    :raises UsageError: the ID holds a line feed, so that no reader would find its end.
+    """
+    return _marker(comment, _START, entry_id)
+
+
+def end_marker(comment: str, entry_id: str) -> bytes:
+    """Give what stands after the content of an entry.
+
+    :raises UsageError: the ID holds a line feed.
+    """
+    return _marker(comment, _END, entry_id)
+
+
+def _marker(comment: str, word: str, entry_id: str) -> bytes:
+    if "\n" in entry_id:
+        raise UsageError(f"bundle entry ID {entry_id!r} holds a line feed; it must be one line")
+    return f"\n{comment} {word} {entry_id}\n".encode("utf-8", "surrogateescape")
+
+
+def check_text_content(data: memoryview, comment: str, *, path: StrPath | None = None) -> None:
+    """Check that `data` can be bundled: that it holds no end marker itself.
+
+    :raises FormatError: it holds one (it is a bundle already, say).
+    """
+    if found := _pattern(comment, _END).search(data):
+        raise FormatError(
+            "expected text without bundle markers, found an end marker, which would end this "
+            "entry early; the file may be a bundle already: unbundle it first",
+            path=path,
+            offset=found.start() + 1,
+        )
+
+
+def plan_text_bundle(items: Iterable[tuple[str, FileRange]], comment: str) -> FilePlan:
+    """Plan the bundle of (bundle entry ID, content) items, in their order."""
+    from offload_tool.io.write_plan import FilePlan  # readers need none
+
+    parts: list[bytes | FileRange] = []
+    for entry_id, content in items:
+        parts += (start_marker(comment, entry_id), content, end_marker(comment, entry_id))
+    return FilePlan.of(parts)
+
+
+def read_text_bundle(
+    data: memoryview,
+    comment: str,
+    *,
+    wanted: Callable[[str], bool] | None = None,
+    path: StrPath | None = None,
+) -> tuple[TextEntry, ...]:
+    """Find the entries of a text bundle, in file order; no entries where there are no markers.
+
+    Without `wanted`, every entry is given and contents are not looked into: what a
+    listing shows. With `wanted` (it is asked once for each ID, in file order), only
+    entries that it accepts are given, and markers inside of the others count: what
+    unbundling sees, for instance in a bundle of bundles.
+
+    :raises FormatError: an entry to be given has no end marker, or its ID no end of line.
+    """
+    start, end = _pattern(comment, _START), _pattern(comment, _END)
+    entries = []
+    position = 0
+    while opened := start.search(data, position):
+        entry_id = bytes(data[slice(*opened.span("id"))]).decode("utf-8", "surrogateescape")
+        position = opened.end()
+        if position == opened.end("id"):
+            raise _unfinished(entry_id, "a line feed after the ID", opened.start(), path)
+        if wanted is not None and not wanted(entry_id):
+            continue
+        closed = end.search(data, position)
+        if closed is None:
+            raise _unfinished(entry_id, "an end marker", opened.start(), path)
+        entries.append(TextEntry(entry_id, position, closed.start() - position))
+        position = closed.end()
+    return tuple(entries)
+
+
+def _pattern(comment: str, word: str) -> re.Pattern[bytes]:
+    return re.compile(b"\n" + re.escape(f"{comment} {word} ".encode()) + rb"(?P<id>[^\n]*)\n?")
+
+
+def _unfinished(entry_id: str, expected: str, offset: int, path: StrPath | None) -> FormatError:
+    return FormatError(
+        f"expected {expected}, found the end of the file; it may be cut short",
+        path=path,
+        offset=offset + 1,
+        field=f"entry {entry_id!r}",
+    )

@@ -1,0 +1,1 @@
+"""Compressed streams, which several formats have."""

@@ -1,0 +1,377 @@
+"""zstd and zlib streams: all cores, bounded memory, and no trust in what is read.
+
+Compressing. zstd's own threads cut the input into jobs. The bytes that come out depend
+on the size of the jobs, never on the number of threads, so they are equal on every
+machine with the same libzstd. Two things need care (libzstd 1.5.7):
+
+* when the input's size is a multiple of the job's, the end of the frame depends on the
+  threads' timing; `_job_size` avoids that;
+* with several threads, matches reach about 1 MiB less far back than with one. That alone
+  can cost a fifth (four related images of 64 MiB), so above 128 MiB the window is one
+  step greater than the 128 MiB of LLVM.
+
+Long-distance matching, as in LLVM, finds what one device image has in common with the
+images before it.
+
+Decompressing. A zstd frame is a header, then blocks of at most 128 KiB that each begin
+with their size. Walking over them gives the frame's end and how much it can hold at most
+before anything is decompressed, so a size that cannot be true is refused at no cost.
+Skippable frames are walked over the same way; nothing comes out of them.
+
+Source: RFC 8878 ("Zstandard Compression"), sections 3.1.1 and 3.1.2; RFC 1950 for zlib.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import zlib
+from itertools import cycle
+from queue import SimpleQueue
+from threading import Semaphore, Thread
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import zstandard
+
+from offload_tool.errors import FormatError, UnsupportedError, UsageError
+from offload_tool.util.shortage import shortage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import TypeAlias
+
+    from offload_tool.io import StrPath
+
+Method: TypeAlias = 'Literal["zlib", "zstd"]'
+
+__all__ = [
+    "CHUNK",
+    "UNHASHED",
+    "BackgroundHash",
+    "Method",
+    "ZlibStream",
+    "ZstdStream",
+    "compress",
+    "split",
+]
+
+CHUNK = 4 << 20
+"""Bytes that are compressed in one step."""
+UNHASHED = 3
+"""How many chunks of a stream may wait to be hashed while the next one is decompressed."""
+_ROOM = 1 << 18
+"""Bytes that are decompressed in one step.
+
+Fresh memory would cost as much as decompressing; files that are written a megabyte at a time cost
+the kernel up to three times as much (ext4, Linux 6).
+"""
+
+_MAX_WINDOW = 1 << 28  # LLVM needs 2**27 at every level, `compress` 2**28
+_LONG_INPUT = 1 << 27
+_JOB_SIZE = 8 << 20
+_SLOW_LEVEL = 10  # from here on, short jobs would cost up to 3 % of size
+_SLOW_JOB_SIZE = 16 << 20
+# A job begins with a look at what is before it: 9 stands for the most that libzstd offers,
+# each number below for half as much. At slow levels, 9 would be more than a job.
+_OVERLAP, _SLOW_OVERLAP = 9, 6
+_WORKER_MEMORY = 2 << 30  # for all threads together; a thread at level 22 takes 640 MiB
+
+_RLE_BLOCK, _COMPRESSED_BLOCK = 1, 2
+_MAX_FRAME_HEADER = 18
+_SKIPPABLE_MAGIC, _SKIPPABLE_MASK = 0x184D2A50, 0xFFFFFFF0
+_SKIPPABLE_HEADER = struct.Struct("<II")
+_ZLIB_MAX_RATIO = 1032
+_ZLIB_INPUT = 1 << 16
+
+
+class _Engine(Protocol):
+    """What both libraries offer to compress chunk by chunk."""
+
+    def compress(self, data: memoryview, /) -> bytes: ...
+    def flush(self) -> bytes: ...
+
+
+class BackgroundHash:
+    """The MD5 of chunks, computed by another thread while this one does other work.
+
+    Use as a context manager. At most `depth` chunks are not hashed yet when `update` returns.
+    """
+
+    def __init__(self, depth: int | None = None) -> None:
+        self._md5 = hashlib.md5(usedforsecurity=False)
+        self._waiting: SimpleQueue[bytes | memoryview | None] = SimpleQueue()
+        self._room = None if depth is None else Semaphore(depth)
+        self._is_wanted = True
+        self._thread: Thread | None = Thread(target=self._run, name="hash", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:  # no memory for another, or too many
+            self._thread = None
+
+    def _run(self) -> None:
+        while (chunk := self._waiting.get()) is not None:
+            if self._is_wanted:
+                self._md5.update(chunk)
+            if self._room is not None:
+                self._room.release()
+
+    def update(self, chunk: bytes | memoryview) -> None:
+        """Add `chunk`, which must not change until it was hashed."""
+        if self._thread is None:
+            self._md5.update(chunk)
+            return
+        if self._room is not None:
+            self._room.acquire()
+        self._waiting.put(chunk)
+
+    def watch(self, chunks: Iterable[memoryview]) -> Iterator[memoryview]:
+        """Give the chunks on, each of them added."""
+        for chunk in chunks:
+            self.update(chunk)
+            yield chunk
+
+    def digest(self) -> bytes:
+        """Wait for all chunks and give their MD5; none can be added after that."""
+        self._end()
+        return self._md5.digest()
+
+    def _end(self) -> None:
+        if self._thread is not None:
+            self._waiting.put(None)
+            self._thread.join()
+
+    def __enter__(self) -> BackgroundHash:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_wanted = False
+        self._end()
+
+
+def split(parts: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
+    """Cut each of `parts` into pieces of at most `CHUNK` bytes; nothing is copied."""
+    for part in parts:
+        view = memoryview(part)
+        for start in range(0, len(view), CHUNK):
+            yield view[start : start + CHUNK]
+
+
+def compress(
+    chunks: Iterable[memoryview],
+    size: int,
+    *,
+    method: Method = "zstd",
+    level: int | None = None,
+    threads: int | None = None,
+) -> Iterator[bytes]:
+    """Compress `chunks`, which are `size` bytes together, into one frame or stream.
+
+    zstd takes any level: 0 means the default, 3; one that is too high or too low means
+    the nearest one. zlib has -1 (default) to 9, and one thread.
+
+    :raises UsageError: zlib has no such level, or `threads` is below 1.
+    """
+    if threads is not None and threads < 1:
+        raise UsageError(f"the number of threads must be at least 1, not {threads}")
+    if method == "zlib":
+        return _run(_zlib_compressor(-1 if level is None else level), chunks)
+    return _run(_zstd_compressor(3 if level is None else level, size, threads), chunks)
+
+
+def _run(engine: _Engine, chunks: Iterable[memoryview]) -> Iterator[bytes]:
+    for chunk in chunks:
+        if packed := engine.compress(chunk):
+            yield packed
+    yield engine.flush()
+
+
+def _zlib_compressor(level: int) -> _Engine:
+    if not -1 <= level <= 9:
+        raise UsageError(f"zlib's compression levels are -1 to 9, not {level}")
+    return zlib.compressobj(level)
+
+
+def _zstd_compressor(level: int, size: int, threads: int | None) -> _Engine:
+    level = max(-(1 << 17), min(level, zstandard.MAX_COMPRESSION_LEVEL))
+    job_size = _job_size(level, size)
+    parameters = zstandard.ZstdCompressionParameters(
+        compression_level=level,
+        enable_ldm=True,
+        window_log=28 if size > _LONG_INPUT else 27,
+        threads=_worker_count(level, size, job_size, threads),
+        job_size=job_size,
+        overlap_log=_OVERLAP if level < _SLOW_LEVEL else _SLOW_OVERLAP,
+    )
+    return zstandard.ZstdCompressor(compression_params=parameters).compressobj(size)
+
+
+def _job_size(level: int, size: int) -> int:
+    """Give the job size in bytes: such that the last job is shorter than the others."""
+    job_size = _JOB_SIZE if level < _SLOW_LEVEL else _SLOW_JOB_SIZE
+    while size and size % job_size == 0:
+        job_size += 1
+    return job_size
+
+
+def _worker_count(level: int, size: int, job_size: int, threads: int | None) -> int:
+    """Give the number of threads: at least 1, because 0 means another way of cutting."""
+    if threads is None:
+        threads = len(os.sched_getaffinity(0))
+    tables = zstandard.ZstdCompressionParameters.from_level(level, source_size=size)
+    memory = tables.estimated_compression_context_size() + job_size
+    return max(1, min(threads, -(-size // job_size), _WORKER_MEMORY // memory))
+
+
+class ZstdStream:
+    """zstd frames in `data` from `start`: up to `end`, or just one frame without it.
+
+    Skippable frames may be before, between and behind them; LLVM reads past those too.
+    Iterating decompresses in chunks. Each is valid until `UNHASHED` + 1 more were asked for: few
+    places are filled again and again. `end` is where the last frame ends, `most` how many bytes
+    can come out, and `exact` how many must, if the frames say that.
+
+    :raises FormatError: no whole frame is there.
+    :raises UnsupportedError: it needs too much memory.
+    """
+
+    def __init__(self, data: memoryview, start: int, end: int | None, path: StrPath | None) -> None:
+        self._start = start
+        self._path = path
+        self._data = data if end is None else data[:end]
+        self.most = 0
+        self.exact: int | None = 0
+        self.end = self._skip_frame(self._skip_skippable(start))
+        if end is None:
+            self.end = self._skip_skippable(self.end)
+        while end is not None and self.end < end:
+            self.end = self._skip_skippable(self.end)
+            if self.end < end:
+                self.end = self._skip_frame(self.end)
+
+    def __iter__(self) -> Iterator[memoryview]:
+        """Decompress.
+
+        :raises FormatError: the payload is damaged.
+        """
+        places = cycle([memoryview(bytearray(min(_ROOM, self.most))) for _ in range(UNHASHED + 1)])
+        source = self._data[self._start : self.end]
+        machine = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
+        reader = machine.stream_reader(source, read_across_frames=True)
+        try:
+            for place in places:
+                size = reader.readinto(place)
+                if not size:
+                    break
+                yield place[:size]
+        except zstandard.ZstdError as error:
+            if shortage(error):
+                raise MemoryError from error
+            raise self._error(self._start, f"expected zstd data, found damage: {error}") from error
+
+    def _skip_skippable(self, position: int) -> int:
+        """Walk over the skippable frames at `position`; give where the last one ends."""
+        while position + _SKIPPABLE_HEADER.size <= len(self._data):
+            magic, size = _SKIPPABLE_HEADER.unpack_from(self._data, position)
+            if magic & _SKIPPABLE_MASK != _SKIPPABLE_MAGIC:
+                break
+            position += _SKIPPABLE_HEADER.size + size
+            if position > len(self._data):
+                raise self._cut_short()
+        return position
+
+    def _skip_frame(self, start: int) -> int:
+        """Read the frame header at `start` and all block headers; give the frame's end."""
+        head = self._data[start : start + _MAX_FRAME_HEADER]
+        if head[:4] != zstandard.FRAME_HEADER:
+            found = bytes(head[:4])
+            raise self._error(start, f"expected {zstandard.FRAME_HEADER!r}, found {found!r}")
+        try:
+            frame = zstandard.get_frame_parameters(head)
+            position = start + zstandard.frame_header_size(head)
+        except zstandard.ZstdError as error:
+            raise self._error(start, f"expected a zstd frame, found damage: {error}") from error
+        if frame.window_size > _MAX_WINDOW:
+            raise UnsupportedError(
+                f"expected a zstd window of at most {_MAX_WINDOW} bytes, "
+                f"found {frame.window_size}; compress it again with a smaller one",
+                path=self._path,
+                offset=start,
+                field="payload",
+            )
+        if frame.content_size == zstandard.CONTENTSIZE_UNKNOWN or self.exact is None:
+            self.exact = None
+        else:
+            self.exact += frame.content_size
+        position = self._skip_blocks(position) + (4 if frame.has_checksum else 0)
+        if position > len(self._data):
+            raise self._cut_short()
+        return position
+
+    def _skip_blocks(self, position: int) -> int:
+        last = 0
+        while not last:
+            field = self._data[position : position + 3]
+            if len(field) < 3:
+                raise self._cut_short()
+            header = int.from_bytes(field, "little")
+            last, block_type, size = header & 1, header >> 1 & 3, header >> 3
+            fullest = block_type == _COMPRESSED_BLOCK or size > zstandard.BLOCKSIZE_MAX
+            self.most += zstandard.BLOCKSIZE_MAX if fullest else size
+            position += 3 + (1 if block_type == _RLE_BLOCK else size)
+        return position
+
+    def _cut_short(self) -> FormatError:
+        message = "expected more of the zstd frame, found the end; the file may be cut short"
+        return self._error(len(self._data), message)
+
+    def _error(self, offset: int, message: str) -> FormatError:
+        return FormatError(message, path=self._path, offset=offset, field="payload")
+
+
+class ZlibStream:
+    """A zlib stream in `data` from `start`, at most up to `end`.
+
+    Iterating decompresses in chunks; after that, `end` is where the stream ends. `most` is
+    how many bytes can come out.
+    """
+
+    exact = None  # a zlib stream does not say how many bytes it holds
+
+    def __init__(self, data: memoryview, start: int, end: int | None, path: StrPath | None) -> None:
+        self._start = start
+        self._path = path
+        self._data = data if end is None else data[:end]
+        self.most = (len(self._data) - start) * _ZLIB_MAX_RATIO
+        self.end = len(self._data)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Decompress.
+
+        :raises FormatError: the payload is damaged or cut short.
+        """
+        engine = zlib.decompressobj()
+        for start in range(self._start, len(self._data), _ZLIB_INPUT):
+            piece = self._data[start : start + _ZLIB_INPUT]
+            yield from self._inflate(engine, piece)
+            if engine.eof:
+                self.end = start + len(piece) - len(engine.unused_data)
+                return
+        message = "expected the end of the zlib stream, found none; the file may be cut short"
+        raise self._error(len(self._data), message)
+
+    def _inflate(self, engine: zlib._Decompress, piece: memoryview) -> Iterator[bytes]:
+        """Give what comes out of `piece`, at most `_ROOM` bytes at a time."""
+        rest: bytes | memoryview = piece
+        while rest and not engine.eof:  # at the end, what is unconsumed stays what it was before
+            try:
+                chunk = engine.decompress(rest, _ROOM)
+            except zlib.error as error:
+                message = f"expected zlib data, found damage: {error}"
+                raise self._error(self._start, message) from error
+            rest = engine.unconsumed_tail
+            if chunk:
+                yield chunk
+
+    def _error(self, offset: int, message: str) -> FormatError:
+        return FormatError(message, path=self._path, offset=offset, field="payload")

@@ -1,0 +1,1 @@
+"""CUDA's fat binaries, and what host programs say of them."""

@@ -1,0 +1,619 @@
+"""CUDA's fat binary: PTX texts, cubins and other code for some processors, as nvcc embeds them.
+
+::
+
+    offset  size  field of the header
+    ------  ----  ------------------------------------------------------------------
+    0       4     magic, 0xBA55ED50
+    4       2     version, 1
+    6       2     size of this header, 16
+    8       8     size of all entries behind it
+
+    offset  size  field of an entry; entries follow each other without gaps
+    ------  ----  ------------------------------------------------------------------
+    0       2     image kind: 1 PTX, 2 ELF (a cubin), 8 NVVM (IR for optimization when linking),
+                  32 index, 64 relocatable PTX, 128 Tile IR, 256 several in one (below)
+    2       2     version, 0x101
+    4       4     size of this header with all that stands before the payload, 64 or more
+    8       8     size of the payload, with padding to 8 bytes
+    16      4     size of the payload without padding where it is compressed, else 0
+    20      4     offset of the options in this entry, or 0: PTX and NVVM have them always
+    24      2, 2  PTX: its version, minor and major; ELF: its ABI version (7, 8), and 1; NVVM: in
+                  NVIDIA's libraries a version, elsewhere 0
+    28      4     number of the processor: 90 is ``sm_90`` (``compute_90`` for PTX)
+    32      4, 4  offset of the identifier in this entry, and its length; or 0
+    40      8     flags
+    48      8     0; with flag 0x10000 a number that differs for each image
+    56      8     size of what the payload decompresses to, or 0
+    64      ...   identifier (a name: the source's), NUL, padding to 8 bytes
+    ...     4, 4  options: the offset in this entry of their text, 8 more than that of this,
+                  and its length without the NUL
+    ...     ...   their text, NUL, padding to 8 bytes. PTX and NVVM: for the assembler. ELF: an
+                  empty text, NUL, and the content of the cubin's section .nv.compat, whose
+                  length is given; where bit 0 or 1 of e_flags (ABI version 8) is set
+    ...     ...   payload: PTX as `offload_tool.formats.cuda.ptx` says, with a NUL; or as it is
+
+    flag       meaning
+    ---------  -----------------------------------------------------------------------
+    0x1        64-bit code
+    0x2        made for debugging (-g)
+    0x4, 0x8   CUDA, OpenCL: where somebody said so (-cuda, -opencl)
+    0x10       host Linux; 0x20 macOS, 0x40 Windows
+    0x2000     compressed: an LZ4 block; 0x8000 a zstd frame (0x1000, 0x4000: not known how)
+    0x10000    scrambled, before or after it was compressed: 11,651 of NVVM in cuFFT 11.4 are
+    0x100000   for this processor alone: ``sm_90a``; 0x200000 for its family: ``sm_100f``
+    0x1000000  the cubin has code that the driver finishes (bit 1 of e_flags, ABI version 8)
+
+Several images compressed together (fatbinary 13.5, ``-concat``): an entry of kind 256 with
+versions 1 and 0, processor 0 and no identifier, whose options are replaced by::
+
+    64      4, 4  number of images, and bytes of this and of their headers
+    72      ...   header of each: as that of an entry, without payload, and ending where its
+                  identifier or options end. Field 4 is where the image begins in what the
+                  payload decompresses to, field 8 its size there; offsets count from here
+
+In a program, the sections ``.nv_fatbin``, and ``__nv_relfatbin`` with relocatable device code,
+hold one or more of these, with zeros between. PE files have room for 8 characters of a name.
+
+Source: NVIDIA documents no layout. Found out by giving ``fatbinary`` 13.0 and 13.5 and the
+library ``nvfatbin`` 12.9 and 13.5 one option or one changed byte at a time, and by letting
+``cuobjdump`` 13.5 read what was changed. Files are written byte for byte as they write them; the
+few exceptions are told in `ptx` and `fatbin_payload`. cuobjdump's names of the kinds are used.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from offload_tool.errors import FormatError, UnsupportedError, UsageError
+from offload_tool.formats.cuda.fatbin_payload import (
+    SCRAMBLED,
+    Packed,
+    compressed,
+    decompressed,
+    method_for,
+)
+from offload_tool.formats.cuda.ptx import ptx_version, shortened
+from offload_tool.formats.magic import BITCODES
+from offload_tool.formats.objects.elf.reader import EM_CUDA, is_elf, read_elf_tables
+from offload_tool.util.frozen import frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import TypeAlias
+
+    from offload_tool.formats.cuda.fatbin_payload import CompressionMode
+    from offload_tool.io import StrPath
+
+__all__ = [
+    "IMAGE_KINDS",
+    "SECTIONS",
+    "CudaEntry",
+    "CudaFatbin",
+    "CudaImage",
+    "FatbinStyle",
+    "NewCudaEntry",
+    "content_size",
+    "cuda_fatbin_size",
+    "cuda_header",
+    "cuda_processor",
+    "find_cuda_fatbin",
+    "image_content",
+    "is_cuda_fatbin",
+    "plan_cuda_fatbin",
+    "plan_entries",
+    "read_cuda_fatbin",
+]
+
+SECTIONS = (".nv_fatbin", "__nv_relfatbin")
+"""By their full names; linked PE files have the first 8 characters."""
+
+_MAGIC = 0xBA55ED50
+_HEADER = struct.Struct("<IHHQ")
+_BEGIN = struct.pack("<IHH", _MAGIC, 1, 16)
+_BEGIN_PATTERN = re.compile(re.escape(_BEGIN))
+_ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
+_PAIR = struct.Struct("<II")
+_ENTRY_VERSION = 0x101
+_ALIGNMENT = 8
+
+_PTX, _ELF, _NVVM, _SEVERAL = 1, 2, 8, 256
+_KINDS = {1: "ptx", 2: "elf", 4: "cubin", 8: "nvvm", 32: "index", 64: "relocatable ptx"}
+_KINDS |= {128: "tile ir"}
+IMAGE_KINDS = tuple(_KINDS.values())
+"""All that `CudaImage.image_kind` can be, besides ``kind N``."""
+_PREFIXES = {1: "compute", 2: "sm", 4: "sm", 8: "lto", 32: "index", 64: "compute", 128: "tile"}
+
+_64BIT, _DEBUG = 0x1, 0x2
+_HOSTS = {"linux": 0x10, "mac": 0x20, "windows": 0x40}
+_METHODS = {"lz4": 0x2000, "zstd": 0x8000}
+_UNKNOWN_METHODS = 0x1000, 0x4000
+_SCRAMBLED = 0x10000
+_ARCH_SPECIFIC, _FAMILY_SPECIFIC = 0x100000, 0x200000
+_SUFFIXES = {"": 0, "a": _ARCH_SPECIFIC, "f": _FAMILY_SPECIFIC}
+_FINISHED_BY_DRIVER = 0x1000000
+
+_PROCESSOR = re.compile(r"(?:sm|compute|lto)_(\d{1,9})([af]?)")
+_ELF_TABLES_END = 62
+"""Bytes of an ELF header up to what it says of the two tables."""
+_BITCODE = (*BITCODES, b"\x7fNC\xed")
+_COMPAT_SECTION = b".nv.compat"
+
+
+class _EntryHeader(NamedTuple):
+    """An entry's header, in the order of its fields."""
+
+    kind: int
+    version: int
+    header_size: int
+    payload: int
+    packed: int
+    options: int
+    minor: int
+    major: int
+    number: int
+    identifier: int
+    identifier_size: int
+    flags: int
+    zero: int
+    unpacked: int
+
+
+@frozen
+class CudaImage:
+    """One image: for what processor it is, and where its bytes are."""
+
+    image_kind: str
+    """``ptx``, ``elf``, ``nvvm``, ..., or ``kind N`` for what is not publicly known."""
+    processor: str
+    """``sm_90a``, ``compute_90`` for PTX, ``lto_90`` for NVVM."""
+    flags: int
+    identifier: str
+    entry: int
+    """Which entry of the fat binary it is in, from 0."""
+    offset: int
+    """Bytes from the beginning of the data it was read from to the payload."""
+    stored_size: int
+    """Bytes of the payload, which several images may share; without padding where this is
+    known."""
+    size: int
+    """Bytes after decompression, with what may pad it; see `image_content`."""
+    packed: Packed | None = None
+    """The payload, if it is compressed."""
+    start: int = 0
+    """Where it begins in what the payload decompresses to."""
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether the payload has to be decompressed."""
+        return self.packed is not None
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether it is publicly known how the payload is read."""
+        return self.packed is None or self.packed.is_readable
+
+
+@frozen
+class CudaEntry:
+    """One entry, which holds one image or several, with its header; in bytes."""
+
+    offset: int
+    """From the beginning of the data it was read from."""
+    size: int
+    images: tuple[CudaImage, ...]
+
+
+@frozen
+class CudaFatbin:
+    """A fat binary's entries; `size` is in bytes, with its header."""
+
+    entries: tuple[CudaEntry, ...]
+    size: int
+
+    @property
+    def images(self) -> tuple[CudaImage, ...]:
+        """The images of all entries, in their order."""
+        return tuple(image for entry in self.entries for image in entry.images)
+
+
+# -- reading ---------------------------------------------------------------------------
+
+
+def is_cuda_fatbin(data: memoryview, offset: int = 0) -> bool:
+    """Tell whether a fat binary's magic stands at `offset`."""
+    return data[offset : offset + 4] == _BEGIN[:4]
+
+
+def cuda_fatbin_size(data: memoryview, offset: int) -> int:
+    """Give the size in bytes, with its header, of a fat binary that could be read there."""
+    _, _, header_size, size = _HEADER.unpack_from(data, offset)
+    return int(header_size + size)
+
+
+def find_cuda_fatbin(data: memoryview, start: int, stop: int, end: int) -> int | None:
+    """Give where, from `start` to `stop`, the first fat binary seems to begin.
+
+    What stands there is a header and that of a first entry, which fit to each other and end
+    before `end`.
+    """
+    for found in _BEGIN_PATTERN.finditer(data, start, min(stop + len(_BEGIN) - 1, end)):
+        at = found.start()
+        if end - at < _HEADER.size + _ENTRY.size:
+            return None
+        size = _HEADER.unpack_from(data, at)[3]
+        row = _EntryHeader._make(_ENTRY.unpack_from(data, at + _HEADER.size))
+        room = min(size, end - at - _HEADER.size)
+        if row.version == _ENTRY_VERSION and _ENTRY.size <= row.header_size <= room:
+            return at
+    return None
+
+
+def cuda_processor(kind: int, number: int, flags: int) -> str:
+    """Name the processor of an entry: ``sm_90a``, ``compute_90``, ``lto_90``, ``kind77_90``."""
+    suffix = next((text for text, flag in _SUFFIXES.items() if flag & flags), "")
+    return f"{_PREFIXES.get(kind, f'kind{kind}')}_{number}{suffix}"
+
+
+def read_cuda_fatbin(
+    data: memoryview, offset: int = 0, *, path: StrPath | None = None
+) -> CudaFatbin:
+    """Read the fat binary at `offset` of `data`; `path` is for messages only.
+
+    :raises FormatError: none is there, or its sizes contradict the data.
+    :raises UnsupportedError: it is of an unknown version.
+    """
+    available = len(data) - offset
+    if available < _HEADER.size:
+        message = f"expected {_HEADER.size} bytes, found {max(available, 0)}"
+        raise FormatError(message, path=path, offset=offset, field="CUDA fat binary header")
+    magic, version, header_size, size = _HEADER.unpack_from(data, offset)
+    if magic != _MAGIC:
+        message = f"expected {_MAGIC:#x}, found {magic:#x}"
+        raise FormatError(message, path=path, offset=offset, field="magic")
+    if version != 1:
+        message = f"expected version 1, found {version}"
+        raise UnsupportedError(message, path=path, offset=offset + 4, field="version")
+    if header_size < _HEADER.size:
+        message = f"expected {_HEADER.size} bytes or more, found {header_size}"
+        raise FormatError(message, path=path, offset=offset + 6, field="header size")
+    if header_size + size > available:
+        message = f"expected at most {available} bytes, found {header_size + size}"
+        message += "; the file may be cut short"
+        raise FormatError(message, path=path, offset=offset + 8, field="size")
+    reader = _Reader(data, path, offset + header_size, offset + header_size + size)
+    return CudaFatbin(tuple(reader.entries()), header_size + size)
+
+
+class _Reader:
+    """Reads the entries of one fat binary."""
+
+    def __init__(self, data: memoryview, path: StrPath | None, start: int, end: int) -> None:
+        self.data = data
+        self.path = path
+        self.position = start
+        self.end = end
+        self.number = 0
+
+    def error(self, message: str, offset: int | None = None) -> FormatError:
+        """Say what contradicts in the entry that is being read."""
+        at = self.position if offset is None else offset
+        field = f"CUDA entry {self.number + 1}"
+        return FormatError(message, path=self.path, offset=at, field=field)
+
+    def entries(self) -> Iterator[CudaEntry]:
+        """Give the entries, one after the other."""
+        while self.position < self.end:
+            row = self._row(self.position, self.end)
+            room = self.end - self.position
+            if (
+                row.header_size < _ENTRY.size
+                or row.header_size + row.payload > room
+                or row.packed > row.payload
+            ):
+                raise self.error(
+                    f"expected a header of {_ENTRY.size} bytes or more and a payload within {room} "
+                    f"bytes, found {row.header_size} and {row.payload} ({row.packed} compressed)"
+                )
+            images = self._several(row) if row.kind == _SEVERAL else (self._image(row),)
+            size = row.header_size + row.payload
+            yield CudaEntry(self.position, size, images)
+            self.position += size
+            self.number += 1
+
+    def _row(self, position: int, end: int) -> _EntryHeader:
+        if end - position < _ENTRY.size:
+            message = f"expected {_ENTRY.size} bytes, found {max(end - position, 0)}"
+            raise self.error(message, position)
+        return _EntryHeader._make(_ENTRY.unpack_from(self.data, position))
+
+    def _packed(self, row: _EntryHeader) -> Packed | None:
+        start = self.position + row.header_size
+        if row.flags & _SCRAMBLED:
+            return Packed(start, row.packed or row.payload, row.unpacked or row.payload, SCRAMBLED)
+        methods = [name for name, flag in _METHODS.items() if row.flags & flag]
+        methods += [f"flag {flag:#x}" for flag in _UNKNOWN_METHODS if row.flags & flag]
+        if not methods:
+            if row.packed:
+                message = f"expected a flag for how {row.packed} bytes are compressed, found flags "
+                raise self.error(f"{message}{row.flags:#x}", self.position + 40)
+            return None
+        if len(methods) > 1:
+            message = f"expected one kind of compression, found {' and '.join(methods)}"
+            raise self.error(message, self.position + 40)
+        return Packed(start, row.packed or row.payload, row.unpacked, methods[0])
+
+    def _image(self, row: _EntryHeader) -> CudaImage:
+        packed = self._packed(row)
+        stored = row.packed if packed and row.packed else row.payload
+        start = self.position + row.header_size
+        size = row.payload if packed is None else packed.size
+        return self._named(row, self.position, row.header_size, (start, stored, size, packed, 0))
+
+    def _named(
+        self,
+        row: _EntryHeader,
+        position: int,
+        room: int,
+        place: tuple[int, int, int, Packed | None, int],
+    ) -> CudaImage:
+        processor = cuda_processor(row.kind, row.number, row.flags)
+        identifier = self._identifier(row, position, room)
+        kind = _KINDS.get(row.kind, f"kind {row.kind}")
+        return CudaImage(kind, processor, row.flags, identifier, self.number, *place)
+
+    def _identifier(self, row: _EntryHeader, position: int, room: int) -> str:
+        if not row.identifier_size:
+            return ""
+        if row.identifier + row.identifier_size > room:
+            message = f"expected an identifier within {room} bytes, found {row.identifier_size} "
+            raise self.error(f"{message}bytes at offset {row.identifier}", position + 32)
+        start = position + row.identifier
+        return bytes(self.data[start : start + row.identifier_size]).decode("utf-8", "replace")
+
+    # -- several images in one entry ---------------------------------------------------
+
+    def _several(self, row: _EntryHeader) -> tuple[CudaImage, ...]:
+        packed = self._packed(row)
+        table, end = self.position + row.options, self.position + row.header_size
+        if packed is None or row.options < _ENTRY.size or end - table < _PAIR.size:
+            message = "expected several images in a compressed payload, with a table of them"
+            raise self.error(f"{message}; found flags {row.flags:#x} and options {row.options}")
+        count, size = _PAIR.unpack_from(self.data, table)
+        if size > end - table or count * _ENTRY.size + _PAIR.size > size:
+            message = f"expected a table of images within {end - table} bytes, found {count} "
+            raise self.error(f"{message}images in {size} bytes", table)
+        position, end = table + _PAIR.size, table + size
+        images = []
+        for _ in range(count):
+            inner = self._row(position, end)
+            if inner.header_size + inner.payload > packed.size:
+                message = f"expected an image within {packed.size} bytes, found {inner.payload} "
+                raise self.error(f"{message}bytes at offset {inner.header_size}", position)
+            place = (packed.offset, packed.stored_size, inner.payload, packed, inner.header_size)
+            images.append(self._named(inner, position, end - position, place))
+            position += self._inner_size(inner, position, end)
+        return tuple(images)
+
+    def _inner_size(self, row: _EntryHeader, position: int, end: int) -> int:
+        """Give how many bytes the header of one of several images has."""
+        size = _ENTRY.size
+        if row.identifier_size:
+            size = row.identifier + _padded(row.identifier_size + 1)
+        if row.options:
+            if position + row.options + _PAIR.size > end:
+                message = f"expected options within {end - position} bytes, found their offset "
+                raise self.error(f"{message}{row.options}", position + 20)
+            text, length = _PAIR.unpack_from(self.data, position + row.options)
+            size = text + _padded(length + 1)
+        if size < _ENTRY.size or position + size > end:
+            message = f"expected a header of {_ENTRY.size} to {end - position} bytes, found {size}"
+            raise self.error(message, position)
+        return size
+
+
+def image_content(
+    data: memoryview, image: CudaImage, *, path: StrPath | None = None
+) -> bytes | memoryview:
+    """Give an image as ``cuobjdump --extract-elf`` or ``--extract-ptx`` does, unpacked.
+
+    Without what pads it: PTX ends before its NUL, a cubin where the last of its two
+    tables of headers does.
+
+    :raises FormatError: the payload is damaged.
+    :raises UnsupportedError: it is compressed in an unknown way.
+    """
+    content: bytes | memoryview
+    if image.packed is None:
+        content = data[image.offset : image.offset + image.stored_size]
+    else:
+        whole = decompressed(data, image.packed, path=path)
+        if image.start == 0 and image.size == len(whole):
+            content = whole
+        else:
+            content = memoryview(whole)[image.start : image.start + image.size]
+    return content[: content_size(content, image.image_kind)]
+
+
+def content_size(content: bytes | memoryview, image_kind: str) -> int:
+    """Give how many bytes an unpacked image has without padding, of which there are at most 8."""
+    size = len(content)
+    tail = bytes(content[-_ALIGNMENT:])
+    least = size - len(tail) + len(tail.rstrip(b"\0"))
+    if image_kind in ("ptx", "relocatable ptx"):
+        return least
+    if image_kind == "elf" and is_elf(memoryview(content)) and size >= _ELF_TABLES_END:
+        offsets = struct.unpack_from("<QQ", content, 32)
+        counts = struct.unpack_from("<HHHH", content, 54)
+        end = max(offsets[0] + counts[0] * counts[1], offsets[1] + counts[2] * counts[3])
+        if max(least, size - _ALIGNMENT + 1) <= end <= size:
+            return int(end)
+    return size
+
+
+# -- writing ---------------------------------------------------------------------------
+
+
+@frozen
+class NewCudaEntry:
+    """A device image to be written; its kind is seen from its content.
+
+    A 64-bit cubin, PTX, or NVVM bitcode.
+    """
+
+    processor: str
+    """``sm_90a``; also as ``compute_90a`` or ``lto_90a``."""
+    content: bytes | memoryview
+    identifier: str = ""
+    """A name for people (``-ident``): nvcc gives the source's."""
+    options: str = ""
+    """For ptxas, when the driver compiles PTX (``-cmdline``)."""
+
+
+@frozen
+class FatbinStyle:
+    """What ``fatbinary`` is told of all images of a fat binary, and which version it is."""
+
+    mode: CompressionMode = "none"
+    """``--compress-mode``; that of nvcc is ``default``."""
+    compress_all: bool = False
+    """Whether cubins are compressed too (``--compress-all``); ``-c`` has the same effect, and
+    no other."""
+    debug: bool = False
+    """``-g``, which compresses cubins too."""
+    is_64bit: bool = True
+    host: Literal["linux", "mac", "windows"] = "linux"
+    """Where the program runs."""
+    release: int = 13
+    """Of CUDA, 12 (.9) or 13: they shorten and compress PTX in different ways. Drivers before
+    CUDA 12.4 know LZ4 alone, which is the method of 12."""
+
+
+_DEFAULT_STYLE = FatbinStyle()
+_Fields: TypeAlias = "tuple[int, tuple[int, int], bytes | memoryview, bytes | None, int]"
+
+
+def plan_cuda_fatbin(
+    entries: Sequence[NewCudaEntry], style: FatbinStyle = _DEFAULT_STYLE
+) -> list[bytes | memoryview]:
+    """Give the pieces of a fat binary, in their order: as ``fatbinary`` writes it.
+
+    :raises UsageError: a processor that an entry cannot name or a cubin is not for, or a style
+        that does not exist.
+    :raises FormatError: a content that is neither PTX, a cubin nor NVVM bitcode.
+    """
+    return plan_entries([piece for entry in entries for piece in _pieces(entry, style)])
+
+
+def plan_entries(pieces: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
+    """Give the pieces of a fat binary of these entries, with their headers, in their order."""
+    return [cuda_header(sum(map(len, pieces))), *pieces]
+
+
+def cuda_header(size: int) -> bytes:
+    """Give the header of a fat binary whose entries are `size` bytes together."""
+    return _HEADER.pack(_MAGIC, 1, _HEADER.size, size)
+
+
+def _pieces(entry: NewCudaEntry, style: FatbinStyle) -> list[bytes | memoryview]:
+    processor = _PROCESSOR.fullmatch(entry.processor)
+    if processor is None:
+        raise UsageError(
+            f"'{entry.processor}' cannot be in a CUDA fat binary; expected sm_NN, sm_NNa or sm_NNf"
+        )
+    number = int(processor[1])
+    kind, versions, content, options, flags = _described(entry, style, number)
+    flags |= _SUFFIXES[processor[2]] | _style_flags(style)
+    unpacked = packed = 0
+    if _is_to_be_compressed(kind, style):
+        flags |= _METHODS[method_for(style.mode, style.release)]
+        unpacked = len(content)
+        content = compressed(content, style.mode, style.release)
+        packed = len(content)
+    names, identifier_at, options_at = _names(entry.identifier.encode(), options)
+    size = _padded(len(content))
+    row = _EntryHeader(
+        kind=kind,
+        version=_ENTRY_VERSION,
+        header_size=_ENTRY.size + len(names),
+        payload=size,
+        packed=packed,
+        options=options_at,
+        minor=versions[0],
+        major=versions[1],
+        number=number,
+        identifier=identifier_at,
+        identifier_size=len(entry.identifier.encode()),
+        flags=flags,
+        zero=0,
+        unpacked=unpacked,
+    )
+    return [_ENTRY.pack(*row) + names, content, bytes(size - len(content))]
+
+
+def _style_flags(style: FatbinStyle) -> int:
+    if style.host not in _HOSTS:
+        raise UsageError(f"'{style.host}' is no host; expected one of {', '.join(_HOSTS)}")
+    if style.release not in (12, 13):
+        raise UsageError(f"expected CUDA release 12 or 13 to write as, found {style.release}")
+    flags = _HOSTS[style.host]
+    return flags | (_64BIT if style.is_64bit else 0) | (_DEBUG if style.debug else 0)
+
+
+def _is_to_be_compressed(kind: int, style: FatbinStyle) -> bool:
+    if style.mode == "none":
+        return False
+    return kind != _ELF or style.compress_all or style.debug or style.mode == "size"
+
+
+def _described(entry: NewCudaEntry, style: FatbinStyle, number: int) -> _Fields:
+    """Give kind, versions, payload, text of the options (None: without), and flags."""
+    if is_elf(memoryview(entry.content)):
+        return _described_cubin(entry, style, number)
+    options = entry.options.encode()
+    if bytes(entry.content[:4]) in _BITCODE:
+        return _NVVM, (0, 0), entry.content, options, 0
+    major, minor = ptx_version(entry.content)
+    text = shortened(entry.content, style.release) + b"\0"
+    return _PTX, (minor, major), text, options, 0
+
+
+def _described_cubin(entry: NewCudaEntry, style: FatbinStyle, number: int) -> _Fields:
+    tables = read_elf_tables(memoryview(entry.content))
+    abi, flags = tables.header.e_ident[8], tables.header.e_flags
+    if tables.header.e_machine != EM_CUDA or tables.elf_class.is_64 != style.is_64bit:
+        bits = 64 if style.is_64bit else 32
+        raise FormatError(
+            f"expected a {bits}-bit cubin (e_machine {EM_CUDA}), found a "
+            f"{64 if tables.elf_class.is_64 else 32}-bit file for {tables.header.e_machine}"
+        )
+    is_new = abi >= 8
+    made_for = (flags >> 8 if is_new else flags) & 0xFF
+    if made_for != number:
+        raise UsageError(f"the cubin given for {entry.processor} is for sm_{made_for}")
+    if not is_new or not flags & 3:
+        return _ELF, (abi, 1), entry.content, None, 0
+    compat = [at for at, name in enumerate(tables.names) if name == _COMPAT_SECTION]
+    options = b"\0" + bytes(tables.content(compat[0])) if compat else None
+    return _ELF, (abi, 1), entry.content, options, _FINISHED_BY_DRIVER if flags & 2 else 0
+
+
+def _names(identifier: bytes, options: bytes | None) -> tuple[bytes, int, int]:
+    """Give what stands behind an entry's header, and where in the entry its two parts begin."""
+    names, identifier_at, options_at = b"", 0, 0
+    if identifier:
+        identifier_at = _ENTRY.size
+        names = identifier.ljust(_padded(len(identifier) + 1), b"\0")
+    if options is not None:
+        options_at = _ENTRY.size + len(names)
+        # Of a cubin's section, the length is told without the NUL before it.
+        length = len(options.removeprefix(b"\0"))
+        text = options.ljust(_padded(length + 1), b"\0")
+        names += _PAIR.pack(options_at + _PAIR.size, length) + text
+    return names, identifier_at, options_at
+
+
+def _padded(size: int) -> int:
+    return size + -size % _ALIGNMENT

@@ -1,0 +1,306 @@
+"""HIP's fat binary inside a host program: the section ``.hip_fatbin`` and its symbols.
+
+Every translation unit has a compilation unit ID (CUID), a text of the build's choice
+(``-cuid=X``). With H its hash, a host object compiled without device code looks for
+two symbols, which the object that embeds the bundle defines::
+
+    host object                               embedding object
+    ---------------------------------------   --------------------------------------
+    .hipFatBinSegment                         .hip_fatbin   (read-only, 4096-aligned)
+      __hip_fatbin_wrapper:                     __hip_fatbin_H:         <- hidden
+        magic, version,                           the bundle's bytes
+        pointer to __hip_fatbin_H   ------->  .bss
+        0                                       __hip_gpubin_handle_H:  <- hidden, weak
+    (clang 19: __hip_gpubin_handle_H) ----->      8 bytes
+    __hip_cuid_H  (defined in both host object and code objects)
+
+With relocatable device code, all translation units of a program share one bundle: the
+embedding object then defines the two symbols of each, over the same bytes, so that the
+first to start registers it. It also defines both without a hash, ``__hip_fatbin`` and
+``__hip_gpubin_handle``: for the object that registers the entries of host objects of the new
+offload driver (``passes/runtime/hip_registration.c``), and for host objects of clang 18 and older.
+
+H is the first 8 bytes of MD5(X), read little-endian, in lower-case hex without leading
+zeros: X = ``13`` gives ``ea124c110e41cc5``. Source: clang 22.1.8 and 19.1.7, observed.
+
+The wrapper, one for each translation unit, is all that the runtime is given::
+
+    0     u32 magic        "FPIH": the pointer is to a bundle
+                           "HIPK": it is to a kpack marker, see `marker`
+    4     u32 version, 1
+    8     pointer
+    16    u64              of "HIPK": index, which is part of the kernel key
+
+The embedding object is an ELF64 relocatable file of 6 sections::
+
+    ELF header (64 bytes) | zeros to 4096 | bundle | symbols | strings | section headers
+"""
+
+from __future__ import annotations
+
+import struct
+
+from offload_tool.errors import FormatError, UsageError
+from offload_tool.formats.magic import ELF
+from offload_tool.formats.objects.elf.reader import (
+    ELF64_LITTLE,
+    ET_REL,
+    SHF_ALLOC,
+    SHT_NOBITS,
+    SHT_PROGBITS,
+    SHT_STRTAB,
+    SHT_SYMTAB,
+    STT_OBJECT,
+)
+from offload_tool.io.write_plan import FilePlan, Literal, content
+from offload_tool.util.named_tuple import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from offload_tool.formats.objects.elf.reader import ElfTables
+    from offload_tool.io import StrPath
+
+try:  # loads in no time, unlike all of hashlib with OpenSSL
+    from _md5 import md5  # type: ignore[import-not-found]
+except ImportError:  # another implementation of Python
+    from hashlib import md5
+
+__all__ = [
+    "ALIGNMENT",
+    "BUNDLE_PLACE",
+    "CUID_PREFIX",
+    "EMBEDDED",
+    "FATBIN",
+    "KPACKED",
+    "MARKER_PLACE",
+    "NO_PLACE",
+    "SECTION",
+    "TOOLS_PLACE",
+    "WRAPPER_SECTION",
+    "WRAPPER_SIZE",
+    "EmbeddingPlace",
+    "HipWrapper",
+    "cuid_hash",
+    "cuid_symbol",
+    "fatbin_symbol",
+    "gpubin_handle_symbol",
+    "plan_embedding",
+    "read_wrappers",
+    "symbol_names",
+    "wrappers_of",
+]
+
+SECTION = ".hip_fatbin"
+WRAPPER_SECTION = ".hipFatBinSegment"
+EMBEDDED, KPACKED = b"FPIH", b"HIPK"
+"""The magics of wrappers."""
+FATBIN = "__hip_fatbin"
+HANDLE = "__hip_gpubin_handle"
+CUID_PREFIX = "__hip_cuid_"
+ALIGNMENT = 4096
+
+# Host architecture (first field of the triple) -> ELF e_machine, e_flags. The flags of
+# riscv64 and loongarch64 are the double-float ABI of Linux; linkers refuse a mixture.
+_HOSTS = {
+    "x86_64": (62, 0),
+    "amd64": (62, 0),
+    "aarch64": (183, 0),
+    "powerpc64le": (21, 2),
+    "ppc64le": (21, 2),
+    "riscv64": (243, 0x5),
+    "loongarch64": (258, 0x43),
+}
+
+_ELF = ELF64_LITTLE
+_SHF_WRITE, _SHF_GNU_RETAIN = 1, 0x200000
+_ELFOSABI_GNU = 3
+_STB_GLOBAL, _STB_WEAK = 1, 2
+_STV_HIDDEN = 2
+_HANDLE_SIZE = 8
+_WRAPPER = struct.Struct("<4sIQQ")
+WRAPPER_SIZE = _WRAPPER.size
+_WRAPPER_VERSION = 1
+
+
+class HipWrapper(NamedTuple):
+    """A wrapper as it is in a file, where its pointer may be left to a relocation."""
+
+    offset: int
+    """Bytes from the beginning of the data."""
+    magic: bytes
+    """`EMBEDDED` or `KPACKED`."""
+    pointer: int
+    number: int
+    """The index in the kernel key."""
+
+    @property
+    def pointer_offset(self) -> int:
+        """Where the pointer is."""
+        return self.offset + 8
+
+    def pack(self) -> bytes:
+        """Give the wrapper's bytes."""
+        return _WRAPPER.pack(self.magic, _WRAPPER_VERSION, self.pointer, self.number)
+
+
+def read_wrappers(
+    data: memoryview, start: int, end: int, *, path: StrPath | None = None
+) -> Iterator[HipWrapper]:
+    """Read the wrappers from `start` to `end` of a file, which are those of one section.
+
+    :raises FormatError: something else is there, or a wrapper of another version.
+    """
+    if (end - start) % WRAPPER_SIZE:
+        message = f"expected wrappers of {WRAPPER_SIZE} bytes, found {end - start} bytes"
+        raise FormatError(message, path=path, offset=start, field=WRAPPER_SECTION)
+    for at in range(start, end, WRAPPER_SIZE):
+        magic, version, pointer, index = _WRAPPER.unpack_from(data, at)
+        if magic not in (EMBEDDED, KPACKED) or version != _WRAPPER_VERSION:
+            message = f"expected a wrapper ({EMBEDDED!r} or {KPACKED!r}) of version "
+            message += f"{_WRAPPER_VERSION}, found {magic!r} of version {version}"
+            raise FormatError(message, path=path, offset=at, field=WRAPPER_SECTION)
+        # The runtime reads 32 bits of the index.
+        yield HipWrapper(at, magic, pointer, index & 0xFFFFFFFF)
+
+
+def wrappers_of(tables: ElfTables) -> Iterator[tuple[int, HipWrapper]]:
+    """Give the wrappers of an ELF file, each with the number of its section.
+
+    :raises FormatError: see `read_wrappers`.
+    """
+    for number, row in enumerate(tables.sections):
+        if tables.names[number] == WRAPPER_SECTION.encode() and row.has_content:
+            end = row.sh_offset + row.sh_size
+            for wrapper in read_wrappers(tables.data, row.sh_offset, end, path=tables.path):
+                yield number, wrapper
+
+
+def cuid_hash(cuid: str) -> str:
+    """Give the hash that clang puts into symbol names for ``-cuid=<cuid>``."""
+    digest = md5(cuid.encode(), usedforsecurity=False).digest()
+    return f"{int.from_bytes(digest[:8], 'little'):x}"
+
+
+def fatbin_symbol(cuid: str) -> str:
+    """Name the symbol at which the host object expects the bundle."""
+    return f"{FATBIN}_{cuid_hash(cuid)}"
+
+
+def gpubin_handle_symbol(cuid: str) -> str:
+    """Name the variable in which older clangs' host objects keep the runtime's handle."""
+    return f"{HANDLE}_{cuid_hash(cuid)}"
+
+
+def cuid_symbol(cuid: str) -> str:
+    """Name the symbol that every object compiled with this CUID defines."""
+    return CUID_PREFIX + cuid_hash(cuid)
+
+
+class EmbeddingPlace(NamedTuple):
+    """The section that holds what is embedded."""
+
+    section: str
+    alignment: int
+    is_kept: bool = False
+    """Whether the linker keeps it although nothing refers to it."""
+
+
+BUNDLE_PLACE = EmbeddingPlace(SECTION, ALIGNMENT)
+MARKER_PLACE = EmbeddingPlace(".kpack_markers", 1)
+"""Of the marker of each source."""
+TOOLS_PLACE = EmbeddingPlace(".rocm_kpack_ref", 1, is_kept=True)
+"""Of the one marker of a linked file, which AMD's tools look for; its loader follows wrappers."""
+
+NO_PLACE = EmbeddingPlace(".rodata", 1)
+"""Where an object that embeds nothing has its 0 bytes."""
+
+
+def symbol_names(hashes: Sequence[str], *, for_all: bool = False) -> list[str]:
+    """Return the names that the embedding object defines: of each bundle, and of its handle."""
+    suffixes = [*(f"_{name}" for name in hashes), *([""] if for_all else [])]
+    return [name + suffix for suffix in suffixes for name in (FATBIN, HANDLE)]
+
+
+def plan_embedding(
+    hashes: Sequence[str],
+    size: int,
+    host_triple: str,
+    *,
+    for_all: bool = False,
+    place: EmbeddingPlace = BUNDLE_PLACE,
+) -> FilePlan:
+    """Plan the object that embeds a bundle of `size` bytes, content 0, for host objects.
+
+    `hashes` are those of their CUIDs (see `cuid_hash`). If it is the one bundle `for_all` of a
+    program, it has the symbols without a hash, too. `place` says in which section it is.
+
+    :raises UsageError: the host architecture is not one that this package can write.
+    """
+    arch = host_triple.split("-", 1)[0]
+    if arch not in _HOSTS:
+        known = ", ".join(sorted(_HOSTS))
+        raise UsageError(f"cannot embed for host '{host_triple}': expected one of {known}")
+    machine, flags = _HOSTS[arch]
+    start = _align(_ELF.header.size, place.alignment)
+
+    flags_of_section = SHF_ALLOC | (_SHF_GNU_RETAIN if place.is_kept else 0)
+    abi = _ELFOSABI_GNU if place.is_kept else 0  # without it, GNU's linker does not know the flag
+
+    strings = _Strings()
+    symbols = bytes(_ELF.symbol.size)
+    for name in symbol_names(hashes, for_all=for_all):
+        is_bundle = name.startswith(FATBIN)
+        section, binding = (1, _STB_GLOBAL) if is_bundle else (2, _STB_WEAK)
+        length = size if is_bundle else _HANDLE_SIZE
+        symbols += _symbol(strings.add(name), binding, section, length)
+
+    symbols_at = _align(start + size, 8)
+    names = [strings.add(name) for name in (place.section, ".bss", ".note.GNU-stack", ".symtab")]
+    names.append(strings.add(".strtab"))
+    strings_at = symbols_at + len(symbols)
+    headers_at = _align(strings_at + len(strings.data), 8)
+
+    rows = [
+        (0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
+        (names[0], SHT_PROGBITS, flags_of_section, 0, start, size, 0, 0, place.alignment, 0),
+        (names[1], SHT_NOBITS, SHF_ALLOC | _SHF_WRITE, 0, symbols_at, _HANDLE_SIZE, 0, 0, 8, 0),
+        (names[2], SHT_PROGBITS, 0, 0, symbols_at, 0, 0, 0, 1, 0),
+        (names[3], SHT_SYMTAB, 0, 0, symbols_at, len(symbols), 5, 1, 8, _ELF.symbol.size),
+        (names[4], SHT_STRTAB, 0, 0, strings_at, len(strings.data), 0, 0, 1, 0),
+    ]
+    head = _ELF.header.pack(
+        (ELF + bytes((2, 1, 1, abi))).ljust(16, b"\0"),
+        *(ET_REL, machine, 1, 0, 0, headers_at, flags),
+        *(_ELF.header.size, 0, 0, _ELF.section.size, len(rows), len(rows) - 1),
+    )
+    table = b"".join(_ELF.section.pack(*row) for row in rows)
+    pieces = (
+        Literal(0, head),
+        content(start, 0, size),
+        Literal(symbols_at, symbols + strings.data),
+        Literal(headers_at, table),
+    )
+    return FilePlan(pieces, headers_at + len(table))
+
+
+class _Strings:
+    """A string table under construction."""
+
+    def __init__(self) -> None:
+        self.data = b"\0"
+
+    def add(self, name: str) -> int:
+        """Append `name`; give its offset."""
+        offset = len(self.data)
+        self.data += name.encode() + b"\0"
+        return offset
+
+
+def _symbol(name: int, binding: int, section: int, size: int) -> bytes:
+    return _ELF.symbol.pack(name, binding << 4 | STT_OBJECT, _STV_HIDDEN, section, 0, size)
+
+
+def _align(position: int, alignment: int) -> int:
+    return position + -position % alignment

@@ -1,0 +1,151 @@
+"""What cubins say of their kernels: sections ``.nv.info`` of attributes, and sizes of sections.
+
+::
+
+    .symtab                  a function (STT_FUNC) with bit 4 of st_other is a kernel; its code,
+                             all of section .text.KERNEL, is of st_size
+    .nv.info                 attributes of all functions
+    .nv.info.KERNEL          attributes of one kernel
+    .nv.shared.KERNEL        as large as its shared memory; no bits in the file
+    .nv.local.KERNEL         as large as its local memory, of code without a stack
+    .nv.merc.*, .nv.capmerc* from sm_100 on, the same of code that is not finished; not read
+
+    an attribute             1 byte   format: 1 no value, 2 one byte, 3 two bytes, 4 bytes
+                             1 byte   which it is
+                             2 bytes  the value, of formats 1 to 3; how many bytes follow, of 4
+                             4: the value; in .nv.info it begins with 4 bytes, a symbol's number
+
+    which it is              0x2f     REGCOUNT: 4 bytes behind the symbol, registers
+                             0x12     MIN_STACK_SIZE: 4 bytes behind the symbol, of stack
+                                      that a thread needs with all calls; linked code alone
+                             0x05     MAX_THREADS: 3 numbers, of __launch_bounds__
+                             0x10     REQNTID: 3 numbers, of .reqntid
+
+Source: cubins of ptxas 12.9 to 13.5, and what cuobjdump 13.5 prints of them with ``-elf`` and
+``--dump-resource-usage``, which is the sizes that are given here.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import FormatError
+from offload_tool.formats.kernel_info.kernel import MOST, WARP, Kernel
+from offload_tool.formats.objects.elf.reader import SHT_SYMTAB, STT_FUNC, read_elf_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from offload_tool.formats.objects.elf.reader import ElfTables, Symbol
+    from offload_tool.io import StrPath
+
+__all__ = ["read_cubin_kernels"]
+
+_INFO = b".nv.info"
+_SHARED, _LOCAL = b".nv.shared.", b".nv.local."
+_ENTRY = 0x10
+"""In st_other."""
+_HEAD = struct.Struct("<BBH")
+_OF_SYMBOL, _OF_THREADS = struct.Struct("<II"), struct.Struct("<III")
+_BYTES = 4
+"""The format with a size."""
+_REGCOUNT, _MIN_STACK_SIZE, _MAX_THREADS, _REQNTID = 0x2F, 0x12, 0x05, 0x10
+
+
+def read_cubin_kernels(data: memoryview, *, path: StrPath | None = None) -> list[Kernel]:
+    """Read the kernels of a cubin, in the order of its symbol table.
+
+    :raises FormatError: its tables or its attributes are broken, or contradict each other.
+    """
+    tables = read_elf_tables(data, path=path)
+    if SHT_SYMTAB not in (kinds := [row.sh_type for row in tables.sections]):
+        message = "expected a symbol table, without which no kernel has a name; found none"
+        raise FormatError(message, path=path, field=".symtab")
+    table = kinds.index(SHT_SYMTAB)
+    symbols, names = tables.symbols(table), tables.strings(tables.linked(table))
+    sections = {name: index for index, name in enumerate(tables.names)}
+    registers, stacks = _of_functions(tables, sections, len(symbols))
+    return [
+        Kernel(
+            name=(name := names[symbol.st_name]).decode("utf-8", "surrogateescape"),
+            code_size=_code_size(tables, table, symbol),
+            vgprs=registers.get(number),
+            lds=_section_size(tables, sections, _SHARED + name),
+            scratch=stacks.get(number, 0) + _section_size(tables, sections, _LOCAL + name),
+            wavefront_size=WARP,
+            max_workgroup_size=_largest(tables, sections.get(_INFO + b"." + name, 0)),
+        )
+        for number, symbol in enumerate(symbols)
+        if symbol.type == STT_FUNC and symbol.st_other & _ENTRY and symbol.st_shndx
+    ]
+
+
+def _code_size(tables: ElfTables, table: int, symbol: Symbol) -> int:
+    if symbol.st_size > len(tables.data):
+        message = f"expected the size of a kernel in {len(tables.data)} bytes, found "
+        raise tables.error(table, "st_size", f"{message}{symbol.st_size}")
+    return symbol.st_size
+
+
+def _section_size(tables: ElfTables, sections: Mapping[bytes, int], name: bytes) -> int:
+    index = sections.get(name, 0)  # number 0 has no size, nor content
+    size = tables.sections[index].sh_size
+    if size >= MOST:
+        message = f"expected the size of a kernel's memory, found {size}"
+        raise tables.error(index, "sh_size", message)
+    return size
+
+
+def _of_functions(
+    tables: ElfTables, sections: Mapping[bytes, int], count: int
+) -> tuple[dict[int, int], dict[int, int]]:
+    """Give the registers and the stack of functions, by the numbers of their symbols."""
+    found: dict[int, dict[int, int]] = {_REGCOUNT: {}, _MIN_STACK_SIZE: {}}
+    index = sections.get(_INFO, 0)
+    for which, value in _attributes(tables, index):
+        if which not in found:
+            continue
+        if len(value) != _OF_SYMBOL.size or _OF_SYMBOL.unpack(value)[0] >= count:
+            message = f"expected a symbol's number below {count} and a size, found {value.hex()}"
+            raise tables.error(index, "content", message)
+        number, size = _OF_SYMBOL.unpack(value)
+        found[which][number] = size
+    return found[_REGCOUNT], found[_MIN_STACK_SIZE]
+
+
+def _largest(tables: ElfTables, index: int) -> int | None:
+    """Give the largest workgroup of a kernel; None where nothing limits it."""
+    for which, value in _attributes(tables, index):
+        if which not in (_MAX_THREADS, _REQNTID):
+            continue
+        threads = math.prod(_OF_THREADS.unpack(value)) if len(value) == _OF_THREADS.size else 0
+        if not 0 < threads < MOST:
+            message = f"expected three numbers of threads, found {value.hex():.40}"
+            raise tables.error(index, "content", message)
+        return threads
+    return None
+
+
+def _attributes(tables: ElfTables, index: int) -> Iterator[tuple[int, bytes]]:
+    """Read a section of attributes: which each is, and the value of those of many bytes.
+
+    :raises FormatError: they are not what fills the section.
+    """
+    data, at = tables.content(index), 0
+    while at < len(data):
+        if at + _HEAD.size > len(data):
+            raise tables.error(index, "sh_size", f"an attribute at byte {at} of it is cut short")
+        form, which, size = _HEAD.unpack_from(data, at)
+        at += _HEAD.size
+        if form != _BYTES:
+            if not 0 < form < _BYTES:
+                message = f"expected a format of 1 to 4 at byte {at - _HEAD.size}, found {form}"
+                raise tables.error(index, "content", message)
+            continue
+        if at + size > len(data):
+            message = f"an attribute of {size} bytes at byte {at} of it is cut short"
+            raise tables.error(index, "sh_size", message)
+        yield which, bytes(data[at : at + size])
+        at += size

@@ -1,0 +1,1 @@
+"""ROCm's archives of device code apart from its host."""

@@ -1,0 +1,621 @@
+"""ROCm's kpack archive: the code objects of many libraries, apart from their host code.
+
+Version 1, all numbers little-endian::
+
+    0     "KPAK"
+    4     u32 version, 1
+    8     u64 offset of the table of contents
+    16    zeros up to 64
+    64    the code objects, one behind the other: as they are (scheme "none"), or
+            u32 count, then for each u32 size and one zstd frame (scheme "zstd-per-kernel")
+    end   the table of contents, a MessagePack map up to the end of the file:
+            format_version     1
+            group_name         of the project, say: the archive is GROUP_TARGET.kpack
+            gfx_arch_family    the one target ID, nowadays
+            gfx_arches         array of target IDs; others are not found
+            toc                map: kernel key -> map: target ID -> map
+              type               "hsaco"
+              ordinal            which code object, from 0; several entries may have one
+              original_size      bytes, decompressed
+              metadata           a map, optional, which nobody reads
+            compression_scheme "none" or "zstd-per-kernel"
+            blobs              of "none": array of maps, offset (in the file) and size
+            zstd_offset,       of "zstd-per-kernel": of the count, and bytes from there on
+            zstd_size
+
+The runtime finds an archive and a key by the marker in a host program, see `marker`. It
+reads "none" piece by piece, and keeps all of "zstd-per-kernel" in memory.
+
+There is no specification but AMD's two readers, which differ. Read here is what the C++ one
+reads, but for a scheme without a name (it takes any for "none") and two frames in the place of
+one (Python's gives the first). Written is what both read, the bytes of AMD's own writer, where no
+two code objects are equal: these are stored once. Source: ROCm/rocm-kpack, observed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from offload_tool.errors import FormatError, UnsupportedError, UsageError
+from offload_tool.formats.magic import KPACK
+from offload_tool.formats.msgpack_stream import check_text, messagepack, reading
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from offload_tool.errors import ContentError
+    from offload_tool.formats.msgpack_stream import MessagePackReader
+    from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
+
+__all__ = [
+    "NONE",
+    "SCHEMES",
+    "SUFFIX",
+    "ZSTD",
+    "KpackArchive",
+    "KpackImage",
+    "NewKpackImage",
+    "archive_name",
+    "images_by_key",
+    "kept_image",
+    "kernel_key",
+    "read_kpack",
+    "unpacked_kpack_image",
+    "write_kpack",
+]
+
+SUFFIX = ".kpack"
+NONE, ZSTD = SCHEMES = ("none", "zstd-per-kernel")
+_HEADER = struct.Struct("<4sIQ")
+_DATA = 64
+"""Where the code objects begin."""
+_VERSION = 1
+_COUNT = struct.Struct("<I")
+_MOST_FRAMES = 1 << 20
+"""More are refused by the runtime."""
+_MOST_DATA = 1 << 32
+"""Bytes of all frames; likewise."""
+_MOST = (1 << 64) - 1
+_LEVEL = 3
+_WHOLE = 64 << 20
+"""Bytes of a code object up to which it is compressed in one step, as AMD's writer does."""
+_CHUNK = 4 << 20
+
+
+class KpackImage(NamedTuple):
+    """A code object under one key and for one target ID."""
+
+    key: str
+    target_id: str
+    ordinal: int
+    offset: int
+    """Bytes from the beginning of the data, of the code object or its zstd frame."""
+    stored_size: int
+    """Bytes there."""
+    size: int
+    """Bytes, decompressed."""
+    metadata: bytes = b""
+    """MessagePack; empty if there is none."""
+
+
+class KpackArchive(NamedTuple):
+    """What an archive holds."""
+
+    group: str
+    family: str
+    target_ids: tuple[str, ...]
+    """Which the archive says it is for; a runtime finds no others."""
+    scheme: str
+    """One of `SCHEMES`."""
+    images: tuple[KpackImage, ...]
+    """In the order of the table."""
+    unknown: tuple[str, ...] = ()
+    """Keys of the table that are not known."""
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether images are zstd frames."""
+        return self.scheme == ZSTD
+
+    def check_known(self, path: StrPath) -> None:
+        """Refuse to write an archive anew whose table has more than is known.
+
+        :raises UnsupportedError: it has.
+        """
+        if self.unknown:
+            message = f"its table has {self.unknown[0]!r}, which nobody knows the meaning of"
+            raise UnsupportedError(f"cannot be written anew: {message}", path=path)
+
+
+def kernel_key(kernel_name: str, index: int = 0) -> str:
+    """Give the key under which a runtime looks for a wrapper's code object."""
+    return f"{kernel_name}#{index}"
+
+
+def archive_name(group: str, target_id: str) -> str:
+    """Give the usual name of an archive: of one group, for one target ID."""
+    return f"{group}_{target_id}{SUFFIX}"
+
+
+# -- reading ---------------------------------------------------------------------------
+
+
+def read_kpack(data: memoryview, *, path: StrPath | None = None) -> KpackArchive:
+    """Read the table of contents of the archive that is all of `data`, and check it.
+
+    :raises FormatError: it is no such archive, or a broken one.
+    :raises UnsupportedError: it is of a version or scheme that is not known.
+    :raises UsageError: msgpack is not installed.
+    """
+    return _KpackReader(data, path).read()
+
+
+def unpacked_kpack_image(
+    data: memoryview, archive: KpackArchive, image: KpackImage, *, path: StrPath | None = None
+) -> memoryview:
+    """Give the bytes of a code object: mapped, or decompressed in bounded memory.
+
+    :raises FormatError: it is damaged.
+    :raises LimitError: it is more than the run's budget allows.
+    """
+    end = image.offset + image.stored_size
+    if not archive.is_compressed:
+        return data[image.offset : end]
+    from offload_tool.formats.bundle.decompress import decompress_range
+
+    def refused(expected: str) -> FormatError:
+        message = f"expected {expected}, found {image.size}"
+        field = f"original_size of {image.key} for {image.target_id}"
+        return FormatError(message, path=path, offset=image.offset, field=field)
+
+    return decompress_range(
+        data, image.offset, end, image.size, method="zstd", refused=refused, path=path
+    )
+
+
+class _TableEntry(NamedTuple):
+    """An entry of the table as it is written."""
+
+    key: str
+    target_id: str
+    ordinal: int
+    original_size: int | None
+    metadata: bytes
+
+
+class _KpackReader:
+    """Reads one archive."""
+
+    def __init__(self, data: memoryview, path: StrPath | None) -> None:
+        self.data = data
+        self.path = path
+        self.toc = 0
+        self.entries: list[_TableEntry] = []
+        self.unknown: list[str] = []
+        self.texts = {"group_name": "", "gfx_arch_family": "", "compression_scheme": NONE}
+        self.numbers: dict[str, int] = {}
+        self.target_ids: tuple[str, ...] = ()
+        self.blobs: list[tuple[int, int]] | None = None
+
+    def read(self) -> KpackArchive:
+        self.toc = self._table_offset()
+        with reading(self.data[self.toc :], self._refusal) as reader:
+            return self._read(reader)
+
+    def _table_offset(self) -> int:
+        if len(self.data) < _HEADER.size:
+            message = f"expected {_HEADER.size} bytes of header, found {len(self.data)}"
+            raise self._error(message, 0, "header")
+        magic, version, toc = _HEADER.unpack_from(self.data)
+        if magic != KPACK:
+            raise self._error(f"expected {KPACK!r}, found {magic!r}", 0, "magic")
+        if version != _VERSION:
+            message = f"expected version {_VERSION} of a kpack archive, found {version}"
+            raise UnsupportedError(message, path=self.path, offset=4, field="version")
+        if not _HEADER.size <= toc < len(self.data):
+            message = f"expected {_HEADER.size} to {len(self.data) - 1}, found {toc}; the file may "
+            raise self._error(message + "be cut short", 8, "offset of the table of contents")
+        return int(toc)
+
+    def _read(self, reader: MessagePackReader) -> KpackArchive:
+        seen: set[str] = set()
+        for _ in range(reader.map_size("the map of the table")):
+            key = reader.string("a key of the table")
+            if key in seen:
+                raise self._refusal(f"the key {key!r} is there twice")
+            seen.add(key)
+            self._read_value(reader, key)
+        at = self.toc + reader.position
+        if at != len(self.data):
+            message = f"expected the end of the file behind the table, found {len(self.data) - at} "
+            raise self._error(message + "bytes more; AMD's two readers differ here", at, "toc")
+        images = tuple(self._images())
+        group, family, scheme = self.texts.values()
+        return KpackArchive(group, family, self.target_ids, scheme, images, tuple(self.unknown))
+
+    def _read_value(self, reader: MessagePackReader, key: str) -> None:
+        if key in self.texts:
+            self.texts[key] = reader.string(f"a string for {key}")
+        elif key == "gfx_arches":
+            count = reader.array_size("an array for gfx_arches")
+            self.target_ids = tuple(reader.string("a target ID") for _ in range(count))
+        elif key == "toc":
+            self._read_entries(reader)
+        elif key == "blobs":
+            self.blobs = list(self._read_blobs(reader))
+        elif key in ("zstd_offset", "zstd_size"):
+            self.numbers[key] = reader.number(key, _MOST)
+        else:
+            if key != "format_version":
+                self.unknown.append(key)
+            reader.skip()
+
+    def _images(self) -> Iterator[KpackImage]:
+        scheme = self.texts["compression_scheme"]
+        if scheme == NONE:
+            return self._plain(self.blobs)
+        if scheme == ZSTD:
+            return self._compressed(self.numbers)
+        message = f"expected {NONE} or {ZSTD}, found {scheme!r}"
+        field = "compression_scheme"
+        raise UnsupportedError(message, path=self.path, offset=self.toc, field=field)
+
+    def _read_entries(self, reader: MessagePackReader) -> None:
+        keys: set[str] = set()
+        for _ in range(reader.map_size("a map for toc")):
+            key = reader.string("a kernel key")
+            if key in keys:
+                raise self._refusal(f"the kernel key {key!r} is there twice")
+            keys.add(key)
+            targets: set[str] = set()
+            for _ in range(reader.map_size(f"a map for {key!r}")):
+                target_id = reader.string(f"a target ID of {key!r}")
+                if target_id in targets:
+                    raise self._refusal(f"{key!r} is there twice for {target_id}")
+                targets.add(target_id)
+                self.entries.append(self._read_entry(reader, key, target_id))
+
+    def _read_entry(self, reader: MessagePackReader, key: str, target_id: str) -> _TableEntry:
+        numbers: dict[str, int] = {}
+        metadata = b""
+        for _ in range(reader.map_size(f"a map for {key!r} and {target_id}")):
+            field = reader.string("a key")
+            if field in ("ordinal", "original_size"):
+                numbers[field] = reader.number(f"{field} of {key!r} for {target_id}", _MOST)
+            elif field == "metadata":
+                metadata = bytes(reader.skip())
+            else:
+                reader.skip()
+        if "ordinal" not in numbers:
+            raise self._refusal(f"{key!r} has no ordinal for {target_id}")
+        return _TableEntry(
+            key, target_id, numbers["ordinal"], numbers.get("original_size"), metadata
+        )
+
+    def _read_blobs(self, reader: MessagePackReader) -> Iterator[tuple[int, int]]:
+        for number in range(reader.array_size("an array for blobs")):
+            found: dict[str, int] = {}
+            for _ in range(reader.map_size(f"a map for blob {number}")):
+                key = reader.string("a key")
+                if key in ("offset", "size"):
+                    found[key] = reader.number(f"{key} of blob {number}", _MOST)
+                else:
+                    reader.skip()
+            if len(found) < 2:
+                raise self._refusal(f"blob {number} has no {'size' if found else 'offset'}")
+            yield found["offset"], found["size"]
+
+    # -- where the images are
+
+    def _plain(self, blobs: list[tuple[int, int]] | None) -> Iterator[KpackImage]:
+        if self.entries and blobs is None:
+            raise self._refusal(f"there are no blobs, which the scheme {NONE} has")
+        for entry in self.entries:
+            offset, size = self._of_ordinal(entry, blobs or [])
+            if offset + size > len(self.data):
+                message = f"claims bytes {offset} to {offset + size}, but the file has "
+                message += f"{len(self.data)}; it may be cut short"
+                raise self._error(message, self.toc, f"blob {entry.ordinal}")
+            if entry.original_size not in (None, size):
+                raise self._size_error(entry, f"{size} (the size of blob {entry.ordinal})", offset)
+            yield _image(entry, offset, size, size)
+
+    def _compressed(self, numbers: dict[str, int]) -> Iterator[KpackImage]:
+        if not self.entries and not numbers:
+            return
+        frames = self._frames(numbers)
+        sizes: dict[int, int] = {}
+        for entry in self.entries:
+            offset, size = self._of_ordinal(entry, frames)
+            if entry.ordinal not in sizes:
+                sizes[entry.ordinal] = self._frame_size(entry, offset, offset + size)
+            unpacked = sizes[entry.ordinal]
+            if entry.original_size != unpacked:
+                expected = f"{unpacked} (what the frame holds)"
+                raise self._size_error(entry, expected, offset)
+            yield _image(entry, offset, size, unpacked)
+
+    def _frames(self, numbers: dict[str, int]) -> list[tuple[int, int]]:
+        """Give where each frame is and its bytes."""
+        for key in ("zstd_offset", "zstd_size"):
+            if key not in numbers:
+                raise self._refusal(f"there is no {key}, which the scheme {ZSTD} has")
+        start, size = numbers["zstd_offset"], numbers["zstd_size"]
+        end = start + size
+        if not _COUNT.size <= size <= _MOST_DATA:
+            message = f"expected {_COUNT.size} to {_MOST_DATA}, found {size}"
+            raise self._error(message, self.toc, "zstd_size")
+        if end > len(self.data):
+            message = f"claims bytes {start} to {end}, but the file has {len(self.data)}; it may "
+            raise self._error(message + "be cut short", self.toc, "zstd_size")
+        (count,) = _COUNT.unpack_from(self.data, start)
+        if count > _MOST_FRAMES:
+            message = f"expected at most {_MOST_FRAMES} frames, found {count}"
+            raise self._error(message, start, "count of frames")
+        found: list[tuple[int, int]] = []
+        at = start + _COUNT.size
+        for number in range(count):
+            if at + _COUNT.size > end:
+                message = f"expected {count} frames up to byte {end}, found {number}"
+                raise self._error(message, at, "zstd frames")
+            (length,) = _COUNT.unpack_from(self.data, at)
+            at += _COUNT.size
+            if at + length > end:
+                message = f"claims bytes {at} to {at + length}, beyond the last frame's end at "
+                raise self._error(f"{message}{end}", at - _COUNT.size, f"size of frame {number}")
+            found.append((at, length))
+            at += length
+        return found
+
+    def _frame_size(self, entry: _TableEntry, start: int, end: int) -> int:
+        """Check that there is one frame, without decompressing it; give what it says it holds."""
+        from offload_tool.formats.codec.stream import ZstdStream
+
+        stream = ZstdStream(self.data[:end], start, None, self.path)
+        if stream.end != end:
+            message = f"expected one zstd frame of {end - start} bytes, found one of "
+            message += f"{stream.end - start}; AMD's two readers differ here"
+            raise self._error(message, start, f"frame {entry.ordinal}")
+        if stream.exact is not None:
+            return stream.exact
+        if entry.original_size is None or entry.original_size > stream.most:
+            raise self._size_error(entry, f"at most {stream.most} (what the frame can hold)", start)
+        return entry.original_size  # checked when it is decompressed
+
+    def _of_ordinal(self, entry: _TableEntry, rows: Sequence[tuple[int, int]]) -> tuple[int, int]:
+        if entry.ordinal >= len(rows):
+            message = f"expected an ordinal below {len(rows)} for {entry.key!r} and "
+            raise self._refusal(f"{message}{entry.target_id}, found {entry.ordinal}")
+        return rows[entry.ordinal]
+
+    # -- errors
+
+    def _size_error(self, entry: _TableEntry, expected: str, offset: int) -> FormatError:
+        found = "nothing" if entry.original_size is None else entry.original_size
+        field = f"original_size of {entry.key!r} for {entry.target_id}"
+        return self._error(f"expected {expected}, found {found}", offset, field)
+
+    def _refusal(self, message: str) -> ContentError:
+        message = f"expected the table of contents of a kpack archive: {message}"
+        return self._error(message, self.toc, "toc")
+
+    def _error(self, message: str, offset: int, field: str) -> FormatError:
+        return FormatError(message, path=self.path, offset=offset, field=field)
+
+
+def _image(entry: _TableEntry, offset: int, stored_size: int, size: int) -> KpackImage:
+    return KpackImage(
+        entry.key, entry.target_id, entry.ordinal, offset, stored_size, size, entry.metadata
+    )
+
+
+# -- writing ---------------------------------------------------------------------------
+
+
+class NewKpackImage(NamedTuple):
+    """A code object to be stored."""
+
+    key: str
+    """See `kernel_key`."""
+    target_id: str
+    """As in a bundle entry ID: ``gfx942:sramecc+:xnack-``."""
+    content: FileRange
+    """The code object; read when it is this image's turn."""
+    packed_from: int | None = None
+    """Bytes that `content` decompresses to, if it is a zstd frame of another archive."""
+    metadata: bytes = b""
+    """MessagePack of a map, or nothing."""
+
+
+def kept_image(archive: KpackArchive, image: KpackImage, source: InputFile) -> NewKpackImage:
+    """Give an image of the archive `source` to be stored in another one as it is."""
+    content = source.range(image.offset, image.stored_size)
+    packed = image.size if archive.is_compressed else None
+    return NewKpackImage(image.key, image.target_id, content, packed, image.metadata)
+
+
+def images_by_key(archive: KpackArchive) -> dict[str, list[KpackImage]]:
+    """Give the images under each key, in the order of the table."""
+    found: dict[str, list[KpackImage]] = {}
+    for image in archive.images:
+        found.setdefault(image.key, []).append(image)
+    return found
+
+
+def write_kpack(
+    out: OutputFile,
+    images: Iterable[NewKpackImage],
+    *,
+    group: str,
+    target_ids: Sequence[str],
+    family: str | None = None,
+    scheme: str = ZSTD,
+    level: int = _LEVEL,
+) -> None:
+    """Append an archive of `images`, in their order, to `out`.
+
+    `target_ids` are those that a runtime is to find; `family` is what AMD's tools show of them
+    (default: these, joined). One code object is in memory at a time, compressed. Equal ones are
+    stored once.
+
+    :raises UsageError: two images have one key and target ID, a target ID is not among
+        `target_ids`, a key cannot be found by all readers, a name is not UTF-8, or the scheme is
+        not known.
+    :raises FormatError: more, or larger ones, than the scheme can have.
+    :raises FileError: a file cannot be read or written.
+    """
+    if scheme not in SCHEMES:
+        raise UsageError(f"the scheme of a kpack archive is {NONE} or {ZSTD}, not {scheme!r}")
+    if out.seekable:
+        _KpackWriter(out, scheme, level).write(images, group, target_ids, family)
+        return
+    from offload_tool.io.spool import Spool
+
+    with Spool(out.path) as spool:
+        made = spool.added(
+            lambda file: _KpackWriter(file, scheme, level).write(images, group, target_ids, family)
+        )
+        out.append([made])
+
+
+class _StoredCode(NamedTuple):
+    """A code object that is in the archive."""
+
+    ordinal: int
+    size: int
+
+
+class _KpackWriter:
+    """Appends one archive to a file."""
+
+    def __init__(self, out: OutputFile, scheme: str, level: int) -> None:
+        self.out = out
+        self.start = out.position
+        self.scheme = scheme
+        self.level = level
+        self.rows: dict[str, dict[str, tuple[_StoredCode, bytes]]] = {}
+        self.places: list[tuple[int, int]] = []
+        """Where code objects of the scheme "none" are, from the beginning of the archive."""
+        self.count = 0
+        self.known: dict[tuple[int, bytes], _StoredCode] = {}
+
+    def write(
+        self,
+        images: Iterable[NewKpackImage],
+        group: str,
+        target_ids: Sequence[str],
+        family: str | None,
+    ) -> None:
+        check_text(group, family or "")
+        self.out.pad_to(self.start + _DATA)
+        if self.scheme == ZSTD:
+            self.out.write(_COUNT.pack(0))
+        for image in images:
+            self._check(image, target_ids)
+            stored = self._stored(image)
+            self.rows.setdefault(image.key, {})[image.target_id] = stored, image.metadata
+        end = self.out.position
+        if self.scheme == ZSTD:
+            self._check_limits(end)
+            self.out.patch(self.start + _DATA, _COUNT.pack(self.count))
+        self.out.patch(self.start, _HEADER.pack(KPACK, _VERSION, end - self.start))
+        named = ",".join(target_ids) if family is None else family
+        self.out.append(self._table(group, named, target_ids, end))
+
+    def _check(self, image: NewKpackImage, target_ids: Sequence[str]) -> None:
+        if image.target_id not in target_ids:
+            known = ", ".join(target_ids) or "none"
+            raise UsageError(f"an archive for {known} cannot hold code for {image.target_id}")
+        if image.target_id in self.rows.get(image.key, ()):
+            raise UsageError(f"two code objects for {image.target_id} have the key '{image.key}'")
+        check_text(image.key)
+        if "\\" in image.key:
+            raise UsageError(f"the kernel key '{image.key}' has a backslash, which is not found")
+
+    def _check_limits(self, end: int) -> None:
+        size = end - self.start - _DATA
+        if self.count > _MOST_FRAMES or size > _MOST_DATA:
+            message = f"{self.count} code objects of {size} bytes; the runtime takes at most "
+            message += f"{_MOST_FRAMES} of {_MOST_DATA}: make archives of fewer, or use '{NONE}'"
+            raise FormatError(message, path=self.out.path)
+
+    def _stored(self, image: NewKpackImage) -> _StoredCode:
+        """Store an image, if no equal one is there."""
+        packed_from = image.packed_from
+        if packed_from is not None and self.scheme == NONE:
+            raise UsageError("a zstd frame cannot be stored by the scheme 'none'; unpack it")
+        digest = hashlib.sha256(image.content.data).digest()
+        known = -1 if packed_from is None else packed_from, digest
+        if known not in self.known:
+            self._store(image)
+            size = image.content.size if packed_from is None else packed_from
+            self.known[known] = _StoredCode(self.count, size)
+            self.count += 1
+        return self.known[known]
+
+    def _store(self, image: NewKpackImage) -> None:
+        content = image.content
+        if self.scheme == NONE:
+            self.places.append((self.out.position - self.start, content.size))
+            self.out.append([content])
+        elif image.packed_from is not None:
+            self.out.append([_COUNT.pack(content.size), content])
+        else:
+            self._compress(content)
+
+    def _compress(self, content: FileRange) -> None:
+        import zstandard  # archives in a build tree are not compressed
+
+        # With its size in the frame, as Python's reader needs it.
+        machine = zstandard.ZstdCompressor(level=self.level)
+        if content.size <= _WHOLE:
+            frame = machine.compress(content.data)
+            self.out.append([_COUNT.pack(len(frame)), frame])
+            return
+        at = self.out.position
+        self.out.write(_COUNT.pack(0))
+        engine = machine.compressobj(size=content.size)
+        for start in range(0, content.size, _CHUNK):
+            self.out.write(engine.compress(content.data[start : start + _CHUNK]))
+        self.out.write(engine.flush())
+        size = self.out.position - at - _COUNT.size
+        if size > _MOST_DATA - 1:
+            message = f"a code object of {content.size} bytes is too large to be compressed"
+            raise FormatError(f"{message}: use '{NONE}'", path=content.source.path)
+        self.out.patch(at, _COUNT.pack(size))
+
+    def _table(
+        self, group: str, family: str, target_ids: Sequence[str], end: int
+    ) -> Iterator[bytes]:
+        packer = messagepack().Packer(use_bin_type=True)
+        extra = 1 if self.scheme == NONE else 2
+        yield packer.pack_map_header(6 + extra)
+        for value in ("format_version", _VERSION, "group_name", group, "gfx_arch_family", family):
+            yield packer.pack(value)
+        yield packer.pack("gfx_arches")
+        yield packer.pack(list(target_ids))
+        yield packer.pack("toc")
+        yield packer.pack_map_header(len(self.rows))
+        for key, targets in self.rows.items():
+            yield packer.pack(key)
+            yield packer.pack_map_header(len(targets))
+            for target_id, (stored, metadata) in targets.items():
+                yield packer.pack(target_id)
+                yield packer.pack_map_header(4 if metadata else 3)
+                fields = ("type", "hsaco", "ordinal", stored.ordinal, "original_size", stored.size)
+                yield from map(packer.pack, fields)
+                if metadata:
+                    yield packer.pack("metadata")
+                    yield metadata
+        yield packer.pack("compression_scheme")
+        yield packer.pack(self.scheme)
+        if self.scheme == NONE:
+            yield packer.pack("blobs")
+            yield packer.pack_array_header(len(self.places))
+            for offset, size in self.places:
+                yield packer.pack({"offset": offset, "size": size})
+            return
+        for value in ("zstd_offset", _DATA, "zstd_size", end - self.start - _DATA):
+            yield packer.pack(value)

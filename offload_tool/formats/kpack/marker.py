@@ -1,0 +1,130 @@
+"""What a host program says of device code that is apart from it: the kpack marker.
+
+A wrapper (see `fatbin_section`) that begins with ``HIPK`` points to it, from where the loader follows
+it; tools look for the section ``.rocm_kpack_ref`` (COFF: ``.kpackrf``)::
+
+    .hipFatBinSegment                 .rocm_kpack_ref   MessagePack, one map
+      "HIPK", version,                  kpack_search_paths   array of strings
+      pointer to the marker  ------->   kernel_name          string
+      index                           (what is behind the map does not matter)
+
+A path is relative to the folder of the program or library that the wrapper is in. Its first
+``@GFXARCH@`` stands for each target ID that the device may load, in turn::
+
+    gfx942:sramecc+:xnack-   gfx942:sramecc+   gfx942:xnack-   gfx942
+    gfx9-4-generic:sramecc+:xnack-   ...   gfx9-4-generic
+
+and so it asks, target ID by target ID, each archive for the key ``kernel_name#index``. An archive
+that is missing or broken is passed over without a word. No file has a ``:`` in its name on
+Windows. Source: ROCm/rocm-kpack (loader.cpp, isa_target_match.cpp), ROCm's clr, observed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import posixpath
+from typing import TYPE_CHECKING, NamedTuple
+
+from offload_tool.errors import FormatError, UsageError
+from offload_tool.formats.msgpack_stream import packed, reading
+from offload_tool.formats.target.compatibility import generic_processor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from offload_tool.errors import ContentError
+    from offload_tool.formats.target.target_id import TargetID
+    from offload_tool.io import StrPath
+
+__all__ = [
+    "MOST",
+    "PLACEHOLDER",
+    "SECTION",
+    "KpackMarker",
+    "asked_target_ids",
+    "pack_marker",
+    "read_marker",
+]
+
+SECTION = ".rocm_kpack_ref"
+PLACEHOLDER = "@GFXARCH@"
+MOST = 64 << 10
+"""Bytes of a marker; the loader reads no more."""
+_PATHS, _NAME = "kpack_search_paths", "kernel_name"
+
+
+class KpackMarker(NamedTuple):
+    """Which archives are looked into, and for what."""
+
+    kernel_name: str
+    search_paths: tuple[str, ...]
+
+    def archives(self, folder: str, target_ids: Sequence[str]) -> Iterator[str]:
+        """Give the paths of the archives that the loader would open, in its order.
+
+        `folder` has the program or library in it, its links followed; `target_ids` are those of
+        `asked_target_ids`. A path may come twice.
+        """
+        for path in self.search_paths:
+            whole = posixpath.normpath(posixpath.join(folder, path))
+            if PLACEHOLDER not in whole:
+                yield whole
+                continue
+            for target_id in target_ids:
+                yield whole.replace(PLACEHOLDER, target_id, 1)
+
+
+def asked_target_ids(device: TargetID) -> list[str]:
+    """Give the target IDs that the loader asks for, for a device, the best first."""
+    generic = generic_processor(device.processor)
+    names = [device.processor] + ([] if generic is None else [generic.name])
+    found = []
+    for name in names:
+        features = [f"{feature}{'+' if on else '-'}" for feature, on in device.features]
+        for count in range(len(features), -1, -1):
+            found += [":".join((name, *some)) for some in itertools.combinations(features, count)]
+    return found
+
+
+def pack_marker(marker: KpackMarker) -> bytes:
+    """Give a marker's bytes, as AMD's splitter writes them.
+
+    :raises UsageError: no path, a name that is empty or not UTF-8, or more than the loader reads.
+    """
+    if not marker.search_paths or not marker.kernel_name:
+        raise UsageError("a kpack marker needs a kernel name and at least one search path")
+    data = packed({_PATHS: list(marker.search_paths), _NAME: marker.kernel_name})
+    if len(data) > MOST:
+        raise UsageError(f"a kpack marker has at most {MOST} bytes, not {len(data)}")
+    return data
+
+
+def read_marker(
+    data: memoryview, *, path: StrPath | None = None, offset: int = 0
+) -> tuple[KpackMarker, int]:
+    """Read the marker at `offset` of a file's `data`; give it and its size in bytes.
+
+    :raises FormatError: there is none that the loader would take.
+    :raises UsageError: msgpack is not installed.
+    """
+
+    def refusal(message: str) -> ContentError:
+        message = f"expected a kpack marker: {message}"
+        return FormatError(message, path=path, offset=offset, field=SECTION)
+
+    name = None
+    paths: tuple[str, ...] = ()
+    with reading(data[offset : offset + MOST], refusal) as reader:
+        for _ in range(reader.map_size()):
+            key = reader.string("a key")
+            if key == _NAME:
+                name = reader.string(f"a string for {_NAME}")
+            elif key == _PATHS:
+                count = reader.array_size(f"an array for {_PATHS}")
+                paths = tuple(reader.string("a path") for _ in range(count))
+            else:
+                reader.skip()
+        size = reader.position
+    if name is None or not paths:
+        raise refusal(f"there is no {_NAME if name is None else _PATHS}")
+    return KpackMarker(name, paths), size

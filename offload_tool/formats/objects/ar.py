@@ -1,0 +1,608 @@
+r"""The archive of ``ar``: members one after the other, each behind a header of text.
+
+::
+
+    !<arch>\n                     8 bytes; ``!<thin>\n``: the members' contents are in files
+    /                             symbol index
+    //                            long-name table
+    member header (60), content, ``\n`` if the content's size is odd; for each member
+
+    offset  size  field of a member header: text, left-justified, padded with spaces
+    ------  ----  -----------------------------------------------------------------------
+    0       16    name
+    16      12    date, seconds, decimal
+    28      6     user, decimal
+    34      6     group, decimal
+    40      8     mode, octal
+    48      10    size of the content in bytes, decimal
+    58      2     terminator, a backquote and ``\n``
+
+Names, by dialect::
+
+    name/     GNU and COFF, up to 15 bytes          name      BSD, up to 16 bytes
+    /123      at offset 123 of the long-name table, where GNU ends it with ``/\n``, COFF
+              with NUL
+    #1/20     BSD: the first 20 bytes of the content, of which trailing NULs are not part
+
+What stands in front and is not a member: ``/`` (GNU's symbol index; COFF has two), ``/SYM64/``,
+``//``, ``/<...>/`` (COFF), ``__.SYMDEF`` and its kin (BSD). GNU's symbol index, in big-endian
+integers of 4 bytes (``/``) or 8 (``/SYM64/``)::
+
+    number of symbols N; for each symbol the offset of its member's header; then the N
+    names, each ended by NUL; then NUL up to an even size
+
+Source: the manual page ar(5) of FreeBSD for BSD and GNU names, the PE Format document
+("Archive (Library) File Format") for COFF; what is written is what llvm-ar 22.1.8 and
+clang-offload-bundler 22.1.8 write with ``D`` and the format ``gnu``, observed.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from array import array
+from functools import cached_property
+from itertools import accumulate, chain
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from offload_tool.errors import FormatError, UnsupportedError, UsageError
+from offload_tool.formats.magic import ARCHIVE as MAGIC
+from offload_tool.formats.magic import THIN_ARCHIVE as THIN_MAGIC
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
+    from offload_tool.io.write_plan import FilePlan
+
+__all__ = [
+    "ArchiveLayout",
+    "ArchiveMember",
+    "ArchiveReader",
+    "GrowingArchive",
+    "NewMember",
+    "behind",
+    "check_member_name",
+    "is_archive",
+    "iter_members",
+    "plan_archive",
+]
+
+_HEADER = struct.Struct("16s32s10s2s")
+"""Name, the fields that say nothing about the content, size, terminator."""
+_TERMINATOR = b"`\n"
+_MEMBER_ATTRIBUTES = b"0           0     0     644"
+_INDEX_ATTRIBUTES = b"0           0     0     0"
+_WORD, _WIDE_WORD = struct.Struct(">I"), struct.Struct(">Q")
+_LONG_NAMES = b"//"
+_SLASH = ord("/")
+"""What the names of all special members begin with."""
+_INDEXES = frozenset({b"/", b"/SYM64/"})
+_BSD_INDEXES = frozenset(
+    {"__.SYMDEF", "__.SYMDEF SORTED", "__.SYMDEF_64", "__.SYMDEF_64 SORTED", "__.PKGDEF"}
+)
+_ATTRIBUTES = (
+    ("date", 16, 28, re.compile(rb"(-?[0-9]+)? *")),
+    ("user", 28, 34, re.compile(rb"(-?[0-9]+)? *")),
+    ("group", 34, 40, re.compile(rb"(-?[0-9]+)? *")),
+    ("mode", 40, 48, re.compile(rb"[0-7]* *")),
+)
+"""Field, begin and end in the header, what it may hold. COFF leaves some blank, or has -1."""
+_SIZE_AT = 48
+_NAME_END = re.compile(rb"/?\n|\0")
+_MAX_NAME = 1 << 16
+"""Bytes; keeps the time linear if all members of a broken file have one endless name."""
+_SHORT_NAME = 15
+_MAX_SIZE = 10**10
+_WIDE_OFFSET = 1 << 32
+_IMPORT = b"\0\0\xff\xff\0\0"
+"""How a COFF import object begins: IMAGE_FILE_MACHINE_UNKNOWN, 0xFFFF, version 0."""
+
+
+class ArchiveMember(NamedTuple):
+    """A member: its name and where its content is."""
+
+    name: str
+    """As stored (bytes that are not UTF-8 become surrogates); in a thin archive, a path."""
+    offset: int
+    """Where the content begins in the archive, in bytes; 0 where `path` has the content."""
+    size: int
+    """Bytes, as the header says; in a thin archive, the file may have changed since."""
+    header_offset: int
+    """Where the member's header begins in the archive, in bytes."""
+    path: Path | None = None
+    """The file that is the content, in a thin archive."""
+
+    def content(self, data: memoryview) -> memoryview:
+        """Give the content as a slice of the archive's `data`; not for thin archives."""
+        return data[self.offset : self.offset + self.size]
+
+
+def is_archive(data: memoryview) -> bool:
+    """Tell whether `data` begins with an archive's magic, thin or not."""
+    return data[: len(MAGIC)] in (MAGIC, THIN_MAGIC)
+
+
+def iter_members(
+    data: memoryview, *, path: StrPath | None = None, folder: Path | None = None
+) -> Iterator[ArchiveMember]:
+    """Read the members in their order; symbol indexes and long-name tables are left out.
+
+    A thin archive's members are relative to `folder` (default: that of the archive's file,
+    `path`); messages name `path`. The members before a broken one are given before the error.
+
+    :raises FormatError: it is not an archive, or a header contradicts the data or the format.
+    :raises UnsupportedError: it is a COFF import library, whose members only name the functions
+        of a DLL, or a thin archive of another archive's members.
+    """
+    return iter(ArchiveReader(data, path, folder))
+
+
+def _is_import(data: memoryview, member: ArchiveMember) -> bool:
+    return member.content(data)[: len(_IMPORT)] == _IMPORT
+
+
+def _refuse_import_library(data: memoryview, path: StrPath | None) -> None:
+    """Refuse if all members carry the name of one DLL: a static library can hold imports too."""
+    members = list(ArchiveReader(data, path).read())
+    if len({member.name for member in members}) == 1:
+        raise UnsupportedError(
+            f"this is the COFF import library of '{members[0].name}', which holds no code; "
+            "give the static library",
+            path=path,
+            offset=members[0].header_offset,
+        )
+
+
+def check_member_name(member: ArchiveMember, *, path: StrPath | None = None) -> None:
+    """Check that a member's name can become a file's name: one component of a path.
+
+    :raises FormatError: it is empty, ``.`` or ``..``, or has a ``/`` or NUL in it.
+    """
+    name = member.name
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise FormatError(
+            f"expected a plain file name, found {name!r}; it could lead out of the folder",
+            path=path,
+            offset=member.header_offset,
+            field="member name",
+        )
+
+
+class ArchiveReader:
+    """Walks an archive from header to header; iterating is `iter_members`.
+
+    Who reads members of one sort faster than all sorts can be read asks `plain` for those at
+    `position` and behind, and says with `pass_by` which were taken; iterating goes on there.
+    """
+
+    def __init__(self, data: memoryview, path: StrPath | None, folder: Path | None = None) -> None:
+        self.data = data
+        self.path = path
+        self.folder = folder
+        self.position = len(MAGIC)
+        """Where the next header begins, in bytes."""
+        self.thin = False
+        self.indexes = 0
+        self.names: memoryview | None = None
+        self.count = 0
+        """Of the members found so far."""
+        self.attributes = b""
+        """Of the last member; most archives have the same ones everywhere."""
+
+    @property
+    def is_coff(self) -> bool:
+        """Tell whether there are the two symbol indexes that only COFF has."""
+        return self.indexes > 1
+
+    def __iter__(self) -> Iterator[ArchiveMember]:
+        imports_checked = False
+        for member in self.read():
+            if self.is_coff and not imports_checked and _is_import(self.data, member):
+                _refuse_import_library(self.data, self.path)
+                imports_checked = True
+            yield member
+
+    def plain(self, position: int) -> tuple[bytes, int, int] | None:
+        """Give the name of the member at `position`, where its content begins, and its size.
+
+        None means that it is not sound, that the members are in files, or that the header is not
+        one of GNU's with the attributes of the last member; `read` knows more.
+        """
+        start = position + _HEADER.size
+        if start > len(self.data) or self.thin:
+            return None
+        field, attributes, digits, terminator = _HEADER.unpack_from(self.data, position)
+        digits = digits.rstrip(b" ")
+        if (
+            attributes != self.attributes
+            or terminator != _TERMINATOR
+            or not digits.isdigit()
+            or start + (size := int(digits)) > len(self.data)
+        ):
+            return None
+        name = field.rstrip(b" ")
+        if name[:1] == b"/":
+            if not name[1:].isdigit():
+                return None
+            try:
+                name = self._find_long_name(position, name)
+            except FormatError:
+                return None
+        elif name[-1:] == b"/":
+            name = name[:-1]
+        else:
+            return None
+        return name, start, size
+
+    def pass_by(self, count: int, position: int) -> None:
+        """Go on at `position`, behind `count` members that `plain` gave."""
+        self.count += count
+        self.position = position
+
+    def read(self) -> Iterator[ArchiveMember]:
+        """Give the members; a COFF import library's too."""
+        if not is_archive(self.data):
+            found = bytes(self.data[: len(MAGIC)])
+            raise self._error(0, None, f"expected an archive, found {found!r}")
+        self.thin = self.data[: len(MAGIC)] == THIN_MAGIC
+        while self.position < len(self.data):
+            position = self.position
+            raw, size = self._read_header(position)
+            special = raw.rstrip(b" ")
+            if raw[0] == _SLASH and self._is_special(special):
+                self._check_content(position, size, raw)
+                self._read_special(position, size, special)
+                self.position = behind(position, size)
+                continue
+            if not self.thin:
+                self._check_content(position, size, raw)
+            member = self._read_member(position, size, raw)
+            self.position = behind(position, 0 if self.thin else size)
+            if self._is_bsd_index(member, special):
+                self.indexes = 1
+            else:
+                self.count += 1
+                yield member
+
+    def _read_header(self, position: int) -> tuple[bytes, int]:
+        header = bytes(self.data[position : position + _HEADER.size])
+        if len(header) < _HEADER.size:
+            message = f"expected {_HEADER.size} bytes, found {len(header)}"
+            raise self._error(position, "header", f"{message}; the file may be cut short")
+        raw, attributes, size, terminator = _HEADER.unpack(header)
+        if terminator != _TERMINATOR:
+            message = f"expected {_TERMINATOR!r}, found {terminator!r}"
+            raise self._error(position + 58, "terminator", message, raw)
+        digits = size.rstrip(b" ")
+        if not digits.isdigit():
+            message = f"expected a decimal number, found {size!r}"
+            raise self._error(position + _SIZE_AT, "size", message, raw)
+        if attributes != self.attributes:
+            self._check_attributes(position, header)
+            self.attributes = attributes
+        return raw, int(digits)
+
+    def _check_attributes(self, position: int, header: bytes) -> None:
+        for field, start, end, form in _ATTRIBUTES:
+            text = header[start:end]
+            if not form.fullmatch(text):
+                radix = "an octal" if field == "mode" else "a decimal"
+                message = f"expected {radix} number or nothing, found {text!r}"
+                raise self._error(position + start, field, message, header[:16])
+
+    @staticmethod
+    def _is_special(name: bytes) -> bool:
+        return name in _INDEXES or name == _LONG_NAMES or name[:2] == b"/<"
+
+    def _is_bsd_index(self, member: ArchiveMember, raw: bytes) -> bool:
+        first = self.count == 0 and self.indexes == 0 and self.names is None
+        return first and member.name in _BSD_INDEXES and not raw.endswith(b"/")
+
+    def _read_special(self, position: int, size: int, name: bytes) -> None:
+        """Note what stands in front of the members; its content has been checked."""
+        if self.count:
+            raise self._error(position, "name", f"expected {name!r} before the members", name)
+        if name == _LONG_NAMES:
+            if self.names is not None:
+                raise self._error(position, "name", "expected one long-name table", name)
+            start = position + _HEADER.size
+            self.names = self.data[start : start + size]
+        elif name in _INDEXES:
+            self.indexes += 1
+
+    def _check_content(self, position: int, size: int, raw: bytes) -> None:
+        available = len(self.data) - position - _HEADER.size
+        if size > available:
+            message = f"expected at most {available} (what is left of the file), found {size}"
+            message += "; the file may be cut short"
+            raise self._error(position + _SIZE_AT, "size", message, raw)
+
+    def _read_member(self, position: int, size: int, raw: bytes) -> ArchiveMember:
+        start = position + _HEADER.size
+        name = raw.rstrip(b" ")
+        if not name:
+            raise self._error(position, "name", "expected a name, found only spaces")
+        if name[:1] == b"/":
+            name = self._find_long_name(position, name)
+        elif name[:3] == b"#1/" and name[3:] and not self.thin:
+            length = self._read_number(position, name, 3)
+            if length > size:
+                message = f"expected a name of at most {size} bytes (the content), found {length}"
+                raise self._error(position, "name", message, raw)
+            name = bytes(self.data[start : start + length]).rstrip(b"\0")
+            start, size = start + length, size - length
+        else:
+            name = name.removesuffix(b"/")
+        text = name.decode("utf-8", "surrogateescape")
+        if self.thin:
+            return ArchiveMember(text, 0, size, position, self._locate(position, text))
+        return ArchiveMember(text, start, size, position)
+
+    def _find_long_name(self, position: int, raw: bytes) -> bytes:
+        if self.thin and b":" in raw:
+            message = f"expected a file, found a member of another archive ({raw.decode()!r})"
+            message += "; put that archive's members in"
+            field = f"name of {self._describe(raw.strip(b' '))}"
+            raise UnsupportedError(message, path=self.path, offset=position, field=field)
+        start = self._read_number(position, raw, 1)
+        if self.names is None:
+            message = f"refers to offset {start} of the long-name table, but there is none"
+            raise self._error(position, "name", message, raw)
+        end = _NAME_END.search(self.names, start, start + _MAX_NAME)
+        if end is None or end[0] == b"\n":
+            message = f"expected an ended name at offset {start} of the long-name table"
+            raise self._error(position, "name", f"{message} of {len(self.names)} bytes", raw)
+        return bytes(self.names[start : end.start()])
+
+    def _read_number(self, position: int, raw: bytes, start: int) -> int:
+        digits = raw[start:]
+        if not (digits.isdigit() and digits.isascii()):
+            message = f"expected a decimal number after {raw[:start]!r}, found {digits!r}"
+            raise self._error(position, "name", message, raw)
+        return int(digits)
+
+    def _locate(self, position: int, name: str) -> Path:
+        if not name or "\0" in name:
+            message = f"expected the path of a file, found {name!r}"
+            raise self._error(position, "name", message, name.encode("utf-8", "surrogateescape"))
+        return (Path(self.path or "").parent if self.folder is None else self.folder) / name
+
+    def _error(
+        self, offset: int, field: str | None, message: str, raw: bytes | None = None
+    ) -> FormatError:
+        if field is not None:
+            name = b"" if raw is None else raw.strip(b" ")
+            field = f"{field} of {self._describe(name)}"
+        return FormatError(message, path=self.path, offset=offset, field=field)
+
+    def _describe(self, name: bytes) -> str:
+        """Say what it is whose header has this name; empty, if it is not known."""
+        if self._is_special(name):
+            return "the long-name table" if name == _LONG_NAMES else "the symbol index"
+        text = name.decode("utf-8", "backslashreplace").removesuffix("/")
+        return f"member {self.count + 1}" + (f" ({text!r})" if text else "")
+
+
+def behind(position: int, size: int) -> int:
+    """Give where the header after that of `position` begins: at an even offset.
+
+    `size` is that of the content between them, in bytes.
+    """
+    end = position + _HEADER.size + size
+    return end + (end & 1)
+
+
+class NewMember(NamedTuple):
+    """A member to write."""
+
+    name: str
+    size: int
+    """Bytes of the content."""
+    symbols: bytes | None = None
+    """The names for the symbol index, each ended by NUL; None: no object, so it has none.
+
+    An archive with objects has a symbol index, even if an empty one.
+    `offload_tool.formats.objects.ar_symbols.member_symbols` gives both.
+    """
+
+
+class ArchiveLayout(NamedTuple):
+    """What an archive will look like: the bytes around its members' contents."""
+
+    before: tuple[bytes, ...]
+    """For each member, all that stands between the previous content and its own."""
+    end: bytes
+    """What stands after the last content (all there is, if there are no members)."""
+    offsets: tuple[int, ...]
+    """Where each member's content begins, in bytes."""
+    size: int
+    """Of the archive, in bytes."""
+
+    def plan(self, contents: Sequence[FileRange | FilePlan]) -> FilePlan:
+        """Plan the archive of these contents."""
+        from offload_tool.io.write_plan import FilePlan  # readers need none
+
+        around: Iterable[Sequence[bytes | FileRange | FilePlan]] = zip(
+            self.before, contents, strict=True
+        )
+        return FilePlan.of((*chain.from_iterable(around), self.end))
+
+
+def plan_archive(members: Sequence[NewMember], *, wide_offset: int = _WIDE_OFFSET) -> ArchiveLayout:
+    """Lay out an archive in GNU's format, the same bytes for the same members always.
+
+    To write it, write each of `before` and then the member's content, and `end` last.
+
+    From `wide_offset` on, a member's offset makes the symbol index one of 64 bits.
+
+    :raises UsageError: a name or a size that the format cannot hold.
+    """
+    names = _NameFields()
+    fields = [names.field(member.name.encode("utf-8", "surrogateescape")) for member in members]
+    positions = []
+    position = 0
+    for member in members:
+        if not 0 <= member.size < _MAX_SIZE:
+            raise _too_large(member.name, member.size)
+        positions.append(position)
+        position = behind(position, member.size)
+    objects = [
+        (at, member.symbols)
+        for at, member in zip(positions, members, strict=True)
+        if member.symbols is not None
+    ]
+    head = _plan_head(objects, positions[-1] if positions else 0, names, wide_offset)
+
+    before = []
+    offsets = []
+    gap = head
+    for member, start, field in zip(members, positions, fields, strict=True):
+        before.append(gap + _pack_header(field, _MEMBER_ATTRIBUTES, member.size))
+        offsets.append(len(head) + start + _HEADER.size)
+        gap = b"\n" if member.size & 1 else b""
+    return ArchiveLayout(tuple(before), gap, tuple(offsets), len(head) + position)
+
+
+class GrowingArchive:
+    """An archive to write, whose members are added one by one.
+
+    For many small ones: columns have what an object for each would take more time and memory for
+    than its content. The bytes are those of `plan_archive`. No member is added any more when its
+    `size` was asked for.
+    """
+
+    def __init__(self) -> None:
+        self._names = _NameFields()
+        self._fields: list[bytes] = []
+        self._sources: list[InputFile] = []
+        self._offsets = array("Q")
+        self._sizes = array("Q")
+        self._symbols: dict[int, bytes] = {}
+        """Of the members that are objects, by their number."""
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def add(
+        self, name: bytes, source: InputFile, offset: int, size: int, symbols: bytes | None
+    ) -> None:
+        """Add a member whose content is `size` bytes of `source`; `symbols` as in `NewMember`.
+
+        :raises UsageError: a name or a size that the format cannot hold.
+        """
+        if size >= _MAX_SIZE:
+            raise _too_large(name.decode("utf-8", "surrogateescape"), size)
+        if symbols is not None:
+            self._symbols[len(self._fields)] = symbols
+        self._fields.append(self._names.field(name))
+        self._sources.append(source)
+        self._offsets.append(offset)
+        self._sizes.append(size)
+
+    @cached_property
+    def _head(self) -> bytes:
+        if not self._symbols:
+            return _plan_head([], 0, self._names, _WIDE_OFFSET)
+        positions = array("Q", accumulate(self._sizes, behind, initial=0))
+        objects = [(positions[number], symbols) for number, symbols in self._symbols.items()]
+        return _plan_head(objects, positions[-2], self._names, _WIDE_OFFSET)
+
+    @property
+    def size(self) -> int:
+        """Of the archive, in bytes."""
+        odd = sum(map((1).__and__, self._sizes))
+        return len(self._head) + _HEADER.size * len(self) + sum(self._sizes) + odd
+
+    def write_to(self, out: OutputFile) -> None:
+        """Append the archive to `out`.
+
+        :raises FileError: a source became shorter since it was opened, or the disk is full.
+        """
+        out.reserve(self.size)
+        out.append_behind(self._rows())
+
+    def _rows(self) -> Iterator[tuple[bytes, InputFile | None, int, int]]:
+        """Give what stands before each content, and where that is."""
+        gap = self._head
+        columns = zip(self._fields, self._sources, self._offsets, self._sizes, strict=True)
+        for field, source, offset, size in columns:
+            yield gap + _MEMBER_HEADER % (field, size), source, offset, size
+            gap = b"\n" if size & 1 else b""
+        yield gap, None, 0, 0
+
+
+def _too_large(name: str, size: int) -> UsageError:
+    limit = f"the format holds contents below {_MAX_SIZE} bytes"
+    return UsageError(f"archive member '{name}' has {size} bytes; {limit}")
+
+
+def _pack_header(name: bytes, attributes: bytes, size: int) -> bytes:
+    return b"%-16b%-32b%-10d%b" % (name, attributes, size, _TERMINATOR)
+
+
+_MEMBER_HEADER = b"%%-16b%-32b%%-10d%b" % (_MEMBER_ATTRIBUTES, _TERMINATOR)
+"""Of a member with a name's field and a size."""
+
+
+class _NameFields:
+    """What headers have for names, and the long-name table that some of them refer to."""
+
+    def __init__(self) -> None:
+        self.table = bytearray()
+        self._found: dict[bytes, bytes] = {}
+
+    def field(self, name: bytes) -> bytes:
+        """Give a header's field, the same for the same name.
+
+        :raises UsageError: no header can have it.
+        """
+        field = self._found.get(name)
+        if field is None:
+            if not name or b"\0" in name or b"\n" in name:
+                text = name.decode("utf-8", "surrogateescape")
+                raise UsageError(f"archive member name {text!r} is empty or has NUL or a line end")
+            if len(name) <= _SHORT_NAME and b"/" not in name:
+                return name + b"/"
+            self._found[name] = field = b"/%d" % len(self.table)
+            self.table += name
+            self.table += b"/\n"
+        return field
+
+
+def _plan_head(
+    objects: Sequence[tuple[int, bytes]], last: int, names: _NameFields, wide_offset: int
+) -> bytes:
+    """Give what stands before the first member's header.
+
+    `objects` are the positions and symbols of the members that have an entry in the index; they
+    count, as `last`, the position of the last member, from that header.
+    """
+    tail = b""
+    if names.table:
+        table = bytes(names.table) + b"\n" * (len(names.table) & 1)
+        tail = _pack_header(_LONG_NAMES, b"", len(table)) + table
+    return MAGIC + _pack_index(objects, last, len(tail), wide_offset) + tail
+
+
+def _pack_index(
+    objects: Sequence[tuple[int, bytes]], last: int, tail_size: int, wide_offset: int
+) -> bytes:
+    """Give the symbol index with its header; `tail_size` bytes are between it and the members."""
+    if not objects:
+        return b""
+    names = b"".join([symbols for _, symbols in objects])
+    counts = [symbols.count(b"\0") for _, symbols in objects]
+    names = names or bytes(3)  # LLVM's empty index, for the sake of old linkers
+    for word in (_WORD, _WIDE_WORD):
+        size = word.size * (1 + sum(counts)) + len(names)
+        size += size & 1
+        first = len(MAGIC) + _HEADER.size + size + tail_size
+        if first + last < wide_offset:
+            break
+    rows = zip(objects, counts, strict=True)
+    offsets = b"".join([word.pack(first + at) * count for (at, _), count in rows])
+    field = b"/" if word is _WORD else b"/SYM64/"
+    index = word.pack(sum(counts)) + offsets + names
+    return _pack_header(field, _INDEX_ATTRIBUTES, size) + index.ljust(size, b"\0")

@@ -1,0 +1,164 @@
+"""Device code that is a file of its own: AMD's code object, and NVIDIA's cubin.
+
+Both are ELF files that say for which processor they are::
+
+    offset  size  ELF header
+    ------  ----  ----------------------------------------------------------------
+    7       1     EI_OSABI: 64 is HSA, AMD's runtime; 51 (older: 65) CUDA
+    8       1     EI_ABIVERSION, see below
+    16      2     e_type: 1 relocatable, 2 and 3 what a runtime loads
+    18      2     e_machine: 224 AMDGPU, 190 CUDA
+    48      4     e_flags
+
+    AMDGPU's EI_ABIVERSION  code object  e_flags
+    ----------------------  -----------  ----------------------------------------------
+    0                       version 2    the processor is in a note; not read here
+    1                       version 3    0..7 processor, 8 xnack is on, 9 sramecc is on
+    2, 3, 4                 4, 5, 6      0..7 processor, 8..9 xnack, 10..11 sramecc:
+                                         0 unsupported, 1 any, 2 off, 3 on
+    4                       6            24..31 the version of a generic processor
+
+    CUDA's EI_ABIVERSION    e_flags
+    --------------------    ----------------------------------------------------------
+    7                       0..7 the number of the processor, 11 one with an "a"
+    8                       8..15 the number of the processor; where section .nv.compat has
+                            the record 02 09 01 00, it is one with an "a" (nothing tells
+                            an "f")
+
+HIP's loader takes a code object for what its bundle entry ID would say, so that is given for
+a bare one: ``hip`` up to version 3, ``hipv4`` from then on.
+
+Source: AMDGPUUsage, "ELF Header"; cubins of ptxas 13.0, and llvm-readelf 22.1.8 for both.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from offload_tool.errors import UnsupportedError
+from offload_tool.formats.objects.elf.reader import (
+    EM_AMDGPU,
+    EM_CUDA,
+    ET_REL,
+    is_elf_header,
+    read_elf_header,
+    read_elf_tables,
+)
+from offload_tool.formats.target.processors import processor_of_mach
+
+if TYPE_CHECKING:
+    from offload_tool.formats.objects.elf.reader import ElfHeader
+    from offload_tool.io import StrPath
+
+__all__ = ["CodeObject", "generic_version", "is_code_object", "read_code_object"]
+
+_ELF64_LITTLE = b"\2\1"
+"""e_ident[EI_CLASS] and e_ident[EI_DATA]."""
+_ABI, _ABI_VERSION, _FLAGS_AT, _HEADER_SIZE = 7, 8, 48, 64
+_HSA = 64
+_ABI_V6 = 4
+"""ELFABIVERSION_AMDGPU_HSA_V6."""
+_GENERIC_VERSION = 24
+"""The lowest bit in e_flags of version 6."""
+_AMD_TRIPLE, _CUDA_TRIPLE = "amdgcn-amd-amdhsa-", "nvptx64-nvidia-cuda-unknown"
+_FEATURES = (("sramecc", 10, 9), ("xnack", 8, 8))
+"""Name, the lowest bit from version 4 on, and version 3's bit."""
+_SETTINGS = ("", "", "-", "+")
+_CUDA_SHIFTS = {7: 0, 8: 8}
+"""By EI_ABIVERSION: the lowest bit of the processor's number."""
+_OLD_LETTER = 11
+_COMPATIBILITY, _RECORD_SIZE, _SPECIFIC = b".nv.compat", 4, b"\x02\x09\x01\x00"
+
+
+class CodeObject(NamedTuple):
+    """What the header of a code object says."""
+
+    kind: str
+    """The offload kind whose runtime loads it."""
+    triple: str
+    target_id: str
+    image_kind: str
+    """``object``, which is ready to be loaded, or ``relocatable``, which is not linked yet."""
+
+
+def is_code_object(data: memoryview, offset: int = 0) -> bool:
+    """Tell whether the ELF header of device code for HSA or CUDA is at `offset`."""
+    header = _header(data[offset : offset + _HEADER_SIZE])
+    if header is None:
+        return False
+    is_hsa = header.e_machine == EM_AMDGPU and header.e_ident[_ABI] == _HSA
+    return is_hsa or header.e_machine == EM_CUDA
+
+
+def generic_version(code: bytes | memoryview) -> int | None:
+    """Read the generic version of an AMDGPU code object's ELF header (64 bytes, or more).
+
+    0 where it has none, which code objects before version 6 have not; None for what is no
+    64-bit little-endian ELF file.
+    """
+    header = _header(memoryview(code))
+    if header is None:
+        return None
+    is_v6 = header.e_ident[_ABI_VERSION] == _ABI_V6
+    return header.e_flags >> _GENERIC_VERSION if is_v6 else 0
+
+
+def _header(data: memoryview) -> ElfHeader | None:
+    """Read the ELF header that `data` begins with, if all of it is there and 64-bit, little."""
+    if not is_elf_header(data):
+        return None
+    header = read_elf_header(data)
+    return header if header.e_ident[4:6] == _ELF64_LITTLE else None
+
+
+def read_code_object(data: memoryview, *, path: StrPath | None = None) -> CodeObject:
+    """Read for what the code object at the beginning of `data` is.
+
+    :raises UnsupportedError: its version or processor is not known.
+    """
+    header = read_elf_header(data, path=path)
+    version = header.e_ident[_ABI_VERSION]
+    image_kind = "relocatable" if header.e_type == ET_REL else "object"
+    if header.e_machine == EM_CUDA:
+        target_id = _sm(data, header.e_flags, version, path)
+        return CodeObject("cuda", _CUDA_TRIPLE, target_id, image_kind)
+    kind = "hip" if version < 2 else "hipv4"
+    return CodeObject(kind, _AMD_TRIPLE, _gfx(header.e_flags, version, path), image_kind)
+
+
+def _sm(data: memoryview, flags: int, version: int, path: StrPath | None) -> str:
+    if version not in _CUDA_SHIFTS:
+        message = f"expected 7 or 8 for the ABI version of a cubin, found {version}"
+        raise UnsupportedError(message, path=path, offset=8, field="EI_ABIVERSION")
+    shift = _CUDA_SHIFTS[version]
+    is_specific = _is_specific(data, path) if shift else flags >> _OLD_LETTER & 1
+    return f"sm_{flags >> shift & 0xFF}{'a' if is_specific else ''}"
+
+
+def _is_specific(data: memoryview, path: StrPath | None) -> bool:
+    tables = read_elf_tables(data, path=path)
+    if _COMPATIBILITY not in tables.names:
+        return False
+    records = bytes(tables.content(tables.names.index(_COMPATIBILITY)))
+    starts = range(0, len(records), _RECORD_SIZE)
+    return any(records[at : at + _RECORD_SIZE] == _SPECIFIC for at in starts)
+
+
+def _gfx(flags: int, version: int, path: StrPath | None) -> str:
+    if not 1 <= version <= 4:
+        message = f"expected a code object of version 3 to 6 (1 to 4 here), found {version}"
+        raise UnsupportedError(message, path=path, offset=8, field="EI_ABIVERSION")
+    processor = processor_of_mach(flags & 0xFF)
+    if processor is None:
+        message = f"expected the number of an AMD GPU that is known, found {flags & 0xFF:#x}"
+        raise UnsupportedError(message, path=path, offset=_FLAGS_AT, field="e_flags")
+    parts = [processor.name]
+    for feature, shift, old_bit in _FEATURES:
+        if version > 1:
+            setting = _SETTINGS[flags >> shift & 3]
+        elif feature in processor.features:
+            setting = "+" if flags >> old_bit & 1 else "-"
+        else:
+            setting = ""
+        parts += [f"{feature}{setting}"] if setting else []
+    return ":".join(parts)

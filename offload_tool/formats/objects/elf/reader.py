@@ -1,0 +1,551 @@
+"""ELF in both classes and byte orders, read without trust: headers, sections, symbols, strings.
+
+::
+
+    ELF header (52 or 64 bytes)      e_phoff -> program header table, e_shoff -> section
+    program header table             header table, e_shstrndx -> section with the names
+    contents of sections
+    section header table             header 0 holds what does not fit into the ELF header:
+                                     sh_size for e_shnum = 0, sh_link for SHN_XINDEX
+
+Structs have the field order of ELFCLASS64, whatever the file's class is.
+
+Source: the System V gABI, chapters 4 and 5.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+
+from offload_tool.errors import FormatError, UnsupportedError
+from offload_tool.formats.magic import ELF as _MAGIC
+from offload_tool.util.frozen import frozen, replaced
+from offload_tool.util.named_tuple import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from offload_tool.io import StrPath
+
+__all__ = [
+    "ELF64_LITTLE",
+    "EM_AMDGPU",
+    "EM_CUDA",
+    "ET_EXEC",
+    "ET_REL",
+    "PT_INTERP",
+    "PT_LOAD",
+    "PT_NOTE",
+    "PT_PHDR",
+    "PT_TLS",
+    "SHF_ALLOC",
+    "SHF_EXCLUDE",
+    "SHF_TLS",
+    "SHN_LORESERVE",
+    "SHN_XINDEX",
+    "SHT_CREL",
+    "SHT_DYNSYM",
+    "SHT_GROUP",
+    "SHT_LLVM_OFFLOADING",
+    "SHT_NOBITS",
+    "SHT_NOTE",
+    "SHT_PROGBITS",
+    "SHT_REL",
+    "SHT_RELA",
+    "SHT_STRTAB",
+    "SHT_SYMTAB",
+    "SHT_SYMTAB_SHNDX",
+    "STT_FILE",
+    "STT_FUNC",
+    "STT_OBJECT",
+    "STT_SECTION",
+    "ElfClass",
+    "ElfHeader",
+    "ElfTables",
+    "NamedSymbol",
+    "SectionHeader",
+    "SegmentHeader",
+    "StringTable",
+    "Symbol",
+    "is_elf",
+    "is_elf_header",
+    "read_elf_header",
+    "read_elf_sections",
+    "read_elf_segments",
+    "read_elf_tables",
+]
+
+ET_REL, ET_EXEC = 1, 2
+EM_CUDA, EM_AMDGPU = 190, 224
+PT_LOAD, PT_INTERP, PT_NOTE, PT_PHDR, PT_TLS = 1, 3, 4, 6, 7
+SHT_PROGBITS, SHT_SYMTAB, SHT_STRTAB, SHT_RELA, SHT_NOTE = 1, 2, 3, 4, 7
+SHT_NOBITS, SHT_REL, SHT_DYNSYM, SHT_GROUP, SHT_SYMTAB_SHNDX = 8, 9, 11, 17, 18
+SHT_CREL, SHT_LLVM_OFFLOADING = 0x40000014, 0x6FFF4C0B
+SHF_ALLOC, SHF_TLS, SHF_EXCLUDE = 2, 0x400, 0x80000000
+SHN_LORESERVE, SHN_XINDEX = 0xFF00, 0xFFFF
+STT_OBJECT, STT_FUNC, STT_SECTION, STT_FILE = 1, 2, 3, 4
+_SHT_NULL = 0
+_CUDA_TYPES = dict.fromkeys((0x70000007, 0x70000009, 0x7000000A, 0x70000015), SHT_NOBITS)
+"""Of relocatable cubins: global, local, shared and reserved shared memory, which in linked ones is
+without bits, too. Source: ptxas 12.9 to 13.5, observed."""
+_PN_XNUM = 0xFFFF
+_MAX_ALIGN = 1 << 32
+"""Bytes; a broken alignment must not make the new file larger than any disk."""
+_NAMES_BUDGET = 16
+"""Times the size of the file; no known file needs more than 1."""
+_NOTE_ALIGNMENT = 4
+_NUL = re.compile(rb"\0")
+
+
+class ElfHeader(NamedTuple):
+    """The ELF header, fields named as in the gABI."""
+
+    e_ident: bytes
+    e_type: int
+    e_machine: int
+    e_version: int
+    e_entry: int
+    e_phoff: int
+    e_shoff: int
+    e_flags: int
+    e_ehsize: int
+    e_phentsize: int
+    e_phnum: int
+    e_shentsize: int
+    e_shnum: int
+    e_shstrndx: int
+
+
+class SectionHeader(NamedTuple):
+    """A section header, fields named as in the gABI."""
+
+    sh_name: int
+    sh_type: int
+    sh_flags: int
+    sh_addr: int
+    sh_offset: int
+    sh_size: int
+    sh_link: int
+    sh_info: int
+    sh_addralign: int
+    sh_entsize: int
+
+    @property
+    def has_content(self) -> bool:
+        """Tell whether sh_offset and sh_size are a range of the file."""
+        return self.sh_type not in (_SHT_NULL, SHT_NOBITS)
+
+
+_UNDEFINED = SectionHeader(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+"""Section 0, whatever the file has there."""
+
+
+class SegmentHeader(NamedTuple):
+    """A program header in the order of ELFCLASS64 (p_flags second)."""
+
+    p_type: int
+    p_flags: int
+    p_offset: int
+    p_vaddr: int
+    p_paddr: int
+    p_filesz: int
+    p_memsz: int
+    p_align: int
+
+
+class Symbol(NamedTuple):
+    """A symbol, fields named as in the gABI."""
+
+    st_name: int
+    st_info: int
+    st_other: int
+    st_shndx: int
+    st_value: int
+    st_size: int
+
+    @property
+    def type(self) -> int:
+        """``STT_OBJECT``, ..."""
+        return self.st_info & 15
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is bound STB_LOCAL."""
+        return self.st_info < 16
+
+
+class NamedSymbol(NamedTuple):
+    """What a symbol is to other files."""
+
+    name: str
+    """Bytes that are no UTF-8 are surrogates."""
+    defined: bool
+    local: bool
+
+
+@frozen
+class ElfClass:
+    """The structs of one class and byte order."""
+
+    is_64: bool
+    order: str
+    """``<`` or ``>``, as `struct` has it."""
+    header: struct.Struct
+    section: struct.Struct
+    segment: struct.Struct
+    symbol: struct.Struct
+    word: struct.Struct
+    note: struct.Struct
+    """What a note begins with: sizes of name and description, type."""
+
+    @property
+    def address_size(self) -> int:
+        """Bytes of an address."""
+        return 8 if self.is_64 else 4
+
+    def pack_segment(self, header: SegmentHeader) -> bytes:
+        """Give the program header's bytes; ELFCLASS32 has p_flags seventh."""
+        if self.is_64:
+            return self.segment.pack(*header)
+        segment_type, flags, *middle, align = header
+        return self.segment.pack(segment_type, *middle, flags, align)
+
+    def unpack_segment(self, data: memoryview) -> SegmentHeader:
+        """Read one program header."""
+        fields = self.segment.unpack(data)
+        if self.is_64:
+            return SegmentHeader(*fields)
+        return SegmentHeader._make((fields[0], fields[6], *fields[1:6], fields[7]))
+
+    def pack_symbol(self, symbol: Symbol) -> bytes:
+        """Give the symbol's bytes; ELFCLASS32 has st_value and st_size second and third."""
+        if self.is_64:
+            return self.symbol.pack(*symbol)
+        name, info, other, home, value, size = symbol
+        return self.symbol.pack(name, value, size, info, other, home)
+
+    def pack_note(self, name: bytes, number: int, description: bytes) -> bytes:
+        """Give the bytes of a note; its `name` is ended by NUL."""
+        head = self.note.pack(len(name), len(description), number)
+        return head + _padded(name) + _padded(description)
+
+    def unpack_notes(self, data: memoryview) -> Iterator[tuple[bytes, int, memoryview]]:
+        """Read notes, one behind the other: name, type, description; up to one cut short."""
+        start = 0
+        while start + self.note.size <= len(data):
+            name_size, size, number = self.note.unpack_from(data, start)
+            name = start + self.note.size
+            description = name + name_size + -name_size % _NOTE_ALIGNMENT
+            yield bytes(data[name : name + name_size]), number, data[description:][:size]
+            start = description + size + -size % _NOTE_ALIGNMENT
+
+    def unpack_symbols(self, data: memoryview) -> list[Symbol]:
+        """Read symbols, one behind the other."""
+        rows = self.symbol.iter_unpack(data)
+        if self.is_64:
+            return list(map(Symbol._make, rows))
+        return [Symbol(row[0], *row[3:], *row[1:3]) for row in rows]
+
+
+def _padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % _NOTE_ALIGNMENT)
+
+
+def _make_class(order: str, *, is_64: bool) -> ElfClass:
+    layouts = (
+        ("16sHHIQQQIHHHHHH", "IIQQQQIIQQ", "IIQQQQQQ", "IBBHQQ")
+        if is_64
+        else ("16sHHIIIIIHHHHHH", "10I", "8I", "IIIBBH")
+    )
+    header, section, segment, symbol = (struct.Struct(order + layout) for layout in layouts)
+    word, note = struct.Struct(order + "I"), struct.Struct(order + "III")
+    return ElfClass(is_64, order, header, section, segment, symbol, word, note)
+
+
+_CLASSES = {
+    (size, data): _make_class(order, is_64=size == 2)
+    for size in (1, 2)
+    for data, order in ((1, "<"), (2, ">"))
+}
+ELF64_LITTLE = _CLASSES[2, 1]
+
+
+class StringTable:
+    """A section of NUL-terminated strings, read by offset.
+
+    `budget` is how many bytes can be read in all: strings can overlap, so a small broken
+    file could ask for any amount of memory.
+    """
+
+    def __init__(self, data: memoryview, budget: int, error: Callable[[str], FormatError]) -> None:
+        self._data = data
+        self._budget = budget
+        self._error = error
+
+    def __getitem__(self, offset: int) -> bytes:
+        if offset == 0:
+            return b""
+        end = _NUL.search(self._data, offset) if offset < len(self._data) else None
+        if end is None:
+            raise self._error(
+                f"expected a NUL-terminated string at offset {offset} of the string table of "
+                f"{len(self._data)} bytes; the file may be cut short"
+            )
+        self._budget -= end.start() - offset
+        if self._budget < 0:
+            raise self._error("the names, taken together, are far longer than the file")
+        return bytes(self._data[offset : end.start()])
+
+
+@frozen
+class ElfTables:
+    """An ELF file's tables; every range in those of `read_elf_tables` lies within the file."""
+
+    data: memoryview
+    path: StrPath | None
+    elf_class: ElfClass
+    header: ElfHeader
+    segments: tuple[SegmentHeader, ...]
+    sections: tuple[SectionHeader, ...]
+    """All, with number 0; empty if the file has no section header table."""
+    names: tuple[bytes, ...]
+    """Of the sections."""
+    names_index: int
+    """Which section holds the names (0: none)."""
+
+    def content(self, index: int) -> memoryview:
+        """Give the bytes of section `index` that are in the file.
+
+        :raises FormatError: these are more than the file has.
+        """
+        section = self.sections[index]
+        if not section.has_content:
+            return self.data[:0]
+        end = section.sh_offset + section.sh_size
+        if end > len(self.data):
+            message = _outside(self.data, section.sh_offset, end)
+            place, field = self.header_offset(index), f"section header {index}"
+            raise FormatError(message, path=self.path, offset=place, field=field)
+        return self.data[section.sh_offset : end]
+
+    def linked(self, index: int, field: str = "sh_link") -> int:
+        """Give the section number in sh_link or sh_info of section `index`.
+
+        :raises FormatError: there is no such section.
+        """
+        number: int = getattr(self.sections[index], field)
+        if number >= len(self.sections):
+            message = f"expected a section number below {len(self.sections)}, found {number}"
+            raise self.error(index, field, message)
+        return number
+
+    def symbols(self, index: int) -> list[Symbol]:
+        """Give the symbols of section `index`.
+
+        :raises FormatError: it is not a table of symbols.
+        """
+        content, size = self.content(index), self.elf_class.symbol.size
+        entry = self.sections[index].sh_entsize
+        if entry != size or len(content) % size:
+            message = (
+                f"expected a table of symbols of {size} bytes each, found {len(content)} bytes "
+                f"and sh_entsize {entry}"
+            )
+            raise self.error(index, "sh_size", message)
+        return self.elf_class.unpack_symbols(content)
+
+    def named_symbols(self) -> Iterator[NamedSymbol]:
+        """Give the symbols with names of the static and the dynamic symbol table.
+
+        :raises FormatError: one of these contradicts the file.
+        """
+        for index, section in enumerate(self.sections):
+            if section.sh_type not in (SHT_SYMTAB, SHT_DYNSYM):
+                continue
+            symbols = self.symbols(index)
+            names = self.strings(self.linked(index))
+            for symbol in symbols:
+                if name := names[symbol.st_name]:
+                    spelled = name.decode("utf-8", "surrogateescape")
+                    yield NamedSymbol(spelled, symbol.st_shndx != 0, symbol.is_local)
+
+    def strings(self, index: int) -> StringTable:
+        """Open section `index` as string table."""
+        return StringTable(
+            self.content(index),
+            _NAMES_BUDGET * len(self.data),
+            lambda message: self.error(index, "sh_name or st_name", message),
+        )
+
+    def label(self, index: int) -> str:
+        """Name section `index` for messages."""
+        name = self.names[index].decode("utf-8", "backslashreplace")
+        return f"section {index} ('{name}')"
+
+    def error(self, index: int, field: str, message: str) -> FormatError:
+        """Make the error that `field` of section header `index` is wrong."""
+        at, field = self.header_offset(index), f"{field} of section {index}"
+        return FormatError(message, path=self.path, offset=at, field=field)
+
+    def unsupported(self, index: int, field: str, message: str) -> UnsupportedError:
+        """Make the error that something valid in section `index` is in the way."""
+        at, field = self.header_offset(index), f"{field} of section {index}"
+        return UnsupportedError(message, path=self.path, offset=at, field=field)
+
+    def header_offset(self, index: int) -> int:
+        """Give where section header `index` is in the file."""
+        return self.header.e_shoff + index * self.elf_class.section.size
+
+
+def is_elf(data: memoryview) -> bool:
+    """Tell whether `data` begins with ELF's magic."""
+    return data[: len(_MAGIC)] == _MAGIC
+
+
+def is_elf_header(data: memoryview) -> bool:
+    """Tell whether `data` begins with an ELF header of a class and byte order that exist."""
+    elf_class = _find_class(data)
+    return elf_class is not None and len(data) >= elf_class.header.size
+
+
+def _find_class(data: memoryview) -> ElfClass | None:
+    return _CLASSES.get((data[4], data[5])) if is_elf(data) and len(data) > 5 else None
+
+
+def read_elf_header(data: memoryview, *, path: StrPath | None = None) -> ElfHeader:
+    """Read the ELF header alone, of which nothing is checked.
+
+    :raises FormatError: it is not an ELF file.
+    """
+    return _ElfReader(data, path).header
+
+
+def read_elf_segments(
+    data: memoryview, *, path: StrPath | None = None
+) -> tuple[SegmentHeader, ...]:
+    """Read the program headers alone.
+
+    :raises FormatError: it is not an ELF file, or they contradict the data.
+    """
+    return _ElfReader(data, path).segments()
+
+
+def read_elf_sections(data: memoryview, *, path: StrPath | None = None) -> ElfTables:
+    """Read the section headers alone, for who wants the content of a few.
+
+    No segments and names are read, and no range is checked before its content is asked for.
+
+    :raises FormatError: it is not an ELF file, or the section header table is cut short.
+    """
+    return _ElfReader(data, path).sections(())
+
+
+def read_elf_tables(data: memoryview, *, path: StrPath | None = None) -> ElfTables:
+    """Read the header, the program headers, the section headers and their names.
+
+    :raises FormatError: it is not an ELF file, or its tables contradict the data.
+    """
+    reader = _ElfReader(data, path)
+    tables = reader.sections(reader.segments())
+    reader.check_sections(tables)
+    if not tables.names_index:
+        return replaced(tables, names=(b"",) * len(tables.sections))
+    strings = tables.strings(tables.names_index)
+    names = (strings[row.sh_name] for row in tables.sections[1:])
+    return replaced(tables, names=(b"", *names))
+
+
+def _outside(data: memoryview, start: int, end: int) -> str:
+    return f"claims bytes {start} to {end}, but the file has {len(data)}; it may be cut short"
+
+
+class _ElfReader:
+    """Reads the tables step by step; the header, at once."""
+
+    def __init__(self, data: memoryview, path: StrPath | None) -> None:
+        self.data = data
+        self.path = path
+        elf_class = _find_class(data)
+        if elf_class is None:
+            found = bytes(data[:6])
+            raise self._error(0, "e_ident", f"expected an ELF file, found {found!r}")
+        self.elf_class = elf_class
+        raw = self._take(0, elf_class.header.size, "ELF header")
+        self.header = ElfHeader(*elf_class.header.unpack(raw))
+
+    def segments(self) -> tuple[SegmentHeader, ...]:
+        header, struct_size = self.header, self.elf_class.segment.size
+        if not header.e_phnum:
+            return ()
+        self._expect_entry_size(header.e_phentsize, struct_size, "e_phentsize")
+        if header.e_phnum == _PN_XNUM:
+            message = "more than 65534 program headers are not supported"
+            raise UnsupportedError(message, path=self.path, offset=0, field="e_phnum")
+        raw = self._take(header.e_phoff, struct_size * header.e_phnum, "program header table")
+        segments = tuple(
+            self.elf_class.unpack_segment(raw[start : start + struct_size])
+            for start in range(0, len(raw), struct_size)
+        )
+        for index, segment in enumerate(segments):
+            at, field = header.e_phoff + index * struct_size, f"program header {index}"
+            end = segment.p_offset + segment.p_filesz
+            if end > len(self.data):
+                raise self._error(at, field, _outside(self.data, segment.p_offset, end))
+            self._check_alignment(segment.p_align, at, f"p_align of {field}")
+        return segments
+
+    def sections(self, segments: tuple[SegmentHeader, ...]) -> ElfTables:
+        header, struct_size = self.header, self.elf_class.section.size
+        sections: tuple[SectionHeader, ...] = ()
+        names_index = 0
+        if header.e_shoff:
+            self._expect_entry_size(header.e_shentsize, struct_size, "e_shentsize")
+            first = self._take(header.e_shoff, struct_size, "section header table")
+            zero = SectionHeader(*self.elf_class.section.unpack(first))
+            count = header.e_shnum or zero.sh_size
+            raw = self._take(header.e_shoff, struct_size * count, "section header table")
+            rows = [SectionHeader._make(row) for row in self.elf_class.section.iter_unpack(raw)]
+            if header.e_machine == EM_CUDA:
+                rows = [
+                    row._replace(sh_type=_CUDA_TYPES.get(row.sh_type, row.sh_type)) for row in rows
+                ]
+            sections = (*([_UNDEFINED] if rows else []), *rows[1:])
+            names_index = zero.sh_link if header.e_shstrndx == SHN_XINDEX else header.e_shstrndx
+        return ElfTables(
+            self.data, self.path, self.elf_class, header, segments, sections, (), names_index
+        )
+
+    def check_sections(self, tables: ElfTables) -> None:
+        for index, section in enumerate(tables.sections):
+            at, field = tables.header_offset(index), f"sh_addralign of section header {index}"
+            self._check_alignment(section.sh_addralign, at, field)
+            tables.content(index)
+        count = len(tables.sections)
+        if tables.names_index >= max(count, 1):
+            message = f"expected a section number below {count}, found {tables.names_index}"
+            raise self._error(0, "e_shstrndx", message)
+
+    def _take(self, offset: int, size: int, field: str) -> memoryview:
+        if offset + size > len(self.data):
+            raise self._error(
+                min(offset, len(self.data)),
+                field,
+                f"expected {size} bytes at offset {offset}, but the file has {len(self.data)}; "
+                "it may be cut short",
+            )
+        return self.data[offset : offset + size]
+
+    def _check_alignment(self, alignment: int, at: int, field: str) -> None:
+        if alignment > _MAX_ALIGN or alignment & (alignment - 1):
+            raise self._error(
+                at, field, f"expected a power of two up to {_MAX_ALIGN}, found {alignment}"
+            )
+
+    def _expect_entry_size(self, found: int, expected: int, field: str) -> None:
+        if found != expected:
+            raise self._error(0, field, f"expected {expected} bytes, found {found}")
+
+    def _error(self, offset: int, field: str, message: str) -> FormatError:
+        return FormatError(message, path=self.path, offset=offset, field=field)

@@ -1,0 +1,215 @@
+"""The pointers in a linked ELF file's data: where they lead once it is loaded.
+
+::
+
+    e_type ET_EXEC         the address is in the data (where no relocation is for it)
+    SHT_RELA               r_offset, r_info, r_addend; with R_*_RELATIVE the addend is the address,
+                           with R_*_64 the symbol's value and the addend
+    SHT_RELR               even word: the next address; odd word: a bitmap of the 63 after it;
+                           the address is in the data
+
+Only those that a loader applies are read, of 64-bit little-endian files. What the data holds
+where RELA is for it does not matter to the loader; tools that know no relocations read it.
+
+Source: the System V gABI, chapter 4 and its RELR proposal, and the psABIs of the machines.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from offload_tool.errors import FormatError, UnsupportedError
+from offload_tool.formats.objects.elf.reader import (
+    ELF64_LITTLE,
+    ET_EXEC,
+    ET_REL,
+    PT_LOAD,
+    SHF_ALLOC,
+    SHN_LORESERVE,
+    SHT_CREL,
+    SHT_REL,
+    SHT_RELA,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from offload_tool.formats.objects.elf.reader import ElfTables
+
+__all__ = ["LinkedPointers"]
+
+_SHT_RELR = 19
+_PACKED = {
+    SHT_REL: "SHT_REL",
+    SHT_CREL: "SHT_CREL",
+    0x60000001: "SHT_ANDROID_REL",
+    0x60000002: "SHT_ANDROID_RELA",
+    0x6FFFFF00: "SHT_ANDROID_RELR",
+}
+# e_machine -> the numbers of R_*_RELATIVE and R_*_64.
+_TYPES = {62: (8, 1), 183: (1027, 257), 21: (22, 38), 243: (3, 2), 258: (3, 2)}
+"""x86-64, AArch64, 64-bit PowerPC, RISC-V, LoongArch."""
+_RELA, _WORD = struct.Struct("<QQq"), struct.Struct("<Q")
+_MASK = (1 << 64) - 1
+
+
+class _Relocation(NamedTuple):
+    offset: int
+    """Of the entry, in the file."""
+    place: int
+    """Address."""
+    info: int
+    addend: int
+    section: int
+    """Number of the section with the entry."""
+
+
+class LinkedPointers:
+    """The pointers of a program or library.
+
+    :raises UnsupportedError: it is of a machine or has relocations that are not known.
+    """
+
+    def __init__(self, tables: ElfTables) -> None:
+        self.tables = tables
+        machine = tables.header.e_machine
+        if tables.elf_class != ELF64_LITTLE or machine not in _TYPES:
+            message = "expected a 64-bit little-endian program or library of x86-64, AArch64, "
+            message += f"PowerPC, RISC-V or LoongArch, found e_machine {machine}"
+            raise UnsupportedError(message, path=tables.path, offset=18, field="e_machine")
+        if tables.header.e_type == ET_REL:
+            message = "expected a linked program or library, found an object"
+            raise UnsupportedError(message, path=tables.path, offset=16, field="e_type")
+        self._relative, self._absolute = _TYPES[machine]
+        for number, row in enumerate(tables.sections):
+            if row.sh_flags & SHF_ALLOC and row.sh_type in _PACKED:
+                message = f"relocations of the type {_PACKED[row.sh_type]} are not supported; link "
+                raise tables.unsupported(number, "sh_type", message + "it without packing them")
+        self._rela = [
+            number
+            for number, row in enumerate(tables.sections)
+            if row.sh_flags & SHF_ALLOC and row.sh_type == SHT_RELA
+        ]
+        self._known: dict[int, _Relocation] = {}
+        self._packed: set[int] = set()
+
+    def look_up(self, places: set[int]) -> None:
+        """Find the relocations for pointers at these addresses, before they are asked for."""
+        for number in self._rela:
+            for offset, place, info, addend in self._rows(number):
+                if place in places:
+                    self._known[place] = _Relocation(offset, place, info, addend, number)
+        self._packed |= {place for place in self._relr() if place in places}
+
+    def target(self, place: int) -> int:
+        """Give the address to which the pointer at address `place` leads; see `look_up`.
+
+        :raises FormatError: nothing of the file is at `place`.
+        :raises UnsupportedError: what the pointer will be is not known.
+        """
+        found = self._known.get(place)
+        if found is None:
+            if self.tables.header.e_type != ET_EXEC and place not in self._packed:
+                message = f"expected a relocation for the pointer at address {place:#x}, found none"
+                raise UnsupportedError(message, path=self.tables.path)
+            return int(_WORD.unpack_from(self.tables.data, self.offset(place))[0])
+        kind = found.info & 0xFFFFFFFF
+        if kind == self._relative:
+            return found.addend & _MASK
+        if kind == self._absolute:
+            return self._value(found) + found.addend & _MASK
+        message = f"expected a relocation of type {self._relative} for the pointer at address "
+        message += f"{place:#x}, found {kind}"
+        raise UnsupportedError(message, path=self.tables.path, offset=found.offset)
+
+    def patches(self, place: int, target: int) -> Iterator[tuple[int, bytes]]:
+        """Give what to write where, for the pointer at address `place` to lead to `target`."""
+        yield self.offset(place), _WORD.pack(target)
+        found = self._known.get(place)
+        if found is not None:
+            signed = target - (1 << 64) if target >> 63 else target
+            yield found.offset, _RELA.pack(place, self._relative, signed)
+
+    def leading_into(self, start: int, end: int, besides: set[int]) -> int | None:
+        """Give the address of a pointer into a range of addresses, if there is one.
+
+        Those at the addresses `besides` do not count. Of a program that is not relocated, no
+        pointers are known.
+        """
+        for number in self._rela:
+            inside = self._symbols_inside(number, start, end)
+            for _, place, info, addend in self._rows(number):
+                leads = start <= addend < end and info & 0xFFFFFFFF == self._relative
+                if (leads or (inside and info >> 32 in inside)) and place not in besides:
+                    return place
+        for place in self._relr():
+            value = _WORD.unpack_from(self.tables.data, self.offset(place))[0]
+            if start <= value < end and place not in besides:
+                return place
+        return None
+
+    def offset(self, address: int) -> int:
+        """Give where the 8 bytes at an address are in the file.
+
+        :raises FormatError: they are not in it.
+        """
+        for row in self.tables.segments:
+            inside = address - row.p_vaddr
+            if row.p_type == PT_LOAD and inside >= 0 and inside + _WORD.size <= row.p_filesz:
+                return row.p_offset + inside
+        message = f"expected address {address:#x} in a loaded segment of the file"
+        raise FormatError(message, path=self.tables.path)
+
+    def _rows(self, number: int) -> Iterator[tuple[int, int, int, int]]:
+        """Give offset, r_offset, r_info and r_addend of each relocation of a section."""
+        content = self.tables.content(number)
+        start = self.tables.sections[number].sh_offset
+        if len(content) % _RELA.size:
+            message = f"expected relocations of {_RELA.size} bytes each, found {len(content)} bytes"
+            raise self.tables.error(number, "sh_size", message)
+        for at, row in enumerate(_RELA.iter_unpack(content)):
+            yield (start + at * _RELA.size, *row)
+
+    def _value(self, found: _Relocation) -> int:
+        """Give the address of the symbol that a relocation names.
+
+        :raises UnsupportedError: it is not defined here.
+        """
+        number = found.info >> 32
+        symbols = self.tables.symbols(self.tables.linked(found.section))
+        if number >= len(symbols) or not 0 < symbols[number].st_shndx < SHN_LORESERVE:
+            message = f"the pointer at address {found.place:#x} is for a symbol of another file"
+            raise UnsupportedError(message, path=self.tables.path, offset=found.offset)
+        return symbols[number].st_value
+
+    def _symbols_inside(self, number: int, start: int, end: int) -> set[int]:
+        """Give the numbers of the symbols for a section of relocations that are in a range."""
+        linked = self.tables.linked(number)
+        if not linked:
+            return set()
+        return {
+            at
+            for at, symbol in enumerate(self.tables.symbols(linked))
+            if symbol.st_shndx and start <= symbol.st_value < end
+        }
+
+    def _relr(self) -> Iterator[int]:
+        """Give the addresses of packed pointers, which can be many times the bytes of the file."""
+        for number, row in enumerate(self.tables.sections):
+            if not (row.sh_flags & SHF_ALLOC and row.sh_type == _SHT_RELR):
+                continue
+            content = self.tables.content(number)
+            if len(content) % _WORD.size:
+                message = f"expected words of {_WORD.size} bytes, found {len(content)} bytes"
+                raise self.tables.error(number, "sh_size", message)
+            base = 0
+            for (word,) in _WORD.iter_unpack(content):
+                if not word & 1:
+                    yield word
+                    base = word + _WORD.size
+                    continue
+                for bit in range(63):
+                    if word >> bit + 1 & 1:
+                        yield base + bit * _WORD.size
+                base += 63 * _WORD.size

@@ -1,0 +1,681 @@
+"""Replaces bundles inside of ELF files by smaller ones, and cuts out what becomes free.
+
+In a program or library nothing moves in memory, so no pointer, relocation or unwind table
+changes. What becomes free behind a bundle is cut out of the file in whole pages, and the
+loadable segment around it becomes several, with holes between their addresses::
+
+    before  | .rodata | bundle 1 ........ | bundle 2 ..... | .eh_frame |      one PT_LOAD
+    after   | .rodata | bundle 1 | headers |  (hole)
+                                           | bundle 2 |  (hole)
+                                                           | .eh_frame |      four PT_LOADs
+
+    file      everything in its order without the holes; offsets of segments and sections
+              become smaller by what was cut out before them
+    headers   the new program header table, where pages became free behind a bundle; in a segment
+              of its own, before which a section ends: GNU's strip and objcopy would spoil the file
+              otherwise
+    sections  the first piece of .hip_fatbin keeps its section header; the others have new
+              ones at the table's end, with the same name; symbols change to them
+    names     where a section gets a new name, a new table of them is behind everything else
+
+In a relocatable file there are no pages and no pointers yet: the section becomes shorter,
+and symbols in it move; so do addends of relocations that name the section itself.
+
+Source: the System V gABI, chapters 4 and 5; the loaders of Linux 4 to 6, glibc and musl,
+which map each PT_LOAD by itself and want p_offset congruent to p_vaddr modulo the page.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import struct
+from collections import deque
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from offload_tool.errors import FormatError, UnsupportedError
+from offload_tool.formats.objects.elf.reader import (
+    ET_EXEC,
+    ET_REL,
+    PT_INTERP,
+    PT_LOAD,
+    PT_PHDR,
+    SHF_ALLOC,
+    SHN_LORESERVE,
+    SHT_CREL,
+    SHT_DYNSYM,
+    SHT_REL,
+    SHT_RELA,
+    SHT_SYMTAB,
+    STT_SECTION,
+    ElfTables,
+    SectionHeader,
+    SegmentHeader,
+    Symbol,
+    read_elf_tables,
+)
+from offload_tool.io.write_plan import HOST, FilePlan, Literal, Piece, Range, join
+from offload_tool.util.frozen import frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from offload_tool.io import StrPath
+
+__all__ = ["Replacement", "page_size", "plan_shrunk_elf"]
+
+_PF_R = 4
+_FILL = b".offload_fill"
+_SYMBOLS = 4096
+"""That are looked at together: a large program has millions."""
+_PAGE = 4096
+_SMALL_PAGES = frozenset({3, 22, 62, 243})
+"""Machines whose pages are never larger than 4096 bytes: i386, s390x, x86-64, RISC-V."""
+_MAX_PROGRAM_HEADERS = 73
+"""In a program: Linux before 5.18 does not start one whose table has more than 4096 bytes."""
+_MAX_LIBRARY_HEADERS = 2048
+"""In a library: glibc has two copies of the table on its stack, and each piece becomes one
+or two mappings, of which a process has 65530."""
+
+
+@frozen
+class Replacement:
+    """New content for a range of the file."""
+
+    start: int
+    """Where the old content begins, in bytes from the beginning of the file."""
+    size: int
+    """Of the old content, in bytes."""
+    plan: FilePlan
+    """The new content."""
+
+
+class _Room(NamedTuple):
+    """A replacement and the bytes up to the next one, or to the section's end."""
+
+    section: int
+    replacement: Replacement
+    end: int
+
+    @property
+    def free(self) -> int:
+        """Where the free bytes begin."""
+        return self.replacement.start + self.replacement.plan.size
+
+
+class _Cut(NamedTuple):
+    start: int
+    end: int
+    room: _Room
+
+
+@dataclass(slots=True)
+class _Changes:
+    """What differs from the old file, besides the cuts."""
+
+    cuts: list[_Cut] = field(default_factory=list)
+    program_headers: tuple[int, int] | None = None
+    """New e_phoff and e_phnum."""
+    sections: list[SectionHeader] = field(default_factory=list)
+    literals: list[tuple[int, bytes]] = field(default_factory=list)
+    """Bytes to write at offsets of the old file."""
+    names: bytes | None = None
+    """A new table of the sections' names."""
+    appended: tuple[int, bytes] | None = None
+    """Bytes behind everything else, and where they begin in the new file."""
+    _starts: list[int] = field(default_factory=list)
+    _before: list[int] = field(default_factory=lambda: [0])
+
+    def cut(self, cuts: Sequence[_Cut]) -> None:
+        """Set the cuts, in file order."""
+        self.cuts = list(cuts)
+        self._starts = [cut.start for cut in cuts]
+        self._before = [0, *itertools.accumulate(cut.end - cut.start for cut in cuts)]
+
+    def moved(self, offset: int) -> int:
+        """Give where a byte of the old file comes to be."""
+        at = bisect.bisect_left(self._starts, offset)
+        if at and offset < self.cuts[at - 1].end:
+            return self.cuts[at - 1].start - self._before[at - 1]  # it was cut out
+        return offset - self._before[at]
+
+
+def plan_shrunk_elf(
+    host: memoryview,
+    replacements: Iterable[tuple[int, Replacement]],
+    *,
+    patches: Iterable[tuple[int, bytes]] = (),
+    renamed: Mapping[int, bytes] = MappingProxyType({}),
+    verb: str = "thinned",
+    path: StrPath | None = None,
+) -> FilePlan:
+    """Plan the host with (section number, replacement) items made; none may be larger.
+
+    What stands behind a replaced range, up to the next one or the section's end, must be
+    zeros, and none of it is kept. `patches` are bytes for offsets outside of these ranges, and
+    `renamed` has new names of sections. `verb` is for messages: what cannot be done to the file.
+
+    :raises FormatError: the host's tables contradict it.
+    :raises UnsupportedError: it cannot be done safely.
+    """
+    tables = read_elf_tables(host, path=path)
+    rooms = _rooms(tables, replacements)
+    shrinker = _Relocatable if tables.header.e_type == ET_REL else _Linked
+    editor = shrinker(tables, rooms, verb)
+    editor.changes.literals += patches
+    editor.rename(renamed)
+    try:
+        return editor.plan()
+    except struct.error as error:
+        message = f"numbers in its headers are too large ({error})"
+        raise editor.error(message) from error
+
+
+def _rooms(tables: ElfTables, replacements: Iterable[tuple[int, Replacement]]) -> list[_Room]:
+    items = sorted(replacements, key=lambda item: item[1].start)
+    rooms = []
+    for at, (number, item) in enumerate(items):
+        section = tables.sections[number]
+        end = section.sh_offset + section.sh_size
+        if at + 1 < len(items):
+            end = min(end, items[at + 1][1].start)
+        if item.plan.size > end - item.start or item.start < section.sh_offset:
+            message = f"the new content has {item.plan.size} bytes, there is room for "
+            message += f"{end - item.start} at offset {item.start}"
+            raise FormatError(message, path=tables.path, field=tables.label(number))
+        rooms.append(_Room(number, item, end))
+    for number, section in enumerate(tables.sections):
+        for room in rooms:
+            first, last = section.sh_offset, section.sh_offset + section.sh_size
+            if (
+                number != room.section
+                and section.has_content
+                and first < room.end
+                and last > room.replacement.start
+            ):
+                message = f"shares bytes with {tables.label(room.section)}; cannot be thinned"
+                raise tables.unsupported(number, "sh_offset", message)
+    return rooms
+
+
+def page_size(tables: ElfTables, verb: str) -> int:
+    """Give how large pages can be where a program or library runs, in bytes.
+
+    :raises UnsupportedError: nothing of it is loaded.
+    """
+    alignments = [row.p_align for row in tables.segments if row.p_type == PT_LOAD]
+    if not alignments:
+        message = f"cannot be {verb} safely: it has no loadable segments"
+        raise UnsupportedError(message, path=tables.path)
+    return _PAGE if tables.header.e_machine in _SMALL_PAGES else max(_PAGE, *alignments)
+
+
+class _Shrinker:
+    """What linked and relocatable files have in common."""
+
+    def __init__(self, tables: ElfTables, rooms: Sequence[_Room], verb: str) -> None:
+        self.tables = tables
+        self.rooms = rooms
+        self.verb = verb
+        self.fill: int | None = None
+        """The name of sections of zeros behind renamed ones, which must have no more bytes."""
+        self.changes = _Changes(sections=list(tables.sections))
+        self.at_start = {room.replacement.start: room for room in rooms}
+        self._starts = [room.replacement.start for room in rooms]
+
+    def error(self, message: str) -> UnsupportedError:
+        """Say why the file is refused."""
+        message = f"cannot be {self.verb} safely: {message}"
+        return UnsupportedError(message, path=self.tables.path)
+
+    def plan(self) -> FilePlan:
+        """Plan the new file."""
+        raise NotImplementedError
+
+    def rename(self, names: Mapping[int, bytes]) -> None:
+        """Give sections other names."""
+        if not names:
+            return
+        index = self.tables.names_index
+        strings = bytes(self.tables.content(index))
+        self.fill = len(strings)
+        strings += _FILL + b"\0"
+        for number, name in names.items():
+            row = self.changes.sections[number]
+            self.changes.sections[number] = row._replace(sh_name=len(strings))
+            strings += name + b"\0"
+        self.changes.names = strings
+
+    def symbols(self) -> Iterator[tuple[int, Symbol, tuple[int, int]]]:
+        """Give symbols in the rooms' sections: offset in the file, symbol, its table and number."""
+        elf_class = self.tables.elf_class
+        size = elf_class.symbol.size
+        numbers = {room.section for room in self.rooms}
+        for index, section in enumerate(self.tables.sections):
+            if section.sh_type not in (SHT_SYMTAB, SHT_DYNSYM):
+                continue
+            content = self.tables.content(index)
+            for start in range(0, len(content) // size, _SYMBOLS):
+                part = content[start * size :][: _SYMBOLS * size]
+                whole = part[: len(part) // size * size]
+                for number, symbol in enumerate(elf_class.unpack_symbols(whole), start):
+                    if symbol.st_shndx in numbers:
+                        yield section.sh_offset + number * size, symbol, (index, number)
+
+    def set_symbol(self, offset: int, symbol: Symbol, **values: int) -> None:
+        """Write a symbol with other st_value, st_size or st_shndx."""
+        new = symbol._replace(**values)
+        if new != symbol:
+            self.changes.literals.append((offset, self.tables.elf_class.pack_symbol(new)))
+
+    def finish(self) -> FilePlan:
+        """Put the new file together."""
+        tables, changes = self.tables, self.changes
+        header = tables.header
+        sections = [
+            row
+            if index == 0 or row is not old
+            else row._replace(sh_offset=changes.moved(row.sh_offset))
+            for index, (row, old) in enumerate(zip(changes.sections, self._old(), strict=True))
+        ]
+        if len(sections) >= SHN_LORESERVE:
+            raise self.error(f"it would have {len(sections)} sections")
+        end = self.content_end()
+        position = changes.moved(end)
+        appended = []
+        if changes.appended is not None:
+            appended.append(Literal(*changes.appended))
+            position = changes.appended[0] + len(changes.appended[1])
+        if changes.names is not None:
+            size, index = len(changes.names), tables.names_index
+            sections[index] = sections[index]._replace(sh_offset=position, sh_size=size)
+            appended.append(Literal(position, changes.names))
+            position += size
+        position += -position % tables.elf_class.address_size
+        header = header._replace(e_shoff=position, e_shnum=len(sections))
+        if changes.program_headers is not None:
+            offset, count = changes.program_headers
+            header = header._replace(e_phoff=offset, e_phnum=count)
+        changes.literals.append((0, tables.elf_class.header.pack(*header)))
+        table = b"".join(tables.elf_class.section.pack(*row) for row in sections)
+        pieces = [*self._pieces(end), *appended, Literal(position, table)]
+        return FilePlan(join(pieces), position + len(table))
+
+    def _old(self) -> list[SectionHeader | None]:
+        extra = len(self.changes.sections) - len(self.tables.sections)
+        return [*self.tables.sections, *([None] * extra)]
+
+    def content_end(self) -> int:
+        """Give where the old file ends, without a section header table at its end."""
+        header = self.tables.header
+        size = self.tables.elf_class.section.size * header.e_shnum
+        at_end = header.e_shoff + size == len(self.tables.data)
+        return header.e_shoff if at_end else len(self.tables.data)
+
+    def _pieces(self, end: int) -> Iterator[Piece]:
+        """Give what is before the section header table, in the order of the new file."""
+        literals = deque(sorted(self.changes.literals))
+        position = 0
+        for room in self.rooms:
+            yield from self._copied(literals, position, room.replacement.start)
+            start = self.changes.moved(room.replacement.start)
+            yield from room.replacement.plan.moved(start)
+            while literals and literals[0][0] < room.end:
+                offset, data = literals.popleft()  # headers in what became free
+                yield Literal(self.changes.moved(offset), data)
+            position = room.end
+        yield from self._copied(literals, position, end)
+
+    def _copied(self, literals: deque[tuple[int, bytes]], start: int, end: int) -> Iterator[Piece]:
+        """Give a range of the host, with literals over it."""
+        while literals and literals[0][0] < end:
+            offset, data = literals.popleft()
+            if offset < start or offset + len(data) > end:
+                raise self.error("parts of its headers share bytes")
+            yield Range(self.changes.moved(start), HOST, start, offset - start)
+            yield Literal(self.changes.moved(offset), data)
+            start = offset + len(data)
+        if start < end:
+            yield Range(self.changes.moved(start), HOST, start, end - start)
+
+
+class _Linked(_Shrinker):
+    """A program or library: addresses stay, whole pages go."""
+
+    table_pages: tuple[int, int] | None = None
+    """Where the new program header table is to be, and its segment ends, in the old file."""
+
+    def plan(self) -> FilePlan:
+        self.page = page_size(self.tables, self.verb)
+        cuts = self._choose(self._candidates())
+        self._place_table(cuts)
+        self._check_table()
+        self._split_sections()
+        return self.finish()
+
+    def _candidates(self) -> list[_Cut]:
+        cuts = []
+        for room in self.rooms:
+            self._check_loaded(room)
+            start = room.free + -room.free % self.page
+            end = room.end - room.end % self.page
+            if start < end:
+                cuts.append(_Cut(start, end, room))
+        return cuts
+
+    def _check_loaded(self, room: _Room) -> None:
+        """Refuse bundles that are not all in one loaded segment, or shared with another one."""
+        section = self.tables.sections[room.section]
+        label = self.tables.label(room.section)
+        loaded = 0
+        for index, segment in enumerate(self.tables.segments):
+            start, end = segment.p_offset, segment.p_offset + segment.p_filesz
+            if start >= room.end or end <= room.replacement.start:
+                continue
+            same = section.sh_addr - segment.p_vaddr == section.sh_offset - start
+            if not (start <= room.replacement.start and room.end <= end and same):
+                raise self.error(f"program header {index} holds a part of {label}")
+            loaded += segment.p_type == PT_LOAD
+        if loaded != 1:
+            raise self.error(f"{loaded} loaded segments hold {label}, expected 1")
+
+    def _choose(self, cuts: list[_Cut]) -> list[_Cut]:
+        """Keep the largest if there would be too many program headers."""
+        header = self.tables.header
+        segment_types = {segment.p_type for segment in self.tables.segments}
+        self.is_program = header.e_type == ET_EXEC or PT_INTERP in segment_types
+        limit = _MAX_PROGRAM_HEADERS if self.is_program else _MAX_LIBRARY_HEADERS
+        largest = sorted(cuts, key=lambda cut: (cut.start - cut.end, cut.start))
+        return sorted(largest[: max(limit - header.e_phnum - 1, 0)])
+
+    def _place_table(self, cuts: list[_Cut]) -> None:
+        """Find room for the program header table: before the first cut, or at the end."""
+        row_size = self.tables.elf_class.segment.size
+        for at, cut in enumerate(cuts):
+            size = row_size * (len(self.tables.segments) + len(cuts) - at + 1)
+            begin = cut.start + size + -size % self.page
+            if begin < cut.end:
+                self.changes.cut([_Cut(begin, cut.end, cut.room), *cuts[at + 1 :]])
+                self.table_pages = cut.start, begin
+                self._put_table_between(cut.start)
+                return
+            if not self.is_program and len(cuts) > 1:
+                self.changes.cut(cuts)
+                self._append_table()
+                return
+
+    def _check_table(self) -> None:
+        """Refuse a program header table that stays where it is, in a bundle."""
+        start = self.tables.header.e_phoff
+        end = start + self.tables.elf_class.segment.size * len(self.tables.segments)
+        stays = self.changes.program_headers is None
+        if stays and any(start < room.end and room.replacement.start < end for room in self.rooms):
+            raise self.error("its program header table is in a bundle")
+
+    def _put_table_between(self, table_at: int) -> None:
+        section = self.tables.sections[self.changes.cuts[0].room.section]
+        address = section.sh_addr + table_at - section.sh_offset
+        first = min(
+            (s for s in self.tables.segments if s.p_type == PT_LOAD), key=lambda s: s.p_vaddr
+        )
+        if self.is_program and address - table_at != first.p_vaddr - first.p_offset:
+            # Linux before 5.18 tells a program its table's address by this rule.
+            raise self.error("its program header table cannot move")
+        table = self._pack_table(self._new_segments(), table_at, address)
+        self.changes.literals.append((table_at, table))
+
+    def _append_table(self) -> None:
+        """Put the table behind everything else, into a segment of its own."""
+        rows = self._new_segments()
+        table_at = self.changes.moved(self.content_end())
+        table_at += -table_at % self.page
+        top = max(row.p_vaddr + row.p_memsz for row in rows if row.p_type == PT_LOAD)
+        address = top + -top % self.page
+        size = self.tables.elf_class.segment.size * (len(rows) + 1)
+        own = SegmentHeader(PT_LOAD, _PF_R, table_at, address, address, size, size, self.page)
+        last = max(at for at, row in enumerate(rows) if row.p_type == PT_LOAD)
+        rows.insert(last + 1, own)
+        self.changes.appended = table_at, self._pack_table(rows, table_at, address)
+
+    def _new_segments(self) -> list[SegmentHeader]:
+        return [row for segment in self.tables.segments for row in self._split(segment)]
+
+    def _pack_table(self, rows: Sequence[SegmentHeader], table_at: int, address: int) -> bytes:
+        size = self.tables.elf_class.segment.size * len(rows)
+        packed = []
+        for row in rows:
+            if row.p_type == PT_PHDR:
+                physical = address + row.p_paddr - row.p_vaddr
+                row = row._replace(
+                    p_offset=table_at,
+                    p_vaddr=address,
+                    p_paddr=physical,
+                    p_filesz=size,
+                    p_memsz=size,
+                )
+            packed.append(self.tables.elf_class.pack_segment(row))
+        self.changes.program_headers = table_at, len(rows)
+        return b"".join(packed)
+
+    def _split(self, segment: SegmentHeader) -> list[SegmentHeader]:
+        """Give what becomes of a segment: several where something is cut out of it.
+
+        It holds all of a cut or nothing of it, as `_check_loaded` has seen.
+        """
+        start, end = segment.p_offset, segment.p_offset + segment.p_filesz
+        inside = [c for c in self.changes.cuts if c.start < end and c.end > start]
+        if segment.p_type != PT_LOAD and inside and segment.p_type != PT_PHDR:
+            raise self.error("a segment that is not loaded by itself holds the bundles")
+        rows = []
+        begins, stops = [start, *(c.end for c in inside)], [*(c.start for c in inside), end]
+        if self.table_pages is not None and start <= self.table_pages[0] < end:
+            at = stops.index(self.table_pages[1])
+            begins.insert(at + 1, self.table_pages[0])
+            stops.insert(at, self.table_pages[0])
+        for begin, stop in zip(begins, stops, strict=True):
+            last = stop == end
+            memory = segment.p_memsz - (begin - start) if last else stop - begin
+            if inside and not memory:  # nothing is left of it
+                continue
+            row = segment._replace(
+                p_offset=self.changes.moved(begin),
+                p_vaddr=segment.p_vaddr + begin - start,
+                p_paddr=segment.p_paddr + begin - start,
+                p_filesz=stop - begin,
+                p_memsz=memory,
+            )
+            rows.append(self._aligned(row))
+        return rows
+
+    def _aligned(self, row: SegmentHeader) -> SegmentHeader:
+        """Demand no more than pages of a segment that is not where it was."""
+        if row.p_align <= 1 or (row.p_vaddr - row.p_offset) % row.p_align == 0:
+            return row
+        if row.p_type != PT_LOAD or row.p_align <= self.page:
+            raise self.error(f"a segment's offset and address differ modulo {row.p_align}")
+        if (row.p_vaddr - row.p_offset) % self.page or self._needed_alignment(row) > self.page:
+            raise self.error(f"a segment needs an alignment of {row.p_align} bytes")
+        return row._replace(p_align=self.page)
+
+    def _needed_alignment(self, row: SegmentHeader) -> int:
+        end = row.p_vaddr + row.p_memsz
+        inside = (s for s in self.tables.sections if s.sh_addr and s.sh_flags & SHF_ALLOC)
+        return max((s.sh_addralign for s in inside if row.p_vaddr <= s.sh_addr < end), default=1)
+
+    def _split_sections(self) -> None:
+        """Give every piece of a section between two cuts a header of its own."""
+        self.pieces: dict[int, list[tuple[int, int]]] = {}
+        for number in dict.fromkeys(room.section for room in self.rooms):
+            self._split_section(number)
+        for offset, symbol, _ in self.symbols():
+            self._move_symbol(offset, symbol)
+
+    def _split_section(self, number: int) -> None:
+        section = self.tables.sections[number]
+        cut_rooms = {cut.room for cut in self.changes.cuts}
+        rooms = [room for room in self.rooms if room.section == number]
+        start, target = section.sh_offset, number
+        self.pieces[number] = []
+        for at, room in enumerate(rooms):
+            if room not in cut_rooms and at + 1 < len(rooms):
+                continue
+            address = section.sh_addr + start - section.sh_offset
+            end = room.free
+            if self.table_pages is not None and start <= self.table_pages[0] <= room.end:
+                end = self.table_pages[0]
+            row = section._replace(
+                sh_name=self.changes.sections[number].sh_name,
+                sh_addr=address,
+                sh_offset=self.changes.moved(start),
+                sh_size=max(end - start, 0),
+                sh_addralign=min(section.sh_addralign, address & -address or section.sh_addralign),
+            )
+            if end > room.free and self.fill is not None:
+                row = self._filled(row, end - room.free, self.fill)
+            if target == number:
+                self.changes.sections[number] = row
+            else:
+                self.changes.sections.append(row)
+            self.pieces[number].append((address, target))
+            if at + 1 < len(rooms):
+                start = rooms[at + 1].replacement.start
+                target = len(self.changes.sections)
+
+    def _filled(self, row: SectionHeader, size: int, name: int) -> SectionHeader:
+        """Give a section without its last bytes, which become one of their own."""
+        whole = row.sh_size - size
+        fill = row._replace(
+            sh_name=name,
+            sh_addr=row.sh_addr + whole,
+            sh_offset=row.sh_offset + whole,
+            sh_size=size,
+            sh_addralign=1,
+        )
+        self.changes.sections.append(fill)
+        return row._replace(sh_size=whole)
+
+    def _move_symbol(self, offset: int, symbol: Symbol) -> None:
+        """Let a symbol name the section piece that it is in now, and the new size."""
+        number, value, size = symbol.st_shndx, symbol.st_value, symbol.st_size
+        section = self.tables.sections[number]
+        pieces = self.pieces[number]
+        at = bisect.bisect_right([address for address, _ in pieces], value) if value else 1
+        target = pieces[max(at - 1, 0)][1]
+        place = value - section.sh_addr + section.sh_offset
+        room = self._room_around(place)
+        if room is not None:
+            begin = room.replacement.start
+            if begin < place and place >= room.free:
+                value += begin - place  # what it named is gone; the next best is what replaced it
+                place = begin
+            size = min(size, max(room.free - place, 0))
+        self.set_symbol(offset, symbol, st_value=value, st_shndx=target, st_size=size)
+
+    def _room_around(self, place: int) -> _Room | None:
+        at = bisect.bisect_right(self._starts, place)
+        return self.rooms[at - 1] if at and place < self.rooms[at - 1].end else None
+
+
+class _Relocatable(_Shrinker):
+    """An object: the section becomes shorter."""
+
+    def plan(self) -> FilePlan:
+        self._choose_cuts()
+        for number in dict.fromkeys(room.section for room in self.rooms):
+            self._shorten(number)
+        sections = {}
+        for offset, symbol, place in self.symbols():
+            self._move_symbol(offset, symbol)
+            if symbol.type == STT_SECTION:
+                sections[place] = symbol.st_shndx
+        self._move_relocations(sections)
+        return self.finish()
+
+    def _choose_cuts(self) -> None:
+        cuts = []
+        for room in self.rooms:
+            behind = (
+                row.sh_addralign
+                for row in self.tables.sections
+                if row.sh_offset >= room.end and row.has_content
+            )
+            step = max(self.tables.elf_class.address_size, *behind, 1)
+            section = self.tables.sections[room.section]
+            if room.end < section.sh_offset + section.sh_size:
+                step = max(step, section.sh_addralign)  # the next one stays as aligned as it was
+            size = (room.end - room.free) // step * step
+            if size > 0:
+                cuts.append(_Cut(room.end - size, room.end, room))
+        self.changes.cut(cuts)
+
+    def _shorten(self, number: int) -> None:
+        section = self.tables.sections[number]
+        last = max(room.free for room in self.rooms if room.section == number)
+        start = self.changes.moved(section.sh_offset)
+        size = self.changes.moved(last) - start
+        name = self.changes.sections[number].sh_name
+        row = section._replace(sh_name=name, sh_offset=start, sh_size=size)
+        self.changes.sections[number] = row
+
+    def _inside(self, number: int, value: int) -> int:
+        """Give where an offset in section `number` comes to be."""
+        start = self.tables.sections[number].sh_offset
+        return self.changes.moved(start + value) - self.changes.moved(start)
+
+    def _move_symbol(self, offset: int, symbol: Symbol) -> None:
+        number, value, size = symbol.st_shndx, symbol.st_value, symbol.st_size
+        section = self.tables.sections[number]
+        start = section.sh_offset
+        room = self.at_start.get(start + value)
+        if value == section.sh_size and value:  # it is behind all bundles, and stays so
+            end = self.changes.sections[number].sh_size
+            self.set_symbol(offset, symbol, st_value=end, st_size=size)
+            return
+        if value and room is None:
+            message = f"a symbol points into {self.tables.label(number)}"
+            raise self.error(f"{message}, but to no bundle's beginning")
+        if room is not None:
+            size = min(size, room.replacement.plan.size)
+        self.set_symbol(offset, symbol, st_value=self._inside(number, value), st_size=size)
+
+    def _move_relocations(self, named: dict[tuple[int, int], int]) -> None:
+        """Change addends that count from the beginning of a shortened section."""
+        moved = any(
+            self.changes.moved(room.replacement.start) - room.replacement.start
+            != self.changes.moved(self.tables.sections[room.section].sh_offset)
+            - self.tables.sections[room.section].sh_offset
+            for room in self.rooms
+        )
+        numbers = {room.section for room in self.rooms}
+        for index, row in enumerate(self.tables.sections):
+            if row.sh_type not in (SHT_RELA, SHT_REL, SHT_CREL):
+                continue
+            if row.sh_info in numbers:
+                raise self.error(f"{self.tables.label(index)} changes the bundles when linking")
+            if not moved:
+                continue  # only offset 0 is a bundle's, and stays so
+            if row.sh_type == SHT_RELA:
+                self._move_addends(index, row, named)
+            elif named:
+                raise self.error(f"{self.tables.label(index)} keeps its addends elsewhere")
+
+    def _move_addends(
+        self, index: int, row: SectionHeader, named: dict[tuple[int, int], int]
+    ) -> None:
+        elf_class = self.tables.elf_class
+        layout = struct.Struct(elf_class.order + ("QQq" if elf_class.is_64 else "IIi"))
+        content = self.tables.content(index)
+        content = content[: len(content) // layout.size * layout.size]
+        for number, (place, info, addend) in enumerate(layout.iter_unpack(content)):
+            section = named.get((row.sh_link, info >> (32 if elf_class.is_64 else 8)))
+            if section is None:
+                continue
+            start = self.tables.sections[section].sh_offset + addend
+            if start not in self.at_start:
+                message = f"{self.tables.label(index)} points into {self.tables.label(section)}, "
+                raise self.error(f"{message}but to no bundle's beginning")
+            offset = row.sh_offset + number * layout.size
+            data = layout.pack(place, info, self._inside(section, addend))
+            self.changes.literals.append((offset, data))

@@ -1,0 +1,573 @@
+"""Registration modules: the LLVM IR by which a host program hands its device images over.
+
+What a module of each offload kind holds, and what its constructor does::
+
+    openmp                                      hip, cuda
+    -----------------------------------------   ----------------------------------------
+    .omp_offloading.device_image[.N]            .fatbin_image
+      a file's bytes     ^        ^               a file's bytes   ^
+    .omp_offloading.device_images                .fatbin_wrapper   |
+      {image start, image end,                     {magic, 1, image, null}
+       entries begin, entries end} each          .hip.binary_handle
+                         ^
+    .omp_offloading.descriptor                   constructor: the handle =
+      {count, images, entries begin, end}          __hipRegisterFatBinary(wrapper), then
+                                                   one call for each entry of this kind;
+    constructor: __tgt_register_lib(descriptor)    cuda: __cudaRegisterFatBinaryEnd
+    exit:        __tgt_unregister_lib            exit: __hipUnregisterFatBinary(handle)
+
+Entries are what the host compiler put into a section of its own, one struct for each
+kernel and variable; the linker gives symbols to the section's begin and end. An image that
+is an offload binary is registered as what is inside of it.
+
+Two generations are in use, which differ in that struct and in how the end is arranged::
+
+    generation   entries' section           unregistered by       struct of an entry
+    ----------   ------------------------   -------------------   ------------------------
+    22           llvm_offload_entries       atexit (constructor   i64 reserved, i16 version,
+                                            of priority 101)      i16 kind, i32 flags,
+                                                                  ptr address, ptr name,
+                                                                  i64 size, i64 data, ptr aux
+    15           omp_offloading_entries     destructor            ptr address, ptr name,
+    (openmp)                                (priority 1)          i64 size, i32 flags,
+                                                                  i32 reserved
+
+With target IDs there is also, for each image, a string ``__offload_arch[.N]`` in section
+``.offload_arch_list`` (a program's list of what it was built for) and
+``.offload_image_info[.N]``, {i32 version, i32 image number, i32 number of images, ptr
+offload arch, ptr compile options}; the constructor calls ``__tgt_register_image_info`` for
+each before anything else. LLVM's runtimes have no such function, AMD's had: in generation
+22 it is called where the runtime has it.
+
+The images are not in the text: it has a placeholder for each, which `bitcode.splice_images` or
+`objects.splice_images` replaces by the bytes.
+
+Generation 23 is 22, but wrappers are kept from the sanitizers, sections for Mach-O are Darwin's,
+and relocatable images of OpenMP have a section of their own.
+
+Source: llvm-offload-wrapper 22.1.8 and 23.1, and clang-offload-wrapper 15.0.6, observed: the
+disassembly is equal. The Clang Offload Wrapper document for what target IDs add.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from offload_tool.formats.target import triple as triples
+from offload_tool.util.frozen import frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+RegisteredKind: TypeAlias = Literal["openmp", "cuda", "hip"]
+Generation: TypeAlias = Literal[22, 15, 23]
+
+__all__ = [
+    "PLACEHOLDER_SIZE",
+    "REGISTERED_KINDS",
+    "SECTION_MARK",
+    "Generation",
+    "RegisteredImage",
+    "RegisteredKind",
+    "Registration",
+    "bitcode_text",
+    "image_alignment",
+    "image_section",
+    "object_text",
+]
+
+REGISTERED_KINDS: tuple[RegisteredKind, ...] = ("openmp", "cuda", "hip")
+_MACHO_NAMES = {
+    "@__start_llvm_offload_entries": '@"\\01section$start$__LLVM$offload_entries"',
+    "@__stop_llvm_offload_entries": '@"\\01section$end$__LLVM$offload_entries"',
+    "@__dummy.llvm_offload_entries": '@"__dummy.__LLVM,offload_entries"',
+    'section "llvm_offload_entries"': 'section "__LLVM,offload_entries"',
+    'section ".text.startup"': 'section "__TEXT,__StaticInit"',
+}
+"""Of generation 23 for Mach-O, in the place of the usual ones."""
+PLACEHOLDER_SIZE = 1 << 40
+"""In a text for bitcode, image N is an array of this many zeros and N more."""
+SECTION_MARK = "offload.image."
+"""In a text for an object, image N is three bytes in section ``offload.image.N<section>``."""
+_PLACEHOLDER = '[3 x i8] c"\\01\\02\\03"'
+"""No string that ends with NUL, and no size for which there are sections of equal constants."""
+
+_PAGE = 4096
+
+
+@frozen
+class RegisteredImage:
+    """A file to be registered: its size, and the ranges to hand to the runtime, in bytes."""
+
+    size: int
+    ranges: tuple[tuple[int, int], ...]
+    """Begin and end: the file, or each image that is inside of it."""
+    target_id: str | None = None
+
+
+@frozen
+class Registration:
+    """What a module registers."""
+
+    kind: RegisteredKind
+    triple: str
+    """Of the host, as typed."""
+    images: Sequence[RegisteredImage]
+    generation: Generation = 22
+    is_relocatable: bool = False
+    """Whether the images are relocatable code of OpenMP; of generation 23."""
+
+
+def image_section(registration: Registration) -> str:
+    """Give the section that the images go to; empty for the compiler's choice."""
+    if registration.generation == 15:
+        return ""
+    if registration.kind == "cuda" and _object_format(registration) == "macho":
+        return "__NV_CUDA,__nv_fatbin"
+    if registration.kind == "hip" and _is_macho_23(registration):
+        return "__HIP,__hip_fatbin"
+    offloading = ".llvm.offloading" + (".relocatable" if registration.is_relocatable else "")
+    return {"openmp": offloading, "cuda": ".nv_fatbin", "hip": ".hip_fatbin"}[registration.kind]
+
+
+def _is_macho_23(registration: Registration) -> bool:
+    return registration.generation == 23 and _object_format(registration) == "macho"
+
+
+def image_alignment(registration: Registration) -> int:
+    """Give the alignment of images in objects, in bytes.
+
+    HIP's modules have none, but clang gives 4096 to a fat binary that it embeds itself;
+    the others' are what LLVM's code generator takes.
+    """
+    if registration.kind == "hip":
+        return _PAGE
+    return 8 if registration.kind == "openmp" and registration.generation != 15 else 16
+
+
+def bitcode_text(registration: Registration) -> str:
+    """Give the module as LLVM IR; images are arrays of `PLACEHOLDER_SIZE` + N zeros."""
+    section = image_section(registration)
+    suffix = f', section "{section}"' if section else ""
+    if registration.kind == "openmp" and section:
+        suffix += ", align 8"
+    texts = [
+        _ImageText(
+            f"[{PLACEHOLDER_SIZE + number if image.size else 0} x i8] zeroinitializer",
+            suffix,
+            image.size,
+        )
+        for number, image in enumerate(registration.images)
+    ]
+    return _ModuleText(registration, texts).text()
+
+
+def object_text(registration: Registration) -> str:
+    """Give the module as LLVM IR; images are three bytes, each in a section of its own.
+
+    In ELF the constructor is an entry of an init array, as clang makes it of the table in
+    bitcode: by default, LLVM's code generator makes old ``.ctors`` of it, which not every
+    linker knows.
+    """
+    section = image_section(registration) or _default_section(registration)
+    alignment = image_alignment(registration)
+    texts = [
+        _ImageText(_PLACEHOLDER, f', section "{SECTION_MARK}{number}{section}", align {alignment}')
+        for number in range(len(registration.images))
+    ]
+    elf = _object_format(registration) == "elf"
+    return _ModuleText(registration, texts, init_arrays=elf).text()
+
+
+def _object_format(registration: Registration) -> str:
+    return triples.meaning(registration.triple).object_format
+
+
+def _default_section(registration: Registration) -> str:
+    return ".rdata" if _object_format(registration) == "coff" else ".rodata"
+
+
+@frozen
+class _ImageText:
+    """How an image's global is spelled: its type with its value, and what follows."""
+
+    value: str
+    suffix: str
+    size: int | None = None
+    """In a text for bitcode."""
+
+    @property
+    def type(self) -> str:
+        return self.value.partition("]")[0] + "]"
+
+    def at(self, name: str, offset: int) -> str:
+        """Give the address of the byte at `offset` of the global `name`."""
+        if not offset:
+            return f"ptr {name}"
+        if self.size is None:
+            return f"ptr getelementptr (i8, ptr {name}, i64 {offset})"
+        return f"ptr getelementptr ({self.type}, ptr {name}, i64 0, i64 {offset})"
+
+    def past(self, name: str) -> str:
+        """Give the address behind the global, as generation 15 writes it in bitcode."""
+        if not self.size:
+            return f"ptr {name}"
+        return f"ptr getelementptr inbounds ({self.type}, ptr {name}, i64 1, i64 0)"
+
+
+class _ModuleText:
+    """Writes one module's text, in LLVM's order of globals and functions."""
+
+    def __init__(
+        self,
+        registration: Registration,
+        images: Sequence[_ImageText],
+        *,
+        init_arrays: bool = False,
+    ) -> None:
+        self.registration = registration
+        self.images = images
+        self.init_arrays = init_arrays
+        """Whether to write entries of init arrays, not tables of which LLVM makes some."""
+        self.lines: list[str] = []
+        self.used: list[str] = []
+
+    def text(self) -> str:
+        """Give the whole text."""
+        registration = self.registration
+        name = "object" if registration.generation == 15 else "module"
+        self.lines = [f'source_filename = "offload.wrapper.{name}"']
+        if registration.triple:
+            self._add(f'target triple = "{_escaped(registration.triple)}"')
+        if registration.generation == 15:
+            self._openmp_15()
+        elif registration.kind == "openmp":
+            self._entries()
+            self._openmp()
+        else:
+            self._entries()
+            self._fatbin()
+        if self.init_arrays:
+            self._add_used()
+        text = "\n".join(self.lines) + "\n"
+        if _is_macho_23(registration):
+            for usual, darwin in _MACHO_NAMES.items():
+                text = text.replace(usual, darwin)
+        return text
+
+    # -- generation 22 ---------------------------------------------------------------
+
+    def _entries(self) -> None:
+        entry = "%struct.__tgt_offload_entry"
+        self._add(f"{entry} = type {{ i64, i16, i16, i32, ptr, ptr, i64, i64, ptr }}")
+        object_format = _object_format(self.registration)
+        for name, end in (("start", "A"), ("stop", "Z")):
+            section = f', section "llvm_offload_entries$O{end}"'
+            linkage, value = "external hidden", ""
+            if object_format == "coff":
+                linkage, value = "weak_odr hidden", " zeroinitializer"
+            elif object_format == "elf" or _is_macho_23(self.registration):
+                section = ""
+            self._add(
+                f"@__{name}_llvm_offload_entries = {linkage} constant [0 x {entry}]{value}{section}"
+            )
+        if object_format == "elf" or _is_macho_23(self.registration):
+            self._add(
+                f"@__dummy.llvm_offload_entries = internal constant [0 x {entry}] "
+                'zeroinitializer, section "llvm_offload_entries", align 8'
+            )
+            self.used.append("@__dummy.llvm_offload_entries")
+            if not self.init_arrays:
+                self._add_used()
+
+    def _openmp(self) -> None:
+        begin, end = "ptr @__start_llvm_offload_entries", "ptr @__stop_llvm_offload_entries"
+        self._descriptor(begin, end)
+        infos = self._image_infos()
+        descriptor = "@.omp_offloading.descriptor"
+        self._constructor("llvm.global_ctors", 101, f"{descriptor}_reg")
+        self._function(
+            f"void {descriptor}_reg()",
+            *(_image_info_calls(infos) if infos else ()),
+            f"call void @__tgt_register_lib(ptr {descriptor})",
+            f"%0 = call i32 @atexit(ptr {descriptor}_unreg)",
+            "ret void",
+        )
+        if infos:
+            self._add("declare extern_weak void @__tgt_register_image_info(ptr)")
+        self.lines += ["declare void @__tgt_register_lib(ptr)", "declare i32 @atexit(ptr)"]
+        self._function(
+            f"void {descriptor}_unreg()",
+            f"call void @__tgt_unregister_lib(ptr {descriptor})",
+            "ret void",
+        )
+        self._add("declare void @__tgt_unregister_lib(ptr)")
+
+    def _fatbin(self) -> None:
+        kind = self.registration.kind
+        image = self.images[0]
+        magic, segment = {
+            "cuda": (0x466243B1, ".nvFatBinSegment"),
+            "hip": (0x48495046, ".hipFatBinSegment"),
+        }[kind]
+        if kind == "cuda" and _object_format(self.registration) == "macho":
+            segment = "__NV_CUDA,__fatbin"
+        elif _is_macho_23(self.registration):
+            segment = "__HIP,__fatbin"
+        unchecked = ""
+        if self.registration.generation == 23:
+            unchecked = ", no_sanitize_address, no_sanitize_hwaddress"
+        self._add("%fatbin_wrapper = type { i32, i32, ptr, ptr }")
+        self._add(f"@.fatbin_image = internal constant {image.value}{image.suffix}")
+        self._add(
+            f"@.fatbin_wrapper = internal constant %fatbin_wrapper {{ i32 {magic}, i32 1, "
+            f'ptr @.fatbin_image, ptr null }}, section "{segment}"{unchecked}, align 8'
+        )
+        self._add(f"@.{kind}.binary_handle = internal global ptr null")
+        self._constructor("llvm.global_ctors", 101, f"@.{kind}.fatbin_reg")
+        registered = [f"call void @__{kind}RegisterFatBinaryEnd(ptr %0)"] * (kind == "cuda")
+        self._function(
+            f"void @.{kind}.fatbin_reg()",
+            f"%0 = call ptr @__{kind}RegisterFatBinary(ptr @.fatbin_wrapper)",
+            f"store ptr %0, ptr @.{kind}.binary_handle, align 8",
+            f"call void @.{kind}.globals_reg(ptr %0)",
+            *registered,
+            f"%1 = call i32 @atexit(ptr @.{kind}.fatbin_unreg)",
+            "ret void",
+        )
+        self._function(
+            f"void @.{kind}.fatbin_unreg()",
+            f"%0 = load ptr, ptr @.{kind}.binary_handle, align 8",
+            f"call void @__{kind}UnregisterFatBinary(ptr %0)",
+            "ret void",
+        )
+        text = _FATBIN_RUNTIME
+        for mark, value in (
+            # The tool leaves the cases of surfaces and textures empty for CUDA.
+            ("SURFACE", _SURFACE_CALL if kind == "hip" else ""),
+            ("TEXTURE", _TEXTURE_CALL if kind == "hip" else ""),
+            ("NUMBER", {"cuda": "2", "hip": "4"}[kind]),
+            ("KIND", kind),
+        ):
+            text = text.replace(mark, value)
+        self._add(text)
+
+    # -- generation 15 ---------------------------------------------------------------
+
+    def _openmp_15(self) -> None:
+        entry = "%__tgt_offload_entry"
+        begin, end = "ptr @__start_omp_offloading_entries", "ptr @__stop_omp_offloading_entries"
+        self._add(f"{entry} = type {{ ptr, ptr, i64, i32, i32 }}")
+        self.lines += [
+            f"{name.removeprefix('ptr ')} = external hidden constant {entry}"
+            for name in (begin, end)
+        ]
+        self._add(
+            f"@__dummy.omp_offloading.entry = hidden constant [0 x {entry}] zeroinitializer, "
+            'section "omp_offloading_entries"'
+        )
+        self._descriptor(begin, end)
+        infos = self._image_infos()
+        descriptor = "@.omp_offloading.descriptor"
+        self._constructor("llvm.global_ctors", 1, f"{descriptor}_reg")
+        self._constructor("llvm.global_dtors", 1, f"{descriptor}_unreg")
+        self._function(
+            f"void {descriptor}_reg()",
+            *(f"call void @__tgt_register_image_info(ptr {info})" for info in infos),
+            f"call void @__tgt_register_lib(ptr {descriptor})",
+            "ret void",
+        )
+        if infos:
+            self._add("declare void @__tgt_register_image_info(ptr)")
+        self._add("declare void @__tgt_register_lib(ptr)")
+        self._function(
+            f"void {descriptor}_unreg()",
+            f"call void @__tgt_unregister_lib(ptr {descriptor})",
+            "ret void",
+        )
+        self._add("declare void @__tgt_unregister_lib(ptr)")
+
+    def _image_infos(self) -> list[str]:
+        """Write the objects that hold the images' target IDs; give their names."""
+        images = self.registration.images
+        if not any(image.target_id is not None for image in images):
+            return []
+        self._add("%__tgt_image_info = type { i32, i32, i32, ptr, ptr }")
+        names = []
+        for number, image in enumerate(images):
+            arch, info = self._name("@__offload_arch", number), self._name(_INFO, number)
+            text = (image.target_id or "").encode("utf-8", "surrogateescape")
+            # Alignment 1: no padding between the strings of the list.
+            self._add(
+                f'{arch} = internal constant [{len(text) + 1} x i8] c"{_escaped(text)}\\00", '
+                'section ".offload_arch_list", align 1'
+            )
+            self._add(
+                f"{info} = internal constant %__tgt_image_info {{ i32 {_INFO_VERSION}, "
+                f"i32 {number}, i32 {len(images)}, ptr {arch}, ptr null }}"
+            )
+            names.append(info)
+        return names
+
+    # -- both ------------------------------------------------------------------------
+
+    def _descriptor(self, begin: str, end: str) -> None:
+        """Write the images, the array of them, and the descriptor."""
+        rows = []
+        for number, image in enumerate(self.images):
+            name = self._name("@.omp_offloading.device_image", number)
+            self._add(f"{name} = internal unnamed_addr constant {image.value}{image.suffix}")
+            for start, stop in self.registration.images[number].ranges:
+                last = image.at(name, stop)
+                if self.registration.generation == 15 and image.size is not None:
+                    last = image.past(name)
+                row = f"{image.at(name, start)}, {last}, {begin}, {end}"
+                rows.append(f"%__tgt_device_image {{ {row} }}")
+        count = len(rows)
+        self._add("%__tgt_device_image = type { ptr, ptr, ptr, ptr }")
+        self._add("%__tgt_bin_desc = type { i32, ptr, ptr, ptr }")
+        self._add(
+            "@.omp_offloading.device_images = internal unnamed_addr constant "
+            f"[{count} x %__tgt_device_image] [{', '.join(rows)}]"
+        )
+        self._add(
+            "@.omp_offloading.descriptor = internal constant %__tgt_bin_desc "
+            f"{{ i32 {count}, ptr @.omp_offloading.device_images, {begin}, {end} }}"
+        )
+
+    def _add(self, line: str) -> None:
+        self.lines.append(line)
+
+    def _name(self, name: str, number: int) -> str:
+        """Give the name of the global number `number` that asked for `name`, as LLVM does."""
+        dot = "" if triples.meaning(self.registration.triple).arch.startswith("nvptx") else "."
+        return f"{name}{dot}{number}" if number else name
+
+    def _constructor(self, table: str, priority: int, function: str) -> None:
+        if self.init_arrays:
+            section = {"llvm.global_ctors": ".init_array", "llvm.global_dtors": ".fini_array"}[
+                table
+            ]
+            entry = f"{function}.entry"
+            self._add(f'{entry} = private constant ptr {function}, section "{section}.{priority}"')
+            self.used.append(entry)
+            return
+        row = f"{{ i32, ptr, ptr }} {{ i32 {priority}, ptr {function}, ptr null }}"
+        self._add(f"@{table} = appending global [1 x {{ i32, ptr, ptr }}] [{row}]")
+
+    def _add_used(self) -> None:
+        names = ", ".join(f"ptr {name}" for name in self.used)
+        self._add(
+            f"@llvm.compiler.used = appending global [{len(self.used)} x ptr] [{names}], "
+            'section "llvm.metadata"'
+        )
+
+    def _function(self, head: str, *body: str) -> None:
+        self._add(f'define internal {head} section ".text.startup" {{')
+        self.lines += ["entry:", *(f"  {line}" for line in body), "}"]
+
+
+def _image_info_calls(infos: Sequence[str]) -> Iterator[str]:
+    """Give the calls that are made where the runtime has the function."""
+    yield "%known = icmp ne ptr @__tgt_register_image_info, null"
+    yield "br i1 %known, label %infos, label %images"
+    yield "infos:"
+    yield from (f"call void @__tgt_register_image_info(ptr {info})" for info in infos)
+    yield "br label %images"
+    yield "images:"
+
+
+_INFO = "@.offload_image_info"
+_INFO_VERSION = 1
+
+
+def _escaped(text: str | bytes) -> str:
+    """Spell bytes inside a quoted string of LLVM IR."""
+    data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+    return "".join(
+        chr(byte) if 0x20 <= byte < 0x7F and byte not in b'"\\' else f"\\{byte:02X}"
+        for byte in data
+    )
+
+
+_SURFACE_CALL = (
+    "  call void @__KINDRegisterSurface(ptr %0, ptr %addr, ptr %name, ptr %name, i32 %9, "
+    "i32 %extern)\n"
+)
+_TEXTURE_CALL = (
+    "  call void @__KINDRegisterTexture(ptr %0, ptr %addr, ptr %name, ptr %name, i32 %9, "
+    "i32 %normalized, i32 %extern)\n"
+)
+_FATBIN_RUNTIME = """\
+declare ptr @__KINDRegisterFatBinary(ptr)
+declare void @__cudaRegisterFatBinaryEnd(ptr)
+declare void @__KINDUnregisterFatBinary(ptr)
+declare i32 @atexit(ptr)
+declare i32 @__KINDRegisterFunction(ptr, ptr, ptr, ptr, i32, ptr, ptr, ptr, ptr, ptr)
+declare void @__KINDRegisterVar(ptr, ptr, ptr, ptr, i32, i64, i32, i32)
+declare void @__KINDRegisterManagedVar(ptr, ptr, ptr, ptr, i64, i32)
+declare void @__KINDRegisterSurface(ptr, ptr, ptr, ptr, i32, i32)
+declare void @__KINDRegisterTexture(ptr, ptr, ptr, ptr, i32, i32, i32)
+define internal void @.KIND.globals_reg(ptr %0) section ".text.startup" {
+entry:
+  %1 = icmp ne ptr @__start_llvm_offload_entries, @__stop_llvm_offload_entries
+  br i1 %1, label %while.entry, label %while.end
+while.entry:
+  %entry1 = phi ptr [ @__start_llvm_offload_entries, %entry ], [ %16, %if.end ]
+  %2 = getelementptr inbounds %struct.__tgt_offload_entry, ptr %entry1, i32 0, i32 4
+  %addr = load ptr, ptr %2, align 8
+  %3 = getelementptr inbounds %struct.__tgt_offload_entry, ptr %entry1, i32 0, i32 8
+  %aux_addr = load ptr, ptr %3, align 8
+  %4 = getelementptr inbounds %struct.__tgt_offload_entry, ptr %entry1, i32 0, i32 2
+  %kind = load i16, ptr %4, align 2
+  %5 = getelementptr inbounds %struct.__tgt_offload_entry, ptr %entry1, i32 0, i32 5
+  %name = load ptr, ptr %5, align 8
+  %6 = getelementptr inbounds %struct.__tgt_offload_entry, ptr %entry1, i32 0, i32 6
+  %size = load i64, ptr %6, align 4
+  %7 = getelementptr inbounds %struct.__tgt_offload_entry, ptr %entry1, i32 0, i32 3
+  %flags = load i32, ptr %7, align 4
+  %8 = getelementptr inbounds %struct.__tgt_offload_entry, ptr %entry1, i32 0, i32 7
+  %data = load i64, ptr %8, align 4
+  %9 = trunc i64 %data to i32
+  %type = and i32 %flags, 7
+  %10 = and i32 %flags, 8
+  %extern = lshr i32 %10, 3
+  %11 = and i32 %flags, 16
+  %constant = lshr i32 %11, 4
+  %12 = and i32 %flags, 32
+  %normalized = lshr i32 %12, 5
+  %13 = icmp eq i16 %kind, NUMBER
+  br i1 %13, label %if.kind, label %if.end
+if.kind:
+  %14 = icmp eq i64 %size, 0
+  br i1 %14, label %if.then, label %if.else
+if.then:
+  %15 = call i32 @__KINDRegisterFunction(ptr %0, ptr %addr, ptr %name, ptr %name, i32 -1, \
+ptr null, ptr null, ptr null, ptr null, ptr null)
+  br label %if.end
+if.else:
+  switch i32 %type, label %if.end [
+    i32 0, label %sw.global
+    i32 1, label %sw.managed
+    i32 2, label %sw.surface
+    i32 3, label %sw.texture
+  ]
+sw.global:
+  call void @__KINDRegisterVar(ptr %0, ptr %addr, ptr %name, ptr %name, i32 %extern, \
+i64 %size, i32 %constant, i32 0)
+  br label %if.end
+sw.managed:
+  call void @__KINDRegisterManagedVar(ptr %0, ptr %aux_addr, ptr %addr, ptr %name, \
+i64 %size, i32 %9)
+  br label %if.end
+sw.surface:
+SURFACE  br label %if.end
+sw.texture:
+TEXTURE  br label %if.end
+if.end:
+  %16 = getelementptr inbounds %struct.__tgt_offload_entry, ptr %entry1, i64 1
+  %17 = icmp eq ptr %16, @__stop_llvm_offload_entries
+  br i1 %17, label %while.end, label %while.entry
+while.end:
+  ret void
+}"""

@@ -1,0 +1,467 @@
+"""Bundle entry IDs: which code object of a bundle is for whom.
+
+::
+
+    hip - amdgcn - amd - amdhsa -     - gfx90a:xnack+
+    kind  triple, four fields (here with an empty environment)  target ID, may be empty
+
+An ID is split at its first five dashes, so a target ID may hold dashes of its own. LLVM
+22 always writes the fifth dash: an ID without target ID ends in a dash.
+
+`BundleEntryID.parse` is for what a user types, `BundleEntryID.read` for what a file says.
+Where LLVM 22 silently loses a target ID (newer processors, alternative names, the old
+three-field triples), these keep it, in canonical form and with a warning.
+
+Sources: the ClangOffloadBundler documentation (Bundle Entry ID, Bundled Code Object
+Composition, Compatibility Rules); clang-offload-bundler 22.1.8, observed, for the written
+form, the messages and the comparison.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+from offload_tool.errors import EntryIDError, TargetIDError
+from offload_tool.formats.target import target_id as target_ids
+from offload_tool.formats.target import triple as triples
+from offload_tool.formats.target.processors import find_processor
+from offload_tool.formats.target.target_id import TargetID
+from offload_tool.util.frozen import frozen
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+
+__all__ = [
+    "BundleEntryID",
+    "OffloadKind",
+    "best_match",
+    "check_composition",
+    "check_hosts",
+    "find_conflicts",
+    "first_conflict",
+    "has_all_fields",
+    "incompatibility",
+    "is_compatible",
+    "read_targets",
+]
+
+
+class OffloadKind:
+    """The offload kinds that a bundle entry ID may begin with.
+
+    HIP and HIPV4 mean the same: the number once told the ABI, which is now in the code
+    object itself.
+    """
+
+    HOST = "host"
+    OPENMP = "openmp"
+    HIP = "hip"
+    HIPV4 = "hipv4"
+    ALL = frozenset({HOST, OPENMP, HIP, HIPV4})
+    ANY_HIP = frozenset({HIP, HIPV4})
+
+
+_VIRTUAL = re.compile(r"\A(compute|lto)_")
+"""What CUDA's PTX and NVVM have in place of ``sm_``."""
+
+# What clang-offload-bundler 22 says, word for word.
+_WRONG_FORMAT = (
+    "Targets need to follow the format '<offload kind>-<target triple>', where '<target triple>' "
+    "follows the format '<kind>-<arch>-<vendor>-<os>-<env>[-<target id>[:target features]]'."
+)
+
+
+@frozen
+class BundleEntryID:
+    """A bundle entry ID: offload kind, triple of four fields, target ID or ''.
+
+    `target_id` is canonical where it can be understood, otherwise as it was spelled.
+    """
+
+    kind: str
+    triple: str
+    target_id: str = ""
+
+    @classmethod
+    def parse(
+        cls,
+        text: str,
+        *,
+        warn: Callable[[str], None] | None = None,
+        known: Callable[[TargetID], bool] | None = None,
+    ) -> BundleEntryID:
+        """Read `text`, which a user typed; the result is what goes into a bundle.
+
+        The triple becomes LLVM's normal form, the target ID canonical. `warn` is called
+        with a sentence for everything that LLVM 22 would lose or that looks like a
+        mistake but is kept: an unknown processor, a feature that the processor does not
+        have, a triple of three fields before a target ID. With `known`, a wrong target ID is
+        an error; `known` decides on processors that the table lacks.
+
+        :raises EntryIDError: too few fields, an unknown kind or architecture; the message is
+            LLVM's. With `known`, also a wrong target ID.
+        """
+        _check_typed(text)
+        tell = warn or (lambda _: None)
+        kind, arch, vendor, system, rest = text.split("-", 4)
+        old = _old_target_id(rest)
+        environment, _, target = rest.partition("-") if old is None else ("", "", old)
+        result = cls(
+            kind,
+            triples.emitted("-".join((arch, vendor, system, environment))),
+            _typed_target_id(target, text, tell, known),
+        )
+        if known is not None:
+            _check_architecture(result, text)
+        if old is not None:
+            tell(_three_fields(text, result))
+        return result
+
+    @classmethod
+    def asked(
+        cls,
+        text: str,
+        *,
+        warn: Callable[[str], None] | None = None,
+        known: Callable[[TargetID], bool] | None = None,
+    ) -> BundleEntryID:
+        """Read `text`, with which a user names an image of whatever offload kind.
+
+        `warn` and `known` are as for `parse`.
+
+        :raises EntryIDError: as for `parse`.
+        """
+        kind = text.partition("-")[0]
+        if kind in OffloadKind.ALL or not has_all_fields(text):
+            return cls.parse(text, warn=warn, known=known)
+        result = cls.read(text)
+        tell = warn or (lambda _: None)
+        if known is not None:
+            _check_typed(text, {kind})
+            _typed_target_id(_VIRTUAL.sub("sm_", result.target_id), text, tell, known)
+            _check_architecture(result, text)
+        if _old_target_id(text.split("-", 4)[4]) is not None:
+            tell(_three_fields(text, result))
+        return result
+
+    @classmethod
+    def read(cls, text: str) -> BundleEntryID:
+        """Read `text`, an ID found in a file, whatever it looks like; never raises.
+
+        The triple's fields stay as they are; fewer than four are filled up with empty
+        ones, and the target ID after an old triple of three fields is recognised.
+        """
+        kind, arch, vendor, system, rest = [*text.split("-", 4), "", "", "", ""][:5]
+        old = _old_target_id(rest)
+        environment, _, target = rest.partition("-") if old is None else ("", "", old)
+        triple = "-".join((arch, vendor, system, environment))
+        return cls(kind, triple, _canonical(target))
+
+    def __str__(self) -> str:
+        return f"{self.kind}-{self.triple}-{self.target_id}"
+
+
+def has_all_fields(text: str) -> bool:
+    """Tell whether an ID has an offload kind and the four fields of a triple."""
+    return text.count("-") >= 4
+
+
+def _check_typed(text: str, kinds: Container[str] = OffloadKind.ALL) -> None:
+    if not text.isprintable():
+        raise EntryIDError([f"invalid target {text!r}: it holds characters that cannot be printed"])
+    if not has_all_fields(text):
+        raise EntryIDError([_WRONG_FORMAT])
+    kind, arch, vendor, system, rest = text.split("-", 4)
+    problem = ""
+    if kind not in kinds:
+        problem += f", unknown offloading kind '{kind}'"
+    if not triples.is_known_arch(arch):
+        triple = "-".join((arch, vendor, system, rest.partition("-")[0]))
+        problem += f", unknown target triple '{triple}'"
+    if problem:
+        raise EntryIDError([f"invalid target '{text}'{problem}"])
+
+
+def _understood(text: str) -> TargetID | None:
+    try:
+        return TargetID.parse(text, allow_unknown=True)
+    except TargetIDError:
+        return None
+
+
+def _canonical(text: str) -> str:
+    understood = _understood(text)
+    return text if understood is None else str(understood)
+
+
+def _old_target_id(rest: str) -> str | None:
+    """Give the target ID where the old spelling has it: in place of the environment.
+
+    `rest` is all that follows the OS field. No environment looks like a GPU's name, but a
+    target ID after an environment may hold dashes, so the processor alone decides.
+    """
+    processor, colon, features = rest.partition(":")
+    if not colon:
+        processor = rest.removesuffix("-")  # LLVM 22's final dash, or none
+    if not _names_gpu(processor):
+        return None
+    if features.endswith(("+-", "--")):
+        features = features[:-1]
+    return processor + colon + features
+
+
+def _three_fields(text: str, result: BundleEntryID) -> str:
+    return (
+        f"'{text}' has a triple of three fields before its target ID: it is taken as '{result}', "
+        "write that"
+    )
+
+
+def _names_gpu(name: str) -> bool:
+    processor = find_processor(name)
+    if processor is not None:
+        return processor.family in {"amdgcn", "nvptx", "spirv"}
+    # A newer one, but not an old one with a dash and a target ID after it.
+    return name.startswith(("gfx", "sm_")) and "-" not in name
+
+
+def _typed_target_id(
+    text: str,
+    whole: str,
+    tell: Callable[[str], None],
+    known: Callable[[TargetID], bool] | None,
+) -> str:
+    if not text:
+        return ""
+    understood = _understood(text)
+    try:
+        strict = TargetID.parse(text)
+    except TargetIDError as error:
+        if known is not None and (understood is None or not known(understood)):
+            problems = (f"invalid target '{whole}': {problem}" for problem in error.problems)
+            raise EntryIDError(problems) from None
+        if understood is None:
+            tell(f"'{whole}' keeps its target ID as it is: {error}")
+            return text
+        if find_processor(understood.processor) is None:
+            tell(
+                f"unknown processor '{understood.processor}' in '{whole}' is kept, "
+                "LLVM 22 would drop the target ID"
+            )
+        return str(understood)
+    return str(strict)
+
+
+_FAMILIES = {
+    **dict.fromkeys(("amdgcn", "amdgpu"), "amdgcn"),
+    **dict.fromkeys(("nvptx", "nvptx64"), "nvptx"),
+    **dict.fromkeys(("spirv", "spirv32", "spirv64"), "spirv"),
+}
+"""The processors' family of each architecture of GPUs."""
+
+
+def _check_architecture(entry: BundleEntryID, whole: str) -> None:
+    """Refuse the processor of another architecture than the triple's."""
+    name = entry.target_id.partition(":")[0]
+    processor = find_processor(name)
+    arch = triples.meaning(entry.triple).arch
+    if processor is None or processor.family not in _FAMILIES.values():
+        return
+    if _FAMILIES.get(arch) != processor.family:
+        raise EntryIDError(
+            [f"invalid target '{whole}': '{name}' is no processor of {arch or 'this triple'}"]
+        )
+
+
+def read_targets(
+    texts: Iterable[str],
+    *,
+    warn: Callable[[str], None] | None = None,
+    known: Callable[[TargetID], bool] | None = None,
+) -> list[BundleEntryID]:
+    """Read the targets of one job of the bundler; `warn` and `known` are as for `parse`.
+
+    :raises EntryIDError: as for `parse`, or one ID twice, or a feature set in one entry and Any
+        in another: what clang-offload-bundler 22 refuses, in its order, with its words.
+    """
+    spelled: dict[BundleEntryID, str] = {}
+    ids: dict[str, BundleEntryID] = {}
+    for text in texts:
+        if text in ids:
+            raise EntryIDError(["Duplicate targets are not allowed"])
+        ids[text] = BundleEntryID.parse(text, warn=warn, known=known)
+    for text, entry in ids.items():
+        if entry in spelled:
+            raise EntryIDError([_duplicate(entry, spelled[entry], text)])
+        spelled[entry] = text
+    if conflict := first_conflict(spelled):
+        first, other = (spelled[entry] for entry in conflict)
+        raise EntryIDError(
+            [f"Cannot bundle inputs with conflicting targets: '{first}' and '{other}'"]
+        )
+    return list(ids.values())
+
+
+def check_hosts(ids: Iterable[BundleEntryID], *, bundling: bool) -> None:
+    """Check how many entries of one job of the bundler are the host's.
+
+    :raises EntryIDError: more than one, or none in a bundle that is not all HIP.
+    """
+    kinds = [entry.kind for entry in ids]
+    hosts = kinds.count(OffloadKind.HOST)
+    if hosts > 1 or (hosts == 0 and bundling and not OffloadKind.ANY_HIP.issuperset(kinds)):
+        raise EntryIDError([f"expecting exactly one host target but got {hosts}"])
+
+
+def _duplicate(entry: BundleEntryID, first: str, second: str) -> str:
+    return (
+        f"Duplicate targets are not allowed: '{first}' and '{second}' "
+        f"are both '{entry}', remove one"
+    )
+
+
+def find_conflicts(
+    ids: Iterable[BundleEntryID], spellings: Sequence[str] | None = None
+) -> tuple[str, ...]:
+    """Give every reason why these entries cannot stand in one bundle, one message each.
+
+    Two entries with one ID; or, for one kind, triple and processor, a feature set in one
+    entry and left open (Any) in another. `spellings` are the texts the IDs were parsed
+    from, in the same order, for the messages. Source: Bundled Code Object Composition;
+    messages begin as LLVM 22's do.
+    """
+    ids = tuple(ids)
+    texts = tuple(map(str, ids)) if spellings is None else tuple(spellings)
+    problems = []
+    first_text: dict[BundleEntryID, str] = {}
+    for entry, text in zip(ids, texts, strict=True):
+        if entry in first_text:
+            problems.append(_duplicate(entry, first_text[entry], text))
+        first_text.setdefault(entry, text)
+    return (*problems, *_feature_conflicts(first_text))
+
+
+def _feature_conflicts(texts: Mapping[BundleEntryID, str]) -> Iterator[str]:
+    ordered = sorted(texts, key=lambda entry: (_composition_group(entry), entry.target_id))
+    for _, group in itertools.groupby(ordered, key=_composition_group):
+        # LLVM compares each entry with the first one, in this order.
+        first, *others = group
+        for other in others:
+            features = sorted(_feature_names(first) ^ _feature_names(other))
+            if features:
+                listed = " and ".join(f"'{feature}'" for feature in features)
+                yield (
+                    "Cannot bundle inputs with conflicting targets: "
+                    f"'{texts[first]}' and '{texts[other]}', set {listed} in both or in neither"
+                )
+
+
+def first_conflict(ids: Iterable[BundleEntryID]) -> tuple[BundleEntryID, BundleEntryID] | None:
+    """Give the first pair of entries that LLVM 22 does not bundle together, or None.
+
+    A little weaker than the documentation's rule, which `find_conflicts` follows: in
+    sorted order, no later entry of a processor may set a feature that the first leaves open.
+    """
+    ordered = sorted(ids, key=lambda entry: (_composition_group(entry), entry.target_id))
+    for _, group in itertools.groupby(ordered, key=_composition_group):
+        first, *others = group
+        for other in others:
+            if _feature_names(other) - _feature_names(first):
+                return first, other
+    return None
+
+
+def _composition_group(entry: BundleEntryID) -> tuple[str, str, str]:
+    return entry.kind, entry.triple, entry.target_id.partition(":")[0]
+
+
+def _feature_names(entry: BundleEntryID) -> set[str]:
+    return {part.rstrip("+-") for part in entry.target_id.split(":")[1:]}
+
+
+def check_composition(ids: Iterable[BundleEntryID], spellings: Sequence[str] | None = None) -> None:
+    """Raise EntryIDError with every message of `find_conflicts`, if there is any."""
+    problems = find_conflicts(ids, spellings)
+    if problems:
+        raise EntryIDError(problems)
+
+
+def incompatibility(
+    code_object: BundleEntryID, target: BundleEntryID, *, hip_openmp: bool = False
+) -> str | None:
+    """Say in a few words why an entry does not serve a target; None where it does.
+
+    Entries with the same kind and target ID, or none, and compatible triples serve each
+    other. Otherwise the kinds must be compatible (equal, hip and hipv4, and with
+    `hip_openmp` also openmp and any hip), and both must have a valid target ID, by the
+    rules of `target_id.incompatibility`. Source: Compatibility Rules for Bundle Entry ID;
+    clang-offload-bundler 22.1.8, observed, except that it takes any two unknown
+    processors for the same.
+    """
+    other_triple = triples.incompatibility(code_object.triple, target.triple)
+    if not _kinds_compatible(code_object.kind, target.kind, hip_openmp=hip_openmp):
+        return f"offload kind {code_object.kind} is not {target.kind}"
+    if other_triple is not None:
+        return other_triple
+    if (code_object.kind, code_object.target_id) == (target.kind, target.target_id):
+        return None
+    ours, theirs = _loadable(code_object), _loadable(target)
+    if ours is None or theirs is None:
+        return f"target ID {_named(code_object)} is not {_named(target)}"
+    return target_ids.incompatibility(ours, theirs)
+
+
+def _named(entry: BundleEntryID) -> str:
+    return f"'{entry.target_id}'" if entry.target_id else "(none)"
+
+
+def _kinds_compatible(first: str, second: str, *, hip_openmp: bool) -> bool:
+    if first == second or {first, second} <= OffloadKind.ANY_HIP:
+        return True
+    if not hip_openmp or OffloadKind.OPENMP not in {first, second}:
+        return False
+    return any(kind.lower().startswith("hip") for kind in (first, second))
+
+
+def _loadable(entry: BundleEntryID) -> TargetID | None:
+    """Give the entry's target ID if the entry's architecture can have it."""
+    understood = _understood(entry.target_id)
+    if understood is None:
+        return None
+    arch = triples.meaning(entry.triple).arch
+    if arch not in {"amdgcn", "r600"}:
+        return None if understood.features else understood  # only AMD GPUs have features
+    processor = find_processor(understood.processor)  # None may be any newer one
+    return understood if processor is None or processor.family == arch else None
+
+
+def is_compatible(
+    code_object: BundleEntryID, target: BundleEntryID, *, hip_openmp: bool = False
+) -> bool:
+    """Say whether an entry serves a target (see `incompatibility`)."""
+    return incompatibility(code_object, target, hip_openmp=hip_openmp) is None
+
+
+def best_match(
+    candidates: Sequence[BundleEntryID], target: BundleEntryID, *, hip_openmp: bool = False
+) -> int | None:
+    """Give the index of the entry that serves `target` best, None if none does.
+
+    The very ID comes first, then the same kind and target ID, then the compatible entry
+    that sets the most features, then the earliest. (LLVM 22 takes the first in the order
+    of a hash table.)
+    """
+
+    def rank(index: int) -> tuple[bool, bool, int, int]:
+        entry = candidates[index]
+        same = (entry.kind, entry.target_id) == (target.kind, target.target_id)
+        return entry != target, not same, -entry.target_id.count(":"), index
+
+    serving = (
+        index
+        for index, entry in enumerate(candidates)
+        if is_compatible(entry, target, hip_openmp=hip_openmp)
+    )
+    return min(serving, key=rank, default=None)

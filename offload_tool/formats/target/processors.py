@@ -1,0 +1,247 @@
+"""The processors that device code is compiled for, as data.
+
+One row names a processor the way a target ID spells it, its family (which decides the
+triple), its alternative names, the target features that a target ID may set for it, and
+for AMD GPUs the number that marks its ELF code objects (EF_AMDGPU_MACH, the low byte of
+e_flags). A new GPU is one more row; its column of features is what
+``clang --offload-arch=NAME:FEATURE+`` accepts, its number what AMDGPUUsage lists.
+
+An AMD GPU also has the architecture name that LLVM 23 puts into triples, which is a
+spelling of the processor too: ``amdgpu9.0a`` is gfx90a, ``amdgpu9.4`` gfx9-4-generic.
+
+Sources: AMDGPUUsage (Processors, Target Features, ELF Header), and clang and
+clang-offload-bundler 22.1.8 and 23.1.4, observed. The tests compare every row with the
+programs of both. LLVM's pull request 219963 for the architecture names as target IDs.
+"""
+
+from __future__ import annotations
+
+import re
+from types import MappingProxyType
+
+from offload_tool.util.frozen import frozen
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = [
+    "AMDGPU_ARCHES",
+    "BUNDLER_NAMES",
+    "PROCESSORS",
+    "Processor",
+    "find_processor",
+    "nearest_names",
+    "processor_of_mach",
+]
+
+
+@frozen
+class Processor:
+    """A processor under its primary name.
+
+    `family` is ``amdgcn``, ``nvptx``, ``spirv``, or, for names that the tools know but
+    that are not GPUs to compile for by target ID, ``intel`` and ``any``. `features` are
+    sorted. `covers` is not empty for the generic processors alone: the processors whose
+    devices can run their code. `mach` is None where no AMDGPU ELF number exists. `since`
+    is the LLVM that first compiled for it, 22 for all that older ones do too;
+    `newer_features` are those of `features` that LLVM 22 does not take.
+    """
+
+    name: str
+    family: str
+    alternative_names: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    mach: int | None = None
+    covers: tuple[str, ...] = ()
+    since: int = 22
+    newer_features: tuple[str, ...] = ()
+
+
+# name(=alternative names)  features  mach  (since, if it is not 22)
+_AMDGPU = """
+gfx600=tahiti                       -               0x20
+gfx601=pitcairn,verde               -               0x21
+gfx602=hainan,oland                 -               0x3a
+gfx700=kaveri                       -               0x22
+gfx701=hawaii                       -               0x23
+gfx702                              -               0x24
+gfx703=kabini,mullins               -               0x25
+gfx704=bonaire                      -               0x26
+gfx705                              -               0x3b
+gfx801=carrizo                      xnack           0x28
+gfx802=iceland,tonga                -               0x29
+gfx803=fiji,polaris10,polaris11     -               0x2a
+gfx805=tongapro                     -               0x3c
+gfx810=stoney                       xnack           0x2b
+gfx900                              xnack           0x2c
+gfx902                              xnack           0x2d
+gfx904                              xnack           0x2e
+gfx906                              sramecc,xnack   0x2f
+gfx908                              sramecc,xnack   0x30
+gfx909                              xnack           0x31
+gfx90a                              sramecc,xnack   0x3f
+gfx90c                              xnack           0x32
+gfx942                              sramecc,xnack   0x4c
+gfx950                              sramecc,xnack   0x4f
+gfx1010                             xnack           0x33
+gfx1011                             xnack           0x34
+gfx1012                             xnack           0x35
+gfx1013                             xnack           0x42
+gfx1030                             -               0x36
+gfx1031                             -               0x37
+gfx1032                             -               0x38
+gfx1033                             -               0x39
+gfx1034                             -               0x3e
+gfx1035                             -               0x3d
+gfx1036                             -               0x45
+gfx1100                             -               0x41
+gfx1101                             -               0x46
+gfx1102                             -               0x47
+gfx1103                             -               0x44
+gfx1150                             -               0x43
+gfx1151                             -               0x4a
+gfx1152                             -               0x55
+gfx1153                             -               0x58
+gfx1154                             -               0x57  23
+gfx1170                             -               0x5d  23
+gfx1171                             -               0x5e  23
+gfx1172                             -               0x5c  23
+gfx1200                             -               0x48
+gfx1201                             -               0x4e
+gfx1250                             -               0x49
+gfx1251                             -               0x5a
+gfx1310                             -               0x50  23
+"""
+
+# name  features  mach  the processors covered, without "gfx"  (since, if it is not 22)
+_AMDGPU_GENERIC = """
+gfx9-generic     xnack          0x51  900,902,904,906,909,90c
+gfx9-4-generic   sramecc,xnack  0x5f  942,950
+gfx10-1-generic  xnack          0x52  1010,1011,1012,1013
+gfx10-3-generic  -              0x53  1030,1031,1032,1033,1034,1035,1036
+gfx11-generic    -              0x54  1100,1101,1102,1103,1150,1151,1152,1153,1154
+gfx11-7-generic  -              0x62  1170,1171,1172  23
+gfx12-generic    -              0x59  1200,1201
+gfx12-5-generic  -              0x5b  1250,1251  23
+gfx13-generic    -              0x63  1310  23
+"""
+
+_FEATURES_OF_23 = {"gfx1250": ("sramecc",), "gfx1251": ("sramecc",)}
+
+_NVPTX = """
+20 21 30 32 35 37 50 52 53 60 61 62 70 72 75 80 86 87 88 89 90 90a
+100 100a 101 101a 103 103a 110 110a 120 120a 121 121a
+"""
+
+# LLVM 22 can generate code for these, but its driver and its bundler do not know them.
+_NVPTX_BACKEND_ONLY = "100f 101f 103f 110f 120f 121f"
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return () if text == "-" else tuple(text.split(","))
+
+
+def _amdgpu_rows() -> Iterator[Processor]:
+    for line in _AMDGPU.strip().splitlines():
+        names, features, mach, *since = line.split()
+        name, _, alternatives = names.partition("=")
+        yield _amdgpu(name, _list(alternatives or "-"), features, mach, (), since)
+    for line in _AMDGPU_GENERIC.strip().splitlines():
+        name, features, mach, covers, *since = line.split()
+        covered = tuple(f"gfx{number}" for number in covers.split(","))
+        yield _amdgpu(name, (), features, mach, covered, since)
+
+
+def _amdgpu(
+    name: str,
+    alternatives: tuple[str, ...],
+    features: str,
+    mach: str,
+    covers: tuple[str, ...],
+    since: list[str],
+) -> Processor:
+    newer = _FEATURES_OF_23.get(name, ())
+    return Processor(
+        name,
+        "amdgcn",
+        alternatives,
+        (*_list(features), *newer),
+        int(mach, 16),
+        covers,
+        int(since[0]) if since else 22,
+        newer,
+    )
+
+
+def _rows() -> Iterator[Processor]:
+    yield from _amdgpu_rows()
+    yield Processor("amdgcnspirv", "spirv")
+    for number in (_NVPTX + _NVPTX_BACKEND_ONLY).split():
+        yield Processor(f"sm_{number}", "nvptx")
+    yield Processor("graniterapids", "intel")
+    yield Processor("bmg_g21", "intel")
+    yield Processor("generic", "any")
+
+
+PROCESSORS: Mapping[str, Processor] = MappingProxyType({row.name: row for row in _rows()})
+"""Every processor by its primary name."""
+
+BUNDLER_NAMES: frozenset[str] = frozenset(
+    row.name for row in PROCESSORS.values() if row.since <= 22
+) - {f"sm_{number}" for number in _NVPTX_BACKEND_ONLY.split()}
+"""The names that clang-offload-bundler 22 keeps in a bundle entry ID.
+
+It silently replaces a target ID whose processor is not among these 91 by nothing, so
+alternative names and newer GPUs are lost there. LLVM 23's keeps all of `PROCESSORS`.
+"""
+
+
+def _arch_name(processor: str) -> str:
+    number = processor.removeprefix("gfx")
+    if number.endswith("-generic"):
+        return "amdgpu" + number.removesuffix("-generic").replace("-", ".")
+    return f"amdgpu{number[:-2]}.{number[-2:]}"
+
+
+def _amdgpu_arches() -> Iterator[tuple[str, str]]:
+    rows = [row for row in PROCESSORS.values() if row.family == "amdgcn"]
+    majors = {name: _arch_name(row.name) for row in rows for name in row.covers}
+    for row in rows:
+        arch = _arch_name(row.name)
+        major = majors.get(row.name, arch)
+        if re.fullmatch("gfx[678]0.", row.name):  # families without a generic processor
+            major = f"amdgpu{row.name[3]}"
+            yield major, major
+        yield arch, major
+
+
+AMDGPU_ARCHES: Mapping[str, str] = MappingProxyType(dict(_amdgpu_arches()))
+"""LLVM 23's architectures of AMD GPUs, ``amdgpu9.06``, and the family of each, ``amdgpu9``.
+
+A family is its own; processors that no other one's code can stand for have one alone.
+"""
+
+_BY_ANY_NAME = {
+    **{_arch_name(row.name): row for row in PROCESSORS.values() if row.family == "amdgcn"},
+    **{name: row for row in PROCESSORS.values() for name in (row.name, *row.alternative_names)},
+}
+_BY_MACH = {row.mach: row for row in PROCESSORS.values() if row.mach is not None}
+
+
+def find_processor(name: str) -> Processor | None:
+    """Find a processor by any of its names, its architecture's too; case-sensitive as in LLVM."""
+    return _BY_ANY_NAME.get(name)
+
+
+def processor_of_mach(mach: int) -> Processor | None:
+    """Find the AMD GPU whose code objects carry this EF_AMDGPU_MACH value in e_flags."""
+    return _BY_MACH.get(mach)
+
+
+def nearest_names(name: str, limit: int = 3) -> tuple[str, ...]:
+    """Give the known names most like `name`, best first, for an error message."""
+    import difflib  # rarely needed
+
+    known = [n for n, row in _BY_ANY_NAME.items() if row.family not in {"any", "intel"}]
+    return tuple(difflib.get_close_matches(name.lower(), known, n=limit, cutoff=0.7))

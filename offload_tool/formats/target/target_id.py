@@ -1,0 +1,237 @@
+"""Target IDs: a processor and the settings of its target features.
+
+::
+
+    gfx90a : sramecc+ : xnack-
+    ^^^^^^   ^^^^^^^^   ^^^^^^
+    processor  on         off     (a feature left out is Any: code for both settings)
+
+What a user types may use an alternative processor name and any order of features; a
+`TargetID` always holds the canonical form (primary name, features sorted), which is the
+one that goes into files, file names and messages.
+
+Sources: the ClangOffloadBundler documentation (Target ID, Bundled Code Object
+Composition, Compatibility Rules for Target ID), AMDGPUUsage (Target ID), and clang 22.1.8,
+observed: one colon at the end is accepted, so ``gfx906:`` is ``gfx906``.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+
+from offload_tool.errors import TargetIDError
+from offload_tool.formats.target.processors import Processor, find_processor, nearest_names
+from offload_tool.util.frozen import frozen
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = [
+    "TargetID",
+    "conflicting_pairs",
+    "incompatibility",
+    "is_compatible",
+    "parse_target_ids",
+]
+
+_PROCESSOR = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
+_FEATURE = r"([A-Za-z0-9_]+)([+-])"
+
+# The device triple of each family, four fields, as clang-offload-bundler 22 writes it:
+# only an amdhsa triple keeps its environment empty.
+_TRIPLES = {
+    "amdgcn": "amdgcn-amd-amdhsa-",
+    "nvptx": "nvptx64-nvidia-cuda-unknown",
+    "spirv": "spirv64-amd-amdhsa-",
+}
+
+
+@functools.total_ordering
+@frozen
+class TargetID:
+    """A target ID in canonical form; `features` maps each set feature to on or off.
+
+    Equal settings compare equal however they were spelled; the order is that of the
+    canonical strings' bytes. `TargetID.parse` checks what a user typed.
+    """
+
+    processor: str
+    features: tuple[tuple[str, bool], ...] = ()
+
+    def __init__(self, processor: str, features: Iterable[tuple[str, bool]] = ()) -> None:
+        object.__setattr__(self, "processor", processor)
+        object.__setattr__(self, "features", tuple(sorted(features)))
+
+    @classmethod
+    def parse(cls, text: str, *, allow_unknown: bool = False) -> TargetID:
+        """Read `text` as one target ID, canonical or not.
+
+        With `allow_unknown`, a processor that is not in the table (a newer GPU) is kept,
+        with any well-formed features.
+
+        :raises TargetIDError: it is not one; every problem of it is told.
+        """
+        name, *parts = text.split(":")
+        if parts and not parts[-1]:
+            parts.pop()  # an empty feature part at the end, which clang accepts
+        processor = find_processor(name)
+        problems = [
+            *_processor_problems(name, processor, allow_unknown=allow_unknown),
+            *_feature_problems(parts, processor),
+        ]
+        if problems:
+            raise TargetIDError(f"invalid target ID {text!r}: {problem}" for problem in problems)
+        features = ((part[:-1], part[-1] == "+") for part in parts)
+        return cls(processor.name if processor else name, tuple(features))
+
+    def __str__(self) -> str:
+        return ":".join([self.processor, *(f"{name}{'-+'[on]}" for name, on in self.features)])
+
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, TargetID):
+            return NotImplemented
+        return str(self) < str(other)  # code points sort as their UTF-8 bytes do
+
+    @property
+    def filename(self) -> str:
+        """The canonical form as part of a file name.
+
+        A colon separates paths or drives somewhere, so it becomes an underscore, as in
+        the member names of the archives that clang-offload-bundler writes.
+        """
+        return str(self).replace(":", "_")
+
+    @property
+    def triple(self) -> str:
+        """The device triple, four fields, e.g. ``amdgcn-amd-amdhsa-``.
+
+        Raises TargetIDError for a processor of no known family.
+        """
+        family = _family(self.processor)
+        if family not in _TRIPLES:
+            raise TargetIDError(
+                [f"no device triple is known for processor '{self.processor}': give the triple"]
+            )
+        return _TRIPLES[family]
+
+
+def _family(name: str) -> str | None:
+    processor = find_processor(name)
+    if processor is not None:
+        return processor.family
+    if name.startswith("gfx"):
+        return "amdgcn"
+    return "nvptx" if name.startswith("sm_") else None
+
+
+def _processor_problems(
+    name: str, processor: Processor | None, *, allow_unknown: bool
+) -> Iterator[str]:
+    if not name:
+        yield "the processor is missing, write one such as 'gfx90a' first"
+    elif processor is None and allow_unknown:
+        if not re.fullmatch(_PROCESSOR, name):
+            yield f"{name!r} cannot be a processor name, use letters, digits, '_', '-' and '.'"
+    elif processor is None:
+        near = " or ".join(f"'{n}'" for n in nearest_names(name))
+        advice = f"did you mean {near}?" if near else "write a name such as 'gfx90a' or 'sm_90'"
+        yield f"unknown processor {name!r}, {advice}"
+    elif processor.family not in _TRIPLES and not allow_unknown:
+        yield f"'{name}' names no GPU to compile for, write a name such as 'gfx90a' or 'sm_90'"
+
+
+def _feature_problems(parts: list[str], processor: Processor | None) -> Iterator[str]:
+    seen: set[str] = set()
+    for part in parts:
+        feature = part.rstrip("+-")
+        if not feature:
+            yield f"{part!r} names no feature, remove it"
+            continue
+        if feature in seen:
+            yield f"feature {feature!r} is given more than once, keep one"
+        elif processor is not None and feature not in processor.features:
+            yield f"{_supported(processor)}, not {feature!r}"
+        if not re.fullmatch(_FEATURE, part):
+            yield f"{part!r} must be a name and one sign, as in 'xnack+' or 'xnack-'"
+        seen.add(feature)
+
+
+def _supported(processor: Processor) -> str:
+    if not processor.features:
+        return f"processor '{processor.name}' supports no features"
+    features = " and ".join(f"'{feature}'" for feature in processor.features)
+    return f"processor '{processor.name}' supports {features}"
+
+
+def conflicting_pairs(ids: Iterable[TargetID]) -> tuple[tuple[TargetID, TargetID], ...]:
+    """Find the IDs that cannot stand beside each other in one bundle.
+
+    A feature that is Any in one ID must be Any in all IDs of that processor. Every ID
+    that breaks this is paired with the first of its processor in canonical order, as
+    LLVM 22 reports it. Source: Bundled Code Object Composition.
+    """
+    pairs = []
+    for _, group in itertools.groupby(sorted(set(ids)), key=lambda i: i.processor):
+        first, *others = group
+        names = _feature_names(first)
+        pairs += [(first, other) for other in others if _feature_names(other) != names]
+    return tuple(pairs)
+
+
+def _feature_names(target: TargetID) -> tuple[str, ...]:
+    return tuple(name for name, _ in target.features)
+
+
+def _conflict_problem(first: TargetID, second: TargetID) -> str:
+    features = sorted({*_feature_names(first)} ^ {*_feature_names(second)})
+    listed = " and ".join(f"'{feature}'" for feature in features)
+    return (
+        f"conflicting target IDs '{first}' and '{second}': set {listed} "
+        f"for every target ID of {first.processor} or for none"
+    )
+
+
+def parse_target_ids(items: Iterable[str], *, allow_unknown: bool = False) -> tuple[TargetID, ...]:
+    """Read a list of target IDs, each item one ID or several apart by commas or blanks.
+
+    Keeps the given order and drops repeated IDs. Raises one TargetIDError with every
+    problem of every item, in the given order, then every conflict between the valid ones.
+    """
+    found: dict[TargetID, None] = {}
+    problems: list[str] = []
+    for text in itertools.chain.from_iterable(item.replace(",", " ").split() for item in items):
+        try:
+            found[TargetID.parse(text, allow_unknown=allow_unknown)] = None
+        except TargetIDError as error:
+            problems += error.problems
+    problems += [_conflict_problem(*pair) for pair in conflicting_pairs(found)]
+    if problems:
+        raise TargetIDError(problems)
+    return tuple(found)
+
+
+def incompatibility(code_object: TargetID, device: TargetID) -> str | None:
+    """Say in a few words why `device` cannot load `code_object`; None where it can.
+
+    The processors are the same and every feature that the code object sets has the same
+    setting on the device; what it leaves open, the device may set. Generic processors are
+    no exception: LLVM leaves their coverage to the runtimes. Source: Compatibility Rules
+    for Target ID.
+    """
+    if code_object.processor != device.processor:
+        return f"processor {code_object.processor} is not {device.processor}"
+    settings = dict(device.features)
+    for name, on in code_object.features:
+        if name not in settings:
+            return f"needs {name}{'-+'[on]}, which {device} leaves open"
+        if settings[name] != on:
+            return f"needs {name}{'-+'[on]}, not {name}{'+-'[on]}"
+    return None
+
+
+def is_compatible(code_object: TargetID, device: TargetID) -> bool:
+    """Say whether `device` can load `code_object` (see `incompatibility`)."""
+    return incompatibility(code_object, device) is None

@@ -1,0 +1,209 @@
+"""Zip files, written as plans: what is packed already is copied as it is.
+
+::
+
+    local header, name, extra fields | packed bytes        for each member, in order
+    central header, name, extra fields, comment            likewise: sizes, CRC, where it begins
+    zip64 end record and its locator                       where there is too much for the last
+    end record                                             where the central headers are
+
+Members are known by `zipfile.ZipInfo`, as Python's reader gives them. New ones have one time, the
+first that the format has, so that equal inputs make equal files. Source: PKWARE's APPNOTE 6.3.10.
+"""
+
+from __future__ import annotations
+
+import copy
+import struct
+import zipfile
+import zlib
+from typing import TYPE_CHECKING, NamedTuple
+
+from offload_tool.errors import FormatError
+from offload_tool.formats.magic import ZIP_MEMBER
+from offload_tool.io.write_plan import FilePlan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from offload_tool.io import FileRange, InputFile, OutputFile
+
+__all__ = ["PackedMember", "copied_member", "new_row", "pack_member", "packed_member", "plan_zip"]
+
+_LOCAL = struct.Struct("<4s5H3I2H")
+_CENTRAL = struct.Struct("<4s4B4H3I5H2I")
+_END = struct.Struct("<4s4H2IH")
+_END64 = struct.Struct("<4sQ2H2I4Q")
+_LOCATOR = struct.Struct("<4sIQI")
+_FIELD = struct.Struct("<2H")
+_ZIP64_FIELD, _ZIP64_VERSION = 1, 45
+_DESCRIPTOR, _UTF8 = 8, 0x800
+_MOST_32, _MOST_16 = (1 << 32) - 1, (1 << 16) - 1
+_UNIX, _VERSION = 3, 20
+_FIRST_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+class PackedMember(NamedTuple):
+    """A member, and its bytes from the local header on."""
+
+    row: zipfile.ZipInfo
+    parts: tuple[bytes | FileRange, ...]
+    size: int
+    """Bytes of `parts`."""
+
+
+def new_row(name: str, mode: int) -> zipfile.ZipInfo:
+    """Give the row of a new member, a regular file with these permission bits."""
+    row = zipfile.ZipInfo(name, _FIRST_TIME)
+    row.create_system = _UNIX
+    row.external_attr = (0o100000 | mode) << 16
+    return row
+
+
+def copied_member(row: zipfile.ZipInfo, source: InputFile, *, label: str) -> PackedMember:
+    """Give a member of the zip file `source` as it is.
+
+    :raises FormatError: it is not where the row says.
+    """
+    header = bytes(source.read(row.header_offset, min(_LOCAL.size, _rest(source, row))))
+    if len(header) < _LOCAL.size or header[:4] != ZIP_MEMBER:
+        raise _cut(row, label)
+    *_, name_size, extra_size = _LOCAL.unpack(header)
+    start = _LOCAL.size + name_size + extra_size
+    if start + row.compress_size > _rest(source, row):
+        raise _cut(row, label)
+    if not row.flag_bits & _DESCRIPTOR:
+        size = start + row.compress_size
+        return PackedMember(row, (source.range(row.header_offset, size),), size)
+    # Its sizes are behind it, in one of four forms; now they are known before.
+    row = copy.copy(row)
+    row.flag_bits &= ~_DESCRIPTOR
+    return packed_member(row, source.range(row.header_offset + start, row.compress_size))
+
+
+def _rest(source: InputFile, row: zipfile.ZipInfo) -> int:
+    return max(len(source) - row.header_offset, 0)
+
+
+def _cut(row: zipfile.ZipInfo, label: str) -> FormatError:
+    message = f"expected a header and {row.compress_size} bytes at offset {row.header_offset}"
+    return FormatError(f"{message}; the zip file may be cut short", path=label)
+
+
+def pack_member(
+    out: OutputFile, row: zipfile.ZipInfo, blocks: Iterable[bytes | memoryview]
+) -> zipfile.ZipInfo:
+    """Append a member's packed bytes to `out`, by the method of `row`; give its row with sizes."""
+    row = copy.copy(row)
+    row.extra = b""
+    row.flag_bits &= _UTF8
+    row.CRC = row.file_size = 0
+    if row.compress_type != zipfile.ZIP_STORED:
+        row.compress_type = zipfile.ZIP_DEFLATED
+    engine = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    start = out.position
+    for block in blocks:
+        row.CRC = zlib.crc32(block, row.CRC)
+        row.file_size += len(block)
+        stored = row.compress_type == zipfile.ZIP_STORED
+        out.write(block if stored else engine.compress(block))
+    if row.compress_type != zipfile.ZIP_STORED:
+        out.write(engine.flush())
+    row.compress_size = out.position - start
+    return row
+
+
+def packed_member(row: zipfile.ZipInfo, content: FileRange) -> PackedMember:
+    """Give a member whose packed bytes are `content`, with a new local header."""
+    extra = b""
+    size, stored = row.file_size, row.compress_size
+    if max(size, stored) >= _MOST_32:
+        extra = _FIELD.pack(_ZIP64_FIELD, 16) + struct.pack("<2Q", size, stored)
+        size = stored = _MOST_32
+    name, flags = _name(row)
+    header = _LOCAL.pack(
+        *(ZIP_MEMBER, _ZIP64_VERSION if extra else _VERSION, flags, row.compress_type),
+        *(*_time(row), row.CRC, stored, size, len(name), len(extra)),
+    )
+    head = header + name + extra
+    return PackedMember(row, (head, content), len(head) + content.size)
+
+
+def plan_zip(members: Sequence[PackedMember]) -> FilePlan:
+    """Plan a zip file of `members`, in their order."""
+    parts: list[bytes | FileRange] = []
+    rows = []
+    position = 0
+    for member in members:
+        rows.append(_central(member.row, position))
+        parts += member.parts
+        position += member.size
+    central = b"".join(rows)
+    return FilePlan.of([*parts, central, _end(len(members), len(central), position)])
+
+
+def _central(row: zipfile.ZipInfo, position: int) -> bytes:
+    numbers = []
+    size, stored, start = row.file_size, row.compress_size, position
+    if max(size, stored) >= _MOST_32:
+        numbers += [size, stored]
+        size = stored = _MOST_32
+    if start >= _MOST_32:
+        numbers.append(start)
+        start = _MOST_32
+    extra = _without_zip64(row.extra)
+    version = row.extract_version
+    if numbers:
+        own = struct.pack(f"<{len(numbers)}Q", *numbers)
+        extra = _FIELD.pack(_ZIP64_FIELD, len(own)) + own + extra
+        version = max(version, _ZIP64_VERSION)
+    name, flags = _name(row)
+    header = _CENTRAL.pack(
+        *(b"PK\1\2", row.create_version, row.create_system, version, row.reserved),
+        *(flags, row.compress_type, *_time(row), row.CRC, stored, size),
+        *(len(name), len(extra), len(row.comment), 0),
+        *(row.internal_attr, row.external_attr, start),
+    )
+    return header + name + extra + row.comment
+
+
+def _end(count: int, size: int, start: int) -> bytes:
+    data = b""
+    if count >= _MOST_16 or max(size, start) >= _MOST_32:
+        end64 = start + size
+        version = _ZIP64_VERSION
+        data += _END64.pack(
+            b"PK\6\6", _END64.size - 12, version, version, 0, 0, count, count, size, start
+        )
+        data += _LOCATOR.pack(b"PK\6\7", 0, end64, 1)
+    few = min(count, _MOST_16)
+    return data + _END.pack(b"PK\5\6", 0, 0, few, few, min(size, _MOST_32), min(start, _MOST_32), 0)
+
+
+def _name(row: zipfile.ZipInfo) -> tuple[bytes, int]:
+    """Give the bytes of the name as Python's reader has found them, and the flags."""
+    if row.flag_bits & _UTF8:
+        return row.orig_filename.encode("utf-8", "surrogateescape"), row.flag_bits
+    try:
+        return row.orig_filename.encode("ascii"), row.flag_bits
+    except UnicodeEncodeError:
+        pass
+    if row.header_offset:  # of another zip file: without the flag, it was of this code page
+        return row.orig_filename.encode("cp437", "replace"), row.flag_bits
+    return row.orig_filename.encode("utf-8"), row.flag_bits | _UTF8
+
+
+def _time(row: zipfile.ZipInfo) -> tuple[int, int]:
+    year, month, day, hour, minute, second = row.date_time
+    return hour << 11 | minute << 5 | second // 2, year - 1980 << 9 | month << 5 | day
+
+
+def _without_zip64(extra: bytes) -> bytes:
+    kept, at = b"", 0
+    while at + _FIELD.size <= len(extra):
+        number, size = _FIELD.unpack_from(extra, at)
+        end = at + _FIELD.size + size
+        if number != _ZIP64_FIELD:
+            kept += extra[at:end]
+        at = end
+    return kept

@@ -1,0 +1,248 @@
+"""Outputs appear under their names when they are complete, or not at all.
+
+Each is written to a temporary beside it and renamed; several are replaced together.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import ExitStack, contextmanager, suppress
+
+from offload_tool.errors import FileError, UsageError
+from offload_tool.io import mapped_file
+from offload_tool.io.input_file import InputFile
+from offload_tool.io.limits import running
+from offload_tool.io.output_file import PERMISSIONS, OutputFile
+from offload_tool.io.paths import STDOUT, naming
+from offload_tool.io.signals import check_stopped, shielded
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from offload_tool.io.paths import StrPath
+
+_DESCRIPTORS = "/proc/self/fd"
+_READ_CHUNK = 1 << 20
+_WRITABLE = 0o222
+
+
+@contextmanager
+def replace_file(path: StrPath, *, keep_equal: bool = False) -> Iterator[OutputFile]:
+    """Write the file at `path`: it appears, or is replaced, when the block ends well.
+
+    On an exception the old file stays as it was and nothing new is left behind. A
+    symbolic link is followed; what is not a regular file (``/dev/null``, a pipe) is
+    written directly. The new file has the old one's permissions, without set-user-ID,
+    set-group-ID and sticky bits. A read-only file is not replaced. With `keep_equal`, an old
+    file of the very same content is left
+    untouched, its times too; the output's `kept` tells so after the block.
+
+    :raises FileError: the file cannot be created or written, or an input became shorter.
+    """
+    with replace_all([path], keep_equal=keep_equal) as (output,):
+        yield output
+
+
+@contextmanager
+def replace_all(
+    paths: Sequence[StrPath], *, keep_equal: bool = False
+) -> Iterator[list[OutputFile]]:
+    """Write several files as `replace_file` does: when one cannot be written, none is replaced.
+
+    :raises UsageError: two of them are one file.
+    """
+    outputs: list[OutputFile] = []
+    replacements: list[_Replacement] = []
+    with ExitStack() as stack:
+        for path in paths:
+            with naming(path):
+                if _is_direct(path):
+                    outputs.append(stack.enter_context(_open_directly(path)))
+                else:
+                    with shielded():
+                        replacements.append(stack.enter_context(_Replacement(path)))
+                    outputs.append(replacements[-1].file)
+        _refuse_equal(replacements)
+        try:
+            yield outputs
+        except OSError as error:  # of what is not written through an OutputFile
+            raise FileError(error.filename or paths[0], error) from error
+        # Only when nothing can fail any more for want of room, the first is replaced.
+        for replacement in replacements:
+            replacement.complete(keep_equal=keep_equal)
+        mapped_file.check_maps()
+        check_stopped()
+        with shielded():
+            for replacement in replacements:
+                replacement.link()
+            for replacement in replacements:
+                replacement.take_name()
+
+
+@contextmanager
+def new_file(path: StrPath) -> Iterator[OutputFile]:
+    """Write a file that is not there yet, in a folder that is of this run alone.
+
+    It has its name from the beginning, in half the time: who moves it from there, when all is
+    well, has `replace_file`'s promise for the many files of such a folder.
+
+    :raises FileError: the file cannot be created, as it is there already, say, or written.
+    """
+    with naming(path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        out = OutputFile(path, descriptor, seekable=True, budget=running())
+        yield out
+        out.finish()
+    finally:
+        os.close(descriptor)
+
+
+def _is_direct(path: StrPath) -> bool:
+    """Tell whether what is there is written as it is: no regular file, or standard output.
+
+    :raises OSError: a link leads nowhere, round in circles say.
+    """
+    if str(path) == STDOUT:
+        return True
+    try:
+        # An empty name is not that of a new file: that there is none is said when it is opened.
+        return not stat.S_ISREG(os.stat(path or os.curdir).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _refuse_equal(replacements: Sequence[_Replacement]) -> None:
+    paths: dict[str, StrPath] = {}
+    for replacement in replacements:
+        if replacement.final in paths:
+            other = paths[replacement.final]
+            raise UsageError(
+                f"'{other}' and '{replacement.path}' are one output; give each a file of its own"
+            )
+        paths[replacement.final] = replacement.path
+
+
+@contextmanager
+def _open_directly(path: StrPath) -> Iterator[OutputFile]:
+    # Standard output is not opened anew: that would write over what is in it already.
+    own = str(path) == STDOUT
+    descriptor = os.dup(1) if own else os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        yield OutputFile(path, descriptor, seekable=False, budget=running())
+    finally:
+        os.close(descriptor)
+
+
+class _Replacement:
+    """A new file beside the one that it will replace, until it has that one's name."""
+
+    def __init__(self, path: StrPath) -> None:
+        self.path = path
+        self.final = os.path.realpath(path)
+        old = _permissions(self.final)
+        self._is_read_only = old is not None and not old & _WRITABLE
+        folder, name = os.path.split(self.final)
+        self._temporary = f"{folder}/.{name[:200]}.{os.urandom(6).hex()}.tmp"
+        self._descriptor, self._named = _open_temporary(self._temporary)
+        self.file = OutputFile(path, self._descriptor, seekable=True, budget=running())
+        self.file.mode = None if old is None else old & PERMISSIONS
+
+    def complete(self, *, keep_equal: bool) -> None:
+        """Give the file its size and permissions, or find that the old one can stay."""
+        self.file.finish()
+        if keep_equal and _same_content(self._descriptor, self.final):
+            self.file.kept = True
+            return
+        if self._is_read_only:
+            raise FileError(self.path, "is read-only; make it writable, or remove it")
+        if self.file.mode is not None:
+            with naming(self.path):
+                os.fchmod(self._descriptor, self.file.mode)
+
+    def link(self) -> None:
+        """Give the file a name, for now that of the temporary."""
+        if not self._named and not self.file.kept:
+            with naming(self.path):
+                # Python follows the link only when it is given a folder, which is not used.
+                own = f"{_DESCRIPTORS}/{self._descriptor}"
+                os.link(own, self._temporary, src_dir_fd=self._descriptor)
+            self._named = True
+
+    def take_name(self) -> None:
+        """Replace the old file."""
+        if not self.file.kept:
+            with naming(self.path):
+                os.replace(self._temporary, self.final)
+            self._named = False
+
+    def __enter__(self) -> _Replacement:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with shielded():
+            os.close(self._descriptor)
+            if self._named:
+                with suppress(FileNotFoundError):
+                    os.unlink(self._temporary)
+
+
+def _permissions(path: str) -> int | None:
+    """Give the permission bits of a file; None where there is none."""
+    try:
+        return stat.S_IMODE(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return None
+
+
+def _open_temporary(path: str) -> tuple[int, bool]:
+    """Open a file beside `path`: without a name where possible, else named `path`.
+
+    A file without a name is gone with the process, even one that is killed.
+    """
+    if os.path.isdir(_DESCRIPTORS):  # it is named through this folder later
+        with suppress(OSError):  # the file system cannot do it
+            flags = os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC
+            return os.open(os.path.dirname(path), flags, 0o666), False
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    return os.open(path, flags, 0o666), True
+
+
+def have_same_content(path: StrPath, other: StrPath) -> bool:
+    """Tell whether the file at `other` can be read, is not a link, and has the bytes of `path`.
+
+    :raises FileError: the file at `path` cannot be read.
+    """
+    if not stat.S_ISREG(_mode_of(other)):
+        return False
+    with InputFile(path) as source:
+        descriptor = source.fileno()
+        return descriptor is not None and _same_content(descriptor, other)
+
+
+def _mode_of(path: StrPath) -> int:
+    try:
+        return os.lstat(path).st_mode
+    except OSError:
+        return 0
+
+
+def _same_content(descriptor: int, path: StrPath) -> bool:
+    """Tell whether the file at `path` can be read and has the bytes of the one that is open."""
+    size = os.fstat(descriptor).st_size
+    try:
+        with open(path, "rb", buffering=0) as other:
+            if os.fstat(other.fileno()).st_size != size:
+                return False
+            ours, theirs = bytearray(_READ_CHUNK), bytearray(_READ_CHUNK)
+            for position in range(0, size, _READ_CHUNK):
+                wanted = min(size - position, _READ_CHUNK)
+                if os.preadv(descriptor, [ours], position) != wanted:
+                    return False
+                if os.preadv(other.fileno(), [theirs], position) != wanted or ours != theirs:
+                    return False
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,274 @@
+"""A file that is written from the front; ranges of other files are copied inside the kernel."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from offload_tool.errors import FileError
+from offload_tool.io.input_file import FileRange
+from offload_tool.io.paths import naming
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from offload_tool.io.input_file import InputFile
+    from offload_tool.io.limits import Budget
+    from offload_tool.io.paths import StrPath
+
+PERMISSIONS = 0o777
+"""A file of new content does not run as someone else."""
+
+_NO_KERNEL_COPY = frozenset(
+    {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.ETXTBSY}
+)
+_COPY_CHUNK = 1 << 30
+_READ_CHUNK = 1 << 20
+_GATHERED = 1 << 18  # bytes; stays in the processor's cache
+_SMALL = 1 << 16  # bytes; larger ranges are faster copied inside the kernel
+_CLOSE = 1 << 12  # bytes that are skipped rather than not read with what is around them
+_RESERVED = 1 << 16  # bytes; nothing is gained for smaller files
+
+
+class OutputFile:
+    """A file being written from the front: bytes, zeros, and ranges of other files.
+
+    Made by `replace_file`. `position` is in bytes from the beginning.
+    """
+
+    def __init__(
+        self,
+        path: StrPath,
+        descriptor: int,
+        *,
+        seekable: bool,
+        budget: Budget | None = None,
+    ) -> None:
+        self.path = path
+        self._budget = budget
+        self.position = 0
+        self.mode: int | None = None
+        """Permission bits; None: the usual ones."""
+        self.kept = False
+        """Whether the old file, which was equal, stayed; known after `replace_file`'s block."""
+        self._descriptor = descriptor
+        self._seekable = seekable
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append `data`.
+
+        :raises LimitError: this and all other methods that write: the run's budget is used up.
+        """
+        self._charge(len(data))
+        self._write(data)
+
+    def _charge(self, size: int) -> None:
+        if self._budget is not None and size > 0:
+            self._budget.write(size, self.path)
+
+    def _write(self, data: bytes | memoryview) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                written = os.write(self._descriptor, view[:_COPY_CHUNK])
+                self.position += written
+                view = view[written:]
+        except OSError as error:
+            raise FileError(self.path, error) from error
+
+    def append(self, pieces: Iterable[bytes | memoryview | FileRange | int]) -> None:
+        """Append many pieces; small ones are gathered, so that there are few system calls.
+
+        A number stands for so many zeros.
+
+        :raises FileError: an input became shorter since it was opened.
+        """
+        room = memoryview(bytearray(_GATHERED))
+        ahead = _ReadAhead()
+        used = 0
+        for piece in pieces:
+            if isinstance(piece, int):
+                size = piece
+            else:
+                size = piece.size if isinstance(piece, FileRange) else len(piece)
+            if used + size > _GATHERED or size > _SMALL:
+                self.write(room[:used])
+                used = 0
+            if size > _SMALL:
+                if isinstance(piece, int):
+                    self.pad_to(self.position + size)
+                elif isinstance(piece, FileRange):
+                    self.copy(*piece)
+                else:
+                    self.write(piece)
+            elif size:
+                part = room[used : used + size]
+                if isinstance(piece, FileRange):
+                    ahead.fill(part, piece.source, piece.offset)
+                else:
+                    part[:] = bytes(size) if isinstance(piece, int) else piece
+                used += size
+        self.write(room[:used])
+
+    def append_behind(self, rows: Iterable[tuple[bytes, InputFile | None, int, int]]) -> None:
+        """Append bytes, and `size` bytes of a source from an offset, for each row.
+
+        It is `append` for so many small ranges that a piece for each would take longer to make
+        than to copy. Without a source, there are only the bytes.
+
+        :raises FileError: a source became shorter since it was opened.
+        """
+        parts: list[bytes | memoryview] = []
+        used = 0
+        kept: bytes | memoryview = b""  # of the source, from `start` on
+        last, start, end = None, 0, 0
+        for before, source, offset, size in rows:
+            parts.append(before)
+            used += len(before) + size
+            if source is None:
+                continue
+            if size > _SMALL:
+                self.write(b"".join(parts))
+                parts.clear()
+                used = 0
+                self.copy(source, offset, size)
+                continue
+            if source is not last or offset < start or offset + size > end:
+                is_close = source is last and start <= offset < end + _CLOSE
+                ahead = min(_GATHERED, len(source) - offset) if is_close else size
+                kept = source.read(offset, max(ahead, size))
+                last, start, end = source, offset, offset + len(kept)
+            at = offset - start
+            parts.append(kept[at : at + size])
+            if used > _GATHERED:
+                self.write(b"".join(parts))
+                parts.clear()
+                used = 0
+        self.write(b"".join(parts))
+
+    @property
+    def seekable(self) -> bool:
+        """Tell whether bytes already written can still be changed (not in a pipe)."""
+        return self._seekable
+
+    def patch(self, position: int, data: bytes) -> None:
+        """Put `data` over bytes already written at `position`; needs `seekable`."""
+        view = memoryview(data)
+        with naming(self.path):
+            while view:
+                written = os.pwrite(self._descriptor, view, position)
+                position += written
+                view = view[written:]
+
+    def set_mode(self, mode: int) -> None:
+        """Give the file these permission bits instead of the usual ones, or the old file's.
+
+        Set-user-ID, set-group-ID and sticky bits are not among them.
+        """
+        self.mode = mode & PERMISSIONS
+        with naming(self.path):
+            os.fchmod(self._descriptor, self.mode)
+
+    def reserve(self, size: int) -> None:
+        """Make room for `size` more bytes, so that a full disk is found out now.
+
+        :raises LimitError: they are more than the run's budget has left.
+        """
+        if self._budget is not None:
+            self._budget.check_write(size, self.path)
+        self._allocate(self.position, size)
+
+    def _allocate(self, position: int, size: int) -> None:
+        if self._seekable and size >= _RESERVED:
+            try:
+                os.posix_fallocate(self._descriptor, position, size)
+            except OSError as error:
+                if error.errno not in _NO_KERNEL_COPY:
+                    raise FileError(self.path, error) from error
+
+    def pad_to(self, position: int) -> None:
+        """Append zeros up to `position`, as a hole where the file system has them."""
+        gap = position - self.position
+        self._charge(gap)
+        if self._seekable and gap > 0:
+            with naming(self.path):
+                os.lseek(self._descriptor, position, os.SEEK_SET)
+            self.position = position
+        while not self._seekable and gap > 0:
+            self._write(bytes(min(gap, _READ_CHUNK)))
+            gap = position - self.position
+
+    def finish(self) -> None:
+        """Give the file its size: zeros may be its end, and more may be reserved."""
+        if self._seekable:
+            # ext4 would write out blocks that have no place yet before it replaces a file.
+            self._allocate(0, self.position)
+            with naming(self.path):
+                os.ftruncate(self._descriptor, self.position)
+
+    def copy(self, source: InputFile, offset: int = 0, size: int | None = None) -> None:
+        """Append `size` bytes of `source` from `offset` (default: all up to its end).
+
+        :raises FileError: `source` became shorter since it was opened.
+        """
+        remaining = len(source) - offset if size is None else size
+        source, offset, _ = source.range(offset, remaining)
+        self._charge(remaining)
+        descriptor = source.fileno()
+        if descriptor is not None:
+            done = self._copy_in_kernel(descriptor, offset, remaining)
+            offset += done
+            remaining -= done
+        while remaining:
+            chunk = source.read(offset, min(remaining, _READ_CHUNK))
+            self._write(chunk)
+            offset += len(chunk)
+            remaining -= len(chunk)
+
+    def _copy_in_kernel(self, descriptor: int, offset: int, size: int) -> int:
+        """Copy as much as the file systems allow; give the number of bytes copied."""
+        done = 0
+        while done < size:
+            try:
+                count = os.copy_file_range(
+                    descriptor, self._descriptor, min(size - done, _COPY_CHUNK), offset + done
+                )
+            except OSError as error:
+                if error.errno in _NO_KERNEL_COPY:
+                    break
+                raise FileError(self.path, error) from error
+            if count == 0:
+                break
+            done += count
+            self.position += count
+        return done
+
+
+class _ReadAhead:
+    """Reads small ranges that lie close behind one another in a file many at a time."""
+
+    def __init__(self) -> None:
+        self._source: InputFile | None = None
+        self._start = self._end = 0
+        """Of what is kept of the source."""
+        self._kept = memoryview(b"")
+        self._room = memoryview(b"")
+
+    def fill(self, room: memoryview, source: InputFile, offset: int) -> None:
+        """Fill `room`, at most `_SMALL` bytes, with those of `source` from `offset` on."""
+        end = offset + len(room)
+        if source is not self._source or offset < self._start or end > self._end:
+            is_close = source is self._source and self._start <= offset < self._end + _CLOSE
+            self._source, self._start, self._end = source, offset, end
+            if not is_close:
+                source.read_into(room, offset)
+                self._start = end
+                return
+            if not self._room:
+                self._room = memoryview(bytearray(_GATHERED))
+            self._end = max(end, min(offset + _GATHERED, len(source)))
+            self._kept = self._room[: self._end - offset]
+            source.read_into(self._kept, offset)
+        start = offset - self._start
+        room[:] = self._kept[start : start + len(room)]

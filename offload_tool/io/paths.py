@@ -1,0 +1,48 @@
+"""Paths as they are given, hidden ones beside outputs, and errors that name them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from contextlib import contextmanager
+
+from offload_tool.errors import FileError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import TypeAlias
+
+StrPath: TypeAlias = "str | os.PathLike[str]"
+
+STDIN = "/dev/stdin"
+STDOUT = "/dev/stdout"
+_LONGEST = 200
+"""Bytes of a name that is taken over; file systems have names of 255."""
+
+
+@contextmanager
+def naming(path: StrPath) -> Iterator[None]:
+    """Make errors of the operating system such that name `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise FileError(path, error) from error
+
+
+def beside(output: str, suffix: str) -> str:
+    """Name a hidden file beside an output."""
+    folder, name = os.path.split(output)
+    encoded = os.fsencode(name)
+    if len(encoded) > _LONGEST:
+        import binascii
+
+        start = os.fsdecode(encoded[:_LONGEST])
+        name = f"{start}.{binascii.crc32(encoded):08x}"
+    return os.path.join(folder, f".{name}{suffix}")
+
+
+def remove(name: str) -> None:
+    """Remove a file, if it is there."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name)

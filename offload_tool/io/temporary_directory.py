@@ -1,0 +1,144 @@
+"""Temporary folders that are gone with their block, and at the latest with the next one's.
+
+A process that is killed leaves its folder. So each folder is locked (`flock`) as long as it is in
+use, which ends with the process, and who makes one removes those beside it that nobody has locked.
+Locks are known to one kernel, so the names have the ID of its boot: folders of other machines on a
+shared file system are left alone. So are all where a file system has no locks.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import FileError
+from offload_tool.io.signals import shielded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from offload_tool.io.paths import StrPath
+
+__all__ = ["made_folder", "temporary_folder", "usual_folder"]
+
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@contextmanager
+def made_folder(path: StrPath) -> Iterator[None]:
+    """Make a folder for what the block writes; where that fails, it is gone if it is new and empty.
+
+    So are the folders above it.
+
+    :raises FileError: it cannot be made, or the block raises `OSError`.
+    """
+    folder = Path(path)
+    new = [parent for parent in (folder, *folder.parents) if not parent.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException as error:
+        with suppress(OSError):
+            for parent in new:
+                parent.rmdir()
+        if isinstance(error, OSError):
+            raise FileError(folder, error) from error
+        raise
+
+
+@contextmanager
+def temporary_folder(prefix: str = "offload-", folder: StrPath | None = None) -> Iterator[Path]:
+    """Make a folder in `folder` (default: the usual one) that is gone behind the block.
+
+    :raises OSError: it cannot be made.
+    """
+    parent = usual_folder() if folder is None else os.fspath(folder)
+    boot = _boot_id()
+    if boot:
+        prefix = f"{prefix}{boot}-"
+        _remove_abandoned(parent, prefix)
+    made, lock = None, None
+    try:
+        with shielded():
+            made, lock = _make(prefix, parent)
+        yield Path(made)
+    finally:
+        with shielded():
+            if made is not None:
+                shutil.rmtree(made, ignore_errors=True)
+            if lock is not None:
+                os.close(lock)
+
+
+def usual_folder() -> str:
+    """Give the folder for temporary files: the one that `tempfile.gettempdir` would find.
+
+    That tries each by writing a file, which stays where the process is killed meanwhile.
+    """
+    import tempfile  # slow to load, and a launcher knows its folder
+
+    if tempfile.tempdir is not None:
+        return os.fsdecode(tempfile.tempdir)
+    named = (os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
+    for folder in (*named, "/tmp", "/var/tmp", "/usr/tmp"):  # noqa: S108 - as tempfile has them
+        if folder and os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):  # noqa: PTH112
+            return os.path.abspath(folder)  # noqa: PTH100
+    return tempfile.gettempdir()
+
+
+def _boot_id() -> str:
+    """Give what tells this boot of this machine from others; empty if that is not known."""
+    try:
+        return Path(_BOOT_ID).read_text(encoding="ascii")[:8]
+    except (OSError, ValueError):
+        return ""
+
+
+def _make(prefix: str, parent: str) -> tuple[str, int | None]:
+    """Make a folder and lock it; give its path and the lock, if there is one to be had."""
+    while True:
+        made = os.path.join(os.path.abspath(parent), f"{prefix}{os.urandom(8).hex()}")  # noqa: PTH100, PTH118
+        os.mkdir(made, 0o700)  # noqa: PTH102
+        try:
+            lock = os.open(made, _FLAGS)
+        except FileNotFoundError:  # another took it for abandoned before it was locked
+            continue
+        if _is_ours(lock, made):
+            return made, lock
+        os.close(lock)
+
+
+def _is_ours(lock: int, path: str) -> bool:
+    """Lock a folder that was just made; tell whether nobody has begun to remove it."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.stat(path)  # noqa: PTH116 - Path has no better
+    except (BlockingIOError, FileNotFoundError):
+        return False
+    except OSError:  # no locks, so nobody else gets one either
+        return True
+    return True
+
+
+def _remove_abandoned(parent: str, prefix: str) -> None:
+    """Remove what processes of this user have left that were killed."""
+    with suppress(OSError), os.scandir(parent) as entries:
+        for entry in entries:
+            if entry.name.startswith(prefix):
+                with suppress(OSError):
+                    _remove_unlocked(entry.path)
+
+
+def _remove_unlocked(path: str) -> None:
+    lock = os.open(path, _FLAGS)
+    try:
+        if os.fstat(lock).st_uid == os.geteuid():
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path, ignore_errors=True)
+    finally:
+        os.close(lock)

@@ -1,0 +1,229 @@
+"""A new file as a list of pieces: literal bytes, and ranges of other files.
+
+Whoever makes a file plans it from tables and sizes alone; it is written by copying, so memory
+does not grow with what is in it::
+
+    position  0       64            5000            9000000    9000004   9008192
+              Literal Range of host Range of        (zeros)    Literal   end
+                                    content 0
+
+An editor of object files plans with numbers for the files that it does not have; `bound` puts
+the files in. Of `Unopened` files a plan can have more than can be open at once.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from offload_tool.errors import FileError
+from offload_tool.io import FileRange, InputFile
+from offload_tool.util.named_tuple import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+    from typing import TypeAlias
+
+    from offload_tool.io import OutputFile, StrPath
+
+__all__ = [
+    "HOST",
+    "FilePlan",
+    "Literal",
+    "Piece",
+    "Range",
+    "Source",
+    "Unopened",
+    "content",
+    "join",
+    "reopened",
+]
+
+HOST = -1
+"""The number of the file that is edited."""
+_ZEROS = bytes(1 << 20)
+
+Source: TypeAlias = "InputFile | bytes | memoryview"
+
+
+class Unopened(NamedTuple):
+    """A file that is open only while something is copied from it."""
+
+    open: Callable[[], AbstractContextManager[InputFile]]
+
+    def range(self, offset: int, size: int) -> FilePlan:
+        """Plan `size` bytes of it, from `offset` on."""
+        return FilePlan((Range(0, self, offset, size),), size)
+
+
+def reopened(path: StrPath, size: int) -> FilePlan:
+    """Plan the file at `path`, which has been looked at and had `size` bytes.
+
+    :raises FileError: when it is written, if the file has another size then.
+    """
+    return Unopened(partial(_reopen, path, size)).range(0, size)
+
+
+def _reopen(path: StrPath, size: int) -> InputFile:
+    source = InputFile(path)
+    if len(source) != size:
+        source.close()
+        raise _changed(path)
+    return source
+
+
+def _changed(path: StrPath) -> FileError:
+    return FileError(path, "changed its size while it was read; try again")
+
+
+class Literal(NamedTuple):
+    """These bytes, at `position` of the new file."""
+
+    position: int
+    data: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.data)
+
+
+class Range(NamedTuple):
+    """`size` bytes from `offset` of a source, at `position` of the new file."""
+
+    position: int
+    source: Source | Unopened | int
+    """The source, or its number: `HOST`, or from 0 on that of a content to insert."""
+    offset: int
+    size: int
+
+
+Piece: TypeAlias = "Literal | Range"
+
+
+def content(position: int, index: int, size: int) -> Range:
+    """Give the piece that is the whole content number `index` of those to insert."""
+    return Range(position, index, 0, size)
+
+
+class FilePlan(NamedTuple):
+    """A new file: `size` bytes, all zero but for the `pieces`, which are in file order."""
+
+    pieces: tuple[Piece, ...]
+    size: int
+
+    @classmethod
+    def of(cls, parts: Iterable[bytes | FileRange | FilePlan | int]) -> FilePlan:
+        """Plan parts one behind the other; a number stands for so many zeros."""
+        pieces: list[Piece] = []
+        position = 0
+        for part in parts:
+            if isinstance(part, bytes):
+                pieces.append(Literal(position, part))
+                position += len(part)
+            elif isinstance(part, int):
+                position += part
+            elif isinstance(part, FilePlan):
+                pieces += part.moved(position)
+                position += part.size
+            else:
+                pieces.append(Range(position, *part))
+                position += part.size
+        return cls(join(pieces), position)
+
+    def moved(self, by: int) -> Iterator[Piece]:
+        """Give the pieces as they are in a file in which this one begins at `by`."""
+        return (piece._replace(position=piece.position + by) for piece in self.pieces)
+
+    def bound(self, host: Source | int, contents: Sequence[Source] = ()) -> FilePlan:
+        """Put sources in the place of their numbers; `HOST` may stay what it is.
+
+        :raises FileError: a content is not as long as it was when the plan was made.
+        :raises ValueError: one in memory is not.
+        """
+        return FilePlan(tuple(_bound(piece, host, contents) for piece in self.pieces), self.size)
+
+    def write_to(self, out: OutputFile) -> None:
+        """Append the file to `out`.
+
+        :raises FileError: a source became shorter since it was opened, or the disk is full.
+        """
+        out.reserve(self.size)
+        out.append(self._parts())
+
+    def _parts(self) -> Iterator[bytes | memoryview | FileRange | int]:
+        position = 0
+        for piece in self.pieces:
+            yield piece.position - position
+            if isinstance(piece, Literal):
+                yield piece.data
+            elif isinstance(piece.source, InputFile):
+                yield FileRange(piece.source, piece.offset, piece.size)
+            elif isinstance(piece.source, Unopened):
+                with piece.source.open() as source:
+                    yield FileRange(source, piece.offset, piece.size)
+            else:
+                yield _slice(piece)
+            position = piece.position + piece.size
+        yield self.size - position
+
+    def chunks(self) -> Iterator[bytes | memoryview]:
+        """Give the file's bytes, in order, mapped where they are in files."""
+        for part in self._parts():
+            if isinstance(part, FileRange):
+                yield part.data
+            elif isinstance(part, int):
+                yield from (_ZEROS[: part - at] for at in range(0, part, len(_ZEROS)))
+            else:
+                yield part
+
+    def blocks(self) -> Iterator[bytes | memoryview]:
+        """Give the file's bytes, in order and piece by piece, read anew: this maps nothing."""
+        for part in self._parts():
+            if isinstance(part, FileRange):
+                for at in range(0, part.size, len(_ZEROS)):
+                    size = min(part.size - at, len(_ZEROS))
+                    yield part.source.read(part.offset + at, size)
+            elif isinstance(part, int):
+                yield from (_ZEROS[: part - at] for at in range(0, part, len(_ZEROS)))
+            else:
+                yield part
+
+
+def _bound(piece: Piece, host: Source | int, contents: Sequence[Source]) -> Piece:
+    if isinstance(piece, Literal) or not isinstance(piece.source, int):
+        return piece
+    if piece.source == HOST:
+        return piece._replace(source=host)
+    source = contents[piece.source]
+    if len(source) != piece.size:
+        if isinstance(source, InputFile):
+            raise _changed(source.path)
+        raise ValueError(f"{len(source)} bytes for the {piece.size} of content {piece.source}")
+    return piece._replace(source=source)
+
+
+def _slice(piece: Range) -> memoryview:
+    if isinstance(piece.source, int | Unopened):
+        raise TypeError(f"source {piece.source} of this plan is not bound")
+    data = piece.source.data if isinstance(piece.source, InputFile) else piece.source
+    return memoryview(data)[piece.offset : piece.offset + piece.size]
+
+
+def join(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
+    """Leave out empty pieces, and make one of neighbours that are neighbours in their source."""
+    joined: list[Piece] = []
+    for piece in pieces:
+        last = joined[-1] if joined else None
+        if (
+            isinstance(piece, Range)
+            and isinstance(last, Range)
+            and last.source is piece.source
+            and last.position + last.size == piece.position
+            and last.offset + last.size == piece.offset
+        ):
+            joined[-1] = last._replace(size=last.size + piece.size)
+        elif piece.size:
+            joined.append(piece)
+    return tuple(joined)

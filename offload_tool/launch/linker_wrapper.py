@@ -1,0 +1,243 @@
+r"""The links that ``clang-linker-wrapper`` would run, as jobs of the plan: one for each target.
+
+The new offload driver hands all targets' bitcode to one job, which runs clang for each target, and
+that the linker, where device code is generated. Both are asked, as the driver is, what they would
+run, and that takes the place of the one job::
+
+    cc1 gfx906 --+
+    cc1 gfx90a --+-> packager -> linker-wrapper -> cc1 host     becomes
+
+    cc1 gfx906 -> ld.lld --+
+    cc1 gfx90a -> ld.lld --+-> bundler -> cc1 host
+
+The questions (``--dry-run``, ``-###``) are asked with empty files: nobody looks into them. What is
+not known here, or would write files beside its result, stays the one job.
+
+Source: clang 22.1 and 23, observed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from offload_tool.clang.driver import job_words, option_values
+from offload_tool.clang.job_plan import UnknownPlanError, job_in, read_lines
+from offload_tool.clang.linker_options import unknown_word
+from offload_tool.launch.scheduler import Step, run_steps
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from offload_tool.clang.job_plan import DriverJob, DriverPlan
+    from offload_tool.launch.jobserver import Slots
+
+    Target = tuple[str, str]
+    """Triple, and target ID."""
+
+__all__ = ["link_each_target"]
+
+_WRAPPER = "linker-wrapper"
+_KNOWN = ("--emit-fatbin-only", "--compress", "--no-canonical-prefixes", "-o")
+_KNOWN_BEGINNINGS = (
+    *("--should-extract=", "--device-compiler=", "--device-linker=", "--host-triple="),
+    *("--linker-path=", "--compression-level=", "--wrapper-jobs="),
+)
+_COMMAND = re.compile(r' "([^"]+)" (.+)')
+"""A line of ``--dry-run``: only the program is in quotes."""
+_IMAGE = re.compile(r"--image=file=(.*),triple=([^,]+),arch=([^,]+),kind=\w+(?:,feature=[^,]*)*")
+_BUNDLER = "clang-offload-bundler"
+
+
+def link_each_target(
+    plan: DriverPlan, folder: str, environ: Mapping[str, str], slots: Slots
+) -> None:
+    """Put links of single targets in the place of a plan's ``clang-linker-wrapper``, if any.
+
+    `folder` is that of the plan's temporary files, which they are named in.
+
+    :raises UnknownPlanError: not all is known; the plan is as it was.
+    """
+    wrapper = next((job for job in plan.jobs if job.sort == _WRAPPER), None)
+    if wrapper is None:
+        return
+    before = [plan.jobs[number] for number in wrapper.needs]
+    if [job.sort for job in before] != ["packager"]:
+        raise UnknownPlanError("the job also links the host's object")  # clang 21
+    (packager,) = before
+    images = _images(packager, {job.output for job in plan.jobs if job.sort == "cc1"})
+    links, said = _Links(wrapper, packager, images, _Questions(folder, environ, slots)).read()
+    at = plan.jobs.index(wrapper)
+    front = [job for job in plan.jobs[:at] if job is not packager]
+    plan.replace_jobs([*front, *links, *plan.jobs[at + 1 :]])
+    plan.said += said
+
+
+class _Questions:
+    """Commands that only tell something, and a folder for their files."""
+
+    def __init__(self, folder: str, environ: Mapping[str, str], slots: Slots) -> None:
+        self.results = folder
+        self.folder = f"{folder}/questions"
+        os.mkdir(self.folder)  # noqa: PTH102
+        self._environment = {**environ, "TMPDIR": self.folder}
+        self._slots = slots
+        self._asked = 0
+
+    def ask(self, commands: Sequence[Sequence[str]]) -> list[str]:
+        """Run commands side by side; give what they have said.
+
+        :raises UnknownPlanError: one fails.
+        """
+        steps = []
+        for words in commands:
+            step = Step(self._asked, ())
+            step.words, step.said = words, f"{self.folder}/{self._asked}.said"
+            steps.append(step)
+            self._asked += 1
+        try:
+            run_steps(steps, self._slots, self._environment)
+        except OSError as error:
+            raise UnknownPlanError(str(error)) from error
+        for step in steps:
+            if step.status != 0:
+                raise UnknownPlanError(f"'{step.words[0]}' does not say what it would run")
+        return [_content(step.said) for step in steps]
+
+
+class _Links:
+    """What one job of the wrapper would run."""
+
+    def __init__(
+        self,
+        wrapper: DriverJob,
+        packager: DriverJob,
+        images: dict[Target, str],
+        questions: _Questions,
+    ) -> None:
+        self._wrapper = wrapper
+        self._packager = packager
+        self._images = images
+        self._questions = questions
+
+    def read(self) -> tuple[list[DriverJob], list[str]]:
+        """Give the links and the bundler's job behind them, and what clang says of them."""
+        commands, bundler = self._commands()
+        by_target = {_target(command): command for command in commands}
+        if by_target.keys() != self._images.keys() or len(by_target) != len(commands):
+            raise UnknownPlanError("it would link other targets than are compiled")
+        names = {bundler.output: self._wrapper.output}
+        questions = []
+        for target, image in self._images.items():
+            given = self._input(by_target[target])
+            names[given] = image
+            _make_empty(given)
+            questions.append([*by_target[target], "-###"])
+        answers = self._questions.ask(questions)
+        jobs, said = [], []
+        for text in answers:
+            job, own = _link(text)
+            jobs.append(job)
+            said += own
+            names[job.output] = f"{self._questions.results}/{_base(job.output)}"
+        jobs.append(bundler)
+        for job in jobs:
+            job.words = [_renamed(word, names) for word in job.words]
+            job.output = names[job.output]
+        if any(self._questions.folder in word for job in jobs for word in job.words):
+            raise UnknownPlanError("it would read files of its own")
+        return jobs, said
+
+    def _commands(self) -> tuple[list[list[str]], DriverJob]:
+        """Give the commands that the wrapper would run: clang for each target, and the bundler."""
+        name = self._packager.output
+        package = f"{self._questions.folder}/{_base(name)}"
+        words = [package if word == name else word for word in self._wrapper.words]
+        _refuse_unknown(words, (package, self._wrapper.output))
+        for image in self._images.values():
+            _make_empty(image)
+        self._questions.ask([[package if w == name else w for w in self._packager.words]])
+        (text,) = self._questions.ask([[*words, "--dry-run"]])
+        # Nothing else may be said: not all may be known, then.
+        lines = [_COMMAND.fullmatch(line) for line in text.splitlines()]
+        found = [[line[1], *line[2].split(" ")] for line in lines if line is not None]
+        if len(found) != len(lines) or not found:
+            raise UnknownPlanError("what it would run cannot be read")
+        if not all(os.path.isabs(command[0]) for command in found):  # noqa: PTH117
+            raise UnknownPlanError("it does not find its programs")
+        *links, last = found
+        if not _base(last[0]).startswith(_BUNDLER):
+            raise UnknownPlanError(f"it would run '{last[0]}' in the end")
+        return links, job_in(last)
+
+    def _input(self, command: Sequence[str]) -> str:
+        """Give what a link reads: a file that the wrapper takes out of the package."""
+        written = set(option_values(command, "-o"))
+        begin = f"{self._questions.folder}/"
+        found = [word for word in command if word.startswith(begin) and word not in written]
+        if len(found) != 1:
+            raise UnknownPlanError(f"it would link {len(found)} files for one target")
+        return found[0]
+
+
+def _images(packager: DriverJob, made: set[str]) -> dict[Target, str]:
+    """Give the files that are packaged, by what they are for."""
+    images: dict[Target, str] = {}
+    for word in packager.words:
+        if word.startswith("--image="):
+            found = _IMAGE.fullmatch(word)
+            if found is None or found[1] not in made or (found[2], found[3]) in images:
+                raise UnknownPlanError(f"'{word}' is no image of a pass over the source")
+            images[found[2], found[3]] = found[1]
+    return images
+
+
+def _refuse_unknown(words: Sequence[str], files: tuple[str, str]) -> None:
+    for word in words[1:]:
+        if not word or re.search(r"\s", word):
+            raise UnknownPlanError(f"a blank is in '{word}'")
+        is_known = word in _KNOWN or word.startswith(_KNOWN_BEGINNINGS)
+        if not (is_known or word in files):
+            raise UnknownPlanError(f"'{word}' is not known of it")
+
+
+def _target(command: Sequence[str]) -> Target:
+    triple = [word.partition("=")[2] for word in command if word.startswith("--target=")]
+    processor = [word.partition("=")[2] for word in command if word.startswith("-mcpu=")]
+    if len(triple) != 1 or len(processor) != 1:
+        raise UnknownPlanError(f"'{' '.join(command)}' is no link for one target")
+    return triple[0], processor[0]
+
+
+def _link(text: str) -> tuple[DriverJob, list[str]]:
+    """Read what clang would run for a link: the linker, and nothing else."""
+    said, lines = read_lines(text)
+    jobs = [job_in(job_words(line)) for line in lines]
+    if [job.sort for job in jobs] != ["lld"]:
+        raise UnknownPlanError("a link would be more than the linker's work")
+    (job,) = jobs
+    word = unknown_word(job.words[1:])
+    if word:
+        raise UnknownPlanError(f"'{word}' is not known of a link")
+    return job, said
+
+
+def _renamed(word: str, names: dict[str, str]) -> str:
+    for before, after in names.items():
+        word = word.replace(before, after)
+    return word
+
+
+def _make_empty(name: str) -> None:
+    with open(name, "wb"):  # noqa: PTH123
+        pass
+
+
+def _content(name: str) -> str:
+    with open(name, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
+        return file.read()
+
+
+def _base(name: str) -> str:
+    return os.path.basename(name)  # noqa: PTH119

@@ -1,0 +1,117 @@
+"""HIP device passes on a cluster (``OFFLOAD_DIST``), as commands of the driver for sccache.
+
+::
+
+    a pass as a command --> its form for any machine --> sccache --> checked as after any launcher
+        | must stay here                                    | fails
+        v                                                   v
+    the jobs of the plan, on this machine <-----------------+  once, and that is said
+
+sccache-dist tells errors in the source and failures of its own alike, so what fails runs again.
+"""
+
+from __future__ import annotations
+
+from offload_tool.clang.driver import option_values
+from offload_tool.clang.job_plan import HOST
+from offload_tool.launch.scheduler import as_one
+from offload_tool.sccache_dist.config import load_distribution
+from offload_tool.sccache_dist.eligibility import why_local
+from offload_tool.sccache_dist.fallback import Finished
+from offload_tool.sccache_dist.session import Session, again_here
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from offload_tool.clang.job_plan import DriverJob
+    from offload_tool.launch.scheduler import Step
+
+__all__ = ["OnCluster"]
+
+_LANGUAGE = "-x"
+
+
+class _Sent:
+    """A pass that the cluster runs, and what its steps were."""
+
+    def __init__(self, target: str, steps: Sequence[Step]) -> None:
+        self.target = target
+        self.steps = steps
+        self._before = [(step.words, step.call) for step in steps]
+
+    def restore(self) -> None:
+        """Let the steps run what they were to run, on this machine."""
+        for step, (words, call) in zip(self.steps, self._before, strict=True):
+            step.words, step.call, step.environment, step.status = words, call, None, None
+
+
+class OnCluster:
+    """The passes of one compile that a cluster runs."""
+
+    def __init__(self, folder: str, environ: Mapping[str, str]) -> None:
+        """Read the folder that OFFLOAD_DIST names.
+
+        :raises UsageError: it is not usable.
+        :raises CompilerError: sccache is not installed.
+        """
+        self._session = Session(load_distribution(folder))
+        self._environ = environ
+        self._sent: list[_Sent] = []
+        self._failed: list[tuple[_Sent, Finished]] = []
+        self._warnings: list[str] = []
+
+    @staticmethod
+    def may_run(job: DriverJob) -> bool:
+        """Tell whether a pass with this front end can be for a cluster: HIP's device code."""
+        return job.target != HOST and "hip" in option_values(job.words, _LANGUAGE)
+
+    @staticmethod
+    def with_language(words: Sequence[str]) -> list[str]:
+        """Give a HIP compile's words with the language named: sccache does not know all suffixes.
+
+        Whether they are still of the same compile, the driver is asked.
+        """
+        if any(word.startswith(_LANGUAGE) for word in words[1:]):
+            return list(words)
+        return [words[0], _LANGUAGE, "hip", *words[1:]]
+
+    def send(self, target: str, command: Sequence[str], steps: Sequence[Step]) -> str:
+        """Let the first of a pass's steps run the command on the cluster, others nothing.
+
+        :returns: "", or why the pass stays on this machine: then nothing is changed.
+        :raises CompilerError: the compiler is not the packed one, or sccache does not start.
+        :raises UsageError: the cluster refuses the token.
+        """
+        reason = why_local(command)
+        if reason:
+            return reason
+        words, environment = self._session.remote_command(command, self._environ)
+        if not self._sent:
+            self._warnings += self._session.begin_quickly()
+        self._sent.append(_Sent(target, steps))
+        steps[0].environment = environment
+        as_one(steps, words)
+        return ""
+
+    def call_back(self, taken: Callable[[str], bytes]) -> bool:
+        """Let steps whose compile failed on the cluster run here; tell whether there are any.
+
+        `taken` gives what is in a file, here what a step has said, and removes that.
+        """
+        failed = [one for one in self._sent if one.steps[0].status not in (None, 0)]
+        for one in failed:
+            self._sent.remove(one)
+            first = one.steps[0]
+            assert first.status is not None  # noqa: S101 - it has failed
+            self._failed.append((one, Finished(first.status, taken(first.said))))
+            one.restore()
+        return bool(failed)
+
+    def told(self, output: str) -> list[str]:
+        """Give what is to be said: of the cluster, and of what ran here after it had failed."""
+        return self._warnings + [
+            again_here(f"{output} for {one.target}", finished)
+            for one, finished in self._failed
+            if all(step.status == 0 for step in one.steps)
+        ]

@@ -1,0 +1,197 @@
+"""Runs the jobs of a plan: each as soon as what it reads is there, and a place is free.
+
+What the jobs say is kept, one file each, and told when all have ended. After a failure no other
+job is begun but the host's, whose messages are those that users know; those that run go on to
+their end. Whatever ends a run, no job of it is left, and each token is given back.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from contextlib import suppress
+
+from offload_tool.io.signals import shielded
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from offload_tool.launch.jobserver import Slots
+
+__all__ = ["Step", "as_one", "run_steps", "spawn"]
+
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_APPEND  # the program is to have it, too
+_PRINTED = ".out"
+_POLL_MS = 10
+"""Between looks, on a kernel that cannot tell that a process has ended (before 5.3)."""
+
+
+class Step:
+    """One process, or one call of this one, in its place among others."""
+
+    __slots__ = (
+        *("call", "environment", "jobs_option", "most_jobs", "needs", "number", "places"),
+        *("said", "status", "wanted_after_failure", "words"),
+    )
+
+    def __init__(self, number: int, needs: Sequence[int]) -> None:
+        self.number = number
+        self.needs = needs
+        """The numbers of those that must have ended well before."""
+        self.words: Sequence[str] = ()
+        """The command; if none, `call`."""
+        self.call: Callable[[], int] | None = None
+        self.environment: Mapping[str, str] | None = None
+        """Of the command, where it is not that of all."""
+        self.said = ""
+        """The file that gets what it says."""
+        self.wanted_after_failure = False
+        self.jobs_option = ""
+        """With which the program is told how many processes it may run; if none, it runs one."""
+        self.most_jobs = 1
+        """How many it could run."""
+        self.places = 1
+        """How many of the places it has."""
+        self.status: int | None = None
+        """As of `os.waitstatus_to_exitcode`; None where it did not run to its end."""
+
+    @property
+    def printed(self) -> str:
+        """The file that gets what it prints to standard output."""
+        return f"{self.said}{_PRINTED}"
+
+
+def as_one(steps: Sequence[Step], words: Sequence[str]) -> None:
+    """Let one command, the first step's, do what the steps do one after the other."""
+    steps[0].words = words
+    for step in steps[1:]:
+        step.words, step.call = (), int
+
+
+def spawn(words: Sequence[str], environment: Mapping[str, str], said: str) -> int:
+    """Start a program without input, whose messages go to a file; give its number.
+
+    What it prints goes to another file, named after that one.
+
+    :raises OSError: it cannot be started.
+    """
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, f"{said}{_PRINTED}", _WRITE, 0o600),
+        (os.POSIX_SPAWN_OPEN, 2, said, _WRITE, 0o600),
+    ]
+    return os.posix_spawnp(words[0], list(words), environment, file_actions=actions)
+
+
+def run_steps(
+    steps: Sequence[Step],
+    slots: Slots,
+    environment: Mapping[str, str],
+) -> None:
+    """Run the steps; each has its status then.
+
+    :raises OSError: one cannot be started; none runs any more then.
+    """
+    _SideBySide(steps, slots, environment).run()
+
+
+class _SideBySide:
+    def __init__(self, steps: Sequence[Step], slots: Slots, environment: Mapping[str, str]) -> None:
+        self._steps = {step.number: step for step in steps}
+        self._waiting = [step for step in steps if step.status is None]
+        self._slots = slots
+        self._environment = environment
+        self._running: dict[int, Step] = {}
+        self._told: dict[int, int] = {}
+        """Which process a descriptor tells of."""
+        self._poll = select.poll()
+
+    def run(self) -> None:
+        try:
+            while self._running or self._waiting:
+                self._start_ready()
+                if self._running:
+                    self._wait()
+                elif not any(map(self._is_ready, self._waiting)):
+                    break  # what is left waits for what has failed
+        except BaseException:
+            self._end_all()
+            raise
+        finally:
+            for descriptor in self._told:
+                os.close(descriptor)
+            self._slots.give_all()
+
+    def _is_ready(self, step: Step) -> bool:
+        before = [self._steps[number].status for number in step.needs]
+        if any(status != 0 for status in before):
+            return False
+        return step.wanted_after_failure or not self._has_failed()
+
+    def _has_failed(self) -> bool:
+        return any(step.status not in (None, 0) for step in self._steps.values())
+
+    def _start_ready(self) -> None:
+        for step in [one for one in self._waiting if self._is_ready(one)]:
+            if not self._slots.take():
+                return
+            self._waiting.remove(step)
+            if step.call is not None:
+                step.status = step.call()
+                self._slots.give()
+                self._start_ready()
+                return
+            words = self._with_jobs(step)
+            with shielded():  # a signal that comes meanwhile must find the process known
+                process = spawn(words, step.environment or self._environment, step.said)
+                self._running[process] = step
+                self._watch(process)
+
+    def _with_jobs(self, step: Step) -> Sequence[str]:
+        """Give the command with as many processes of its own as there are places for now."""
+        if not step.jobs_option:
+            return step.words
+        while step.places < step.most_jobs and self._slots.take():
+            step.places += 1
+        return [*step.words, f"{step.jobs_option}{step.places}"]
+
+    def _watch(self, process: int) -> None:
+        with suppress(OSError, AttributeError):
+            descriptor = os.pidfd_open(process)
+            self._told[descriptor] = process
+            self._poll.register(descriptor, select.POLLIN)
+
+    def _wait(self) -> None:
+        """Wait until a process ends, or a token may be there for one that is ready."""
+        wants = self._slots.reader >= 0 and any(map(self._is_ready, self._waiting))
+        if wants:
+            self._poll.register(self._slots.reader, select.POLLIN)
+        all_told = len(self._told) == len(self._running)
+        events = self._poll.poll(None if all_told else _POLL_MS)
+        if wants:
+            self._poll.unregister(self._slots.reader)
+        ended = [descriptor for descriptor, _ in events if descriptor in self._told]
+        for descriptor in ended:
+            self._reap(self._told[descriptor], os.WNOHANG)
+            self._poll.unregister(descriptor)
+            del self._told[descriptor]
+            os.close(descriptor)
+        if not all_told:
+            for process in [one for one in self._running if one not in self._told.values()]:
+                self._reap(process, os.WNOHANG)
+
+    def _reap(self, process: int, flags: int) -> None:
+        ended, status = os.waitpid(process, flags)
+        if ended:
+            step = self._running.pop(process)
+            step.status = os.waitstatus_to_exitcode(status)
+            for _ in range(step.places):
+                self._slots.give()
+
+    def _end_all(self) -> None:
+        from offload_tool.run.process_tree import end_processes
+
+        with shielded():
+            end_processes(list(self._running))
+            self._running.clear()

@@ -1,0 +1,492 @@
+"""One compile as several: the driver's jobs, each target's beside the others'.
+
+::
+
+    words -> the driver's plan -> jobs in a folder of this run -> result beside its name -> renamed
+                  | not known                   | crashed, or a linker failed
+                  v                             v
+          the command as it was given: messages, statuses and reports are the driver's own
+
+The result and the depfile get their names when all is well. After an error there is no result, as
+with the driver; a run that is stopped by a signal leaves what was there.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack, suppress
+from functools import partial
+
+from offload_tool.clang.driver import llvm_temporary_folder
+from offload_tool.clang.job_plan import HOST, DriverPlan, UnknownPlanError, read_plan
+from offload_tool.clang.response_file import expand_command
+from offload_tool.errors import UsageError
+from offload_tool.io.temporary_directory import temporary_folder
+from offload_tool.launch.deferred_embedding import PLACEHOLDER_FILE, can_wait, embed_now
+from offload_tool.launch.find_compiler import why_unknown
+from offload_tool.launch.jobserver import Slots, slots_of
+from offload_tool.launch.passthrough import reason_in_words
+from offload_tool.launch.scheduler import Step, as_one, run_steps
+from offload_tool.launch.write_result import why_not_replaced, write_depfile
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from offload_tool.clang.job_plan import DriverJob
+    from offload_tool.launch.bundle_job import FatBinary
+    from offload_tool.launch.cached_passes import CachedPass
+    from offload_tool.launch.remote_passes import OnCluster
+
+__all__ = ["PassedThroughError", "run_split"]
+
+_CUID = ("-cuid=", "-fuse-cuid=")
+_DEPFILE = "-dependency-file"
+_WRAPPER_JOBS = "--wrapper-jobs="
+"""Of clang-linker-wrapper, since LLVM 15."""
+_ERRORS = 2
+_FAILED = 1
+"""The compiler's status for an error in what it was given."""
+_FOR_TARGETS = ("--offload-arch=", "--no-offload-arch=", "--cuda-gpu-arch=", "-Xarch_gfx")
+_OF_DEPFILES = ("-MF", "-MT", "-MQ")
+
+
+class PassedThroughError(Exception):
+    """The command is to be run as it was given; the text says why."""
+
+
+def run_split(
+    command: Sequence[str], environ: Mapping[str, str], say: Callable[[str], None]
+) -> tuple[int, bytes, bytes]:
+    """Run a compile's passes side by side; give the driver's status, and what they have said.
+
+    That is first what is for standard output: little is. `say` is told what is done, one line each.
+
+    :raises PassedThroughError: the command has to be run as it is.
+    :raises OffloadError: something cannot be written.
+    """
+    with ExitStack() as stack:
+        made = temporary_folder("offload-launch-", llvm_temporary_folder(environ))
+        try:
+            folder = stack.enter_context(made)
+        except OSError as error:
+            raise PassedThroughError(f"no folder for temporary files: {error}") from error
+        return _Split(command, environ, say, str(folder)).run()
+
+
+class _Split:
+    def __init__(
+        self,
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        say: Callable[[str], None],
+        folder: str,
+    ) -> None:
+        self._command = command
+        self._environ = environ
+        self._say = say
+        self._folder = folder
+        self._pinned: list[str] = []
+        """The words that are added to the command."""
+        self._slots = slots_of(environ)
+        self._cluster: OnCluster | None = None
+        self._named = ""
+        """The result's name."""
+        self._depfiles: dict[int, str] = {}
+        """Of passes over the source, by the number of the job."""
+
+    def run(self) -> tuple[int, bytes, bytes]:
+        plan = self._asked()
+        output, depfile = plan.output, self._prepare(plan)
+        for name in filter(None, (output, depfile)):
+            reason = why_not_replaced(name)
+            if reason:
+                raise PassedThroughError(reason)
+        result, self._named = plan.output, output
+        try:
+            status, printed, said = self._run_jobs(plan, with_depfiles=bool(depfile))
+            if status == 0:
+                if depfile:
+                    self._join_depfiles(plan, depfile)
+                os.replace(result, output)  # noqa: PTH105
+        finally:
+            _remove(result)
+        if status:
+            _remove(output)
+        return status, printed, said
+
+    def _run_jobs(self, plan: DriverPlan, *, with_depfiles: bool) -> tuple[int, bytes, bytes]:
+        slots = self._slots
+        self._say(f"split: {', '.join(plan.targets)} and the host; at once: {slots.described}")
+        steps = [self._step(plan, number) for number in range(len(plan.jobs))]
+        if can_wait(plan.jobs[-1]):
+            steps.append(self._embed_later(plan, steps[-1]))
+        passes = self._cached(plan, steps)
+        launched = self._launched(plan, steps, slots)
+        if with_depfiles or passes:
+            for number, name in self._depfiles.items():
+                _let_list(plan.jobs[number], name)
+                if number in launched:
+                    steps.append(self._reading(len(steps), plan.jobs[number], name))
+        self._run_steps(steps, slots)
+        status = self._status(plan, steps)
+        if launched and not status:
+            from offload_tool.launch.launcher_commands import check_result
+
+            for numbers in launched.values():
+                check_result([plan.jobs[number] for number in numbers])
+        for one in passes:
+            own = [steps[number] for number in one.numbers]
+            if all(step.status == 0 and not _content(step.printed) for step in own):
+                one.store()
+        lines = (
+            plan.said if self._cluster is None else [*plan.said, *self._cluster.told(self._named)]
+        )
+        said = "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape")
+        printed = b"".join(_content(step.printed) for step in steps[: len(plan.jobs)])
+        return status, printed, said + self._messages(plan, steps)
+
+    def _run_steps(self, steps: Sequence[Step], slots: Slots) -> None:
+        try:
+            run_steps(steps, slots, self._environ)
+            while self._cluster is not None and self._cluster.call_back(_moved_out):
+                run_steps(steps, slots, self._environ)
+        except OSError as error:
+            raise PassedThroughError(f"a job cannot be run: {error}") from error
+
+    def _asked(self) -> DriverPlan:
+        reason = why_unknown(self._command[0], self._environ)
+        if reason:
+            raise PassedThroughError(reason)
+        said = f"{self._folder}/plan"
+        try:
+            given, files = expand_command(self._command[1:])
+        except UsageError as error:
+            raise PassedThroughError(str(error)) from error
+        reason = reason_in_words([*files, *given])
+        if reason:
+            raise PassedThroughError(reason)
+        self._pinned = _cuid(given)
+        # First: the last of the given words may take the next one as its value, or be "--".
+        words = [self._command[0], "-###", *self._pinned, *self._command[1:]]
+        try:
+            status = self._ask_at_terminal(words, said)
+        except OSError as error:
+            raise PassedThroughError(f"the compiler cannot be run: {error}") from error
+        if status:
+            raise PassedThroughError("the driver refuses it")
+        text = _content(said).decode(errors="surrogateescape")
+        try:
+            plan = read_plan(text, self._folder)
+        except UnknownPlanError as error:
+            raise PassedThroughError(str(error)) from error
+        if not os.path.isfile(plan.source):  # noqa: PTH113
+            raise PassedThroughError(f"'{plan.source}' is no file")
+        return plan
+
+    def _ask(self, words: Sequence[str], said: str) -> int | None:
+        """Run the driver to its end; give its status.
+
+        :raises OSError: it cannot be run.
+        """
+        question = Step(0, ())
+        question.words, question.said = words, said
+        run_steps([question], Slots("one", 0), self._asking)
+        return question.status
+
+    def _ask_at_terminal(self, words: Sequence[str], said: str) -> int | None:
+        """Ask the driver as `_ask` does; where a user sees messages, at a terminal, for colours.
+
+        Where there is no other terminal to be had, it is asked without.
+        """
+        if not os.isatty(_ERRORS) or self._hands_on:
+            return self._ask(words, said)
+        from offload_tool.clang.terminal import Terminal
+
+        name = f"{said}.terminal"
+        try:
+            with Terminal() as terminal:
+                os.symlink(os.ttyname(terminal.descriptor), name)  # noqa: PTH211
+                status = self._ask(words, name)
+                text = terminal.end()
+        except OSError:
+            return self._ask(words, said)
+        with open(said, "wb") as file:  # noqa: PTH123
+            file.write(text)
+        return status
+
+    @property
+    def _hands_on(self) -> bool:
+        """Tell whether passes may go to launcher or cluster, whose driver asks no terminal."""
+        return any(self._environ.get(name) for name in ("OFFLOAD_LAUNCHER", "OFFLOAD_DIST"))
+
+    @property
+    def _asking(self) -> dict[str, str]:
+        """Give the variables with which the driver is asked: it makes the temporary files it names.
+
+        They are ours to remove, then, even where it is killed.
+        """
+        return {**self._environ, "TMPDIR": self._folder}
+
+    def _prepare(self, plan: DriverPlan) -> str:
+        """Give all files names of this run; give the depfile's own name, or ""."""
+        plan.with_temporaries_in(self._folder)
+        self._link_each_target(plan)
+        depfile = ""
+        for number, job in enumerate(plan.jobs):
+            if job.source == plan.source:  # HIP's device passes write no depfile, CUDA's the same
+                depfile = _taken(job.words) or depfile
+                self._depfiles[number] = f"{self._folder}/{number}.d"
+        last = plan.jobs[-1]
+        last.write_to(f"{last.output}.{os.urandom(6).hex()}.tmp")
+        return depfile
+
+    def _link_each_target(self, plan: DriverPlan) -> None:
+        """Let the new offload driver's one link for all targets be one for each."""
+        if all(job.sort != "linker-wrapper" for job in plan.jobs):
+            return
+        from offload_tool.launch.linker_wrapper import link_each_target
+
+        try:
+            link_each_target(plan, self._folder, self._environ, self._slots)
+        except UnknownPlanError as error:
+            self._say(f"all targets are linked in one job: {error}")
+
+    def _cached(self, plan: DriverPlan, steps: Sequence[Step]) -> Sequence[CachedPass]:
+        """Take the results of passes that are known; give the passes that can be kept."""
+        if not self._environ.get("OFFLOAD_LAUNCH_CACHE"):
+            return ()
+        from offload_tool.launch.cached_passes import cached_passes
+        from offload_tool.launch.result_cache import ResultCache
+
+        cache = ResultCache.of(self._environ)
+        assert cache is not None  # noqa: S101 - it is named
+        passes = cached_passes(plan, cache, self._folder, self._environ)
+        for one in passes:
+            number = one.numbers[0]
+            one.let_tell(self._depfiles[number])
+            if one.fetch():
+                self._say(f"{one.job.target}: from the cache")
+                for number in one.numbers:
+                    steps[number].status = 0
+            else:
+                _let_list(one.job, self._depfiles[number])
+        return passes
+
+    def _launched(
+        self, plan: DriverPlan, steps: Sequence[Step], slots: Slots
+    ) -> dict[int, list[int]]:
+        """Give passes to launcher or cluster, as commands of the driver; give the jobs of each."""
+        launcher = self._environ.get("OFFLOAD_LAUNCHER", "")
+        cluster = self._cluster = self._named_cluster(launcher)
+        if not launcher and cluster is None:
+            return {}
+        import shlex
+
+        from offload_tool.clang.plan_passes import passes_of
+        from offload_tool.launch.launcher_commands import command_of_pass, is_the_pass
+
+        words = [*self._command, *self._pinned]
+        where = "launcher" if cluster is None else "cluster"
+        passes = passes_of(plan, self._folder)
+        wanted = {}
+        for numbers in passes:
+            first, jobs = numbers[0], [plan.jobs[number] for number in numbers]
+            if steps[first].status is None and (cluster is None or cluster.may_run(jobs[0])):
+                if cluster is not None:
+                    words = cluster.with_language(words)
+                command = command_of_pass(words, jobs[0], jobs[-1].output)
+                question = Step(first, ())
+                question.words, question.said = [*command, "-###"], f"{self._folder}/{first}.asked"
+                wanted[first] = (numbers, jobs, command, question)
+        self._say_left(plan, {numbers[0] for numbers in passes}, where)
+        run_steps([row[-1] for row in wanted.values()], slots, self._asking)
+        launched = {}
+        for first, (numbers, jobs, command, question) in wanted.items():
+            target, own = jobs[0].target, [steps[number] for number in numbers]
+            said = _content(question.said).decode(errors="surrogateescape")
+            reason = ""
+            if question.status or not is_the_pass(said, jobs):
+                reason = "no command is this pass alone"
+            elif cluster is not None:
+                reason = cluster.send(target, command, own)
+            else:
+                as_one(own, [*shlex.split(launcher), *command])
+            if reason:
+                self._say(f"{target}: without the {where}: {reason}")
+            else:
+                launched[first] = numbers
+        return launched
+
+    def _say_left(self, plan: DriverPlan, taken: set[int], where: str) -> None:
+        """Say which passes are no candidates for a launcher or cluster."""
+        for number, job in enumerate(plan.jobs):
+            begins = job.source == plan.source and not job.needs
+            if begins and number not in taken and (job.target != HOST or self._cluster is None):
+                self._say(f"{job.target}: without the {where}: its result is no temporary file")
+
+    def _named_cluster(self, launcher: str) -> OnCluster | None:
+        folder = self._environ.get("OFFLOAD_DIST", "")
+        if not folder:
+            return None
+        if launcher:
+            raise UsageError("OFFLOAD_DIST brings its own launcher; unset OFFLOAD_LAUNCHER")
+        from offload_tool.launch.remote_passes import OnCluster
+
+        return OnCluster(folder, self._environ)
+
+    def _reading(self, number: int, job: DriverJob, depfile: str) -> Step:
+        """Give the step that lists what a pass reads that a launcher runs."""
+        from offload_tool.launch.launcher_commands import reading_only
+
+        step = Step(number, ())
+        step.words, step.said = reading_only(job, depfile), f"{self._folder}/{number}.said"
+        return step
+
+    def _step(self, plan: DriverPlan, number: int) -> Step:
+        job = plan.jobs[number]
+        step = Step(number, job.needs)
+        step.said = f"{self._folder}/{number}.said"
+        step.words = job.words
+        step.wanted_after_failure = job.target == HOST
+        if job.sort == "linker-wrapper":  # it compiles for all targets
+            step.jobs_option, step.most_jobs = _WRAPPER_JOBS, len(plan.targets)
+        if job.sort == "bundler":
+            from offload_tool.launch.bundle_job import fat_binary_of
+
+            made = fat_binary_of(job.words, self._environ)
+            if made is not None:
+                step.words, step.call = (), partial(_written, made)
+        return step
+
+    def _embed_later(self, plan: DriverPlan, host: Step) -> Step:
+        """Let the host pass begin at once; give the step that completes its object."""
+        job = plan.jobs[-1]
+        (images,) = job.embedded()
+        output, made = job.output, f"{self._folder}/host.o"
+        job.embed(PLACEHOLDER_FILE)
+        job.write_to(made)
+        job.needs = []
+        step = Step(host.number + 1, [*host.needs, host.number])
+        step.call = partial(_embedded, made, images, output)
+        host.needs = []
+        return step
+
+    def _status(self, plan: DriverPlan, steps: Sequence[Step]) -> int:
+        """Give the status: the compiler's own failure is ours to tell, others are the driver's.
+
+        :raises PassedThroughError: it has more to say.
+        """
+        failed = [step for step in steps if step.status not in (None, 0)]
+        passes = [step for step in failed if step.number < len(plan.jobs)]
+        for step in passes:
+            job = plan.jobs[step.number]
+            if step.status != _FAILED or job.sort != "cc1":
+                raise PassedThroughError(f"'{job.words[0]}' failed: status {step.status}")
+        if failed and not passes:
+            raise PassedThroughError("what a pass reads could not be listed")
+        return _FAILED if passes else 0
+
+    def _messages(self, plan: DriverPlan, steps: Sequence[Step]) -> bytes:
+        said = {step.number: _content(step.said) for step in steps}
+        if not any(said.values()):
+            return b""
+        from offload_tool.launch.merge_diagnostics import joined_messages
+
+        host = b""
+        devices: dict[str, bytes] = {}
+        for number, job in enumerate(plan.jobs):
+            if job.target == HOST:
+                host += said[number]
+            elif said[number]:
+                target = job.target or "all targets"
+                devices[target] = devices.get(target, b"") + said[number]
+        return joined_messages(host, devices)
+
+    def _join_depfiles(self, plan: DriverPlan, depfile: str) -> None:
+        from offload_tool.launch.merge_depfiles import union
+
+        phony = any("-MP" in job.words for job in plan.jobs)
+        host = next(n for n in self._depfiles if plan.jobs[n].target == HOST)
+        devices = [_content(name) for n, name in self._depfiles.items() if n != host]
+        text = union(_content(self._depfiles[host]), devices, phony=phony)
+        try:
+            write_depfile(depfile, text)
+        except OSError as error:
+            raise PassedThroughError(f"'{depfile}': {error.strerror}") from error
+
+
+def _cuid(words: Sequence[str]) -> list[str]:
+    """Give the option with the ID of this compile, which the driver would make of its words.
+
+    Another target among them must not change it, for it is in the code of each.
+    """
+    if any(word.startswith(_CUID) for word in words):
+        return []
+    from offload_tool.io.file_digests import digest_of
+
+    kept = [os.getcwd()]  # noqa: PTH109
+    before = ""
+    for word in words:
+        about_targets = word.startswith(_FOR_TARGETS) or before.startswith(_FOR_TARGETS[-1:])
+        if not (about_targets or word.startswith("-M") or before in _OF_DEPFILES):
+            kept.append(word)
+        before = word
+    digest = digest_of("\0".join(kept).encode(errors="surrogateescape"))
+    return [f"-cuid={digest[:16]}"]
+
+
+def _written(made: FatBinary) -> int:
+    from offload_tool.errors import OffloadError
+
+    try:
+        made.write()
+    except OffloadError as error:
+        raise PassedThroughError(str(error)) from error
+    return 0
+
+
+def _embedded(made: str, images: str, output: str) -> int:
+    from offload_tool.errors import ContentError
+
+    try:
+        embed_now(made, images, output)
+    except ContentError as error:
+        raise PassedThroughError(str(error)) from error
+    return 0
+
+
+def _let_list(job: DriverJob, depfile: str) -> None:
+    """Let a pass list the files that it reads, if it does not."""
+    if _DEPFILE not in job.words:
+        job.words[2:2] = [_DEPFILE, depfile]
+
+
+def _taken(words: list[str]) -> str:
+    """Take the depfile out of a command; give its name, or "". Of several, the last one counts."""
+    name = ""
+    while _DEPFILE in words:
+        at = words.index(_DEPFILE)
+        name = words[at + 1]
+        del words[at : at + 2]
+    return name
+
+
+def _content(name: str) -> bytes:
+    try:
+        with open(name, "rb") as file:  # noqa: PTH123
+            return file.read()
+    except FileNotFoundError:
+        return b""
+
+
+def _moved_out(name: str) -> bytes:
+    """Give what is in a file, and remove that."""
+    content = _content(name)
+    _remove(name)
+    return content
+
+
+def _remove(name: str) -> None:
+    with suppress(OSError):
+        os.unlink(name)  # noqa: PTH108

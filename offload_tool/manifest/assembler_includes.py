@@ -1,0 +1,168 @@
+r"""Files that the assembler reads for statements in C++ sources: no depfile lists them.
+
+::
+
+    asm(".incbin \"table.bin\"");        R"(.INCLUDE "macros.s")"
+
+Such a file is looked for in the current folder, then in those of the search path, whose order is
+not that of the command: all that are there under the name count. What one includes is followed.
+Directives have no case, and C++ has escapes (``.inc\x62in``). A name that is put together by macros
+is not known, and neither is what was read; nor is it where the statement itself may be put together
+by strings, macros or the assembler's own macros, or where a flag holds it.
+
+Text cannot show all that macros can do. Looked for are pieces of the two directives in places where
+a statement begins; instructions, also those with operands of macros, have none.
+
+Source: clang 22.1.8, observed: of ``-isystem a -I b`` its integrated assembler takes `b`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from offload_tool.clang.argument_files import all_words, possible_files
+from offload_tool.io.file_digests import Look, look_at
+from offload_tool.toolchain.config_files import has_configuration
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["UnknownReadsError", "assembler_reads", "lets_assembler_read"]
+
+# Of text in small letters. Each begins with a dot or a word, which is found in no time.
+_BLANKS = r"(?:\s|\\[tn])*"
+_STATEMENT = re.compile(rf'\.i(?:ncbin|nclude{_BLANKS}(?:\\?"|/[*/]))'.encode())
+_NAMED = re.compile(rf'\.i(?:ncbin|nclude){_BLANKS}\\?"([^"\\\n]+)\\?"'.encode())
+_BEGUN = r'\.i(?<=["\s;:/nt]\.i)(?:n(?:c(?:b(?:in?)?|l(?:u(?:de?)?)?)?)?)?'
+"""The beginning of a directive, where one may stand."""
+_GOES_ON = r'\s*(?:["#a-z_]|/[*/])'
+"""A string, an argument or a macro, behind a string."""
+_ASM = r"asm(?<![a-z0-9]asm)(?:__)?\b"
+_OBSCURE = tuple(
+    re.compile(pattern.encode())
+    for pattern in (
+        # a name apart from its dot, and names or parts of them as arguments of macros
+        r"incbin(?<![\w./]incbin)\b(?!\.)",
+        r"include(?:(?<=[(,]include)|(?<=[(,] include))\s*(?:[,)]|\\n)",
+        r"\.in(?<=\(\.in)(?:c(?:[bl][a-z]*)?)?\s*\)",
+        r"\.in(?:(?<=[(,]\.in)|(?<=[(,] \.in))(?:c(?:[bl][a-z]*)?)?\s*,\s*[bcln][a-z]*\s*[,)]",
+        # a string, perhaps a raw one, that ends within a name
+        rf'{_BEGUN}(?:\)[^\s()\\"]{{0,16}})?"(?:[ \t]*(?:[\r\n]|\Z)|{_GOES_ON})',
+        rf'{_ASM}[^;{{}}]{{0,400}}?(?:\(\s*"|\\[nt]"\s*"|\\[nt]|;)\s*\."{_GOES_ON}',
+        # arguments of the assembler's own macros, in strings and raw strings
+        rf"{_BEGUN}\\\\[\w@(]",
+        r"\.(?<=[;nt]\.)\\\\[\w@(]",
+        r'\.inc(?<=["\s;:/nt]\.inc)[a-z]*\\[a-mo-qsu-z@(]',
+        # a text that an expression gives, and letters by their names
+        rf"{_ASM}(?:\s|volatile|__volatile__|__volatile|goto|inline)*\(\s*\(",
+        r"\\n\{(?:full stop|latin (?:small|capital) letter [incblude])\}",
+    )
+)
+"""Where a statement may be that is not plain."""
+_LETTER = "(?:2[eE]|[46][1-9a-fA-F]|[57][0-9aA])"
+_ESCAPE = re.compile(
+    rf"\\(?:(?:x\{{?0*|u00|u\{{0*|U000000)({_LETTER})(?![0-9a-fA-F])\}}?"
+    r"|o?\{?0*(56|1[0-7]{2})\}?)".encode()
+)
+"""Escapes of letters and dots."""
+_CONTINUED = re.compile(rb"\\\r?\n")
+_MOST_FOLLOWED = 1000
+
+_LARGEST = 1 << 20
+"""Bytes of a file that a flag names and that may hold flags."""
+
+_known: dict[str, tuple[Look, tuple[bytes, ...] | None]] = {}
+"""The names in a file, by its name and look; None where one is not known."""
+
+
+class UnknownReadsError(Exception):
+    """A statement does not tell which file is read; the text says where it is."""
+
+
+def lets_assembler_read(text: bytes) -> bool:
+    """Return whether there may be such a statement in a text."""
+    found = _names(text)
+    return found is None or bool(found)
+
+
+def assembler_reads(
+    files: Iterable[str], folders: Sequence[str], words: Iterable[str] = ()
+) -> list[str]:
+    """Give the files that statements in `files` read, and those in them.
+
+    They are looked for in the current folder and in `folders`. `words` are the command's.
+
+    :raises UnknownReadsError: that cannot be told.
+    """
+    _see_that_none_says_so(tuple(words))
+    waiting = list(files)
+    seen = set(waiting)
+    found: list[str] = []
+    while waiting:
+        file = waiting.pop()
+        for raw in _names_in(file):
+            name = os.fsdecode(raw)
+            places = (os.path.join(folder, name) for folder in ("", *folders))  # noqa: PTH118
+            there = list(filter(os.path.isfile, places))
+            if not there or len(found) > _MOST_FOLLOWED:
+                raise UnknownReadsError(file)  # a comment, say, or text for another program
+            new = [place for place in there if place not in seen]
+            seen.update(new)
+            found += new
+            waiting += new
+    return found
+
+
+def _see_that_none_says_so(words: tuple[str, ...]) -> None:
+    """See that no macro of a command, nor one in a file that it names, is such a statement.
+
+    :raises UnknownReadsError: one is.
+    """
+    for word in all_words(words):
+        if lets_assembler_read(os.fsencode(word)):
+            raise UnknownReadsError(word)
+    if has_configuration(words):
+        for name in possible_files(words):
+            look = look_at(name)
+            if look is not None and look.size < _LARGEST and _names_in(name):
+                raise UnknownReadsError(name)
+
+
+def _names_in(file: str) -> tuple[bytes, ...]:
+    """Give the names that statements in a file have.
+
+    :raises UnknownReadsError: one has none that can be read here.
+    """
+    try:
+        look = look_at(file)
+        if look is None:
+            return ()
+        known = _known.get(file)
+        if known is None or known[0] != look:
+            with open(file, "rb") as opened:  # noqa: PTH123
+                known = _known[file] = (look, _names(opened.read()))
+    except OSError:
+        return ()
+    if known[1] is None:
+        raise UnknownReadsError(file)
+    return known[1]
+
+
+def _names(text: bytes) -> tuple[bytes, ...] | None:
+    """Return the names that statements in a text have; None where one may have another."""
+    if b"\\\n" in text or b"\\\r\n" in text:
+        text = _CONTINUED.sub(b"", text)
+    if b"\\" in text:
+        text = _ESCAPE.sub(_unescaped, text)
+    small = text.lower()
+    if any(pattern.search(small) for pattern in _OBSCURE):
+        return None
+    names = tuple(text[slice(*found.span(1))] for found in _NAMED.finditer(small))
+    return names if len(names) == len(_STATEMENT.findall(small)) else None
+
+
+def _unescaped(escape: re.Match[bytes]) -> bytes:
+    digits, octal = escape.groups()
+    return bytes([int(digits, 16) if digits else int(octal, 8)])

@@ -1,0 +1,255 @@
+r"""The names for which ``__has_include`` and ``__has_embed`` ask, however they are spelled.
+
+What they find, a depfile lists; what they do not find, only the text of the files tells::
+
+    #if __has_include(<x.h>)                              x.h
+    #define NAME <x.h>      #if __has_include(NAME)       x.h, where all definitions are such
+    #define HAS(n) __has_include(n)    #if HAS(<x.h>)     x.h
+    #define HAS(n) __has_include(<n/x.h>), and all else   nobody knows: the compiler must be asked
+
+Files of the system are believed to mean what they spell.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+
+from offload_tool.clang.argument_files import all_words
+from offload_tool.io.file_digests import is_of_system
+from offload_tool.util.named_tuple import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+__all__ = ["asked_in", "asked_names"]
+
+# Compiled when they are needed: to find that all is current, none is.
+_NAMED = rb"__has_(?:include(?:_next)?|embed)\s*\(\s*(?:\"([^\"\n]+)\"|<([^>\n]+)>)"
+_COMMENT = rb"(?s)(\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')|/\*.*?\*/|//[^\n]*"
+_CONTINUATION = rb"\\\r?\n"
+_DIRECTIVE = rb"(?m)^[ \t]*(?:#|%:|\?\?=)[ \t]*(if|elif|define)\b([^\n]*)"
+_TOLD = rb"\bdefined\s*\(?\s*__has_\w+"
+_ASKING = rb"__has_(?:include(?:_next)?|embed)\b"
+_ARGUMENT = rb"\s*\(\s*(?:\"([^\"]+)\"|<([^>]+)>|(\w+))"
+_DEFINITION = rb"\s*(\w+)(\([^)]*\))?(.*)"
+_WORD = rb"[A-Za-z_]\w*"
+_QUOTED = rb"\s*(?:\"([^\"]+)\"|<([^<>]+)>)\s*"
+_MOST_NAMES_OF_NAMES = 8
+
+
+class _AskedNames(NamedTuple):
+    """What stands in one file."""
+
+    names: tuple[str, ...] = ()
+    made: tuple[bytes, ...] = ()
+    """Those of macros' bodies, in which other macros may stand."""
+    macros: tuple[bytes, ...] = ()
+    """Macros that hold a name."""
+    wrappers: tuple[bytes, ...] = ()
+    """Macros that hand their argument on."""
+    unknown: bool = False
+
+
+_NOTHING = _AskedNames()
+
+
+class _UnknownNameError(Exception):
+    """A name is nowhere as it is."""
+
+
+def asked_names(read: Sequence[str], words: Iterable[str]) -> tuple[list[str], bool]:
+    """Give the names for which files that were read ask; True: there are more.
+
+    `words` are those of the command, which may define macros.
+    """
+    asked = [(path, _asked_in(path, _stamp(path))) for path in read]
+    names = [name for _, found in asked for name in found.names]
+    if any(found.unknown for _, found in asked):
+        return names, True
+    own = [found for path, found in asked if not is_of_system(path)]
+    made = [name for found in own for name in found.made]
+    macros = {name for _, found in asked for name in found.macros}
+    wrappers = {name for _, found in asked for name in found.wrappers}
+    if not (made or macros or wrappers):
+        return names, False
+    try:
+        definitions = _Definitions(read, words)
+        for name in made:
+            definitions.check(name)
+        for macro in macros:
+            names += definitions.names_of(macro)
+        for wrapper in wrappers:
+            names += definitions.arguments_of(wrapper)
+    except _UnknownNameError:
+        return names, True
+    return names, False
+
+
+def asked_in(path: str) -> tuple[str, ...]:
+    """Give the names that a file spells, for which it asks."""
+    return _asked_in(path, _stamp(path)).names
+
+
+class _Definitions:
+    """The macros of some files and a command."""
+
+    def __init__(self, read: Sequence[str], words: Iterable[str]) -> None:
+        self._read = read
+        self._bodies: dict[bytes, list[tuple[bytes, bytes]]] = {}
+        for path in read:
+            for name, parameters, body in _definitions_in(path, _stamp(path)):
+                self._bodies.setdefault(name, []).append((parameters, body))
+        before = ""
+        for word in all_words(words):
+            if word.startswith(("--config", "-config")):
+                raise _UnknownNameError  # it may define macros
+            given = word if before == "-D" else word[2:] if word.startswith("-D") else ""
+            name, _, body = given.encode(errors="surrogateescape").partition(b"=")
+            if name:
+                self._bodies.setdefault(name, []).append((b"", body))
+            before = word
+
+    def check(self, name: bytes) -> None:
+        """See that no macro is expanded in a name."""
+        if any(word in self._bodies for word in re.findall(_WORD, name)):
+            raise _UnknownNameError
+
+    def names_of(self, macro: bytes, depth: int = _MOST_NAMES_OF_NAMES) -> Iterator[str]:
+        """Give the names that a macro stands for."""
+        bodies = self._bodies.get(macro)
+        if not bodies or not depth:
+            raise _UnknownNameError
+        for parameters, body in bodies:
+            quoted = re.fullmatch(_QUOTED, body)
+            if parameters or (quoted is None and re.fullmatch(_WORD, body.strip()) is None):
+                raise _UnknownNameError
+            if quoted is None:
+                yield from self.names_of(body.strip(), depth - 1)
+                continue
+            if quoted[2]:
+                self.check(quoted[2])
+            yield _decoded(quoted[1] or quoted[2])
+
+    def arguments_of(self, wrapper: bytes) -> Iterator[str]:
+        """Give the names that directives hand to a macro."""
+        for path in self._read:
+            for quoted, spelled in _uses_in(path, _stamp(path), wrapper):
+                if not quoted and not spelled:
+                    raise _UnknownNameError
+                self.check(spelled)
+                yield _decoded(quoted or spelled)
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    try:
+        found = os.stat(path)  # noqa: PTH116 - called for each file of each pass
+    except OSError:
+        return (0, 0)
+    return (found.st_ctime_ns, found.st_size)
+
+
+@functools.lru_cache(maxsize=65536)
+def _asked_in(path: str, stamp: tuple[int, int]) -> _AskedNames:  # noqa: ARG001
+    text = _text(path)
+    if b"__has_" not in text:
+        return _NOTHING
+    plain = _without_comments(text)
+    names = {
+        _decoded(match[1] or match[2]): None
+        for version in (text, plain)
+        for match in re.finditer(_NAMED, version)
+    }
+    found = _Found()
+    for directive in re.finditer(_DIRECTIVE, plain):
+        if b"__has_" in directive[2]:
+            found.add(directive[1], directive[2])
+    return _AskedNames(
+        tuple(names), tuple(found.made), tuple(found.macros), tuple(found.wrappers), found.unknown
+    )
+
+
+class _Found:
+    """What directives hold that is not a name as it is."""
+
+    def __init__(self) -> None:
+        self.made: list[bytes] = []
+        self.macros: list[bytes] = []
+        self.wrappers: list[bytes] = []
+        self.unknown = False
+
+    def add(self, directive: bytes, condition: bytes) -> None:
+        """Add what a directive asks for: a condition, or a macro's definition."""
+        macro, parameters = b"", set[bytes]()
+        if directive == b"define":
+            definition = re.match(_DEFINITION, condition)
+            if definition is None or definition[1].startswith(b"__has_"):
+                return
+            macro, condition = definition[1], definition[3]
+            parameters = {*re.findall(_WORD, definition[2] or b"")}
+        condition = re.sub(_TOLD, b"", condition)
+        for asking in re.finditer(_ASKING, condition):
+            argument = re.match(_ARGUMENT, condition[asking.end() :])
+            if argument is None or parameters & {*re.findall(_WORD, argument[2] or b"")}:
+                self.unknown = True
+            elif argument[2] and macro:
+                self.made.append(argument[2])
+            elif argument[3] in parameters:
+                self.wrappers.append(macro)
+            elif argument[3]:
+                self.macros.append(argument[3])
+
+
+@functools.lru_cache(maxsize=65536)
+def _definitions_in(
+    path: str,
+    stamp: tuple[int, int],  # noqa: ARG001
+) -> tuple[tuple[bytes, bytes, bytes], ...]:
+    """Give the macros that a file defines: name, parameters, body."""
+    found = []
+    for directive in re.finditer(_DIRECTIVE, _without_comments(_text(path))):
+        definition = re.match(_DEFINITION, directive[2]) if directive[1] == b"define" else None
+        if definition is not None:
+            found.append((definition[1], definition[2] or b"", definition[3]))
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=65536)
+def _uses_in(
+    path: str,
+    stamp: tuple[int, int],  # noqa: ARG001
+    macro: bytes,
+) -> tuple[tuple[bytes, bytes], ...]:
+    """Give what directives of a file hand to a macro: in quotes, in angles; neither is unknown."""
+    text = _text(path)
+    if macro not in text:
+        return ()
+    found = []
+    for directive in re.finditer(_DIRECTIVE, _without_comments(text)):
+        condition = re.sub(rb"\bdefined\s*\(?\s*" + macro + rb"\b", b"", directive[2])
+        if directive[1] == b"define":
+            condition = re.sub(rb"^\s*" + macro + rb"\b", b"", condition)
+        for use in re.finditer(rb"\b" + macro + rb"\b", condition):
+            argument = re.match(_ARGUMENT, condition[use.end() :])
+            quoted = (argument[1] or b"", argument[2] or b"") if argument else (b"", b"")
+            found.append(quoted)
+    return tuple(found)
+
+
+def _text(path: str) -> bytes:
+    """Give a file's text with continued lines joined; nothing where it cannot be read."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - called for each file of each pass
+            return re.sub(_CONTINUATION, b"", file.read())
+    except OSError:
+        return b""
+
+
+def _without_comments(text: bytes) -> bytes:
+    return re.sub(_COMMENT, lambda match: match[1] or b" ", text)
+
+
+def _decoded(name: bytes) -> str:
+    return name.decode(errors="surrogateescape").strip()

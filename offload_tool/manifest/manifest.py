@@ -1,0 +1,421 @@
+"""The manifest of a pass: what its output was made of, and of which bytes the output is.
+
+One record answers whether an output is current, whether a result in a shared cache is the one
+that a compile would give now, and whether the file on disk is still what was made::
+
+    key      everything that is known before the compile: command, compiler, named files, ...
+    inputs   the files that were read, each with its digest as it was when it was read
+    lookups  where else files were looked for: what appears there may be read the next time
+    same     which names are one file's (see `same_files`)
+    output   the digest of what was made
+
+On disk it is a text of four lines of JSON beside the output, ``.<name>.manifest``::
+
+    the record, but for what is outside of the folder of the build
+    the looks of its files, by which digests are believed without reading (see `file_digests`)
+    the inputs outside, and the names under which these are looked up (see `outside`)
+    their looks
+
+A record that is damaged, or of another version, is as good as none: the pass runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from enum import Enum
+from types import MappingProxyType
+
+from offload_tool.clang.driver import forget_jobs
+from offload_tool.clang.search_path import origins_digest
+from offload_tool.io.file_digests import (
+    CHANGED,
+    Fingerprints,
+    Look,
+    digest_of,
+    identity,
+    look_at,
+)
+from offload_tool.io.paths import beside
+from offload_tool.manifest import MANIFEST
+from offload_tool.manifest.file_identity import equal_names, same_folders, same_names
+from offload_tool.manifest.include_search import Lookups, appeared
+from offload_tool.manifest.race_check import Meanwhile
+from offload_tool.manifest.system_headers import (
+    Inputs,
+    Outside,
+    all_texts,
+    is_outside,
+    outside_of_text,
+    text_of_outside,
+)
+from offload_tool.util.named_tuple import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
+
+    from offload_tool.manifest.race_check import Start
+
+__all__ = [
+    "Judgement",
+    "PassRecord",
+    "State",
+    "confirmed",
+    "digest_of_parts",
+    "files_in_order",
+    "judge",
+    "manifest_path",
+    "read_record",
+    "record_pass_result",
+    "write_record",
+]
+
+_VERSION = 4
+_IDENTITY = "@"
+"""Between an input's digest and its identity."""
+_OTHERS = {"": CHANGED}
+"""Which folders are the same where one was replaced while the pass ran: equal to none."""
+_NO_LOOKS = b"{}"
+_LARGEST = 64 << 20
+"""Bytes; a pass that reads 10,000 headers has a record of 2 MB."""
+
+
+class PassRecord(NamedTuple):
+    """What one run of a pass was made of, and what it made."""
+
+    key: Mapping[str, str]
+    """Digests of what was known before, by what it is: ``command``, ``compiler``, ..."""
+    inputs: Mapping[str, str]
+    """The digest of each file that was read, by its name as the compiler spells it."""
+    lookups: Lookups
+    output: str
+    """The digest of the output; "" where it is not to be believed."""
+    beside: Mapping[str, str] = MappingProxyType({})
+    """The digest of each file that was written beside it; "" where others write it, too."""
+    same_files: Mapping[str, str] = MappingProxyType({})
+    """Of inputs of equal content, the first name of each one's file: see `same_files`."""
+    same_folders: Mapping[str, str] = MappingProxyType({})
+    """Of folders that are looked into and are the same as an earlier one, the name of that."""
+
+    @property
+    def result(self) -> str:
+        """A digest of all of it: equal for equal results of equal work."""
+        return digest_of_parts([self.key, self.inputs, self.output])
+
+    @property
+    def name(self) -> str:
+        """A digest of all that a compile must find to have this result: links lead as they did."""
+        same = [dict(self.same_files), dict(self.same_folders)]
+        return digest_of_parts([self.result, *same]) if any(same) else self.result
+
+    @property
+    def is_sure(self) -> bool:
+        """Tell whether no input was written to while it was read."""
+        return CHANGED not in self.inputs.values() and self.same_folders != _OTHERS
+
+
+class State(Enum):
+    """What is to be done about an output."""
+
+    CURRENT = "current"
+    OUTDATED = "outdated"
+    UNSURE = "unsure"
+    """A file appeared where one is looked for, or the compiler may look elsewhere: the
+    preprocessor must be asked."""
+
+
+class Judgement(NamedTuple):
+    """Whether an output is current, and why not."""
+
+    state: State
+    reason: str = ""
+    appeared: tuple[str, ...] = ()
+    elsewhere: bool = False
+    """The compiler may look in other folders now."""
+
+
+def digest_of_parts(parts: Any) -> str:
+    """Give a digest of a value that is made of JSON's types."""
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=True)
+    return digest_of(text.encode())
+
+
+def manifest_path(output: str) -> str:
+    """Give the name of the record that belongs to an output."""
+    return beside(output, MANIFEST)
+
+
+def judge(
+    record: PassRecord | None,
+    key: Mapping[str, str],
+    prints: Fingerprints,
+    output: str | None = None,
+    *,
+    identified: bool = False,
+) -> Judgement:
+    """Tell whether a record is of what a pass with this key would read and give now.
+
+    With `output`, the file of that name must also be the one that was made. `identified` as
+    for `record_pass_result`.
+    """
+    if record is None:
+        return Judgement(State.OUTDATED, "nothing is known of how it was made")
+    for part in sorted({*key, *record.key}):
+        if key.get(part) != record.key.get(part):
+            return Judgement(State.OUTDATED, f"{part} changed")
+    damage = _damage(record, prints, output) if output is not None else ""
+    if damage:
+        return Judgement(State.OUTDATED, damage)
+    for name, digest in _to_be_looked_at(record.inputs, prints, identified).items():
+        if _identified(name, prints.digest(name), identified) != digest:
+            how = "was written to while it was read" if digest == CHANGED else "changed"
+            return Judgement(State.OUTDATED, f"'{name}' {how}")
+    if same_names(record.same_files) != record.same_files:
+        return Judgement(State.OUTDATED, "a link became a file of its own, or the reverse,")
+    if same_folders(record.lookups.folders, prints) != record.same_folders:
+        return Judgement(State.OUTDATED, "a link became a folder of its own, or the reverse,")
+    found_now = appeared(record.lookups, frozenset(record.inputs), prints)
+    known = record.lookups.origins
+    elsewhere = bool(known) and known != origins_digest(record.lookups.folders, prints)
+    if found_now or record.lookups.unknown or elsewhere:
+        names = ", ".join(f"'{name}'" for name in found_now)
+        names = names or ("another folder" if elsewhere else "a computed name")
+        return Judgement(State.UNSURE, f"{names} may be read now", tuple(found_now), elsewhere)
+    return Judgement(State.CURRENT)
+
+
+def _to_be_looked_at(
+    inputs: Mapping[str, str], prints: Fingerprints, identified: bool
+) -> Mapping[str, str]:
+    """Give the inputs without those outside, where these are known to be as they were."""
+    if identified or not isinstance(inputs, Inputs):
+        return inputs
+    outside = inputs.outside
+    if not outside.inputs:
+        return inputs
+
+    def is_as_it_was() -> bool:
+        return all(prints.digest(name) == digest for name, digest in outside.inputs.items())
+
+    if all(map(prints.looks_once, outside.folders)) and prints.once(outside, is_as_it_was):
+        return inputs.own
+    return inputs
+
+
+def files_in_order(record: PassRecord) -> list[str]:
+    """Give the files that a pass has read, in that order."""
+    inputs = record.inputs
+    return inputs.in_order() if isinstance(inputs, Inputs) else list(inputs)
+
+
+def _damage(record: PassRecord, prints: Fingerprints, output: str) -> str:
+    """Say what has become of the files that a pass has made; "" where they are as it made them."""
+    found = prints.digest(output)
+    if not found:
+        return "it does not exist"
+    if not record.output:
+        return "nobody can tell all that it was made of"
+    if found != record.output:
+        return "it is not the file that was made"
+    for name, digest in record.beside.items():
+        if look_at(name) is None or (digest and prints.digest(name) != digest):
+            return f"'{name}' is not the file that was made"
+    return ""
+
+
+def confirmed(
+    record: PassRecord,
+    read: Iterable[str],
+    judgement: Judgement,
+    prints: Fingerprints,
+    look: Callable[[], Lookups],
+) -> PassRecord | None:
+    """Give the record with what appeared noted as not read; None where the pass reads it.
+
+    `read` is what the preprocessor has read when it was asked; `look` gives the lookups of a pass
+    that has just read the same files.
+    """
+    if set(read) != set(record.inputs):
+        return None
+    if judgement.elsewhere:
+        forget_jobs()
+        lookups = look()
+        folders = same_folders(lookups.folders, prints)
+        return record._replace(lookups=lookups, same_folders=folders)
+    present = tuple(sorted({*record.lookups.present, *judgement.appeared}))
+    return record._replace(lookups=record.lookups._replace(present=present))
+
+
+def record_pass_result(
+    key: Mapping[str, str],
+    read: Iterable[str],
+    lookups: Lookups,
+    output: str,
+    start: Start,
+    prints: Fingerprints,
+    *,
+    identified: bool = False,
+) -> PassRecord:
+    """Give the record of a pass that has read the files `read` and written `output`.
+
+    `identified`: the result also depends on which files these are, not on their content alone.
+    OpenMP puts the device and inode numbers of files into the names of target regions; a source
+    that an editor saves atomically has new ones, with the same content.
+    """
+    meanwhile = Meanwhile(start)
+    inputs = {
+        name: _identified(name, meanwhile.digest_as_read(name, prints), identified) for name in read
+    }
+    equal = equal_names(inputs)
+    # By content they are what was read, but which of them were one file?
+    inputs.update((name, CHANGED) for name in equal if meanwhile.was_written_to(name))
+    # What came while the pass ran, it may have looked for before.
+    present = tuple(filter(meanwhile.was_there, lookups.present))
+    made, look = prints.digest(output), look_at(output)
+    if look is not None:
+        prints.note(output, look, made)
+    return PassRecord(
+        dict(key),
+        inputs,
+        lookups._replace(present=present),
+        made,
+        same_files=same_names(equal),
+        same_folders=_OTHERS
+        if meanwhile.folders_are_others()
+        else same_folders(lookups.folders, prints),
+    )
+
+
+def _identified(name: str, digest: str, identified: bool) -> str:
+    if not identified or digest == CHANGED:
+        return digest
+    return f"{digest}{_IDENTITY}{identity(name) or 'none'}"
+
+
+def write_record(path: str, record: PassRecord, prints: Fingerprints, output: str | None) -> None:
+    """Write a record; with the looks of the files, and of `output`, where these are known.
+
+    :raises FileError: it cannot be written.
+    """
+    from offload_tool.io import replace_file  # not needed to find that all is current
+
+    names = files_in_order(record)
+    outside = {name: record.inputs[name] for name in names if is_outside(name)}
+    own = [(place, name) for place, name in enumerate(names) if not is_outside(name)]
+    inputs = {name: record.inputs[name] for _, name in own}
+    value = {
+        "version": _VERSION,
+        "key": dict(record.key),
+        "inputs": inputs,
+        "places": [place for place, _ in own],
+        "lookups": {**record.lookups._asdict(), "outside": []},
+        "output": record.output,
+        "beside": dict(record.beside),
+        "same files": dict(record.same_files),
+        "same folders": dict(record.same_folders),
+    }
+    digests = {**_named(record.key), **inputs, **record.beside}
+    if output is not None:
+        digests[output] = record.output
+    looks = _looks(digests, prints)
+    if output in looks:
+        looks[""] = looks.pop(output)
+    shared = text_of_outside(outside.items(), record.lookups.outside)
+    lines = [json.dumps(value), json.dumps(looks), shared, json.dumps(_looks(outside, prints))]
+    with replace_file(path) as out:
+        out.write("".join(f"{line}\n" for line in lines).encode())
+
+
+def _looks(digests: Mapping[str, str], prints: Fingerprints) -> dict[str, Look]:
+    """Give the looks of files, as far as they are known of just these digests."""
+    found = {}
+    for name, digest in digests.items():
+        known = prints.known(name)
+        if known is not None and known[1] == digest.partition(_IDENTITY)[0]:
+            found[name] = known[0]
+    return found
+
+
+def read_record(path: str, prints: Fingerprints, output: str | None = None) -> PassRecord | None:
+    """Read a record; None where there is none that can be used.
+
+    The looks that stand in it are told to `prints`, that of the output as the look of `output`.
+    """
+    try:
+        first, second, shared, looks, _ = _content(path).split(b"\n")
+        record = _record_of(json.loads(first), shared)
+        if output is not None:
+            _believe(record, json.loads(second), prints, output)
+            if looks != _NO_LOOKS:
+                outside = outside_of_text(shared)
+                prints.once(
+                    (outside, looks), lambda: _believe_outside(outside, json.loads(looks), prints)
+                )
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    return record
+
+
+def _content(path: str) -> bytes:
+    """Read a file with few calls of the system: there is one for each pass."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, min(os.fstat(descriptor).st_size, _LARGEST))
+    finally:
+        os.close(descriptor)
+
+
+def _record_of(value: Any, shared: bytes) -> PassRecord:
+    if value["version"] != _VERSION:
+        raise ValueError("of another version")
+    lookups = value["lookups"]
+    texts = {name: all_texts(lookups[name]) for name in ("folders", "names", "present")}
+    output = value["output"]
+    outside = outside_of_text(shared)
+    own, places = _text_by_text(value["inputs"]), list(map(int, value["places"]))
+    if len(own) != len(places) or not own.keys().isdisjoint(outside.inputs):
+        raise ValueError("not of one record")
+    if not isinstance(output, str):
+        raise TypeError("no digest")
+    return PassRecord(
+        _text_by_text(value["key"]),
+        Inputs(own, places, outside),
+        Lookups(
+            **texts,
+            unknown=bool(lookups["unknown"]),
+            origins=str(lookups["origins"]),
+            outside=outside.names,
+        ),
+        output,
+        _text_by_text(value["beside"]),
+        _text_by_text(value["same files"]),
+        _text_by_text(value["same folders"]),
+    )
+
+
+def _believe(record: PassRecord, looks: Any, prints: Fingerprints, output: str) -> None:
+    inputs = record.inputs.own if isinstance(record.inputs, Inputs) else record.inputs
+    digests = {**_named(record.key), **inputs, **record.beside, "": record.output}
+    for name, numbers in looks.items():
+        if digests.get(name):
+            digest = digests[name].partition(_IDENTITY)[0]
+            prints.believe(name or output, Look(*map(int, numbers)), digest)
+
+
+def _believe_outside(outside: Outside, looks: Any, prints: Fingerprints) -> None:
+    for name, numbers in looks.items():
+        if outside.inputs.get(name):
+            digest = outside.inputs[name].partition(_IDENTITY)[0]
+            prints.believe(name, Look(*map(int, numbers)), digest)
+
+
+def _named(key: Mapping[str, str]) -> dict[str, str]:
+    """Give the digests of the files that a key names, in quotes."""
+    return {part[1:-1]: digest for part, digest in key.items() if part.startswith("'")}
+
+
+def _text_by_text(value: Any) -> dict[str, str]:
+    all_texts([*value.keys(), *value.values()])
+    return dict(value)

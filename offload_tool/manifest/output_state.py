@@ -1,0 +1,273 @@
+"""The manifest of the one output of a command: whether it is current, and what it is made of.
+
+For build tools that run one command per output, and compare times: what they take for changed
+may be what it was (a file that was touched, a branch that was left and taken again), and the
+output may be damaged. `manifest` has the rules; here is what `offload-tool compile` knows::
+
+    key      the command, the compiler's identity, variables that clang heeds, the folder
+    inputs   what the depfile names, host IR, device libraries, files that flags name
+    lookups  see `lookups`
+
+Some commands have no manifest, and always run: see `Work.has_record`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+
+from offload_tool.clang.argument_files import (
+    all_words,
+    finds_libraries,
+    include_folders,
+    options_of,
+    possible_files,
+)
+from offload_tool.clang.environment import HEEDED_VARIABLES, processor_of
+from offload_tool.clang.side_outputs import WRITES_MORE
+from offload_tool.errors import OffloadError
+from offload_tool.formats.magic import THIN_ARCHIVE
+from offload_tool.io.file_digests import Fingerprints
+from offload_tool.manifest.include_search import Lookups
+from offload_tool.manifest.inputs import general_words
+from offload_tool.manifest.manifest import (
+    PassRecord,
+    State,
+    confirmed,
+    files_in_order,
+    judge,
+    manifest_path,
+    read_record,
+    record_pass_result,
+    write_record,
+)
+from offload_tool.manifest.pass_inputs import PassReads, all_reads, reads_of
+from offload_tool.toolchain.config_files import configuring_files
+from offload_tool.util.named_tuple import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from offload_tool.manifest.race_check import Start
+
+__all__ = ["WRITES_FILES", "Recorded", "Surroundings", "Work"]
+
+WRITES_FILES = (
+    *WRITES_MORE,
+    *("-fcrash-diagnostics-dir", "-dumpdir", "-emit-pch", "-fproc-stat-report"),
+    *("-M", "--serialize-diagnostics", "-serialize-diagnostic", "-fmodule-output", "-fmodules"),
+    *("-Map", "--Map", "--time-trace", "--dependency-file", "-dependency-file", "-Wl,"),
+)
+"""Options with outputs beside the one that is looked at, or that they share with other runs."""
+_LIBRARIES = ("-l", "--library")
+"""Which file a linker finds for them, nobody records."""
+
+
+class Surroundings(NamedTuple):
+    """What the compiler takes from the machine by itself."""
+
+    folders: tuple[str, ...] = ()
+    """Where it looks for headers; none where nobody knows."""
+    libraries: tuple[str, ...] = ()
+    """Device libraries that it links in."""
+    tells_folder: bool = False
+    """The working directory is in the output."""
+
+
+class Work(NamedTuple):
+    """A command that makes one output, as far as it decides what comes out."""
+
+    output: str
+    command: Sequence[str]
+    """Without launcher and without flags that write a depfile."""
+    environment: Mapping[str, str]
+    compiler: str
+    """What tells the compiler from another one."""
+    given: tuple[str, ...]
+    """Files that it reads for sure."""
+    surroundings: Callable[[], Surroundings]
+    listed: Callable[[], list[str]]
+    """Gives the files that it has read, as it told in its depfile."""
+    preprocess: Callable[[], list[str] | None] | None = None
+    """Lets it read its source again; None where it has none."""
+    by_inode: bool = False
+    """The output holds the inode numbers of the files that were read."""
+    tells_all: bool = True
+    """The command tells all that it reads."""
+    version: Callable[[], str] = str
+    """Gives what the compiler says of itself now, where nobody knows what it calls."""
+    links: bool = True
+    """Libraries that the surroundings tell are linked in."""
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """The libraries that the compiler links in by itself."""
+        return self.surroundings().libraries if self.links else ()
+
+    @property
+    def has_record(self) -> bool:
+        """Tell whether it is known what it depends on, and all that it makes.
+
+        It is not where there are further outputs, or libraries that a linker looks for.
+        """
+        words = all_words(self.command)
+        if not self.tells_all or any(word.startswith(WRITES_FILES) for word in words):
+            return False
+        if finds_libraries(words):
+            return False
+        return self.preprocess is not None or not any(word.startswith(_LIBRARIES) for word in words)
+
+
+class Recorded:
+    """The manifest of the output of one command."""
+
+    def __init__(self, work: Work, prints: Fingerprints | None = None) -> None:
+        """Begin with `prints` known of files."""
+        self._work = work
+        self._prints = prints or Fingerprints()
+        self._reads: PassReads | None = None
+        """What it has read."""
+        self._known = read_record(self._path, self._prints, work.output)
+
+    @property
+    def _path(self) -> str:
+        return manifest_path(self._work.output)
+
+    def _named_files(self) -> list[str]:
+        words = options_of(self._work.command)
+        own = {self._work.output, *self._work.given}
+        general = general_words(self._work.command, own)
+        named = (*possible_files(words), *configuring_files(general, self._work.environment))
+        return [
+            name
+            for name in dict.fromkeys(named)
+            if name not in own and os.path.isfile(name)  # noqa: PTH113 - called for each word
+        ]
+
+    def _key(self, read: Iterable[str], named: Sequence[str]) -> dict[str, str]:
+        work = self._work
+        variables = {name: work.environment.get(name, "") for name in HEEDED_VARIABLES}
+        tells = work.surroundings().tells_folder
+        folder = [os.getcwd(), work.environment.get("PWD", "")] if tells else []  # noqa: PTH109
+        return {
+            "its command": json.dumps([*work.command]),
+            "the compiler": work.compiler,
+            "what the compiler says of itself": work.version(),
+            "a variable that the compiler heeds": json.dumps(variables),
+            "the list of files that its command names": json.dumps(named),
+            "the folder of the build": json.dumps(folder),
+            "the processor of this machine": processor_of(all_words(work.command)),
+            "the list of libraries that the compiler links in": json.dumps(work.libraries),
+            "the identity of its files": json.dumps(_inodes(read) if work.by_inode else []),
+        }
+
+    def files_if_current(self) -> list[str] | None:
+        """Give the files that the output was made of where it is what a run would make now."""
+        record = self._known
+        if record is None or not self._work.has_record:
+            return None
+        key = self._key(record.inputs, self._named_files())
+        judgement = judge(record, key, self._prints, self._work.output)
+        if judgement.state is State.UNSURE and self._work.preprocess is not None:
+            read = self._work.preprocess()
+            surer = None
+            if read is not None:
+                everything = all_reads(read, record.lookups, self._work.command)
+                if everything is not None:
+                    surer = confirmed(
+                        record,
+                        self._all(everything),
+                        judgement,
+                        self._prints,
+                        lambda: self._reads_of(read).lookups,
+                    )
+            if surer is None:
+                return None
+            self._write(surer)
+            return files_in_order(surer)
+        return files_in_order(record) if judgement.state is State.CURRENT else None
+
+    def inputs_before(self) -> tuple[str, ...]:
+        """Give the files that the run may read, as far as they are known before."""
+        known = self._known.inputs if self._known else ()
+        return tuple(dict.fromkeys([*self._work.given, *self._named_files(), *known]))
+
+    def folders_before(self) -> tuple[str, ...]:
+        """Give the folders into which the run may look, as far as they are known before."""
+        known = self._known.lookups.folders if self._known else ()
+        flagged = include_folders(all_words(self._work.command))
+        files = map(os.path.dirname, self.inputs_before())
+        return tuple(dict.fromkeys([*flagged, *files, *known]))
+
+    def prepare(self) -> None:
+        """Ask what must be asked, while the command runs."""
+        self._work.surroundings()
+        self._work.version()
+
+    def files_read(self) -> list[str]:
+        """Give the files that the run has read.
+
+        :raises FileError: it wrote no depfile.
+        :raises CompilerError: its depfile does not name the source.
+        """
+        listed = self._work.listed()
+        if self._work.preprocess is None:
+            return self._all(listed)
+        self._reads = self._reads_of(listed)
+        return self._all(self._reads.files)
+
+    def finish(self, read: Sequence[str], start: Start) -> None:
+        """Record what the run that began at `start` has read and made."""
+        work = self._work
+        if not work.has_record:
+            self.forget()
+            return
+        if work.preprocess is None and any(map(_is_thin_archive, read)):
+            return  # nobody tells which members were read
+        if self._reads is not None and self._reads.untold:
+            self.forget()
+            return
+        lookups = Lookups() if self._reads is None else self._reads.lookups
+        key = self._key(read, self._named_files())
+        output, prints = work.output, self._prints
+        self._write(record_pass_result(key, read, lookups, output, start, prints))
+
+    def _reads_of(self, listed: Sequence[str]) -> PassReads:
+        folders = self._work.surroundings().folders
+        return reads_of(listed, folders, self._work.command, self._prints)
+
+    def forget(self) -> None:
+        """Remove the manifest."""
+        with suppress(OSError):
+            os.unlink(self._path)  # noqa: PTH108
+
+    def _all(self, read: Iterable[str]) -> list[str]:
+        """Give all inputs, of which the compiler tells the files `read`."""
+        work = self._work
+        found = [*read, *work.given, *work.libraries, *self._named_files()]
+        return list(dict.fromkeys(found))
+
+    def _write(self, record: PassRecord) -> None:
+        try:
+            write_record(self._path, record, self._prints, self._work.output)
+        except OffloadError:  # a full disk, say: the output is right all the same
+            self.forget()
+
+
+def _inodes(names: Iterable[str]) -> list[str]:
+    found = []
+    for name in sorted(names):
+        with suppress(OSError):
+            status = os.stat(name)  # noqa: PTH116 - called for each input
+            found.append(f"{name} {status.st_dev} {status.st_ino}")
+    return found
+
+
+def _is_thin_archive(name: str) -> bool:
+    try:
+        with open(name, "rb") as file:  # noqa: PTH123 - called for each input
+            return file.read(len(THIN_ARCHIVE)) == THIN_ARCHIVE
+    except OSError:
+        return False

@@ -1,0 +1,57 @@
+"""All that a pass has read, and where it has looked for files: from what its depfile lists."""
+
+from __future__ import annotations
+
+from offload_tool.manifest.assembler_includes import UnknownReadsError, assembler_reads
+from offload_tool.manifest.include_search import Lookups, expected_lookups
+from offload_tool.util.named_tuple import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from offload_tool.io.file_digests import Fingerprints
+
+__all__ = ["PassReads", "all_reads", "reads_of"]
+
+
+class PassReads(NamedTuple):
+    """What a pass has read and looked up."""
+
+    files: list[str]
+    lookups: Lookups
+    untold: str = ""
+    """Where it may have read more; "" where nothing else was read."""
+
+
+def reads_of(
+    listed: Sequence[str], folders: Sequence[str], words: Sequence[str], prints: Fingerprints
+) -> PassReads:
+    """Give what a pass has read that lists some files; `folders` is its search path, () if unknown.
+
+    What the assembler has found in a folder may later appear in an earlier one, as a header may.
+    """
+    lookups = expected_lookups(listed, folders, words, prints)
+    untold = ""
+    try:
+        files = _with_assembler(listed, lookups, words)
+    except UnknownReadsError as error:
+        files, untold = [*listed], str(error)
+    if len(files) > len(listed):
+        lookups = expected_lookups(files, ["", *folders], words, prints)
+    if not folders:
+        lookups = lookups._replace(unknown=True)
+    return PassReads(files, lookups, untold)
+
+
+def all_reads(listed: Sequence[str], lookups: Lookups, words: Sequence[str]) -> list[str] | None:
+    """Add what the assembler reads to what a pass lists; None where nobody knows that."""
+    try:
+        return _with_assembler(listed, lookups, words)
+    except UnknownReadsError:
+        return None
+
+
+def _with_assembler(listed: Sequence[str], lookups: Lookups, words: Sequence[str]) -> list[str]:
+    found = assembler_reads(listed, lookups.folders, words)
+    return list(dict.fromkeys([*listed, *found]))

@@ -1,0 +1,1 @@
+"""Device links for NVIDIA's GPUs."""

@@ -1,0 +1,177 @@
+"""The two objects by which a program has its relocatable CUDA code.
+
+::
+
+    one.host.o (entries) --------+
+    two.o (calls for its own) ---+-- program
+    prog.fatbin.o ---------------+      the linked fat binary, and those of the sources
+    prog.registration.o ---------+      cuda_registration.c: registers all there is
+
+The first one::
+
+    .nv_fatbin       __offload_cuda_fatbin:        the fat binary with an image per target ID
+    __nv_relfatbin   __offload_cuda_sources:       the fat binaries of sources, 16-aligned each
+                     __offload_cuda_sources_end:
+
+whose sections are called as nvcc's, so that NVIDIA's tools find all code in the program.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offload_tool import passes
+from offload_tool.clang.driver import make
+from offload_tool.containers.walk import open_file_or_members
+from offload_tool.errors import CodeObjectError, FormatError, UsageError
+from offload_tool.formats.cuda.host_symbols import CudaHostCode, cuda_host_code
+from offload_tool.formats.cuda.object_section import ALIGNMENT, RELOCATABLE_SECTION, SECTION
+from offload_tool.formats.objects.elf.reader import is_elf, read_elf_tables
+from offload_tool.io import InputFile, replace_file
+from offload_tool.io.temporary_directory import temporary_folder
+from offload_tool.passes.source_kind import language_flags
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from offload_tool.io import StrPath
+    from offload_tool.toolchain.select import Toolchain
+
+__all__ = [
+    "SOURCE",
+    "compile_registration",
+    "embed_fat_binaries",
+    "read_cuda_host_files",
+    "write_linked_cuda",
+]
+
+SOURCE = str(Path(passes.__file__).with_name("runtime") / "cuda_registration.c")
+_MODULE_ID = re.compile(r"\w+", re.ASCII)
+_SYMBOL = "__offload_cuda_"
+
+
+def read_cuda_host_files(paths: Iterable[StrPath]) -> CudaHostCode:
+    """Read what host objects, and archives of them, say of their relocatable CUDA code.
+
+    :raises CodeObjectError: one has kernels and no way to register them.
+    :raises FormatError: a broken file.
+    :raises FileError: a file cannot be read.
+    """
+    found = CudaHostCode()
+    for path in paths:
+        for name, code in _host_code_in(path):
+            if code.lost_kernels:
+                raise CodeObjectError(
+                    f"'{name}': nobody registers the kernel {code.lost_kernels[0]}; was it "
+                    "compiled as CUDA, with relocatable device code?"
+                )
+            found |= code
+    return found
+
+
+def _host_code_in(path: StrPath) -> Iterator[tuple[str, CudaHostCode]]:
+    for place in open_file_or_members(path):
+        if is_elf(place.source.data):
+            tables = read_elf_tables(place.source.data, path=place.label)
+            yield place.label, cuda_host_code(tables)
+
+
+def compile_registration(
+    output: StrPath,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    host_files: Iterable[StrPath] = (),
+) -> None:
+    """Compile the object that registers entries, and the modules that `host_files` ask for.
+
+    `command` begins a compile for the host.
+
+    :raises CompilerError: the compiler failed.
+    :raises CodeObjectError: see `read_cuda_host_files`; so for the other errors.
+    """
+    ids = read_cuda_host_files(host_files).wanted
+    for name in ids:
+        if not _MODULE_ID.fullmatch(name):
+            raise FormatError(f"expected a CUDA module ID that C can name, found {name!r}")
+    modules = " ".join(f"X({name})" for name in ids)
+    with temporary_folder() as folder:
+        # In a file of its own: a command may not be as long as the list.
+        source = folder / "registration.c"
+        text = f"#define MODULES {modules}\n{Path(SOURCE).read_text(encoding='utf-8')}"
+        source.write_text(text, encoding="utf-8")
+        made = folder / "registration.o"
+        flags = [*language_flags(SOURCE), "-O2", "-fPIC", "-c", str(source), "-o", str(made)]
+        make("the object that registers CUDA code", [*command, *flags], environment)
+        with InputFile(made) as compiled, replace_file(output) as out:
+            out.copy(compiled)
+
+
+def embed_fat_binaries(
+    output: StrPath,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    linked: StrPath,
+    sources: Sequence[StrPath] = (),
+) -> None:
+    """Write the object with a program's `linked` fat binary and those of its `sources`.
+
+    `command` begins a run of the assembler for the host.
+
+    :raises CompilerError: the assembler failed.
+    """
+    with temporary_folder() as folder:
+        names = []
+        for number, path in enumerate([linked, *sources]):
+            name = folder / f"{number}.fatbin"  # with no letter that the assembler minds
+            name.symlink_to(Path(path).absolute())
+            names.append(str(name))
+        text = folder / "fatbin.s"
+        text.write_text(_assembler_text(names[0], names[1:]), encoding="utf-8")
+        made = folder / "fatbin.o"
+        flags = ["-c", str(text), "-o", str(made)]
+        make("the object with the fat binaries of CUDA", [*command, *flags], environment)
+        with InputFile(made) as assembled, replace_file(output) as out:
+            out.copy(assembled)
+
+
+def write_linked_cuda(
+    toolchain: Toolchain,
+    linked: StrPath,
+    sources: Sequence[StrPath],
+    host_files: Sequence[StrPath],
+    output: StrPath,
+) -> None:
+    """Write both objects as one, which is linked beside the `host_files`.
+
+    :raises UsageError: none of these has anything to register.
+    :raises CompilerError: the compiler, or its linker, failed.
+    :raises CodeObjectError: see `read_cuda_host_files`; so for the other errors.
+    """
+    found = read_cuda_host_files(host_files)
+    if not (found.has_entries or found.wanted):
+        listed = ", ".join(f"'{name}'" for name in host_files)
+        raise UsageError(f"no host object has relocatable CUDA code to register (in {listed})")
+    environment = os.environ | dict(toolchain.environment)
+    with temporary_folder() as folder:
+        parts = [str(folder / name) for name in ("fatbin.o", "registration.o")]
+        embed_fat_binaries(parts[0], toolchain.cc, environment, linked, sources)
+        compile_registration(parts[1], toolchain.cc, environment, host_files)
+        join = [*toolchain.lld, "-r", *parts, "-o", str(output)]
+        make("the object with linked CUDA code", join, environment)
+
+
+def _assembler_text(linked: str, sources: Sequence[str]) -> str:
+    lines = [f'.section {SECTION},"a",%progbits', *_labelled("fatbin"), f'.incbin "{linked}"']
+    lines += [f'.section {RELOCATABLE_SECTION},"a",%progbits', *_labelled("sources")]
+    for name in sources:
+        lines += [f".balign {ALIGNMENT}", f'.incbin "{name}"']
+    lines += [*_labelled("sources_end"), '.section .note.GNU-stack,"",%progbits']
+    return "\n".join([*lines, ""])
+
+
+def _labelled(name: str) -> list[str]:
+    symbol = f"{_SYMBOL}{name}"
+    return [f".balign {ALIGNMENT}", f".hidden {symbol}", f".globl {symbol}", f"{symbol}:"]

@@ -1,0 +1,222 @@
+"""NVIDIA's device linkers: cubins of all sources become one, for one processor.
+
+Two do it, as a program and as a library::
+
+    nvlink              in a CUDA toolkit, and in NVIDIA's wheel nvidia-cuda-nvcc of CUDA 13
+    libnvJitLink.so.NN  in a toolkit, and in the wheels nvidia-nvjitlink(-cu12)
+
+The library is loaded by a process of its own (`NVJITLINK`): it writes to standard error when it
+likes, and may end the process. What goes in are cubins that were compiled with
+``ptxas --compile-only``, and fat binaries that hold one source's code for several processors, of
+which the linker takes the one that fits. Both go by what a file is called (nvlink 12.9 to 13.5,
+observed: it passes over other suffixes without a word), so that each input is given a name of
+its own. Archives of these are for this module alone, nvlink looks for host objects in archives.
+
+Kernels that start kernels need NVIDIA's device runtime, ``libcudadevrt.a``. nvlink takes of it
+what is asked for, if it comes behind what asks (12.9 to 13.5, observed); the library would take all
+of it, needed or not, and so gets it where a link without it has failed for want of it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offload_tool.clang.driver import ask
+from offload_tool.errors import CodeObjectError, CompilerError
+from offload_tool.io import InputFile, replace_file
+from offload_tool.toolchain.identity import identity_text
+from offload_tool.toolchain.programs import program_identity
+from offload_tool.util.frozen import frozen
+from offload_tool.util.memoize import remembered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from offload_tool.io import StrPath
+
+__all__ = ["NVJITLINK", "NvLinker", "find_nvlink", "link_cubins", "no_nvlink"]
+
+NVJITLINK = str(Path(__file__).with_name("nvjitlink_process.py"))
+_DEVICE_RUNTIME = "libcudadevrt.a"
+_ASKS_FOR_RUNTIME = "__cudaCDP"
+"""Is in the names of the functions by which device code starts kernels, of CUDA 12 and later."""
+_NONE = "none"
+
+
+@frozen
+class NvLinker:
+    """One of NVIDIA's device linkers."""
+
+    command: tuple[str, ...]
+    identity: str
+    """What it says of its version, and its files by content; goes into signatures."""
+    libraries: tuple[str, ...] = ()
+    """NVIDIA's own device libraries beside it."""
+
+    def arguments(self, processor: str) -> list[str]:
+        """Give the arguments that say which processor is linked for."""
+        return [f"-arch={processor}", *([] if NVJITLINK in self.command else ["-m64"])]
+
+
+@remembered(16)
+def find_nvlink(named: str = "", toolkit: str = "", ptxas: str = "") -> NvLinker | None:
+    """Find a device linker: the one `named` (program or library), else one on this machine.
+
+    Of each installation ``nvlink``, else ``libnvJitLink``: that of `ptxas`, the folder `toolkit`,
+    PATH, the usual places and wheels. None if there is neither, or `named` is ``none``.
+
+    :raises CompilerError: the one named cannot be run.
+    """
+    if named.lower() == _NONE:
+        return None
+    for place in [named] if named else _candidates(toolkit, ptxas):
+        is_library = ".so" in Path(place).name
+        command = (sys.executable, NVJITLINK, place) if is_library else (place,)
+        try:
+            answer = ask([*command, "--version"])
+        except CompilerError as error:
+            if named:
+                raise CompilerError(f"OFFLOAD_NVLINK={named!r}: {error}") from error
+            continue
+        if answer.status == 0:
+            program = shutil.which(place) or place
+            said = f"nvlink {answer.output.strip().splitlines()[-1]}"
+            identity = identity_text([said, program_identity(program)])
+            return NvLinker(command, identity, _device_libraries(place, toolkit))
+        if named:
+            raise CompilerError(f"OFFLOAD_NVLINK={named!r} cannot be run: {answer.reason}")
+    return None
+
+
+def no_nvlink(what: str) -> str:
+    """Say that there is no linker for `what`, and where to have one."""
+    return (
+        f"{what} cannot be linked: neither nvlink nor libnvJitLink is on this machine; install a "
+        "CUDA toolkit or NVIDIA's wheel nvidia-nvjitlink (CUDA 12: nvidia-nvjitlink-cu12), or "
+        "name one with OFFLOAD_NVLINK"
+    )
+
+
+def link_cubins(
+    output: StrPath,
+    linker: Sequence[str],
+    inputs: Sequence[StrPath],
+    environment: Mapping[str, str],
+    libraries: Sequence[str] = (),
+) -> None:
+    """Link relocatable cubins, fat binaries of them, and archives of both to one cubin.
+
+    `linker` is the command with its arguments, to which inputs and output are added; of NVIDIA's
+    own `libraries`, what is needed is linked as well.
+
+    :raises CodeObjectError: an input is something else.
+    :raises CompilerError: the linker failed; the message has its words.
+    :raises FormatError: a broken archive.
+    :raises FileError: an input cannot be read.
+    """
+    from offload_tool.io.temporary_directory import temporary_folder
+
+    with temporary_folder() as folder:
+        named = [str(path) for given in inputs for path in _named(given, folder)]
+        made = folder / "linked.cubin"
+        first = () if NVJITLINK in linker else libraries
+        answer = ask([*linker, *named, *first, "-o", str(made)], environment)
+        if answer.status and not first and _ASKS_FOR_RUNTIME in answer.errors:
+            answer = ask([*linker, *named, *libraries, "-o", str(made)], environment)
+        if answer.status or not made.is_file():
+            said = (answer.errors + answer.output).strip().replace(f"{folder}/", "")
+            if _ASKS_FOR_RUNTIME in said and not libraries:
+                said += f"\nkernels that start kernels need {_DEVICE_RUNTIME}, which is not there"
+            raise CompilerError(f"{_name(linker)} cannot link '{output}':\n{said}")
+        sys.stderr.write(answer.errors.replace(f"{folder}/", ""))
+        with InputFile(made) as linked, replace_file(output) as out:
+            out.copy(linked)
+
+
+def _named(path: StrPath, folder: Path) -> Iterator[Path]:
+    """Give the files that stand for one input, under names by which linkers know what they are."""
+    from offload_tool.containers.walk import open_file_or_members
+
+    for place in open_file_or_members(path):
+        if place.names:
+            name = f"{Path(path).stem}.{place.names[-1]}"
+            yield _copied(folder, name, place.label, place.source)
+        else:
+            yield _linked(folder, place.path, place.source)
+
+
+def _linked(folder: Path, path: str, source: InputFile) -> Path:
+    """Give another name of a file, which messages of the linker show."""
+    made = _free(folder, Path(path).name, _suffix(source, path))
+    made.symlink_to(Path(path).absolute())
+    return made
+
+
+def _copied(folder: Path, name: str, label: str, source: InputFile) -> Path:
+    made = _free(folder, name, _suffix(source, label))
+    with replace_file(made) as out:
+        out.copy(source)
+    return made
+
+
+def _free(folder: Path, name: str, suffix: str) -> Path:
+    """Give a name that is not taken, of letters that are the same to all linkers."""
+    plain = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
+    stem = plain.removesuffix(suffix).lstrip("-") or "input"
+    names = (f"{stem}{number or ''}{suffix}" for number in range(1 << 20))
+    return next(folder / name for name in names if not os.path.lexists(folder / name))
+
+
+def _suffix(source: InputFile, label: str) -> str:
+    from offload_tool.formats.cuda.fatbin import is_cuda_fatbin
+    from offload_tool.formats.objects.elf.reader import is_elf
+
+    if is_elf(source.data):
+        return ".cubin"
+    if is_cuda_fatbin(source.data):
+        return ".fatbin"
+    raise CodeObjectError(
+        f"'{label}': expected a relocatable cubin or a CUDA fat binary, "
+        f"found {bytes(source.data[:4])!r}"
+    )
+
+
+def _name(linker: Sequence[str]) -> str:
+    return "libnvJitLink" if NVJITLINK in linker else Path(linker[0]).name
+
+
+def _candidates(toolkit: str, ptxas: str) -> list[str]:
+    """Give the linkers in the order in which they are tried.
+
+    Those beside `ptxas` come first: a linker does not read what a newer assembler has written.
+    """
+    import importlib.util
+    import shutil
+
+    programs = [shutil.which(ptxas) or "" if ptxas else "", shutil.which("nvlink") or ""]
+    own, on_path = ([Path(name).resolve().parent.parent] if name else [] for name in programs)
+    named = [toolkit, os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
+    folders = [*own, *(Path(name) for name in named[:1] if name), *on_path]
+    folders += [Path(name) for name in named[1:] if name]
+    spec = importlib.util.find_spec("nvidia")
+    for place in spec.submodule_search_locations or () if spec else ():
+        folders += [*sorted(Path(place).glob("cu[0-9]*")), Path(place, "nvjitlink")]
+    return list(dict.fromkeys(name for folder in folders for name in _linkers_in(folder)))
+
+
+def _linkers_in(folder: Path) -> list[str]:
+    program = str(folder / "bin/nvlink")
+    libraries = sorted(map(str, folder.glob("lib*/libnvJitLink.so*")), reverse=True)
+    return [program, *libraries] if os.access(program, os.X_OK) else libraries
+
+
+def _device_libraries(linker: str, toolkit: str) -> tuple[str, ...]:
+    """Give the library of device functions that the driver has no part of."""
+    own = Path(linker).resolve().parent.parent
+    folders = [own, *([Path(toolkit)] if toolkit else []), own.parent / "cuda_runtime"]
+    found = (folder / name / _DEVICE_RUNTIME for folder in folders for name in ("lib64", "lib"))
+    return tuple(str(path) for path in found if path.is_file())[:1]

@@ -1,0 +1,110 @@
+"""The link of OpenMP's device code for an NVIDIA GPU: bitcode of all sources to one PTX module.
+
+::
+
+    a.bc, b.bc, members of lib.a --+
+                                   +-- clang's back end -- PTX -- ptxas -- the image
+    the device runtime's bitcode --+
+
+Clang links the modules before it optimises them, so that neither nvlink nor ``lld`` has a part
+in it, and what of the runtime is not used goes. LLVM's runtime loads cubins alone, so that
+ptxas is needed. Source: clang 19.1.7 and 22.1.8, observed: ``-mlink-bitcode-file`` takes all of a
+module, ``-mlink-builtin-bitcode`` what is asked for.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offload_tool.clang.driver import ask, response_text
+from offload_tool.errors import CodeObjectError, CompilerError
+from offload_tool.io import InputFile, replace_file
+from offload_tool.passes.cuda import ptx_flag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from offload_tool.formats.target.target_id import TargetID
+    from offload_tool.io import StrPath
+
+__all__ = ["link_arguments", "link_bitcode", "no_ptxas"]
+
+
+def link_arguments(target_id: TargetID) -> list[str]:
+    """Give the arguments, behind clang's command, of a link for `target_id`."""
+    return [
+        *("--target=nvptx64-nvidia-cuda", f"-march={target_id}", ptx_flag(target_id)),
+        *("-nogpulib", "-O2", "-S", "-Wno-override-module", "-Wno-unused-command-line-argument"),
+    ]
+
+
+def no_ptxas(name: str) -> str:
+    """Say that images for the GPU `name` cannot be made, and what is missing."""
+    return (
+        f"OpenMP code for {name} cannot be linked: there is no ptxas, and LLVM's runtime loads "
+        "nothing but its cubins; install a CUDA toolkit or NVIDIA's wheel nvidia-cuda-nvcc, or "
+        "name one with OFFLOAD_PTXAS"
+    )
+
+
+def link_bitcode(
+    output: StrPath,
+    command: Sequence[str],
+    inputs: Sequence[StrPath],
+    runtimes: Sequence[StrPath],
+    environment: Mapping[str, str],
+) -> None:
+    """Link bitcode files, and archives of them, with device `runtimes` to one PTX module.
+
+    `command` is clang's, with its arguments.
+
+    :raises CodeObjectError: an input is no bitcode.
+    :raises CompilerError: the compiler failed; the message has its words.
+    :raises FormatError: a broken archive.
+    :raises FileError: an input cannot be read.
+    """
+    from offload_tool.io.temporary_directory import temporary_folder
+
+    with temporary_folder() as folder:
+        modules = [str(path) for given in inputs for path in _modules(given, folder)]
+        own = [str(path) for given in runtimes for path in _modules(given, folder)]
+        if not modules:
+            raise CodeObjectError(f"'{output}': there is nothing to link: all archives are empty")
+        words = [word for path in modules[1:] for word in ("-mlink-bitcode-file", path)]
+        words += [word for path in own for word in ("-mlink-builtin-bitcode", path)]
+        made = folder / "linked.ptx"
+        response = folder / "arguments"
+        response.write_bytes(response_text(flag for word in words for flag in ("-Xclang", word)))
+        answer = ask(
+            [*command, f"@{response}", "-o", str(made), "-x", "ir", modules[0]], environment
+        )
+        if answer.status:
+            said = answer.errors.strip().replace(f"{folder}/", "")
+            raise CompilerError(f"'{command[0]}' cannot link '{output}':\n{said}")
+        with InputFile(made) as linked, replace_file(output) as out:
+            out.copy(linked)
+
+
+def _modules(path: StrPath, folder: Path) -> Iterator[Path]:
+    """Give the bitcode files that stand for one input; members of an archive are unpacked."""
+    from offload_tool.containers.walk import open_file_or_members
+
+    for number, place in enumerate(open_file_or_members(path)):
+        _check(place.source, place.label)
+        if not place.names:
+            yield Path(path)
+            continue
+        made = folder / f"{Path(path).stem.lstrip('-')}.{number}.bc"
+        with replace_file(made) as out:
+            out.copy(place.source)
+        yield made
+
+
+def _check(source: InputFile, label: str) -> None:
+    from offload_tool.formats.bitcode.symbol_table import is_bitcode
+
+    if not is_bitcode(source.data):
+        raise CodeObjectError(
+            f"'{label}': expected bitcode for an NVIDIA GPU, found {bytes(source.data[:4])!r}"
+        )

@@ -1,0 +1,79 @@
+"""Put files into an archive with a symbol index: a heterogeneous device archive, say.
+
+The same bytes as ``llvm-ar rcsD --format=gnu`` of 22.1.8 writes for the same files and names.
+An object bundle is an object file of the host, so its symbols are in the index and a host
+linker takes it as any other; binary bundles have none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import UsageError
+from offload_tool.formats.objects.ar import NewMember, plan_archive
+from offload_tool.formats.objects.ar_symbols import member_symbols
+from offload_tool.io import InputFile, replace_file
+from offload_tool.io.write_plan import reopened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from offload_tool.io import StrPath
+
+__all__ = ["create_archive"]
+
+
+def create_archive(
+    members: Sequence[tuple[str, StrPath]],
+    output: StrPath,
+    *,
+    keep_equal: bool = False,
+    warn: Callable[[str], None] | None = None,
+) -> None:
+    """Write the archive `output` of `members`, (member name, file) in their order.
+
+    The bytes depend on names and contents alone. With `keep_equal`, a file that already has
+    the very bytes is left untouched. Files are opened one at a time; memory does not grow
+    with their sizes. `warn` is called with what could not be read of the symbols
+    of bitcode or COFF: the member is then written without.
+
+    :raises UsageError: a name that is not a plain file name, a name given twice, or a file that
+        is not a regular file.
+    :raises FormatError: a member is an ELF file with a broken symbol table.
+    :raises FileError: a file cannot be read or written.
+    """
+    _check_names(members)
+    described = [_describe(name, path, warn) for name, path in members]
+    contents = [
+        reopened(path, member.size) for (_, path), member in zip(members, described, strict=True)
+    ]
+    plan = plan_archive(described).plan(contents)
+    with replace_file(output, keep_equal=keep_equal) as out:
+        plan.write_to(out)
+
+
+def _check_names(members: Sequence[tuple[str, StrPath]]) -> None:
+    paths: dict[str, StrPath] = {}
+    for name, path in members:
+        if name in ("", ".", "..") or any(character in name for character in "/\0\n"):
+            raise UsageError(
+                f"'{path}': expected a plain file name for an archive member, found {name!r}"
+            )
+        if name in paths:
+            raise UsageError(
+                f"two archive members would have the name '{name}': '{paths[name]}' and "
+                f"'{path}'; give one of them another name"
+            )
+        paths[name] = path
+
+
+def _describe(name: str, path: StrPath, warn: Callable[[str], None] | None) -> NewMember:
+    def warn_of_symbols(reason: str) -> None:
+        if warn is not None:
+            warn(f"'{path}': {reason}")
+
+    with InputFile(path) as source:
+        if source.fileno() is None:
+            raise UsageError(f"'{path}': an archive member must be a regular file")
+        symbols = member_symbols(source.data, path=path, warn=warn_of_symbols)
+        return NewMember(name, len(source), symbols)

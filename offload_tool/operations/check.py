@@ -1,0 +1,373 @@
+"""Judge libraries before they are shipped: an image for each target, the same kernels in each.
+
+A library is a file with device images: of a folder, of a zip file, or a member of an archive. In
+it, a runtime chooses among the images of each container; the offload binaries of one section,
+which hold an image each, count as one container. A host program whose device code is in kpack
+archives is judged by what it gets from them; an archive in a folder, by what is in it alone.
+
+What is always judged is whether images hide one another's kernels: of two images for one target
+in a container, a runtime loads one.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from offload_tool.containers.file_format import FileFormat
+from offload_tool.containers.find import find_containers
+from offload_tool.containers.location import member_path
+from offload_tool.formats.target.bundle_entry_id import OffloadKind
+from offload_tool.operations.list_kernels import kernels_of
+from offload_tool.operations.match import candidates_of, loaded
+from offload_tool.util.frozen import frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from offload_tool.containers.find import FoundContainer
+    from offload_tool.errors import OffloadError
+    from offload_tool.formats.kernel_info.kernel import Kernel
+    from offload_tool.formats.target.bundle_entry_id import BundleEntryID
+    from offload_tool.io import StrPath
+    from offload_tool.operations.match import Device
+
+__all__ = ["Fault", "Rule", "check_libraries"]
+
+_NAMED = 3
+"""Kernels that a fault names; the others are counted."""
+
+
+@frozen
+class Rule:
+    """What libraries must fulfil."""
+
+    paths: tuple[str, ...] = ("*",)
+    """Patterns, as of a shell, for the libraries' names; ``*`` stands for slashes, too."""
+    targets: tuple[Device, ...] = ()
+    """Devices for each of which every container has an image."""
+    same_kernels: bool = False
+    """Whether the images of a container must have the same kernels: those that `targets` load, or
+    without any, all."""
+    no_spills: bool = False
+    """Whether no kernel may spill registers."""
+    max_size: int | None = None
+    """Bytes that the images of a library may take in it, compressed if they are."""
+
+    def is_about(self, library: str) -> bool:
+        """Tell whether it is for a library of that name."""
+        return any(fnmatch.fnmatchcase(library, pattern) for pattern in self.paths)
+
+    @property
+    def needs_kernels(self) -> bool:
+        """Whether it asks for more than which images there are."""
+        return self.same_kernels or self.no_spills
+
+
+@frozen
+class Fault:
+    """One thing that is wrong with one library."""
+
+    library: str
+    """File, and member in parentheses; the path that was given where the fault is that none is
+    there."""
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.library}: {self.message}"
+
+
+@dataclass(slots=True)
+class _Container:
+    """What a runtime chooses images from."""
+
+    name: str
+    entries: list[tuple[BundleEntryID, bool]] = field(default_factory=list)
+    """As `candidates_of` gives them."""
+    kernels: dict[int, tuple[Kernel, ...]] = field(default_factory=dict)
+    """By the index of the image; of none that lists no kernels."""
+    is_apart: bool = False
+    """Whether it is of a file of one target, whose host programs are judged for what they lack."""
+    is_code: bool = False
+    """Whether it is a code object without a container."""
+
+    @property
+    def has_device_images(self) -> bool:
+        """Whether there is more than a host entry."""
+        return any(entry.kind != OffloadKind.HOST for entry, _ in self.entries)
+
+
+@dataclass(slots=True)
+class _Library:
+    """What is kept of a file that was walked through."""
+
+    label: str
+    rules: list[Rule]
+    size: int = 0
+    containers: dict[object, _Container] = field(default_factory=dict)
+    faulty: list[str] = field(default_factory=list)
+    """What was found wrong when it was read."""
+
+    def add(self, found: FoundContainer, told: _Told) -> None:
+        """Take in a container, before the next one is asked for."""
+        is_part = found.container is FileFormat.OFFLOAD_BINARY
+        key = found.section if is_part else found.index
+        name = f"{found.container.value} {found.index}"
+        container = self.containers.setdefault(("part", key) if is_part else key, _Container(name))
+        container.is_code = found.container is FileFormat.CODE_OBJECT
+        is_archive = found.container is FileFormat.KPACK
+        container.is_apart = (container.is_code or is_archive) and self.label != told.path
+        self.faulty += found.faults
+        first = len(container.entries)
+        entries = candidates_of(found.images)
+        container.entries += entries
+        targets = Counter(map(_loaded_as, (entry for entry, _ in entries)))
+        wanted = any(rule.needs_kernels for rule in self.rules)
+        for at, image in enumerate(found.images):
+            if image.kind == OffloadKind.HOST:
+                continue
+            if wanted or is_part or targets[_loaded_as(image.entry_id)] > 1:
+                kernels = kernels_of(image, found, skipped=told.skipped, silent=told.notes)
+                if kernels is not None:
+                    container.kernels[first + at] = kernels
+        self.size += _stored(found)
+
+    def faults(self) -> Iterator[str]:
+        """Judge the library, by all rules that are about it."""
+        yield from self.faulty
+        for container in self.containers.values():
+            yield from _hidden(container)
+        for rule in self.rules:
+            for device in rule.targets:
+                yield from self._without(device)
+            for container in self.containers.values():
+                yield from _different(container, rule) if rule.same_kernels else ()
+                yield from _spilling(container, rule) if rule.no_spills else ()
+            if rule.max_size is not None and self.size > rule.max_size:
+                yield f"device images take {self.size:,} bytes, more than {rule.max_size:,}"
+
+    def tell(self, notes: Callable[[str], None]) -> None:
+        """Say what was not judged."""
+        if not self.rules:
+            notes(f"'{self.label}': no rule is about it")
+        if not any(rule.no_spills for rule in self.rules):
+            return
+        images = (image for found in self.containers.values() for image in found.kernels.values())
+        unknown = sum(k.vgpr_spills is None and k.sgpr_spills is None for k in chain(*images))
+        if unknown:
+            notes(f"'{self.label}': {unknown:,} kernels do not say whether they spill registers")
+
+    @property
+    def is_code(self) -> bool:
+        """Whether it is a code object of a folder, zip file or archive."""
+        return self.is_apart and any(container.is_code for container in self.containers.values())
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether it is an archive whose host programs are judged for what they lack."""
+        return all(container.is_apart for container in self.containers.values())
+
+    def _without(self, device: Device) -> Iterator[str]:
+        apart = any(found.is_apart for found in self.containers.values())
+        every = [
+            found
+            for found in self.containers.values()
+            if found.has_device_images and not found.is_apart
+        ]
+        lacking = [found for found in every if not loaded(tuple(found.entries), device)]
+        if (every or apart) and not lacking:
+            return
+        text = f"no image for {device.text}"
+        if 0 < len(lacking) < len(every):
+            text += f" in {len(lacking)} of {len(every)} containers, {lacking[0].name} the first"
+        present = dict.fromkeys(
+            _target(entry)
+            for found in lacking
+            for entry, _ in found.entries
+            if entry.kind != OffloadKind.HOST
+        )
+        yield f"{text}; there are {', '.join(present) or 'none'}"
+
+
+@frozen
+class _Told:
+    skipped: Callable[[OffloadError], None] | None
+    notes: Callable[[str], None] | None
+    path: str
+    """What is looked at."""
+
+
+def check_libraries(
+    paths: Iterable[StrPath],
+    rules: Sequence[Rule],
+    *,
+    skipped: Callable[[OffloadError], None] | None = None,
+    notes: Callable[[str], None] | None = None,
+) -> Iterator[Fault]:
+    """Give the faults of the libraries in files, folders and zip files at `paths`, in their order.
+
+    A path without any library, and a rule that is about none, are faults. Code objects that no
+    container is around are judged together: one of them has to have an image for each target.
+    Programs of zip files have the kpack archives of all of these, as if these were one folder, and
+    the wheels of a folder those of all of them; where there are archives and nothing that looks for
+    them, one of them has to have an image for each target. `notes` is told of libraries that no
+    rule is about, and of images that list no kernels where kernels are
+    asked for.
+    `skipped`: as of `offload_tool.operations.list_images.iter_images`.
+
+    :raises ContentError: see `list_images`; or an image's metadata cannot be read.
+    :raises FileError: a path cannot be read.
+    """
+    used: set[int] = set()
+    alone: list[_Library] | None = []  # kpack archives, as long as nothing else was seen
+    codes: list[_Library] = []
+    given = [str(path) for path in paths]
+    files = [path for path in given if not os.path.isdir(path)]  # noqa: PTH112
+    for path in given:
+        empty = True
+        told = _Told(skipped, notes, path)
+        others = [other for other in files if other != path]
+        for library in _libraries(path, rules, told, used, others):
+            empty = False
+            if library.is_code:
+                codes.append(library)
+            elif alone is not None:
+                alone = [*alone, library] if library.is_apart else None
+            if notes is not None:
+                library.tell(notes)
+            yield from (Fault(library.label, message) for message in library.faults())
+        if empty:
+            yield Fault(path, "there are no device images")
+    yield from _together(", ".join(given), codes, "code objects")
+    if alone:
+        yield from _archives_alone(", ".join(given), alone, notes)
+    for at, rule in enumerate(rules):
+        if at not in used:
+            yield Fault(", ".join(given), f"there is no library {' or '.join(rule.paths)}")
+
+
+def _libraries(
+    path: str, rules: Sequence[Rule], told: _Told, used: set[int], others: Sequence[str]
+) -> Iterator[_Library]:
+    """Walk through `path`; give each library when all of it was seen."""
+    library: _Library | None = None
+    for found in find_containers(path, skipped=told.skipped, markers=True, overlay=others):
+        label = _label_of(found)
+        if library is None or library.label != label:
+            if library is not None:
+                yield library
+            name = _name(path, found)
+            numbers = [at for at, rule in enumerate(rules) if rule.is_about(name)]
+            used.update(numbers)
+            library = _Library(label, [rules[at] for at in numbers])
+        library.add(found, told)
+    if library is not None:
+        yield library
+
+
+def _archives_alone(
+    label: str, archives: Sequence[_Library], notes: Callable[[str], None] | None
+) -> Iterator[Fault]:
+    """Judge kpack archives without what looks for them: whether any has code for each device."""
+    if notes is not None and any(rule.targets for library in archives for rule in library.rules):
+        notes(
+            f"'{label}': {len(archives):,} kpack archives and no program that looks for them; "
+            "whether each program gets its code was not judged"
+        )
+    yield from _together(label, archives, "kpack archives")
+
+
+def _together(label: str, files: Sequence[_Library], what: str) -> Iterator[Fault]:
+    """Judge files of one target each: whether one of them has code for each device."""
+    devices = {rule.paths: rule.targets for library in files for rule in library.rules}
+    for paths, targets in devices.items():
+        found = [library for library in files if any(r.paths == paths for r in library.rules)]
+        containers = [each for library in found for each in library.containers.values()]
+        present = sorted({_target(entry) for each in containers for entry, _ in each.entries})
+        for device in targets:
+            if not any(loaded(tuple(each.entries), device) for each in containers):
+                text = f"no image for {device.text} in any of {len(found):,} {what}"
+                yield Fault(label, f"{text}; there are {', '.join(present) or 'none'}")
+
+
+def _label_of(found: FoundContainer) -> str:
+    """Name a library; a kpack archive is one, whatever keys it has."""
+    names = found.place.names[: -1 if found.container is FileFormat.KPACK else None]
+    return f"{found.path}({member_path(names)})" if names else found.path
+
+
+def _name(path: str, found: FoundContainer) -> str:
+    """Name a library as seen from `path`: ``lib/x.so``, ``x.whl(lib/x.so)``, ``lib.a(a.o)``."""
+    is_folder = found.path != path
+    name = os.path.relpath(found.path, path) if is_folder else os.path.basename(path)  # noqa: PTH119
+    return name + _label_of(found).removeprefix(found.path)
+
+
+def _stored(found: FoundContainer) -> int:
+    if found.container is FileFormat.COMPRESSED_BUNDLE:
+        return found.size
+    if found.container is FileFormat.KPACK_MARKER:  # they are in other files
+        return 0
+    images = (image for image in found.images if image.kind != OffloadKind.HOST)
+    return sum(image.content.size for image in images)
+
+
+def _loaded_as(entry: BundleEntryID) -> tuple[str, str]:
+    """Give what two images have in common of which a device loads one."""
+    kind = OffloadKind.HIP if entry.kind in OffloadKind.ANY_HIP else entry.kind
+    return kind, entry.target_id
+
+
+def _hidden(container: _Container) -> Iterator[str]:
+    seen: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for at, kernels in container.kernels.items():
+        entry, _ = container.entries[at]
+        names = {kernel.name for kernel in kernels}
+        twice = sorted(names & seen[_loaded_as(entry)])
+        seen[_loaded_as(entry)] |= names
+        if twice:
+            yield (
+                f"{container.name}: another image for {_target(entry)} has "
+                f"{_listed(twice)}, too: one of them is hidden"
+            )
+
+
+def _different(container: _Container, rule: Rule) -> Iterator[str]:
+    compared: dict[str, set[str]] = defaultdict(set)
+    for target, kernels in _judged(container, rule):
+        compared[target] |= {kernel.name for kernel in kernels}
+    every = set().union(*compared.values())
+    for target, names in compared.items():
+        if lacking := sorted(every - names):
+            yield f"{container.name}: {target} has no {_listed(lacking)}, which another target has"
+
+
+def _spilling(container: _Container, rule: Rule) -> Iterator[str]:
+    for target, kernels in _judged(container, rule):
+        for kernel in kernels:
+            counts = {"VGPRs": kernel.vgpr_spills or 0, "SGPRs": kernel.sgpr_spills or 0}
+            if spilled := " and ".join(f"{n:,} {what}" for what, n in counts.items() if n):
+                yield f"{container.name}: {target} spills {spilled} in kernel '{kernel.name}'"
+
+
+def _judged(container: _Container, rule: Rule) -> Iterator[tuple[str, tuple[Kernel, ...]]]:
+    """Give the target and the kernels of each image that a rule is about."""
+    served = {at for device in rule.targets for at in loaded(tuple(container.entries), device)}
+    for at, kernels in container.kernels.items():
+        if at in served or not rule.targets:
+            yield _target(container.entries[at][0]), kernels
+
+
+def _target(entry: BundleEntryID) -> str:
+    return entry.target_id or entry.triple
+
+
+def _listed(names: Sequence[str]) -> str:
+    text = ", ".join(f"'{name}'" for name in names[:_NAMED])
+    rest = len(names) - _NAMED
+    more = f" and {rest:,} more" if rest > 0 else ""
+    return f"kernel{'s' if len(names) > 1 else ''} {text}{more}"

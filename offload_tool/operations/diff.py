@@ -1,0 +1,363 @@
+"""What changed between two builds: targets and kernels that came, went, grew or need other things.
+
+Libraries are compared by their names as seen from the path that was given (a file with a file,
+whatever they are called), images by their targets, kernels by their names without what compilers
+put in of the folder of a build. Of images, what a device loads is compared, so that symbols,
+paths and debug information are no change; of kernels the instructions too, byte by byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from offload_tool.containers.find import find_containers
+from offload_tool.formats.kernel_info.kernel import Kernel
+from offload_tool.formats.kernel_info.machine_code import read_machine_code
+from offload_tool.formats.kernel_info.normalize_names import stable_name
+from offload_tool.formats.kernel_info.ptx_entries import ptx_statements
+from offload_tool.formats.objects.elf.reader import is_elf_header
+from offload_tool.formats.target.bundle_entry_id import OffloadKind
+from offload_tool.io import have_same_content
+from offload_tool.operations.list_kernels import kernels_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from offload_tool.containers.find import FoundContainer
+    from offload_tool.errors import OffloadError
+    from offload_tool.io import StrPath
+
+__all__ = [
+    "Comparison",
+    "KernelChange",
+    "TargetChange",
+    "TargetContent",
+    "TargetSums",
+    "changed_kernels",
+    "compare_all",
+    "compare_builds",
+    "weight_of",
+]
+
+ADDED, REMOVED, CHANGED = "added", "removed", "changed"
+_DIGEST_SIZE = 16
+
+
+class TargetSums(NamedTuple):
+    """All images for one target in one library."""
+
+    images: int
+    loaded: int
+    """Bytes of code and data that a device loads, of PTX those of its statements; of images that
+    list no kernels, all bytes."""
+    kernels: int
+
+
+class TargetChange(NamedTuple):
+    """A target of which a library has other images than before."""
+
+    library: str
+    """Empty where a file was compared with a file."""
+    target: str
+    """Target ID; the triple of images that have none."""
+    change: str
+    """``added``, ``removed`` or ``changed``."""
+    before: TargetSums | None
+    after: TargetSums | None
+
+    @property
+    def grown(self) -> int:
+        """Bytes."""
+        return (self.after.loaded if self.after else 0) - (self.before.loaded if self.before else 0)
+
+
+class KernelChange(NamedTuple):
+    """A kernel that is new, gone or another."""
+
+    library: str
+    target: str
+    change: str
+    """``added``, ``removed`` or ``changed``."""
+    before: Kernel | None
+    after: Kernel | None
+
+    @property
+    def name(self) -> str:
+        """As it is now, or was at last."""
+        kernel = self.after or self.before
+        return kernel.name if kernel else ""
+
+    @property
+    def grown(self) -> int:
+        """Bytes of its code."""
+        sizes = [(kernel and kernel.code_size) or 0 for kernel in (self.before, self.after)]
+        return sizes[1] - sizes[0]
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """What is not as before, but for the name; nothing where only instructions are others."""
+        if self.before is None or self.after is None:
+            return ()
+        names = Kernel._fields[1:]
+        pairs = zip(names, self.before[1:], self.after[1:], strict=True)
+        return tuple(name for name, before, after in pairs if before != after)
+
+
+class Comparison(NamedTuple):
+    """What changed beyond the tolerance; what weighs most comes first."""
+
+    targets: tuple[TargetChange, ...]
+    kernels: tuple[KernelChange, ...]
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether nothing changed."""
+        return not self.targets and not self.kernels
+
+
+class _Measured(NamedTuple):
+    kernel: Kernel
+    code: bytes
+    """A digest of its instructions; empty where they are not known."""
+
+    @property
+    def needs(self) -> tuple[object, ...]:
+        """All but the name."""
+        return (*self.kernel[1:], self.code)
+
+
+@dataclass(slots=True)
+class TargetContent:
+    """The images of one library for one target, in one of the builds."""
+
+    images: int = 0
+    loaded: int = 0
+    contents: Counter[bytes] = field(default_factory=Counter)
+    """Digests of what a device loads of each."""
+    kernels: dict[str, list[_Measured]] = field(default_factory=lambda: defaultdict(list))
+    """By their stable names; files may have static kernels of one name."""
+
+    @property
+    def sums(self) -> TargetSums:
+        """What it adds up to."""
+        return TargetSums(self.images, self.loaded, sum(map(len, self.kernels.values())))
+
+    def take_in(self, content: memoryview, kernels: Sequence[Kernel], *, path: StrPath) -> None:
+        """Add an image and its kernels; `path` names it in messages.
+
+        :raises FormatError: its tables are broken.
+        """
+        code: Mapping[str, memoryview] = {}
+        parts: list[memoryview] = []
+        if is_elf_header(content):
+            code, parts = read_machine_code(content, path=path)
+        else:
+            text = ptx_statements(content).decode("utf-8", "surrogateescape")
+            parts = [memoryview(stable_name(text).encode("utf-8", "surrogateescape"))]
+        self.images += 1
+        self.loaded += sum(map(len, parts))
+        self.contents[_digest(parts)] += 1
+        for kernel in kernels:
+            digest = _digest([code[kernel.name]]) if kernel.name in code else b""
+            self.kernels[stable_name(kernel.name)].append(_Measured(kernel, digest))
+
+    def take_in_unread(self, size: int) -> None:
+        """Add an image of `size` bytes whose kernels are not known."""
+        self.images += 1
+        self.loaded += size
+
+
+_NO_IMAGES = "'{}': there are no device images"
+_Build = dict[tuple[str, str], TargetContent]
+
+
+def compare_builds(
+    before: StrPath,
+    after: StrPath,
+    *,
+    tolerance: float = 0,
+    skipped: Callable[[OffloadError], None] | None = None,
+    notes: Callable[[str], None] | None = None,
+) -> Comparison:
+    """Compare the device images of two files, folders or zip files.
+
+    Numbers that are not more than `tolerance` percent from what they were count as equal, and so,
+    with any tolerance, do other instructions and data of the same size. `notes` is told of images
+    that list no kernels, of which the size is compared, and of a build without any image.
+    `skipped`: as of `operations.list_images.iter_images`; of what it is called with, too, the
+    size is compared. Files of equal bytes are equal, whatever is in them.
+
+    :raises ContentError: see `list_images`; or an image's metadata cannot be read.
+    :raises FileError: one of them cannot be read.
+    """
+    if _are_equal(before, after):
+        _look_for_images(before, skipped, notes)
+        return Comparison((), ())
+    old, new = (_measured(path, skipped, notes) for path in (before, after))
+    targets: list[TargetChange] = []
+    kernels: list[KernelChange] = []
+    for key in sorted(old.keys() | new.keys()):
+        was, now = old.get(key), new.get(key)
+        if change := _target_change(key, was, now, tolerance):
+            targets.append(change)
+        if was is not None and now is not None:  # else, all of them came or went with the target
+            kernels += changed_kernels(was, now, key, tolerance)
+    return _by_weight(targets, kernels)
+
+
+def compare_all(
+    pairs: Sequence[tuple[StrPath, StrPath]],
+    *,
+    tolerance: float = 0,
+    skipped: Callable[[OffloadError], None] | None = None,
+    notes: Callable[[str], None] | None = None,
+) -> Comparison:
+    """Compare pairs of two files, folders or zip files, as `compare_builds` does.
+
+    Of several pairs, a library's name begins with the second path of its pair.
+    """
+    targets: list[TargetChange] = []
+    kernels: list[KernelChange] = []
+    for before, after in pairs:
+        found = compare_builds(before, after, tolerance=tolerance, skipped=skipped, notes=notes)
+        if len(pairs) == 1:
+            return found
+        targets += (row._replace(library=_within(after, row.library)) for row in found.targets)
+        kernels += (row._replace(library=_within(after, row.library)) for row in found.kernels)
+    return _by_weight(targets, kernels)
+
+
+def _within(path: StrPath, library: str) -> str:
+    return f"{path}: {library}" if library else str(path)
+
+
+def _by_weight(targets: list[TargetChange], kernels: list[KernelChange]) -> Comparison:
+    targets.sort(key=lambda row: (-abs(row.grown), row.library, row.target))
+    kernels.sort(key=weight_of)
+    return Comparison(tuple(targets), tuple(kernels))
+
+
+def weight_of(row: KernelChange) -> tuple[int, int, str, str, str]:
+    """Give what puts the changes that weigh most first."""
+    return -abs(row.grown), -len(row.fields), row.library, row.target, row.name
+
+
+def _are_equal(before: StrPath, after: StrPath) -> bool:
+    """Tell whether both are files with the same bytes."""
+    if not (os.path.isfile(before) and os.path.isfile(after)):  # noqa: PTH113 - of any type
+        return False
+    return have_same_content(before, os.path.realpath(after))
+
+
+def _look_for_images(
+    path: StrPath,
+    skipped: Callable[[OffloadError], None] | None,
+    notes: Callable[[str], None] | None,
+) -> None:
+    """Tell of files that cannot be read, and that there is no image, as `_measured` does."""
+    found = (image for found in find_containers(path, skipped=skipped) for image in found.images)
+    count = sum(image.kind != OffloadKind.HOST for image in found)
+    if not count and notes is not None:
+        notes(_NO_IMAGES.format(path))
+
+
+def _measured(
+    path: StrPath,
+    skipped: Callable[[OffloadError], None] | None,
+    notes: Callable[[str], None] | None,
+) -> _Build:
+    build: _Build = defaultdict(TargetContent)
+    for found in find_containers(path, skipped=skipped):
+        for image in found.images:
+            if image.kind != OffloadKind.HOST:
+                content = build[_library(path, found), image.target_id or image.triple]
+                kernels = kernels_of(image, found, skipped=skipped, silent=notes)
+                if kernels is None:
+                    content.take_in_unread(image.size)
+                else:
+                    content.take_in(image.content.view(), kernels, path=found.label)
+    if not build and notes is not None:
+        notes(_NO_IMAGES.format(path))
+    return build
+
+
+def _library(path: StrPath, found: FoundContainer) -> str:
+    """Name a library by its way from `path`; a folder and a wheel of it have the same names."""
+    inner = os.path.relpath(found.path, path) if found.path != str(path) else ""
+    if inner and found.member is not None:
+        return f"{inner}({found.member})"
+    return inner or found.member or ""
+
+
+def _digest(parts: Iterable[memoryview]) -> bytes:
+    state = hashlib.blake2b(digest_size=_DIGEST_SIZE)
+    for part in parts:
+        state.update(part)
+    return state.digest()
+
+
+def _target_change(
+    key: tuple[str, str], was: TargetContent | None, now: TargetContent | None, tolerance: float
+) -> TargetChange | None:
+    if was is None:
+        return TargetChange(*key, ADDED, None, now.sums if now else None)
+    if now is None:
+        return TargetChange(*key, REMOVED, was.sums, None)
+    before, after = was.sums, now.sums
+    is_near = before.images == after.images and _is_near(before.loaded, after.loaded, tolerance)
+    if is_near and (tolerance or was.contents == now.contents):
+        return None
+    return TargetChange(*key, CHANGED, before, after)
+
+
+def changed_kernels(
+    was: TargetContent,
+    now: TargetContent,
+    key: tuple[str, str] = ("", ""),
+    tolerance: float = 0,
+) -> Iterator[KernelChange]:
+    """Compare the kernels of one target; `key` is the names of library and target."""
+    for name in sorted(was.kernels.keys() | now.kernels.keys()):
+        before, after = _without_equal(was.kernels.get(name, []), now.kernels.get(name, []))
+        for one, other in zip(before, after, strict=False):
+            if not _is_same(one, other, tolerance):
+                yield KernelChange(*key, CHANGED, one.kernel, other.kernel)
+        for one in before[len(after) :]:
+            yield KernelChange(*key, REMOVED, one.kernel, None)
+        for other in after[len(before) :]:
+            yield KernelChange(*key, ADDED, None, other.kernel)
+
+
+def _without_equal(
+    before: Sequence[_Measured], after: Sequence[_Measured]
+) -> tuple[list[_Measured], list[_Measured]]:
+    """Give kernels of one name without those that have an equal in the other build."""
+    common = Counter(one.needs for one in before) & Counter(one.needs for one in after)
+    rest = []
+    for side in (before, after):
+        left = common.copy()
+        kept = []
+        for one in side:
+            if left[one.needs] > 0:
+                left[one.needs] -= 1
+            else:
+                kept.append(one)
+        rest.append(kept)
+    return rest[0], rest[1]
+
+
+def _is_same(one: _Measured, other: _Measured, tolerance: float) -> bool:
+    if not tolerance:
+        return one.needs == other.needs
+    pairs = zip(one.kernel[1:], other.kernel[1:], strict=True)
+    return all(_is_near(before, after, tolerance) for before, after in pairs)
+
+
+def _is_near(before: object, after: object, tolerance: float) -> bool:
+    if not isinstance(before, int) or not isinstance(after, int):
+        return before == after
+    return abs(after - before) * 100 <= tolerance * before

@@ -1,0 +1,214 @@
+"""Write the device images of any file into a folder.
+
+Names are made of the file's name, the member's path, the number of the container and the
+image's ID, in characters that are safe everywhere::
+
+    libfoo.so.0.hipv4-amdgcn-amd-amdhsa--gfx90a_xnack+.co
+    libfoo.a_a.o_.1.openmp-nvptx64-nvidia-cuda-unknown-sm_90.bc
+
+Nothing in a file can lead out of the folder or to a file that is there as a link. All
+images are written, or none.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offload_tool.containers.find import find_containers
+from offload_tool.errors import FileError, UnsupportedError
+from offload_tool.formats.magic import BITCODES, SPIRVS
+from offload_tool.formats.objects.elf.reader import (
+    EM_AMDGPU,
+    EM_CUDA,
+    is_elf_header,
+    read_elf_header,
+)
+from offload_tool.formats.target.bundle_entry_id import OffloadKind
+from offload_tool.io import have_same_content, new_file
+from offload_tool.io.signals import shielded
+from offload_tool.io.temporary_directory import made_folder, temporary_folder
+from offload_tool.operations.match import NoImageError, explained
+from offload_tool.util.frozen import frozen, replaced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from offload_tool.containers.find import FoundContainer, FoundImage
+    from offload_tool.errors import OffloadError
+    from offload_tool.io import StrPath
+    from offload_tool.operations.match import Device, Load
+
+__all__ = ["ExtractedImage", "extract_device_images"]
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
+_BEGIN = 64
+"""Bytes; enough for an ELF header."""
+_MAX_NAME = 180
+"""Characters; file systems take 255 bytes, and a number or an extension may follow."""
+_MACHINE_EXTENSIONS = {EM_AMDGPU: ".co", EM_CUDA: ".cubin"}
+_CUDA_EXTENSIONS = {"ptx": ".ptx", "relocatable ptx": ".ptx", "elf": ".cubin", "nvvm": ".ltoir"}
+_MAGIC_EXTENSIONS = (
+    *((magic, ".bc") for magic in BITCODES),
+    *((magic, ".spv") for magic in SPIRVS),
+)
+
+
+@frozen
+class ExtractedImage:
+    """A file that was written, and what it was made of."""
+
+    path: Path
+    file: str
+    member: str | None
+    index: int
+    """Which container of the file, from 0."""
+    id: str
+    size: int
+    """Bytes."""
+    loads: tuple[tuple[str, Load], ...] = ()
+    """The devices asked for that would load it, each as it was given, and why."""
+
+
+def extract_device_images(
+    path: StrPath,
+    directory: StrPath,
+    *,
+    devices: Sequence[Device] = (),
+    keep_equal: bool = False,
+    skipped: Callable[[OffloadError], None] | None = None,
+) -> list[ExtractedImage]:
+    """Write the device images of the file, folder or zip file at `path` into `directory`.
+
+    With `devices`, only what these would load (see `match`), in each container. The
+    directory is made if it is not there; files of the same names in it are replaced, or with
+    `keep_equal` left untouched where they already have the very bytes.
+    Images of CUDA's fat binaries are unpacked. `skipped` is called with what cannot be read of
+    a folder or zip file, and once for all images of one ID that only NVIDIA can unpack.
+
+    :raises NoImageError: there is no image for one of `devices`.
+    :raises NoContainerError: the file holds no container of device images.
+    :raises FormatError: a broken file.
+    :raises UnsupportedError: one of a sort that is not read, or an image that cannot be unpacked.
+    :raises FileError: a file cannot be read or written.
+    """
+    folder = Path(directory)
+    with made_folder(folder), temporary_folder(".extract-", folder) as temporary:
+        run = _FolderOfImages(Path(path), temporary, devices, skipped)
+        written = run.write()
+        _refuse_folders(folder, written)
+        with shielded():
+            for image in written:
+                final = folder / image.path.name
+                if not (keep_equal and have_same_content(image.path, final)):
+                    image.path.replace(final)
+    return [_moved(image, folder) for image in written]
+
+
+def _refuse_folders(folder: Path, images: Sequence[ExtractedImage]) -> None:
+    for image in images:
+        final = folder / image.path.name
+        if final.is_dir():
+            raise FileError(final, "is a folder; an image is to be written there")
+
+
+def _moved(image: ExtractedImage, folder: Path) -> ExtractedImage:
+    return replaced(image, path=folder / image.path.name)
+
+
+class _FolderOfImages:
+    def __init__(
+        self,
+        path: Path,
+        folder: Path,
+        devices: Sequence[Device],
+        skipped: Callable[[OffloadError], None] | None,
+    ) -> None:
+        self.path = path
+        self.folder = folder
+        self.devices = devices
+        self.skipped = skipped
+        self.names: set[str] = set()
+        self.written: list[ExtractedImage] = []
+        self.present: dict[str, None] = {}
+        self.unreadable: dict[tuple[str, str], int] = {}
+        """How many images cannot be unpacked, by the file and their ID."""
+
+    def write(self) -> list[ExtractedImage]:
+        unserved = list(self.devices)
+        for found in find_containers(self.path, skipped=self.skipped):
+            device_images = [i for i in found.images if i.kind != OffloadKind.HOST]
+            self.present.update(dict.fromkeys(image.id for image in device_images))
+            loads: dict[str, list[tuple[str, Load]]] = {}
+            if not self.devices:
+                loads = {image.id: [] for image in device_images}
+            for device in self.devices:
+                served = explained(found.images, device)
+                for load in served.values():
+                    loads.setdefault(load.id, []).append((device.text, load))
+                unserved = [other for other in unserved if other is not device or not served]
+            for image in found.images:
+                if image.id in loads:
+                    self._write(found, image, loads[image.id])
+        if unserved:
+            raise NoImageError(self.path, unserved, self.present)
+        self._report_unreadable()
+        return self.written
+
+    def _report_unreadable(self) -> None:
+        for (label, image_id), count in self.unreadable.items():
+            message = f"{count} of the images {image_id} cannot be unpacked: how is not publicly "
+            message += "known; 'list' names their places"
+            error = UnsupportedError(message, path=label)
+            if self.skipped is None:
+                raise error
+            self.skipped(error)
+
+    def _write(
+        self, found: FoundContainer, image: FoundImage, loads: Sequence[tuple[str, Load]]
+    ) -> None:
+        if image.refusal(found.label):
+            key = found.label, image.id
+            self.unreadable[key] = self.unreadable.get(key, 0) + 1
+            return
+        name = self._name(found, image)
+        path = self.folder / name
+        with new_file(path) as out:
+            image.content.write_to(out)
+            size = out.position
+        self.written.append(
+            ExtractedImage(
+                path, found.path, found.member, found.index, image.id, size, tuple(loads)
+            )
+        )
+
+    def _name(self, found: FoundContainer, image: FoundImage) -> str:
+        inner = os.path.relpath(found.path, self.path) if self.path.is_dir() else self.path.name
+        where = inner if found.member is None else f"{inner}_{found.member}"
+        stem = _UNSAFE.sub("_", f"{where}.{found.index}.{image.id}").lstrip(".-")[-_MAX_NAME:]
+        extension = _extension(image)
+        number = 1
+        name = f"{stem}{extension}"
+        while name.lower() in self.names:  # of file systems that take A and a for the same
+            number += 1
+            name = f"{stem}.{number}{extension}"
+        self.names.add(name.lower())
+        return name
+
+
+def _extension(image: FoundImage) -> str:
+    """Tell by its first bytes what an image is."""
+    content = image.content
+    if content.cuda is not None:
+        return _CUDA_EXTENSIONS.get(image.image_kind or "", "")
+    begin = content.begin(_BEGIN)
+    if content.is_host_object:
+        return ".o"
+    if is_elf_header(begin):
+        return _MACHINE_EXTENSIONS.get(read_elf_header(begin).e_machine, ".o")
+    for magic, extension in _MAGIC_EXTENSIONS:
+        if begin[: len(magic)] == magic:
+            return extension
+    return ""

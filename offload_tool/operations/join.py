@@ -1,0 +1,400 @@
+"""Device code together with its host again: what splitting has put apart.
+
+::
+
+    DIR/libx.so, DIR/.kpack/...            ->  libx.so with a bundle for each key of its wrappers
+    folder, and folders to be laid over    ->  folder: its libraries so, and no archives any more
+    wheel of the host, those of its code   ->  wheel, without the extras for device code
+
+A library asks for code as the runtime does: by the paths of its marker, which are compared with
+the archives' names, and by its keys. A bundle has an empty host entry, and an image for each
+target ID, uncompressed, as clang writes it. It stands behind everything else of the file (see
+`append_segment`), because what was cut out leaves no trace of its bytes.
+
+Refused are hosts of which code is missing, and archives with code that nobody asks for.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from offload_tool.containers.file_format import FileFormat, recognise
+from offload_tool.containers.kpack import archives_beside, entry_id_of
+from offload_tool.containers.location import Place
+from offload_tool.errors import (
+    FileError,
+    FormatError,
+    NoContainerError,
+    UnsupportedError,
+    UsageError,
+)
+from offload_tool.formats.bundle.binary import plan_bundle
+from offload_tool.formats.hip.fatbin_section import ALIGNMENT, WRAPPER_SECTION
+from offload_tool.formats.hip.fatbin_wrapper import LinkedWrappers, plan_unmarked
+from offload_tool.formats.kpack.archive import (
+    SUFFIX,
+    KpackArchive,
+    KpackImage,
+    images_by_key,
+    kernel_key,
+    read_kpack,
+    unpacked_kpack_image,
+)
+from offload_tool.formats.kpack.marker import PLACEHOLDER, read_marker
+from offload_tool.formats.objects.elf.reader import ET_REL, read_elf_tables
+from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
+from offload_tool.formats.wheel import WheelName, header, is_wheel, without_headers
+from offload_tool.io import InputFile, replace_file
+from offload_tool.io.spool import Spool
+from offload_tool.io.write_plan import FilePlan
+from offload_tool.operations.rewrite_tree import (
+    FolderTree,
+    FolderWriter,
+    Tree,
+    TreeFile,
+    TreeWriter,
+    WheelTree,
+    WheelWriter,
+    is_inside,
+    new_folder,
+)
+from offload_tool.operations.split_wheel import DeviceWheels, device_headers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from offload_tool.formats.kpack.marker import KpackMarker
+    from offload_tool.io import FileRange, StrPath
+
+__all__ = ["JoinReport", "join_file"]
+
+_HOSTS = {62: "x86_64", 183: "aarch64", 21: "powerpc64le", 243: "riscv64", 258: "loongarch64"}
+_EXTRA = re.compile(r"^Provides-Extra: device-(?!all$)(\S+)$", re.MULTILINE)
+
+
+class JoinReport(NamedTuple):
+    """What joining did."""
+
+    files: int
+    """Programs and libraries with code in them again."""
+    images: int
+    """Device images in these."""
+
+
+def join_file(
+    host: StrPath, parts: Sequence[StrPath], output: StrPath, *, keep_equal: bool = False
+) -> JoinReport:
+    """Write the program, library, folder or wheel `host` with its device code to `output`.
+
+    `parts` are kpack archives; of a folder, folders to be laid over it; of a wheel, the wheels of
+    its device code. Archives that are where the markers say need not be given. With `keep_equal`,
+    a file that already has the very bytes is left untouched.
+
+    :raises NoContainerError: the host asks for no device code.
+    :raises FormatError: something is broken, or code that is asked for is missing.
+    :raises UnsupportedError: it cannot be done safely.
+    :raises UsageError: parts of another sort, or with code that nobody asks for.
+    :raises FileError: a file cannot be read or written.
+    """
+    with ExitStack() as stack:
+        joining = _Joining(stack, stack.enter_context(Spool()))
+        if Path(host).is_dir():
+            _join_folder(joining, host, parts, output, keep_equal=keep_equal)
+        elif is_wheel(host):
+            _join_wheel(joining, host, parts, output, keep_equal=keep_equal)
+        else:
+            _join_program(joining, host, parts, output, keep_equal=keep_equal)
+        return JoinReport(joining.files, joining.images)
+
+
+class _Archive:
+    """An archive that may be asked for."""
+
+    def __init__(self, name: str, place: Place, *, anywhere: bool) -> None:
+        self.name = name
+        """As markers' paths are compared with it."""
+        self.anywhere = anywhere
+        """Whether only the last part of its name counts: it was given by itself."""
+        self.place = place
+        self.archive: KpackArchive = read_kpack(place.source.data, path=place.label)
+        self.images = images_by_key(self.archive)
+        self.asked: set[str] = set()
+
+    def target_ids(self, pattern: str) -> tuple[str, ...]:
+        """Give the target IDs for which a path of a marker leads here."""
+        name = self.name
+        if self.anywhere:
+            pattern, name = posixpath.basename(pattern), posixpath.basename(name)
+        before, found, behind = pattern.partition(PLACEHOLDER)
+        if not found:
+            return self.archive.target_ids if name == pattern else ()
+        whole = re.fullmatch(f"{re.escape(before)}(.+){re.escape(behind)}", name)
+        return (whole[1],) if whole and whole[1] in self.archive.target_ids else ()
+
+
+class _Joining:
+    """One run."""
+
+    def __init__(self, stack: ExitStack, spool: Spool) -> None:
+        self.stack = stack
+        self.spool = spool
+        self.archives: dict[str, _Archive] = {}
+        self.files = self.images = 0
+
+    def add(self, name: str, place: Place, *, anywhere: bool = False) -> None:
+        """Take an archive in."""
+        if name in self.archives:
+            raise UsageError(f"'{name}' is there twice")
+        self.archives[name] = _Archive(name, place, anywhere=anywhere)
+
+    def check_asked(self) -> None:
+        """Refuse archives with code that nobody has asked for, and runs without any code.
+
+        :raises UsageError: there is one.
+        """
+        for found in self.archives.values():
+            for image in found.archive.images:
+                if image.key not in found.asked:
+                    message = f"has code for {image.key!r}, which no library asks for"
+                    raise UsageError(f"'{found.place.label}' {message}")
+
+    def plan(self, place: Place, name: str) -> FilePlan | None:
+        """Plan the file called `name` with its code; None if it asks for none."""
+        if recognise(place.source.data) is not FileFormat.ELF:
+            return None
+        tables = read_elf_tables(place.source.data, path=place.label)
+        if WRAPPER_SECTION.encode() not in tables.names or tables.header.e_type == ET_REL:
+            return None
+        wrappers = LinkedWrappers(tables)
+        marked = [row.is_marked for row in wrappers.rows]
+        if not any(marked):
+            return None
+        if not all(marked):
+            message = "cannot be joined: some of its device code is in it already"
+            raise UnsupportedError(message, path=place.label)
+        starts: dict[str, int] = {}
+        parts: list[FilePlan | int] = []
+        position = 0
+        keys = []
+        for row in wrappers.rows:
+            at = wrappers.pointers.offset(row.target)
+            marker, _ = read_marker(tables.data, path=place.label, offset=at)
+            key = kernel_key(marker.kernel_name, row.wrapper.number)
+            keys.append(key)
+            if key not in starts:
+                bundle = self._bundle(place, name, marker, key, tables.header.e_machine)
+                starts[key] = position
+                gap = -bundle.size % ALIGNMENT
+                parts += [bundle, gap]
+                position += bundle.size + gap
+        self.files += 1
+        return plan_unmarked(wrappers, FilePlan.of(parts), [starts[key] for key in keys]).bound(
+            place.source
+        )
+
+    def _bundle(
+        self, place: Place, name: str, marker: KpackMarker, key: str, machine: int
+    ) -> FilePlan:
+        found: dict[str, tuple[_Archive, KpackImage]] = {}
+        for path in marker.search_paths:
+            pattern = posixpath.normpath(posixpath.join(posixpath.dirname(name), path))
+            for archive in self.archives.values():
+                wanted = archive.target_ids(pattern)
+                for image in archive.images.get(key, ()):
+                    if image.target_id in wanted:
+                        archive.asked.add(key)
+                        found.setdefault(image.target_id, (archive, image))
+        if not found:
+            paths = ", ".join(marker.search_paths)
+            message = f"expected code for {key!r} in {paths}, found none: give its archives"
+            raise FormatError(message, path=place.label)
+        host = BundleEntryID(OffloadKind.HOST, f"{_HOSTS[machine]}-unknown-linux-gnu", "")
+        rows, contents = [(str(host), 0)], []
+        for target_id, (archive, image) in sorted(found.items()):
+            entry = str(entry_id_of(target_id))
+            rows.append((entry, image.size))
+            contents.append(self._content(archive, image))
+        self.images += len(found)
+        empty = InputFile.from_data(place.label, memoryview(b""))
+        return plan_bundle(rows, ALIGNMENT).plan([empty.range(0, 0), *contents])
+
+    def _content(self, archive: _Archive, image: KpackImage) -> FileRange:
+        source = archive.place.source
+        if not archive.archive.is_compressed:
+            return source.range(image.offset, image.size)
+        data = unpacked_kpack_image(source.data, archive.archive, image, path=archive.place.label)
+        content = self.spool.added(lambda out: out.write(data))
+        source.forget()
+        return content
+
+    def take_archives(self, tree: Tree) -> set[str]:
+        """Open the archives of a tree; give their names."""
+        names = set()
+        for file in tree.files:
+            if file.kind == "file" and file.name.endswith(SUFFIX):
+                place = self.stack.enter_context(tree.open(file))
+                if place is not None and recognise(place.source.data) is FileFormat.KPACK:
+                    self.add(tree.installed(file), place)
+                    names.add(file.name)
+        return names
+
+    def write(self, tree: Tree, writer: TreeWriter, archives: set[str]) -> None:
+        """Write all files of a tree, but its archives."""
+        for file in tree.files:
+            if file.name in archives:
+                writer.leave_out(file)
+                continue
+            plan = None
+            if file.kind == "file":
+                with tree.open(file) as place:
+                    if place is not None:
+                        plan = self.plan(place, tree.installed(file))
+                    if plan is not None:
+                        writer.put(file, plan)
+            if plan is None:
+                writer.keep(file)
+
+
+def _nothing(path: StrPath) -> NoContainerError:
+    message = "expected a program or library whose device code is in kpack archives, found none"
+    return NoContainerError(message, path=path)
+
+
+def _join_program(
+    joining: _Joining, host: StrPath, parts: Sequence[StrPath], output: StrPath, *, keep_equal: bool
+) -> None:
+    source = joining.stack.enter_context(InputFile(host))
+    name = os.path.realpath(host)
+    for part in parts:
+        archive = joining.stack.enter_context(InputFile(part))
+        place = Place.of(archive, str(part))
+        joining.add(os.path.realpath(part), place, anywhere=True)
+    for path in _archives_beside(source, name):
+        if path not in joining.archives:
+            place = Place.of(joining.stack.enter_context(InputFile(path)), path)
+            joining.add(path, place)
+    plan = joining.plan(Place.of(source, str(host)), name)
+    if plan is None:
+        raise _nothing(host)
+    for found in joining.archives.values():
+        if found.anywhere and not found.asked:
+            raise UsageError(f"'{found.place.label}' has no code that '{host}' asks for")
+    mode = Path(host).stat().st_mode & 0o777
+    with replace_file(output, keep_equal=keep_equal) as out:
+        plan.write_to(out)
+        if out.seekable:
+            out.set_mode(mode)
+
+
+def _archives_beside(source: InputFile, name: str) -> list[str]:
+    """Give the archives to which the markers of a file lead."""
+    if recognise(source.data) is not FileFormat.ELF:
+        return []
+    tables = read_elf_tables(source.data, path=name)
+    if WRAPPER_SECTION.encode() not in tables.names or tables.header.e_type == ET_REL:
+        return []
+    return archives_beside(tables, name)
+
+
+def _join_folder(
+    joining: _Joining, host: StrPath, parts: Sequence[StrPath], output: StrPath, *, keep_equal: bool
+) -> None:
+    for part in parts:
+        if not Path(part).is_dir():
+            raise UsageError(f"'{part}' is no folder, as what is laid over a folder must be")
+    for folder in (host, *parts):
+        if is_inside(output, folder):
+            raise UsageError(f"the output '{output}' is in a folder to be joined, '{folder}'")
+    trees = [FolderTree(folder) for folder in (host, *parts)]
+    with new_folder(output, keep_equal=keep_equal) as temporary:
+        archives = [joining.take_archives(tree) for tree in trees]
+        writer = FolderWriter(trees[0], temporary)
+        joining.write(trees[0], writer, archives[0])
+        if not joining.files:
+            raise _nothing(host)
+        joining.check_asked()
+        for tree, names in zip(trees[1:], archives[1:], strict=True):
+            _lay_over(tree, names, temporary)
+        writer.finish()
+        _remove_empty(temporary, {file.name for names in archives for file in _folders(names)})
+
+
+def _folders(names: set[str]) -> Iterator[TreeFile]:
+    for name in names:
+        yield TreeFile(posixpath.dirname(name), "folder", 0)
+
+
+def _remove_empty(root: Path, names: set[str]) -> None:
+    """Remove the folders that had nothing but archives."""
+    for name in names:
+        folder = root / name
+        if name and folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _lay_over(tree: FolderTree, archives: set[str], root: Path) -> None:
+    """Copy what else there is in a folder of device code.
+
+    :raises FileError: something is there already.
+    """
+    writer = FolderWriter(tree, root)
+    for file in tree.files:
+        if file.name in archives:
+            continue
+        if file.kind != "folder" and os.path.lexists(root / file.name):
+            raise FileError(tree.path(file.name), "is in the host's folder, too")
+        if file.kind != "folder" or not any(n.startswith(f"{file.name}/") for n in archives):
+            writer.keep(file)
+
+
+def _join_wheel(
+    joining: _Joining, host: StrPath, parts: Sequence[StrPath], output: StrPath, *, keep_equal: bool
+) -> None:
+    for part in parts:
+        if not is_wheel(part):
+            raise UsageError(f"'{part}' is no wheel, as what is joined with a wheel must be")
+    tree = joining.stack.enter_context(WheelTree(host))
+    wheels = DeviceWheels(tree, WheelName.parse(Path(host).name), None, ())
+    names = joining.take_archives(tree)
+    bundles = _EXTRA.findall(wheels.metadata.decode("utf-8", "replace").replace("\r\n", "\n"))
+    writer = WheelWriter(tree, joining.spool)
+    prefixes = {}
+    others: list[tuple[WheelTree, TreeFile]] = []
+    for part in parts:
+        other = joining.stack.enter_context(WheelTree(part))
+        name = WheelName.parse(Path(part).name)
+        device = DeviceWheels(other, name, None, ())
+        wanted = header(device.metadata, "Requires-Dist", path=device.label)
+        bundle = next((b for b in bundles if device.name.endswith(f"-{b}")), None)
+        if bundle is None or wanted != f"{wheels.name} == {wheels.version}":
+            message = f"is no wheel of device code of {wheels.name} {wheels.version}"
+            raise UsageError(f"'{part}' {message}")
+        prefixes[bundle] = device.name.removesuffix(f"-{bundle}")
+        taken = joining.take_archives(other)
+        inside = (f for f in other.files if f.name not in taken and f.kind == "file")
+        others += [(other, f) for f in inside if not f.name.startswith(f"{name.dist_info}/")]
+    missing = [bundle for bundle in bundles if bundle not in prefixes]
+    if missing:
+        message = f"asks for device code of {', '.join(missing)}, too: give these wheels"
+        raise UsageError(f"'{host}' {message}")
+    joining.write(tree, writer, names)
+    if not joining.files:
+        raise _nothing(host)
+    joining.check_asked()
+    for other, file in others:
+        with other.open(file, always=True) as place:
+            if place is not None:
+                content = place.source.range(0, len(place.source))
+                writer.add(file.name, FilePlan.of([content]))
+    if bundles:
+        rows = device_headers(prefixes[bundles[0]], wheels.version, bundles)
+        data = without_headers(wheels.metadata, rows, path=wheels.label)
+        writer.put(wheels.file, FilePlan.of([data]))
+    writer.finish()
+    with replace_file(output, keep_equal=keep_equal) as out:
+        writer.plan().write_to(out)

@@ -1,0 +1,149 @@
+"""Make what a program has whose device code is apart from it: archives, markers, and wrappers.
+
+::
+
+    a.gfx942.co --+
+    b.gfx942.co --+-- .kpack/GROUP_gfx942.kpack        one archive for each target ID
+
+    a.kpackref -- a.fatbin.o --+                       a marker, in place of the bundle
+    a.host.o ---- a.kpack.o ---+-- program             its wrapper is changed in 4 bytes
+
+Source: see `formats.kpack.archive`, `formats.kpack.marker` and `formats.hip.fatbin_section`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, NamedTuple
+
+from offload_tool.containers.walk import open_file_or_members
+from offload_tool.errors import CodeObjectError, UnsupportedError
+from offload_tool.formats.bitcode.symbol_table import is_bitcode
+from offload_tool.formats.hip.fatbin_section import EMBEDDED, KPACKED, wrappers_of
+from offload_tool.formats.kernel_info.amdgpu_metadata import read_amdgpu_arguments
+from offload_tool.formats.kpack.archive import ZSTD, NewKpackImage, write_kpack
+from offload_tool.formats.kpack.marker import KpackMarker, pack_marker
+from offload_tool.formats.objects.elf.reader import is_elf, read_elf_tables
+from offload_tool.io import InputFile, replace_file
+from offload_tool.io.write_plan import FilePlan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from offload_tool.containers.location import Place
+    from offload_tool.io import FileRange, StrPath
+
+__all__ = ["CodeFile", "interface_of", "mark_host_file", "pack_code_objects", "write_marker"]
+
+
+class CodeFile(NamedTuple):
+    """A code object for an archive."""
+
+    key: str
+    """See `offload_tool.formats.kpack.archive.kernel_key`."""
+    target_id: str
+    path: StrPath
+
+
+def pack_code_objects(
+    files: Iterable[CodeFile],
+    output: StrPath,
+    *,
+    group: str,
+    target_ids: Sequence[str],
+    scheme: str = ZSTD,
+    keep_equal: bool = False,
+) -> None:
+    """Write the kpack archive of code objects, by their keys.
+
+    With `keep_equal`, a file that already has the very bytes is left untouched.
+
+    :raises UsageError: see `write_kpack`.
+    :raises FileError: a file cannot be read or written.
+    """
+    rows = sorted(files)
+
+    def images() -> Iterator[NewKpackImage]:
+        for row in rows:
+            with InputFile(row.path) as source:
+                yield NewKpackImage(row.key, row.target_id, source.range(0, len(source)))
+
+    with replace_file(output, keep_equal=keep_equal) as out:
+        write_kpack(out, images(), group=group, target_ids=target_ids, scheme=scheme)
+
+
+def write_marker(marker: KpackMarker, output: StrPath, *, keep_equal: bool = False) -> None:
+    """Write a marker as a file of its own, to be embedded as bundles are.
+
+    :raises UsageError: see `pack_marker`.
+    :raises FileError: it cannot be written.
+    """
+    with replace_file(output, keep_equal=keep_equal) as out:
+        out.write(pack_marker(marker))
+
+
+def mark_host_file(path: StrPath, output: StrPath, *, keep_equal: bool = False) -> None:
+    """Write a copy of an object, or an archive of objects, whose wrappers are for markers.
+
+    Its size and all else stay. Objects without wrappers (those of the new offload driver) are
+    left as they are.
+
+    :raises UnsupportedError: it is bitcode, or a thin archive.
+    :raises FormatError: it is broken.
+    :raises FileError: a file cannot be read or written.
+    """
+    with InputFile(path) as source:
+        parts: list[FileRange | bytes] = []
+        done = 0
+        for at in sorted(set(_magics_in(path))):
+            parts += [source.range(done, at - done), KPACKED]
+            done = at + len(KPACKED)
+        parts.append(source.range(done, len(source) - done))
+        with replace_file(output, keep_equal=keep_equal) as out:
+            FilePlan.of(parts).write_to(out)
+
+
+def interface_of(paths: Sequence[StrPath]) -> str:
+    """Give a digest of the kernels' names and arguments, which is equal in all code objects.
+
+    Other code with the same kernels has the same one; a host program that starts kernels with
+    other arguments does not.
+
+    :raises CodeObjectError: it is not equal; the message names a kernel.
+    :raises ContentError: kernels cannot be read.
+    :raises FileError: a file cannot be read.
+    """
+    first: dict[str, tuple[str, ...]] = {}
+    for path in paths:
+        with InputFile(path) as source:
+            found = read_amdgpu_arguments(source.data, path=path)
+        if path == paths[0]:
+            first = found
+        elif found != first:
+            name = min(name for name in {*found, *first} if found.get(name) != first.get(name))
+            raise CodeObjectError(
+                f"'{paths[0]}' and '{path}': the kernel '{name}' has not the same arguments in "
+                "both, or is in one of them alone; OFFLOAD_KPACK_INTERFACE needs them equal"
+            )
+    rows = sorted((name, *arguments) for name, arguments in first.items())
+    return hashlib.sha256(repr(rows).encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+def _magics_in(path: StrPath) -> Iterator[int]:
+    """Give where the magics of wrappers are in a file."""
+    for place in open_file_or_members(path):
+        data = place.source.data
+        if is_bitcode(data):
+            message = "expected a host object, found bitcode (-flto), in which no wrapper can be "
+            raise UnsupportedError(message + "changed; compile it without", path=place.label)
+        if is_elf(data):
+            yield from _magics_of(place)
+
+
+def _magics_of(place: Place) -> Iterator[int]:
+    tables = read_elf_tables(place.source.data, path=place.label)
+    for _, wrapper in wrappers_of(tables):
+        if place.base is None:
+            raise UnsupportedError("a thin archive cannot be changed", path=place.label)
+        if wrapper.magic == EMBEDDED:
+            yield place.base + wrapper.offset

@@ -1,0 +1,324 @@
+"""Which image of a container a device would load.
+
+A device is named by a target ID (``gfx90a:xnack+``) or by a bundle entry ID, which also
+says the offload kind and triple. In one container it loads, for each offload kind (hip and
+hipv4 are one) and triple, one image: the one with its very ID, else the compatible one
+that sets the most features, else for AMD GPUs generic code, else SPIR-V; for NVIDIA's the
+cubin that is nearest, else PTX; of equals the first in the file.
+
+Source: `offload_tool.formats.target.compatibility`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from offload_tool.containers.find import find_containers
+from offload_tool.errors import OffloadError, TargetIDError
+from offload_tool.formats.objects.device_elf import generic_version
+from offload_tool.formats.target import triple as triples
+from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind, has_all_fields
+from offload_tool.formats.target.compatibility import (
+    COMPATIBLE,
+    EXACT,
+    GENERIC,
+    RULES,
+    SPIRV,
+    Fit,
+    completions,
+    find_fit,
+    is_amd,
+    is_cuda,
+    why_not,
+)
+from offload_tool.formats.target.target_id import TargetID
+from offload_tool.util.frozen import frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import TypeAlias
+
+    from offload_tool.containers.find import FoundImage
+    from offload_tool.io import StrPath
+
+__all__ = [
+    "Candidates",
+    "Device",
+    "Load",
+    "Match",
+    "NoImageError",
+    "candidates_of",
+    "explained",
+    "loaded",
+    "match_images",
+    "may_load",
+    "served_by",
+]
+
+_ELF_HEADER = 64
+"""Bytes."""
+_EMPTY = "is empty, which HIP's runtime takes for missing"
+
+
+@frozen
+class Device:
+    """A device as a user names it."""
+
+    text: str
+    target: TargetID | BundleEntryID
+
+    @classmethod
+    def parse(cls, text: str) -> Device:
+        """Read `text`, a target ID or a bundle entry ID, which `list` prints.
+
+        :raises TargetIDError: it is neither.
+        """
+        kind, dash, _ = text.partition("-")
+        if (kind in OffloadKind.ALL and dash) or has_all_fields(text):
+            return cls(text, BundleEntryID.asked(text))
+        return cls(text, TargetID.parse(text, allow_unknown=True))
+
+    @property
+    def is_host(self) -> bool:
+        """Whether it is a host entry's ID."""
+        return isinstance(self.target, BundleEntryID) and self.target.kind == OffloadKind.HOST
+
+    def asks(self, image: BundleEntryID) -> BundleEntryID:
+        """Give the entry ID that this device would look for, to compare it with `image`."""
+        if isinstance(self.target, BundleEntryID):
+            return self.target
+        kind = OffloadKind.HIPV4 if image.kind in OffloadKind.ANY_HIP else image.kind
+        return BundleEntryID(kind, triples.without_gpu(image.triple), str(self.target))
+
+    def completed(self) -> Iterator[Device]:
+        """Give the devices that this one stands for: with every feature set, on or off."""
+        if isinstance(self.target, TargetID):
+            for target in completions(self.target):
+                yield Device(str(target), target)
+            return
+        try:
+            named = TargetID.parse(self.target.target_id, allow_unknown=True)
+        except TargetIDError:
+            return
+        for target in completions(named):
+            entry = BundleEntryID(self.target.kind, self.target.triple, str(target))
+            yield Device(str(entry), entry)
+
+
+class NoImageError(OffloadError):
+    """No image of a file serves the devices asked for."""
+
+    def __init__(self, path: StrPath, devices: Iterable[Device], present: Iterable[str]) -> None:
+        names = ", ".join(device.text for device in devices)
+        found = ", ".join(present) or "none"
+        super().__init__(f"'{path}': no image for {names}; images found: {found}")
+
+
+@frozen
+class Load:
+    """An image that a device would load, and why this one."""
+
+    id: str
+    """As stored."""
+    rule: str
+    """``exact``, ``compatible``, ``generic``, ``spirv`` or ``ptx``."""
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.id} ({self.rule}: {self.reason})"
+
+    @property
+    def is_native(self) -> bool:
+        """Whether it is code for the device's own processor."""
+        return self.rule in (EXACT, COMPATIBLE)
+
+
+@frozen
+class Match:
+    """What a device would load from one container."""
+
+    file: str
+    member: str | None
+    container: str
+    index: int
+    """Which container of the file, from 0."""
+    section: str | None
+    ids: tuple[str, ...]
+    """Of the images that it would load: one for each offload kind; none if it is empty."""
+    loads: tuple[Load, ...]
+    """The same images, and why these."""
+    reasons: tuple[tuple[str, str], ...]
+    """If `ids` is empty: each device image's ID, and why it does not serve."""
+
+
+def served_by(
+    images: Sequence[FoundImage], device: Device, *, surely: bool = False
+) -> dict[int, Fit]:
+    """Give the images that `device` would load, by their indexes, in their order.
+
+    With `surely`, by all runtimes that are known. A host entry is given only to who asks
+    for it by its entry ID. An empty image of HIP is the last choice.
+    """
+    return dict(_served_by(candidates_of(images), device, surely))
+
+
+# A library has thousands of bundles with the same few IDs.
+Candidates: TypeAlias = tuple[tuple[BundleEntryID, bool], ...]
+"""What decides which images a device loads: their IDs, and whether they are missing."""
+
+
+def candidates_of(images: Sequence[FoundImage]) -> Candidates:
+    """Give what stays true of images when their container is left."""
+    return tuple((image.entry_id, _is_missing(image)) for image in images)
+
+
+@functools.lru_cache(maxsize=256)
+def _served_by(candidates: Candidates, device: Device, surely: bool) -> dict[int, Fit]:
+    best: dict[object, tuple[tuple[int, ...], int, Fit]] = {}
+    for index, (entry, is_missing) in enumerate(candidates):
+        if entry.kind == OffloadKind.HOST and not isinstance(device.target, BundleEntryID):
+            continue
+        asked = device.asks(entry)
+        fit = find_fit(entry, asked)
+        if fit is None or (surely and not fit.is_sure):
+            continue
+        rank = (is_missing, *_rank(entry, asked, fit), index)
+        runtime = _runtime(entry, asked)
+        if runtime not in best or rank < best[runtime][0]:
+            best[runtime] = (rank, index, fit)
+    chosen = {index: fit for _, index, fit in best.values()}
+    return {index: chosen[index] for index in sorted(chosen)}
+
+
+def _runtime(image: BundleEntryID, asked: BundleEntryID) -> object:
+    """Give what images have in common of which a device loads one."""
+    if asked.kind in OffloadKind.ANY_HIP and is_amd(image):
+        return OffloadKind.HIP  # code for the ISA and SPIR-V have different triples
+    return asked.kind, triples.meaning(asked.triple)
+
+
+def _rank(entry: BundleEntryID, asked: BundleEntryID, fit: Fit) -> tuple[int, ...]:
+    return (
+        RULES.index(fit.rule),
+        fit.rank,
+        entry != asked,
+        (entry.kind, entry.target_id) != (asked.kind, asked.target_id),
+        -entry.target_id.count(":"),
+    )
+
+
+def _is_missing(image: FoundImage) -> bool:
+    is_hip = image.kind in OffloadKind.ANY_HIP
+    return is_hip and image.content.size == 0 and not image.content.is_host_object
+
+
+def loaded(candidates: Candidates, device: Device) -> list[int]:
+    """Give the indexes of what `device` would load; none that is empty and taken for missing."""
+    return [at for at in _served_by(candidates, device, surely=False) if not candidates[at][1]]
+
+
+def may_load(images: Sequence[FoundImage], device: Device) -> set[int]:
+    """Give the indexes of all images that a device of that name may load.
+
+    Besides those of `served_by`, what a device loads that has the features set which the
+    name leaves open, and what runtimes load that pass over some generic code; of CUDA, all
+    cubins for the device's number, and images of the same ID, which are linked when they are
+    loaded. Nothing where `served_by` gives nothing.
+    """
+    return set(_may_load(candidates_of(images), device))
+
+
+@functools.lru_cache(maxsize=256)
+def _may_load(candidates: Candidates, device: Device) -> frozenset[int]:
+    found = set(_served_by(candidates, device, surely=False))
+    for completed in device.completed() if found else ():
+        found.update(_served_by(candidates, completed, surely=False))
+        found.update(_served_by(candidates, completed, surely=True))
+    return frozenset(found | _cuda_companions(candidates, device, found))
+
+
+def _cuda_companions(candidates: Candidates, device: Device, found: set[int]) -> set[int]:
+    loaded = {candidates[index][0] for index in found}
+    companions = set()
+    for index, (entry, _) in enumerate(candidates):
+        if not is_cuda(entry):
+            continue
+        fit = find_fit(entry, device.asks(entry))
+        if entry in loaded or (fit is not None and fit.rule == EXACT):
+            companions.add(index)
+    return companions
+
+
+def explained(images: Sequence[FoundImage], device: Device) -> dict[int, Load]:
+    """Give what `served_by` gives, with the reasons for people, and what to know besides."""
+    served = served_by(images, device)
+    is_native = all(fit.rule in (EXACT, COMPATIBLE) for fit in served.values())
+    others = set() if is_native else may_load(images, device) - set(served)
+    loads = {}
+    for index, fit in served.items():
+        notes = [fit.reason]
+        if fit.rule == GENERIC and _generic_version(images[index]) == 0:
+            notes.append("its ELF header has no generic version, so that the loader refuses it")
+        if fit.rule in (GENERIC, SPIRV):
+            notes += (
+                f"{images[other].id} where {_settings(images[other], device)}"
+                for other in sorted(others)
+                if _is_native(images[other], device)
+            )
+        loads[index] = Load(images[index].id, fit.rule, "; ".join(notes))
+    return loads
+
+
+def match_images(
+    path: StrPath, device: Device, *, skipped: Callable[[OffloadError], None] | None = None
+) -> Iterator[Match]:
+    """Say for each container of the file, folder or zip file at `path` what `device` would load.
+
+    Containers without device images are left out. `skipped` is called as for `iter_images`.
+
+    :raises NoContainerError: the file holds no container of device images.
+    :raises FormatError: a broken file.
+    :raises UnsupportedError: one of a sort that is not read.
+    :raises FileError: it cannot be read.
+    """
+    for found in find_containers(path, skipped=skipped):
+        images = [i for i in found.images if i.kind != OffloadKind.HOST or device.is_host]
+        if not images:
+            continue
+        served = explained(images, device)
+        loads = tuple(load for at, load in served.items() if not _is_missing(images[at]))
+        yield Match(
+            file=found.path,
+            member=found.member,
+            container=found.container.value,
+            index=found.index,
+            section=found.section,
+            ids=tuple(load.id for load in loads),
+            loads=loads,
+            reasons=() if loads else tuple(_reasons(images, device)),
+        )
+
+
+def _reasons(images: Sequence[FoundImage], device: Device) -> Iterator[tuple[str, str]]:
+    for image in images:
+        asked = device.asks(image.entry_id)
+        fits = find_fit(image.entry_id, asked) is not None
+        yield image.id, _EMPTY if fits else why_not(image.entry_id, asked)
+
+
+def _generic_version(image: FoundImage) -> int | None:
+    return generic_version(image.content.begin(_ELF_HEADER))
+
+
+def _is_native(image: FoundImage, device: Device) -> bool:
+    asked = device.asks(image.entry_id)
+    processors = {entry.target_id.partition(":")[0] for entry in (image.entry_id, asked)}
+    return len(processors) == 1
+
+
+def _settings(image: FoundImage, device: Device) -> str:
+    """Name the features that an image sets and the device leaves open."""
+    known = set(device.asks(image.entry_id).target_id.split(":"))
+    wanted = [part for part in image.target_id.split(":")[1:] if part not in known]
+    return f"the device has {' and '.join(wanted)}"

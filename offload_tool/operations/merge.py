@@ -1,0 +1,490 @@
+"""Make one file of builds of the same sources for different targets, from different machines.
+
+::
+
+    bundle (any layout),      one of all entries: the host's first, then by target ID, which is
+    compressed or not         the order in which the SCons tool bundles a build of all targets
+    offload binaries          all of them, in that order; one of all images, if one has several
+    CUDA fat binaries         one of all entries: by target ID, cubins before PTX, which is the
+                              order in which the SCons tool writes them
+    kpack archives            one of all code objects, as they are compressed
+    archives                  member by member, in the order of the first archive
+
+Each target may come from one file only, and host entries must be the same in all of them.
+Inputs are copied inside the kernel where they are not compressed.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from offload_tool.containers.file_format import FileFormat, recognise, text_comment
+from offload_tool.containers.find import containers_in
+from offload_tool.containers.location import Place
+from offload_tool.containers.walk import CopyPolicy, open_members
+from offload_tool.errors import FormatError, OffloadError, UsageError
+from offload_tool.formats.bundle.alignment import find_alignment
+from offload_tool.formats.bundle.binary import plan_bundle, read_bundle
+from offload_tool.formats.bundle.text import plan_text_bundle
+from offload_tool.formats.objects.ar import NewMember, plan_archive
+from offload_tool.formats.target.bundle_entry_id import OffloadKind, find_conflicts
+from offload_tool.io import InputFile, replace_file
+from offload_tool.io.spool import Spool
+from offload_tool.io.write_plan import FilePlan
+from offload_tool.util.frozen import frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from offload_tool.containers.find import FoundContainer, FoundImage
+    from offload_tool.formats.cuda.fatbin import CudaImage
+    from offload_tool.io import FileRange, StrPath
+
+__all__ = ["MergeError", "merge_files"]
+
+_FORMATS = {
+    FileFormat.BUNDLE: "a bundle",
+    FileFormat.TEXT_BUNDLE: "a text bundle",
+    FileFormat.ELF: "an ELF file",
+    FileFormat.COFF: "a COFF file",
+    FileFormat.ARCHIVE: "an archive",
+    FileFormat.OFFLOAD_BINARY: "offload binaries",
+    FileFormat.CUDA_FATBIN: "a CUDA fat binary",
+    FileFormat.KPACK: "a kpack archive",
+    None: "no container of device images",
+}
+_CHUNK = 1 << 20
+
+
+class MergeError(OffloadError):
+    """Files cannot be merged: they contradict each other."""
+
+
+@frozen
+class _Entry:
+    """An image of the result, and the input that it comes from."""
+
+    input: Place
+    image: FoundImage
+
+    @property
+    def content(self) -> FileRange:
+        """The image's bytes."""
+        return self.image.content.range
+
+    @property
+    def order(self) -> tuple[bool, str, str, str]:
+        """The host first, then as target IDs are sorted."""
+        image = self.image
+        return image.kind != OffloadKind.HOST, image.target_id, image.kind, image.triple
+
+
+def merge_files(paths: Sequence[StrPath], output: StrPath, *, keep_equal: bool = False) -> None:
+    """Write what the files at `paths` hold to `output`, which may be one of them.
+
+    With `keep_equal`, a file that already has the very bytes is left untouched.
+
+    :raises MergeError: a target comes from two files, targets cannot stand beside each
+        other, or host entries differ; the message names both files.
+    :raises FormatError: a file is broken.
+    :raises UnsupportedError: a file is of a version or sort that is not read.
+    :raises UsageError: fewer than two files, or files that cannot be merged at all.
+    :raises FileError: a file cannot be read or written.
+    """
+    if len(paths) < 2:
+        raise UsageError("expected two or more files to merge")
+    with ExitStack() as stack:
+        merger = _Merger(stack.enter_context(Spool()))
+        files = [stack.enter_context(InputFile(path)) for path in paths]
+        merged = merger.merge([Place.of(file, str(file.path)) for file in files])
+        with replace_file(output, keep_equal=keep_equal) as out:
+            merged.write_to(out)
+
+
+class _Merger:
+    """One run; what has to be made of the inputs' bytes goes to the spool."""
+
+    def __init__(self, spool: Spool) -> None:
+        self.spool = spool
+
+    def merge(self, inputs: Sequence[Place]) -> FilePlan:
+        """Merge files of one format."""
+        formats = [recognise(item.source.data, anywhere=True) for item in inputs]
+        for item, file_format in zip(inputs, formats, strict=True):
+            if file_format is not formats[0]:
+                raise _contradiction(
+                    inputs[0],
+                    _FORMATS.get(formats[0], "a file"),
+                    item,
+                    _FORMATS.get(file_format, "a file"),
+                )
+        if formats[0] is FileFormat.ARCHIVE:
+            return self._merge_archives(inputs)
+        if formats[0] is FileFormat.OFFLOAD_BINARY:
+            return self._merge_offload_binaries(inputs)
+        if formats[0] is FileFormat.CUDA_FATBIN:
+            return _merge_cuda(inputs)
+        if formats[0] in (
+            FileFormat.BUNDLE,
+            FileFormat.TEXT_BUNDLE,
+            FileFormat.ELF,
+            FileFormat.COFF,
+        ):
+            return self._merge_bundles(inputs)
+        if formats[0] is FileFormat.KPACK:
+            return self._merge_kpacks(inputs)
+        raise UsageError(
+            f"'{inputs[0].label}': expected a bundle, offload binaries, CUDA fat binaries or an "
+            "archive of these"
+        )
+
+    def _merge_kpacks(self, inputs: Sequence[Place]) -> FilePlan:
+        """Put the code objects of archives of one group into one, in their order."""
+        from offload_tool.formats.kpack.archive import kept_image, read_kpack, write_kpack
+
+        archives = [read_kpack(item.source.data, path=item.label) for item in inputs]
+        images = []
+        came: dict[tuple[str, str], Place] = {}
+        for item, archive in zip(inputs, archives, strict=True):
+            archive.check_known(item.label)
+            for what, ours, theirs in (
+                ("group", archives[0].group, archive.group),
+                ("scheme", archives[0].scheme, archive.scheme),
+            ):
+                if ours != theirs:
+                    raise _contradiction(inputs[0], f"{what} {ours}", item, f"{what} {theirs}")
+            for image in archive.images:
+                other = came.setdefault((image.key, image.target_id), item)
+                if other is not item:
+                    has = f"{image.key} for {image.target_id}"
+                    raise _contradiction(other, has, item, "the same")
+                images.append(kept_image(archive, image, item.source))
+        listed = dict.fromkeys(target for archive in archives for target in archive.target_ids)
+        write = partial(
+            write_kpack,
+            images=images,
+            group=archives[0].group,
+            target_ids=list(listed),
+            scheme=archives[0].scheme,
+        )
+        return FilePlan.of([self.spool.added(write)])
+
+    # -- bundles ---------------------------------------------------------------------
+
+    def _merge_bundles(self, inputs: Sequence[Place]) -> FilePlan:
+        founds = [_only_bundle(item) for item in inputs]
+        for item, found in zip(inputs, founds, strict=True):
+            container, other = founds[0].container, found.container
+            if other is not container:
+                raise _contradiction(inputs[0], container.value, item, other.value)
+            if not found.images:
+                raise FormatError("expected a bundle with entries, found none", path=item.label)
+        entries = _merged_entries(
+            [
+                [_Entry(item, image) for image in found.images]
+                for item, found in zip(inputs, founds, strict=True)
+            ]
+        )
+        contents = [_unpacked(item, found) for item, found in zip(inputs, founds, strict=True)]
+        layout = recognise(contents[0].data, anywhere=True)
+        if layout in (FileFormat.ELF, FileFormat.COFF):
+            return self._object_bundle(inputs, entries)
+        if layout is FileFormat.TEXT_BUNDLE:
+            rows = ((entry.image.id, entry.content) for entry in entries)
+            plan = plan_text_bundle(rows, text_comment(contents[0].data))
+        else:
+            bundles = [
+                read_bundle(content.data, 0, path=item.label)
+                for content, item in zip(contents, inputs, strict=True)
+            ]
+            sizes = [(entry.image.id, entry.image.content.size) for entry in entries]
+            alignment = find_alignment(bundles)
+            plan = plan_bundle(sizes, alignment).plan(entry.content for entry in entries)
+        if founds[0].container is FileFormat.COMPRESSED_BUNDLE:
+            return self._compressed(inputs, plan)
+        return plan
+
+    def _compressed(self, inputs: Sequence[Place], plan: FilePlan) -> FilePlan:
+        from offload_tool.formats.bundle.compressed import compress_bundle, read_compressed_header
+
+        headers = [read_compressed_header(item.source.data, path=item.label) for item in inputs]
+        packed = self.spool.added(
+            lambda out: compress_bundle(
+                out,
+                list(plan.chunks()),
+                version=max(2, *(header.version for header in headers)),
+                method=headers[0].method,
+            )
+        )
+        return FilePlan.of([packed])
+
+    def _object_bundle(self, inputs: Sequence[Place], entries: Sequence[_Entry]) -> FilePlan:
+        """Put all code objects into the first file's host object."""
+        from offload_tool.formats.bundle.object_file import (
+            HOST_MARKER,
+            plan_host,
+            plan_object_bundle,
+        )
+
+        hosts = []
+        for item in inputs:
+            plan = plan_host(item.source.data, path=item.label).bound(item.source)
+            hosts.append(self.spool.added(plan.write_to))
+        for item, host in zip(inputs, hosts, strict=True):
+            if not _equal(hosts[0], host):
+                raise _contradiction(inputs[0], "one host object", item, "another")
+        data = hosts[0].data
+        contents = [
+            HOST_MARKER if entry.image.content.is_host_object else entry.content.data
+            for entry in entries
+        ]
+        rows = [(e.image.id, len(c)) for e, c in zip(entries, contents, strict=True)]
+        plan = plan_object_bundle(data, rows, path=inputs[0].label)
+        return plan.bound(data, contents)
+
+    # -- offload binaries ------------------------------------------------------------
+
+    def _merge_offload_binaries(self, inputs: Sequence[Place]) -> FilePlan:
+        """Put binaries of one image side by side; with one of several, all into one."""
+        binaries = [
+            _Binary(item, found)
+            for item in inputs
+            for found in containers_in(item.source, item.label)
+        ]
+        _check_distinct([entry for binary in binaries for entry in binary.entries])
+        if any(len(binary.found.images) != 1 for binary in binaries):
+            return self._shared_offload_binary(binaries)
+        binaries.sort(key=lambda binary: binary.entries[0].order)
+        return FilePlan.of(
+            binary.input.source.range(binary.found.offset, binary.found.size) for binary in binaries
+        )
+
+    def _shared_offload_binary(self, binaries: Sequence[_Binary]) -> FilePlan:
+        """Lay out all images in one binary; it is compressed if all were."""
+        from offload_tool.formats.offload_binary import (
+            plan_shared_offload_binary,
+            planned_image,
+            read_offload_binary,
+            write_compressed_offload_binary,
+        )
+
+        rows = []
+        methods = []
+        for binary in binaries:
+            source, at = binary.input.source, binary.found.offset
+            content, stored, method = read_offload_binary(source.data, at, path=binary.input.label)
+            methods.append(method)
+            for entry, image in zip(binary.entries, stored.images, strict=True):
+                rows.append((entry, planned_image(image), image.content(content)))
+        rows.sort(key=lambda row: row[0].order)
+        planned = [row[1] for row in rows]
+        if methods[0] is None or None in methods:
+            layout = plan_shared_offload_binary(planned)
+            contents = [
+                bytes(content) if entry.image.content.is_decompressed else entry.content
+                for entry, _, content in rows
+            ]
+            return layout.plan(contents)
+        layout = plan_shared_offload_binary(planned, version=3)
+        write = partial(
+            write_compressed_offload_binary,
+            layout=layout,
+            images=[content for _, _, content in rows],
+            method=methods[0],
+        )
+        return FilePlan.of([self.spool.added(write)])
+
+    # -- archives --------------------------------------------------------------------
+
+    def _merge_archives(self, inputs: Sequence[Place]) -> FilePlan:
+        from offload_tool.formats.objects.ar_symbols import member_symbols
+
+        archives = [dict(_members(item)) for item in inputs]
+        for item, members in zip(inputs, archives, strict=True):
+            for key in {**archives[0], **members}:
+                has = [f"a member '{key[0]}'", f"no member '{key[0]}'"]
+                if key not in members:
+                    raise _contradiction(inputs[0], has[0], item, has[1])
+                if key not in archives[0]:
+                    raise _contradiction(inputs[0], has[1], item, has[0])
+        rows = []
+        merged = []
+        for key, first in archives[0].items():
+            group = [members[key] for members in archives]
+            merged.append(self._merge_members(group))
+            symbols = member_symbols(first.source.data, path=first.label)
+            rows.append(NewMember(key[0], merged[-1].size, symbols))
+        layout = plan_archive(rows)
+        return layout.plan(merged)
+
+    def _merge_members(self, group: Sequence[Place]) -> FilePlan:
+        """Merge members of one name; what holds no images must be the same everywhere."""
+        holding = (
+            found.container is not FileFormat.CODE_OBJECT
+            for item in group
+            for found in containers_in(item.source, item.label)
+        )
+        if any(holding) or recognise(group[0].source.data) is FileFormat.ARCHIVE:
+            return self.merge(group)
+        for item in group:
+            if item.source.data != group[0].source.data:
+                raise _contradiction(group[0], "one content", item, "another")
+        source = group[0].source
+        return FilePlan.of([source.range(0, len(source))])
+
+
+def _members(archive: Place) -> Iterator[tuple[tuple[str, int], Place]]:
+    """Give members by name and number: the first of that name, the second, ..."""
+    counts: dict[str, int] = {}
+    for member, place in open_members(archive, CopyPolicy("merge the files in it")):
+        number = counts[member.name] = counts.get(member.name, 0) + 1
+        yield (member.name, number), place
+
+
+def _only_bundle(item: Place) -> FoundContainer:
+    found = list(containers_in(item.source, item.label))
+    embedded = [f"section {one.section}" for one in found if one.section and "*" not in one.section]
+    if embedded:
+        message = f"it embeds images in {embedded[0]}; merge the bundles before they are linked"
+        raise UsageError(f"'{item.label}' cannot be merged: {message}")
+    if any(one.container is FileFormat.CODE_OBJECT for one in found):
+        message = "is a code object without a bundle around it; bundle the code objects"
+        raise UsageError(f"'{item.label}' {message} ('bundler', 'packager')")
+    if len(found) != 1:
+        raise UsageError(f"'{item.label}': expected one bundle to merge, found {len(found)}")
+    return found[0]
+
+
+def _unpacked(item: Place, found: FoundContainer) -> InputFile:
+    """Give the file that a bundle is, decompressed."""
+    if found.container is not FileFormat.COMPRESSED_BUNDLE:
+        return item.source
+    if not found.images:
+        raise FormatError("expected a bundle with entries, found none", path=item.label)
+    return found.images[0].content.source
+
+
+def _merged_entries(inputs: Sequence[Sequence[_Entry]]) -> list[_Entry]:
+    """Give the entries of the result in their order; refuse what contradicts."""
+    entries: dict[str, _Entry] = {}
+    for group in inputs:
+        for entry in group:
+            name = str(entry.image.entry_id)
+            other = entries.setdefault(name, entry)
+            if other is entry:
+                continue
+            if entry.image.kind != OffloadKind.HOST:
+                both = f"'{other.input.label}' and '{entry.input.label}'"
+                raise MergeError(f"{both} both have an entry for '{name}'; take one out (thin)")
+            if not _same_host(other, entry):
+                raise _contradiction(other.input, "one host entry", entry.input, "another")
+    hosts = [{e.image.id for e in group if e.image.kind == OffloadKind.HOST} for group in inputs]
+    for group, ids in zip(inputs, hosts, strict=True):
+        if ids != hosts[0]:
+            raise _contradiction(
+                *(inputs[0][0].input, _named(hosts[0]), group[0].input, _named(ids))
+            )
+    merged = sorted(entries.values(), key=lambda entry: entry.order)
+    if len(inputs[0]) > 1 and inputs[0][-1].image.kind == OffloadKind.HOST:
+        # In bundles of relocatable device code the host is last: it stays there.
+        merged.sort(key=lambda entry: entry.image.kind == OffloadKind.HOST)
+    spellings = [f"{entry.image.id} ({entry.input.label})" for entry in merged]
+    problems = find_conflicts([entry.image.entry_id for entry in merged], spellings)
+    if problems:
+        raise MergeError("; ".join(problems))
+    return merged
+
+
+def _named(ids: Iterable[str]) -> str:
+    return f"host entry {', '.join(sorted(ids))}" if ids else "no host entry"
+
+
+def _same_host(first: _Entry, second: _Entry) -> bool:
+    if first.image.content.is_host_object and second.image.content.is_host_object:
+        return True  # the objects are compared when they are separated
+    return _equal(first.content, second.content)
+
+
+@frozen
+class _Binary:
+    """An offload binary of an input."""
+
+    input: Place
+    found: FoundContainer
+
+    @property
+    def entries(self) -> list[_Entry]:
+        return [_Entry(self.input, image) for image in self.found.images]
+
+
+def _check_distinct(entries: Sequence[_Entry]) -> None:
+    first: dict[str, _Entry] = {}
+    for entry in entries:
+        other = first.setdefault(str(entry.image.entry_id), entry)
+        if other.input is not entry.input:
+            both = f"'{other.input.label}' and '{entry.input.label}'"
+            raise MergeError(f"{both} both have an image for '{entry.image.id}'")
+
+
+def _merge_cuda(inputs: Sequence[Place]) -> FilePlan:
+    """Put the entries of all files into one fat binary, as they are."""
+    from offload_tool.formats.cuda.fatbin import cuda_header
+
+    rows = [row for item in inputs for row in _cuda_rows(item)]
+    rows.sort(key=lambda row: row.order)
+    first: dict[tuple[str, str, str], _CudaRow] = {}
+    for row in rows:
+        for image in row.images:
+            other = first.setdefault((image.image_kind, image.processor, image.identifier), row)
+            if other.input is not row.input:
+                both = f"'{other.input.label}' and '{row.input.label}'"
+                raise MergeError(f"{both} both have an image for '{image.processor}'")
+    parts = [row.input.source.range(row.offset, row.size) for row in rows]
+    return FilePlan.of([cuda_header(sum(part.size for part in parts)), *parts])
+
+
+class _CudaRow(NamedTuple):
+    """An entry of a fat binary of an input."""
+
+    input: Place
+    offset: int
+    size: int
+    images: tuple[CudaImage, ...]
+
+    @property
+    def order(self) -> tuple[str, bool]:
+        """By target ID, as users write it, and cubins before what is compiled when it is loaded."""
+        if not self.images:
+            return "", False
+        image = self.images[0]
+        return f"sm_{image.processor.partition('_')[2]}", image.image_kind != "elf"
+
+
+def _cuda_rows(item: Place) -> Iterator[_CudaRow]:
+    from offload_tool.formats.cuda.fatbin import read_cuda_fatbin
+
+    for found in containers_in(item.source, item.label):
+        fatbin = read_cuda_fatbin(item.source.data, found.offset, path=item.label)
+        for entry in fatbin.entries:
+            yield _CudaRow(item, entry.offset, entry.size, entry.images)
+
+
+def _equal(first: FileRange, second: FileRange) -> bool:
+    if first.size != second.size:
+        return False
+    for start in range(0, first.size, _CHUNK):
+        size = min(_CHUNK, first.size - start)
+        if first.source.read(first.offset + start, size) != second.source.read(
+            second.offset + start, size
+        ):
+            return False
+    return True
+
+
+def _contradiction(first: Place, what: str, second: Place, other: str) -> MergeError:
+    return MergeError(
+        f"cannot merge '{first.label}' and '{second.label}': the first has {what}, "
+        f"the second {other}"
+    )

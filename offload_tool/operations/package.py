@@ -1,0 +1,192 @@
+"""Put device images into offload binaries.
+
+What is written is as in LLVM 22, one binary for each image, or on request as in 23: one of all
+images (version 2), where SPIR-V has an image kind of its own (6; in 22 it has 0).
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from types import MappingProxyType
+
+from offload_tool.errors import UsageError
+from offload_tool.formats.offload_binary import (
+    ImageKind,
+    PlannedImage,
+    guess_image_kind,
+    offload_kind_number,
+    plan_offload_binary,
+    plan_shared_offload_binary,
+)
+from offload_tool.io import InputFile, replace_file
+from offload_tool.io.write_plan import reopened
+from offload_tool.util.frozen import frozen
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Literal, TypeAlias
+
+    from offload_tool.formats.offload_binary import Dialect
+    from offload_tool.io import FileRange, OutputFile, StrPath
+    from offload_tool.io.write_plan import FilePlan
+
+Generation: TypeAlias = "Literal[22, 23]"
+
+__all__ = ["Generation", "PackagedImage", "kind_number", "package_images"]
+
+_OPEN = 200
+"""Inputs that are open together; each needs a descriptor, and a process has about 1000."""
+_KINDS = "openmp, cuda, hip, sycl or none"
+
+
+@frozen
+class PackagedImage:
+    """A file to package, and what to say of it."""
+
+    path: StrPath
+    strings: Mapping[str, str] = MappingProxyType({})
+    """``triple``, ``arch``, ``feature``, ...; stored as they are."""
+    kind: str = "none"
+    """Offload kind: ``openmp``, ``cuda``, ``hip``, ``sycl``."""
+    image_kind: int | None = None
+    """See `ImageKind`; None: told by the file's first bytes and its extension."""
+
+
+def package_images(
+    images: Iterable[PackagedImage],
+    output: StrPath,
+    *,
+    dialect: Dialect = "llvm22",
+    generation: Generation = 22,
+    base: StrPath | None = None,
+    keep_equal: bool = False,
+    warn: Callable[[str], None] | None = None,
+) -> None:
+    """Write one offload binary for each of `images` to `output`, one directly behind the other.
+
+    With `generation` 23, one of all of them, which nothing older than LLVM 23 can read.
+    `dialect` is whose numbers the offload kinds get. An unknown kind becomes 0, as in LLVM,
+    if there is a `warn` to be told so. The images of a file `base` come first; one of the given
+    that has the kind, triple and arch of one there takes its place. With `keep_equal`, a file
+    that already has the very bytes is left untouched. Files are opened one at a time and copied
+    in the kernel; equal inputs give equal bytes.
+
+    :raises UsageError: an unknown offload kind and no `warn`, a string with a NUL, or a `base` that
+        has no images, or several to replace by one.
+    :raises FormatError: a `base` that is broken.
+    :raises FileError: a file cannot be read or written.
+    """
+    if base is not None:
+        numbered = [(row, kind_number(row.kind, dialect, warn)) for row in images]
+        _amend(base, numbered, output, keep_equal=keep_equal)
+        return
+    with replace_file(output, keep_equal=keep_equal) as out:
+        if generation == 23:
+            _append_shared(out, [(row, kind_number(row.kind, dialect, warn)) for row in images])
+            return
+        for image in images:
+            _append(out, image, kind_number(image.kind, dialect, warn))
+
+
+def _amend(
+    base: StrPath,
+    images: Sequence[tuple[PackagedImage, int]],
+    output: StrPath,
+    *,
+    keep_equal: bool,
+) -> None:
+    from offload_tool.containers.offload_binaries import find_offload_binaries
+    from offload_tool.io.write_plan import Unopened  # the command needs none of these
+
+    with InputFile(base) as source, find_offload_binaries(source) as found:
+        kept = [(each, image) for each in found for image in each.binary.images if image.has_image]
+        if not kept:
+            raise UsageError(f"'{base}': expected offload binaries to add images to, found none")
+        added: list[tuple[PackagedImage, int]] = []
+        replaced: dict[int, tuple[PackagedImage, int]] = {}
+        for row, kind in images:
+            wanted = kind, row.strings.get("triple", ""), row.strings.get("arch", "")
+            same = [
+                at
+                for at, (_, image) in enumerate(kept)
+                if (image.offload_kind, image.triple, image.arch) == wanted
+            ]
+            if len(same) > 1:
+                raise UsageError(
+                    f"'{base}': {len(same)} images of {row.kind} with triple {wanted[1]} and arch "
+                    f"{wanted[2] or '(none)'}, of which '{row.path}' could replace each; extract "
+                    "them, and package those wanted"
+                )
+            if same and same[0] not in replaced:
+                replaced[same[0]] = row, kind
+            else:
+                added.append((row, kind))
+        with replace_file(output, keep_equal=keep_equal) as out:
+            for at, (each, image) in enumerate(kept):
+                if at in replaced:
+                    _append(out, *replaced[at])
+                    continue
+                layout = plan_offload_binary(
+                    image.size,
+                    image_kind=image.image_kind,
+                    offload_kind=image.offload_kind,
+                    strings=image.strings,
+                    flags=image.flags,
+                )
+                content = Unopened(each.opened).range(image.offset, image.size)
+                layout.plan([content]).write_to(out)
+            for row, kind in added:
+                _append(out, row, kind)
+
+
+def _append_shared(out: OutputFile, images: Sequence[tuple[PackagedImage, int]]) -> None:
+    with ExitStack() as stack:
+        few = len(images) <= _OPEN  # else they are opened a second time
+        rows: list[PlannedImage] = []
+        contents: list[FileRange | FilePlan] = []
+        for image, offload_kind in images:
+            source = InputFile(image.path)
+            stack.callback(source.close)
+            image_kind, size = _image_kind(image, source, 23), len(source)
+            rows.append(PlannedImage(size, image_kind, offload_kind, image.strings))
+            if few:
+                contents.append(source.range(0, size))
+            else:
+                source.close()
+                contents.append(reopened(image.path, size))
+        plan_shared_offload_binary(rows).plan(contents).write_to(out)
+
+
+def _image_kind(image: PackagedImage, source: InputFile, generation: Generation) -> int:
+    if image.image_kind is not None:
+        return image.image_kind
+    name = os.fspath(image.path)
+    if generation == 23 and name.endswith(".spv"):
+        return ImageKind.SPIRV
+    return guess_image_kind(name, source.data[:4])
+
+
+def _append(out: OutputFile, image: PackagedImage, offload_kind: int) -> None:
+    with InputFile(image.path) as source:
+        image_kind = _image_kind(image, source, 22)
+        size = len(source)
+        layout = plan_offload_binary(
+            size, image_kind=image_kind, offload_kind=offload_kind, strings=image.strings
+        )
+        layout.plan([source.range(0, size)]).write_to(out)
+
+
+def kind_number(name: str, dialect: Dialect, warn: Callable[[str], None] | None) -> int:
+    """Give the number of an offload kind; 0, if `warn` is told, for one that is not known.
+
+    :raises UsageError: it is not known, and there is no `warn`.
+    """
+    number = offload_kind_number(name, dialect)
+    if number is None:
+        message = f"unknown offload kind '{name}', expected {_KINDS}"
+        if warn is None:
+            raise UsageError(message)
+        warn(f"{message}; it counts as none")
+    return number or 0

@@ -1,0 +1,611 @@
+"""Take images of other targets out of a file: the same file, for fewer devices.
+
+Of each container, what the devices to keep may load stays (see `match.may_load`), and so
+do host entries. What is made::
+
+    bundle (any layout),      the same layout, with the alignment that it had; compressed ones
+    several in a file         are compressed again, in the same version, by the same method
+    offload binary            whole binaries go; one of several images is laid out anew, and
+                              compressed again if it was
+    archive                   member by member, with a new symbol index
+    ELF with .hip_fatbin,     every bundle or fat binary stays at its address (`shrink_section`)
+    CUDA's sections
+    kpack archive             its other code objects, as they are compressed
+    CUDA fat binary           its other entries, as they are; PTX and NVVM stay, because devices
+                              of tomorrow need them, unless told otherwise
+    COFF, PE with .hip_fat,   every bundle or fat binary stays where it is, with zeros behind it:
+    CUDA's sections           the file keeps its size
+    code object               nothing: of a folder, wheel or archive, the file is left out
+    object with               a shorter section
+    .llvm.offloading
+
+A folder or wheel is thinned file by file, see `thin_tree`.
+
+Fat binaries of CUDA in other sections stay as they are: what is around them may count their
+bytes. Everything else is refused with its reason.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offload_tool.containers.file_format import FileFormat, recognise, text_comment
+from offload_tool.containers.find import CUDA_SECTION_NAMES, containers_in
+from offload_tool.containers.location import Place
+from offload_tool.containers.walk import (
+    OBJECT_BUNDLE_SECTIONS,
+    CopyPolicy,
+    open_members,
+)
+from offload_tool.errors import FormatError, UnsupportedError, UsageError
+from offload_tool.formats.bundle.alignment import find_alignment
+from offload_tool.formats.bundle.binary import MAGIC, plan_bundle, read_bundle
+from offload_tool.formats.bundle.text import start_marker
+from offload_tool.formats.objects.ar import NewMember, plan_archive
+from offload_tool.formats.objects.device_elf import is_code_object
+from offload_tool.formats.objects.elf.reader import read_elf_tables
+from offload_tool.formats.target.bundle_entry_id import OffloadKind
+from offload_tool.formats.wheel import is_wheel
+from offload_tool.io import InputFile, replace_file
+from offload_tool.io.spool import Spool
+from offload_tool.io.write_plan import FilePlan
+from offload_tool.operations.match import NoImageError, explained, may_load
+from offload_tool.util.frozen import frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from offload_tool.containers.find import FoundContainer, FoundImage
+    from offload_tool.formats.codec.stream import Method
+    from offload_tool.formats.objects.elf.reader import ElfTables
+    from offload_tool.formats.objects.elf.shrink_section import Replacement
+    from offload_tool.io import FileRange, StrPath
+    from offload_tool.operations.match import Device, Load
+
+__all__ = ["ThinReport", "thin_file"]
+
+_ET_REL = 1
+_SECTION_PREFIX = MAGIC
+_NOT_ZERO = re.compile(rb"[^\0]")
+_END_OF_LINE = re.compile(rb"\n[^\n]*\n?")
+_HIGH_LEVEL = 19
+_CUBINS = frozenset({"elf", "cubin"})
+COMPILED_LATER = frozenset({"ptx", "relocatable ptx", "nvvm", "tile ir"})
+"""Image kinds of CUDA that are kept for devices of tomorrow."""
+_BINARY_ALIGNMENT = 8
+"""Of offload binaries; the size of a compressed one is without the zeros at its end."""
+
+
+@frozen
+class ThinReport:
+    """What thinning did."""
+
+    size_before: int
+    """Bytes of the file, or of all files of the folder."""
+    size_after: int
+    kept: int
+    """Device images."""
+    removed: int
+    loads: tuple[tuple[str, Load], ...]
+    """What the devices to keep would load: each device as it was given, with each image."""
+    untouched: tuple[tuple[str, int], ...]
+    """Sections whose images stay whatever they are for, because what is around them may count
+    their bytes, with how many device images these are (among `kept`)."""
+    left_out: tuple[str, ...] = ()
+    """Files and members of nothing but images that went."""
+
+
+def thin_file(
+    path: StrPath,
+    output: StrPath,
+    *,
+    keep: Sequence[Device],
+    keep_ptx: bool = True,
+    keep_equal: bool = False,
+) -> ThinReport:
+    """Write the file at `path` to `output` with only the images that `keep` would load.
+
+    Of a folder or wheel, so is every file in it; RECORD says what changed. Other files are copied.
+    `output` may be `path`. With `keep_equal`, a file that already has the very bytes is left
+    untouched. Memory does not grow with the file. Without `keep_ptx`, PTX and NVVM of CUDA go too
+    where they are not what a device to keep loads.
+
+    :raises NoImageError: there is no image for one of `keep`.
+    :raises NoContainerError: the file holds no container of device images.
+    :raises FormatError: it is broken.
+    :raises UnsupportedError: it cannot be thinned safely.
+    :raises UsageError: no devices, a zip file that is no wheel, or an output in the folder.
+    :raises FileError: a file cannot be read or written.
+    """
+    if not keep:
+        raise UsageError("no devices to keep: give at least one target ID")
+    if Path(path).is_dir() or is_wheel(path):
+        return _thin_tree(path, output, keep, keep_ptx=keep_ptx, keep_equal=keep_equal)
+    with InputFile(path) as source, Spool() as spool:
+        thinner = _Thinner(keep, spool, keep_ptx=keep_ptx)
+        plan = thinner.plan(Place.of(source, str(path)))
+        thinner.check(path)
+        with replace_file(output, keep_equal=keep_equal) as out:
+            (plan or FilePlan.of([source.range(0, len(source))])).write_to(out)
+            if (mode := _mode(path)) is not None and out.seekable:
+                out.set_mode(mode)
+            size = out.position
+        return thinner.report(len(source), size)
+
+
+def _thin_tree(
+    path: StrPath, output: StrPath, keep: Sequence[Device], *, keep_ptx: bool, keep_equal: bool
+) -> ThinReport:
+    from offload_tool.operations import thin_tree
+
+    with Spool() as spool:
+        thinner = _Thinner(keep, spool, keep_ptx=keep_ptx, in_tree=True)
+        check = partial(thinner.check, path)
+        if Path(path).is_dir():
+            sizes = thin_tree.thin_folder(
+                path, output, thinner.plan, check, spool, keep_equal=keep_equal
+            )
+        else:
+            sizes = thin_tree.thin_wheel(
+                path, output, thinner.plan, check, spool, keep_equal=keep_equal
+            )
+        return thinner.report(*sizes)
+
+
+def _mode(path: StrPath) -> int | None:
+    status = Path(path).stat()
+    return stat.S_IMODE(status.st_mode) if stat.S_ISREG(status.st_mode) else None
+
+
+class _Thinner:
+    """One run; what is compressed anew goes to the spool."""
+
+    def __init__(
+        self, keep: Sequence[Device], spool: Spool, *, keep_ptx: bool, in_tree: bool = False
+    ) -> None:
+        self.in_tree = in_tree
+        self.keep = keep
+        self.keep_ptx = keep_ptx
+        self.spool = spool
+        self.served: set[Device] = set()
+        self.present: dict[str, None] = {}
+        """The IDs of all device images."""
+        self.loads: dict[tuple[str, Load], None] = {}
+        self.untouched: Counter[str] = Counter()
+        self.left_out: list[str] = []
+        self.kept = 0
+        self.removed = 0
+
+    def check(self, path: StrPath) -> None:
+        """Refuse a run that found no image for a device."""
+        unserved = [device for device in self.keep if device not in self.served]
+        if unserved:
+            raise NoImageError(path, unserved, self.present)
+
+    def report(self, before: int, after: int) -> ThinReport:
+        """Say what was done, from and to so many bytes."""
+        loads, untouched = tuple(self.loads), tuple(self.untouched.items())
+        left_out = tuple(self.left_out)
+        return ThinReport(before, after, self.kept, self.removed, loads, untouched, left_out)
+
+    def plan(self, place: Place) -> FilePlan | None:
+        """Plan the new file; None if it is the old one. Without a byte, it is left out.
+
+        That is one of nothing but images that go.
+        """
+        source, label = place.source, place.label
+        file_format = recognise(source.data, anywhere=True)
+        if file_format is FileFormat.ARCHIVE:
+            return self._plan_archive(place)
+        if file_format in (
+            FileFormat.BUNDLE,
+            FileFormat.OFFLOAD_BINARY,
+            FileFormat.CUDA_FATBIN,
+        ) or is_code_object(source.data):
+            return self._plan_sequence(source, label)
+        planners = {
+            FileFormat.KPACK: self._plan_kpack,
+            FileFormat.TEXT_BUNDLE: self._plan_text,
+            FileFormat.ELF: self._plan_elf,
+            FileFormat.COFF: self._plan_coff,
+        }
+        if file_format in planners:
+            return planners[file_format](source, label)
+        if file_format is FileFormat.ZIP:
+            message = "is a zip file, but no wheel by its name: unpack it, and thin the folder"
+            raise UsageError(f"'{label}' {message}")
+        if file_format is FileFormat.BITCODE:
+            for found in containers_in(source, label):
+                if self._kept(found) is not None:
+                    message = f"images cannot be taken out of {file_format.value}"
+                    raise UnsupportedError(f"cannot be thinned: {message}", path=label)
+        return None
+
+    # -- what stays ------------------------------------------------------------------
+
+    def _stay(self, found: FoundContainer, why: str) -> None:
+        """Keep all images of a container, in a tree; refuse a file by itself that has others."""
+        if self._kept(found, whole=self.in_tree) is not None:
+            raise UnsupportedError(f"cannot be thinned: {why}", path=found.label)
+
+    def _kept(self, found: FoundContainer, *, whole: bool = False) -> list[int] | None:
+        """Give the indexes of the images that stay; None if all of them do, as if `whole`."""
+        kept = {at for at, image in enumerate(found.images) if image.kind == OffloadKind.HOST}
+        hosts = len(kept)
+        for device in self.keep:
+            loads = explained(found.images, device)
+            if loads:
+                self.served.add(device)
+            self.loads.update({(device.text, load): None for load in loads.values()})
+            kept |= may_load(found.images, device)
+        is_cuda = found.container is FileFormat.CUDA_FATBIN
+        if whole or (is_cuda and found.section not in (None, *CUDA_SECTION_NAMES)):
+            where = f"{found.label}, {found.section}" if self.in_tree else str(found.section)
+            self.untouched[where] += len(found.images)
+            kept = set(range(len(found.images)))
+        elif is_cuda:
+            kept = self._kept_of_cuda(found, kept)
+        device_images = [image for image in found.images if image.kind != OffloadKind.HOST]
+        self.present.update(dict.fromkeys(image.id for image in device_images))
+        self.kept += len(kept) - hosts
+        self.removed += len(found.images) - len(kept)
+        if len(kept) == len(found.images):
+            return None
+        return sorted(kept)
+
+    def _kept_of_cuda(self, found: FoundContainer, kept: set[int]) -> set[int]:
+        """Add what is not for a device of its own, and what shares an entry with what stays."""
+        images = found.images
+        goes = _CUBINS if self.keep_ptx else _CUBINS | COMPILED_LATER
+        kept = kept | {at for at, i in enumerate(images) if i.image_kind not in goes}
+        entries = {number for at in kept if (number := _cuda_entry(images[at])) is not None}
+        return kept | {at for at, i in enumerate(images) if _cuda_entry(i) in entries}
+
+    def _thin(
+        self, source: InputFile, found: FoundContainer, *, limit: int | None = None
+    ) -> FilePlan | None:
+        """Plan what becomes of a container of the binary layouts; None if it stays.
+
+        `limit` is how many bytes there are for one that is compressed.
+        """
+        kept = self._kept(found)
+        if kept is None:
+            return None
+        if found.container is FileFormat.BUNDLE:
+            return _thin_bundle(source, found, kept)
+        if found.container is FileFormat.COMPRESSED_BUNDLE:
+            return self._thin_compressed(source, found, kept, limit)
+        if found.container is FileFormat.CUDA_FATBIN:
+            return _thin_cuda(source, found, kept)
+        return self._thin_offload_binary(source, found, kept) if kept else FilePlan((), 0)
+
+    def _thin_offload_binary(
+        self, source: InputFile, found: FoundContainer, kept: Sequence[int]
+    ) -> FilePlan:
+        """Lay out a binary of several images for those that stay; compressed as it was."""
+        from offload_tool.formats.offload_binary import (
+            plan_shared_offload_binary,
+            planned_image,
+            read_offload_binary,
+            write_compressed_offload_binary,
+        )
+
+        data, binary, method = read_offload_binary(source.data, found.offset, path=found.label)
+        images = [binary.images[at] for at in kept]
+        rows = [planned_image(image) for image in images]
+        if method is None:
+            layout = plan_shared_offload_binary(rows)
+            return layout.plan([source.range(image.offset, image.size) for image in images])
+        layout = plan_shared_offload_binary(rows, version=3)
+        write = partial(
+            write_compressed_offload_binary,
+            layout=layout,
+            images=[image.content(data) for image in images],
+            method=method,
+        )
+        return FilePlan.of([self.spool.added(write)])
+
+    def _thin_compressed(
+        self, source: InputFile, found: FoundContainer, kept: Sequence[int], limit: int | None
+    ) -> FilePlan:
+        from offload_tool.formats.bundle.compressed import read_compressed_header
+
+        header = read_compressed_header(source.data, found.offset, path=found.label)
+        if header.version == 1:
+            message = "compressed bundles of version 1 can be read, but not written; unbundle it, "
+            message += "and bundle its files again"
+            raise UnsupportedError(message, path=found.label, offset=found.offset)
+        content = found.images[0].content.source
+        ids = {found.images[at].id for at in kept}
+        plan = _thin_content(content, ids, found.label)
+        parts = list(plan.chunks())
+        packed = self._compress(parts, header.version, header.method, None)
+        if limit is not None and packed.size > limit:
+            packed = self._compress(parts, header.version, header.method, _HIGH_LEVEL)
+        return FilePlan.of([packed])
+
+    def _compress(
+        self, parts: Sequence[bytes | memoryview], version: int, method: Method, level: int | None
+    ) -> FileRange:
+        from offload_tool.formats.bundle.compressed import compress_bundle
+
+        return self.spool.added(
+            lambda out: compress_bundle(out, parts, version=version, method=method, level=level)
+        )
+
+    # -- formats of files --------------------------------------------------------------
+
+    def _plan_archive(self, archive: Place) -> FilePlan | None:
+        from offload_tool.formats.objects.ar_symbols import member_symbols
+
+        new, plans, contents = [], [], []
+        policy = CopyPolicy("thin the files that are its members")
+        for member, place in open_members(archive, policy):
+            plan = self.plan(place)
+            plans.append(plan)
+            if plan is not None and not plan.size:
+                continue
+            # Thinning changes none of the symbols.
+            symbols = member_symbols(place.source.data, path=place.label)
+            size = member.size if plan is None else plan.size
+            new.append(NewMember(member.name, size, symbols))
+            contents.append(plan or place.source.range(0, member.size))
+        if all(plan is None for plan in plans):
+            return None
+        layout = plan_archive(new)
+        return layout.plan(contents)
+
+    def _plan_kpack(self, source: InputFile, label: str) -> FilePlan | None:
+        """Plan an archive of what stays under each key."""
+        from offload_tool.formats.kpack.archive import kept_image, read_kpack, write_kpack
+
+        archive = read_kpack(source.data, path=label)
+        stays: set[tuple[str, str]] = set()
+        changed = False
+        for found in containers_in(source, label):
+            kept = self._kept(found)
+            changed |= kept is not None
+            rows = range(len(found.images)) if kept is None else kept
+            key = found.place.names[-1]
+            stays.update((key, found.images[at].target_id) for at in rows)
+        if not changed:
+            return None
+        archive.check_known(label)
+        images = [
+            kept_image(archive, image, source)
+            for image in archive.images
+            if (image.key, image.target_id) in stays
+        ]
+        targets = {target for _, target in stays}
+        write = partial(
+            write_kpack,
+            images=images,
+            group=archive.group,
+            target_ids=[target for target in archive.target_ids if target in targets],
+            scheme=archive.scheme,
+        )
+        return FilePlan.of([self.spool.added(write)])
+
+    def _plan_sequence(self, source: InputFile, label: str) -> FilePlan | None:
+        """Plan a file of bundles or offload binaries, one after the other."""
+        parts: list[FilePlan | FileRange | int] = []
+        position = end = 0
+        changed = False
+        for found in containers_in(source, label):
+            if found.offset > end and found.size:
+                gap = -position % min(found.offset & -found.offset, 4096)
+                parts.append(gap)
+                position += gap
+            end = found.offset + found.size
+            new = self._thin(source, found)
+            changed = changed or new is not None
+            parts.append(new or source.range(found.offset, found.size))
+            position += new.size if new else found.size
+        plan = FilePlan.of(parts) if changed else None
+        if plan is not None and not plan.size:
+            self.left_out.append(label)
+        return plan
+
+    def _plan_text(self, source: InputFile, label: str) -> FilePlan | None:
+        (found,) = containers_in(source, label)
+        kept = self._kept(found)
+        if kept is None:
+            return None
+        return _thin_content(source, {found.images[at].id for at in kept}, label)
+
+    def _plan_coff(self, source: InputFile, label: str) -> FilePlan | None:
+        """Plan a file in which each container stays where it is, with zeros behind it."""
+        plan = None
+        parts: list[FilePlan | FileRange | int] = []
+        end = 0
+        for found in containers_in(source, label):
+            if found.section == OBJECT_BUNDLE_SECTIONS:
+                plan = self._thin_object_bundle(source, found)
+                continue
+            if found.container is FileFormat.OFFLOAD_BINARY:
+                self._stay(found, f"LLVM reads no zeros between images in {found.section}")
+                continue
+            new = self._thin(source, found, limit=found.size)
+            if new is None:
+                continue
+            if new.size > found.size:
+                message = f"expected a smaller bundle than {found.size:,} bytes, found {new.size:,}"
+                raise UnsupportedError(message, path=label, offset=found.offset)
+            parts += [source.range(end, found.offset - end), new, found.size - new.size]
+            end = found.offset + found.size
+        if plan is not None and parts:
+            raise _both_kinds(label)
+        return FilePlan.of([*parts, source.range(end, len(source) - end)]) if parts else plan
+
+    def _thin_object_bundle(self, source: InputFile, found: FoundContainer) -> FilePlan | None:
+        kept = self._kept(found)
+        if kept is None:
+            return None
+        return _thin_content(source, {found.images[at].id for at in kept}, found.label)
+
+    def _plan_elf(self, source: InputFile, label: str) -> FilePlan | None:
+        tables = read_elf_tables(source.data, path=label)
+        changes: list[tuple[int, Replacement]] = []
+        binaries: dict[int, list[tuple[FoundContainer, FilePlan | None]]] = {}
+        changed = False
+        plan = None
+        for found in containers_in(source, label):
+            if found.section == OBJECT_BUNDLE_SECTIONS:
+                plan = self._thin_object_bundle(source, found)
+                continue
+            if found.container is FileFormat.OFFLOAD_BINARY and tables.header.e_type != _ET_REL:
+                why = f"a linked program has pointers to the images in {found.section}; "
+                self._stay(found, f"{why}link it again for fewer targets")
+                continue
+            new = self._thin(source, found, limit=found.size)
+            if (
+                found.container is FileFormat.CUDA_FATBIN
+                and found.section not in CUDA_SECTION_NAMES
+            ):
+                continue
+            changed = changed or new is not None
+            number = section_of(tables, found)
+            if found.container is FileFormat.OFFLOAD_BINARY:
+                binaries.setdefault(number, []).append((found, new))
+            else:
+                changes.append((number, _replacement(source, found, new)))
+        if plan is not None and changed:
+            raise _both_kinds(label)
+        if not changed:
+            return plan
+        from offload_tool.formats.objects.elf.shrink_section import plan_shrunk_elf
+
+        for number, rows in binaries.items():
+            if any(new is not None for _, new in rows):
+                changes.append((number, _shorter_section(source, tables, number, rows)))
+        check_only_bundles(tables, changes)
+        return plan_shrunk_elf(source.data, changes, path=label).bound(source)
+
+
+def _both_kinds(label: str) -> UnsupportedError:
+    message = "cannot be thinned: it is an object bundle, and embeds bundles as well"
+    return UnsupportedError(message, path=label)
+
+
+def _replacement(source: InputFile, found: FoundContainer, new: FilePlan | None) -> Replacement:
+    from offload_tool.formats.objects.elf.shrink_section import Replacement
+
+    plan = new or FilePlan.of([source.range(found.offset, found.size)])
+    return Replacement(found.offset, found.size, plan)
+
+
+def _shorter_section(
+    source: InputFile,
+    tables: ElfTables,
+    number: int,
+    rows: Sequence[tuple[FoundContainer, FilePlan | None]],
+) -> Replacement:
+    """Replace all of a section of offload binaries: LLVM wants no bytes between them."""
+    from offload_tool.formats.objects.elf.shrink_section import Replacement
+
+    section = tables.sections[number]
+    plan = FilePlan.of(
+        new or source.range(found.offset, found.size + -found.size % _BINARY_ALIGNMENT)
+        for found, new in rows
+    )
+    return Replacement(section.sh_offset, section.sh_size, plan)
+
+
+def section_of(tables: ElfTables, found: FoundContainer) -> int:
+    """Give the number of the section that a container is in.
+
+    :raises FormatError: it is in none of its name.
+    """
+    for number, row in enumerate(tables.sections):
+        inside = row.sh_offset <= found.offset < row.sh_offset + row.sh_size
+        name = tables.names[number].decode("utf-8", "backslashreplace")
+        if row.has_content and inside and name == found.section:
+            return number
+    raise FormatError(f"expected a section at offset {found.offset}", path=tables.path)
+
+
+def check_only_bundles(tables: ElfTables, changes: Iterable[tuple[int, Replacement]]) -> None:
+    """Refuse sections that hold something else: nobody knows who needs it."""
+    ends: dict[int, int] = {}
+    for number, change in sorted(changes, key=lambda item: item[1].start):
+        _check_zeros(tables, number, ends.get(number), change.start)
+        ends[number] = change.start + change.size
+    for number, end in ends.items():
+        section = tables.sections[number]
+        _check_zeros(tables, number, end, section.sh_offset + section.sh_size)
+
+
+def _check_zeros(tables: ElfTables, number: int, start: int | None, end: int) -> None:
+    start = tables.sections[number].sh_offset if start is None else start
+    if found := _NOT_ZERO.search(tables.data, start, max(start, end)):
+        message = f"expected bundles and zeros in {tables.label(number)}, found something else"
+        raise UnsupportedError(message, path=tables.path, offset=found.start())
+
+
+def _cuda_entry(image: FoundImage) -> int | None:
+    """Tell which entry of its fat binary an image is in, of those that can be taken out."""
+    return None if image.content.cuda is None else image.content.cuda.image.entry
+
+
+def _thin_cuda(source: InputFile, found: FoundContainer, kept: Sequence[int]) -> FilePlan:
+    """Plan a fat binary of the entries in which the `kept` images are, as they are."""
+    from offload_tool.formats.cuda.fatbin import cuda_header, read_cuda_fatbin
+
+    stays = {_cuda_entry(found.images[at]) for at in kept}
+    fatbin = read_cuda_fatbin(source.data, found.offset, path=found.label)
+    entries = [entry for number, entry in enumerate(fatbin.entries) if number in stays]
+    header = cuda_header(sum(entry.size for entry in entries))
+    return FilePlan.of([header, *(source.range(entry.offset, entry.size) for entry in entries)])
+
+
+def _thin_bundle(source: InputFile, found: FoundContainer, kept: Sequence[int]) -> FilePlan:
+    bundle = read_bundle(source.data, found.offset, path=found.label)
+    images = [found.images[at] for at in kept]
+    if not images:
+        return FilePlan.of([MAGIC + bytes(8)])
+    rows = [(image.id, image.content.size) for image in images]
+    layout = plan_bundle(rows, find_alignment([bundle]))
+    return layout.plan(image.content.range for image in images)
+
+
+def _thin_content(source: InputFile, kept: set[str], label: str) -> FilePlan:
+    """Plan a bundle that is a file of its own, of any layout, with the `kept` entries."""
+    file_format = recognise(source.data, anywhere=True)
+    found = next(containers_in(source, label))
+    if file_format is FileFormat.BUNDLE:
+        stays = [at for at, image in enumerate(found.images) if image.id in kept]
+        return _thin_bundle(source, found, stays)
+    if file_format is FileFormat.TEXT_BUNDLE:
+        return _thin_text(source, found, kept)
+    names = {_SECTION_PREFIX + entry_id.encode("utf-8", "surrogateescape") for entry_id in kept}
+    if file_format is FileFormat.COFF:
+        from offload_tool.formats.objects.coff_edit import plan_coff as plan_sections
+    else:
+        from offload_tool.formats.objects.elf.edit_sections import plan_elf as plan_sections
+
+    def removed(name: bytes) -> bool:
+        return name.startswith(_SECTION_PREFIX) and name not in names
+
+    return plan_sections(source.data, removed=removed, path=label).bound(source)
+
+
+def _thin_text(source: InputFile, found: FoundContainer, kept: set[str]) -> FilePlan:
+    """Take entries out with their markers; text between entries stays."""
+    parts: list[FileRange] = []
+    start = 0
+    comment_size = len(text_comment(source.data))
+    for image in found.images:
+        if image.id in kept:
+            continue
+        first, size = image.content.offset, image.content.size
+        begin = first - len(start_marker("", image.id)) - comment_size
+        end = _END_OF_LINE.match(source.data, first + size)
+        parts.append(source.range(start, begin - start))
+        start = end.end() if end else first + size
+    parts.append(source.range(start, len(source) - start))
+    return FilePlan.of(parts)

@@ -1,0 +1,373 @@
+"""A heterogeneous device archive (HDA) becomes one device-specific archive (DSA) per target.
+
+::
+
+    HDA                          DSA of gfx906                DSA of gfx90a:xnack+
+    a.o = bundle of              a-<ID of the entry>a.bc      a-<ID of the entry>a.bc
+      host, gfx906, gfx90a       b-<ID of the entry>b.bc      ...
+    b.o = bundle of ...
+
+Every compatible entry of every member goes into a target's archive, in the HDA's order.
+Members may be object bundles, binary bundles, or compressed bundles; others are passed
+over. Source: the ClangOffloadBundler documentation ("Archive Unbundling"); names and
+bytes as clang-offload-bundler 22.1.8 writes them. Of several entries of one binary
+bundle for one target, that program takes the order from a hash table; here it is the file's.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from contextlib import ExitStack, contextmanager
+from functools import cached_property, partial
+from threading import Thread
+from typing import TYPE_CHECKING
+
+from offload_tool.containers.location import Place
+from offload_tool.containers.open_bundle import Container, OpenedBundle, open_bundle
+from offload_tool.containers.walk import OFFLOADING_SECTION, Policy, open_member
+from offload_tool.errors import FormatError, OffloadError, UsageError
+from offload_tool.formats.magic import COMPRESSED_BUNDLE
+from offload_tool.formats.objects.ar import (
+    ArchiveMember,
+    GrowingArchive,
+    is_archive,
+)
+from offload_tool.formats.objects.ar_symbols import member_symbols
+from offload_tool.formats.objects.elf.reader import is_elf
+from offload_tool.formats.target.bundle_entry_id import (
+    BundleEntryID,
+    first_conflict,
+    has_all_fields,
+    is_compatible,
+)
+from offload_tool.formats.target.processors import PROCESSORS
+from offload_tool.io import FileRange, InputFile, replace_all
+from offload_tool.io.limits import Budget, running
+from offload_tool.io.spool import Spool
+from offload_tool.operations.unarchive_fast_path import AlikeMembers, Service
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from offload_tool.containers.entries import StoredEntry
+    from offload_tool.errors import FileError
+    from offload_tool.io import OutputFile, StrPath
+
+__all__ = ["MissingCodeObjectError", "NotAnArchiveError", "unbundle_archive"]
+
+_FORGET_AFTER = 8 << 20
+"""Bytes of the archive after which what was mapped of it is given back."""
+_PADDING, _DARWIN_ALIGNMENT = b"\n", 8
+_PARALLEL = 8 << 20
+"""Bytes of all outputs from which on threads are worth their start."""
+_THREADS = 4
+"""At most; copying is soon bounded by the memory, not by the processors."""
+
+
+class NotAnArchiveError(FormatError):
+    """The file at `path` does not begin as archives do."""
+
+    def __init__(self, path: StrPath, found: bytes) -> None:
+        super().__init__(f"expected an archive, found {found!r}", path=path, offset=0)
+
+
+class MissingCodeObjectError(OffloadError):
+    """No member of an archive has an entry that serves `target`."""
+
+    def __init__(self, path: StrPath, target: BundleEntryID) -> None:
+        self.target = target
+        super().__init__(f"'{path}': no member has a code object for '{target}'")
+
+
+def unbundle_archive(
+    path: StrPath,
+    outputs: Mapping[BundleEntryID, StrPath],
+    *,
+    allow_missing: bool = False,
+    hip_openmp: bool = False,
+    check: bool = False,
+    keep_equal: bool = False,
+    offload_binaries: bool = False,
+    opened: Callable[[OpenedBundle], None] | None = None,
+    warn: Callable[[str], None] | None = None,
+) -> None:
+    """Write the device-specific archive of each target in `outputs`, of the archive at `path`.
+
+    One pass over the archive; all outputs are written or none. With `allow_missing`, a target
+    without code objects gets an empty archive; with `check`, the composition of each member is
+    checked first; with `hip_openmp`, hip and openmp entries serve each other; with
+    `keep_equal`, a file that already has the very bytes is left untouched. With
+    `offload_binaries`, relocatable code of the new offload driver (section
+    ``.llvm.offloading``) is taken from members that are not bundles, and an object that is not
+    an archive is taken for one of it alone; LLVM's program does neither. `opened` is called
+    with each bundle, `warn` with what could not be read of a code object's symbols.
+
+    :raises NotAnArchiveError: the file has not the magic of an archive.
+    :raises FormatError: the archive or one of its members is broken, or is not there (thin).
+    :raises UnsupportedError: one of them is of a version or sort that is not read.
+    :raises MissingCodeObjectError: a target without code objects.
+    :raises UsageError: no targets.
+    :raises FileError: a file cannot be read or written.
+    """
+    if not outputs:
+        raise UsageError("no targets to unbundle: give at least one bundle entry ID")
+    with InputFile(path) as source, ExitStack() as stack:
+        if not is_archive(source.data) and not (offload_binaries and is_elf(source.data)):
+            raise NotAnArchiveError(path, bytes(source.data[:8]))
+        walk = _Walk(source, stack, list(outputs), hip_openmp=hip_openmp, warn=warn)
+        walk.offload_binaries = offload_binaries
+        if check:
+            walk.check_composition()
+        archives = walk.collect(opened)
+        for target, archive in zip(outputs, archives, strict=True):
+            if not len(archive) and not allow_missing:
+                raise MissingCodeObjectError(path, target)
+        with replace_all(list(outputs.values()), keep_equal=keep_equal) as files:
+            _write_all(files, archives)
+
+
+def _write_all(files: Sequence[OutputFile], archives: Sequence[GrowingArchive]) -> None:
+    """Write the archives, large ones at the same time: the kernel's copying is all the work."""
+    size = sum(archive.size for archive in archives)
+    # What is not a regular file, standard output say, may be given twice.
+    if size < _PARALLEL or not all(file.seekable for file in files):
+        count = 1
+    else:
+        count = min(len(files), os.cpu_count() or 1, _THREADS)
+    waiting = iter(list(zip(files, archives, strict=True)))
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for file, archive in waiting:
+                archive.write_to(file)
+        except BaseException as error:  # whatever it is, the caller is to know
+            errors.append(error)
+            list(waiting)  # nobody needs to write the others
+
+    # A pool's module alone would take longer to import than some of these archives to write.
+    threads = []
+    for _ in range(count - 1):
+        thread = Thread(target=work)
+        try:
+            thread.start()
+        except RuntimeError:  # no memory for another, or too many: those there are do it all
+            break
+        threads.append(thread)
+    work()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+class _Walk:
+    """The pass over an archive's members."""
+
+    def __init__(
+        self,
+        source: InputFile,
+        stack: ExitStack,
+        targets: Sequence[BundleEntryID],
+        *,
+        hip_openmp: bool,
+        warn: Callable[[str], None] | None,
+    ) -> None:
+        self.source = source
+        self.stack = stack
+        self.targets = targets
+        self.hip_openmp = hip_openmp
+        self.warn = warn
+        self.offload_binaries = False
+        self.place = Place.of(source, str(source.path))
+        self.budget = running() or Budget()
+        self.services: dict[str, Service] = {}
+        """By ID as stored; an archive's members have few different ones."""
+        self.archives = [GrowingArchive() for _ in targets]
+        """One for each target."""
+        self.ids: tuple[str, ...] = ()
+        """Of the last bundle that was opened and is in the archive as it is."""
+        self.alike: AlikeMembers | None = None
+        """What reads others that have them."""
+        self.forgotten = 0
+        """Up to where of the archive nothing is mapped, in bytes."""
+
+    @cached_property
+    def spool(self) -> Spool:
+        """Where contents go that are not ranges of the archive; closed with the stack."""
+        return self.stack.enter_context(Spool())
+
+    def check_composition(self) -> None:
+        """Refuse members that set a feature in one entry and leave it open in another."""
+        for member in self._members():
+            with self._open(member) as bundle:
+                ids = {BundleEntryID.read(entry.id): entry.id for entry in bundle.entries}
+            if conflict := first_conflict(ids):
+                first, other = (ids[entry_id] for entry_id in conflict)
+                raise FormatError(
+                    f"conflicting TargetIDs [{first}, {other}] found in {member.name} of "
+                    f"{self.source.path}"
+                )
+
+    def collect(self, opened: Callable[[OpenedBundle], None] | None) -> list[GrowingArchive]:
+        """Give each target's archive."""
+        for member in self._members(at_once=opened is None):
+            with self._open(member) as bundle:
+                if opened is not None:
+                    opened(bundle)
+                for entry in bundle.entries:
+                    service = self.services.get(entry.id) or self._serve(member, entry)
+                    if service.targets:
+                        self._add(member, entry, service)
+                self._learn(member, bundle)
+        return self.archives
+
+    def _learn(self, member: ArchiveMember, bundle: OpenedBundle) -> None:
+        """Note the form of a bundle that is in the archive as it is: more of it may follow."""
+        ids = tuple(entry.id for entry in bundle.entries)
+        is_plain = len(bundle.containers) == 1 and bundle.containers[0].report is None
+        if member.path is None and is_plain and ids != self.ids:
+            self.ids = ids
+            entries = [(name, self.services[name]) for name in ids]
+            self.alike = AlikeMembers(self.source, entries, self.archives, self._warn)
+
+    @contextmanager
+    def _open(self, member: ArchiveMember) -> Iterator[OpenedBundle]:
+        with open_member(self.place, member, _POLICY) as inner:
+            content = _without_padding(inner) if member.path is None else inner.source
+            bundle = open_bundle(content, "o", wanted=lambda _: True)
+            if self.offload_binaries and not bundle.entries and is_elf(content.data):
+                bundle = _offload_binaries(content)
+            yield bundle
+
+    def _members(self, *, at_once: bool = False) -> Iterator[ArchiveMember]:
+        """Give the members; `at_once`: but those that are like one which was given."""
+        if not is_archive(self.source.data):
+            yield ArchiveMember(posixpath.basename(self.place.path), 0, len(self.source), 0)
+            return
+        self.forgotten = 0
+        reader = _POLICY.archive_reader(self.place)
+        for member in reader:
+            self._check_name(member)
+            yield member
+            self._forget(reader.position)
+            while at_once and self.alike is not None and (count := self.alike.take(reader)):
+                self.budget.member(self.source.path, count)
+                self._forget(reader.position)
+
+    def _forget(self, position: int) -> None:
+        if position - self.forgotten > _FORGET_AFTER:
+            self.forgotten = position
+            self.source.forget()
+
+    def _check_name(self, member: ArchiveMember) -> None:
+        """Refuse names that no archiver gives, unless asked to: what can lead out of a folder."""
+        name = member.name
+        if member.path is None and ("\0" in name or (".." in name and ".." in name.split("/"))):
+            message = "expected a name without '..' and NUL; put the file in under a plain name"
+            raise self._error(member, message)
+
+    def _error(self, member: ArchiveMember, message: str) -> FormatError:
+        return _member_error(self.source.path, member, message)
+
+    def _serve(self, member: ArchiveMember, entry: StoredEntry) -> Service:
+        if not has_all_fields(entry.id):
+            message = f"expected <kind>-<triple>[-<target ID>] as an entry's ID, found {entry.id!r}"
+            raise self._error(member, message)
+        parsed = BundleEntryID.read(entry.id)
+        targets = tuple(
+            index
+            for index, target in enumerate(self.targets)
+            if is_compatible(parsed, target, hip_openmp=self.hip_openmp)
+        )
+        extension = None
+        if parsed.target_id.partition(":")[0] in PROCESSORS:
+            extension = b".bc" if "gfx" in parsed.target_id else extension
+            extension = b".cubin" if "sm_" in parsed.target_id else extension
+        infix = f"-{entry.id}".encode("utf-8", "surrogateescape")
+        service = self.services[entry.id] = Service(targets, infix, extension)
+        return service
+
+    def _add(self, member: ArchiveMember, entry: StoredEntry, service: Service) -> None:
+        """Add what is made of an entry to the archives of the targets that it serves."""
+        content = self._content(member, entry)
+        try:
+            name = service.name(member.name.encode("utf-8", "surrogateescape"))
+        except FormatError as error:
+            raise self._error(member, error.message) from error
+        symbols = member_symbols(
+            content.data,
+            path=entry.source.path,
+            offset=entry.offset,
+            warn=partial(self._warn, name),
+        )
+        for target in service.targets:
+            self.archives[target].add(name, *content, symbols)
+
+    def _warn(self, name: bytes, reason: str) -> None:
+        """Say what could not be read of the symbols of a new member."""
+        if self.warn is not None:
+            self.warn(f"'{name.decode('utf-8', 'surrogateescape')}': {reason}")
+
+    def _content(self, member: ArchiveMember, entry: StoredEntry) -> FileRange:
+        """Find an entry's content in the archive; what is not there goes to the spool."""
+        if member.path is not None or entry.is_host_object or entry.is_decompressed:
+            return self.spool.added(entry.write_to)
+        return entry.range
+
+
+class _UnbundlerPolicy(Policy):
+    """How members are opened: as ``list`` does it, in other words."""
+
+    confined = False  # as LLVM's program has it: the user named the archive for its members
+
+    contains_itself = "this thin archive has itself as a member; take it out"
+
+    def refusal(self, place: Place, member: ArchiveMember, message: str) -> FormatError:
+        return _member_error(place.label, member, message)
+
+    def unreadable(self, place: Place, member: ArchiveMember, error: FileError) -> FormatError:
+        return self.refusal(
+            place, member, f"{error}; a thin archive needs the files of its members"
+        )
+
+
+_POLICY = _UnbundlerPolicy()
+
+
+def _member_error(path: StrPath, member: ArchiveMember, message: str) -> FormatError:
+    field = f"member {member.name!r}"
+    return FormatError(message, path=path, offset=member.header_offset, field=field)
+
+
+def _offload_binaries(object_file: InputFile) -> OpenedBundle:
+    """Give the images in the section ``.llvm.offloading`` of an object, as entries of a bundle."""
+    from offload_tool.containers.find import containers_in
+
+    containers = tuple(
+        Container(tuple(image.content for image in found.images))
+        for found in containers_in(object_file, str(object_file.path))
+        if found.section == OFFLOADING_SECTION
+    )
+    return OpenedBundle(object_file, containers)
+
+
+def _without_padding(place: Place) -> InputFile:
+    """Take off the line ends that Darwin's archivers add, up to a multiple of 8 bytes.
+
+    Only a compressed bundle must end where it says; version 1 says nothing.
+    """
+    source = place.source
+    content = source.data
+    compressed = (
+        content[: len(COMPRESSED_BUNDLE)] == COMPRESSED_BUNDLE and len(content) >= _DARWIN_ALIGNMENT
+    )
+    if not compressed or content[-1:] != _PADDING:
+        return source
+    from offload_tool.formats.bundle.compressed import read_compressed_header
+
+    size = read_compressed_header(content, path=place.label).total_size or len(content)
+    rest = bytes(content[size : size + _DARWIN_ALIGNMENT])
+    is_padding = len(rest) < _DARWIN_ALIGNMENT and not rest.strip(_PADDING)
+    return source.part(place.label, 0, size) if is_padding else source

@@ -1,0 +1,159 @@
+"""Take files out of a bundle, and tell what a bundle holds.
+
+Which entry serves a target: the one with its very ID, else the most specific compatible
+one, else the first in the file. Each entry serves one target. (clang-offload-bundler
+22.1.8 takes entries and targets in the order of a hash table.)
+"""
+
+from __future__ import annotations
+
+from offload_tool.containers.open_bundle import (
+    DEFAULT_FILE_TYPE,
+    check_file_type,
+    open_bundle,
+    open_passing,
+)
+from offload_tool.errors import FormatError, OffloadError, UsageError
+from offload_tool.formats.target.bundle_entry_id import (
+    BundleEntryID,
+    OffloadKind,
+    best_match,
+    has_all_fields,
+    is_compatible,
+)
+from offload_tool.io import InputFile, replace_all
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from offload_tool.containers.entries import StoredEntry
+    from offload_tool.containers.open_bundle import OpenedBundle
+    from offload_tool.io import StrPath
+
+__all__ = ["MissingEntriesError", "list_entry_ids", "unbundle_file"]
+
+
+class MissingEntriesError(OffloadError):
+    """A bundle has no entry that serves one or more of the targets asked for."""
+
+    def __init__(self, path: StrPath, missing: Sequence[str], present: Sequence[str]) -> None:
+        self.missing = tuple(missing)
+        listed = ", ".join(present) if present else "none"
+        super().__init__(f"'{path}': no entry for {', '.join(missing)}; entries found: {listed}")
+
+
+def unbundle_file(
+    path: StrPath,
+    outputs: Mapping[BundleEntryID, StrPath],
+    *,
+    file_type: str = DEFAULT_FILE_TYPE,
+    allow_missing: bool = False,
+    hip_openmp: bool = False,
+    one_each: bool = False,
+    keep_equal: bool = False,
+    opened: Callable[[OpenedBundle], None] | None = None,
+) -> None:
+    """Write the entry of the bundle at `path` that serves each target of `outputs` to its file.
+
+    All outputs are written or none. `file_type` is as for `bundle_files`. With `allow_missing`,
+    targets without an entry get empty files; where none has one (the file is not a bundle,
+    say), the host target gets the whole file. `hip_openmp` lets hip and openmp entries serve
+    each other. With `one_each`, several entries of the ID that is taken are an error, of which
+    the first would be written. With `keep_equal`, files that already have the very bytes are left
+    untouched. `opened` is called with the bundle before anything is written.
+
+    :raises FormatError: the file is a broken bundle.
+    :raises UnsupportedError: it is of a version or sort that is not read.
+    :raises MissingEntriesError: no entry serves one or more of the targets.
+    :raises UsageError: no targets, an unknown file type, or with `one_each` several entries.
+    :raises FileError: a file cannot be read or written.
+    """
+    if not outputs:
+        raise UsageError("no targets to unbundle: give at least one bundle entry ID")
+    targets = list(outputs)
+
+    def wanted(entry_id: str) -> bool:
+        entry = BundleEntryID.read(entry_id)
+        return any(is_compatible(entry, target, hip_openmp=hip_openmp) for target in targets)
+
+    with InputFile(path) as source:
+        check_file_type(file_type)
+        # A report of decompressing is given before anything is written.
+        bundle = (open_passing if opened is None else open_bundle)(source, file_type, wanted=wanted)
+        if opened is not None:
+            opened(bundle)
+        entries = bundle.entries
+        chosen = _assign(entries, targets, hip_openmp=hip_openmp)
+        if one_each:
+            _check_only(path, chosen, entries)
+        missing = [str(target) for target in targets if target not in chosen]
+        is_invalid = missing and any(not has_all_fields(entry.id) for entry in entries)
+        if is_invalid or (missing and not allow_missing):
+            bundle.check()  # damage comes first
+            if is_invalid:
+                raise FormatError("invalid bundle id read from the bundle")
+            raise MissingEntriesError(path, missing, [entry.id for entry in entries])
+        with replace_all(list(outputs.values()), keep_equal=keep_equal) as files:
+            pairs = [*zip(targets, files, strict=True)]
+            hosts = [file for target, file in pairs if target.kind == OffloadKind.HOST]
+            if chosen or not hosts:
+                bundle.write([(chosen[target], file) for target, file in pairs if target in chosen])
+            for file in hosts if not chosen else ():
+                file.copy(bundle.content)
+
+
+def list_entry_ids(
+    path: StrPath,
+    *,
+    file_type: str = DEFAULT_FILE_TYPE,
+    opened: Callable[[OpenedBundle], None] | None = None,
+) -> list[str]:
+    """Give the entry IDs of the bundle at `path`, as stored, in file order.
+
+    A file that is not a bundle has none. `file_type` is as for `bundle_files`. `opened` is
+    called with the bundle.
+
+    :raises FormatError: the file is a broken bundle.
+    :raises UnsupportedError: it is of a version or sort that is not read.
+    :raises UsageError: an unknown file type.
+    :raises FileError: it cannot be read.
+    """
+    with InputFile(path) as source:
+        check_file_type(file_type)
+        bundle = (open_passing if opened is None else open_bundle)(source, file_type)
+        if opened is not None:
+            opened(bundle)
+        bundle.check()
+        return [entry.id for entry in bundle.entries]
+
+
+def _check_only(
+    path: StrPath, chosen: Mapping[BundleEntryID, StoredEntry], entries: Sequence[StoredEntry]
+) -> None:
+    for taken in chosen.values():
+        wanted = BundleEntryID.read(taken.id)
+        same = [each for each in entries if each.size and BundleEntryID.read(each.id) == wanted]
+        if len(same) > 1:
+            places = ", ".join(f"{each.offset:#x} ({each.size} bytes)" for each in same)
+            raise UsageError(
+                f"'{path}': {len(same)} entries '{taken.id}', at {places}, of which one file can "
+                "have one; 'offload-tool extract' writes all of them"
+            )
+
+
+def _assign(
+    entries: Sequence[StoredEntry], targets: Sequence[BundleEntryID], *, hip_openmp: bool
+) -> dict[BundleEntryID, StoredEntry]:
+    """Give each target its entry, the very IDs first; no entry is given twice."""
+    remaining = [(BundleEntryID.read(entry.id), entry) for entry in entries]
+    chosen: dict[BundleEntryID, StoredEntry] = {}
+    for exact in (True, False):
+        for target in targets:
+            if target in chosen:
+                continue
+            candidates = [entry_id for entry_id, _ in remaining]
+            index = best_match(candidates, target, hip_openmp=hip_openmp)
+            if index is not None and (not exact or candidates[index] == target):
+                chosen[target] = remaining.pop(index)[1]
+    return chosen

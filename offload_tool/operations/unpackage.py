@@ -1,0 +1,334 @@
+"""Take device images out of the offload binaries of any file.
+
+Which files are extracted is as in LLVM 22, or on request as in 23:
+
+======================  ============================  ===============================
+of                      22                            23
+======================  ============================  ===============================
+no filters              nothing is extracted          every image is
+names that are made     a dash before an empty arch   none
+an offload binary as    is written as it is           what it holds is, if the output
+an image                                              is not named
+``member`` in a filter  a string like others          name of the archive member or
+                                                      file
+SPIR-V                  no extension                  ``.spv``
+======================  ============================  ===============================
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import MappingProxyType
+
+from offload_tool.containers.offload_binaries import find_offload_binaries, found_binary
+from offload_tool.errors import FormatError, UsageError
+from offload_tool.formats.offload_binary import (
+    ImageKind,
+    is_offload_binary,
+    iter_offload_binaries,
+    offload_kind_name,
+)
+from offload_tool.io import STDOUT, InputFile, replace_all
+from offload_tool.io.write_plan import Unopened
+from offload_tool.operations.package import kind_number
+from offload_tool.util.frozen import frozen
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from offload_tool.containers.offload_binaries import FoundBinary
+    from offload_tool.formats.objects.ar import NewMember
+    from offload_tool.formats.offload_binary import Dialect, OffloadImage
+    from offload_tool.io import StrPath
+    from offload_tool.io.write_plan import FilePlan
+    from offload_tool.operations.package import Generation
+
+__all__ = ["ImageFilter", "SeveralImagesError", "extract_images"]
+
+_AT_ONCE = 200
+"""Outputs that are open together; each needs a descriptor, and a process has about 1000."""
+_MAX_DEPTH = 8
+"""Offload binaries one inside the other."""
+
+
+class SeveralImagesError(UsageError):
+    """Several images match one output, which only one of them can be."""
+
+
+@frozen
+class ImageFilter:
+    """Which images to extract, and where to."""
+
+    strings: Mapping[str, str] = MappingProxyType({})
+    """What the image's strings must be; an absent one counts as empty."""
+    kind: str | None = None
+    """The offload kind; None: any."""
+    output: StrPath | None = None
+    """None: files named ``<stem of the input>-<triple>-<arch>.<number>.<extension>``."""
+    label: str = ""
+    """Names the filter in messages."""
+    member: str | None = None
+    """The archive member's name, or the file's, without folders; None: any."""
+    triple: str | None = None
+    """Compared by what its fields mean, where `strings` are compared as texts; None: any."""
+
+
+@frozen
+class _Selected:
+    found: FoundBinary
+    image: OffloadImage
+
+    @property
+    def content(self) -> FilePlan:
+        return Unopened(self.found.opened).range(self.image.offset, self.image.size)
+
+
+def extract_images(
+    path: StrPath,
+    filters: Sequence[ImageFilter],
+    *,
+    name: str | None = None,
+    folder: StrPath = "",
+    archive: bool = False,
+    padding: bool = True,
+    dialect: Dialect | None = None,
+    generation: Generation = 22,
+    one_each: bool = False,
+    keep_equal: bool = False,
+    warn: Callable[[str], None] | None = None,
+    extracted: Callable[[str], None] | None = None,
+) -> list[str]:
+    """Write the images of the file at `path` that match each of `filters`; give the files written.
+
+    Of several images for one output, the last is written; with `archive`, an archive of all.
+    With `one_each` and no `archive`, several are an error.
+    A filter that nothing matches writes nothing. Names made from strings are put into
+    `folder`; `name` is what the file is called in them (default: `path`). `padding` is as for
+    `find_offload_binaries`; `dialect` says what the numbers of offload kinds mean (default:
+    LLVM 22's, and 3 is the older hip). `warn` is called with what is worth knowing: no match,
+    an unknown kind (which counts as none), several matches for one output. `generation` says
+    whose way of extracting is meant, see the module's documentation; `extracted` is called
+    with each name that was made, when all files are written.
+
+    Outputs are replaced only when all of them (of more than 200: of each 200) are complete;
+    with `keep_equal`, those that already have the very bytes are left untouched.
+
+    :raises SeveralImagesError: with `one_each`, several images match one output.
+    :raises UsageError: with `archive`, a filter without an output; an unknown kind and no `warn`.
+    :raises FormatError: the file is broken, or its strings are not part of a file name.
+    :raises UnsupportedError: it is of a version or sort that is not read.
+    :raises FileError: a file cannot be read or written.
+    """
+    with InputFile(path) as source, find_offload_binaries(source, padding=padding) as found:
+        selected = [
+            _Selected(binary, image)
+            for binary in found
+            for image in binary.binary.images
+            if image.has_image
+        ]
+        job = _ImageOutputs(
+            path,
+            name,
+            selected,
+            folder,
+            dialect,
+            warn,
+            generation,
+            padding=padding,
+            one_each=one_each,
+        )
+        if generation == 23 and not filters:
+            filters, archive = [ImageFilter()], False
+        for wanted in filters:
+            if archive:
+                job.add_archive(wanted)
+            else:
+                job.add(wanted)
+        job.write(keep_equal=keep_equal)
+        if extracted is not None:
+            for made in job.made:
+                extracted(made)
+        return [str(output) for output, _ in job.outputs.values()]
+
+
+class _ImageOutputs:
+    """What goes where; of two things for one file, the later one."""
+
+    def __init__(
+        self,
+        path: StrPath,
+        name: str | None,
+        images: Sequence[_Selected],
+        folder: StrPath,
+        dialect: Dialect | None,
+        warn: Callable[[str], None] | None,
+        generation: Generation,
+        *,
+        padding: bool,
+        one_each: bool,
+    ) -> None:
+        self.path = path
+        self.name = os.fspath(path) if name is None else name
+        self.images = images
+        self.folder = folder
+        self.dialect = dialect
+        self.warn = warn
+        self.generation = generation
+        self.padding = padding
+        self.one_each = one_each
+        self.made: list[str] = []
+        """The names that were made from strings, in order."""
+        self.outputs: dict[str, tuple[StrPath, FilePlan]] = {}
+
+    def add(self, wanted: ImageFilter) -> None:
+        """Add the files of one filter."""
+        matches = self._matches(wanted)
+        if wanted.output is not None:
+            if len(matches) > 1:
+                if self.one_each:
+                    raise self._several(wanted.output, matches)
+                output = "-" if wanted.output == STDOUT else wanted.output
+                self._tell(f"Multiple inputs match to a single file, '{output}'")
+            if matches:
+                self._store(wanted.output, matches[-1].content)
+            return
+        if self.generation == 23:
+            matches = [leaf for match in matches for leaf in self._leaves(match, 0)]
+        for number, match in enumerate(matches):
+            name = self._name(match.image, number)
+            self.made.append(name)
+            self._store(Path(self.folder, name), match.content)
+
+    def _several(self, output: StrPath, matches: Sequence[_Selected]) -> SeveralImagesError:
+        places = [
+            f"{row.found.member or self.name} at {row.image.offset:#x} ({row.image.size} bytes)"
+            for row in matches
+        ]
+        image = matches[0].image
+        return SeveralImagesError(
+            f"'{self.path}': {len(matches)} images with triple {image.triple} and arch "
+            f"{image.arch or '(none)'} match the one file '{output}': {', '.join(places)}"
+        )
+
+    def _leaves(self, match: _Selected, depth: int) -> Iterator[_Selected]:
+        """Give the images in an image that is offload binaries; else the image itself."""
+        start, end = match.image.offset, match.image.offset + match.image.size
+        with match.found.opened() as source:
+            if not is_offload_binary(source.data, start) or not match.image.size:
+                yield match
+                return
+            label = f"{source.path} (image)"
+            if depth == _MAX_DEPTH:
+                message = f"expected at most {_MAX_DEPTH} offload binaries one inside the other"
+                raise FormatError(message, path=label, offset=start)
+            found = [
+                found_binary(binary, source, label, match.found.member, match.found.reopen)
+                for binary in iter_offload_binaries(
+                    source.data, start, end, path=label, padding=self.padding
+                )
+            ]
+        for inner in found:
+            for image in inner.binary.images:
+                if image.has_image:
+                    yield from self._leaves(_Selected(inner, image), depth + 1)
+
+    def add_archive(self, wanted: ImageFilter) -> None:
+        """Add the archive of one filter."""
+        matches = self._matches(wanted)
+        if matches:
+            if wanted.output is None:
+                raise UsageError("Image must have a 'file' argument.")
+            from offload_tool.formats.objects.ar import plan_archive
+
+            layout = plan_archive([self._member(match) for match in matches])
+            self._store(wanted.output, layout.plan([match.content for match in matches]))
+
+    def write(self, *, keep_equal: bool) -> None:
+        """Write all files."""
+        outputs = list(self.outputs.values())
+        for start in range(0, len(outputs), _AT_ONCE):
+            batch = outputs[start : start + _AT_ONCE]
+            paths = [path for path, _ in batch]
+            with replace_all(paths, keep_equal=keep_equal) as files:
+                for file, (_, plan) in zip(files, batch, strict=True):
+                    plan.write_to(file)
+
+    def _tell(self, message: str) -> None:
+        if self.warn is not None:
+            self.warn(message)
+
+    def _store(self, output: StrPath, plan: FilePlan) -> None:
+        real = os.path.realpath(output)
+        self.outputs.pop(real, None)
+        self.outputs[real] = output, plan
+
+    def _matches(self, wanted: ImageFilter) -> list[_Selected]:
+        kind = None
+        if wanted.kind is not None:
+            dialect = self.dialect or "llvm22"
+            kind = offload_kind_name(kind_number(wanted.kind, dialect, self.warn), dialect)
+        matches = [row for row in self.images if self._is_wanted(row, wanted, kind)]
+        if not matches:
+            which = f" matches '{wanted.label}'" if wanted.label else " matches"
+            none = f"none of its {len(self.images)} images{which}"
+            self._tell(f"'{self.path}': {none if self.images else 'it holds no offload images'}")
+        return matches
+
+    def _is_wanted(self, row: _Selected, wanted: ImageFilter, kind: str | None) -> bool:
+        image = row.image
+        if kind not in (None, offload_kind_name(image.offload_kind, self.dialect)):
+            return False
+        if wanted.member not in (None, self._member_name(row).rpartition("/")[2]):
+            return False
+        if wanted.triple is not None:
+            from offload_tool.formats.target.triple import is_compatible  # the command needs none
+
+            if not is_compatible(image.triple, wanted.triple):
+                return False
+        return all(image.strings.get(key, "") == value for key, value in wanted.strings.items())
+
+    def _member_name(self, row: _Selected) -> str:
+        if row.found.member is not None:
+            return row.found.member
+        return "<stdin>" if self.name == "-" else self.name
+
+    def _name(self, image: OffloadImage, number: int) -> str:
+        """Name a file after an image, as LLVM does."""
+        stem = _stem(self.name.rpartition("/")[2])
+        kind = image.image_kind
+        extension = ImageKind(kind).extension if kind in ImageKind.__members__.values() else ""
+        arch = f"-{image.arch}"
+        if self.generation == 23:
+            arch = arch if image.arch else ""
+            extension = "spv" if kind == ImageKind.SPIRV else extension
+        name = f"{stem}-{image.triple}{arch}.{number}.{extension}"
+        if "/" in name or "\0" in name:
+            raise FormatError(
+                f"expected a part of a file name, found triple {image.triple!r} and arch "
+                f"{image.arch!r}, which could lead out of the folder; name the output",
+                path=self.path,
+                offset=image.offset,
+            )
+        return name
+
+    def _member(self, match: _Selected) -> NewMember:
+        from offload_tool.formats.objects.ar import NewMember
+        from offload_tool.formats.objects.ar_symbols import member_symbols
+
+        name = self._member_name(match)
+
+        def warn(reason: str) -> None:
+            self._tell(f"'{name}': {reason}")
+
+        with match.found.opened() as source:
+            content, offset = match.image.content(source.data), match.image.offset
+            symbols = member_symbols(content, path=source.path, offset=offset, warn=warn)
+        return NewMember(name, match.image.size, symbols)
+
+
+def _stem(name: str) -> str:
+    """Take the last extension away; a dot at the beginning begins one too."""
+    stem, dot, _ = name.rpartition(".")
+    return stem if dot and name not in (".", "..") else name

@@ -1,0 +1,260 @@
+"""Wrap device images into a module that registers them when the host program starts.
+
+LLVM makes the module around placeholders, in-process; the images' bytes go from file to
+file inside the kernel, so memory does not grow with their size.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import FormatError, UnsupportedError, UsageError
+from offload_tool.formats.bitcode import llvmlite
+from offload_tool.formats.bitcode.splice_images import MAX_IMAGE_SIZE, plan_bitcode_with_images
+from offload_tool.formats.offload_binary import (
+    is_offload_binary,
+    iter_offload_binaries,
+    read_offload_binary,
+)
+from offload_tool.formats.registration_ir import (
+    REGISTERED_KINDS,
+    RegisteredImage,
+    Registration,
+    bitcode_text,
+    object_text,
+)
+from offload_tool.formats.target import triple as triples
+from offload_tool.io import InputFile, replace_file
+from offload_tool.io.spool import Spool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from offload_tool.formats.registration_ir import Generation, RegisteredKind
+    from offload_tool.io import StrPath
+    from offload_tool.io.write_plan import FilePlan
+
+    CompileText = Callable[[str, str], bytes]
+
+__all__ = ["ELF_HOSTS", "check_readable", "default_triple", "wrap_images"]
+
+_OBJECT_SUFFIXES = (".o", ".obj")
+_ELF_ARCHES = """
+aarch64 aarch64_be arm armeb i386 loongarch64 mips64 mips64el powerpc powerpc64 powerpc64le
+riscv32 riscv64 s390x sparc sparc64 thumb x86_64
+"""
+ELF_HOSTS = frozenset(_ELF_ARCHES.split())
+"""Architectures for which ELF objects are made."""
+_ELF_SYSTEMS = frozenset(("", "freebsd", "linux", "netbsd", "openbsd"))
+_COFF_HOSTS = frozenset(("aarch64", "i386", "x86_64"))
+_COFF_ENVIRONMENTS = frozenset(("", "cygnus", "gnu", "itanium", "msvc"))
+
+
+def default_triple() -> str:
+    """Give the triple of programs for this machine, as Debian's LLVM has it."""
+    machine = platform.machine()
+    return "x86_64-pc-linux-gnu" if machine == "x86_64" else f"{machine}-unknown-linux-gnu"
+
+
+def wrap_images(
+    images: Sequence[StrPath],
+    output: StrPath,
+    *,
+    kind: RegisteredKind,
+    triple: str | None = None,
+    target_ids: Sequence[str] | None = None,
+    generation: Generation = 22,
+    is_relocatable: bool = False,
+    as_object: bool | None = None,
+    add_notes: bool = False,
+    keep_equal: bool = False,
+    compile_text: CompileText = llvmlite.compile_object,
+    warn: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Write the module that registers `images`, files of `kind`, in host programs for `triple`.
+
+    OpenMP takes any number of images; those that are offload binaries are registered as
+    what they hold. CUDA takes one fat binary, HIP one bundle. Without `triple`, the host is
+    this machine. The result is an object file, ready to link, or LLVM bitcode: `as_object`
+    tells, or (None) whether `output` is named ``.o`` or ``.obj``. `generation` is that of the
+    host objects' entries: 22 for clang 20 and later, 15 for older ones, for OpenMP only; 23 is
+    what LLVM 23 makes for such as 22's, which knows relocatable images (`is_relocatable`). Of
+    OpenMP images, `target_ids`, one for each, are registered with runtimes that know them. With
+    `add_notes`, images that are ELF files say in a section of notes that they are for OpenMP;
+    `warn` is told of others. With `keep_equal`, a file that already has the very bytes is left
+    untouched. `compile_text` makes an object of a module in LLVM IR, given its text and triple,
+    where no images are in it yet.
+
+    :raises UsageError: no image or too many, an argument that does not fit the others, no
+        llvmlite, or no way to write such objects; also what `compile_text` raises.
+    :raises FormatError: a broken offload binary.
+    :raises UnsupportedError: an image too large for the format.
+    :raises FileError: a file cannot be read or written.
+    """
+    triple = default_triple() if triple is None else triple
+    if not triple.isprintable():
+        raise UsageError(f"{triple!r}: expected a triple, found a character that is not printable")
+    if as_object is None:
+        as_object = os.fspath(output).endswith(_OBJECT_SUFFIXES)
+    with ExitStack() as stack:
+        files = [stack.enter_context(InputFile(image)) for image in images]
+        _check(images, kind, target_ids, generation)
+        if is_relocatable and generation != 23:
+            raise UsageError(f"relocatable images are of generation 23, not {generation}")
+        ids: list[str | None] = list(target_ids) if target_ids else [None] * len(files)
+        if kind == "openmp" and generation != 15:
+            groups = [_apart(file, stack) for file in files]
+            files = [file for group in groups for file in group]
+            ids = [row for row, group in zip(ids, groups, strict=True) for _ in group]
+        if add_notes:
+            files = [stack.enter_context(_with_notes(file, warn)) for file in files]
+        registration = Registration(
+            kind,
+            triple,
+            [
+                RegisteredImage(len(file), _ranges(file, kind, generation), target_id)
+                for file, target_id in zip(files, ids, strict=True)
+            ],
+            generation,
+            is_relocatable,
+        )
+        if not as_object:
+            _check_bitcode_sizes(files)
+        if as_object:
+            plan = _plan_object(registration, compile_text)
+        else:
+            plan = _plan_bitcode(registration)
+        with replace_file(output, keep_equal=keep_equal) as out:
+            plan.bound(b"", files).write_to(out)
+
+
+def _check(
+    images: Sequence[StrPath],
+    kind: RegisteredKind,
+    target_ids: Sequence[str] | None,
+    generation: Generation,
+) -> None:
+    if kind not in REGISTERED_KINDS:
+        raise UsageError(
+            f"unknown offload kind '{kind}': expected one of {', '.join(REGISTERED_KINDS)}"
+        )
+    if not images:
+        raise UsageError("expected at least one device image to wrap")
+    if kind != "openmp":
+        if len(images) > 1:
+            raise UsageError("CUDA / HIP offloading uses a single fatbinary or offload bundle")
+        if generation == 15:
+            raise UsageError(f"the interface of LLVM {generation} is for openmp, not for {kind}")
+    if target_ids:
+        if kind != "openmp":
+            raise UsageError(f"target IDs are registered for openmp, not for {kind}")
+        if len(target_ids) != len(images):
+            raise UsageError(
+                f"expected one target ID for each of {len(images)} images, found {len(target_ids)}"
+            )
+        if wrong := [target_id for target_id in target_ids if not target_id or "\0" in target_id]:
+            raise UsageError(f"{wrong[0]!r} is not a target ID: expected one such as gfx90a:xnack+")
+
+
+def check_readable(images: Sequence[StrPath]) -> None:
+    """Open each image once.
+
+    :raises FileError: one cannot be opened.
+    """
+    for image in images:
+        InputFile(image).close()
+
+
+def _with_notes(file: InputFile, warn: Callable[[str], None]) -> InputFile:
+    """Give the ELF file with OpenMP's notes, in a temporary file without a name."""
+    from offload_tool.formats.objects.elf.openmp_notes import plan_elf_with_notes
+    from offload_tool.formats.objects.elf.reader import is_elf_header
+
+    if not is_elf_header(file.data):
+        warn(f"{file.path} is not an ELF image, so notes cannot be added to it.")
+        return file
+    plan = plan_elf_with_notes(file.data, path=file.path)
+    with Spool(file.path) as spool:
+        plan.bound(file).write_to(spool.out)
+        return spool.read()
+
+
+def _apart(file: InputFile, stack: ExitStack) -> list[InputFile]:
+    """Give the images of offload binaries from version 2 on as files of their own.
+
+    There they stand without alignment, which the runtime wants them to have, or compressed.
+    """
+    if not is_offload_binary(file.data):
+        return [file]
+    binaries = list(iter_offload_binaries(file.data, path=file.path))
+    if all(binary.version == 1 for binary in binaries):
+        return [file]
+    images = []
+    for binary in binaries:
+        data, stored, _ = read_offload_binary(file.data, binary.offset, path=file.path)
+        images += [image.content(data) for image in stored.images if image.has_image]
+    if not images:
+        raise _no_image(file)
+    return [stack.enter_context(InputFile.from_data(file.path, image)) for image in images]
+
+
+def _no_image(file: InputFile) -> FormatError:
+    return FormatError("expected a device image in this offload binary", path=file.path)
+
+
+def _ranges(
+    file: InputFile, kind: RegisteredKind, generation: Generation
+) -> tuple[tuple[int, int], ...]:
+    """Give what of a file is registered: the file, or the images inside of it."""
+    if kind != "openmp" or generation == 15 or not is_offload_binary(file.data):
+        return ((0, len(file)),)
+    found = tuple(
+        (image.offset, image.offset + image.size)
+        for binary in iter_offload_binaries(file.data, path=file.path)
+        for image in binary.images
+    )
+    if not found:
+        raise _no_image(file)
+    return found
+
+
+def _check_bitcode_sizes(files: Sequence[InputFile]) -> None:
+    for file in files:
+        if len(file) > MAX_IMAGE_SIZE:
+            raise UnsupportedError(
+                f"expected less than 4 GiB for an image in bitcode, found {len(file)} bytes; "
+                "write an object (.o) instead",
+                path=file.path,
+            )
+
+
+def _plan_bitcode(registration: Registration) -> FilePlan:
+    module = llvmlite.assemble(bitcode_text(registration))
+    return plan_bitcode_with_images(module, [image.size for image in registration.images])
+
+
+def _plan_object(registration: Registration, compile_text: CompileText) -> FilePlan:
+    from offload_tool.formats.objects.splice_images import plan_object_with_images
+
+    meaning = triples.meaning(registration.triple)
+    if not _is_object_host(meaning):
+        raise UsageError(
+            f"cannot make an object for '{registration.triple}' "
+            f"({meaning.object_format}, {meaning.arch or 'no architecture'}, "
+            f"{meaning.system or 'no system'}): expected a host such as "
+            "x86_64-unknown-linux-gnu; write bitcode (.bc) and compile that"
+        )
+    module = compile_text(object_text(registration), registration.triple)
+    return plan_object_with_images(module, [image.size for image in registration.images])
+
+
+def _is_object_host(meaning: triples.Meaning) -> bool:
+    """Tell whether objects can be made; with others LLVM's code generator may end the process."""
+    if meaning.object_format == "coff":
+        known = meaning.system == "windows" and meaning.environment in _COFF_ENVIRONMENTS
+        return known and meaning.arch in _COFF_HOSTS
+    known = meaning.object_format == "elf" and meaning.system in _ELF_SYSTEMS
+    return known and meaning.arch in ELF_HOSTS

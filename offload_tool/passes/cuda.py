@@ -1,0 +1,261 @@
+"""The passes over a CUDA source: device (PTX, once per target ID) and host.
+
+clang embeds the fat binary while it compiles the host code, which would make the host
+object depend on every device image. It is given a placeholder instead, whose bytes the
+embedding later replaces in the object's section ``.nv_fatbin``; all registration code
+is clang's own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offload_tool.clang.driver import ask, jobs_of
+from offload_tool.clang.temporary_outputs import without_removed
+from offload_tool.errors import CompilerError
+from offload_tool.toolchain.identity import identity_text
+from offload_tool.toolchain.programs import program_identity
+from offload_tool.util.frozen import frozen
+from offload_tool.util.memoize import remembered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from offload_tool.formats.target.target_id import TargetID
+
+__all__ = [
+    "ARCHIVE_FORMATS",
+    "ARCH_LIST",
+    "ARCH_LIST_SINCE",
+    "PLACEHOLDER_FILE",
+    "Ptxas",
+    "arch_list_flags",
+    "check_ptxas",
+    "cubin_arguments",
+    "device_flags",
+    "driver_flags",
+    "find_ptxas",
+    "host_flags",
+    "placeholder_flags",
+    "ptx_flag",
+    "ptxas_flags",
+]
+
+PLACEHOLDER_FILE = str(Path(__file__).with_name("runtime") / "placeholder.fatbin")
+"""What is embedded where a fat binary will be (`formats.cuda.object_section.PLACEHOLDER`)."""
+
+
+# Without a toolkit on the machine clang would assume one of 2012: another way to start
+# kernels, and a PTX that knows no newer processor.
+_SDK = ("-Xclang", "-target-sdk-version=11.8")
+_PTX_VERSIONS = ((75, 63), (80, 70), (86, 71), (88, 74), (89, 78), (90, 80), (101, 86), (999, 88))
+ARCH_LIST = "__CUDA_ARCH_LIST__"
+ARCH_LIST_SINCE = 22
+"""The first clang that defines it."""
+_OUTPUT, _PROCESSOR = "--output-file", "--gpu-name"
+_NO_PTXAS = ("none", "no", "false", "0")
+ARCHIVE_FORMATS = {
+    "offload-binary": "--offload-new-driver",
+    "fat-binary": "--no-offload-new-driver",
+}
+"""How relocatable code is kept in libraries, and the flag for the driver that does so."""
+
+
+@frozen
+class Ptxas:
+    """NVIDIA's assembler, which makes cubins of PTX."""
+
+    command: tuple[str, ...]
+    identity: str
+    """What it says of its version, and its files by content; goes into signatures."""
+
+
+def device_flags(
+    target_id: TargetID, cuid: str, *, toolkit: bool = False, rdc: bool = False
+) -> list[str]:
+    """Give the flags for the PTX of `target_id`, which needs no program of NVIDIA's.
+
+    With a `toolkit`, clang takes PTX and SDK version from that. With `rdc` (relocatable device
+    code), other sources see its functions and variables.
+    """
+    flags = ["-x", "cuda", "--cuda-device-only", f"--offload-arch={target_id}"]
+    flags += _relocatable(cuid) if rdc else [f"-cuid={cuid}"]
+    return flags if toolkit else [*flags, ptx_flag(target_id), *_SDK]
+
+
+def ptx_flag(target_id: TargetID) -> str:
+    """Give the flag for the first PTX version that knows a processor.
+
+    Clang takes it from a toolkit; without one, it assumes PTX 4.2.
+    """
+    number = int("".join(filter(str.isdigit, target_id.processor)) or "0")
+    version = next(version for limit, version in _PTX_VERSIONS if number <= limit)
+    return f"--cuda-feature=+ptx{version}"
+
+
+def host_flags(cuid: str, *, toolkit: bool = False, rdc: bool = False) -> list[str]:
+    """Give the flags for the host object with the placeholder; see `placeholder_flags`."""
+    flags = ["-x", "cuda", "--offload-host-only"]
+    flags += _relocatable(cuid) if rdc else [f"-cuid={cuid}"]
+    return flags if toolkit else [*flags, *_SDK]
+
+
+def driver_flags(archive_format: str) -> list[str]:
+    """Give the flags that choose the offload driver for relocatable code; after the user's.
+
+    `archive_format` is one of `ARCHIVE_FORMATS`, or empty for the driver's own.
+    """
+    return [ARCHIVE_FORMATS[archive_format]] if archive_format else []
+
+
+def arch_list_flags(targets: Iterable[TargetID]) -> list[str]:
+    """Give the flags that tell each pass of all targets: behind the user's.
+
+    Thrust and CUB put them into the names of kernels, and host code goes by them. Clang's driver
+    tells each pass of its own target alone, and a host pass of sm_52: nothing would fit.
+    Source: clang 22.1.8, observed; older ones define no such macro.
+    """
+    numbers = {int("".join(filter(str.isdigit, each.processor)) or "0") * 10 for each in targets}
+    listed = ",".join(map(str, sorted(numbers)))
+    return [f"-U{ARCH_LIST}", f"-D{ARCH_LIST}={listed}"]
+
+
+def _relocatable(cuid: str) -> list[str]:
+    """Give the flags for relocatable device code.
+
+    Static variables have names with the CUID in host and device code, which the driver of clang
+    19 hands to neither: the front end is told. (Both, as newer drivers would make up another.)
+    """
+    return ["-fgpu-rdc", f"-cuid={cuid}", "-Xclang", f"-cuid={cuid}"]
+
+
+def placeholder_flags() -> list[str]:
+    """Give the flags that say where the placeholder is on this machine."""
+    return ["-Xclang", "-fcuda-include-gpubinary", "-Xclang", PLACEHOLDER_FILE]
+
+
+def cubin_arguments(target_id: TargetID, *, rdc: bool = False) -> list[str]:
+    """Give the arguments of ``ptxas`` that make a cubin for `target_id` of its PTX.
+
+    With `rdc` it is one to be linked.
+    """
+    return ["-m64", f"--gpu-name={target_id}", *(["--compile-only"] if rdc else [])]
+
+
+def ptxas_flags(words: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the flags that clang's driver gives ``ptxas`` where a compile ends with a cubin.
+
+    `words` are a device pass's, which ends with PTX, without input and output: its options for
+    optimization, debugging and ``-Xcuda-ptxas`` become ``-O2``, ``-lineinfo``, ... They are those
+    of the driver's plan; none where it refuses the words, as the pass then fails.
+    Source: clang 19.1.7 and 22.1.8, observed.
+    """
+    return _ptxas_flags(tuple(words), tuple(sorted(environment.items())))
+
+
+@remembered(256)
+def _ptxas_flags(words: tuple[str, ...], variables: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    from offload_tool.toolchain.driver_cache import kept_answer, program_of
+
+    environment = dict(variables)
+    pairs = zip(("", *words), words, strict=False)
+    command = [word for before, word in pairs if word != "-S" or before.startswith("-X")]
+    command += ["-c", os.devnull]
+
+    def find() -> list[str]:
+        for job in jobs_of(ask([*without_removed(command), "-###"], environment)):
+            if _OUTPUT in job and _PROCESSOR in job:
+                return _own_flags(job)
+        return []
+
+    program = program_of(words, environment)
+    if program is None or any(word.startswith(("@", "--config")) for word in words):
+        return tuple(find())
+    found = kept_answer("flags of ptxas", program, command, environment, find, lambda _: ())
+    is_right = isinstance(found, list) and all(isinstance(word, str) for word in found)
+    return tuple(found if is_right else find())
+
+
+def _own_flags(job: Sequence[str]) -> list[str]:
+    """Return the flags of a job of ptxas but for those of `cubin_arguments`, and files."""
+    at, name = job.index(_OUTPUT), job.index(_PROCESSOR)
+    before = [word for word in (*job[1:name], *job[name + 2 : at]) if word != "-m64"]
+    behind = job[at + 3 :]  # the output, and the one input
+    return [*before, *(behind[:-1] if behind[-1:] == ["-c"] else behind)]
+
+
+@remembered(8)
+def find_ptxas(named: str = "", toolkit: str = "") -> Ptxas | None:
+    """Find ``ptxas``: the command `named`, else in the folder `toolkit`, on PATH, in a wheel.
+
+    None if there is none, or `named` is ``none``: PTX alone is then embedded, which the CUDA
+    driver compiles when the program starts.
+
+    :raises CompilerError: the one named cannot be run.
+    """
+    if named.lower() in _NO_PTXAS:
+        return None
+    import shlex
+    import shutil
+
+    for command in [tuple(shlex.split(named))] if named else _ptxas_candidates(toolkit):
+        try:
+            answer = ask([*command, "--version"])
+        except CompilerError as error:
+            if named:
+                raise CompilerError(
+                    f"OFFLOAD_PTXAS={named!r} cannot be run: {error.__cause__}"
+                ) from error
+            continue
+        if answer.status == 0:
+            said = f"ptxas {answer.output.strip().splitlines()[-1]}"
+            programs = filter(None, map(shutil.which, command))
+            return Ptxas(command, identity_text([said, *map(program_identity, programs)]))
+        if named:
+            raise CompilerError(f"OFFLOAD_PTXAS={named!r} cannot be run: {answer.reason}")
+    return None
+
+
+@remembered(8)
+def _processors_of(ptxas: Ptxas) -> frozenset[str]:
+    """Give the processors that ``ptxas --help`` lists; none where it lists them otherwise.
+
+    Source: ptxas 12.9 and 13.2, observed: ``'sm_80'`` among the values of ``--gpu-name``.
+    """
+    try:
+        said = ask([*ptxas.command, "--help"]).output
+    except CompilerError:
+        return frozenset()
+    return frozenset(re.findall(r"'(sm_\d+[af]?)'", said))
+
+
+def check_ptxas(ptxas: Ptxas, target_id: TargetID) -> None:
+    """Refuse a processor that `ptxas` does not know, before anything is compiled for it.
+
+    :raises CompilerError: it is one; CUDA 13 knows none before sm_75.
+    """
+    known = _processors_of(ptxas)
+    if known and str(target_id) not in known:
+        raise CompilerError(
+            f"{target_id}: '{ptxas.command[0]}' ({ptxas.identity}) makes no code for it, but for "
+            f"{', '.join(sorted(known))}; name one of another CUDA version with OFFLOAD_PTXAS, or "
+            "set OFFLOAD_PTXAS='none' to embed PTX alone"
+        )
+
+
+def _ptxas_candidates(toolkit: str) -> list[tuple[str, ...]]:
+    import importlib.util
+    import shutil
+
+    folders = [os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
+    # Another version's may not know the PTX that clang writes for the toolkit.
+    found = [f"{toolkit}/bin/ptxas" if toolkit else None, shutil.which("ptxas")]
+    found += (f"{folder}/bin/ptxas" for folder in folders if folder)
+    spec = importlib.util.find_spec("nvidia")
+    for place in spec.submodule_search_locations or () if spec else ():
+        found += sorted(map(str, Path(place).glob("cu*/bin/ptxas")))
+        found += sorted(map(str, Path(place).glob("cuda_nvcc/bin/ptxas")))
+    return [(name,) for name in found if name and os.access(name, os.X_OK)]

@@ -1,0 +1,47 @@
+"""The link of relocatable device code: bitcode of all sources, per target ID, to one image.
+
+AMD GPUs: lld with link-time optimisation, as clang's driver calls it for ``-fgpu-rdc``
+(22.1.8, observed with ``-###``). A CPU as OpenMP device: a shared library. For NVIDIA GPUs see
+`nvlink` (CUDA) and `openmp_link`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import UsageError
+
+if TYPE_CHECKING:
+    from offload_tool.formats.target.compile_target import CompileTarget
+    from offload_tool.toolchain.select import Toolchain
+
+__all__ = ["link_arguments", "linker"]
+
+
+def linker(device: CompileTarget, toolchain: Toolchain) -> tuple[str, ...]:
+    """Give the command that links for `device`.
+
+    :raises UsageError: there is none for such a device.
+    """
+    if device.target_id is None:
+        return (*toolchain.cxx, "-shared")
+    if device.arch == "amdgcn":
+        return toolchain.lld
+    raise UsageError(f"lld links no device code for {device.name}; expected AMD GPUs or a CPU")
+
+
+def link_arguments(device: CompileTarget, kind: str) -> list[str]:
+    """Give the arguments that say what the image of sources of `kind` is for.
+
+    A HIP image shows its kernels and variables only; OpenMP's runtime may ask for others.
+    """
+    if device.target_id is None:
+        return ["-fPIC"]
+    arguments = ["-m", "elf64_amdgpu", "--no-undefined", "-shared"]
+    if kind == "hip":
+        arguments.append("-plugin-opt=-amdgpu-internalize-symbols")
+    arguments.append(f"-plugin-opt=mcpu={device.target_id.processor}")
+    if device.target_id.features:
+        features = (f"{'-+'[on]}{name}" for name, on in device.target_id.features)
+        arguments.append(f"-plugin-opt=-mattr={','.join(features)}")
+    return arguments

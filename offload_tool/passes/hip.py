@@ -1,0 +1,100 @@
+"""The passes over a HIP source: device (once per target ID) and host.
+
+Each pass is one job of the compiler with one output, so that each can be a node of a
+build graph: nothing of one target is an input of another.
+
+Clang has two offload drivers (see `offload_tool.formats.hip.host_symbols`). With relocatable device
+code, the user's flags and the compiler's default decide which one compiles, and what is made
+of it serves that driver's links. Without, the host code of both is the same, and the old one
+is asked for where the new one gives something else, observed with
+
+    clang 19, 20   the CUID reaches host code alone, with relocatable device code, too
+    clang 21       host code has entries, as with relocatable device code
+    clang 22       a device pass gives a bundle, whatever --no-gpu-bundle-output says
+"""
+
+from __future__ import annotations
+
+from offload_tool.clang.driver import front_end_jobs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from offload_tool.formats.target.target_id import TargetID
+    from offload_tool.io import StrPath
+
+__all__ = ["device_flags", "driver_flags", "host_flags", "unwrap_code_object", "uses_new_driver"]
+
+_NEW_DRIVER = "--offload-new-driver"
+_OLD_DRIVER = "--no-offload-new-driver"
+_NEW_DRIVER_SINCE = 23
+"""The first clang with a new driver that does all that is asked of it here."""
+_NEW_DRIVER_RELOCATABLE_SINCE = 21
+
+
+def device_flags(target_id: TargetID, cuid: str, *, rdc: bool = False) -> list[str]:
+    """Give the flags for the bare code object of `target_id`, linked by the driver.
+
+    With `rdc` (relocatable device code) it is bitcode, to be linked per target later.
+    Without ``--no-gpu-bundle-output`` the driver would wrap it in a bundle of its own.
+    """
+    return [
+        *("-x", "hip", "--cuda-device-only", f"--offload-arch={target_id}"),
+        *("--no-gpu-bundle-output", f"-cuid={cuid}", *_relocatable(rdc)),
+    ]
+
+
+def host_flags(cuid: str, *, rdc: bool = False) -> list[str]:
+    """Give the flags for the host object without device code.
+
+    The front end is given the CUID a second time because the driver of clang 19 does
+    not hand it on for a host pass alone.
+    """
+    flags = ["-x", "hip", "--offload-host-only", f"-cuid={cuid}", "-Xclang", f"-cuid={cuid}"]
+    return [*flags, *_relocatable(rdc)]
+
+
+def driver_flags(major: int, *, rdc: bool = False, archive_format: str = "") -> list[str]:
+    """Give the flags that choose the offload driver; they come after the user's.
+
+    `major` is clang's version. `archive_format` is that of libraries, of relocatable device
+    code: ``object-bundle`` or ``offload-binary``, or the driver's own.
+    """
+    if major < (_NEW_DRIVER_RELOCATABLE_SINCE if rdc else _NEW_DRIVER_SINCE):
+        return [_OLD_DRIVER]
+    if rdc and archive_format:
+        return [_NEW_DRIVER if archive_format == "offload-binary" else _OLD_DRIVER]
+    return []
+
+
+def uses_new_driver(command: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Tell which offload driver a host pass takes: `command` without its input, in `environment`.
+
+    Clang is asked (``-###``): its default and the user's flags decide.
+    """
+    jobs = front_end_jobs(command, environment)
+    return any(_NEW_DRIVER in job for job in jobs)
+
+
+def unwrap_code_object(path: StrPath, target_id: TargetID) -> None:
+    """Take the code object out of the bundle that a device pass may have put it in.
+
+    Clang 22 does so under ``--offload-new-driver``, if a script around it adds that flag
+    behind all others. What is not a bundle, or has no such entry, is left as it is.
+    """
+    from offload_tool.formats.bundle.binary import is_bundle, read_bundle
+    from offload_tool.io import InputFile, replace_file
+
+    with InputFile(path) as source:
+        if not is_bundle(source.data):
+            return
+        for entry in read_bundle(source.data, path=path).entries:
+            if entry.id.endswith(f"--{target_id}"):
+                with replace_file(path) as out:
+                    out.copy(source, entry.offset, entry.size)
+                return
+
+
+def _relocatable(rdc: bool) -> list[str]:
+    return ["-fgpu-rdc"] if rdc else []

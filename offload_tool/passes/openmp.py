@@ -1,0 +1,170 @@
+"""The passes over an OpenMP source: host IR first, then host object and devices from it.
+
+::
+
+    source --+--> host IR (bitcode) --+--> host object
+             |                        |
+             +------------------------+--> bitcode of each GPU, object of a CPU as device
+
+The devices learn from the host IR which target regions there are, in which order, and
+how their entries are called. Source: clang 22.1.8, observed: the IR is the same whatever
+the devices are, and the module of a device is the same as the driver's own.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offload_tool.clang.driver import ask
+from offload_tool.errors import CompilerError
+from offload_tool.passes.cuda import ptx_flag
+from offload_tool.util.memoize import remembered
+
+if TYPE_CHECKING:
+    from offload_tool.clang.driver import Answer
+    from offload_tool.formats.target.compile_target import CompileTarget
+    from offload_tool.toolchain.select import Toolchain
+
+__all__ = [
+    "device_flags",
+    "device_runtimes",
+    "header_flags",
+    "host_flags",
+    "host_ir_flags",
+    "host_runtime",
+    "link_flags",
+    "no_device_runtime",
+]
+
+_ANY_TARGET = "gfx906"
+"""The driver must be told some target for the host pass; the IR is the same for all."""
+_HOST_RUNTIMES = ("libomptarget.so", "libomp.so")
+"""What host programs are linked with; packages may have the first without the other."""
+_LIBRARY_SINCE = 20
+"""The first LLVM whose device runtimes for NVIDIA GPUs are not one for each processor."""
+
+
+def host_ir_flags() -> list[str]:
+    """Give the flags for the host IR: not optimised, as the devices must see it."""
+    return [
+        *("-fopenmp", f"--offload-arch={_ANY_TARGET}", "--offload-host-only", "-nogpulib"),
+        *("-Xclang", "-disable-llvm-passes", "-emit-llvm"),
+    ]
+
+
+def host_flags() -> list[str]:
+    """Give the flags for the host object, compiled from the host IR."""
+    # Flags for the preprocessor come with a source's other flags; here they have no use.
+    return ["-x", "ir", "-Wno-unused-command-line-argument"]
+
+
+def device_flags(device: CompileTarget, host_ir: str, host_triple: str) -> list[str]:
+    """Give the flags for a device's module; `host_ir` is the path of the host IR."""
+    flags = [f"--target={device.triple.rstrip('-')}", "-fopenmp", "-fvisibility=protected"]
+    if device.target_id is not None:
+        option = "-mcpu" if device.arch == "amdgcn" else "-march"
+        flags += [f"{option}={device.target_id}", "-nogpulib", "-emit-llvm"]
+        if device.arch != "amdgcn":
+            flags.append(ptx_flag(device.target_id))
+    else:
+        flags += ["-fPIC"]
+    words = ["-aux-triple", host_triple, "-fopenmp-is-target-device"]
+    words += ["-fopenmp-host-ir-file-path", host_ir]
+    return flags + [flag for word in words for flag in ("-Xclang", word)]
+
+
+@remembered(16)
+def header_flags(toolchain: Toolchain, language: str, *, gpu: bool) -> tuple[str, ...]:
+    """Give the flags that show a device pass the host's headers, through OpenMP's wrappers.
+
+    `language` is ``c`` or ``c++``. A device's own target has no system headers. The embedded
+    compiler has no such wrappers: a GPU's variants of mathematical functions are missing then.
+
+    :raises CompilerError: the compiler does not tell its folders.
+    """
+    resources = _ask(toolchain, "-print-resource-dir").output.strip()
+    wrappers = f"{resources}/include/openmp_wrappers"
+    flags: list[str] = []
+    if gpu and Path(wrappers).is_dir():
+        flags = ["-isystem", wrappers, "-include", "__clang_openmp_device_functions.h"]
+    report = _ask(toolchain, "-E", "-v", "-x", language, os.devnull).errors
+    _, _, rest = report.partition("#include <...> search starts here:\n")
+    folders, end, _ = rest.partition("End of search list.")
+    if not end:
+        raise CompilerError(f"{toolchain.clang[0]} -E -v did not tell its header folders")
+    return (*flags, *(word for line in folders.splitlines() for word in ("-isystem", line.strip())))
+
+
+def link_flags(toolchain: Toolchain) -> tuple[list[str], list[str]]:
+    """Give the flags of a host link, and those that say where the runtime is on this machine."""
+    runtime = host_runtime(toolchain)
+    return ["-fopenmp"], [f"-L{Path(runtime).parent}"] if runtime else []
+
+
+@remembered(16)
+def host_runtime(toolchain: Toolchain) -> str | None:
+    """Find the library that host programs are linked with, where the compiler looks for it.
+
+    Not every compiler comes with one, and with the OpenMP library that it needs.
+    """
+    answers = [_ask(toolchain, f"-print-file-name={name}").output for name in _HOST_RUNTIMES]
+    found = [Path(answer.strip()) for answer in answers]
+    if not all(path.is_absolute() for path in found):
+        return None
+    return str(found[0].parent.resolve() / found[0].name)
+
+
+def _library_folder(toolchain: Toolchain) -> Path:
+    return Path(_ask(toolchain, "-print-resource-dir").output.strip()).parent.parent
+
+
+@remembered(64)
+def device_runtimes(toolchain: Toolchain, device: CompileTarget) -> tuple[str, ...]:
+    """Give the device runtime of OpenMP that came with the compiler, to link into images.
+
+    A library since LLVM 21, a bitcode file for each processor family before, or, up to LLVM 19,
+    for each processor.
+    """
+    libraries = _library_folder(toolchain)
+    for name in _device_runtime_names(device):
+        if (libraries / name).is_file():
+            return (str(libraries / name),)
+    return ()
+
+
+def _device_runtime_names(device: CompileTarget) -> tuple[str, ...]:
+    if device.target_id is None:
+        return ()
+    if device.arch == "amdgcn":
+        return (_device_library(device), "libomptarget-amdgpu.bc")
+    processor = f"libomptarget-nvptx-{device.target_id}.bc"
+    return (_device_library(device), "libomptarget-nvptx.bc", processor)
+
+
+def _device_library(device: CompileTarget) -> str:
+    triple = "-".join(device.triple.split("-")[:3])
+    return f"{triple}/libompdevice.a"
+
+
+def no_device_runtime(toolchain: Toolchain, device: CompileTarget) -> str:
+    """Say that there is no device runtime for a GPU, and what has one."""
+    # Where it has another name in older versions, that is the last of them.
+    old = device.arch != "amdgcn" and toolchain.major < _LIBRARY_SINCE
+    name = _device_runtime_names(device)[-1] if old else _device_library(device)
+    of_rocm = "of ROCm, or " if device.arch == "amdgcn" else ""
+    return (
+        f"OpenMP code for {device.name} cannot be linked: clang {toolchain.version} comes without "
+        f"OpenMP's device runtime ('{_library_folder(toolchain) / name}' is not there); install "
+        f"one built for {device.arch} ({of_rocm}LLVM's libompdevice of the same version), or "
+        "name it with OFFLOAD_DEVICE_RUNTIME"
+    )
+
+
+def _ask(toolchain: Toolchain, *arguments: str) -> Answer:
+    command = [*toolchain.clang, *toolchain.local_flags, *arguments]
+    answer = ask(command, os.environ | dict(toolchain.environment))
+    if answer.status:
+        raise CompilerError(f"{command[0]} {arguments[0]} failed: {answer.reason}")
+    return answer

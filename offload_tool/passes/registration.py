@@ -1,0 +1,78 @@
+"""The object that registers a program's HIP code where its host objects do not.
+
+`SOURCE` is compiled for the host once per program; it knows nothing of device or host code.
+It is linked beside the object with the program's bundle (`operations.embed`)::
+
+    one.host.o (entries) --+
+    two.host.o (a symbol) -+-- program
+    prog.fatbin.o ---------+      the bundle, under the symbols that any of them asks for
+    prog.registration.o ---+      SOURCE: registers all entries
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offload_tool.clang.driver import make
+from offload_tool.passes.source_kind import language_flags
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from offload_tool.io import StrPath
+    from offload_tool.toolchain.select import Toolchain
+
+__all__ = ["SOURCE", "compile_flags", "compile_text", "write_registration"]
+
+SOURCE = str(Path(__file__).with_name("runtime") / "hip_registration.c")
+
+
+def compile_flags(*, is_marker: bool = False) -> list[str]:
+    """Return the flags with which `SOURCE` is compiled, behind ``Toolchain.cc``.
+
+    `is_marker` says that a kpack marker is in the place of the bundle.
+    """
+    return [
+        *language_flags(SOURCE),
+        "-O2",
+        "-fPIC",
+        *(["-DOFFLOAD_WRAPPER=0x4B504948"] if is_marker else []),
+        "-c",
+    ]
+
+
+def write_registration(toolchain: Toolchain, beside: Sequence[StrPath], output: StrPath) -> None:
+    """Write the object, joined with the objects `beside` it.
+
+    :raises CompilerError: the compiler, or its linker, failed.
+    """
+    made = f"{os.fspath(output)}.registration"
+    environment = os.environ | dict(toolchain.environment)
+    try:
+        for command in (
+            [*toolchain.cc, *compile_flags(), SOURCE, "-o", made],
+            [*toolchain.lld, "-r", *map(str, beside), made, "-o", str(output)],
+        ):
+            make("the object that registers HIP code", command, environment)
+    finally:
+        Path(made).unlink(missing_ok=True)
+
+
+def compile_text(command: Sequence[str], environment: Mapping[str, str], text: str) -> bytes:
+    """Give the object of a module in LLVM IR: position-independent, unoptimised.
+
+    `command` begins a compile for the host.
+
+    :raises CompilerError: the compiler failed.
+    """
+    from offload_tool.io.temporary_directory import temporary_folder
+
+    with temporary_folder() as folder:
+        module, made = folder / "registration.ll", folder / "registration.o"
+        module.write_text(text, encoding="utf-8")
+        flags = ["-x", "ir", "-O0", "-fPIC", "-Wno-override-module", "-c"]
+        words = [*command, *flags, str(module), "-o", str(made)]
+        make("the object that registers images", words, environment)
+        return made.read_bytes()

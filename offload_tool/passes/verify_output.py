@@ -1,0 +1,439 @@
+"""Check that a compile gave what was asked for.
+
+One function per sort of output; `passes` says which one belongs to which pass. An exit
+status of 0 proves little: a launcher may run the host compiler instead, and clang compiles
+preprocessed HIP text to an empty code object without a word. What a pass must contain is
+known beforehand, so it is looked for.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+
+from offload_tool.errors import CodeObjectError, ContentError, FormatError
+from offload_tool.formats.hip.fatbin_section import FATBIN, cuid_hash, cuid_symbol, fatbin_symbol
+from offload_tool.formats.hip.host_symbols import HipHostCode, bitcode_host_code, hip_host_code
+from offload_tool.formats.objects.elf.reader import (
+    EM_AMDGPU,
+    EM_CUDA,
+    ET_REL,
+    is_elf,
+    is_elf_header,
+    read_elf_tables,
+)
+from offload_tool.formats.target.processors import find_processor
+from offload_tool.io import InputFile
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from offload_tool.formats.objects.elf.reader import ElfTables
+    from offload_tool.formats.target.compile_target import CompileTarget
+    from offload_tool.formats.target.target_id import TargetID
+    from offload_tool.io import StrPath
+
+__all__ = [
+    "OtherOutputError",
+    "blame_launcher",
+    "check_bitcode",
+    "check_code_object",
+    "check_cubin",
+    "check_cuda_host_object",
+    "check_entries",
+    "check_holds_code",
+    "check_host_ir",
+    "check_host_object",
+    "check_no_entries",
+    "check_ptx",
+]
+
+_SPIRV_MAGIC = bytes.fromhex("03022307")  # little-endian, as LLVM writes it
+_MACH_MASK = 0xFF
+# e_flags of code object version 4 and later: two bits per feature, "any" where the
+# feature is supported but not set. Source: AMDGPUUsage, "ELF Header".
+_FEATURE_SHIFT = {"xnack": 8, "sramecc": 10}
+_FEATURE_WORDS = ("unsupported", "any", "off", "on")
+_PTX_TARGET = re.compile(rb"^\.target (\S+?)(?:,|\s|$)", re.MULTILINE)
+_PTX_HEAD = 4096
+"""Bytes in which a PTX module's ``.target`` line is looked for: only comments stand before it."""
+_ENTRY_PREFIXES = ("offloading.entry.", "omp_offloading.entry.")
+"""Before the name of each entry in host code, behind a dot; the second one up to clang 18."""
+_KERNEL = "__omp_offloading_"
+_HOST_MARK = re.compile(r"\.__omp_offloading_.*\.region_id")
+"""The address by which host code knows a kernel."""
+_OTHER_CODE = {EM_AMDGPU: "AMDGPU code", EM_CUDA: "CUDA code"}
+_KERNEL_STUB = "__device_stub__"
+"""In the name of each kernel's function in host code."""
+_LAUNCHER_HINT = "the compiler launcher may have run another job; build without it to see"
+_IR_TEXT = b"; ModuleID"
+
+
+class OtherOutputError(CodeObjectError):
+    """The output is of another job than the one that was asked for."""
+
+
+def blame_launcher(error: CodeObjectError) -> CodeObjectError:
+    """Give the error of a check after a job that a compiler launcher has run."""
+    if isinstance(error, OtherOutputError):
+        return CodeObjectError(f"{error}; {_LAUNCHER_HINT}")
+    return error
+
+
+def check_code_object(path: StrPath, target_id: TargetID, cuid: str | None) -> None:
+    """Check an AMDGPU code object: machine, processor, feature settings and CUID.
+
+    One that was linked of several sources has no CUID of its own: None.
+
+    :raises CodeObjectError: it is something else; the message says what was found.
+    """
+    processor = find_processor(target_id.processor)
+    if processor is not None and processor.family == "spirv":
+        _check_spirv(path, target_id)
+        return
+    with _read(path, f"a code object for {target_id}") as elf:
+        header, defined = elf.header, _defined(elf)
+    if header.e_machine != EM_AMDGPU:
+        raise OtherOutputError(
+            f"'{path}': expected a code object for {target_id} (ELF machine {EM_AMDGPU}), "
+            f"found ELF machine {header.e_machine}"
+        )
+    if processor is not None and processor.mach is not None:
+        mach = header.e_flags & _MACH_MASK
+        if mach != processor.mach:
+            raise OtherOutputError(
+                f"'{path}': expected processor {target_id.processor} (EF_AMDGPU_MACH "
+                f"{processor.mach:#x}), found {mach:#x}"
+            )
+        _check_features(path, target_id, header.e_flags, processor.features)
+    if cuid is not None:
+        _check_cuid(path, defined, cuid)
+
+
+def check_host_object(path: StrPath, cuid: str, *, rdc: bool = False) -> None:
+    """Check a HIP host object: it has this CUID, and a way to have its kernels registered.
+
+    That is the one bundle of this CUID, asked for by its symbol; or, with relocatable device
+    code (`rdc`), entries of the new offload driver. A source of functions for device code
+    alone has neither.
+
+    With ``-flto`` it is bitcode, which the linker compiles.
+
+    :raises CodeObjectError: it is something else; the message says what was found.
+    """
+    if _is_bitcode_file(path):
+        _check_host_bitcode(path, cuid)
+        return
+    with _read(path, "a host object") as elf:
+        code, defined = hip_host_code(elf), _defined(elf)
+    if elf.header.e_machine == EM_AMDGPU:
+        raise CodeObjectError(f"'{path}': expected a host object, found AMDGPU code")
+    _check_registration(path, code, cuid, rdc=rdc)
+    _check_cuid(path, defined, cuid)
+
+
+def check_holds_code(path: StrPath) -> None:
+    """Check that device code can be put into a host object: it is not bitcode of ``-flto``.
+
+    :raises CodeObjectError: it is.
+    """
+    if _is_bitcode_file(path):
+        raise CodeObjectError(
+            f"'{path}': device code cannot be put into an object of -flto; give the source to "
+            "the program itself, or compile with -ffat-lto-objects"
+        )
+
+
+def _check_host_bitcode(path: StrPath, cuid: str) -> None:
+    from offload_tool.formats.bitcode.symbol_table import bitcode_triple
+
+    defined = _bitcode_symbols(path, "a host object")
+    with InputFile(path) as source:
+        triple = bitcode_triple(source.data)
+        code = bitcode_host_code(source.data)
+    if triple.startswith(("amdgcn", "amdgpu", "nvptx", "spirv")):
+        raise OtherOutputError(f"'{path}': expected a host object, found bitcode for {triple}")
+    _check_registration(path, code, cuid, rdc=True)
+    _check_cuid(path, defined, cuid)
+
+
+def _check_registration(path: StrPath, code: HipHostCode, cuid: str, *, rdc: bool) -> None:
+    wanted, others = fatbin_symbol(cuid), sorted(code.hashes - {cuid_hash(cuid)})
+    if code.asks_without_cuid or others:
+        found = FATBIN if code.asks_without_cuid else f"{FATBIN}_{others[0]}"
+        raise CodeObjectError(
+            f"'{path}': expected the undefined symbol {wanted}, found {found}; "
+            "this clang does not name device code by its CUID: use clang 19 or later"
+        )
+    if code.lost_kernels:
+        raise OtherOutputError(
+            f"'{path}': expected the undefined symbol {wanted}, found none, and nothing else that "
+            f"registers the kernel {code.lost_kernels[0]}"
+        )
+    if code.has_entries and not (rdc and code.cuids):
+        what = "and no CUID; its clang is too old for that driver" if rdc else "of one source"
+        raise CodeObjectError(
+            f"'{path}': expected the undefined symbol {wanted}, found entries of the new offload "
+            f"driver {what}; compile without --offload-new-driver"
+        )
+
+
+def check_bitcode(path: StrPath, device: CompileTarget, cuid: str) -> None:
+    """Check relocatable device code of HIP: bitcode for such a device, with this CUID.
+
+    :raises CodeObjectError: it is something else; the message says what was found.
+    """
+    wanted = cuid_symbol(cuid)
+    if wanted not in _bitcode_symbols(path, f"bitcode for {device.name}", device.arch):
+        raise OtherOutputError(
+            f"'{path}': expected the symbol {wanted} of -cuid={cuid}, found none; "
+            f"it was compiled from something else, or from nothing"
+        )
+
+
+def check_ptx(path: StrPath, target_id: TargetID) -> None:
+    """Check a PTX module: text that names this target.
+
+    :raises CodeObjectError: it is something else; the message says what was found.
+    """
+    with InputFile(path) as source:
+        head = bytes(source.data[:_PTX_HEAD])
+    found = _PTX_TARGET.search(head)
+    if found is None or found[1].decode("ascii", "replace") != target_id.processor:
+        what = repr(found[0].decode("ascii", "replace")) if found else _described(memoryview(head))
+        raise OtherOutputError(
+            f"'{path}': expected PTX with the line '.target {target_id}', found {what}"
+        )
+
+
+def check_cubin(path: StrPath, *, rdc: bool = False) -> None:
+    """Check that a file is a cubin: with `rdc` one to be linked, else one to be loaded.
+
+    :raises CodeObjectError: it is something else.
+    """
+    with _read(path, "a cubin") as elf:
+        machine, kind = elf.header.e_machine, elf.header.e_type
+    if machine != EM_CUDA:
+        raise CodeObjectError(
+            f"'{path}': expected a cubin (ELF machine {EM_CUDA}), found ELF machine {machine}"
+        )
+    if rdc != (kind == ET_REL):
+        what = ("one to be loaded", "one to be linked")
+        raise CodeObjectError(
+            f"'{path}': expected a cubin that is {what[rdc]}, found {what[not rdc]}"
+        )
+
+
+def check_cuda_host_object(path: StrPath, *, rdc: bool = False) -> None:
+    """Check a CUDA host object: if it has kernels, then a place for the fat binary too.
+
+    With relocatable device code (`rdc`), entries of the new offload driver do as well.
+
+    :raises CodeObjectError: it is something else; the message says what was found.
+    """
+    from offload_tool.formats.cuda.host_symbols import SHARED_MODULE_ID, cuda_host_code
+    from offload_tool.formats.cuda.object_section import (
+        RELOCATABLE_SECTION,
+        SECTION,
+        find_placeholder,
+    )
+
+    with _read(path, "a host object") as elf:
+        kernels = [name for name in _defined(elf) if _KERNEL_STUB in name]
+    if elf.header.e_machine in (EM_AMDGPU, EM_CUDA):
+        raise CodeObjectError(f"'{path}': expected a host object, found device code")
+    with InputFile(path) as source:
+        code = cuda_host_code(read_elf_tables(source.data, path=path)) if rdc else None
+        if code is not None and SHARED_MODULE_ID in code.asked:
+            raise CodeObjectError(
+                f"'{path}': this compiler's old offload driver (clang 23) tells no source from "
+                "another in relocatable CUDA code; leave out --no-offload-new-driver and "
+                "OFFLOAD_ARCHIVE_FORMAT='fat-binary', or take clang 22"
+            )
+        if find_placeholder(source.data, path=path) is not None:
+            return
+        if code is not None and code.has_entries:
+            return
+    if kernels:
+        section = RELOCATABLE_SECTION if rdc else SECTION
+        raise OtherOutputError(
+            f"'{path}': expected a section {section} for the fat binary of {kernels[0]}, found none"
+        )
+
+
+def check_no_entries(path: StrPath) -> None:
+    """Check that a CUDA host object is of the old offload driver, which was asked for.
+
+    :raises CodeObjectError: it has entries of the new one.
+    """
+    from offload_tool.formats.cuda.host_symbols import cuda_host_code
+
+    with _read(path, "a host object") as elf:
+        if cuda_host_code(elf).has_entries:
+            raise OtherOutputError(
+                f"'{path}': expected host code of the old offload driver, as clang's driver said "
+                "it would be, found entries of the new one; set OFFLOAD_ARCHIVE_FORMAT"
+            )
+
+
+def check_host_ir(path: StrPath) -> None:
+    """Check that the host IR of an OpenMP source is bitcode.
+
+    It may have no offload entries: a source can hold functions for the device alone.
+
+    :raises CodeObjectError: it is something else.
+    """
+    _bitcode_symbols(path, "host IR")
+
+
+def check_entries(path: StrPath, device: CompileTarget, host_ir: StrPath) -> None:
+    """Check that a device module of OpenMP has every kernel that its host code starts.
+
+    It is bitcode for a GPU, and an object for a CPU.
+
+    :raises CodeObjectError: one is missing: the two were compiled from different states
+        of the source (their names hold its inode), or the device module is no such module.
+    """
+    if device.target_id is not None:
+        defined = _bitcode_symbols(path, f"bitcode for {device.name}", device.arch)
+    else:
+        defined = _cpu_symbols(path, device)
+    kernels = {name for name in _host_entries(host_ir) if name.startswith(_KERNEL)}
+    missing = sorted(kernels - defined)
+    if missing:
+        found = sorted(name for name in defined if name.startswith(_KERNEL)) or ["no kernel"]
+        raise OtherOutputError(
+            f"'{path}': expected the kernels that '{host_ir}' starts, but {missing[0]} is "
+            f"missing (found {found[0]}); the source was replaced between the two compiles"
+        )
+
+
+def _host_entries(path: StrPath) -> set[str]:
+    """Give the names of the entries in host IR."""
+    return {
+        name[1:].removeprefix(prefix)
+        for name in _bitcode_symbols(path, "host IR")
+        for prefix in _ENTRY_PREFIXES
+        if name[1:].startswith(prefix)
+    }
+
+
+def _bitcode_symbols(path: StrPath, expected: str, arch: str = "") -> set[str]:
+    """Give the names that a module of bitcode defines; it must be for `arch`, if that is told."""
+    # Imported here and above: each command that compiles checks one sort of output only.
+    from offload_tool.formats.bitcode.symbol_table import (
+        bitcode_symbols,
+        bitcode_triple,
+        is_bitcode,
+    )
+
+    with InputFile(path) as source:
+        if not is_bitcode(source.data):
+            found = _described(source.data)
+            raise OtherOutputError(f"'{path}': expected {expected}, found {found}")
+        try:
+            names = bitcode_symbols(source.data)
+            triple = bitcode_triple(source.data)
+        except ContentError as error:
+            raise CodeObjectError(f"'{path}': {error}; expected {expected}") from error
+    if arch and triple.split("-", 1)[0] not in ("", arch):
+        raise OtherOutputError(f"'{path}': expected {expected}, found bitcode for {triple}")
+    return _names(names)
+
+
+def _names(names: bytes) -> set[str]:
+    return set(names.decode("utf-8", "surrogateescape").split("\0"))
+
+
+def _is_bitcode_file(path: StrPath) -> bool:
+    from offload_tool.formats.bitcode.symbol_table import is_bitcode
+
+    with InputFile(path) as source:
+        return is_bitcode(source.data)
+
+
+def _described(data: memoryview) -> str:
+    """Say in a few words what a file is that should be something else."""
+    from offload_tool.formats.bitcode.symbol_table import is_bitcode
+    from offload_tool.formats.bundle.binary import is_bundle
+
+    if not len(data):
+        return "an empty file"
+    if is_bundle(data):
+        return "an offload bundle"
+    if is_bitcode(data):
+        return "LLVM bitcode; flags such as -flto and -emit-llvm do not belong here"
+    if bytes(data[: len(_IR_TEXT)]) == _IR_TEXT:
+        return "LLVM IR as text; flags such as -flto and -emit-llvm do not belong here"
+    return repr(bytes(data[:8]))
+
+
+def _cpu_symbols(path: StrPath, device: CompileTarget) -> set[str]:
+    """Give the names that an object of a CPU as OpenMP device defines."""
+    with _read(path, f"a device module for {device.name}") as elf:
+        machine, symbols = elf.header.e_machine, list(elf.named_symbols())
+    defined = [symbol for symbol in symbols if symbol.defined]
+    is_host = any(_HOST_MARK.fullmatch(symbol.name) for symbol in defined)
+    if machine in (EM_AMDGPU, EM_CUDA) or is_host:
+        raise OtherOutputError(
+            f"'{path}': expected a device module for {device.name}, found "
+            f"{_OTHER_CODE.get(machine, 'a host object')}"
+        )
+    # In host code that was not optimised, functions that no other file sees have the same names.
+    return {symbol.name for symbol in defined if not symbol.local}
+
+
+def _check_spirv(path: StrPath, target_id: TargetID) -> None:
+    # A SPIR-V module has no processor, and names its symbols only where it keeps names.
+    with InputFile(path) as source:
+        found = bytes(source.data[: len(_SPIRV_MAGIC)])
+        if found != _SPIRV_MAGIC:
+            raise OtherOutputError(
+                f"'{path}': expected a SPIR-V module for {target_id}, found {found!r}"
+            )
+
+
+@contextmanager
+def _read(path: StrPath, expected: str) -> Iterator[ElfTables]:
+    """Open an ELF file; what the block finds to be broken is told with what was expected."""
+    with InputFile(path) as source:
+        if not is_elf(source.data):
+            found = _described(source.data)
+            raise OtherOutputError(f"'{path}': expected {expected} (ELF), found {found}")
+        try:
+            if not is_elf_header(source.data):
+                message = "broken ELF file: cut short, or of a class or byte order that does "
+                message += "not exist"
+                raise FormatError(message, path=path, offset=4, field="e_ident")
+            yield read_elf_tables(source.data, path=path)
+        except ContentError as error:
+            raise CodeObjectError(f"{error}; expected {expected}") from error
+
+
+def _defined(elf: ElfTables) -> dict[str, None]:
+    """Give the names of the symbols that are defined, in their order."""
+    return {symbol.name: None for symbol in elf.named_symbols() if symbol.defined}
+
+
+def _check_features(
+    path: StrPath, target_id: TargetID, flags: int, supported: tuple[str, ...]
+) -> None:
+    asked = dict(target_id.features)
+    for feature in supported:
+        expected = {None: "any", True: "on", False: "off"}[asked.get(feature)]
+        found = _FEATURE_WORDS[flags >> _FEATURE_SHIFT[feature] & 3]
+        if found != expected:
+            raise CodeObjectError(
+                f"'{path}': expected {feature} {expected} for {target_id}, found {feature} {found}"
+            )
+
+
+def _check_cuid(path: StrPath, defined: Iterable[str], cuid: str) -> None:
+    wanted = cuid_symbol(cuid)
+    if wanted not in defined:
+        found = sorted(n for n in defined if n.startswith("__hip_cuid_")) or ["none"]
+        raise OtherOutputError(
+            f"'{path}': expected the symbol {wanted} of -cuid={cuid}, found {found[0]}; "
+            "it was compiled from something else, or from nothing"
+        )

@@ -1,0 +1,1 @@
+"""Precompiled headers that change no byte of an output."""

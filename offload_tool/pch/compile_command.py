@@ -1,0 +1,176 @@
+"""Precompiled headers for ``offload-tool compile``: made by one command, used by others.
+
+The two have the same flags. What a PCH is for, its manifest tells: a pass with other flags, of
+another compiler or in another folder compiles without, and says so.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from offload_tool.errors import UsageError
+from offload_tool.pch import pch
+from offload_tool.pch.include_prefix import beginning_of, includes_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from offload_tool.manifest.output_state import Surroundings
+    from offload_tool.run.pass_command import PassCommand, WantedPass
+    from offload_tool.run.run_pass import Outputs
+
+    WithoutDriver = Callable[[Sequence[str], Mapping[str, str]], bool | None]
+
+__all__ = ["PassWithPch", "PchUse", "emit_pch"]
+
+
+class PchUse(NamedTuple):
+    """The PCH that a pass is given."""
+
+    file: str
+    say: Callable[[str], None]
+    """Told why it is not used."""
+    launcher: Sequence[str] = ()
+    """What is put before the compiler."""
+
+
+def emit_pch(
+    wanted: WantedPass,
+    source: str,
+    outputs: Outputs,
+    *,
+    environ: Mapping[str, str],
+    flags: Sequence[str] = (),
+    say: Callable[[str], None],
+) -> int:
+    """Make the PCH of the leading includes of `source`; give the compiler's exit status.
+
+    Where there can be none, the output is a line that says why, which `say` is told, too.
+
+    :raises TargetIDError, UsageError: no such pass, or no includes.
+    :raises FileError: an input cannot be read, or an output not be written.
+    :raises CompilerError: no compiler, or one that cannot be run.
+    """
+    from offload_tool.run.pass_command import pass_command
+    from offload_tool.run.run_pass import check_names, write_beside
+    from offload_tool.run.validate_flags import check_depfile_flags, check_flags
+
+    check_names([source], outputs)
+    check_flags(flags)
+    check_depfile_flags(flags, outputs.depfile)
+    headers = beginning_of(source).headers
+    if not headers:
+        raise UsageError(f"'{source}': expected lines '#include <...>' at its beginning")
+    found = pass_command(wanted, source, environ=environ, flags=flags)
+    recipe = _recipe(outputs.file, wanted, found, flags, environ)
+    installed = [source, *found.installed]
+    reason = _reason(recipe, wanted, found, environ)
+    if reason:
+        pch.refuse(outputs.file, reason)
+        write_beside(outputs, installed, found.compiler)
+        say(f"'{outputs.file}': no precompiled header: {reason}")
+        return 0
+    text = includes_text(headers)
+    status = pch.make_pch(recipe, text, failed=_pass_on, outputs=outputs, installed=installed)
+    if status == 0 and (refusal := pch.refusal_of(outputs.file)):
+        say(f"'{outputs.file}': no precompiled header: {refusal}")
+    return status
+
+
+def _pass_on(said: bytes) -> None:
+    import sys
+
+    sys.stderr.buffer.write(said)
+    sys.stderr.flush()
+
+
+class PassWithPch:
+    """A pass that may use a PCH."""
+
+    def __init__(
+        self,
+        use: PchUse,
+        wanted: WantedPass,
+        found: PassCommand,
+        source: str,
+        flags: Sequence[str],
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        *,
+        without_driver: WithoutDriver | None = None,
+    ) -> None:
+        """`without_driver`, if given, is asked first to run it: see `pch.UsablePch.run`."""
+        self._use, self._wanted, self._found = use, wanted, found
+        self._without_driver = without_driver
+        self._source, self._command, self._environ = source, command, environ
+        self._recipe = _recipe(use.file, wanted, found, flags, environ)
+        self._used: pch.UsablePch | None = None
+
+    def run(self) -> bool:
+        """Run the pass with the PCH; tell whether that is a result."""
+        usable = self._find()
+        if isinstance(usable, str):
+            self._use.say(f"'{self._source}': '{self._use.file}' is not used: {usable}")
+            return False
+        reason = usable.run(self._command, self._use.launcher, self._without_driver)
+        if reason:
+            if reason != pch.MESSAGES:  # which the compile without says
+                self._use.say(f"'{self._source}': '{self._use.file}' is not used: {reason}")
+            return False
+        self._used = usable
+        return True
+
+    def _find(self) -> pch.UsablePch | str:
+        if self._environ.get("OFFLOAD_DIST"):
+            return "OFFLOAD_DIST is set"
+        reason = _reason(self._recipe, self._wanted, self._found, self._environ)
+        return reason or pch.find_usable(self._recipe, self._source)
+
+    def read(self, listed: list[str]) -> list[str]:
+        """Give what the pass has read, of which its depfile lists the files `listed`."""
+        if self._used is None:
+            return listed
+        return pch.read_with_pch(self._used, self._source, listed)
+
+
+def _recipe(
+    file: str,
+    wanted: WantedPass,
+    found: PassCommand,
+    flags: Sequence[str],
+    environ: Mapping[str, str],
+) -> pch.PchRecipe:
+    from offload_tool.run.pass_command import compiler_version, surroundings_of
+
+    words = [*found.words, *flags, *found.last]
+
+    def surroundings() -> Surroundings:
+        return surroundings_of(found, words, environ)
+
+    return pch.PchRecipe(
+        os.path.abspath(file),  # noqa: PTH100 - however it is spelled, it is the same one
+        wanted.stage,
+        pch.words_without_source(words),
+        len(found.compiler),
+        {**environ, **found.environment},
+        found.identity,
+        functools.cache(surroundings),
+        functools.cache(lambda: compiler_version(found)),
+    )
+
+
+def _reason(
+    recipe: pch.PchRecipe, wanted: WantedPass, found: PassCommand, environ: Mapping[str, str]
+) -> str:
+    """Say why a pass may use no PCH, as its flags tell; "" where it may."""
+    from offload_tool.run.pass_command import cached_reason
+
+    def find() -> str:
+        from offload_tool.pch.eligibility import reason_of_flags
+
+        return reason_of_flags(wanted.kind, recipe.words, recipe.environment)
+
+    words = [wanted.kind, wanted.stage, *recipe.words]
+    return cached_reason("precompiled header", found, words, environ, find)

@@ -1,0 +1,315 @@
+"""Which passes may use a precompiled header (PCH): those whose outputs are the same bytes with it.
+
+Measured on public HIP and CUDA sources, with clang 21 and 22; what was seen to differ, or was not
+looked at, compiles without, for a reason that is told:
+
+- debug information lacks declarations that a PCH has imported;
+- clang's wrapper of HIP has functions that move to another place in device code of ``-O0``, and in
+  relocatable device code;
+- the explicit instantiations of a header are emitted after its functions without a PCH, and before
+  them with one;
+- clang forgets what headers say of sections (a variable there becomes a constant), what some
+  pragmas say of code that comes later, and how many lambdas stood outside of functions;
+- names that headers give themselves by ``#line`` become names in this folder;
+- ``.bss`` of Thrust's host code has another order, and inline assembly in bitcode other places.
+
+What clang itself refuses (another processor, language, or header) it refuses when the PCH is used.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from offload_tool.clang.driver import front_end_jobs
+from offload_tool.io.file_digests import look_at
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from offload_tool.io.file_digests import Look
+
+__all__ = ["RULES", "reason_of_flags", "reason_of_headers"]
+
+RULES = 6
+"""To be raised when one is added: what a PCH was made for once is not asked again."""
+
+_KINDS = ("hip", "cuda")
+_REFUSED = (
+    ("-debug-info-kind=", "debug information (-g)"),
+    ("-fgpu-rdc", "relocatable device code (-fgpu-rdc)"),
+    ("-emit-llvm", "bitcode output (-emit-llvm, -flto)"),
+    ("-fsanitize", "sanitizers (-fsanitize)"),
+    ("-coverage-", "coverage (--coverage)"),
+    ("-fcoverage-mapping", "coverage (--coverage)"),
+    ("-fprofile", "profiles (-fprofile...)"),
+    ("-fmodule", "modules (-fmodules)"),
+    ("-fcxx-modules", "modules (-fmodules)"),
+    ("-fprebuilt-", "modules (-fmodules)"),
+    ("-foffload-implicit-host-device-templates", "implicit device code (-foffload-implicit-...)"),
+    ("-fmacro-prefix-map", "other names of files (-fmacro-prefix-map)"),
+    ("-ffile-reproducible", "other names of files (-ffile-reproducible)"),
+    ("-include-pch", "a precompiled header in its flags (-include-pch)"),
+    ("-emit-pch", "a precompiled header in its flags (-include-pch)"),
+    ("-fpch-", "a precompiled header in its flags (-include-pch)"),
+    ("-fno-validate-pch", "a precompiled header in its flags (-include-pch)"),
+    ("-fallow-pch-", "a precompiled header in its flags (-include-pch)"),
+    ("-preamble-bytes", "a precompiled header in its flags (-include-pch)"),
+    ("-load", "a plugin (-fplugin, -fpass-plugin, -load)"),
+    ("-add-plugin", "a plugin (-fplugin, -fpass-plugin, -load)"),
+    ("-plugin", "a plugin (-fplugin, -fpass-plugin, -load)"),
+    ("-fpass-plugin", "a plugin (-fplugin, -fpass-plugin, -load)"),
+    ("-fms-", "Microsoft's extensions (-fms-...)"),
+    ("-fkeep-static-consts", "static variables that are kept (-fkeep-...)"),
+    (
+        "-fkeep-persistent-storage-variables",
+        "static variables that are kept (-fkeep-...)",
+    ),
+    ("-opt-record-file", "further output files (-fsave-optimization-record)"),
+    ("-split-dwarf", "further output files (-gsplit-dwarf)"),
+    ("-stack-usage-file", "further output files (-fstack-usage)"),
+    ("-ftime-trace", "further output files (-ftime-trace)"),
+    ("-serialize-diagnostic-file", "further output files (--serialize-diagnostics)"),
+    ("-dependency-file", "further output files (-MD, -MMD)"),
+    ("-header-include-file", "further output files (-H)"),
+    ("-E", "it only preprocesses (-E)"),
+    ("-fsyntax-only", "it only checks (-fsyntax-only)"),
+)
+"""How options of the front end begin, and what they are; the driver makes them of a user's."""
+_SEVERAL = "several jobs (flags like -save-temps)"
+_HOST_CODE_MOVES = ("/thrust/", "/nvtx3/")
+
+# Compiled when they are needed: where a PCH is current, none is.
+_MAIN_FILE = rb"\b__(?:BASE_FILE|INCLUDE_LEVEL|TIMESTAMP|DATE|TIME)__\b"
+# Pragmas are found by their words, also where a macro makes them: ``DO_PRAGMA(omp begin ...)``.
+_FORGOTTEN = (
+    rb"(?:pragma[ \t]+|_Pragma[ \t]*\([ \t]*\\?\"[ \t]*)weak",
+    *(rb"redefine_extname", rb"clang[ \t]+section[ \t]+\w+[ \t]*=", rb"omp[ \t]+(?:begin|end)"),
+    rb"(?:clang|GCC)[ \t]+diagnostic[^\n]*(?:unused-macros|everything)",
+    rb"clang[ \t]+fp[ \t][^\n]*eval_method",
+    rb"clang[ \t]+(?:deprecated|restrict_expansion|final|header_unsafe)[ \t]*\(",
+)
+_LOST = (
+    (rb"\n[ \t]*(?:#|%:)[ \t]*(?:line\b(?![ \t]+\d+[ \t]*\r?\n)|\d)", "a name by #line"),
+    (rb"\b(?:__)?section(?:__)?[ \t\n]*\([ \t\n]*\"", "a section of its own"),
+    (rb"\b(?:" + rb"|".join(_FORGOTTEN) + rb")", "a pragma that is lost"),
+)
+_PAIRS = (
+    rb"\b(visibility)[ \t]+(push|pop)\b",
+    rb"\b(?=\w+[ \t]*\([ \t]*\\?\"([^\"\\]*))(push|pop)_macro\b",
+)
+"""What clang forgets behind a PCH in which it has not ended: of what, and beginning or end."""
+_OF_COMPILERS = ("/lib/clang/", "/crt/host_runtime.h")
+"""Parts of the names of headers that were looked at: their variables in sections are constants,
+their pragmas are ended under other conditions."""
+_OF_RUNTIMES = (*_OF_COMPILERS, "/hip/amd_detail/")
+"""Likewise: their host code uses no device variable."""
+_NEWLINE = b"\n"
+_SPLICE = rb"\\\r?\n"
+_NO_END = "a pragma without its end"
+_INSTANTIATION = rb"(?<![.>:\w])(extern\s+)?template\s+[A-Za-z_:]"
+_TEXTS = rb"(?s)/\*.*?\*/|//[^\n]*|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)'"
+_LAMBDA = rb"\[\s*(?:&?\s*\w+\s*=[^\[\]{};]*)?\]\s*(?=[({<]|mutable\b|__(?:device|host)__)"
+"""One that captures nothing, or is no lambda: what stands before it tells."""
+_BEFORE_LAMBDA = re.compile(rb"[^\w\s)\]]\s*\Z")
+_DEVICE_VARIABLE = (
+    rb"\b(?:__(?:device|constant|managed)__|[A-Z_]*(?:DEVICE|CONSTANT)[A-Z_]*)\s+"
+    rb"((?:(?:__attribute__|alignas|__align__)\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|[^;{}()=#])+)(?:[;{\[]|=(?!=))"
+)
+_NAMESPACE = rb"\A\s*extern\s*\Z|\bnamespace\b"
+_OF_SCOPES = rb"(?m)^[ \t]*(?:#|%:)[ \t]*(\w+)[^\n]*|[{};]|" + _LAMBDA
+
+
+def reason_of_flags(kind: str, command: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Say why a pass with this command may not use a PCH; "" where it may.
+
+    `command` is the pass's up to its input, without an output. The driver is asked (``-###``), so
+    that options in files and in the environment count.
+    """
+    if kind not in _KINDS:
+        return f"{kind} sources: only those of HIP and CUDA can use one"
+    jobs = front_end_jobs(command, environment)
+    if len(jobs) != 1:
+        return _SEVERAL if jobs else "flags that the compiler refuses: see what it says of them"
+    reason = _reason_of_job(jobs[0])
+    return reason or _reason_of_level(jobs[0])
+
+
+def _reason_of_job(job: Sequence[str]) -> str:
+    return next((reason for begin, reason in _REFUSED if _has(job, begin)), "")
+
+
+def _reason_of_level(job: Sequence[str]) -> str:
+    levels = [word for word in job if re.fullmatch(r"-O\w*", word)]
+    return "no optimization (-O0): add -O1 or more" if not levels or levels[-1] == "-O0" else ""
+
+
+def _has(job: Sequence[str], begin: str) -> bool:
+    if begin in ("-E", "-load"):
+        return begin in job
+    return any(word.startswith(begin) for word in job)
+
+
+def reason_of_headers(stage: str, files: Collection[str]) -> str:
+    """Say why no PCH may be made of these files, which it has read; "" where it may."""
+    for name in files:
+        if stage != "device" and any(part in name for part in _HOST_CODE_MOVES):
+            return f"host code of '{name}'"
+        if reason := _reason_of_file(name, look_at(name)):
+            return reason
+        if stage != "device" and (line := _inline_device_variable(name, look_at(name))):
+            return f"'{name}:{line}' has an inline device variable"
+    return _what_is_not_ended(files)
+
+
+@functools.lru_cache(maxsize=65536)
+def _reason_of_file(name: str, look: Look | None) -> str:  # noqa: ARG001 - a look, a content
+    try:
+        with open(name, "rb") as file:  # noqa: PTH123 - called for each header
+            text = _NEWLINE + _with_whole_lines(file.read())
+    except OSError:
+        return f"'{name}' cannot be read"
+    found = _first_reason(text, is_of_compiler=any(part in name for part in _OF_COMPILERS))
+    if found is None:
+        return ""
+    end, what = found
+    return f"'{name}:{text.count(_NEWLINE, 0, end)}' has {what}"
+
+
+@functools.lru_cache(maxsize=65536)
+def _inline_device_variable(name: str, look: Look | None) -> int:  # noqa: ARG001
+    """Return the line of a header's first device variable that is inline; 0 if it has none.
+
+    A host object registers such a variable only where host code uses it, which clang forgets behind
+    a PCH. Of device code a probe shows it.
+    """
+    if any(part in name for part in _OF_RUNTIMES):
+        return 0
+    with suppress(OSError), open(name, "rb") as file:  # noqa: PTH123 - called for each header
+        text = file.read()
+        if re.search(rb"__(?:device|constant|managed)__|DEVICE|CONSTANT", text):
+            return _variable_in(_without_texts(_with_whole_lines(text)))
+    return 0
+
+
+def _variable_in(code: bytes) -> int:
+    code = re.sub(rb"(?m)^[ \t]*#.*", b"", code)
+    for found in re.finditer(_DEVICE_VARIABLE, code):
+        begin = re.split(rb"[;{}()]", code[max(0, found.start() - 200) : found.start()])[-1]
+        words = set(re.findall(rb"\w+", begin + found[1]))
+        is_inline = b"inline" in words or {b"static", b"constexpr"} <= words
+        if is_inline and len(found[1].split()) > 1 and not words & {b"extern", b"operator"}:
+            return code.count(_NEWLINE, 0, found.start()) + 1
+    return 0
+
+
+def _with_whole_lines(text: bytes) -> bytes:
+    """Return a text whose lines do not go on after a backslash; each keeps its number."""
+
+    def joined(lines: re.Match[bytes]) -> bytes:
+        whole, count = re.subn(_SPLICE, b"", lines[0])
+        return whole + _NEWLINE * count
+
+    return re.sub(_SPLICE + rb"(?:[^\n]*" + _SPLICE + rb")*[^\n]*", joined, text)
+
+
+def _first_reason(text: bytes, *, is_of_compiler: bool) -> tuple[int, str] | None:
+    """Say what allows a header no PCH, and where that ends; None where there is nothing."""
+    if found := re.search(_MAIN_FILE, text):
+        return found.end(), found[0].decode()
+    if re.search(_INSTANTIATION, text):
+        for found in re.finditer(_INSTANTIATION, _without_texts(text)):
+            if not found[1]:
+                return found.end(), "an explicit instantiation"
+    if is_of_compiler:
+        return None
+    for pattern, what in _LOST:
+        if found := re.search(pattern, text):
+            return found.end(), what
+    if any(_is_lambda(text, found) for found in re.finditer(_LAMBDA, text)):
+        end = _lambda_outside(_without_texts(text))
+        return (end, "a lambda outside of functions") if end else None
+    return None
+
+
+def _without_texts(text: bytes) -> bytes:
+    """Return a text with blanks in the place of comments and strings, and with all its lines."""
+    return re.sub(_TEXTS, lambda text: re.sub(rb"[^\n]", b" ", text[0]), text)
+
+
+def _is_lambda(text: bytes, found: re.Match[bytes]) -> bool:
+    before = text[max(0, found.start() - 200) : found.start()]
+    return _BEFORE_LAMBDA.search(before) is not None
+
+
+def _lambda_outside(code: bytes) -> int:
+    """Say where a header has a lambda that is in no function, class or inline variable.
+
+    For HIP and CUDA clang numbers those, and forgets behind a PCH how many there were: the first
+    of a source has the name of the first of the header. 0: there is none.
+    """
+    scopes: list[bool] = []  # whether each counts: namespaces do not
+    conditions: list[list[bool]] = []
+    begin = 0
+    for found in re.finditer(_OF_SCOPES, code):
+        token, said = found[0], code[begin : found.start()]
+        if found[1] is not None:
+            scopes = _after_directive(found[1], scopes, conditions)
+            is_outside, said = found[1] == b"define" and re.search(_LAMBDA, token), token
+        else:
+            is_outside = token[:1] == b"[" and not any(scopes) and _is_lambda(code, found)
+            if token == b"{":
+                scopes.append(not re.search(_NAMESPACE, said))
+            elif token == b"}":
+                del scopes[-1:]
+        if is_outside and not re.search(rb"\binline\b", said):
+            return found.end()
+        if token[:1] != b"[":
+            begin = found.end()
+    return 0
+
+
+def _after_directive(word: bytes, scopes: list[bool], conditions: list[list[bool]]) -> list[bool]:
+    """Return the scopes after a directive: each branch of a condition begins with the same."""
+    if word.startswith(b"if"):
+        conditions.append([*scopes])
+    elif word.startswith(b"el") and conditions:
+        return [*conditions[-1]]
+    elif word == b"endif":
+        del conditions[-1:]
+    return scopes
+
+
+def _what_is_not_ended(files: Iterable[str]) -> str:
+    """Say which file begins what none of the files ends, or the other way round.
+
+    One header may begin what another ends: those of CUDA's core libraries do.
+    """
+    in_all: Counter[bytes] = Counter()
+    first: dict[bytes, str] = {}
+    for name in files:
+        if not any(part in name for part in _OF_COMPILERS):
+            for what, count in _not_ended_in(name, look_at(name)):
+                in_all[what] += count
+                first.setdefault(what, name)
+    return next((f"'{first[what]}' has {_NO_END}" for what, count in in_all.items() if count), "")
+
+
+@functools.lru_cache(maxsize=65536)
+def _not_ended_in(name: str, look: Look | None) -> tuple[tuple[bytes, int], ...]:  # noqa: ARG001
+    """Give what is begun in a file, and how often more than it is ended."""
+    try:
+        with open(name, "rb") as file:  # noqa: PTH123 - called for each header
+            text = file.read()
+    except OSError:
+        return ()
+    if not re.search(rb"visibility|_macro", text):
+        return ()
+    counts: Counter[bytes] = Counter()
+    for pattern in _PAIRS:
+        for what, end in re.findall(pattern, re.sub(_SPLICE, b"", text)):
+            counts[what] += 1 if end == b"push" else -1
+    return tuple((what, count) for what, count in counts.items() if count)

@@ -1,0 +1,183 @@
+"""The page of ``offload-tool report``: one HTML file, with all that it needs in it.
+
+Styles, scripts and the plotting library are in the page, and its Content-Security-Policy
+lets a browser fetch nothing and run only the scripts whose hashes it names. Sizes and sums are
+complete without scripts; these make tables sortable, draw the picture, and show the tables of all
+kernels and changes, which are data in the page. Nothing in it depends on the time or the machine:
+equal inputs give equal bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from string import Template
+from typing import TYPE_CHECKING
+
+from offload_tool.operations.kernel_table import KernelColumns
+from offload_tool.report.changes import change_data, change_tables
+from offload_tool.report.html import data_script, digest, inline, part, plural, text_of
+from offload_tool.report.kernels import (
+    Strings,
+    demangled_texts,
+    kernel_data,
+    kernel_tables,
+)
+from offload_tool.report.sizes import (
+    colors_of,
+    notes_of,
+    picture_data,
+    picture_summary,
+    size_tables,
+    totals_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from offload_tool.errors import OffloadError
+    from offload_tool.operations.diff import Comparison
+    from offload_tool.operations.size_report import SizeReport
+
+__all__ = ["Content", "render_page"]
+
+_SCRIPTS = (
+    "views.js",
+    "sizes.js",
+    "elements.js",
+    "filters.js",
+    "table.js",
+    "kernels.js",
+    "changes.js",
+)
+_MOST_NOTES = 100
+"""Lines; more are said by their number."""
+
+
+@dataclass
+class Content:
+    """What a page is about."""
+
+    paths: Sequence[str]
+    """What the user named."""
+    sizes: SizeReport
+    problems: Sequence[OffloadError] = ()
+    """Files that could not be read."""
+    kernels: KernelColumns = field(default_factory=KernelColumns)
+    unread: Sequence[str] = ()
+    """Why images list no kernels, or none that could be read."""
+    before: Sequence[str] = ()
+    """What they are compared with."""
+    changes: Comparison | None = None
+    uncompared: Sequence[str] = ()
+    """Of what only the size could be compared, and why."""
+    names: Mapping[str, str] | None = None
+    """Demangles those of all kernels."""
+
+
+def render_page(content: Content, *, library: str) -> Iterator[str]:
+    """Give the page, in HTML, piece by piece; `library` is the source of plotly.js."""
+    report = content.sizes
+    colors = colors_of(report)
+    first = inline(part("first.js"))
+    script = inline("".join(map(part, _SCRIPTS)))
+    plotly = inline(library) if report.size else ""
+    every = (first, script, plotly) if plotly else (first, script)
+    hashes = " ".join(f"'sha256-{digest(code)}'" for code in every)
+    # Styles: plotly.js sets them as it draws.
+    policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'"
+    picture = Template(part("picture.html")).substitute(summary=picture_summary(report))
+    yield Template(part("page.html")).substitute(
+        policy=f"{policy}; base-uri 'none'; form-action 'none'",
+        title=text_of(f"Device code: {', '.join(content.paths)}"),
+        first=f"<script>{first}</script>",
+        style=part("page.css"),
+        inputs="\n".join(map(text_of, content.paths)),
+        views=_links(content),
+        problems=_notice(
+            f"Not counted, because broken or unreadable: {plural(len(content.problems), 'file')}",
+            list(map(str, content.problems)),
+        ),
+        totals=totals_of(report),
+        picture=picture if report.size else "<p>There are no bytes of device code.</p>\n",
+        tables=size_tables(report, colors),
+        kernels=_kernels(content),
+        changes=_changes(content),
+        notes=notes_of(report),
+    )
+    yield picture_data(report, colors)
+    strings = Strings()
+    data = {}
+    if len(content.kernels):
+        data["kernels"] = kernel_data(content.kernels, strings)
+    if content.changes and content.changes.kernels:
+        data["changes"] = change_data(content.changes, strings)
+    for name, values in data.items():
+        yield data_script(f"{name}-data", values)
+    if data and content.names:
+        yield data_script("demangled", demangled_texts(content.names, strings))
+    if data:
+        yield data_script("strings", list(strings.texts))
+    if plotly:  # sizes.js runs it when the picture is seen: that takes half a second
+        yield f'<script type="text/plain" id="plotly">{plotly}</script>\n'
+    yield f"<script>{script}</script>\n"
+    yield "</body>\n</html>\n"
+
+
+def _links(content: Content) -> str:
+    """Give the way from view to view, where there are several."""
+    views = [("sizes", "Sizes")]
+    if _has_kernels(content):
+        views.append(("kernels", f"Kernels ({len(content.kernels):,})"))
+    if content.changes is not None:
+        views.append(("changes", "Changes"))
+    if len(views) == 1:
+        return ""
+    links = "".join(f'<a href="#{name}">{title}</a>\n' for name, title in views)
+    return f'<nav class="views" aria-label="Views">\n{links}</nav>\n'
+
+
+def _has_kernels(content: Content) -> bool:
+    return bool(len(content.kernels) or content.unread)
+
+
+def _kernels(content: Content) -> str:
+    if not _has_kernels(content):
+        return ""
+    columns = content.kernels
+    title = "Images that list no kernels, or none that can be read"
+    count = plural(len(columns), "kernel")
+    images = plural(len(columns.images), "device image")
+    return (
+        '<section class="view" id="kernels" aria-labelledby="kernels-heading">\n'
+        '<h2 id="kernels-heading" tabindex="-1">Kernels</h2>\n'
+        f"<p>{count} in {images}.</p>\n"
+        f"{_notice(f'{title}: {len(content.unread):,}', content.unread)}"
+        '<div id="all-kernels"></div>\n'
+        f"{kernel_tables(columns, content.names)}</section>\n"
+    )
+
+
+def _changes(content: Content) -> str:
+    if content.changes is None:
+        return ""
+    before = "\n".join(map(text_of, content.before))
+    place = "" if not content.changes.kernels else '<div id="all-changes"></div>\n'
+    title = "Compared by size alone, or not at all"
+    return (
+        '<section class="view" id="changes" aria-labelledby="changes-heading">\n'
+        '<h2 id="changes-heading" tabindex="-1">Changes</h2>\n'
+        f'<p class="inputs">Before: {before}</p>\n'
+        f"{_notice(f'{title}: {len(content.uncompared):,}', content.uncompared)}"
+        f"{change_tables(content.changes, content.names)}"
+        f"{place}</section>\n"
+    )
+
+
+def _notice(title: str, lines: Sequence[str]) -> str:
+    if not lines:
+        return ""
+    shown = list(lines[:_MOST_NOTES])
+    if len(lines) > _MOST_NOTES:
+        shown.append(f"and {len(lines) - _MOST_NOTES:,} more")
+    items = "".join(f"<li>{text_of(line)}</li>\n" for line in shown)
+    return f'<div class="notice">\n<p>{title}</p>\n<ul>\n{items}</ul>\n</div>\n'

@@ -1,0 +1,135 @@
+"""Pieces of HTML. All text of others goes through `text_of`, all data through `data_script`."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from html import escape
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from offload_tool.util.escape import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = [
+    "as_class",
+    "breakable",
+    "data_script",
+    "digest",
+    "inline",
+    "number_cell",
+    "part",
+    "percent",
+    "plain_table",
+    "plural",
+    "readable",
+    "text_of",
+]
+
+
+def part(name: str) -> str:
+    """Give a file of this package."""
+    return (files(__package__) / name).read_text(encoding="utf-8")
+
+
+def inline(script: str) -> str:
+    """Make sure that a script cannot end its element; both forms mean the same in a string."""
+    return script.replace("</script", r"<\/script").replace("<!--", r"<\!--")
+
+
+def digest(script: str) -> str:
+    """Give the hash by which a Content-Security-Policy knows a script."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def data_script(name: str, data: object) -> str:
+    """Give an element of JSON that cannot end it; no browser runs it."""
+    text = json.dumps(data, separators=(",", ":")).replace("<", r"\u003c")
+    return f'<script type="application/json" id="{name}">{text}</script>\n'
+
+
+def text_of(text: str) -> str:
+    """Escape `text` for HTML; what cannot be printed is shown as Python writes it."""
+    return escape(printable(text))
+
+
+def breakable(text: str) -> str:
+    """Say in escaped text where a long path may be broken; no escape holds these characters."""
+    return text.replace("/", "/<wbr>").replace("_", "_<wbr>")
+
+
+def readable(size: int) -> str:
+    """Give bytes in the largest unit of which there is one."""
+    value, unit = float(size), "bytes"
+    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{size} bytes" if unit == "bytes" else f"{value:.1f} {unit}"
+
+
+def percent(part: int, whole: int) -> str:
+    """Give a share."""
+    return f"{part / whole if whole else 0:.1%}"
+
+
+def plural(count: int, noun: str) -> str:
+    """Give a number of things."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def as_class(name: str) -> str:
+    """Give the attribute, if there is a class."""
+    return f' class="{name}"' if name else ""
+
+
+def number_cell(value: int) -> str:
+    """Give a cell that scripts sort by its number."""
+    return f'<td class="number" data-value="{value}">{value:,}</td>'
+
+
+def _number(value: str | int | None, kind: str) -> str:
+    if not isinstance(value, int):
+        return '<td class="number" data-value="0"></td>'
+    if kind == "signed":
+        return f'<td class="number" data-value="{value}">{value:+,}</td>'
+    return number_cell(value)
+
+
+def plain_table(
+    name: str,
+    title: str,
+    caption: str,
+    columns: Sequence[tuple[str, str]],
+    rows: Iterable[Sequence[str | int | None]],
+) -> str:
+    """Give a section with a table.
+
+    `columns` are titles and classes: of text, or ``number``, or ``signed`` for differences.
+    """
+    heads = "".join(
+        f'<th scope="col"{as_class(kind.replace("signed", "number"))}>{text_of(head)}</th>'
+        for head, kind in columns
+    )
+    lines = []
+    for row in rows:
+        cells = []
+        for position, (value, (_, kind)) in enumerate(zip(row, columns, strict=True)):
+            if kind in ("number", "signed"):
+                cells.append(_number(value, kind))
+                continue
+            tag, scope = ("th", ' scope="row"') if position == 0 else ("td", "")
+            shown = breakable(text_of(str(value or "")))
+            cells.append(f"<{tag}{scope}{as_class(kind)}>{shown}</{tag}>")
+        lines.append(f"<tr>{''.join(cells)}</tr>\n")
+    return (
+        "<section>\n"
+        f'<h3 id="{name}-title">{text_of(title)}</h3>\n'
+        f'<div class="scroll" role="region" aria-labelledby="{name}-title" tabindex="0">\n'
+        f'<table class="static" id="{name}">\n<caption>{text_of(caption)}</caption>\n'
+        f"<thead><tr>{heads}</tr></thead>\n<tbody>\n{''.join(lines)}</tbody>\n"
+        "</table>\n</div>\n</section>\n"
+    )

@@ -1,0 +1,225 @@
+"""The view of kernels: sums that need no scripts, and all kernels as data.
+
+The data, in columns; a column of one value is that value alone:
+
+    strings     each name, path and number as text, once; the columns of text have its indices
+    images      `KEYS_OF_PLACE` of ``list --json``, with `library` and the number of `kernels`
+    kernels     those of the images one after the other: `name` and numbers, null where unknown
+    demangled   the names as C++ has them, by their indices; for the table of changes, too
+
+The keys are those of ``list --kernels --json``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from offload_tool.operations.kernel_table import (
+    COLUMNS,
+    KEYS_OF_PLACE,
+    NUMBERS,
+    UNKNOWN,
+    WAVES,
+    WAVES_PER_SIMD,
+)
+from offload_tool.report.html import plain_table, plural
+from offload_tool.report.sizes import short_names
+from offload_tool.util.escape import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from offload_tool.operations.kernel_table import KernelColumns
+    from offload_tool.operations.list_images import DeviceImage
+
+__all__ = [
+    "TITLES",
+    "Strings",
+    "demangled_texts",
+    "kernel_data",
+    "kernel_tables",
+    "one_or_all",
+    "shown_name",
+]
+
+TITLES = {**{field: title for title, field in COLUMNS.items()}, WAVES_PER_SIMD: WAVES}
+"""Of the columns of numbers."""
+_LONGEST = 10_000
+"""Characters of a name; the longest of cuBLAS have 4,263 when they are demangled."""
+_TOP = 20
+"""Rows of the tables for those who have no scripts."""
+
+
+class Strings:
+    """Texts that data refers to by their numbers."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, int] = {}
+
+    def number(self, text: str | None) -> int | None:
+        """Give the number of a text, as it may be shown."""
+        return None if text is None else self.texts.setdefault(shown_name(text), len(self.texts))
+
+
+def shown_name(name: str) -> str:
+    """Give a name as it may be shown; of a very long one, the beginning and a digest."""
+    if len(name) <= _LONGEST:
+        return printable(name)
+    state = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"{printable(name[:_LONGEST])}... ({len(name):,} characters, SHA-256 {state})"
+
+
+def one_or_all(column: Sequence[object]) -> object:
+    """Give a column, or what all of its entries are."""
+    first = column[0] if column else None
+    if all(value is first or value == first for value in column):
+        return first
+    return column
+
+
+def kernel_data(columns: KernelColumns, strings: Strings) -> dict[str, object]:
+    """Give the data without its strings."""
+    numbers = [strings.number(name) for name in columns.names]
+    images: dict[str, object] = {
+        key: one_or_all([_value(getattr(image, key), strings) for image in columns.images])
+        for key in KEYS_OF_PLACE
+    }
+    places = {_place(image): None for image in columns.images}
+    shorts = short_names(places)
+    images["library"] = one_or_all([strings.number(_label(image)) for image in columns.images])
+    images["short"] = one_or_all([strings.number(shorts[_place(i)]) for i in columns.images])
+    return {
+        "images": {**images, "kernels": columns.counts},
+        "kernels": {
+            "name": one_or_all([numbers[index] for index in columns.name]),
+            **{
+                key: one_or_all([None if number == UNKNOWN else number for number in column])
+                for key, column in columns.numbers.items()
+            },
+        },
+        "count": len(columns),
+        "titles": TITLES,
+    }
+
+
+def demangled_texts(names: Mapping[str, str], strings: Strings) -> dict[str, str]:
+    """Give what `names` demangles, by the numbers of the names."""
+    return {
+        str(strings.number(name)): shown_name(text) for name, text in names.items() if text != name
+    }
+
+
+def _value(value: str | int | None, strings: Strings) -> int | None:
+    return strings.number(value) if isinstance(value, str) else value
+
+
+def _place(image: DeviceImage) -> tuple[str, str | None]:
+    return image.file, image.member
+
+
+def _label(image: DeviceImage) -> str:
+    return image.file if image.member is None else f"{image.file}({image.member})"
+
+
+def kernel_tables(columns: KernelColumns, names: Mapping[str, str] | None) -> str:
+    """Give the tables of sums, and the first rows of all kernels for those without scripts."""
+    if not len(columns):
+        return ""
+    texts = [shown_name(names[name] if names else name) for name in columns.names]
+    libraries = {_label(image) for image in columns.images}
+    spills = _spills(columns)
+    by_target = _sums(
+        columns, spills, "kernel-targets", "Target ID", lambda i: i.target_id or i.triple
+    )
+    parts = [by_target]
+    if len(libraries) > 1:
+        parts.append(_sums(columns, spills, "kernel-libraries", "Library", _label))
+    starts = _starts(columns)
+    size = columns.numbers["code_size"]
+    for name, title, weight in (
+        ("largest-kernels", "Largest kernels", size),
+        ("spilling-kernels", "Kernels that spill most", spills),
+    ):
+        top = sorted(range(len(columns)), key=lambda at: (-weight[at], at))[:_TOP]
+        rows = [at for at in top if weight[at] > 0]
+        if rows:
+            parts.append(
+                f'<div class="fallback">\n{_top(columns, name, title, rows, texts, starts)}</div>\n'
+            )
+    return "".join(parts)
+
+
+def _starts(columns: KernelColumns) -> list[int]:
+    """Give the number of each kernel's image."""
+    return [at for at, count in enumerate(columns.counts) for _ in range(count)]
+
+
+def _spills(columns: KernelColumns) -> list[int]:
+    pairs = zip(columns.numbers["vgpr_spills"], columns.numbers["sgpr_spills"], strict=True)
+    return [max(vector, 0) + max(scalar, 0) for vector, scalar in pairs]
+
+
+def _sums(
+    columns: KernelColumns,
+    spills: Sequence[int],
+    name: str,
+    title: str,
+    group: Callable[[DeviceImage], str],
+) -> str:
+    """Give a table of what the kernels of each target ID, or library, add up to."""
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    size, scratch = columns.numbers["code_size"], columns.numbers["scratch"]
+    start = 0
+    for image, count in zip(columns.images, columns.counts, strict=True):
+        row, part = sums[group(image)], slice(start, start + count)
+        row[0] += count
+        row[1] += sum(bytes_ for bytes_ in size[part] if bytes_ > 0)
+        row[2] += sum(spilled > 0 for spilled in spills[part])
+        row[3] += sum(private > 0 for private in scratch[part])
+        start += count
+    heads = ["Kernels", "Code (bytes)", "With spilled registers", "With scratch"]
+    sorted_sums = sorted(sums.items(), key=lambda item: (-item[1][1], item[0]))
+    rows: list[Sequence[str | int]] = [(shown_name(key), *row) for key, row in sorted_sums]
+    what = plural(len(rows), "target ID" if title == "Target ID" else title.lower())
+    return plain_table(
+        name,
+        f"By {'target ID' if title == 'Target ID' else title.lower()}",
+        what.replace("librarys", "libraries"),
+        [(title, "name"), *((head, "number") for head in heads)],
+        rows,
+    )
+
+
+def _top(
+    columns: KernelColumns,
+    name: str,
+    title: str,
+    rows: Sequence[int],
+    texts: Sequence[str],
+    starts: Sequence[int],
+) -> str:
+    shown = [key for key in NUMBERS if any(columns.numbers[key][at] != UNKNOWN for at in rows)]
+    cells = []
+    for at in rows:
+        image = columns.images[starts[at]]
+        numbers = [columns.numbers[key][at] for key in shown]
+        known = [None if number == UNKNOWN else number for number in numbers]
+        cells.append((texts[columns.name[at]], image.target_id or image.triple, *known))
+    return plain_table(
+        name,
+        title,
+        f"{len(rows)} of {plural(len(columns), 'kernel')}; all of them, with JavaScript or "
+        "by offload-tool list --kernels",
+        [
+            ("Kernel", "name"),
+            ("Target ID", "name"),
+            *((_title(key), "number") for key in shown),
+        ],
+        cells,
+    )
+
+
+def _title(key: str) -> str:
+    return TITLES[key][:1].upper() + TITLES[key][1:]

@@ -1,0 +1,269 @@
+"""The view of sizes: totals, the picture's data, and tables that are complete without scripts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from offload_tool.operations.size_report import fold_smallest
+from offload_tool.report.html import (
+    as_class,
+    breakable,
+    data_script,
+    number_cell,
+    percent,
+    plural,
+    readable,
+    text_of,
+)
+from offload_tool.util.escape import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any
+
+    from offload_tool.operations.size_report import SizeReport
+
+__all__ = [
+    "colors_of",
+    "notes_of",
+    "picture_data",
+    "picture_summary",
+    "short_names",
+    "size_tables",
+    "totals_of",
+]
+
+_TILES = 500  # more cannot be told apart, and a browser takes seconds to draw them
+
+_REST = "smaller ones"  # than those tiles
+
+# White text on each is readable (4.5:1), and each stands out from the page in both schemes.
+_COLORS = (
+    *("#2f6fae", "#a85b12", "#2c7d4f", "#b0407f", "#6a5ac0", "#7d6f14"),
+    *("#157a80", "#b64a3e", "#5b7420", "#8a4fb0", "#4a6f8f", "#8c6239"),
+)
+
+
+def colors_of(report: SizeReport) -> dict[str, str]:
+    """Give each target ID its colour."""
+    return {row.target: _COLORS[index % len(_COLORS)] for index, row in enumerate(report.targets)}
+
+
+def size_tables(report: SizeReport, colors: dict[str, str]) -> str:
+    """Give all tables that have rows."""
+    return "".join(_table(table, report) for table in _tables(report, colors) if table.rows)
+
+
+def totals_of(report: SizeReport) -> str:
+    """Give the sums, for a list of descriptions."""
+    part = f" ({percent(report.stored, report.size)})" if report.size else ""
+    sizes = [("Uncompressed", report.size), (f"In the files{part}", report.stored)]
+    counts = [
+        ("Device images", report.images),
+        ("Target IDs", len(report.targets)),
+        ("Containers", len(report.containers)),
+        ("Files", len(report.files)),
+    ]
+    lines = [_total(label, readable(size), f"{size:,} bytes") for label, size in sizes]
+    lines += [_total(label, f"{count:,}", "") for label, count in counts]
+    return "".join(lines)
+
+
+def _total(label: str, value: str, exact: str) -> str:
+    small = f"<small>{exact}</small>" if exact else ""
+    return f"<div><dt>{label}</dt><dd>{value}{small}</dd></div>\n"
+
+
+def picture_summary(report: SizeReport) -> str:
+    """Give the picture in a sentence, for those who do not see it."""
+    largest = ", ".join(
+        f"{row.target} {percent(row.size, report.size)}" for row in report.targets[:3]
+    )
+    return text_of(
+        f"Treemap of {plural(report.images, 'device image')}, {readable(report.size)} in all. "
+        f"Largest target IDs: {largest}."
+    )
+
+
+def picture_data(report: SizeReport, colors: dict[str, str]) -> str:
+    """Give the data of the picture as an element."""
+    cells = fold_smallest(report.cells, _TILES)
+    places = short_names({(cell.file, cell.member) for cell in cells})
+    files = short_names({(cell.file, None) for cell in cells})
+    data = {
+        "cells": [
+            {
+                "file": printable(files[cell.file, None]),
+                "member": cell.member and printable(places[cell.file, cell.member]),
+                "place": printable(places[cell.file, cell.member]),
+                "target": printable(cell.target),
+                "color": colors[cell.target],
+                "images": cell.images,
+                "bytes": cell.size,
+            }
+            for cell in cells
+        ],
+        "severalFiles": len(report.files) > 1,
+    }
+    return data_script("cells", data)
+
+
+def short_names(places: Iterable[tuple[str, str | None]]) -> dict[tuple[str, str | None], str]:
+    """Name each (file, member) by the last part of its path, or by all where two end alike."""
+    lasts = {place: PurePath(place[1] or place[0]).name for place in places}
+    count = Counter(lasts.values())
+    return {
+        (file, member): (
+            _REST
+            if not file
+            else last
+            if last and count[last] == 1
+            else f"{file}({member})"
+            if member
+            else file
+        )
+        for (file, member), last in lasts.items()
+    }
+
+
+def notes_of(report: SizeReport) -> str:
+    """Say what the numbers mean."""
+    notes = ["Uncompressed: what a device loads. In the files: what is stored of it there."]
+    if any(row.container == "compressed-bundle" for row in report.containers):
+        notes.append("Images compressed together are given parts in proportion to their sizes.")
+    if report.overhead > 0:
+        notes.append(
+            f"{report.overhead:,} bytes of the containers belong to no image: "
+            "headers, tables and padding."
+        )
+    if report.host:
+        notes.append(f"{report.host:,} bytes of host entries are not counted as device code.")
+    return "".join(f"<p>{note}</p>\n" for note in notes)
+
+
+# -- tables ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A table: by what, its columns, and one row of cells for each row of the report."""
+
+    id: str
+    title: str
+    columns: Sequence[tuple[str, Callable[[Any], str | int | None]]]
+    rows: Sequence[Any]
+    swatch: Callable[[Any], str] | None = None
+    """Gives the colour before the first cell."""
+
+
+def _tables(report: SizeReport, colors: dict[str, str]) -> list[_Table]:
+    place: list[tuple[str, Callable[[Any], str | int | None]]] = [
+        ("File", lambda row: row.file),
+        ("Member", lambda row: row.member),
+    ]
+    return [
+        _Table(
+            "targets",
+            "By target ID",
+            [("Target ID", lambda row: row.target), ("Kind", lambda row: ", ".join(row.kinds))],
+            report.targets,
+            lambda row: colors[row.target],
+        ),
+        _Table(
+            "files",
+            "By file",
+            [place[0], ("Containers", lambda row: row.containers)],
+            report.files,
+        ),
+        _Table(
+            "members",
+            "By member",
+            [*place, ("Containers", lambda row: row.containers)],
+            report.members,
+        ),
+        _Table(
+            "containers",
+            "By container",
+            [*place, ("Number", lambda row: row.index), ("Container", lambda row: row.container)],
+            report.containers,
+        ),
+        _Table(
+            "places",
+            "By place and target ID",
+            [*place, ("Target ID", lambda row: row.target)],
+            report.cells,
+        ),
+    ]
+
+
+_NUMBERS = ("Containers", "Number")  # columns of numbers, beside the sums that each table has
+_SUMS = ("Images", "Uncompressed", "Share", "In the files")
+_CLASSES = {"File": "name", "Member": "name", "Target ID": "name", "Share": "share"}
+
+
+def _table(table: _Table, report: SizeReport) -> str:
+    heads = [name for name, _ in table.columns]
+    largest = max((row.size for row in table.rows), default=0)
+    rows = [_row(table, row, report, largest) for row in table.rows]
+    stored = sum(row.stored for row in table.rows)
+    images, size = (sum(getattr(row, name) for row in table.rows) for name in ("images", "size"))
+    return (
+        "<section>\n"
+        f'<h2 id="{table.id}-title">{table.title}</h2>\n'
+        f'<div class="scroll" role="region" aria-labelledby="{table.id}-title" tabindex="0">\n'
+        f'<table class="static" id="{table.id}">\n'
+        f"<caption>{plural(len(rows), 'row')}, sizes in bytes</caption>\n"
+        f"<thead><tr>{''.join(_head(name) for name in [*heads, *_SUMS])}</tr></thead>\n"
+        f"<tbody>\n{''.join(rows)}</tbody>\n"
+        f'<tfoot><tr><th scope="row" colspan="{len(heads)}">All</th>'
+        f"{_sum_cells(images, size, stored, report.size)}</tr></tfoot>\n"
+        "</table>\n</div>\n</section>\n"
+    )
+
+
+def _head(name: str) -> str:
+    number = name in _NUMBERS or (name in _SUMS and name != "Share")
+    kind = "number" if number else _CLASSES.get(name, "")
+    order = ' aria-sort="descending"' if name == "Uncompressed" else ""
+    return f'<th scope="col"{as_class(kind)}{order}>{name}</th>'
+
+
+def _row(table: _Table, row: Any, report: SizeReport, largest: int) -> str:
+    cells = []
+    for position, (name, value) in enumerate(table.columns):
+        content = value(row)
+        if name in _NUMBERS:
+            cells.append(number_cell(int(content or 0)))
+            continue
+        tag, scope = ("th", ' scope="row"') if position == 0 else ("td", "")
+        swatch = _swatch(table.swatch(row)) if table.swatch and position == 0 else ""
+        text = "" if content is None else text_of(str(content))
+        cells.append(
+            f"<{tag}{scope}{as_class(_CLASSES.get(name, ''))}>{swatch}{breakable(text)}</{tag}>"
+        )
+    sums = _sum_cells(row.images, row.size, row.stored, report.size, largest)
+    return f"<tr>{''.join(cells)}{sums}</tr>\n"
+
+
+def _sum_cells(images: int, size: int, stored: int, whole: int, largest: int = 0) -> str:
+    """Give the cells of `_SUMS`; with `largest`, a bar that is full at that size."""
+    filled = f'<rect width="{100 * size / largest:.1f}" height="12"/>' if largest else ""
+    bar = (
+        '<svg class="bar" viewBox="0 0 100 12" preserveAspectRatio="none" aria-hidden="true">'
+        f"{filled}</svg>"
+    )
+    return (
+        f"{number_cell(images)}{number_cell(size)}"
+        f'<td class="share" data-value="{size}">{bar}{percent(size, whole)}</td>'
+        f"{number_cell(stored)}"
+    )
+
+
+def _swatch(color: str) -> str:
+    return (
+        '<svg class="swatch" viewBox="0 0 12 12" aria-hidden="true">'
+        f'<rect width="12" height="12" fill="{color}"/></svg>'
+    )

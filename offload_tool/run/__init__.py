@@ -1,0 +1,1 @@
+"""Running a pass: its command, launchers, backups of outputs, and the manifest beside them."""

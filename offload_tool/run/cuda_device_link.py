@@ -1,0 +1,125 @@
+"""The device link of relocatable CUDA code as one command, for build tools that run one per output.
+
+::
+
+    one.sm_80.ptx -- ptxas -c --+
+    two.sm_80.cubin ------------+-- nvlink or libnvJitLink -- OUT: a cubin of all sources
+    members of lib.a -----------+
+
+PTX is assembled each time; who wants one command for each gives cubins of ``ptxas --compile-only``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offload_tool.clang.driver import make
+from offload_tool.errors import CompilerError
+from offload_tool.io import InputFile
+from offload_tool.nvidia.nvlink import find_nvlink, link_cubins, no_nvlink
+from offload_tool.passes.cuda import check_ptxas, cubin_arguments, find_ptxas
+from offload_tool.passes.verify_output import check_cubin
+from offload_tool.run.run_pass import OutputJob, check_names, produce_output
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from offload_tool.formats.target.target_id import TargetID
+    from offload_tool.manifest.output_state import Work
+    from offload_tool.passes.cuda import Ptxas
+    from offload_tool.run.run_pass import Outputs
+
+__all__ = ["run_cuda_link"]
+
+_TO_PTXAS = "-Xcuda-ptxas"
+
+
+def run_cuda_link(
+    target_id: TargetID,
+    inputs: Sequence[str],
+    outputs: Outputs,
+    *,
+    environ: Mapping[str, str],
+    toolkit: str = "",
+    flags: Sequence[str] = (),
+) -> int:
+    """Link PTX, cubins, fat binaries and archives of these for `target_id`; give 0.
+
+    ``OFFLOAD_PTXAS`` and ``OFFLOAD_NVLINK`` of `environ` name NVIDIA's programs, else those of the
+    folder `toolkit` come first; `flags` are for the linker, behind ``-Xcuda-ptxas`` for ptxas.
+
+    :raises CompilerError: there is no linker, no ptxas where there is PTX, or one that failed.
+    :raises CodeObjectError: an input is something else, or the linker made something else.
+    :raises UsageError, FileError: as `run_pass.run_pass` does.
+    """
+    check_names(inputs, outputs)
+    ptxas = find_ptxas(environ.get("OFFLOAD_PTXAS", ""), toolkit)
+    beside = ptxas.command[0] if ptxas is not None else ""
+    linker = find_nvlink(environ.get("OFFLOAD_NVLINK", ""), toolkit, beside)
+    if linker is None:
+        raise CompilerError(no_nvlink("relocatable CUDA code"))
+    pairs = [*zip(("", *flags), (*flags, ""), strict=True)]
+    assembling = [word for before, word in pairs if before == _TO_PTXAS]
+    linking = [word for before, word in pairs if word and _TO_PTXAS not in (before, word)]
+    words = [*linker.command, *linker.arguments(str(target_id)), *linking]
+    assembler = " ".join([ptxas.identity, *assembling]) if ptxas is not None else ""
+
+    def describe() -> Work:
+        from offload_tool.manifest.output_state import Surroundings, Work
+
+        return Work(
+            outputs.file,
+            [*words, "-o", outputs.file, *inputs],
+            environ,
+            f"{linker.identity}, {assembler}",
+            tuple(inputs),
+            Surroundings,
+            lambda: [*inputs, *linker.libraries],
+        )
+
+    def link(command: Sequence[str], environment: Mapping[str, str]) -> int:
+        from offload_tool.io.temporary_directory import temporary_folder
+
+        with temporary_folder() as folder:
+            named = [
+                _assembled(name, ptxas, target_id, folder, environment, assembling)
+                for name in inputs
+            ]
+            link_cubins(outputs.file, command, named, environment, linker.libraries)
+        return 0
+
+    def check() -> None:
+        check_cubin(outputs.file)
+
+    job = OutputJob(words, environ, outputs, linker.command, check, tuple(inputs), describe)
+    return produce_output(job, link)
+
+
+def _assembled(
+    name: str,
+    ptxas: Ptxas | None,
+    target_id: TargetID,
+    folder: Path,
+    environment: Mapping[str, str],
+    flags: Sequence[str],
+) -> str:
+    """Give the cubin of a PTX module, made in `folder`; other inputs as they are."""
+    from offload_tool.formats.cuda.ptx import is_ptx
+
+    with InputFile(name) as source:
+        if not is_ptx(source.data):
+            return name
+    if ptxas is None:
+        raise CompilerError(
+            f"'{name}' is PTX, and there is no ptxas to assemble it; install a CUDA toolkit or "
+            "NVIDIA's wheel nvidia-cuda-nvcc, or name one with OFFLOAD_PTXAS"
+        )
+    check_ptxas(ptxas, target_id)
+    number = sum(1 for _ in folder.iterdir())  # two folders may have files of one name
+    made = folder / f"{number}" / f"{Path(name).stem}.cubin"
+    made.parent.mkdir()
+    arguments = [*cubin_arguments(target_id, rdc=True), *flags]
+    words = [*ptxas.command, *arguments, "-o", str(made), name]
+    make(f"the cubin of '{name}'", words, environment)
+    return str(made)

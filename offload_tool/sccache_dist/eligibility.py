@@ -1,0 +1,141 @@
+"""Which compiles may leave this machine, and in which form.
+
+The engine sends preprocessed text. What the driver looks up on its own disk is not there
+on a server: the headers of the HIP runtime, which it includes by itself, and the device
+libraries. Both are asked of the driver here and named in the command and its environment,
+so that the preprocessor here takes in the headers, and the engine ships and hashes the
+libraries.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from offload_tool.clang.driver import front_end_jobs, option_values
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["RemoteForm", "remote_form", "why_local"]
+
+_DEVICE_ONLY = ("--cuda-device-only", "--offload-device-only")
+# Options that make a compile read files which the engine does not send.
+_READS_FILES = (
+    *("@", "--config", "-fplugin", "-fpass-plugin", "-fmodules", "-fmodule", "-include-pch"),
+    *("-fprofile-use", "-fprofile-instr-use", "-fprofile-sample-use", "-fauto-profile"),
+    *("-fsanitize-ignorelist", "-fsanitize-blacklist", "-mlink-builtin-bitcode", "-load"),
+    *("-fbasic-block-sections=list", "-fproc-stat-report", "-fthinlto-index"),
+)
+# Options with outputs beside the object, which would stay on the server.
+_WRITES_FILES = (
+    *("-save-temps", "--save-temps", "-ftime-trace", "-fsave-optimization-record"),
+    *("-foptimization-record-file", "-gsplit-dwarf", "-fstack-usage", "--coverage"),
+    *("-fcrash-diagnostics-dir", "-dumpdir", "-emit-pch", "-E", "-S", "-M", "-MM"),
+)
+_DEVICE_LIBRARIES = "HIP_DEVICE_LIB_PATH"
+_HIP_WRAPPER = "__clang_hip_runtime_wrapper.h"
+# What decides which headers and libraries the driver takes.
+_PLACES = (
+    *("--rocm-path", "--hip-path", "--rocm-device-lib-path", "--hip-device-lib-path"),
+    *("--hip-version", "-nogpulib", "-nogpuinc", "-nocudalib", "-nocudainc", "--sysroot"),
+    *("--no-offloadlib", "--offloadlib", "--no-offload-inc", "--offload-inc", "-nohipwrapperinc"),
+    *("-nobuiltininc", "-nostdinc", "-resource-dir", "--offload-arch", "-mcode-object-version"),
+    *("-fgpu-rdc", "-fsanitize", "-isysroot"),
+)
+_PLACE_VARIABLES = ("ROCM_PATH", "HIP_PATH", _DEVICE_LIBRARIES, "PATH")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteForm:
+    """A compile in the form in which it can run anywhere."""
+
+    command: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...]
+    """Variables to add."""
+
+
+def why_local(command: Sequence[str], kind: str = "hip") -> str:
+    """Say why this compile must run on this machine; empty where it may be distributed.
+
+    `command` is the compiler and its options; `kind` is the offload kind.
+
+    May be distributed: one device pass over one HIP source, for one target. OpenMP passes
+    must not, since their entry names hold the source's inode and their device passes need
+    the host's IR; sccache never distributes CUDA; hosts' passes and links gain nothing.
+    """
+    if kind != "hip":
+        return f"{kind} compiles are not distributed, only HIP device compiles are"
+    if not any(word in _DEVICE_ONLY for word in command):
+        return "only device compiles are distributed"
+    if "-c" not in command or "hip" not in option_values(command, "-x"):
+        return "only compiles (-x hip -c) are distributed"
+    if any(word.startswith(("-fopenmp", "-fopenacc")) for word in command):
+        return "OpenMP compiles are not distributed"
+    for word in command[1:]:
+        if word.startswith(_READS_FILES):
+            return f"{word} names a file that would not be on the server"
+        if word in _WRITES_FILES or word.split("=", 1)[0] in _WRITES_FILES:
+            return f"{word} writes a file that would stay on the server"
+    return ""
+
+
+def remote_form(command: Sequence[str], environment: Mapping[str, str]) -> RemoteForm:
+    """Give a compile that `why_local` lets go in the form for the engine.
+
+    It gives the same bytes and the same depfile here as `command` does.
+    """
+    places = tuple(word for word in command if word.startswith(_PLACES))
+    found = _ask_driver(
+        command[0],
+        places,
+        tuple((name, environment[name]) for name in _PLACE_VARIABLES if name in environment),
+    )
+    words = [command[0], *command[1:]]
+    if found.headers:
+        # First, as the driver has it: before what the user includes by option.
+        words[1:1] = ["-include", _HIP_WRAPPER]
+        words += ["-nogpuinc", *found.headers]
+    added = ((_DEVICE_LIBRARIES, found.libraries),) if found.libraries else ()
+    return RemoteForm(tuple(words), added)
+
+
+@dataclass(frozen=True, slots=True)
+class _Implied:
+    """What the driver adds by itself."""
+
+    headers: tuple[str, ...] = ()
+    """Options that name the folders of the HIP runtime's headers."""
+    libraries: str = ""
+    """The folder of the device libraries."""
+
+
+@functools.lru_cache(maxsize=256)
+def _ask_driver(
+    clang: str, places: tuple[str, ...], variables: tuple[tuple[str, str], ...]
+) -> _Implied:
+    given = [word.split("=", 1)[0] for word in places]
+    if "-nogpuinc" in given and "-nogpulib" in given:
+        return _Implied()  # asking takes as long as half a compile
+    asked = [clang, "-x", "hip", "--cuda-device-only", *places, "-c"]
+    jobs = front_end_jobs(asked, dict(variables))
+    return _implied(jobs[0]) if jobs else _Implied()
+
+
+def _implied(job: Sequence[str]) -> _Implied:
+    libraries = list(option_values(job, "-mlink-builtin-bitcode"))
+    headers: list[str] = []
+    for index, word in enumerate(job[:-1]):
+        if word == "-include" and job[index + 1] == _HIP_WRAPPER:
+            wrappers = [
+                folder
+                for folder in option_values(job, "-internal-isystem")
+                if PurePath(folder).name == "cuda_wrappers"
+            ]
+            headers = [option for folder in wrappers for option in ("-isystem", folder)]
+            if index >= 2 and job[index - 2] == "-idirafter":
+                headers += job[index - 2 : index]
+    folder = str(PurePath(libraries[0]).parent) if libraries else ""
+    return _Implied(tuple(headers), folder)

@@ -1,0 +1,142 @@
+"""Run one compile; one that failed for the engine's reasons runs again here, once.
+
+A launcher's own failures look like the compiler's: sccache-dist turns every failure of a
+compiler on a server, an error in the source among them, into status 254; srun gives 233 or
+245 where a node died, and 1 where the allocation is gone. Clang, where it fails, gives 1 and
+says "error:". So what fails in another way is put aside, and the compile runs again on this
+machine, whose compiler has the last word.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import CompilerError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from offload_tool.io import StrPath
+
+__all__ = [
+    "Finished",
+    "is_engine_failure",
+    "run_here",
+    "run_once",
+    "run_with_launcher",
+    "was_stopped",
+]
+
+_FAILED = 1  # clang's status for an error in what it was given
+_SHELL_SIGNAL = 128  # a shell and srun add a signal's number to this
+_STOPPED_BY_USER = frozenset({signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
+_REASON_CHARACTERS = 300
+
+# What runs again must not crowd this machine: with -j64, 64 compiles may fail at once.
+_here = threading.BoundedSemaphore(max(1, os.cpu_count() or 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A process that has ended."""
+
+    status: int
+    """Its exit status; 128 + N where signal N killed it."""
+    output: bytes
+    """Its standard output and standard error, in the order written."""
+
+    @property
+    def reason(self) -> str:
+        """The status and the line that says most: the first error, or else the last line."""
+        lines = self.output.decode(errors="replace").strip().splitlines() or [""]
+        line = next((line for line in lines if "error:" in line), lines[-1])
+        said = "".join(c if c.isprintable() else " " for c in line)
+        said = f": {said[:_REASON_CHARACTERS]}" if said else ""
+        return f"status {self.status}{said}"
+
+
+def is_engine_failure(finished: Finished, launcher: str) -> bool:
+    """Tell whether the launcher, not the compiler behind it, failed.
+
+    `launcher` is the name with which its own messages begin. Killed counts: on another
+    machine, what killed it (its memory) need not be here. What the user stops (Ctrl-C) does
+    not.
+    """
+    if finished.status == _FAILED:
+        own = f"{Path(launcher).name}: ".encode()
+        lines = finished.output.splitlines()
+        return not any(b"error" in line and not line.startswith(own) for line in lines)
+    return finished.status != 0 and not was_stopped(finished.status)
+
+
+def was_stopped(status: int) -> bool:
+    """Tell whether a status says that the user stopped the compile."""
+    return status - _SHELL_SIGNAL in _STOPPED_BY_USER
+
+
+def run_once(
+    command: Sequence[str], environment: Mapping[str, str], folder: StrPath | None = None
+) -> Finished:
+    """Run a command; its output is kept in memory, so that outputs of several do not mix.
+
+    :raises CompilerError: there is no such program.
+    """
+    # A file in memory instead of pipes: no thread of ours runs while the compile does.
+    descriptor = os.memfd_create("compile", os.MFD_CLOEXEC)
+    try:
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=descriptor,
+            stderr=descriptor,
+        )
+        try:
+            status = process.wait()
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        size = os.fstat(descriptor).st_size
+        output = os.pread(descriptor, size, 0) if size else b""
+    except OSError as error:
+        raise CompilerError(f"'{command[0]}' cannot be run: {error.strerror or error}") from error
+    finally:
+        os.close(descriptor)
+    return Finished(status if status >= 0 else _SHELL_SIGNAL - status, output)
+
+
+def run_here(
+    command: Sequence[str], environment: Mapping[str, str], folder: StrPath | None = None
+) -> Finished:
+    """Run a compile that failed elsewhere; at most one per core of this machine at a time."""
+    with _here:
+        return run_once(command, environment, folder)
+
+
+def run_with_launcher(
+    launcher: Sequence[str],
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: StrPath | None = None,
+) -> tuple[Finished, str]:
+    """Run ``LAUNCHER COMMAND``; without the launcher once more where that failed by itself.
+
+    :returns: how the compile ended, and a message to show: empty, or one line that says why
+        it ran again.
+    """
+    finished = run_once([*launcher, *command], environment, folder)
+    if not launcher or not is_engine_failure(finished, launcher[0]):
+        return finished, ""
+    again = run_here(command, environment, folder)
+    if again.status != 0:
+        return again, ""
+    failed = f"offload: {launcher[0]} failed ({finished.reason})"
+    return again, f"{failed}; compiled again on this machine"

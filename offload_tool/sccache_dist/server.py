@@ -1,0 +1,194 @@
+"""The local sccache server of one ``OFFLOAD_DIST`` folder: started once, asked for its counters.
+
+Several first calls of sccache at once start several servers, whose counters are then split.
+It is therefore started here, under a lock, before the first compile. It serves all builds
+with that folder and ends after an hour without work.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import socket
+import subprocess
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from offload_tool.errors import CompilerError, FileError
+from offload_tool.sccache_dist.config import CLIENT, SETUP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from offload_tool.sccache_dist.config import Distribution
+
+__all__ = ["Counters", "Engine"]
+
+_SECONDS = 60  # for sccache's own commands; stopping waits for compiles
+_PRIVATE = 0o700
+_WAIT_SECONDS = 5.0
+_STEP_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What the engine counted; from its start, or between two moments."""
+
+    requests: int
+    """Compiles asked for."""
+    distributed: int
+    """Compiles that a server of the cluster ran, failed ones among them."""
+    dist_errors: int
+    """Compiles that the engine ran here because the cluster did not."""
+    cache_hits: int
+
+    def since(self, earlier: Counters) -> Counters:
+        """Give what was counted since; all of it where the engine was started anew."""
+        pairs = [(getattr(self, f.name), getattr(earlier, f.name)) for f in fields(self)]
+        if any(now < then for now, then in pairs):
+            return self
+        return Counters(*(now - then for now, then in pairs))
+
+
+class Engine:
+    """The local sccache server of `distribution`."""
+
+    def __init__(self, distribution: Distribution) -> None:
+        self._distribution = distribution
+        self._socket = distribution.socket
+
+    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
+        """Give `base` with the variables of sccache that the folder sets, and no other ones."""
+        kept = {name: value for name, value in base.items() if not name.startswith("SCCACHE_")}
+        return kept | dict(self._distribution.environment)
+
+    def is_running(self) -> bool:
+        """Tell whether a server listens; costs microseconds."""
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(os.fspath(self._socket))
+            except OSError:
+                return False
+        return True
+
+    def is_current(self) -> bool:
+        """Tell whether a server runs that was started with what the folder holds now."""
+        return self.is_running() and self._started_with() == self._configuration()
+
+    def start(self, *, connect: bool = False) -> bool:
+        """See to it that one server runs with the folder's configuration; tell if it was started.
+
+        With `connect`, one that did not reach the scheduler is started anew: it would try
+        again only half a minute later, and compile everything here until then.
+
+        :raises CompilerError: it cannot be started.
+        :raises FileError: the folder of its socket cannot be made, or is another user's.
+        """
+        with self._lock():
+            if self.is_current() and (not connect or self.is_connected()):
+                return False
+            if self.is_running():
+                self._stop()
+            answer = self._sccache("--start-server")
+            if not self._wait(running=True):
+                said = (answer.stderr or answer.stdout).strip().splitlines() or ["no message"]
+                raise CompilerError(
+                    f"OFFLOAD_DIST: the local sccache server does not start: {said[-1]}"
+                )
+            self._socket.with_suffix(".started").write_text(self._configuration())
+            return True
+
+    def stop(self) -> None:
+        """End the server, if one runs."""
+        with self._lock():
+            if self.is_running():
+                self._stop()
+
+    def is_connected(self) -> bool:
+        """Tell whether the server has reached the scheduler."""
+        try:
+            answer = json.loads(self._sccache("--dist-status").stdout)
+        except (ValueError, RecursionError):
+            return False
+        return isinstance(answer, dict) and "SchedulerStatus" in answer
+
+    def counters(self) -> Counters:
+        """Ask the server what it counted since its start.
+
+        :raises CompilerError: it gives no such answer.
+        """
+        said = self._sccache("--show-stats", "--stats-format", "json")
+        try:
+            stats = json.loads(said.stdout)["stats"]
+            return Counters(
+                requests=int(stats["requests_executed"]),
+                distributed=sum(map(int, stats["dist_compiles"].values())),
+                dist_errors=int(stats["dist_errors"]),
+                cache_hits=sum(map(int, stats["cache_hits"]["counts"].values())),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            reason = (said.stderr.strip().splitlines() or [repr(error)])[-1]
+            raise CompilerError(f"OFFLOAD_DIST: sccache gives no counters: {reason}") from error
+
+    def _stop(self) -> None:
+        self._sccache("--stop-server")
+        self._wait(running=False)
+
+    def _wait(self, *, running: bool) -> bool:
+        end = time.monotonic() + _WAIT_SECONDS
+        while self.is_running() != running:
+            if time.monotonic() > end:
+                return False
+            time.sleep(_STEP_SECONDS)
+        return True
+
+    def _started_with(self) -> str:
+        try:
+            return self._socket.with_suffix(".started").read_text()
+        except OSError:
+            return ""
+
+    def _configuration(self) -> str:
+        # The setup has the packed compiler's hash: sccache remembers what a path's compiler is.
+        digest = hashlib.sha256()
+        for name in (CLIENT, SETUP):
+            path = self._distribution.folder / name
+            try:
+                digest.update(hashlib.sha256(path.read_bytes()).digest())
+            except OSError as error:
+                raise FileError(path, error) from error
+        return digest.hexdigest()
+
+    def _sccache(self, *options: str) -> subprocess.CompletedProcess[str]:
+        try:
+            return subprocess.run(
+                [self._distribution.sccache, *options],
+                env=self.environment(os.environ),
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise CompilerError(f"OFFLOAD_DIST: sccache cannot be run: {error}") from error
+
+    @contextmanager
+    def _lock(self) -> Iterator[Any]:
+        folder = self._socket.parent
+        try:
+            folder.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+            status = folder.lstat()
+            if status.st_uid != os.getuid() or status.st_mode & 0o077:
+                raise FileError(folder, "expected a folder that is yours alone; remove it")
+            with self._socket.with_suffix(".lock").open("w") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                yield
+        except OSError as error:
+            raise FileError(folder, error) from error

@@ -1,0 +1,229 @@
+"""One build that uses a cluster: begin, run compiles from any thread, and say what happened."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import CompilerError, OffloadError, UsageError
+from offload_tool.sccache_dist.eligibility import remote_form, why_local
+from offload_tool.sccache_dist.fallback import Finished, run_here, run_once, was_stopped
+from offload_tool.sccache_dist.scheduler import SchedulerError, ask_scheduler, check_token
+from offload_tool.sccache_dist.server import Counters, Engine
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from offload_tool.io import StrPath
+    from offload_tool.sccache_dist.config import Distribution
+
+__all__ = ["Report", "Session", "again_here"]
+
+_JOB_FAILED = b"Job failed on server"  # sccache's words before what a remote compiler said
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Where the compiles of a build ran."""
+
+    compiles: int
+    """That were to be distributed."""
+    distributed: int
+    """Whose result came from a server of the cluster."""
+    again: int
+    """That the cluster failed, so that they ran here."""
+    cache_hits: int
+    failed: int
+    """That failed here too: errors in the sources."""
+    shared: bool
+    """Another build used the same folder meanwhile, so that the engine's numbers are of both."""
+
+    @property
+    def nothing_distributed(self) -> bool:
+        """Tell whether there was something to distribute, and nothing was."""
+        return self.compiles - self.cache_hits - self.failed > 0 and self.distributed == 0
+
+    def __str__(self) -> str:
+        parts = [f"distributed {self.distributed} of {self.compiles}"]
+        parts.append(f"{self.again} again locally")
+        if self.cache_hits:
+            parts.append(f"{self.cache_hits} from the cache")
+        if self.failed:
+            parts.append(f"{self.failed} failed")
+        here = self.compiles - self.distributed - self.again - self.cache_hits - self.failed
+        if here > 0 and not self.shared:
+            parts.append(f"{here} only locally")
+        return ", ".join(parts) + (" (together with another build)" if self.shared else "")
+
+
+class Session:
+    """A build's use of a cluster.
+
+    Call `begin` once before the first compile, `run` for each, `report` at the end.
+    """
+
+    def __init__(self, distribution: Distribution) -> None:
+        self.distribution = distribution
+        self._engine = Engine(distribution)
+        self._before: Counters | None = None
+        self._problem = ""
+        self._capacity = 0
+        self._lock = threading.Lock()
+        self._compiles = self._again = self._failed = self._failed_remotely = 0
+
+    def begin(self) -> list[str]:
+        """Start the local engine and see that the cluster is there; give warnings, one a line.
+
+        Without a cluster a build goes on, on this machine alone; that is a warning.
+
+        :raises UsageError: the scheduler refuses the token.
+        :raises CompilerError: sccache cannot be started.
+        """
+        self._problem = self.look()
+        self._engine.start(connect=not self._problem)
+        if not self._problem and not self._engine.is_connected():
+            self._problem = "the local sccache server does not reach the scheduler"
+        self._before = self._engine.counters()
+        return [self._warning(self._problem)] if self._problem else []
+
+    def begin_quickly(self) -> list[str]:
+        """Do what `begin` does, but only if no local engine runs for the folder as it is now."""
+        if self._engine.is_current():
+            return []
+        return self.begin()
+
+    def run(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        folder: StrPath | None = None,
+        kind: str = "hip",
+    ) -> tuple[Finished, str]:
+        """Run a compile on the cluster; on this machine where it must, or where that failed.
+
+        `command` is the compiler and its options, without a launcher; `environment` is the
+        compiler's, `folder` where it runs.
+
+        :returns: how it ended, and a message to show (empty, or one line).
+        :raises CompilerError: it cannot be run, or its compiler is not the packed one.
+        """
+        if why_local(command, kind):
+            return run_once(command, environment, folder), ""
+        remote, variables = self.remote_command(command, environment)
+        finished = run_once(remote, variables, folder)
+        if finished.status == 0 or was_stopped(finished.status):
+            with self._lock:
+                self._compiles += 1
+            return finished, ""
+        here = run_here(command, environment, folder)
+        with self._lock:
+            self._compiles += 1
+            self._failed_remotely += _JOB_FAILED in finished.output
+            self._failed += here.status != 0
+            self._again += here.status == 0
+        if here.status != 0:
+            return here, ""  # it is the source that is wrong; one set of messages is enough
+        return here, again_here(_output(command), finished)
+
+    def remote_command(
+        self, command: Sequence[str], environment: Mapping[str, str]
+    ) -> tuple[list[str], dict[str, str]]:
+        """Give the command that runs a compile on the cluster, and the environment of that.
+
+        The compile is one that `why_local` lets go.
+
+        :raises CompilerError: its compiler is not the packed one.
+        """
+        path = environment.get("PATH", os.defpath)
+        compiler = self.distribution.packed_name(command[0], path)
+        if compiler is None:
+            raise CompilerError(
+                f"OFFLOAD_DIST: '{self.distribution.folder}' holds "
+                f"{self.distribution.compilers[0]}, but this compile runs '{command[0]}'"
+            )
+        remote = remote_form([compiler, *command[1:]], environment)
+        variables = self._engine.environment(environment) | dict(remote.environment)
+        return [*self.distribution.launcher, *remote.command], variables
+
+    def report(self) -> Report:
+        """Give where the compiles since `begin` ran, from the engine's counters.
+
+        :raises CompilerError: the engine gives none.
+        """
+        counted = self._engine.counters().since(self._before or Counters(0, 0, 0, 0))
+        return Report(
+            compiles=self._compiles,
+            distributed=max(0, counted.distributed - self._failed_remotely),
+            again=self._again + counted.dist_errors,
+            cache_hits=counted.cache_hits,
+            failed=self._failed,
+            shared=counted.requests > self._compiles,
+        )
+
+    def summary(self) -> list[str]:
+        """Give the lines to print at the end of a build; none where nothing was compiled."""
+        if not self._compiles:
+            return []
+        try:
+            report = self.report()
+        except OffloadError as error:
+            return [f"offload: warning: {error}; where the compiles ran is not known"]
+        lines = [f"offload: {report}"]
+        if report.nothing_distributed:
+            lines.append(self._warning(self._problem or self._reason_now()))
+        elif report.again > self._again:
+            lines.append(
+                f"offload: the cluster takes about {self._capacity} compiles at once; with more "
+                "jobs (-j), or where a server is lost, the rest runs on this machine"
+            )
+        return lines
+
+    def look(self) -> str:
+        """Say what is wrong with the cluster; empty where it is ready.
+
+        :raises UsageError: it refuses the token.
+        """
+        where = self.distribution
+        try:
+            status = ask_scheduler(where.scheduler)
+            if not check_token(where.scheduler, where.token()):
+                raise UsageError(
+                    f"OFFLOAD_DIST: the scheduler {where.scheduler} refuses the token in "
+                    f"'{where.folder}'; run 'offload-tool dist init' with the right one"
+                )
+        except SchedulerError as error:
+            return str(error)
+        if status.servers == 0:
+            return f"the scheduler {where.scheduler} has no servers"
+        self._capacity = status.capacity
+        return ""
+
+    def _reason_now(self) -> str:
+        try:
+            return self.look() or "the cluster was busy, or refused every compile"
+        except OffloadError as error:
+            return str(error)
+
+    def _warning(self, reason: str) -> str:
+        return (
+            f"offload: warning: OFFLOAD_DIST={self.distribution.folder}: nothing is distributed, "
+            f"everything is compiled on this machine: {reason}"
+        )
+
+
+def again_here(output: str, finished: Finished) -> str:
+    """Say in one line that a compile ran here after the cluster had failed it."""
+    return (
+        f"offload: {output}: the distributed compile failed ({finished.reason}); "
+        "compiled again on this machine"
+    )
+
+
+def _output(command: Sequence[str]) -> str:
+    for word, value in itertools.pairwise(command):
+        if word == "-o":
+            return os.fspath(value)
+    return command[-1]

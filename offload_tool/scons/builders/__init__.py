@@ -1,0 +1,217 @@
+"""The builders: methods of a construction environment that return ordinary SCons nodes.
+
+What each of them declares is in `objects`, `containers`, `libraries` and
+`programs`; what users pass is read here, and errors are shown with the SConscript's line.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import SCons.Errors
+import SCons.Node
+import SCons.Node.FS
+import SCons.Util
+
+from offload_tool.errors import CompilerError, OffloadError, UsageError
+from offload_tool.formats.target.compile_target import parse_target
+from offload_tool.passes import openmp
+from offload_tool.scons import compat, readers
+from offload_tool.scons.builders.containers import (
+    offload_bundle,
+    offload_extract,
+    offload_package,
+    offload_unbundle,
+    offload_wrapper,
+)
+from offload_tool.scons.builders.libraries import (
+    offload_archive,
+    offload_device_archive,
+    offload_static_library,
+)
+from offload_tool.scons.builders.objects import (
+    offload_device_object,
+    offload_host_object,
+    offload_object,
+    offload_shared_object,
+)
+from offload_tool.scons.builders.programs import (
+    offload_loadable_module,
+    offload_program,
+    offload_shared_library,
+)
+from offload_tool.scons.builders.standard import accept_offload_sources
+from offload_tool.scons.extras.compile_commands import database_node
+from offload_tool.scons.extras.report import report_node
+from offload_tool.scons.extras.summary import offload_progress
+from offload_tool.scons.graph.call_cache import for_kinds
+from offload_tool.scons.graph.units import kind_of, path_from_top, source_nodes
+from offload_tool.scons.languages.kpack import given_archives
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from offload_tool.scons.types import Environment, Node
+
+__all__ = ["add_builders", "extend_builders"]
+
+
+def add_builders(env: Environment) -> None:
+    """Add the builders to a construction environment, as methods."""
+    for name, method in (
+        ("OffloadDeviceObject", offload_device_object),
+        ("OffloadHostObject", offload_host_object),
+        ("OffloadBundle", offload_bundle),
+        ("OffloadUnbundle", offload_unbundle),
+        ("OffloadArchive", offload_archive),
+        ("OffloadDeviceArchive", offload_device_archive),
+        ("OffloadPackage", offload_package),
+        ("OffloadExtract", offload_extract),
+        ("OffloadWrapper", offload_wrapper),
+        ("OffloadObject", offload_object),
+        ("OffloadStaticLibrary", offload_static_library),
+        ("OffloadSharedLibrary", offload_shared_library),
+        ("OffloadProgram", offload_program),
+        ("OffloadKpack", offload_kpack),
+        ("OffloadReport", offload_report),
+        ("OffloadCompilationDatabase", offload_compilation_database),
+    ):
+        env.AddMethod(_as_builder(name, method), name)
+    for name, question in (
+        ("OffloadDeviceRuntime", offload_device_runtime),
+        ("OffloadHostRuntime", offload_host_runtime),
+        ("OffloadCudaToolkit", offload_cuda_toolkit),
+    ):
+        env.AddMethod(_as_question(question), name)
+    env.AddMethod(offload_progress, "OffloadProgress")
+
+
+def extend_builders(env: Environment) -> None:
+    """Let SCons's own builders in a construction environment accept offload sources."""
+    accept_offload_sources(
+        env,
+        {
+            "Object": _as_builder("OffloadObject", offload_object),
+            "StaticObject": _as_builder("OffloadObject", offload_object),
+            "SharedObject": _as_builder("SharedObject", offload_shared_object),
+            "StaticLibrary": _as_builder("OffloadStaticLibrary", offload_static_library),
+            "Library": _as_builder("OffloadStaticLibrary", offload_static_library),
+            "SharedLibrary": _as_builder("OffloadSharedLibrary", offload_shared_library),
+            "LoadableModule": _as_builder("LoadableModule", offload_loadable_module),
+            "Program": _as_builder("OffloadProgram", offload_program),
+        },
+    )
+
+
+_NOT_GIVEN = object()
+_READ_TARGETS = frozenset(
+    f"Offload{what}" for what in ("Bundle", "Unbundle", "DeviceArchive", "Package", "Extract")
+)
+"""The builders to which ``OFFLOAD_TARGETS`` means something."""
+
+
+def _as_builder(name: str, method: Any) -> Any:
+    """Call `method` as SCons calls builders: (env, source), or (env, target, source)."""
+
+    def builder(
+        env: Environment, target: Any = None, source: Any = _NOT_GIVEN, **overrides: Any
+    ) -> Any:
+        call = readers.call(env, overrides)
+        local = call.env
+        if method is offload_compilation_database:
+            return SCons.Node.NodeList(method(local, _one_name(local, target), []))
+        if local["OFFLOAD_TARGETS"] and name not in _READ_TARGETS:
+            raise UsageError(
+                f"{name}: OFFLOAD_TARGETS would mean nothing, as it takes the target IDs of "
+                f"OFFLOAD_ARCH or of its sources; it is for {', '.join(sorted(_READ_TARGETS))}"
+            )
+        if source is _NOT_GIVEN:
+            target, source = None, target
+        target = _one_name(local, target)
+        try:
+            nodes = source_nodes(local, source)
+        except UsageError as error:
+            what = name if target is None else f"{name} of '{target}'"
+            raise UsageError(f"{what}: {error}") from None
+        return SCons.Node.NodeList(method(call.for_kinds(_kinds(local, nodes)), target, nodes))
+
+    builder.__doc__ = method.__doc__
+    return _as_users_see_it(builder)
+
+
+def _as_question(method: Any) -> Any:
+    """Return the method of an environment that calls `method` with its variables read."""
+
+    def question(env: Environment, *arguments: Any) -> Any:
+        return method(readers.call(env, {}).env, *arguments)
+
+    question.__doc__ = method.__doc__
+    return _as_users_see_it(question)
+
+
+def _kinds(env: Environment, nodes: Iterable[Node]) -> set[str]:
+    """Give the offload kinds of the sources that a builder is given."""
+    return {kind for kind in (kind_of(env, node) for node in nodes) if kind is not None}
+
+
+def _as_users_see_it(method: Any) -> Any:
+    """Turn an error into SCons's, which is shown with the line of the SConscript."""
+
+    def call(*arguments: Any, **overrides: Any) -> Any:
+        try:
+            with compat.refusing_folders_for_files():
+                return method(*arguments, **overrides)
+        except (OffloadError, SCons.Errors.UserError) as error:
+            raise SCons.Errors.UserError(str(error)) from None
+
+    compat.blame_caller(call)
+    call.__doc__ = method.__doc__
+    return call
+
+
+def offload_kpack(env: Environment, target: str | None, source: Any) -> list[Node]:  # noqa: ARG001
+    """Give the kpack archives that programs, libraries and objects look for, to be installed."""
+    return given_archives(source_nodes(env, source))
+
+
+def offload_report(env: Environment, target: str | None, source: Any) -> list[Node]:
+    """Give the page of ``offload-tool report`` about files with device images."""
+    return [report_node(env, target, source_nodes(env, source))]
+
+
+def offload_compilation_database(env: Environment, target: str | None, source: Any) -> list[Node]:  # noqa: ARG001
+    """Give ``compile_commands.json``: one entry per source and target, the host's first."""
+    return [database_node(env, target)]
+
+
+def offload_device_runtime(env: Environment, target_id: str) -> list[str]:
+    """Give the OpenMP device runtime that is linked into images for `target_id`; [] for none."""
+    found = readers.device_runtimes(env, parse_target(target_id))
+    return [str(env.File(name, env.fs.Top)) for name in found]
+
+
+def offload_host_runtime(env: Environment) -> str | None:
+    """Give the OpenMP runtime that came with the compiler; without one, no program links."""
+    return openmp.host_runtime(readers.toolchain(env))
+
+
+def offload_cuda_toolkit(env: Environment) -> str | None:
+    """Return the folder of the CUDA toolkit that sources compile with; None if none is usable."""
+    try:
+        found = readers.toolchain(for_kinds(env, ["cuda"]), lenient=False)
+    except CompilerError:
+        return None
+    return found.cuda or None
+
+
+def _one_name(env: Environment, target: Any) -> str | None:
+    """Give the one target name that a user may pass, as text in which nothing is replaced."""
+    names = SCons.Util.flatten([target]) if target is not None else []
+    if len(names) > 1:
+        raise UsageError(f"expected one target name, found {len(names)}")
+    if not names:
+        return None
+    if isinstance(names[0], SCons.Node.FS.Base):
+        return path_from_top(names[0])
+    return str(env.subst(os.fspath(names[0])))

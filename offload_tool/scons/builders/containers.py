@@ -1,0 +1,246 @@
+"""Builders of what holds device code: bundles, offload binaries, wrapper modules.
+
+And of what comes out of them again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from offload_tool.errors import UsageError
+from offload_tool.formats.target.bundle_entry_id import OffloadKind
+from offload_tool.scons import actions, readers
+from offload_tool.scons.builders.libraries import offload_device_archive
+from offload_tool.scons.graph.compile_nodes import device_nodes, with_host
+from offload_tool.scons.graph.container_nodes import bundle_node, package_node, wrap_node
+from offload_tool.scons.graph.declare import NodeBuilder
+from offload_tool.scons.graph.device_archives import bundle_kind, device_of, entry_names
+from offload_tool.scons.graph.units import (
+    Owner,
+    Stem,
+    given_ids,
+    kind_of,
+    kind_outside_bundles,
+    named,
+    only_source,
+    output_stem,
+    packaged_ids,
+    path_from_top,
+    source_nodes,
+    units,
+)
+from offload_tool.util.frozen import replaced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from offload_tool.formats.target.compile_target import CompileTarget
+    from offload_tool.scons.types import Environment, Node
+
+__all__ = [
+    "offload_bundle",
+    "offload_extract",
+    "offload_package",
+    "offload_unbundle",
+    "offload_wrapper",
+]
+
+_ARCHIVE_SUFFIX = ".a"
+
+_EXTRACT = NodeBuilder(actions.EXTRACT)
+_UNBUNDLE = NodeBuilder(actions.UNBUNDLE)
+
+
+def offload_bundle(env: Environment, target: str | None, source: Any) -> list[Node]:
+    """Give the bundle of one HIP source, or of nodes and files.
+
+    A source stands for its code objects, one per target ID. Nodes of this tool carry
+    their bundle entry ID; for other files, ``OFFLOAD_TARGETS`` gives the IDs in order.
+    """
+    file_type = readers.bundle_type(env, "bc")
+    if file_type == "a":
+        raise UsageError("OFFLOAD_BUNDLE_TYPE: archives are not bundled; use OffloadArchive")
+    suffix = f".{file_type}" if env["OFFLOAD_BUNDLE_TYPE"] else "$OFFLOADBUNDLESUFFIX"
+    nodes = source_nodes(env, source)
+    sources = [node for node in nodes if kind_of(env, node)]
+    if len(sources) > 1:
+        names = ", ".join(map(str, sources))
+        raise UsageError(
+            f"one bundle holds the code objects of one source, but {names} were given; "
+            "give each its own bundle"
+        )
+    if not sources:
+        if target is None:
+            raise UsageError("OffloadBundle of nodes or files needs a target name")
+        return [bundle_node(env, [named(env, target, suffix)], nodes, file_type)]
+    unit = units(env, target, sources)[0]
+    bundle = named(env, target, suffix) if target else unit.file(env, suffix)
+    unit = replaced(unit, owner=Owner.of(bundle, "bundle"))
+    if unit.kind == "cuda":
+        raise UsageError(f"'{unit.source}': bundles hold HIP and OpenMP code; use OffloadPackage")
+    if env["OFFLOAD_BUNDLE_HOST"]:
+        unit, host = with_host(env, unit)
+    compiled = device_nodes(env, unit)
+    if env["OFFLOAD_BUNDLE_HOST"]:
+        compiled.insert(0, host)
+    parts = [part for node in nodes for part in (compiled if node in sources else [node])]
+    return [bundle_node(env, [bundle], parts, file_type)]
+
+
+def offload_unbundle(env: Environment, target: str | None, source: Any) -> list[Node]:
+    """Give one node per entry of a bundle: those of ``OFFLOAD_TARGETS``, or ``OFFLOAD_ARCH``.
+
+    The files are called ``<name>.<target ID>.co``, or ``<name>.<offload kind>.co`` for
+    entries without a target ID; with both where two would have one name. Of a bundle of
+    another file type than the default one, the suffix is that type. An archive (type ``a``)
+    gives what OffloadDeviceArchive does.
+    """
+    file_type = readers.bundle_type(env, "o")
+    if file_type == "a":
+        return offload_device_archive(env, target, source)
+    bundle = only_source(env, source, "OffloadUnbundle takes one bundle")
+    ids = given_ids(env)
+    if not ids:
+        kind = bundle_kind(env)
+        ids = [device.entry_id(kind) for device in readers.devices(env, kind)]
+    stem = output_stem(env, target, bundle)
+    suffix = f".{file_type}" if env["OFFLOAD_BUNDLE_TYPE"] else env.subst("$OFFLOADDEVICESUFFIX")
+    options: dict[str, Any] = {**readers.unbundling(env)}
+    if env["OFFLOAD_BUNDLE_TYPE"]:
+        options["file_type"] = file_type
+    nodes = []
+    names = entry_names(ids, [entry.target_id.replace(":", "_") or entry.kind for entry in ids])
+    for entry, name in zip(ids, names, strict=True):
+        file = stem.dir.File(f"{stem.name}.{name}{suffix}")
+        spec = readers.spec(entry=str(entry), **({"options": options} if options else {}))
+        nodes += _UNBUNDLE(env, file, bundle, _OFFLOAD_SPEC=spec)
+        if entry.kind != "host":
+            file.attributes.offload_kind = kind_outside_bundles(entry)
+            file.attributes.offload_device = device_of(entry)
+        file.attributes.offload_entry_id = entry
+    return nodes
+
+
+def offload_package(env: Environment, target: str | None, source: Any) -> list[Node]:
+    """Give the offload binary of one offload source, or of nodes of this tool.
+
+    A source stands for its device code, one image per target ID. For files that are no
+    nodes of this tool, ``OFFLOAD_TARGETS`` gives a bundle entry ID for each. More is said of
+    them by ``OFFLOAD_PACKAGE_KEYS``. They are added to ``OFFLOAD_PACKAGE_BASE``.
+    """
+    nodes = source_nodes(env, source)
+    name = target or path_from_top(Stem.of(nodes[0]))
+    package = named(env, name, "$OFFLOADPACKAGESUFFIX")
+    images: list[Node] = []
+    for node in nodes:
+        if kind_of(env, node):
+            unit = units(env, None, node, owner=Owner.of(package, "package"))[0]
+            images += device_nodes(env, unit)
+        else:
+            images.append(node)
+    given = _given_devices(
+        env, [node for node in images if not hasattr(node.attributes, "offload_device")]
+    )
+    base = env["OFFLOAD_PACKAGE_BASE"]
+    return [
+        package_node(
+            env,
+            [package],
+            images,
+            given,
+            keys=_package_keys(env, images),
+            base=only_source(env, base, "OFFLOAD_PACKAGE_BASE names one file") if base else None,
+        )
+    ]
+
+
+def offload_extract(env: Environment, target: str | None, source: Any) -> list[Node]:
+    """Give one node per image of an offload binary, for ``OFFLOAD_ARCH`` or ``OFFLOAD_TARGETS``.
+
+    The package may be inside of an object, a program, an archive or bitcode. The files are
+    called ``<name>.<target ID>.co``. With ``OFFLOAD_EXTRACT_ARCHIVE``, or a target name that ends
+    in ``.a``, each is an archive of all images for its target ID.
+    """
+    package = only_source(env, source, "OffloadExtract takes one file")
+    kind = env.subst("$OFFLOAD_KIND").lower() or "hip"
+    wanted = [
+        (kind_outside_bundles(entry), device_of(entry), entry)
+        for entry in dict.fromkeys(packaged_ids(env))
+    ]
+    if not wanted:
+        devices = readers.devices(env, kind)
+        wanted = [(kind, device, device.entry_id(kind)) for device in devices]
+    stem = output_stem(env, target, package)
+    is_archive = env["OFFLOAD_EXTRACT_ARCHIVE"] or (target or "").endswith(_ARCHIVE_SUFFIX)
+    suffix = _ARCHIVE_SUFFIX if is_archive else env.subst("$OFFLOADDEVICESUFFIX")
+    options = {"archive": True} if is_archive else {}
+    names = entry_names([row[2] for row in wanted], [row[1].filename for row in wanted])
+    nodes = []
+    for (kind, device, entry), name in zip(wanted, names, strict=True):
+        file = stem.dir.File(f"{stem.name}.{name}{suffix}")
+        strings = {"triple": device.packaged_triple, "arch": str(device.target_id or "")}
+        spec = readers.spec(kind=kind, strings=strings, **options)
+        nodes += _EXTRACT(env, file, package, _OFFLOAD_SPEC=spec)
+        file.attributes.offload_kind, file.attributes.offload_device = kind, device
+        if entry.kind in OffloadKind.ALL:  # bundles have no other
+            file.attributes.offload_entry_id = entry
+    return nodes
+
+
+def offload_wrapper(env: Environment, target: str | None, source: Any) -> list[Node]:
+    """Give the module that registers device images in a host program: ``.o``, or ``.bc``.
+
+    OpenMP (``OFFLOAD_KIND="openmp"``) takes images or offload binaries of one each, HIP one
+    bundle, CUDA one fat binary.
+    """
+    images = source_nodes(env, source)
+    if target is None:
+        raise UsageError("OffloadWrapper needs a target name, ending in .o or .bc")
+    kind = env.subst("$OFFLOAD_KIND").lower() or "hip"
+    return [wrap_node(env, [named(env, target, "$OBJSUFFIX")], images, kind)]
+
+
+def _package_keys(env: Environment, images: list[Node]) -> Callable[[Node], dict[str, str]]:
+    """Read ``OFFLOAD_PACKAGE_KEYS``: what is said of all images, and of the files it names."""
+    of_all: dict[str, str] = {}
+    of_file: dict[Node, dict[str, str]] = {}
+    for key, value in (env["OFFLOAD_PACKAGE_KEYS"] or {}).items():
+        if not hasattr(value, "items"):
+            of_all.update(_pair(env, key, value))
+            continue
+        (node,) = env.arg2nodes([key], env.fs.File)
+        if node not in images:
+            raise UsageError(
+                f"OFFLOAD_PACKAGE_KEYS: '{node}' is not in the package; expected one of "
+                f"{', '.join(map(str, images))}"
+            )
+        for name, text in value.items():
+            of_file.setdefault(node, {}).update(_pair(env, name, text))
+    return lambda node: {**of_all, **of_file.get(node, {})}
+
+
+def _pair(env: Environment, key: Any, value: Any) -> dict[str, str]:
+    if key in ("file", "kind", "triple", "arch"):
+        raise UsageError(
+            f"OFFLOAD_PACKAGE_KEYS: '{key}' is what nodes know of themselves, and OFFLOAD_TARGETS "
+            "tells of files"
+        )
+    if not (isinstance(key, str) and key and isinstance(value, str)):
+        raise UsageError(
+            f"OFFLOAD_PACKAGE_KEYS: expected texts for a key and its value, found {key!r}: "
+            f"{value!r}"
+        )
+    return {key: env.subst(value)}
+
+
+def _given_devices(env: Environment, nodes: list[Node]) -> dict[Any, tuple[str, CompileTarget]]:
+    """Give the offload kinds and devices of plain files, which ``OFFLOAD_TARGETS`` tells."""
+    given = packaged_ids(env)
+    if len(nodes) != len(given):
+        raise UsageError(
+            f"OFFLOAD_TARGETS gives {len(given)} bundle entry IDs for {len(nodes)} files that "
+            f"carry no target ID ({', '.join(map(str, nodes)) or 'no file'}); "
+            "expected one for each, in order"
+        )
+    pairs = zip(nodes, given, strict=True)
+    return {node: (kind_outside_bundles(entry), device_of(entry)) for node, entry in pairs}

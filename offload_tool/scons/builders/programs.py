@@ -1,0 +1,178 @@
+"""Builders of programs and shared libraries.
+
+The device links of what takes part are declared in `images`; the link itself is SCons's own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import SCons.Util
+
+from offload_tool.errors import UsageError
+from offload_tool.passes import openmp
+from offload_tool.scons import actions, compat, readers
+from offload_tool.scons.builders.objects import plain_objects
+from offload_tool.scons.builders.standard import builder_of_scons
+from offload_tool.scons.graph.units import (
+    Owner,
+    Unit,
+    identified,
+    is_plain_source,
+    kind_of,
+    output_stem,
+    path_from_top,
+    placed,
+    source_nodes,
+    units,
+)
+from offload_tool.scons.languages.images import GivenCode, Linked, linkable_nodes
+from offload_tool.scons.languages.kpack import WRAP_FLAG, attach_archives, codes_of
+from offload_tool.scons.languages.kpack_programs import tools_marker
+from offload_tool.scons.state.node_classes import adopt_plain
+
+if TYPE_CHECKING:
+    from offload_tool.scons.types import Environment, Node
+
+__all__ = [
+    "offload_loadable_module",
+    "offload_program",
+    "offload_shared_library",
+]
+
+_LIBRARY_SUFFIXES = (".a", ".o")
+
+
+def offload_shared_library(env: Environment, target: str | None, source: Any) -> list[Node]:
+    """Give a shared library; its sources are as of OffloadProgram."""
+    return _link(env, target, source, "SharedLibrary")
+
+
+def offload_loadable_module(env: Environment, target: str | None, source: Any) -> list[Node]:
+    """Give a library that programs load when they run; its sources are as of OffloadProgram."""
+    return _link(env, target, source, "LoadableModule")
+
+
+def offload_program(env: Environment, target: str | None, source: Any) -> list[Node]:
+    """Give a program of offload sources, C and C++ sources, objects and libraries.
+
+    Heterogeneous device archives among the sources, or in ``OFFLOAD_LIBS``, take part in
+    both links: their device code in each target's, their host code in the program's.
+    Device-specific archives, and bitcode, take part in the link of their target.
+    """
+    return _link(env, target, source, "Program")
+
+
+def _link(env: Environment, target: str | None, source: Any, builder: str) -> list[Any]:
+    shared = builder != "Program"
+    if builder not in env["BUILDERS"]:
+        raise UsageError(
+            f"Offload{builder} needs SCons's linker tool: Environment(tools=['default', 'offload'])"
+        )
+    nodes = source_nodes(env, source)
+    stem = output_stem(env, target, nodes[0])
+    owner = Owner.of(stem, "shared" if shared else "program")
+    given_libraries = [*filter(_is_device_archive, nodes), *_given_libraries(env)]
+    libraries = list(dict.fromkeys(given_libraries))
+    offload: list[Unit] = []
+    relocatable: list[Node] = []
+    device_code: list[Node] = []
+    objects: list[Node] = []
+    unseen: list[Node] = []
+    for node in nodes:
+        if kind_of(env, node):
+            offload += units(env, None, node, owner=owner)
+        elif hasattr(node.attributes, "offload_device_nodes") and node not in libraries:
+            relocatable.append(node)
+        elif hasattr(node.attributes, "offload_device"):
+            device_code.append(_linkable(node))
+        elif node not in libraries:
+            objects += plain_objects(env, node, owner, shared=shared)
+            unseen += [] if is_plain_source(node) else [node]
+    given = GivenCode(offload, relocatable, device_code, libraries)
+    linked = linkable_nodes(env, stem, owner, given, shared=shared)
+    variables = _link_variables(env, linked, "SHLINK" if shared else "LINK")
+    libraries = [linked.marked.get(library, library) for library in libraries]
+    inputs = [*linked.objects, *objects, *libraries]
+    codes = [*linked.codes, *codes_of([*objects, *_built_libs(env)])]
+    if codes:
+        inputs.insert(0, tools_marker(env, stem, owner, codes, shared=shared))
+    name = (target or path_from_top(stem)).replace("$", "$$")
+    made = identified(env, builder_of_scons(env, builder)(env, [name], inputs, **variables))
+    adopt_plain(made)
+    attach_archives(env, made[0], codes)
+    if unseen:
+        made[0].attributes.offload_unseen = unseen
+        env.AddPreAction(made[0], actions.CHECK_UNSEEN)
+    return made
+
+
+def _link_variables(env: Environment, linked: Linked, link: str) -> dict[str, Any]:
+    """Give the variables with which SCons links; `link` is the variable of the linker."""
+    found = readers.toolchain(env)
+    variables = {**readers.toolchain_variables(env), link: placed(found.cxx)}
+    flags = readers.link_flags(env)
+    if linked.needs_openmp:
+        variables["LIBS"] = [*SCons.Util.flatten([env.get("LIBS", [])]), "omptarget"]
+        own, folder = openmp.link_flags(found)
+        flags = [*dict.fromkeys([*flags, *own]), "$(", *folder, "$)"]
+    if linked.wraps:
+        flags = [*flags, WRAP_FLAG]
+    if flags:
+        variables[f"{link}FLAGS"] = [f"${link}FLAGS", *flags]
+    return variables
+
+
+def _linkable(node: Node) -> Any:
+    """Give back a node of device code that takes part in a device link.
+
+    :raises UsageError: it is an image already.
+    """
+    if not getattr(node.attributes, "offload_relocatable", False):
+        raise UsageError(
+            f"'{node}' is a complete device image, which no program is linked of; give the "
+            "program its source, or embed its bundle with OffloadWrapper"
+        )
+    if node.attributes.offload_kind == "cuda":
+        raise UsageError(f"'{node}' takes part in no link without its host code: give its source")
+    return node
+
+
+def _is_device_archive(node: Node) -> bool:
+    """Tell whether a library's device code is linked, too: of ours, or of clang's drivers."""
+    attributes = getattr(node, "attributes", None)
+    if attributes is None:
+        return False
+    if not hasattr(attributes, "offload_archive"):
+        attributes.offload_archive = _is_given_library(node)
+    return bool(attributes.offload_archive)
+
+
+def _is_given_library(node: Node) -> bool:
+    """Tell whether a file that no one builds is an object or archive with relocatable code."""
+    if node.is_derived() or node.get_suffix() not in _LIBRARY_SUFFIXES:
+        return False
+    found = next((file for file in (node.rfile(), node.srcnode().rfile()) if file.exists()), None)
+    from offload_tool.containers.relocatable import relocatable_kinds
+
+    kinds = relocatable_kinds(found.get_abspath()) if found is not None else frozenset()
+    if len(kinds) > 1:
+        raise UsageError(f"'{node}' has relocatable device code of HIP and CUDA: one library each")
+    if kinds == {"cuda"}:
+        node.attributes.offload_library_kind = "cuda"
+    return bool(kinds)
+
+
+def _given_libraries(env: Environment) -> list[Any]:
+    """Return the archives of ``OFFLOAD_LIBS``, and those of this build in ``LIBS``."""
+    given = source_nodes(env, env["OFFLOAD_LIBS"]) if env["OFFLOAD_LIBS"] else []
+    for node in given:
+        _is_device_archive(node)  # of which offload kind it is, where it is there to be read
+    return given + [node for node in _built_libs(env) if _is_device_archive(node)]
+
+
+def _built_libs(env: Environment) -> list[Any]:
+    """Return the nodes of ``LIBS``, and of the names in it those that the build has declared."""
+    items = SCons.Util.flatten([env.get("LIBS", [])])
+    nodes = [item for item in items if hasattr(item, "attributes")]
+    return nodes + [node for node in compat.libs_by_name(env) if node.is_derived()]

@@ -1,0 +1,120 @@
+"""SCons's own builders, given offload sources: they do what ours of the same name do.
+
+``env.Program("p", ["a.hip"])`` would hand the text of the source to the linker, and
+``env.StaticLibrary`` put it into the archive. In an environment with this tool, these calls
+are those of OffloadProgram and OffloadStaticLibrary. Calls without an offload source are
+passed on as they are, and so are all where the user has given SCons's builders an action for
+such a source.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import SCons.Errors
+import SCons.Node
+import SCons.Tool
+import SCons.Util
+
+from offload_tool.passes.source_kind import KIND_OF_SUFFIX, kind_of_suffix
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from offload_tool.scons.types import Environment, Node
+
+    Method = Callable[..., Any]
+
+__all__ = ["accept_offload_sources", "builder_of_scons"]
+
+_LINKS = ("Program", "SharedLibrary", "LoadableModule")
+_LIBRARIES = ("StaticLibrary", "Library", "SharedLibrary", "LoadableModule")
+
+
+def accept_offload_sources(env: Environment, methods: Mapping[str, Method]) -> None:
+    """Let SCons's builders of these names call the methods where a source is an offload source.
+
+    Only this environment, and clones of it, are changed. Where its builders are yet to
+    come, as the tool is loaded before those of SCons, they refuse offload sources.
+    """
+    builders = env["BUILDERS"]
+    if "StaticObject" not in builders:
+        for builder in SCons.Tool.createObjBuilders(env):
+            for suffix in KIND_OF_SUFFIX:
+                builder.add_action(suffix, _refuse)
+                builder.add_emitter(suffix, _refuse)
+        return
+    for name, method in methods.items():
+        if name in builders and not isinstance(builders[name], _Accepting):
+            builders[name] = _Accepting(builders[name], name, method)
+
+
+def builder_of_scons(env: Environment, name: str) -> Any:
+    """Give SCons's builder as it was before."""
+    builder = env["BUILDERS"][name]
+    return builder.get() if isinstance(builder, _Accepting) else builder
+
+
+def _refuse(target: list[Node], source: list[Node], env: Environment) -> Any:  # noqa: ARG001 - as SCons calls it
+    raise SCons.Errors.UserError(
+        f"'{source[0]}' is an offload source: use env.OffloadProgram and its like, or load the "
+        "tool last: Environment(tools=['default', 'offload'])"
+    )
+
+
+class _Accepting(SCons.Util.Proxy):  # type: ignore[misc]
+    """One of SCons's builders, in all but calls with offload sources."""
+
+    def __init__(self, builder: Any, name: str, method: Method) -> None:
+        super().__init__(builder)
+        self._name = name
+        self._method = method
+
+    def __call__(
+        self,
+        env: Environment,
+        target: Any = None,
+        source: Any = None,
+        *arguments: Any,
+        **overrides: Any,
+    ) -> Any:
+        builder = self.get()
+        given = SCons.Util.flatten([source])
+        local = env.Override(overrides) if overrides else env
+        if not any(self._is_own(local, item) for item in given):
+            return builder(env, target, source, *arguments, **overrides)
+        if self._name.endswith("Object"):
+            return self._objects(env, target, given, *arguments, **overrides)
+        if target is None and self._name in _LIBRARIES:  # as SCons does
+            target = SCons.Util.splitext(str(given[0]))[0]
+        return self._method(env, target, given, **overrides)
+
+    def _objects(
+        self, env: Environment, target: Any, given: list[Any], *arguments: Any, **overrides: Any
+    ) -> Any:
+        """Give the object of each source: a target is that of the one source."""
+        builder = self.get()
+        made = SCons.Node.NodeList()
+        local = env.Override(overrides) if overrides else env
+        for item in given:
+            call = self._method if self._is_own(local, item) else builder
+            made += call(env, target, [item], *arguments, **overrides)
+        return made
+
+    def _is_own(self, env: Environment, item: Any) -> bool:
+        """Tell whether a source is for our builder: by its suffix, or as part of a device link."""
+        if isinstance(item, SCons.Node.Node):
+            if self._name in _LINKS and hasattr(item.attributes, "offload_device_nodes"):
+                return True
+            name = str(item)
+        elif isinstance(item, str):
+            name = env.subst(item)
+        else:
+            return False
+        return kind_of_suffix(name) is not None and not _has_action(env, name)
+
+
+def _has_action(env: Environment, name: str) -> bool:
+    """Tell whether the user has given SCons an action for such a source."""
+    known = env["BUILDERS"]["StaticObject"].src_suffixes(env)
+    return SCons.Util.splitext(name)[1] in known

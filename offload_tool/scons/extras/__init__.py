@@ -1,0 +1,1 @@
+"""Summaries, reports and compile commands of a build."""

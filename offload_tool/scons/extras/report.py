@@ -1,0 +1,79 @@
+"""The page of ``offload-tool report`` as a node: sizes and kernels of what a build makes."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import SCons.Action
+import SCons.Builder
+import SCons.Util
+
+from offload_tool.errors import UsageError
+from offload_tool.scons import compat
+from offload_tool.scons.state.node_classes import adopt_plain
+
+if TYPE_CHECKING:
+    from offload_tool.scons.types import Environment, Node
+
+__all__ = ["report_node"]
+
+_PACKAGES = str(Path(__file__).parents[3])
+"""Where this package is: a project may have a copy that is not installed."""
+_REPORT = SCons.Builder.Builder(
+    action=SCons.Action.Action("$OFFLOADREPORTCOM", "$OFFLOADREPORTCOMSTR")
+)
+
+
+def report_node(env: Environment, target: str | None, sources: list[Node]) -> Node:
+    """Declare the page about `sources`: files of any sort with device images.
+
+    It is made by a program of its own, so that `scons` needs neither plotly nor its memory.
+
+    :raises UsageError: ``OFFLOAD_REPORT_BEFORE`` has not one file for each source.
+    """
+    given = SCons.Util.flatten([env["OFFLOAD_REPORT_BEFORE"] or []])
+    before: list[Node] = list(env.arg2nodes(given, env.fs.Entry))
+    if before and len(before) != len(sources):
+        raise UsageError(
+            "OFFLOAD_REPORT_BEFORE: expected what each source was before, in their order; found "
+            f"{len(before)} for {len(sources)}"
+        )
+    variables: dict[str, Any] = dict(env["ENV"])
+    variables["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (_PACKAGES, variables.get("PYTHONPATH")))
+    )
+    compare = [word for node in before for word in ("--compare", node)]
+    node: Node = _REPORT(
+        env,
+        env.fs.File(target or "report.html"),
+        sources,
+        ENV=variables,
+        _OFFLOAD_PYTHON=sys.executable,
+        _OFFLOAD_REPORT_COMPARE=compare,
+    )[0]
+    adopt_plain([node])
+    env.Depends(node, [*before, compat.LateValue("what makes pages", _maker)])
+    return node
+
+
+@functools.cache
+def _maker() -> str:
+    """Give a digest of what makes the page: this package, which reads the images, and plotly.
+
+    It takes longer than all else here, and is asked for when it is decided about the page.
+    """
+    from importlib import metadata  # loads forty modules more, which other builds do not need
+
+    digest = hashlib.sha256()
+    for file in sorted((Path(_PACKAGES) / "offload_tool").rglob("*.*")):
+        if file.is_file() and file.suffix != ".pyc":
+            digest.update(hashlib.sha256(file.read_bytes()).digest())
+    with suppress(metadata.PackageNotFoundError):  # which is said when the page is to be made
+        digest.update(metadata.version("plotly").encode())
+    return digest.hexdigest()

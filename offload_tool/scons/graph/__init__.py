@@ -1,0 +1,1 @@
+"""The nodes of the build graph, and how builders declare them."""

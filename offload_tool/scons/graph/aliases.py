@@ -1,0 +1,126 @@
+"""``scons gfx90a``: target IDs as names of what is built for them.
+
+What is built for a target ID is an alias of SCons, ``offload:gfx90a:xnack+``. No file is
+called so, since an alias takes its name from all files and folders: with one that is called
+``gfx906``, a ``Default("gfx906")`` or ``Install("gfx906", ...)`` would mean it and not the
+folder. The plain target ID is looked up for the command line alone, when all SConscripts have
+been read, and where the user has nothing of that name.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import SCons.Errors
+import SCons.Node.FS
+
+from offload_tool.errors import OffloadError
+from offload_tool.formats.target.compile_target import parse_target
+from offload_tool.scons import compat
+
+if TYPE_CHECKING:
+    from offload_tool.formats.target.compile_target import CompileTarget
+    from offload_tool.scons.types import Environment, Node
+
+__all__ = ["PREFIX", "add_aliases", "look_up_target_ids"]
+
+PREFIX = "offload:"
+
+_aliases: dict[str, Any] = {}
+"""For each name without the prefix, its alias."""
+
+
+def add_aliases(env: Environment, node: Node, device: CompileTarget) -> None:
+    """Let ``scons <target ID>``, and ``scons <processor>``, build a node of that target alone.
+
+    A node that is made of a host object, or of other targets' code, is left out: what an archive of
+    all targets gives for one, and the links of it.
+    """
+    if not _is_alone(node, device):
+        return
+    names = [device.name]
+    if device.target_id is not None:
+        names.append(device.target_id.processor)
+    for name in dict.fromkeys(names):
+        if name in _aliases:
+            _aliases[name].add_source([node])  # all that env.Alias does for one more
+        else:
+            _aliases[name] = env.Alias(PREFIX + name, node)[0]
+
+
+def _is_alone(node: Any, device: CompileTarget) -> bool:
+    """Check whether all passes that a node is made by are of one target, or give its host IR."""
+    waiting = [*node.sources]
+    seen = set(waiting)
+    while waiting:
+        part = waiting.pop()
+        records = getattr(part.attributes, "offload_records", None)
+        if records is None:
+            waiting += [source for source in part.sources if source not in seen]
+            seen.update(part.sources)
+        elif records.job.device != device and records.job.stage != "host-ir":
+            return False
+    return True
+
+
+def look_up_target_ids() -> None:
+    """Let SCons look up target IDs that the command line names, in any spelling."""
+    compat.look_up_also(_look_up)
+
+
+def _look_up(name: str, curdir: str | None = None) -> Any:
+    """Give the alias that a name of the command line stands for, or None.
+
+    Names in SConscripts are asked for without `curdir`, and stand for files.
+    """
+    if curdir is None or not _aliases:
+        return None
+    alias = _find(name)
+    if alias is None and not _is_target_id(name):
+        return None
+    if not _is_users(name, curdir):
+        if alias is None:
+            _say(f"nothing is built for {name}, but for {', '.join(sorted(_aliases))}")
+        return alias
+    if alias is not None:
+        _say(f"'{name}' is a file or folder of the project; the device code is {alias}")
+    return None
+
+
+def _say(text: str) -> None:
+    print(f"offload: {text}", file=sys.stderr)  # noqa: T201 - as SCons says what it does
+
+
+def _is_target_id(name: str) -> bool:
+    try:
+        parse_target(name)
+    except OffloadError:
+        return False
+    return True
+
+
+def _find(name: str) -> Any:
+    given = name.removeprefix(PREFIX)
+    if given in _aliases:
+        return _aliases[given]
+    try:
+        return _aliases.get(parse_target(given, allow_unknown=True).name)
+    except OffloadError:
+        return None
+
+
+def _is_users(name: str, folder: str) -> bool:
+    """Tell whether there is a file or folder of this name, or one that is to be built."""
+    fs = SCons.Node.FS.get_default_fs()
+    path = os.path.relpath(Path(folder, name), fs.Top.get_abspath())
+    places = [fs.Top.get_abspath(), *(place.get_abspath() for place in fs.Top.getRepositories())]
+    if any(os.path.lexists(Path(place, path)) for place in places):
+        return True
+    try:
+        node = fs.Entry(name, directory=folder, create=False)
+    except SCons.Errors.UserError:  # no SConscript has named it
+        return False
+    return bool(node.has_builder() or node.srcnode() is not node or node.children(scan=False))

@@ -1,0 +1,116 @@
+"""The links of device code of several sources: one for each device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from offload_tool.clang.argument_files import possible_files
+from offload_tool.errors import UsageError
+from offload_tool.passes import device_link
+from offload_tool.scons import actions, compat, readers
+from offload_tool.scons.extras.summary import watch_kernels
+from offload_tool.scons.graph.aliases import add_aliases
+from offload_tool.scons.graph.container_nodes import package_node, wrap_node
+from offload_tool.scons.graph.declare import NodeBuilder, declared
+from offload_tool.scons.graph.units import files_beside, identified, label
+from offload_tool.scons.languages.cuda import LinkedCuda
+
+if TYPE_CHECKING:
+    from offload_tool.formats.target.compile_target import CompileTarget
+    from offload_tool.scons.graph.declare import Names
+    from offload_tool.scons.types import Environment, Node
+
+__all__ = ["Parts", "link_node", "openmp_registration"]
+
+_LINK = NodeBuilder(actions.LINK)
+
+
+@dataclass
+class Parts:
+    """What is linked together: host files, and what each has for each device."""
+
+    hosts: list[Node] = field(default_factory=list)
+    modules: list[dict[CompileTarget, list[Any]]] = field(default_factory=list)
+    device_code: dict[CompileTarget, list[Any]] = field(default_factory=dict)
+    """What has no host part."""
+    cuda: LinkedCuda = field(default_factory=LinkedCuda)
+
+    def add(self, host: Node, nodes: list[Node]) -> None:
+        """Add a host file and its device code."""
+        self.hosts.append(host)
+        found: dict[CompileTarget, list[Any]] = {}
+        for node in nodes:
+            found.setdefault(node.attributes.offload_device, []).append(node)
+        self.modules.append(found)
+
+    def of(self, device: CompileTarget) -> list[Any]:
+        """Give the inputs of the link for one device.
+
+        :raises UsageError: one of the files has no code for it.
+        """
+        for host, found in zip(self.hosts, self.modules, strict=True):
+            if device not in found:
+                names = ", ".join(other.name for other in found)
+                raise UsageError(f"'{host}' has device code for {names}, not for {device.name}")
+        if self.device_code and device not in self.device_code:
+            given = ", ".join(str(node) for nodes in self.device_code.values() for node in nodes)
+            raise UsageError(f"of the device code given ({given}), none is for {device.name}")
+        own = [node for modules in self.modules for node in modules[device]]
+        return list(dict.fromkeys([*own, *self.device_code.get(device, ())]))
+
+
+def link_node(
+    env: Environment, named: Names, kind: str, device: CompileTarget, inputs: list[Node]
+) -> Node:
+    """Declare the link of `inputs` for one device: a code object, or a host's shared library."""
+    toolchain = readers.toolchain(env)
+    gpu = device.target_id is not None
+    suffix = "$OFFLOADDEVICESUFFIX" if gpu else "$SHLIBSUFFIX"
+    runtimes = readers.needed_runtimes(env, device) if kind == "openmp" else []
+    node = declared(
+        _LINK,
+        env,
+        named(f".{device.filename}{suffix}"),
+        inputs,
+        **readers.toolchain_variables(env, device_link.linker(device, toolchain)),
+        _OFFLOAD_LINKER=list(device_link.linker(device, toolchain)),
+        _OFFLOAD_LINK_ARGUMENTS=device_link.link_arguments(device, kind),
+        _OFFLOAD_LINK_INPUTS=_link_inputs(env, inputs, gpu=gpu, runtimes=runtimes),
+        _OFFLOAD_TARGET_ID=device.name,
+        **({} if gpu else {"OFFLOAD_LINK_FLAGS": []}),
+    )
+    flags = readers.device_link_flags(env)
+    files = [compat.file_node(env.fs, name) for name in possible_files(flags)]
+    given = [file for file in files if file is not None and file.rexists()]
+    env.Depends(node, [env.File(name, env.fs.Top) for name in runtimes])
+    env.Depends(node, given)
+    readers.add_environment(env, [node])
+    identified(env, [node])
+    label(node, kind, device)
+    add_aliases(env, node, device)
+    watch_kernels(env, node, device.name)
+    return node
+
+
+def _link_inputs(
+    env: Environment, inputs: list[Node], *, gpu: bool, runtimes: list[str]
+) -> list[str]:
+    """Give the inputs as the linker wants them: archives with all members, as all are for it."""
+    if not gpu and any(node.get_suffix() == env.subst("$LIBSUFFIX") for node in inputs):
+        return ["-Wl,--whole-archive", "$SOURCES", "-Wl,--no-whole-archive"]
+    if not gpu:
+        return ["$SOURCES"]
+    return ["--whole-archive", "$SOURCES", "--no-whole-archive", *runtimes]
+
+
+def openmp_registration(env: Environment, named: Names, images: list[Node]) -> Node:
+    """Declare the object that registers a program's images, each in a package of its own.
+
+    The runtime learns from the package what an image is for; it reads one per package.
+    """
+    packages = [
+        package_node(env, files_beside(env, image, "$OFFLOADPACKAGESUFFIX", None), [image])
+        for image in images
+    ]
+    return wrap_node(env, named(".registration$OBJSUFFIX"), packages, "openmp")

@@ -1,0 +1,398 @@
+"""What nodes of this tool know of themselves, and how sources and outputs are named."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+import SCons.Node
+import SCons.Node.FS
+import SCons.Util
+
+from offload_tool.errors import EntryIDError, UsageError
+from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind, read_targets
+from offload_tool.formats.target.compile_target import CompileTarget
+from offload_tool.passes.source_kind import (
+    C_SUFFIXES,
+    CXX_SUFFIXES,
+    KINDS,
+    derive_cuid,
+    kind_of_suffix,
+)
+from offload_tool.scons import readers
+from offload_tool.scons.graph.call_cache import once
+from offload_tool.util.frozen import frozen, replaced
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from offload_tool.formats.target.target_id import TargetID
+    from offload_tool.scons.types import Environment, Folder, Node
+
+
+__all__ = [
+    "Owner",
+    "Stem",
+    "Unit",
+    "entry_id",
+    "files_beside",
+    "given_ids",
+    "identified",
+    "is_plain_source",
+    "kind_of",
+    "kind_outside_bundles",
+    "label",
+    "named",
+    "only_source",
+    "output_stem",
+    "packaged_ids",
+    "path_from_top",
+    "placed",
+    "source_nodes",
+    "units",
+]
+
+_PLAIN_SUFFIXES = (*C_SUFFIXES, *CXX_SUFFIXES, ".s", ".S")
+_UNTELLABLE = re.compile(r"[\x00-\x1f]")
+
+
+@frozen
+class Stem:
+    """The folder of outputs, and what their names begin with: a folder may be called so."""
+
+    dir: Folder
+    name: str
+
+    @classmethod
+    def of(cls, node: Node) -> Stem:
+        """Return the stem of outputs that are called as a file, but for its suffix."""
+        return cls(node.dir, SCons.Util.splitext(node.name)[0])
+
+    @classmethod
+    def named(cls, env: Environment, path: str) -> Stem:
+        """Return the stem that a path spells, as SCons takes it: relative, or ``#from/the/top``."""
+        head, tail = os.path.split(path)
+        if tail.startswith("#") and not head:
+            head, tail = "#", tail[1:]
+        return cls(env.fs.Dir(head or "."), tail)
+
+    def get_internal_path(self) -> str:
+        """Return the path relative to the top folder, as of a node."""
+        folder = self.dir.get_internal_path()
+        return self.name if folder == "." else f"{folder}{os.sep}{self.name}"
+
+
+@frozen
+class Owner:
+    """What a user has named, and nodes in between are made for."""
+
+    name: str
+    """Its file name, without folder and suffix."""
+    sort: str
+    """A word that tells it from others of this name: ``program``, ``library``, ..."""
+    path: str
+    """Its name relative to the top folder."""
+
+    @classmethod
+    def of(cls, node: Node | Stem, sort: str) -> Owner:
+        """Return the owner for what a user has named."""
+        return cls(SCons.Util.splitext(node.name)[0], sort, node.get_internal_path())
+
+    def names_for(self, stem: str) -> tuple[str, str]:
+        """Give names for what `stem` names already, of something else: a short and a sure one."""
+        word = self.sort if self.name == stem else self.name
+        digest = hashlib.sha256(f"{self.sort}\0{self.path}".encode(errors="surrogateescape"))
+        return f"{stem}.{word}", f"{stem}.{word}-{digest.hexdigest()[:6]}"
+
+
+@frozen
+class Unit:
+    """One offload source and what all nodes made of it share."""
+
+    source: Node
+    kind: str
+    folder: Folder
+    """Where its outputs go, an SCons Dir."""
+    name: str
+    """The beginning of its outputs' file names."""
+    cuid: str
+    owner: Owner | None = None
+    """What it is compiled for, where its outputs are in between and may be renamed."""
+
+    def file(self, env: Environment, suffix: str) -> Node:
+        """Give the node of the output with this suffix, in which variables are replaced."""
+        return self.folder.File(f"{self.name}{env.subst(suffix)}")
+
+    def files(self, env: Environment, suffix: str) -> Iterator[Node]:
+        """Give the node of `file`, and those of its other names where that one is taken."""
+        return files_beside(env, Stem(self.folder, self.name), suffix, self.owner)
+
+    def others(self, env: Environment) -> list[Unit]:
+        """Give the same source as other units, for where another host object has its name.
+
+        Both may become part of one program, so each has a CUID of its own.
+        """
+        if self.owner is None:
+            return []
+        given = env.subst("$OFFLOAD_CUID")
+        source = self.source.get_internal_path()
+        made = []
+        for name in self.owner.names_for(self.name):
+            stem = Stem(self.folder, name).get_internal_path()
+            made.append(replaced(self, name=name, cuid=given or derive_cuid(source, stem)))
+        return made
+
+    @property
+    def language_flags(self) -> str:
+        """The variable with the flags of the source's language."""
+        return "$CFLAGS" if self.source.get_suffix() in C_SUFFIXES else "$CXXFLAGS"
+
+
+def files_beside(
+    env: Environment, stem: Node | Stem, suffix: str, owner: Owner | None
+) -> Iterator[Node]:
+    """Give the node of `stem` with a suffix, and those of its other names if it has an owner."""
+    end = once(env, f"suffix {suffix}", lambda: env.subst(suffix))
+    yield stem.dir.File(f"{stem.name}{end}")
+    for name in owner.names_for(stem.name) if owner is not None else ():
+        yield stem.dir.File(f"{name}{end}")
+
+
+def units(
+    env: Environment,
+    target: str | None,
+    source: Any,
+    *,
+    owner: Owner | None = None,
+    own_cuid: bool = False,
+) -> list[Unit]:
+    """Give the units of offload sources; one may be named after `target`.
+
+    All passes of a source have one CUID, derived from its path. With `own_cuid`, the
+    outputs' name is part of it where it is not the source's: one source can then be
+    compiled twice, with other flags, for the same program.
+    """
+    nodes = source_nodes(env, source)
+    if target is not None and len(nodes) > 1:
+        raise UsageError(f"one target name ('{target}') cannot serve {len(nodes)} sources")
+    return [_unit(env, node, target, owner, own_cuid=own_cuid) for node in nodes]
+
+
+def _unit(
+    env: Environment, source: Any, target: str | None, owner: Owner | None, *, own_cuid: bool
+) -> Unit:
+    kind = kind_of(env, source)
+    if kind is None and source.get_suffix() in C_SUFFIXES and env.subst("$OFFLOAD_KIND"):
+        raise UsageError(
+            f"'{source}' is C, of which no {env.subst('$OFFLOAD_KIND').upper()} code is made; "
+            "rename it to .hip, .cu or .cpp, or give it to OffloadProgram as a C source"
+        )
+    if kind is None:
+        raise UsageError(
+            f"'{source}': expected an offload source (.hip, .cu); set OFFLOAD_KIND to one of "
+            f"{', '.join(KINDS)} for one with another suffix"
+        )
+    stem = output_stem(env, target, source)
+    extra = ""
+    if own_cuid and stem != Stem.of(source):
+        extra = f"{stem.dir.get_internal_path()}/{stem.name}"
+    _check_names(source, stem.dir)
+    cuid = env.subst("$OFFLOAD_CUID") or derive_cuid(source.get_internal_path(), extra)
+    return Unit(source, kind, stem.dir, stem.name, cuid, owner)
+
+
+def _check_names(source: Node, folder: Folder) -> None:
+    """Refuse names that clang or lld cannot handle, before they fail in words of their own.
+
+    Source: clang and lld 22.1.8, observed: a depfile has no escape for blanks but the space, lld
+    replaces each ``%`` in the name of a folder that it writes to.
+
+    :raises UsageError: such a name.
+    """
+    name, place = source.get_internal_path(), folder.get_internal_path()
+    if _UNTELLABLE.search(name):
+        raise UsageError(f"{name!r}: a depfile cannot hold this name; rename the file or folder")
+    if name.startswith("-"):
+        raise UsageError(f"'{name}': clang takes it for an option; rename the file or folder")
+    if "%" in place:
+        raise UsageError(f"'{place}': lld cannot write to a folder with % in its name; rename it")
+
+
+def kind_of(env: Environment, node: Node) -> str | None:
+    """Tell of which offload kind a source is, by its suffix or OFFLOAD_KIND; None if of none.
+
+    :raises UsageError: OFFLOAD_KIND is none of the kinds.
+    """
+    given = env.subst("$OFFLOAD_KIND").lower()
+    if given not in ("", *KINDS):
+        raise UsageError(f"OFFLOAD_KIND: expected one of {', '.join(KINDS)}, found {given!r}")
+    by_suffix = kind_of_suffix(node.name)
+    if by_suffix is not None:
+        # The suffix says the language; only HIP can be compiled from another one's source.
+        return "hip" if given == "hip" else by_suffix
+    if node.get_suffix() in C_SUFFIXES and given in ("hip", "cuda"):
+        return None  # C, as for hipcc and nvcc
+    if node.get_suffix() in (*C_SUFFIXES, *CXX_SUFFIXES):
+        return given or ("openmp" if _has_openmp_flags(env) else None)
+    return None
+
+
+def _has_openmp_flags(env: Environment) -> bool:
+    """Tell whether OpenMP sources are to be offloaded: ``-fopenmp``, and devices for it."""
+    words = [env.subst(f"${name}") for name in ("CCFLAGS", "CFLAGS", "CXXFLAGS")]
+    return bool(env["OFFLOAD_ARCH"]) and "-fopenmp" in " ".join(words).split()
+
+
+def is_plain_source(node: Node) -> bool:
+    """Tell whether a node is C, C++ or assembler."""
+    return node.get_suffix() in _PLAIN_SUFFIXES
+
+
+def source_nodes(env: Environment, source: Any) -> list[Node]:
+    """Give the nodes of the files that a user passed as source; a source given twice, once.
+
+    :raises UsageError: there is none, or something else than a file.
+    """
+    given = [_as_text(env, item) for item in SCons.Util.flatten([source])]
+    nodes: list[Node] = list(env.arg2nodes(given, env.fs.Entry))
+    if not nodes:
+        raise UsageError("no source was given; does a pattern of Glob() match nothing?")
+    for node in nodes:
+        _check_file(node)
+    seen: set[Any] = set()
+    sources = []
+    for node in nodes:
+        if node not in seen or not (is_plain_source(node) or kind_of(env, node)):
+            sources.append(node)
+        seen.add(node)
+    return sources
+
+
+def only_source(env: Environment, source: Any, problem: str) -> Node:
+    """Give the node of the one file that a user passed as source.
+
+    :raises UsageError: `problem`, with how many there are instead.
+    """
+    nodes = source_nodes(env, source)
+    if len(nodes) != 1:
+        raise UsageError(f"{problem}, not {len(nodes)}")
+    return nodes[0]
+
+
+def _as_text(env: Environment, item: Any) -> Any:
+    """Give a node, or the name of a file."""
+    if isinstance(item, SCons.Node.Node):
+        return item
+    name = os.fspath(item) if isinstance(item, os.PathLike) else item
+    if not isinstance(name, str):
+        raise UsageError(f"expected names of files, or nodes, as sources, found {item!r}")
+    if not env.subst(name).strip():
+        what = f" ('{name}')" if name else ""
+        raise UsageError(f"expected the name of a file as source, found an empty text{what}")
+    return name
+
+
+def _check_file(node: Node) -> None:
+    if not isinstance(node, SCons.Node.FS.Base):
+        raise UsageError(f"expected files as sources, found '{node}', which is none")
+    places = {node.get_abspath(), node.srcnode().get_abspath()}
+    if isinstance(node, SCons.Node.FS.Dir) or any(map(os.path.isdir, places)):
+        raise UsageError(f"'{node}' is a folder; give the files in it, such as Glob('{node}/*')")
+
+
+def named(env: Environment, name: str, suffix: str) -> Node:
+    """Give the node of a user's target name, with the suffix if it has none."""
+    return env.fs.File(name if PurePath(name).suffix else name + env.subst(suffix))
+
+
+def output_stem(env: Environment, target: str | None, source: Node) -> Stem:
+    """Return what the names of several outputs begin with: `target`, or the source's name."""
+    if target is not None:
+        return Stem.named(env, SCons.Util.splitext(target)[0])
+    return Stem.of(source)
+
+
+def path_from_top(node: Node | Stem) -> str:
+    """Return the name by which SCons finds a file from any folder."""
+    path: str = node.get_internal_path()
+    return path if PurePath(path).is_absolute() else f"#{path}"
+
+
+def label(node: Node, kind: str, device: CompileTarget) -> None:
+    """Write on a node which device's image it is."""
+    node.attributes.offload_kind = kind
+    node.attributes.offload_device = device
+    if kind != "cuda":  # bundles have no such kind
+        node.attributes.offload_entry_id = _entry_id_of(device, kind)
+
+
+_entry_id_of = functools.cache(CompileTarget.entry_id)
+
+
+def entry_id(node: Node) -> BundleEntryID | None:
+    """Give the bundle entry ID that a node carries."""
+    found: BundleEntryID | None = getattr(node.attributes, "offload_entry_id", None)
+    return found
+
+
+def given_ids(env: Environment) -> list[BundleEntryID]:
+    """Return the bundle entry IDs of ``OFFLOAD_TARGETS``, as the bundler reads its targets.
+
+    :raises UsageError: one is wrong, as in ``OFFLOAD_ARCH``, or they cannot stand together.
+    """
+    return _read_ids(env, read_targets)
+
+
+def packaged_ids(env: Environment) -> list[BundleEntryID]:
+    """Return the IDs of ``OFFLOAD_TARGETS``, of kinds too that only offload binaries have.
+
+    :raises UsageError: one is wrong, as in ``OFFLOAD_ARCH``.
+    """
+    from offload_tool.operations.package import kind_number  # few builds package files
+
+    def read(texts: Iterable[str], **checks: Any) -> list[BundleEntryID]:
+        ids = [BundleEntryID.asked(text, **checks) for text in texts]
+        for entry in ids:
+            kind_number(kind_outside_bundles(entry), "llvm22", None)
+        return ids
+
+    return _read_ids(env, read)
+
+
+def _read_ids(env: Environment, read: Any) -> list[BundleEntryID]:
+    def warn(text: str) -> None:
+        readers.warn(env, f"OFFLOAD_TARGETS: {text}")
+
+    def known(target_id: TargetID) -> bool:
+        return readers.knows_processor(env, target_id)
+
+    texts = [env.subst(text) for text in env.Split(env["OFFLOAD_TARGETS"])]
+    try:
+        found: list[BundleEntryID] = read(texts, warn=warn, known=known)
+    except (EntryIDError, UsageError) as error:
+        raise UsageError(f"OFFLOAD_TARGETS: {error}") from None
+    return found
+
+
+def kind_outside_bundles(entry: BundleEntryID) -> str:
+    """Return the offload kind that images of an entry have outside of bundles."""
+    return OffloadKind.HIP if entry.kind == OffloadKind.HIPV4 else entry.kind
+
+
+def identified(env: Environment, nodes: Any) -> list[Node]:
+    """Make nodes depend on what the compiler says of itself; give them back."""
+    text = readers.toolchain(env).identity
+    identity = once(env, f"identity {text}", lambda: env.Value(text))
+    for node in nodes:
+        node.add_dependency([identity])
+    return list(nodes)
+
+
+def placed(command: Iterable[str]) -> list[str]:
+    """Keep the place of a program out of signatures; its options stay in them."""
+    program, *options = command
+    return ["$(", program, "$)", *options]

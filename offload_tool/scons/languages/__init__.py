@@ -1,0 +1,1 @@
+"""What HIP, CUDA, OpenMP and kpack archives need beside the common graph."""

@@ -1,0 +1,274 @@
+"""What becomes of CUDA's device code.
+
+For one source and two target IDs::
+
+    add.cu --+-- add.sm_80.ptx ---+-- add.sm_80.cubin --+
+             |                    +---------------------+
+             +-- add.sm_90.ptx ---+-- add.sm_90.cubin --+-- add.fatbin --+
+             |                    +---------------------+                +-- add.o -- program
+             +-- add.host.o ---------------------------------------------+
+
+With relocatable device code, the cubins of all sources are linked first, once per target ID.
+The PTX goes along, for a later device to link by itself::
+
+    a.cu -- a.sm_80.rdc.ptx -- a.sm_80.rdc.cubin --+
+         |                                         +-- prog.sm_80.cubin -- prog.fatbin --+
+    b.cu -- b.sm_80.rdc.ptx -- b.sm_80.rdc.cubin --+                                     |
+         |                                                                prog.fatbin.o--+-- program
+         +-- b.rdc.fatbin (PTX of all target IDs) ----------------------------+          |
+                                                            prog.registration.o ---------+
+
+Host objects of clang's old offload driver have a place for the last one themselves, so that it
+is put there, as nvcc does; with the cubins in objects that are made for others.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from offload_tool.errors import CompilerError
+from offload_tool.passes.cuda import check_ptxas, cubin_arguments
+from offload_tool.scons import actions, readers
+from offload_tool.scons.extras.summary import watch_kernels
+from offload_tool.scons.graph.aliases import add_aliases
+from offload_tool.scons.graph.compile_nodes import device_nodes, uses_new_driver, with_host
+from offload_tool.scons.graph.declare import NodeBuilder, declared
+from offload_tool.scons.graph.units import identified, label
+from offload_tool.scons.run.command import command_spawn
+from offload_tool.scons.state import compiler_queries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from offload_tool.formats.target.compile_target import CompileTarget
+    from offload_tool.nvidia.nvlink import NvLinker
+    from offload_tool.passes.cuda import Ptxas
+    from offload_tool.scons.graph.declare import Names
+    from offload_tool.scons.graph.units import Unit
+    from offload_tool.scons.types import Environment, Node
+
+__all__ = [
+    "LinkedCuda",
+    "RelocatableCuda",
+    "assembled",
+    "complete_object",
+    "cuda_object",
+    "linked_objects",
+    "relocatable_code",
+]
+
+_COMPILE_ONLY = "--compile-only  "
+"""What the driver tells its assembler of PTX that it is to link: as nvcc writes it."""
+_EMBED_CUDA = NodeBuilder(actions.EMBED_CUDA)
+_EMBED_LINKED_CUDA = NodeBuilder(actions.EMBED_LINKED_CUDA)
+_FATBIN = NodeBuilder(actions.FATBIN)
+_LINK_CUDA = NodeBuilder(actions.LINK_CUDA)
+_PTXAS = NodeBuilder(actions.PTXAS)
+_REGISTER_CUDA = NodeBuilder(actions.REGISTER_CUDA)
+
+
+def cuda_object(
+    env: Environment, unit: Unit, names: Iterable[Node], *, shared: bool = False
+) -> Node:
+    """Declare the host object of a CUDA source with its fat binary in it."""
+    unit, host = with_host(env, unit, shared=shared)
+    images = [image for ptx in device_nodes(env, unit) for image in (*_cubin(env, unit, ptx), ptx)]
+    return complete_object(env, names, host, _fatbin(env, unit.files(env, ".fatbin"), images))
+
+
+def complete_object(
+    env: Environment, names: Iterable[Node], host: Node, fatbin: Node, **options: bool
+) -> Node:
+    """Declare a host object with a fat binary in place of the placeholder."""
+    spec = readers.spec(**options)
+    return declared(_EMBED_CUDA, env, names, [host, fatbin], _OFFLOAD_SPEC=spec)
+
+
+def _fatbin(env: Environment, names: Iterable[Node], images: list[Node], **options: Any) -> Node:
+    processors = [str(image.attributes.offload_device.target_id) for image in images]
+    spec = readers.spec(processors=processors, **options)
+    return declared(_FATBIN, env, names, images, _OFFLOAD_SPEC=spec)
+
+
+def _cubin(env: Environment, unit: Unit, ptx: Node, *, rdc: bool = False) -> list[Node]:
+    """Declare the cubin of a PTX module, where there is a ptxas."""
+    ptxas = readers.ptxas(env)
+    if ptxas is None:
+        return []
+    filename = ptx.attributes.offload_device.filename
+    names = unit.files(env, f".{filename}{'.rdc' if rdc else ''}.cubin")
+    return [assembled(env, ptxas, names, unit.kind, ptx, rdc=rdc)]
+
+
+def assembled(
+    env: Environment,
+    ptxas: Ptxas,
+    names: Iterable[Node],
+    kind: str,
+    ptx: Node,
+    *,
+    rdc: bool = False,
+    flags: Any = None,
+) -> Node:
+    """Declare the cubin of a PTX module, for sources of `kind`.
+
+    `flags` are those for ptxas: by default, what the driver makes of those of the compile.
+    """
+    device = ptx.attributes.offload_device
+    check_ptxas(ptxas, device.target_id)
+    node = declared(
+        _PTXAS,
+        env,
+        names,
+        [ptx],
+        ESCAPE=shlex.quote,
+        SPAWN=command_spawn(ptxas.command),
+        _OFFLOAD_PTXAS=list(ptxas.command),
+        _OFFLOAD_PTXAS_ARGUMENTS=cubin_arguments(device.target_id, rdc=rdc),
+        _OFFLOAD_PTXAS_FLAGS=_driver_flags if flags is None else flags,
+        _OFFLOAD_TARGET_ID=device.name,
+        IMPLICIT_COMMAND_DEPENDENCIES=False,
+    )
+    env.Depends(node, env.Value(ptxas.identity))
+    label(node, kind, device)
+    node.attributes.offload_relocatable = rdc
+    add_aliases(env, node, device)
+    if not rdc:
+        watch_kernels(env, node, device.name)
+    return node
+
+
+def _driver_flags(
+    target: list[Any],  # noqa: ARG001
+    source: list[Any],
+    env: Environment,  # noqa: ARG001
+    for_signature: bool,  # noqa: ARG001
+) -> list[str]:
+    """Return what the driver tells its ptxas, by the flags with which the PTX was compiled."""
+    return [*compiler_queries.ptxas_flags(source[0])]
+
+
+# -- relocatable device code -----------------------------------------------------------
+
+
+@dataclass
+class RelocatableCuda:
+    """What is made of one source, for a link of several."""
+
+    unit: Unit
+    host: Node
+    modules: list[Node]
+    """A cubin for each target ID; its PTX, where there is no ptxas."""
+    ptx: list[Node]
+    has_entries: bool
+    """Whether the new offload driver made the host object, which is complete then."""
+
+    def ptx_fatbin(self, env: Environment) -> Node:
+        """Declare the fat binary of the PTX."""
+        names = self.unit.files(env, ".rdc.fatbin")
+        return _fatbin(env, names, self.ptx, options=_COMPILE_ONLY)
+
+    def whole_fatbin(self, env: Environment) -> Node:
+        """Declare the fat binary of cubins and PTX, for the device links of others."""
+        cubins = [node for node in self.modules if node not in self.ptx]
+        pairs = zip(cubins, self.ptx, strict=True) if cubins else ((node,) for node in self.ptx)
+        images = [image for pair in pairs for image in pair]
+        return _fatbin(env, self.unit.files(env, ".rdc.all.fatbin"), images, options=_COMPILE_ONLY)
+
+
+def relocatable_code(env: Environment, unit: Unit, *, shared: bool = False) -> RelocatableCuda:
+    """Declare what a link of several sources takes of one."""
+    unit, host = with_host(env, unit, shared=shared)
+    ptx = device_nodes(env, unit)
+    cubins = [node for each in ptx for node in _cubin(env, unit, each, rdc=True)]
+    return RelocatableCuda(unit, host, cubins or ptx, ptx, uses_new_driver(env, unit))
+
+
+@dataclass
+class LinkedCuda:
+    """What goes into the host link beside the host objects of the sources."""
+
+    sources: list[Node] = field(default_factory=list)
+    """The fat binaries of sources whose host objects have no place for them."""
+    queries: list[Node] = field(default_factory=list)
+    """Host files that call for the registration of their modules by name, or may do so."""
+
+
+def linked_objects(
+    env: Environment,
+    named: Names,
+    found: LinkedCuda,
+    devices: Iterable[CompileTarget],
+    inputs: Callable[[CompileTarget], list[Any]],
+) -> list[Node]:
+    """Declare the device links of a program, and the objects by which it has their results."""
+    from offload_tool.nvidia import linked_fatbin  # other builds do not need it
+
+    linker = _linker(env)
+    images = (
+        []
+        if linker is None
+        else [_link_node(env, named, linker, device, inputs(device)) for device in devices]
+    )
+    linked = _fatbin(env, named(".fatbin"), images, linked=True)
+    cc = readers.toolchain(env).cc
+    variables = {**readers.toolchain_variables(env, cc), "_OFFLOAD_CC": list(cc)}
+    embedded = declared(
+        _EMBED_LINKED_CUDA,
+        env,
+        named("$OFFLOADEMBEDSUFFIX"),
+        [linked, *found.sources],
+        **variables,
+        _OFFLOAD_SPEC=readers.spec(),
+    )
+    registration = declared(
+        _REGISTER_CUDA,
+        env,
+        named(".registration$OBJSUFFIX"),
+        [env.File(linked_fatbin.SOURCE), *found.queries],
+        **variables,
+        _OFFLOAD_SPEC=readers.spec(),
+    )
+    return identified(env, [embedded, registration])
+
+
+def _linker(env: Environment) -> NvLinker | None:
+    """Find the device linker; none is needed without ptxas, as the driver links PTX itself."""
+    from offload_tool.nvidia.nvlink import no_nvlink
+
+    if readers.ptxas(env) is None:
+        return None
+    found = readers.nvlink(env)
+    if found is None:
+        raise CompilerError(no_nvlink("relocatable CUDA code"))
+    return found
+
+
+def _link_node(
+    env: Environment,
+    named: Names,
+    linker: NvLinker,
+    device: CompileTarget,
+    inputs: list[Node],
+) -> Node:
+    flags = readers.device_link_flags(env)
+    arguments = [*linker.arguments(str(device.target_id)), *flags]
+    node = declared(
+        _LINK_CUDA,
+        env,
+        named(f".{device.filename}.cubin"),
+        inputs,
+        ENV=env["ENV"],
+        _OFFLOAD_LINKER=list(linker.command),
+        _OFFLOAD_LINK_LIBRARIES=list(linker.libraries),
+        _OFFLOAD_SPEC=readers.spec(arguments=arguments),
+        _OFFLOAD_TARGET_ID=device.name,
+    )
+    env.Depends(node, env.Value(linker.identity))
+    env.Depends(node, [env.File(name) for name in linker.libraries])
+    label(node, "cuda", device)
+    add_aliases(env, node, device)
+    watch_kernels(env, node, device.name)
+    return node

@@ -1,0 +1,209 @@
+"""What becomes of device code: bundles, linked images, packages, and objects that hold them.
+
+For one HIP source and two target IDs::
+
+    saxpy.hip --+-- saxpy.gfx906.co ---+
+                |                      +-- saxpy.hipfb -- saxpy.fatbin.o --+
+                +-- saxpy.gfx90a.co ---+                                   +-- program
+                |                                                          |
+                +-- saxpy.host.o ------------------------------------------+
+
+Each arrow is one action with one output. The host object is joined with the device
+images at the very end, so neither side waits for, or is rebuilt because of, the other.
+``saxpy.fatbin.o`` is an archive of one object, which the linker takes where the host object asks
+for it: a source without kernels and device variables has no bundle in the program, as from clang.
+With relocatable device code, and with OpenMP, what is made of all sources is linked first,
+once per device (`cuda` has CUDA)::
+
+    a.hip -- a.gfx906.bc --+
+                           +-- prog.gfx906.co --+
+    b.hip -- b.gfx906.bc --+                    +-- prog.hipfb -- prog.fatbin.o --+-- program
+                              prog.gfx90a.co ---+          prog.registration.o ---+
+
+`kpack` has what ``OFFLOAD_KPACK`` makes in the place of bundles.
+
+`prog.registration.o` registers what host objects of clang's new offload driver only list.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from offload_tool.scons import readers
+from offload_tool.scons.graph.compile_nodes import device_nodes, with_host
+from offload_tool.scons.graph.container_nodes import bundle_node
+from offload_tool.scons.graph.device_archives import device_archive_nodes
+from offload_tool.scons.graph.device_link import Parts, link_node, openmp_registration
+from offload_tool.scons.graph.embed import (
+    embedded_bundle,
+    embedded_for_all,
+    registration_of_entries,
+)
+from offload_tool.scons.graph.units import Owner, Stem, Unit, files_beside
+from offload_tool.scons.languages.cuda import (
+    complete_object,
+    cuda_object,
+    linked_objects,
+    relocatable_code,
+)
+from offload_tool.scons.languages.kpack import PackedCode, check_kind, packing_of
+from offload_tool.scons.languages.kpack_programs import add_packed, packed_links, wrapped_call
+from offload_tool.scons.languages.openmp import openmp_image
+
+if TYPE_CHECKING:
+    from offload_tool.scons.graph.declare import Names
+    from offload_tool.scons.types import Environment, Node
+
+__all__ = ["GivenCode", "Linked", "linkable_nodes"]
+
+
+@dataclass
+class Linked:
+    """What a host link takes: objects, and whether they need OpenMP's runtimes."""
+
+    objects: list[Node] = field(default_factory=list)
+    needs_openmp: bool = False
+    codes: list[PackedCode] = field(default_factory=list)
+    """Code objects that are in archives apart from the link's result."""
+    wraps: bool = False
+    """Whether the call that registers wrappers is to be wrapped."""
+    marked: dict[Node, Node] = field(default_factory=dict)
+    """For each library whose wrappers must be changed, the copy of it that is linked."""
+
+
+@dataclass
+class GivenCode:
+    """The offload code that a user gives to one link."""
+
+    units: list[Unit]
+    objects: list[Node]
+    """Those of OffloadObject whose device code is yet to be linked."""
+    device_code: list[Node]
+    """Bitcode, and device-specific archives, of one target each."""
+    libraries: list[Node]
+    """Heterogeneous device archives, and static libraries of OpenMP objects."""
+
+
+def linkable_nodes(
+    env: Environment, stem: Stem, owner: Owner, given: GivenCode, *, shared: bool = False
+) -> Linked:
+    """Declare what the link of one program or shared library needs of its offload code.
+
+    The names of images of several sources begin with `stem`.
+    """
+    linked = Linked()
+    packing = packing_of(env, stem.name)
+    named = partial(files_beside, env, stem, owner=owner)
+    parts: dict[str, Parts] = {}
+    for unit in given.units:
+        if packing is not None:
+            check_kind(unit)
+        if unit.kind == "cuda":
+            _add_cuda_unit(env, linked, parts, unit, shared=shared)
+            continue
+        unit, host = with_host(env, unit, shared=shared)
+        if unit.kind == "openmp" or readers.is_relocatable(env, unit):
+            parts.setdefault(unit.kind, Parts()).add(host, device_nodes(env, unit))
+        elif packing is not None:
+            add_packed(env, linked, packing, unit, host)
+        else:
+            linked.objects += [host, embedded_bundle(env, unit)]
+    _add_given_code(env, parts, stem, given)
+    for kind, part in parts.items():
+        linked.needs_openmp |= kind == "openmp"
+        if packing is not None and kind == "hip":
+            linked.objects += packed_links(env, named, packing, stem, part, linked, given)
+            continue
+        linked.objects += [node for node in part.hosts if node not in given.libraries]
+        linked.objects += _device_links(env, named, kind, part)
+    if linked.wraps:
+        linked.objects.append(wrapped_call(env, named))
+    for node in linked.objects if shared else ():
+        node.attributes.shared = True  # SCons links no other objects into a shared library
+    return linked
+
+
+def _add_cuda_unit(
+    env: Environment, linked: Linked, parts: dict[str, Parts], unit: Unit, *, shared: bool
+) -> None:
+    """Add a source of CUDA code to what is linked."""
+    if readers.is_relocatable(env, unit):
+        _add_cuda(env, parts.setdefault("cuda", Parts()), unit, shared=shared)
+        return
+    suffix = readers.shared_suffix(env) if shared else "$OBJSUFFIX"
+    linked.objects.append(cuda_object(env, unit, unit.files(env, suffix), shared=shared))
+
+
+def _add_given_code(
+    env: Environment, parts: dict[str, Parts], stem: Stem, given: GivenCode
+) -> None:
+    """Add what is given as objects, libraries and device code, not as sources."""
+    for node in given.objects:
+        modules = node.attributes.offload_device_nodes
+        _add_given(parts, modules[0].attributes.offload_kind, node, modules)
+    for library in given.libraries:
+        nodes = _library_code(env, library, stem)
+        _add_given(parts, nodes[0].attributes.offload_kind, library, nodes)
+    for node in given.device_code:
+        found = parts.setdefault(node.attributes.offload_kind, Parts()).device_code
+        found.setdefault(node.attributes.offload_device, []).append(node)
+
+
+def _device_links(env: Environment, named: Names, kind: str, part: Parts) -> list[Node]:
+    """Declare the link of each device, and the objects by which a program has what they give."""
+    devices = readers.devices(env, kind)
+    if kind == "cuda":
+        return linked_objects(env, named, part.cuda, devices, part.of)
+    images = []
+    for device in devices:
+        link = openmp_image if device.arch == "nvptx64" else link_node
+        images.append(link(env, named, kind, device, part.of(device)))
+    if kind == "openmp":
+        return [openmp_registration(env, named, images)]
+    bundle = bundle_node(env, named("$OFFLOADBUNDLESUFFIX"), images)
+    embedded = embedded_for_all(env, named, bundle, part.hosts)
+    return [embedded, registration_of_entries(env, named)]
+
+
+def _add_cuda(env: Environment, part: Parts, unit: Unit, *, shared: bool) -> None:
+    """Add a source of relocatable CUDA code to what is linked together."""
+    code = relocatable_code(env, unit, shared=shared)
+    fatbin = code.ptx_fatbin(env)
+    if code.has_entries:
+        part.add(code.host, code.modules)
+        part.cuda.sources.append(fatbin)
+        return
+    suffix = readers.shared_suffix(env) if shared else "$OBJSUFFIX"
+    whole = complete_object(
+        env, code.unit.files(env, f".rdc{suffix}"), code.host, fatbin, relocatable=True
+    )
+    part.add(whole, code.modules)
+    part.cuda.queries.append(whole)
+
+
+def _add_given(parts: dict[str, Parts], kind: str, node: Node, modules: list[Node]) -> None:
+    """Add an object or library and its device code; it may be of another build."""
+    part = parts.setdefault(kind, Parts())
+    part.add(node, modules)
+    if kind != "cuda":
+        return
+    sources = getattr(node.attributes, "offload_source_fatbins", None)
+    if sources is None:
+        part.cuda.queries.append(node)
+    else:
+        part.cuda.sources += sources
+
+
+def _library_code(env: Environment, library: Node, stem: Stem) -> list[Any]:
+    """Give a library's device code: modules, or one archive per target ID.
+
+    Of a library from elsewhere it goes to the program's folder.
+    """
+    modules: list[Node] = getattr(library.attributes, "offload_device_nodes", [])
+    if modules:
+        return modules
+    outside = not library.is_under(env.fs.Top)
+    own = Stem.of(library)
+    return device_archive_nodes(env, library, Stem(stem.dir, own.name) if outside else own)

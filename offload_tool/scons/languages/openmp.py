@@ -1,0 +1,67 @@
+"""The images of OpenMP sources for NVIDIA GPUs.
+
+::
+
+    a.sm_80.bc --+
+                 +-- prog.sm_80.ptx -- prog.sm_80.co
+    b.sm_80.bc --+
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import CompilerError
+from offload_tool.passes.cuda import ptxas_flags
+from offload_tool.scons import actions, readers
+from offload_tool.scons.graph.aliases import add_aliases
+from offload_tool.scons.graph.declare import NodeBuilder, declared
+from offload_tool.scons.graph.units import identified, label
+from offload_tool.scons.languages.cuda import assembled
+
+if TYPE_CHECKING:
+    from offload_tool.formats.target.compile_target import CompileTarget
+    from offload_tool.scons.graph.declare import Names
+    from offload_tool.scons.types import Environment, Node
+
+__all__ = ["openmp_image"]
+
+_LINK_PTX = NodeBuilder(actions.LINK_PTX)
+
+
+def openmp_image(
+    env: Environment, named: Names, kind: str, device: CompileTarget, inputs: list[Node]
+) -> Node:
+    """Declare the image of all sources for one GPU.
+
+    :raises CompilerError: there is no device runtime for it, or no ptxas.
+    """
+    from offload_tool.nvidia import openmp_link  # other builds do not need it
+
+    ptxas = readers.ptxas(env)
+    if ptxas is None:
+        raise CompilerError(openmp_link.no_ptxas(device.name))
+    runtimes = readers.needed_runtimes(env, device)
+    assert device.target_id is not None  # noqa: S101 - it is a GPU
+    flags = readers.device_link_flags(env)
+    arguments = [*openmp_link.link_arguments(device.target_id), *flags]
+    variables = readers.toolchain_variables(env)
+    words = [*variables["_OFFLOAD_CLANG"], *variables["_OFFLOAD_LOCAL_FLAGS"], *arguments]
+    assembling = [*ptxas_flags([*words, "-x", "ir"], env["ENV"])]
+    ptx = declared(
+        _LINK_PTX,
+        env,
+        named(f".{device.filename}.ptx"),
+        inputs,
+        **variables,
+        _OFFLOAD_RUNTIMES=runtimes,
+        _OFFLOAD_SPEC=readers.spec(arguments=arguments),
+        _OFFLOAD_TARGET_ID=device.name,
+    )
+    env.Depends(ptx, [env.File(name, env.fs.Top) for name in runtimes])
+    readers.add_environment(env, [ptx])
+    identified(env, [ptx])
+    label(ptx, kind, device)
+    add_aliases(env, ptx, device)
+    names = named(f".{device.filename}$OFFLOADDEVICESUFFIX")
+    return assembled(env, ptxas, names, kind, ptx, flags=assembling)

@@ -1,0 +1,1 @@
+"""Precompiled headers as nodes of the build graph."""

@@ -1,0 +1,325 @@
+"""Precompiled headers (PCHs) of compiles: ``OFFLOAD_PCH``.
+
+A PCH is made by the first compile that needs it, in the folder ``.offload-pch``, and used by the
+others; see `offload_tool.pch.pch`. It is no node of the graph. As one, it would be made for
+compiles that a ``CacheDir`` then gives, and they would wait for it where they do not use it; so
+nothing that SCons decides or signs knows of it.
+
+Compiles that differ in their target, their side, their language or their flags have different
+PCHs::
+
+    a.hip --+                        .offload-pch/gfx906.hip.1c5e09a7b2d4f683.pch
+    b.hip --+-- gfx906 ----------->
+    c.hip --+-- gfx90a ----------->  .offload-pch/gfx90a.hip.77e02b91c35d4fa8.pch
+            +-- host ------------->  .offload-pch/host.hip.e5d0c4b3a2918f67.pch
+
+The number is the digest of all that decides what is in one: the headers, the words of the command,
+the compiler, and variables that it reads.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import SCons.Errors
+import SCons.Script
+import SCons.Util
+
+from offload_tool.clang.environment import HEEDED_VARIABLES
+from offload_tool.errors import OffloadError, UsageError
+from offload_tool.io.file_digests import digest_of, look_at
+from offload_tool.manifest.inputs import front_end, general_words
+from offload_tool.passes.compile_pass import without_dependency_flags
+from offload_tool.pch import pch
+from offload_tool.pch.eligibility import reason_of_flags
+from offload_tool.pch.include_prefix import beginning_of, includes_text
+from offload_tool.scons import compat, readers
+from offload_tool.scons.pch.groups import FEWEST_USERS, Group, Key, Pchs
+from offload_tool.scons.run.command import split_words
+from offload_tool.scons.run.spawn import DirectSpawn
+from offload_tool.scons.state.compiler_queries import words_of
+from offload_tool.scons.state.pass_state import depfile_of, prints_now
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from offload_tool.manifest.output_state import Surroundings
+    from offload_tool.passes.compile_pass import CompilePass
+    from offload_tool.scons.types import Environment, Node
+
+    Spawn = Callable[..., int]
+
+__all__ = ["PCH_FOLDER", "SMALLEST", "Compile", "pch_spawn"]
+
+PCH_FOLDER = ".offload-pch"
+SMALLEST = 256 << 10
+"""Bytes of headers, measured: to read 120,000 takes as long as to read their PCH."""
+
+
+_CUSTOM = "custom compile command: $OFFLOADDEVICECOM or $OFFLOADHOSTCOM is not this tool's own"
+
+
+class Compile(NamedTuple):
+    """A compile that may use a PCH, as its command is."""
+
+    source: str
+    made: tuple[str, ...]
+    """The words without source, output and depfile, with which a PCH is made."""
+    command: list[str]
+    """The whole command, without `launcher`."""
+    variables: Mapping[str, str]
+    launcher: tuple[str, ...] = ()
+    without_driver: Callable[..., bool | None] | None = None
+    """As of `UsablePch.run`."""
+
+
+class _Pass:
+    """What decides about the PCH of a pass."""
+
+    def __init__(self, env: Environment, node: Node, job: CompilePass, spawn: Spawn) -> None:
+        toolchain = readers.toolchain(env)
+        self.name = job.device.filename if job.device is not None else "host"
+        self.kind: str = job.kind
+        self.stage: str = job.stage
+        self.program, self.identity = len(toolchain.clang), toolchain.identity
+        self._node, self._clang = node, [*toolchain.clang]
+        self._command = "$OFFLOADDEVICECOM" if job.device is not None else "$OFFLOADHOSTCOM"
+        self._launcher = readers.launcher(env)
+        self._is_distributed = bool(env["OFFLOAD_DIST"])
+        self._quietly = spawn.run_quietly if isinstance(spawn, DirectSpawn) else None
+
+    def compile_of(self, command: list[str], variables: Mapping[str, str]) -> Compile | str:
+        """Return the pass as the command tells it, or why that is not understood."""
+        launcher, node = [*self._launcher], self._node
+        source = str(node.sources[0].rfile())
+        if self._is_distributed:
+            return "OFFLOAD_DIST is set: other machines compile without"
+        begin = [*launcher, *self._clang]
+        if command[: len(begin)] != begin or command[-3:] != [
+            *("-o", node.get_internal_path(), source)
+        ]:
+            return _CUSTOM
+        words = command[len(launcher) :]
+        made = without_dependency_flags(words[:-3], depfile_of(node))
+        return Compile(source, tuple(made), words, variables, tuple(launcher), self._quietly)
+
+    def refuses(self, compiled: Compile) -> str:
+        """Return why its flags allow no PCH; "" where they do."""
+        words = general_words(compiled.made, ())
+        return reason_of_flags(self.kind, words, compiled.variables)
+
+    def decides(self, made: Iterable[str], variables: Mapping[str, str]) -> tuple[str, ...]:
+        """Return all that decides what a PCH of given headers is, for words without a source."""
+        heeded = (f"{name}={variables[name]}" for name in HEEDED_VARIABLES if name in variables)
+        return (*pch.words_without_source(made), self.identity, *heeded)
+
+    def words_declared(self) -> tuple[str, ...]:
+        """Return what `decides` does, before the command runs."""
+        words = words_of(self._node, self._command)
+        variables = {name: str(value) for name, value in self._node.get_build_env()["ENV"].items()}
+        return self.decides(words[:-3], variables)
+
+
+def pch_spawn(
+    env: Environment, node: Node, job: CompilePass, like: tuple[Any, ...], spawn: Spawn
+) -> Spawn:
+    """Return the SPAWN function of a pass that may use a PCH; `spawn` compiles without.
+
+    Passes with equal `like` have equal commands but for source and output.
+
+    :raises UsageError: OFFLOAD_PCH or OFFLOAD_PCH_CHECK is not what it may be.
+    """
+    wanted = _wanted(env)
+    if not wanted:
+        return spawn
+    return _PchSpawn(env, node, _Pass(env, node, job, spawn), wanted, like, spawn).run
+
+
+def _wanted(env: Environment) -> tuple[str, ...] | bool:
+    given = env["OFFLOAD_PCH"]
+    if isinstance(given, bool):
+        return given
+    names = tuple(env.subst(str(name)) for name in SCons.Util.flatten([given]))
+    for name in names:
+        if not name or name[0] in "<\"'" or "\n" in name:
+            raise UsageError(
+                f"OFFLOAD_PCH: expected True, or names of headers as they stand between < and >, "
+                f"found {name!r}"
+            )
+    return names
+
+
+class _PchSpawn:
+    """The SPAWN function of a compile: with a PCH where that does, and without where not.
+
+    :raises UsageError: OFFLOAD_PCH or OFFLOAD_PCH_CHECK is not what it may be.
+    """
+
+    def __init__(
+        self,
+        env: Environment,
+        node: Node,
+        question: _Pass,
+        wanted: tuple[str, ...] | bool,
+        like: tuple[Any, ...],
+        spawn: Spawn,
+    ) -> None:
+        """Begin as `pch_spawn` does."""
+        self._question, self._spawn = question, spawn
+        self._pchs = compat.of_build(env, Pchs)
+        words = self._pchs.once(like, question.words_declared)
+        self._pchs.declare(node, lambda: Key(question.name, question.kind, wanted, words()))
+        self._check_each = env["OFFLOAD_PCH_CHECK"]
+        self._node: Any = node
+        if SCons.Script.GetOption("clean"):
+            env.Clean(node, env.Dir(f"#{PCH_FOLDER}"))
+
+    def run(
+        self, shell: Any, escape: Any, name: str, words: list[str], variables: dict[str, str]
+    ) -> int:
+        """Run the command of the compile, as SCons's SPAWN."""
+        self._node.attributes.offload_pch = None
+        plain = partial(self._spawn, shell, escape, name, words, variables)
+        try:
+            compiled = self._question.compile_of(split_words(words), variables)
+            if isinstance(compiled, str):
+                return self._without(compiled, plain)
+            found = self._find(compiled)
+            if isinstance(found, str):
+                return self._without(found, plain)
+            reason = found.run(compiled.command, compiled.launcher, compiled.without_driver)
+            if reason:
+                return self._without(reason, plain)
+        except OffloadError as error:
+            return self._without(str(error), plain)
+        with self._pchs.lock:
+            self._pchs.statistics.used += 1
+            is_checked = self._check_each and not self._pchs.statistics.used % self._check_each
+        self._node.attributes.offload_pch = found
+        return self._checked(plain) if is_checked else 0
+
+    def _without(self, reason: str, plain: Callable[[], int]) -> int:
+        with self._pchs.lock:
+            self._pchs.statistics.reasons[reason] += 1
+        return plain()
+
+    def _find(self, compiled: Compile) -> pch.UsablePch | str:
+        """Return the PCH for a compile, which is made if need be; or why there is none."""
+        source = compiled.source
+        group, any_flags = self._pchs.groups_of(self._node)
+        headers = group.shares().get(source, ())
+        if not headers:
+            return self._question.refuses(compiled) or _why_none(source, any_flags)
+        recipe = self._recipe(compiled, includes_text(headers), group.wanted)
+        with self._pchs.lock:
+            self._pchs.used.add(recipe.file)
+        found = pch.find_usable(recipe, source)
+        if not isinstance(found, str):
+            return found
+        # A PCH that is there was made after this question.
+        if refused := self._question.refuses(compiled):
+            return refused
+        with self._pchs.lock_of(recipe.file):
+            return self._made(recipe, group, headers, source)
+
+    def _recipe(
+        self, compiled: Compile, text: bytes, wanted: tuple[str, ...] | bool
+    ) -> pch.PchRecipe:
+        """Describe a PCH of a text."""
+        from offload_tool.manifest.output_state import Surroundings
+
+        question = self._question
+
+        def surroundings() -> Surroundings:
+            found = front_end(compiled.made, (), compiled.variables)
+            return Surroundings(found.folders, tells_folder=found.tells_folder)
+
+        decides = (*question.decides(compiled.made, compiled.variables), str(wanted is True))
+        number = digest_of(text + "\0".join(decides).encode(errors="surrogateescape"))[:16]
+        return pch.PchRecipe(
+            f"{PCH_FOLDER}/{question.name}.{question.kind}.{number}.pch",
+            question.stage,
+            pch.words_without_source(compiled.made),
+            question.program,
+            compiled.variables,
+            question.identity,
+            surroundings,
+            prints=prints_now,
+        )
+
+    def _made(
+        self, recipe: pch.PchRecipe, group: Group, headers: tuple[str, ...], source: str
+    ) -> pch.UsablePch | str:
+        found = pch.find_usable(recipe, source)
+        if not isinstance(found, str) or pch.is_current(recipe):
+            return found
+        small = (self._question.kind, headers)
+        if small in self._pchs.small:
+            return pch.SMALL
+        if recipe.file not in self._pchs.failed and group.users_of(headers) < FEWEST_USERS:
+            return f"fewer than {FEWEST_USERS} compiles to share it: it pays in larger builds"
+        os.makedirs(PCH_FOLDER, exist_ok=True)  # noqa: PTH103
+        least = SMALLEST if group.wanted is True else 0  # the user's may be small
+        if recipe.file in self._pchs.failed or pch.make_pch(
+            recipe, includes_text(headers), least=least
+        ):
+            self._pchs.failed.add(recipe.file)
+            return "headers that do not compile by themselves: mend what they do not include"
+        self._make_room(recipe.file)
+        found = pch.find_usable(recipe, source)
+        if found == pch.SMALL:
+            self._pchs.small.add(small)
+        return found
+
+    def _make_room(self, made: str) -> None:
+        """Remove the oldest PCHs of this target that no pass of this build was given."""
+        begin = made.rpartition(".pch")[0].rpartition(".")[0]
+        with self._pchs.lock:
+            used = {*self._pchs.used}
+        files = [Path(name) for name in glob.glob(f"{glob.escape(begin)}.*.pch")]  # noqa: PTH207
+        for file in sorted(files, key=_made_at)[: -self._pchs.most_files(self._node)]:
+            if str(file) not in used:
+                for old in (file, *file.parent.glob(f".{glob.escape(file.name)}.*")):
+                    old.unlink(missing_ok=True)
+
+    def _checked(self, plain: Callable[[], int]) -> int:
+        """Compile again without the PCH, and compare.
+
+        :raises BuildError: the result is another one.
+        """
+        output = self._node.get_internal_path()
+        with open(output, "rb") as file:  # noqa: PTH123
+            accelerated = file.read()
+        status = plain()
+        if status:
+            return status
+        self._node.attributes.offload_pch = None
+        with open(output, "rb") as file:  # noqa: PTH123
+            if file.read() == accelerated:
+                return 0
+        raise SCons.Errors.BuildError(
+            node=self._node,
+            errstr=f"'{output}': with a precompiled header it has other bytes than without, which "
+            "is an error of this tool; unset OFFLOAD_PCH, remove the outputs, and report it",
+        )
+
+
+def _made_at(file: Path) -> int:
+    look = look_at(str(file))
+    return look.modified if look is not None else 0
+
+
+def _why_none(source: str, any_flags: Group) -> str:
+    """Return why a source shares no beginning with enough others, and what can be done."""
+    headers = beginning_of(source).headers
+    if not headers:
+        return "no leading includes: begin the source with '#include <...>'"
+    if any_flags.shares().get(source):
+        return f"different flags: fewer than {FEWEST_USERS} compiles have all in common"
+    if any_flags.wanted is not True:
+        return "different leading includes: begin the source with the headers of OFFLOAD_PCH"
+    return f"different leading includes: begin {FEWEST_USERS} sources alike"

@@ -1,0 +1,653 @@
+"""The construction variables of the tool: their defaults, and reading them.
+
+What is wrong with a variable is an error where the SConscript is read, in the words of
+`offload_tool.errors`, shown by SCons with the SConscript's line.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import shlex
+import sys
+from copy import copy
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import SCons.Node.FS
+import SCons.Script
+import SCons.Util
+
+from offload_tool.clang.environment import HEEDED_VARIABLES
+from offload_tool.clang.relevant_options import relevant_flags, trial_flags
+from offload_tool.containers.open_bundle import FILE_TYPES
+from offload_tool.errors import CompilerError, TargetIDError, UsageError
+from offload_tool.formats.target.compile_target import CompileTarget, parse_target, parse_targets
+from offload_tool.formats.target.processors import find_processor
+from offload_tool.passes import cuda, hip, openmp
+from offload_tool.passes.cuda import Ptxas, find_ptxas
+from offload_tool.scons import compat
+from offload_tool.scons.graph.call_cache import KINDS, Call, answers_of, call_of, once
+from offload_tool.scons.run.command import command_spawn
+from offload_tool.scons.variables import REMOVED_VARIABLES, VARIABLES, read_variables
+from offload_tool.toolchain.capability_check import Job
+from offload_tool.toolchain.installations import VARIABLES as OF_INSTALLATIONS
+from offload_tool.toolchain.native_gpus import NATIVE, native_targets
+from offload_tool.toolchain.programs import LIBRARY_PATH
+from offload_tool.toolchain.select import Places, Toolchain, find_toolchain
+from offload_tool.toolchain.supported_processors import refusal, targets_of_compiler
+from offload_tool.util.frozen import replaced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterable, Sequence
+
+    from offload_tool.formats.target.target_id import TargetID
+    from offload_tool.nvidia.nvlink import NvLinker
+    from offload_tool.scons.graph.units import Unit
+    from offload_tool.scons.types import Environment
+
+__all__ = [
+    "FORMAT_VERSION",
+    "add_environment",
+    "arch_flags",
+    "archive_format",
+    "bundle_type",
+    "call",
+    "check_names",
+    "compression",
+    "device_link_flags",
+    "device_runtimes",
+    "devices",
+    "is_relocatable",
+    "knows_processor",
+    "launcher",
+    "link_flags",
+    "needed_runtimes",
+    "nvlink",
+    "place",
+    "ptxas",
+    "result_variables",
+    "set_defaults",
+    "shared_suffix",
+    "spec",
+    "toolchain",
+    "toolchain_variables",
+    "unbundling",
+    "warn",
+]
+
+# Part of every in-process action's signature. Raise it when the bytes that we write for
+# the same inputs change, and only then: it rebuilds every user's bundles.
+FORMAT_VERSION = 3
+
+_COMPILE = (
+    "$_OFFLOAD_PROGRAM $_OFFLOAD_PASS_FLAGS "
+    "$_OFFLOAD_LANGUAGE_FLAGS $CCFLAGS $CPPFLAGS $_CPPDEFFLAGS $_OFFLOAD_INCLUDES {flags} "
+    "$_OFFLOAD_LAST_FLAGS $_OFFLOAD_DEPENDENCY_FLAGS -o $TARGET $SOURCE"
+)
+
+_DEFAULTS: dict[str, Any] = {
+    **{name: variable.default for name, variable in VARIABLES.items()},
+    # Commands and the messages shown in their place; an empty message shows the command.
+    "OFFLOADDEVICECOM": _COMPILE.format(flags="$OFFLOAD_FLAGS $_OFFLOAD_ARCH_FLAGS"),
+    "OFFLOADDEVICECOMSTR": "$_OFFLOAD_LANGUAGE [$_OFFLOAD_TARGET_ID] $SOURCE",
+    "OFFLOADHOSTCOM": _COMPILE.format(flags="$_OFFLOAD_PIC_FLAGS $OFFLOAD_HOST_FLAGS"),
+    "OFFLOADHOSTCOMSTR": "$_OFFLOAD_LANGUAGE [host] $SOURCE",
+    "OFFLOADHOSTIRCOM": (
+        "$_OFFLOAD_PROGRAM $_OFFLOAD_PASS_FLAGS "
+        "$_OFFLOAD_LANGUAGE_FLAGS $CCFLAGS $_OFFLOAD_PIC_FLAGS $OFFLOAD_HOST_FLAGS "
+        "-o $TARGET $SOURCE"
+    ),
+    "OFFLOADHOSTIRCOMSTR": "$_OFFLOAD_LANGUAGE [host code] $SOURCE",
+    "OFFLOADLINKCOM": (
+        "$( $_OFFLOAD_LINKER $) $_OFFLOAD_LINK_ARGUMENTS $OFFLOAD_LINK_FLAGS -o $TARGET "
+        "$_OFFLOAD_LINK_INPUTS"
+    ),
+    "OFFLOADLINKCOMSTR": "LINK [$_OFFLOAD_TARGET_ID] $TARGET",
+    "OFFLOADPTXASCOM": (
+        "$( $_OFFLOAD_PTXAS $) $_OFFLOAD_PTXAS_ARGUMENTS $_OFFLOAD_PTXAS_FLAGS "
+        "$OFFLOAD_PTXAS_FLAGS -o $TARGET $SOURCE"
+    ),
+    "OFFLOADCUDALINKCOMSTR": "LINK [$_OFFLOAD_TARGET_ID] $TARGET",
+    "OFFLOADPTXASCOMSTR": "PTXAS [$_OFFLOAD_TARGET_ID] $TARGET",
+    "OFFLOADREGISTERCOM": "$( $_OFFLOAD_CC $) $_OFFLOAD_REGISTER_FLAGS -o $TARGET $( $SOURCE $)",
+    "OFFLOADREGISTERCOMSTR": "REGISTER $TARGET",
+    "OFFLOADMERGECOM": "$( $_OFFLOAD_LLD $) -r -o $TARGET $SOURCES",
+    "OFFLOADMERGECOMSTR": "MERGE $TARGET",
+    "OFFLOADARCHIVECOMSTR": "ARCHIVE $TARGET",
+    "OFFLOADBUNDLECOMSTR": "BUNDLE $TARGET",
+    "OFFLOADCOMPILECOMMANDSCOMSTR": "COMMANDS $TARGET",
+    "OFFLOADDEVICEARCHIVECOMSTR": "ARCHIVE [$_OFFLOAD_TARGET_ID] $TARGET",
+    "OFFLOADEMBEDCOMSTR": "EMBED $TARGET",
+    "OFFLOADEXTRACTCOMSTR": "EXTRACT $TARGET",
+    "OFFLOADFATBINCOMSTR": "FATBIN $TARGET",
+    "OFFLOADKPACKCOMSTR": "KPACK [$_OFFLOAD_TARGET_ID] $TARGET",
+    "OFFLOADMARKCOMSTR": "MARK $TARGET",
+    "OFFLOADMARKERCOMSTR": "MARKER $TARGET",
+    "OFFLOADPACKAGECOMSTR": "PACKAGE $TARGET",
+    "OFFLOADREPORTCOM": (
+        "$( $_OFFLOAD_PYTHON $) -m offload_tool report $SOURCES -o $TARGET "
+        "$_OFFLOAD_REPORT_COMPARE $OFFLOAD_REPORT_FLAGS"
+    ),
+    "OFFLOADREPORTCOMSTR": "REPORT $TARGET",
+    "OFFLOADUNBUNDLECOMSTR": "UNBUNDLE $TARGET",
+    "OFFLOADWRAPCOMSTR": "WRAP $TARGET",
+    # File names: <stem>.<target ID><suffix>
+    "OFFLOADDEVICESUFFIX": ".co",
+    "OFFLOADHOSTSUFFIX": ".host.o",
+    "OFFLOADSHHOSTSUFFIX": ".host.pic.o",
+    "OFFLOADBUNDLESUFFIX": ".hipfb",
+    "OFFLOADEMBEDSUFFIX": ".fatbin.o",
+    "OFFLOADPACKAGESUFFIX": ".offload",
+    "OFFLOADMARKERSUFFIX": ".kpackref",
+    # What the compile commands above take from SCons's own C tools, where those are not loaded.
+    "CFLAGS": [],
+    "LIBPREFIX": "lib",
+    "LIBSUFFIX": ".a",
+    "OBJSUFFIX": ".o",
+    "SHLIBSUFFIX": ".so",
+    "SHOBJSUFFIX": ".os",
+    "_OFFLOAD_INCLUDES": compat.include_flags,
+    "INCPREFIX": "-I",
+    "INCSUFFIX": "",
+    "CPPDEFPREFIX": "-D",
+    "CPPDEFSUFFIX": "",
+}
+
+
+def set_defaults(env: Environment, overrides: dict[str, Any]) -> None:
+    """Set every variable that the user has not set; `overrides` came with ``env.Tool``."""
+    env.SetDefault(**{name: copy(value) for name, value in _DEFAULTS.items()})
+    env.Replace(**overrides)
+
+
+def spec(**values: Any) -> str:
+    """Give the text that stands for an in-process action's options in its signature."""
+    return json.dumps({"format": FORMAT_VERSION, **values}, sort_keys=True)
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Refuse variables that begin as ours do and are not.
+
+    :raises UsageError: there is one; the message says which one may be meant, or what replaced it.
+    """
+    for name in sorted(names):
+        if name in REMOVED_VARIABLES:
+            raise UsageError(f"{name} is gone; {REMOVED_VARIABLES[name]}")
+        if name.startswith("OFFLOAD") and name not in _DEFAULTS:
+            near = difflib.get_close_matches(name, _DEFAULTS, n=1)
+            hint = f"did you mean {near[0]}?" if near else "see the list of variables"
+            raise UsageError(f"unknown construction variable {name}; {hint}")
+
+
+def devices(env: Environment, kind: str) -> tuple[CompileTarget, ...]:
+    """Give ``OFFLOAD_ARCH`` in canonical form, sorted, so that its order means nothing.
+
+    :raises TargetIDError: invalid or conflicting target IDs; all problems are listed.
+    :raises UsageError: none is given, or OFFLOAD_ARCH_FLAGS names one that is not built.
+    """
+    given = _given_targets(env)
+    if NATIVE in given:
+        here = native_targets(toolchain(env), kind)
+        given = [name for item in given for name in (here if item == NATIVE else [item])]
+    if env["OFFLOAD_ALLOW_UNKNOWN_ARCH"]:
+        found = parse_targets(given, kind, allow_unknown=True)
+    else:
+        found = targets_of_compiler(given, kind, lambda: toolchain(env))
+    if not found:
+        raise UsageError("OFFLOAD_ARCH is empty: set it to target IDs, such as ['gfx90a:xnack+']")
+    built = {name for device in found for name in _flag_keys(device)}
+    unused = sorted(set(_flags_by_name(env, built)) - built)
+    if unused:
+        raise UsageError(
+            f"OFFLOAD_ARCH_FLAGS has flags for {', '.join(unused)}, but OFFLOAD_ARCH builds "
+            f"{', '.join(device.name for device in found)} only"
+        )
+    return found
+
+
+def knows_processor(env: Environment, target_id: TargetID) -> bool:
+    """Return whether a processor that the table lacks may be given: the compiler decides."""
+    if env["OFFLOAD_ALLOW_UNKNOWN_ARCH"]:
+        return True
+    try:
+        device = CompileTarget(str(target_id), target_id.triple, target_id)
+        return refusal(toolchain(env), device) is None
+    except (CompilerError, TargetIDError):
+        return False
+
+
+def warn(env: Environment, text: str) -> None:
+    """Write a warning to standard error, once in a build."""
+    compat.of_build(env, _Toolchains).announce(f"offload: warning: {text}", show=_show_error)
+
+
+def _show_error(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+def _given_targets(env: Environment) -> list[str]:
+    items = SCons.Util.flatten([env["OFFLOAD_ARCH"]])
+    return [word for item in items for word in env.subst(str(item)).replace(",", " ").split()]
+
+
+def shared_suffix(env: Environment) -> str:
+    """Give the suffix of objects for shared libraries.
+
+    The embedded compiler's link takes a file for an object by ``.o``, so not SCons's ``.os``.
+    """
+    given = str(env.subst("$SHOBJSUFFIX"))
+    return ".pic.o" if given == ".os" and toolchain(env).is_embedded else given
+
+
+def is_relocatable(env: Environment, unit: Unit) -> bool:
+    """Tell whether ``OFFLOAD_RDC`` asks for relocatable device code of a source.
+
+    OpenMP's device code always is, and has no other form.
+    """
+    return env["OFFLOAD_RDC"] and unit.kind in ("hip", "cuda")
+
+
+_FLAGS_OF_BOTH = re.compile(
+    r"-fopenmp(=.*)?|-fsanitize=.*|--coverage|-fprofile-(instr-)?(generate|arcs)(=.*)?|-pthread|-pg"
+    r"|-stdlib=.*|-flto(=.*)?"
+)
+"""Flags of compiles that mean libraries, so that a link needs them too."""
+
+
+def link_flags(env: Environment) -> list[str]:
+    """Give the flags of host compiles that the link of their objects needs.
+
+    As a user of the compiler's driver would write them in both places.
+    """
+    given = env.subst_list("$CFLAGS $CXXFLAGS $CCFLAGS $OFFLOAD_HOST_FLAGS")[0]
+    there = {str(word) for word in env.subst_list("$LINKFLAGS $SHLINKFLAGS")[0]}
+    words = dict.fromkeys(map(str, given))
+    return [word for word in words if _FLAGS_OF_BOTH.fullmatch(word) and word not in there]
+
+
+def device_link_flags(env: Environment) -> list[str]:
+    """Give ``OFFLOAD_LINK_FLAGS``: what users add to the links of device code."""
+    return [str(word) for line in env.subst_list("$OFFLOAD_LINK_FLAGS") for word in line]
+
+
+def arch_flags(env: Environment, device: CompileTarget) -> list[Any]:
+    """Give the flags of ``OFFLOAD_ARCH_FLAGS`` for a device: its processor's, then its own."""
+
+    def find() -> list[Any]:
+        flags = _flags_by_name(env)
+        return [flag for name in _flag_keys(device) for flag in flags.get(name, ())]
+
+    found: list[Any] = once(env, f"flags of {device.name}", find)
+    return found
+
+
+def _flag_keys(device: CompileTarget) -> tuple[str, ...]:
+    if device.target_id is None:
+        return (device.name,)
+    return tuple(dict.fromkeys((device.target_id.processor, device.name)))
+
+
+def _flags_by_name(env: Environment, built: Container[str] | None = None) -> dict[str, list[Any]]:
+    """Read ``OFFLOAD_ARCH_FLAGS``; its keys become canonical.
+
+    With what is `built`, other keys with processors that the table lacks are errors.
+
+    :raises TargetIDError: a key is not a target ID.
+    """
+    given = env["OFFLOAD_ARCH_FLAGS"] or {}
+    any_processor = built is None or env["OFFLOAD_ALLOW_UNKNOWN_ARCH"]
+    flags: dict[str, list[Any]] = {}
+    for key, value in given.items():
+        name = parse_target(str(key), allow_unknown=True).name
+        if not any_processor and built is not None and name not in built:
+            parse_target(str(key))
+        flags.setdefault(name, []).extend(env.Split(value))
+    return flags
+
+
+_ARCHIVE_FORMATS = {"hip": ("object-bundle", "offload-binary"), "cuda": tuple(cuda.ARCHIVE_FORMATS)}
+
+
+def archive_format(env: Environment, kind: str) -> str:
+    """Give ``OFFLOAD_ARCHIVE_FORMAT``; empty for that of the compiler's offload driver.
+
+    :raises UsageError: it is none of the formats of this offload kind, or one that the compiler
+        cannot make.
+    """
+    given = str(env.subst(str(env["OFFLOAD_ARCHIVE_FORMAT"] or "")))
+    if given not in ("", *_ARCHIVE_FORMATS[kind]):
+        raise UsageError(
+            f"OFFLOAD_ARCHIVE_FORMAT: expected {' or '.join(_ARCHIVE_FORMATS[kind])} for "
+            f"{kind.upper()} sources, found {given!r}"
+        )
+    if kind == "hip" and given == "offload-binary":
+        _check_new_driver(env, given)
+    return given
+
+
+def _check_new_driver(env: Environment, given: str) -> None:
+    if hip.driver_flags(toolchain(env).major, rdc=True):
+        raise UsageError(
+            f"OFFLOAD_ARCHIVE_FORMAT: clang {toolchain(env).version} cannot make {given}; "
+            "expected clang 21 or later"
+        )
+
+
+def bundle_type(env: Environment, default: str) -> str:
+    """Give ``OFFLOAD_BUNDLE_TYPE``: a file type of clang-offload-bundler, or `default`.
+
+    :raises UsageError: there is no such type.
+    """
+    given = env.subst(env["OFFLOAD_BUNDLE_TYPE"] or "") or default
+    if given not in (*FILE_TYPES, "a"):
+        types = ", ".join((*FILE_TYPES, "a"))
+        raise UsageError(f"OFFLOAD_BUNDLE_TYPE: expected one of {types}, found {given!r}")
+    return str(given)
+
+
+def unbundling(env: Environment, *, archive: bool = False) -> dict[str, bool]:
+    """Give the options of taking bundles, or archives of them, apart, of those that are set."""
+    variables = {
+        "allow_missing": "OFFLOAD_ALLOW_MISSING_BUNDLES",
+        "hip_openmp": "OFFLOAD_HIP_OPENMP_COMPATIBLE",
+        **({"check": "OFFLOAD_CHECK_INPUT_ARCHIVE"} if archive else {}),
+    }
+    return {option: True for option, variable in variables.items() if env[variable]}
+
+
+def compression(env: Environment) -> tuple[str | int | None, ...]:
+    """Give how bundles are compressed: (method or None, level or None), and a version but 3.
+
+    That is ``OFFLOAD_COMPRESS``, ``OFFLOAD_COMPRESS_LEVEL`` and ``OFFLOAD_COMPRESS_VERSION``,
+    or clang's variable for the version in the environment of commands. (The usual version is
+    left out, so that builds of before it could be set stay up to date.)
+
+    :raises UsageError: clang's variable is another version.
+    """
+    method, level = env["OFFLOAD_COMPRESS"], env["OFFLOAD_COMPRESS_LEVEL"]
+    if method is None:
+        return method, level
+    version = env["OFFLOAD_COMPRESS_VERSION"]
+    if version is None:
+        name = "COMPRESSED_BUNDLE_FORMAT_VERSION"
+        given = str(env["ENV"].get(name, 3))
+        if given not in ("2", "3"):
+            raise UsageError(f"{name}: expected 2 or 3, found {given!r}")
+        version = int(given)
+    return (method, level) if version == 3 else (method, level, version)
+
+
+_FLAG_VARIABLES = ("CFLAGS", "CXXFLAGS", "CCFLAGS", "CPPFLAGS", "OFFLOAD_FLAGS")
+_PLACES = ("OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH", "OFFLOAD_CUDA_PATH")
+
+
+class _Question(NamedTuple):
+    """All that decides which compiler is found: no name in it is relative to a SConscript."""
+
+    clang: str
+    places: Places
+    jobs: tuple[Job, ...]
+    is_optional: bool
+    """Whether a compiler that cannot do the jobs will do, for lack of one that can."""
+    shell: tuple[tuple[str, str], ...]
+
+
+class _Toolchains:
+    """The compilers that a build has found, and said."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[_Question, bool], Toolchain] = {}
+        self._announced: set[str] = set()
+
+    def find(
+        self, question: _Question, given: Callable[[], tuple[str, ...]], *, lenient: bool
+    ) -> Toolchain:
+        """Find the compiler that a question asks for, and say once which one it is.
+
+        `given` tells all flags of device passes, which may mend what a compiler lacks. With
+        `lenient`, a named compiler is used even if it lacks something all the same.
+        """
+        asked = (question, lenient)
+        found = self._found.get(asked)
+        if found is None:
+            try:
+                found = _search(question)
+            except CompilerError:
+                jobs = tuple(replaced(job, given=given()) for job in question.jobs)
+                asked = (question._replace(jobs=jobs), lenient)
+                found = self._found.get(asked) or _search(asked[0], lenient=lenient)
+            self._found[asked] = found
+            self.announce(f"offload: using {found}")
+            for doubt in found.doubts:
+                self.announce(f"offload: warning: {doubt}; used all the same")
+        return found
+
+    def announce(self, text: str, show: Callable[[str], None] = SCons.Util.display) -> None:
+        """Show a text, unless it was shown before."""
+        if text not in self._announced and not SCons.Script.GetOption("clean"):
+            show(text)
+        self._announced.add(text)
+
+
+def call(env: Environment, overrides: dict[str, Any]) -> Call:
+    """Return what a builder call with these overrides begins with.
+
+    :raises UsageError: a variable is called as ours are, and is none, or is not of its type.
+    """
+    # Names of files are relative to the SConscript's folder.
+    around = (env.fs.getcwd(), _shell(env))
+    return call_of(env, overrides, around, _read)
+
+
+def _read(env: Environment) -> dict[str, Any]:
+    check_names(env.Dictionary())
+    return read_variables(env)
+
+
+def toolchain(env: Environment, *, lenient: bool = True) -> Toolchain:
+    """Find the compiler for this environment, and say once which one it is.
+
+    :raises CompilerError: no usable compiler; without `lenient`, a named one fails its trial.
+    """
+    answers = answers_of(env)
+    if answers is not None and answers.compiler is not None:
+        known: Toolchain = answers.compiler
+        return known
+    places = Places(*(place(env, name) for name in _PLACES))
+    with compat.at_top(env):
+        found = compat.of_build(env, _Toolchains).find(
+            _question(env, places), lambda: _device_words(env), lenient=lenient
+        )
+    if answers is not None:
+        answers.compiler = found
+    return found
+
+
+def _shell(env: Environment) -> dict[str, str]:
+    """Give the variables that say where something is installed: the commands', or the shell's.
+
+    PATH, by which compilers are found, is the shell's; the loader's path is the commands'.
+    """
+    given = env["ENV"]
+    return {
+        name: str(given[name]) if name in given else os.environ.get(name, "")
+        for name in sorted({*OF_INSTALLATIONS, "OFFLOAD_CLANG"})
+    } | {
+        "PATH": os.environ.get("PATH", os.defpath),
+        LIBRARY_PATH: str(given.get(LIBRARY_PATH, "")),
+    }
+
+
+def _question(env: Environment, places: Places) -> _Question:
+    kinds = [kind for kind in env.get(KINDS, "").split(",") if kind]
+    return _Question(
+        env.subst(str(env["OFFLOAD_CLANG"] or "")),
+        places,
+        _jobs(env, kinds or _likely_kinds(env)),
+        not kinds,  # a link, say: with the compiler of the sources, where there is one
+        tuple(_shell(env).items()),
+    )
+
+
+def _search(question: _Question, *, lenient: bool = False) -> Toolchain:
+    environ = {**os.environ, **dict(question.shell)}
+    clang, jobs, places = question.clang, question.jobs, question.places
+    try:
+        return find_toolchain(
+            environ, clang, jobs, places, lenient=lenient and not question.is_optional
+        )
+    except CompilerError:
+        if not (lenient and question.is_optional):
+            raise
+    return find_toolchain(environ, clang, (), places)
+
+
+def _device_words(env: Environment) -> tuple[str, ...]:
+    """Return all flags that the user gives to device passes of C++."""
+    text = "$CXXFLAGS $CCFLAGS $CPPFLAGS $_CPPDEFFLAGS $_OFFLOAD_INCLUDES $OFFLOAD_FLAGS"
+    words = env.subst_list(text)[0]
+    return trial_flags(word for word in map(str, words) if word not in ("$(", "$)"))
+
+
+def launcher(env: Environment) -> list[str]:
+    """Give the words of ``OFFLOAD_LAUNCHER``, as they are in commands."""
+    with compat.at_top(env):
+        return shlex.split(env.subst("$OFFLOAD_LAUNCHER"))
+
+
+def place(env: Environment, name: str) -> str:
+    """Give the absolute path of the folder that a variable names; empty where it names none.
+
+    A relative name is relative to the SConscript being read, ``#`` is the top folder. It is the
+    folder with the sources, where that SConscript has a variant folder; and that of a Repository
+    where there is none here.
+    """
+    given = env[name]
+    if not isinstance(given, SCons.Node.FS.Base):
+        text = env.subst(str(given or ""))
+        if not text:
+            return ""
+        given = env.Dir(text)
+    candidates = [folder.rdir() for folder in (given.srcnode(), given)]
+    found = next((folder for folder in candidates if folder.isdir()), given)
+    return str(found.get_abspath())
+
+
+def _jobs(env: Environment, kinds: Iterable[str]) -> tuple[Job, ...]:
+    words = env.subst_list(" ".join(f"${name}" for name in _FLAG_VARIABLES))[0]
+    flags = relevant_flags(map(str, words))
+    return tuple(Job(kind, _targets_of(env, kind), flags) for kind in kinds)
+
+
+def _targets_of(env: Environment, kind: str) -> tuple[str, ...]:
+    """Give the target IDs that the compiler must know; what is wrong with them, others say."""
+    given = [name for name in _given_targets(env) if name != NATIVE]
+    try:
+        found = parse_targets(given, kind, allow_unknown=env["OFFLOAD_ALLOW_UNKNOWN_ARCH"])
+    except TargetIDError:
+        return ()
+    ids = [device.target_id for device in found if device.target_id is not None]
+    return tuple(str(each) for each in ids if find_processor(each.processor) is not None)
+
+
+def _likely_kinds(env: Environment) -> list[str]:
+    """Give the kind of sources that an environment is for, as far as it tells."""
+    given = env.subst("$OFFLOAD_KIND").lower()
+    return [kind for kind in ("hip", "cuda") if given in ("", kind) and _targets_of(env, kind)]
+
+
+def ptxas(env: Environment) -> Ptxas | None:
+    """Find NVIDIA's assembler: ``OFFLOAD_PTXAS``, that of the toolkit in use, or another one.
+
+    :raises CompilerError: the one named cannot be run.
+    """
+    found = toolchain(env)
+    with compat.at_top(env):
+        return find_ptxas(env.subst("$OFFLOAD_PTXAS"), found.cuda)
+
+
+def nvlink(env: Environment) -> NvLinker | None:
+    """Find NVIDIA's device linker: ``OFFLOAD_NVLINK``, that of the toolkit in use, or another one.
+
+    :raises CompilerError: the one named cannot be run.
+    """
+    from offload_tool.nvidia.nvlink import find_nvlink
+
+    assembler = ptxas(env)
+    beside = assembler.command[0] if assembler is not None else ""
+    with compat.at_top(env):
+        return find_nvlink(env.subst("$OFFLOAD_NVLINK"), toolchain(env).cuda, beside)
+
+
+def _program_words(
+    target: list[Any],  # noqa: ARG001
+    source: list[Any],  # noqa: ARG001
+    env: Environment,  # noqa: ARG001
+    for_signature: bool,
+) -> list[str]:
+    """Give the words before the flags; they are in no signature, and not worked out for one."""
+    if for_signature:
+        return []
+    return ["$OFFLOAD_LAUNCHER", "$_OFFLOAD_CLANG", "$_OFFLOAD_LOCAL_FLAGS"]
+
+
+def toolchain_variables(env: Environment, program: Sequence[str] | None = None) -> dict[str, Any]:
+    """Give the variables through which command lines name the compiler and linkers.
+
+    `program` are the words with which the command begins, where they are not the compiler's.
+    """
+    found = toolchain(env)
+    return {
+        "_OFFLOAD_PROGRAM": _program_words,
+        "_OFFLOAD_CLANG": list(found.clang),
+        "_OFFLOAD_LOCAL_FLAGS": list(found.local_flags),
+        "_OFFLOAD_LLD": list(found.lld),
+        "_OFFLOAD_IDENTITY": found.identity,
+        # No shell, to which SCons's own would leave the names of folders, and `...` in others.
+        "ESCAPE": shlex.quote,
+        "SPAWN": command_spawn(program or found.clang),
+        # The compiler is told apart by what it says of itself, not by its path or bytes.
+        "IMPLICIT_COMMAND_DEPENDENCIES": False,
+        "ENV": {**env["ENV"], **dict(found.environment)},
+    }
+
+
+def result_variables(env: Environment) -> dict[str, str]:
+    """Give the variables in ``env['ENV']`` that change what compiles make."""
+    return {name: str(env["ENV"][name]) for name in HEEDED_VARIABLES if name in env["ENV"]}
+
+
+def add_environment(env: Environment, nodes: Any) -> None:
+    """Make compiles depend on the variables in ``env['ENV']`` that change their result."""
+    found = once(env, "variables that are heeded", lambda: result_variables(env))
+    if found:
+        for node in nodes:
+            env.Depends(node, env.Value(json.dumps(found, sort_keys=True)))
+
+
+def device_runtimes(env: Environment, device: CompileTarget) -> list[str]:
+    """Give the libraries that are linked into OpenMP images: ``OFFLOAD_DEVICE_RUNTIME``.
+
+    By default those that the compiler brings for such a device; none if it brings none. Names are
+    absolute, or relative to the top folder.
+    """
+    given = env["OFFLOAD_DEVICE_RUNTIME"]
+    if given is not None:
+        nodes = [env.File(name) for name in env.Split(given)]
+        with compat.at_top(env):
+            return [str(node) for node in nodes]
+    return list(openmp.device_runtimes(toolchain(env), device))
+
+
+def needed_runtimes(env: Environment, device: CompileTarget) -> list[str]:
+    """Give `device_runtimes`; OpenMP images for a GPU do not link without.
+
+    :raises CompilerError: there are none, and nothing says that none are wanted.
+    """
+    found = device_runtimes(env, device)
+    excused = env["OFFLOAD_DEVICE_RUNTIME"] is not None or device.target_id is None
+    if found or excused or "--unresolved-symbols" in env.subst("$OFFLOAD_LINK_FLAGS"):
+        return found
+    raise CompilerError(openmp.no_device_runtime(toolchain(env), device))

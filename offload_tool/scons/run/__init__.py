@@ -1,0 +1,1 @@
+"""Running commands of the build graph."""

@@ -1,0 +1,178 @@
+"""How the commands of this tool are run: without a shell, and maybe by another machine.
+
+SCons runs every command through ``SPAWN``, which is in no signature. Ours is given words that
+SCons has quoted, and splits them as a shell would, but runs no shell. What ``OFFLOAD_DIST`` or
+``OFFLOAD_LAUNCHER`` run and what fails for the engine's reasons is run again on this machine,
+once, and said.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import SCons.Errors
+
+from offload_tool.errors import OffloadError, UsageError
+from offload_tool.scons import compat, readers
+from offload_tool.scons.run.command import command_spawn, run_words, shortened, split_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from offload_tool.sccache_dist.fallback import Finished
+    from offload_tool.sccache_dist.session import Session
+    from offload_tool.scons.types import Environment
+    from offload_tool.toolchain.probe import Toolchain
+
+__all__ = ["DirectSpawn", "device_spawn", "host_spawn"]
+
+
+_printing = threading.Lock()
+
+
+def device_spawn(env: Environment, kind: str) -> Callable[..., int]:
+    """Give the SPAWN function of device compiles.
+
+    :raises UsageError: OFFLOAD_DIST names no usable folder, or stands beside a launcher.
+    :raises CompilerError: the folder is of another compiler.
+    """
+    folder = env.subst("$OFFLOAD_DIST")
+    launcher = readers.launcher(env)
+    if folder and launcher:
+        raise UsageError("OFFLOAD_DIST brings its own launcher; unset OFFLOAD_LAUNCHER")
+    if folder and kind == "hip":
+        return _distributed(env, readers.place(env, "OFFLOAD_DIST"))
+    if launcher:
+        return _with_launcher(tuple(launcher), readers.toolchain(env), is_device=True)
+    clang = readers.toolchain(env).clang
+    is_direct = env["OFFLOAD_DIRECT"] and kind == "hip" and len(clang) == 1
+    return _without_driver(clang) if is_direct else command_spawn(clang)
+
+
+def host_spawn(env: Environment) -> Callable[..., int]:
+    """Return the SPAWN function of host compiles."""
+    toolchain, launcher = readers.toolchain(env), tuple(readers.launcher(env))
+    if launcher:
+        return _with_launcher(launcher, toolchain, is_device=False)
+    return command_spawn(toolchain.clang)
+
+
+class DirectSpawn:
+    """The SPAWN function of passes that are run without the driver, where that can be."""
+
+    def __init__(self, clang: tuple[str, ...]) -> None:
+        from offload_tool.run.driverless import DirectPasses
+
+        self._passes = DirectPasses()
+        self._through_driver = command_spawn(clang)
+
+    def __call__(
+        self, shell: Any, escape: Any, name: str, words: list[str], env: dict[str, str]
+    ) -> int:
+        """Run the command of a pass, as SCons's SPAWN."""
+        # Between the builds of one process, another compiler may be installed.
+        done = None if compat.is_interactive() else self._passes.run(split_words(words), env)
+        return self._through_driver(shell, escape, name, words, env) if done is None else done
+
+    def run_quietly(self, command: Sequence[str], environment: Mapping[str, str]) -> bool | None:
+        """Run a command and say nothing; see `DirectPasses.run_quietly`."""
+        if compat.is_interactive():
+            return None
+        return self._passes.run_quietly(command, environment)
+
+
+_without_driver = functools.lru_cache(maxsize=8)(DirectSpawn)
+
+
+@functools.lru_cache(maxsize=8)
+def _with_launcher(
+    launcher: tuple[str, ...], toolchain: Toolchain, *, is_device: bool
+) -> Callable[..., int]:
+    from offload_tool.run.launcher_key import run_launched
+    from offload_tool.sccache_dist.fallback import run_with_launcher
+
+    clang = toolchain.clang
+
+    def run(_shell: Any, _escape: Any, _name: str, words: list[str], env: dict[str, str]) -> int:
+        def run_once(before: Sequence[str], command: Sequence[str]) -> int:
+            if not is_device:
+                return run_words([*before, *command], len(before) + len(clang), env)
+            with shortened([*command], len(clang)) as short:
+                return _finish(*run_with_launcher(before, short, env))
+
+        command = split_words(words)
+        used = launcher if tuple(command[: len(launcher)]) == launcher else ()
+        try:
+            return run_launched(used, command[len(used) :], env, toolchain.identity, run_once)
+        except OffloadError as error:
+            raise SCons.Errors.BuildError(errstr=str(error)) from error
+
+    return run
+
+
+def _distributed(env: Environment, folder: str) -> Callable[..., int]:
+    from offload_tool.sccache_dist.config import load_distribution
+
+    load_distribution(folder).check_compiler(readers.toolchain(env))
+    return _spawn_of(folder)
+
+
+@functools.lru_cache(maxsize=8)
+def _spawn_of(folder: str) -> Callable[..., int]:
+    from offload_tool.sccache_dist.config import load_distribution
+    from offload_tool.sccache_dist.session import Session
+
+    session = Session(load_distribution(folder))
+    beginning = _Once(session)
+
+    def run(_shell: Any, _escape: Any, _name: str, words: list[str], env: dict[str, str]) -> int:
+        try:
+            beginning.wait()
+            finished, message = session.run(split_words(words), env)
+        except OffloadError as error:
+            raise SCons.Errors.BuildError(errstr=str(error)) from error
+        return _finish(finished, message)
+
+    return run
+
+
+class _Once:
+    """Begins a session when the first compile runs: not where there is nothing to compile."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._lock = threading.Lock()
+        self._begun = False
+
+    def wait(self) -> None:
+        """Begin, or wait until another thread has."""
+        with self._lock:
+            if not self._begun:
+                _say(self._session.begin())
+                self._begun = True
+                atexit.register(self._end)
+
+    def _end(self) -> None:
+        _say(self._session.summary())
+
+
+def _finish(finished: Finished, message: str) -> int:
+    with _printing:
+        if finished.output:
+            sys.stdout.flush()
+            sys.stderr.buffer.write(finished.output)
+            sys.stderr.flush()
+    if message:
+        _say([message])
+    return finished.status
+
+
+def _say(lines: list[str]) -> None:
+    with _printing:
+        for line in lines:
+            print(line)  # noqa: T201 - as SCons says what it does
+        sys.stdout.flush()

@@ -1,0 +1,1 @@
+"""What a build keeps of each pass: manifests, caches, decisions."""

@@ -1,0 +1,74 @@
+"""The compiler passes that were declared, for what tells of all of them together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from offload_tool.scons import compat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from offload_tool.scons.types import Environment, Node
+
+__all__ = ["DeclaredPass", "DeclaredPasses", "declared_passes"]
+
+
+@dataclass(slots=True)
+class DeclaredPass:
+    """One node that a compiler pass makes."""
+
+    node: Node
+    source: Any
+    command: str
+    """The variable with its command line, such as ``$OFFLOADDEVICECOM``."""
+    target: str
+    """The target ID, or ``host``."""
+    number: int
+    """In the order of declarations, from 1."""
+    seconds: float | None = None
+    """What its command has taken; None where that is not measured."""
+
+
+class DeclaredPasses:
+    """The passes of a build, in the order in which SConscripts declared them."""
+
+    def __init__(self) -> None:
+        self._by_node: dict[Any, DeclaredPass] = {}
+        self._keeps_commands = False
+        self.are_summed_up = False
+        self.pch_statistics: Any = None
+        """Of `groups`, where precompiled headers are asked for."""
+
+    def __iter__(self) -> Iterator[DeclaredPass]:
+        return iter(self._by_node.values())
+
+    def __len__(self) -> int:
+        return len(self._by_node)
+
+    def get(self, node: Node) -> DeclaredPass | None:
+        """Give the pass that makes a node; None if none does."""
+        return self._by_node.get(node)
+
+    def add(self, node: Node, source: Any, command: str, target: str) -> DeclaredPass | None:
+        """Note a node; None if it was declared before."""
+        if node in self._by_node:
+            return None
+        made = self._by_node[node] = DeclaredPass(
+            node, source, command, target, len(self._by_node) + 1
+        )
+        if self._keeps_commands:
+            compat.keep_command(node)
+        return made
+
+    def keep_commands(self) -> None:
+        """Let SCons remember the command of each pass, which it forgets when a node is done."""
+        self._keeps_commands = True
+        for node in self._by_node:
+            compat.keep_command(node)
+
+
+def declared_passes(env: Environment) -> DeclaredPasses:
+    """Give the passes of the build that an environment is part of."""
+    return compat.of_build(env, DeclaredPasses)

@@ -1,0 +1,199 @@
+"""What the compiler tells of a pass's reading: which files, and where it looks for them."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from offload_tool.clang import side_outputs as side
+from offload_tool.errors import CompilerError
+from offload_tool.manifest import inputs
+from offload_tool.manifest.include_search import found_in
+from offload_tool.passes.compile_pass import without_dependency_flags
+from offload_tool.scons import compat
+from offload_tool.toolchain.config_files import configuring_files as found_configuration
+from offload_tool.toolchain.config_files import (
+    forget_configuring_files,
+    has_configuration,
+    may_have_configuration,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from offload_tool.clang.search_path import FrontEnd
+    from offload_tool.io.file_digests import Fingerprints
+    from offload_tool.manifest.include_search import Lookups
+    from offload_tool.scons.types import Environment, Node
+
+__all__ = [
+    "configuring_files",
+    "copy_to_variants",
+    "files_read",
+    "front_end",
+    "nodes_of",
+    "preprocess",
+    "ptxas_flags",
+    "renew_copies",
+    "side_files",
+    "words_of",
+]
+
+
+def files_read(node: Node, command: str) -> list[str]:
+    """Give the files that the compile of a node has read: see `reading.files_read`.
+
+    :raises CompilerError: the source is not among the files.
+    """
+    job = _job(node, command)
+    try:
+        read = inputs.files_read(*job)
+    except CompilerError as error:
+        raise CompilerError(f"'{node}': {error}") from error
+    used = getattr(node.attributes, "offload_pch", None)
+    if used is not None:
+        from offload_tool.pch.pch import read_with_pch
+
+        read = read_with_pch(used, job[1], read)
+    return _all_placed(node, read)
+
+
+def preprocess(node: Node, command: str) -> list[str] | None:
+    """Let the compiler read the source of a node now; give the files; None where it fails."""
+    read = inputs.preprocess(*_job(node, command))
+    return None if read is None else _all_placed(node, read)
+
+
+def _job(node: Node, command: str) -> tuple[str, str, list[str], dict[str, str]]:
+    words = _words(node, command)
+    source = str(node.sources[0].rfile())
+    return _depfile(node), source, words, _variables(node.get_build_env())
+
+
+def front_end(node: Node, command: str) -> FrontEnd:
+    """Return what the driver hands to the front end of the compile of a node."""
+    words = words_of(node, command)
+    without = {str(source.rfile()) for source in node.sources} | {str(node)}
+    found = inputs.front_end(words, without, _variables(node.get_build_env()))
+    return found._replace(folders=tuple(_all_placed(node, found.folders)))
+
+
+def words_of(node: Node, command: str) -> list[str]:
+    """Return the words of the compile of a node, without a launcher and its dependency flags."""
+    return without_dependency_flags(_words(node, command), _depfile(node))
+
+
+def configuring_files(node: Node, command: str) -> tuple[str, ...]:
+    """Give the configuration files that flags of a node's compile let clang read."""
+    if not may_have_configuration(compat.contents(node)):  # the words themselves take long
+        return ()
+    words = words_of(node, command)
+    if not has_configuration(words):
+        return ()
+    if compat.is_interactive():
+        forget_configuring_files()
+    without = {str(source.rfile()) for source in node.sources} | {str(node)}
+    return found_configuration(
+        inputs.general_words(words, without), _variables(node.get_build_env())
+    )
+
+
+def ptxas_flags(node: Node) -> tuple[str, ...]:
+    """Return the flags of the driver's ``ptxas`` for the flags of the compile of a PTX node."""
+    from offload_tool.passes import cuda  # other builds do not need it
+
+    words = without_dependency_flags(_words(node, "$OFFLOADDEVICECOM"), _depfile(node))
+    without = {str(source.rfile()) for source in node.sources} | {str(node)}
+    return cuda.ptxas_flags(inputs.general_words(words, without), _variables(node.get_build_env()))
+
+
+def side_files(node: Node, command: str) -> dict[str, bool]:
+    """Give the files that the compile of a node has written beside it: see `side_files`."""
+    words = words_of(node, command)
+    return side.side_files(words, _variables(node.get_build_env()), node.get_internal_path())
+
+
+def nodes_of(node: Node, names: Iterable[str]) -> list[Any]:
+    """Give the nodes of files that were read, as far as they belong to the project.
+
+    Headers of the compiler and the system are in the manifest alone.
+    """
+    fs = node.fs
+    own = {*node.sources, *(source.srcnode() for source in node.sources), *node.depends}
+    found: dict[Any, None] = {}
+    known: dict[str, bool] = {}  # most headers are in few folders
+    for name in names:
+        folder = name.rpartition("/")[0] or "/"
+        if name.startswith("/") and not (
+            known[folder]
+            if folder in known
+            else known.setdefault(folder, compat.folder_is_known(fs, folder))
+        ):
+            continue
+        file = compat.file_node(fs, name)
+        if file is not None and file not in own:
+            found[file] = None
+    return list(found)
+
+
+def copy_to_variants(node: Node, lookups: Lookups, prints: Fingerprints) -> None:
+    """Let SCons put into variant folders what the pass of a node may look for there."""
+    fs = node.fs
+    for name in lookups.folders:
+        if name.startswith("/"):
+            continue
+        folder = compat.folder_node(fs, name)
+        source = folder.srcnode() if folder is not None else None
+        if folder is None or source is None or source is folder or not folder.duplicate:
+            continue
+        place = str(source.rdir())
+        for found in found_in((place,), (*lookups.names, *lookups.outside), prints):
+            file = compat.file_node(fs, name + found.removeprefix(place.rstrip("/")))
+            if file is not None:
+                file.exists()
+
+
+def renew_copies(node: Any, names: Iterable[str], prints: Fingerprints) -> None:
+    """Let SCons copy files into variant folders again that are others now, or gone.
+
+    It does so once, and a process with ``--interactive`` builds several times.
+    """
+    fs = node.fs
+    for name in names:
+        file = None if name.startswith("/") else compat.file_node(fs, name)
+        if file is None or file.srcnode() is file or file.is_derived():
+            continue
+        if prints.digest(str(file.srcnode().rfile())) != prints.digest(name):
+            compat.copy_again(file)
+
+
+def _all_placed(node: Node, names: Iterable[str]) -> list[str]:
+    """Give the names of files of this checkout as they are in every checkout.
+
+    Clang makes some absolute: of files for ``#embed``, for example.
+    """
+    top = f"{node.fs.Top.get_abspath()}/"
+    return list(dict.fromkeys(name.removeprefix(top) for name in names))
+
+
+def _depfile(node: Node) -> str:
+    return f"{node.get_internal_path()}.d"
+
+
+def _words(node: Node, command: str) -> list[str]:
+    # What SCons does for them takes longer than all that is done with them.
+    find: Any = _find_words if compat.is_interactive() else _found_words
+    return [*find(node, command)]
+
+
+def _find_words(node: Any, command: str) -> tuple[str, ...]:
+    env = node.get_build_env().Override({"OFFLOAD_LAUNCHER": ""})
+    lines = env.subst_list(command, target=[node], source=node.sources)
+    return tuple(str(word) for word in lines[0])
+
+
+_found_words = functools.lru_cache(maxsize=64)(_find_words)
+
+
+def _variables(env: Environment) -> dict[str, str]:
+    return {name: str(value) for name, value in env["ENV"].items()}

@@ -1,0 +1,450 @@
+"""What is known of each pass's output: its manifest on disk, and those in a ``CacheDir``.
+
+::
+
+                         is it current?  <-- .k.gfx906.co.manifest --> what it depends on
+    k.gfx906.co  <------ fetch / store <---> CacheDir: <key>.manifest/<name>.json
+                                                       <result>  (the file, as SCons keeps it)
+
+A ``CacheDir`` is looked up in two steps, as ccache and Bazel do it: the key of what is known
+before a compile names the manifests of all results that were ever made with it, and the one
+whose inputs are as they are here names the result.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from SCons.Node.FS import Base
+
+from offload_tool.clang.argument_files import (
+    all_words,
+    finds_libraries,
+    include_folders,
+    possible_files,
+    programs_in,
+)
+from offload_tool.clang.environment import processor_of
+from offload_tool.clang.search_path import origins_digest
+from offload_tool.clang.side_outputs import WRITES_MORE
+from offload_tool.errors import FileError, OffloadError
+from offload_tool.io.file_digests import Fingerprints, identity, is_of_system
+from offload_tool.manifest.include_search import Lookups
+from offload_tool.manifest.manifest import (
+    Judgement,
+    PassRecord,
+    State,
+    confirmed,
+    digest_of_parts,
+    judge,
+    manifest_path,
+    read_record,
+    record_pass_result,
+    write_record,
+)
+from offload_tool.manifest.pass_inputs import PassReads, all_reads, reads_of
+from offload_tool.manifest.race_check import Start
+from offload_tool.manifest.system_headers import Inputs
+from offload_tool.scons import compat
+from offload_tool.scons.state import compiler_queries
+from offload_tool.scons.state.node_classes import COMMAND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from offload_tool.passes.compile_pass import CompilePass
+    from offload_tool.scons.types import Node
+
+__all__ = ["PassRecords", "depfile_of", "prints_now"]
+
+
+def _is_unwritten(folder: str) -> bool:
+    """Tell whether this build writes nothing to a folder: SCons knows none of its files."""
+    return is_of_system(folder) or not compat.builds_in(folder)
+
+
+_PRINTS = Fingerprints(_is_unwritten)
+_MOST_RESULTS = 200
+"""Results of one key that are looked at, the newest first; more only cost time."""
+_FOLDER = "the folder of the build"
+_CHANGED_MEANWHILE = "changed meanwhile"
+_NO_RESULT = PassRecord({}, {}, Lookups(), "")
+
+
+def depfile_of(node: Node) -> str:
+    """Name the depfile of a node, relative to the top folder; it exists while it compiles."""
+    return f"{node.get_internal_path()}.d"
+
+
+class PassRecords:
+    """The manifest of one output, and the decisions that it serves."""
+
+    __slots__ = (
+        *("_before", "_key_before", "_node", "_record", "_start", "_told"),
+        *(
+            "command",
+            "folders",
+            "is_fetched",
+            "is_known_current",
+            "job",
+            "reachable",
+            "reason",
+            "untold",
+            "words",
+        ),
+    )
+
+    def __init__(self, node: Node, job: CompilePass, command: str, words: tuple[str, ...]) -> None:
+        self.job = job
+        self.command = command
+        """The variable with the command line."""
+        self.folders = include_folders(all_words(words))
+        """Where flags say that headers are."""
+        self.reachable: list[str] = []
+        """The files that directives spell, from the source on."""
+        self.is_fetched = False
+        """Whether a ``CacheDir`` gave the output in this build."""
+        self.is_known_current = False
+        """The last decision: of `is_current`, or because the output was made or fetched since."""
+        self.reason = ""
+        """Why the pass runs."""
+        self.untold = ""
+        """The file for which the assembler may have read others, which nobody knows."""
+        self._node = node
+        self.words = words
+        """The flags, those of the user included."""
+        self._record: PassRecord | None = None
+        self._before: PassRecord | None = None
+        self._start: Start | None = None
+        self._told: tuple[dict[str, str], bool] | None = None
+        self._key_before: Mapping[str, str] = {}
+
+    # -- what it is made of -------------------------------------------------------------
+
+    def key(self) -> dict[str, str]:
+        """Give everything that is known before the compile, as digests, by what it is."""
+        node = self._node
+        source = node.sources[0]
+        values = []
+        key = {
+            COMMAND: digest_of_parts(compat.contents(node).hex()),
+            "its source's place": str(source.rfile()),
+            "its place": node.get_internal_path(),
+        }
+        for child in (*node.sources[1:], *node.depends):
+            if not isinstance(child, Base) or child.isdir():
+                values.append(child.get_csig())
+            elif _path(child).startswith("/"):  # a library of an installation, wherever it is
+                values.append(_PRINTS.digest(_path(child)))
+            else:
+                key[f"'{child}'"] = _PRINTS.digest(_path(child))
+        key["the compiler, or a variable that it heeds,"] = digest_of_parts(values)
+        folders = str(node.get_build_env()["ENV"].get("COMPILER_PATH", "")).split(os.pathsep)
+        linkers = [name for folder in folders if folder for name in programs_in(folder)]
+        configuration = compiler_queries.configuring_files(node, self.command)
+        for name in (*possible_files(self.words), *configuration, *linkers):
+            if os.path.isfile(name):  # noqa: PTH113 - called often
+                key[f"'{name}'"] = _PRINTS.digest(name)
+        processor = processor_of(all_words(self.words))
+        if processor:
+            key["the processor of this machine"] = digest_of_parts(processor)
+        if self._tells_folder(key):
+            named = str(node.get_build_env()["ENV"].get("PWD", ""))  # clang believes it
+            key[_FOLDER] = f"{node.fs.Top.get_abspath()}\0{named}"
+        return key
+
+    def _tells_folder(self, key: Mapping[str, str]) -> bool:
+        """Return whether the working directory is in the output of a pass with a `key`.
+
+        The last pass with this key has had the same command for the front end.
+        """
+        record = self._load()
+        if record is not None:
+            known = dict(record.key)
+            told = known.pop(_FOLDER, None)
+            if known == key:
+                return told is not None
+        if self._told is None or self._told[0] != key:
+            told_now = compiler_queries.front_end(self._node, self.command).tells_folder
+            self._told = (dict(key), told_now)
+        return self._told[1]
+
+    def identity(self) -> str:
+        """Give what changes when a file that the pass reads is replaced by another.
+
+        Where it has read nothing yet, it may read any file that its directives spell.
+        """
+        names = self.stored_inputs() or self.reachable
+        return digest_of_parts([identity(name) for name in names])
+
+    def stored_inputs(self) -> list[str] | None:
+        """Give the names of the files that the last compile has read; None if none is known."""
+        record = self._load()
+        return list(record.inputs) if record is not None else None
+
+    def known_nodes(self) -> list[Any]:
+        """Give the nodes of the files of the project that the last compile has read."""
+        record = self._load()
+        if record is None:
+            return []
+        inputs: Mapping[str, str] = record.inputs
+        if isinstance(inputs, Inputs):
+            outside = inputs.outside
+            if _PRINTS.once((outside, "folders"), lambda: _knows_none(outside.folders)):
+                inputs = inputs.own
+        return compiler_queries.nodes_of(self._node, inputs)
+
+    def renew_copies(self) -> None:
+        """Let SCons copy again what the last compile has read and is another file now."""
+        if compat.is_interactive():
+            self._forget_last_build()
+            compiler_queries.renew_copies(self._node, self.stored_inputs() or (), _PRINTS)
+
+    def _forget_last_build(self) -> None:
+        if compat.is_interactive():
+            self._record = None
+            _PRINTS.look_again()
+
+    def _load(self) -> PassRecord | None:
+        if self._record is None:
+            output = _path(self._node)
+            self._record = read_record(manifest_path(output), _PRINTS, output)
+        return self._record
+
+    # -- decisions ------------------------------------------------------------------------
+
+    def is_current(self) -> bool:
+        """Tell whether the output is what a compile would give now."""
+        self.is_known_current = self._decide()
+        return self.is_known_current
+
+    def _decide(self) -> bool:
+        self._forget_last_build()
+        record, key = self._load(), self.key()
+        self._before = record
+        if record is not None:
+            compiler_queries.copy_to_variants(self._node, record.lookups, _PRINTS)
+        judgement = self._judge(record, key, _path(self._node))
+        if judgement.state is State.UNSURE and record is not None:
+            surer = self._ask_about(record, judgement)
+            if surer is not None:
+                self._keep(surer)
+                return True
+        self.reason = judgement.reason
+        return judgement.state is State.CURRENT
+
+    @property
+    def _is_identified(self) -> bool:
+        return self.job.stage == "host-ir"
+
+    def _judge(
+        self, record: PassRecord | None, key: Mapping[str, str], output: str | None = None
+    ) -> Judgement:
+        return judge(record, key, _PRINTS, output, identified=self._is_identified)
+
+    def _ask_about(self, record: PassRecord, judgement: Judgement) -> PassRecord | None:
+        read = compiler_queries.preprocess(self._node, self.command)
+        return None if read is None else self._confirmed(record, read, judgement)
+
+    def _confirmed(
+        self, record: PassRecord, read: list[str], judgement: Judgement
+    ) -> PassRecord | None:
+        everything = all_reads(read, record.lookups, self.words)
+        if everything is None:
+            return None
+        return confirmed(record, everything, judgement, _PRINTS, lambda: self._reads(read).lookups)
+
+    # -- a compile -------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Note when the compile begins, and remove what an earlier one has left."""
+        node = self._node
+        with suppress(OSError):  # a half-written one must not be taken for this one's
+            Path(manifest_path(_path(node))).unlink(missing_ok=True)
+        files = [_path(child) for child in compat.known_inputs(node) if isinstance(child, Base)]
+        expected = dict.fromkeys([*files, *(self.stored_inputs() or ()), *self.reachable])
+        digests = {name: _PRINTS.digest(name) for name in expected}
+        try:
+            began = Start.now(depfile_of(node), files, self._folders_expected(expected))
+            self._start = began._replace(digests=digests)
+        except OSError as error:
+            raise FileError(depfile_of(node), error) from error
+        self._key_before = self.key()
+
+    def _folders_expected(self, files: Iterable[str]) -> list[str]:
+        """Give the folders in which the compile will look, as far as they are known before."""
+        record = self._load()
+        looked = record.lookups.folders if record is not None else ()
+        return list(dict.fromkeys([*self.folders, *map(os.path.dirname, files), *looked]))
+
+    def finish(self) -> None:
+        """Record what the compile has read and made.
+
+        :raises FileError: it wrote no depfile, or the record cannot be written.
+        :raises CompilerError: its depfile does not name the source.
+        """
+        node = self._node
+        assert self._start is not None  # noqa: S101 - begin() is the action before
+        read, lookups, key = [_path(node.sources[0])], Lookups(), self.key()
+        if self.job.compiles_source:
+            read = compiler_queries.files_read(node, self.command)
+            read, lookups, self.untold = self._reads(read, key)
+        compat.replace_implicit(node, compiler_queries.nodes_of(node, read))
+        before = self._key_before
+        for part in {*before, *key}:
+            if key.get(part) != before.get(part):
+                key[part] = _CHANGED_MEANWHILE
+        output = _path(node)
+        record = record_pass_result(
+            key, read, lookups, output, self._start, _PRINTS, identified=self._is_identified
+        )
+        believed = "" if self.untold or finds_libraries(self.words) else record.output
+        self._keep(record._replace(beside=self._beside(), output=believed))
+
+    def _beside(self) -> dict[str, str]:
+        if not self._writes_more:
+            return {}
+        found = compiler_queries.side_files(self._node, self.command)
+        return {name: _PRINTS.digest(name) if own else "" for name, own in found.items()}
+
+    @property
+    def _writes_more(self) -> bool:
+        return any(word.startswith(WRITES_MORE) for word in all_words(self.words))
+
+    def _reads(self, read: list[str], key: Mapping[str, str] | None = None) -> PassReads:
+        folders = (
+            self._known_folders(read, key)
+            or compiler_queries.front_end(self._node, self.command).folders
+        )
+        return reads_of(read, folders, self.words, _PRINTS)
+
+    def _known_folders(self, read: list[str], key: Mapping[str, str] | None) -> tuple[str, ...]:
+        """Give the folders of the record before; none where the compiler must be asked for them.
+
+        The same command has the same search path, and the same files are in the same folders.
+        """
+        before = self._before
+        if before is None or key != before.key or not {*read} <= {*before.inputs}:
+            return ()
+        folders = before.lookups.folders
+        is_known = not before.lookups.unknown and bool(before.lookups.origins)
+        return (
+            folders
+            if is_known and origins_digest(folders, _PRINTS) == before.lookups.origins
+            else ()
+        )
+
+    def _keep(self, record: PassRecord) -> None:
+        self._record = record
+        if compat.does_execute():
+            self.is_known_current = True
+            output = _path(self._node)
+            write_record(manifest_path(output), record, _PRINTS, output)
+
+    # -- CacheDir ----------------------------------------------------------------------------
+
+    def result_name(self) -> str:
+        """Give the name of the result in a ``CacheDir``; one that is nowhere if it has none."""
+        record = self._load()
+        if record is None or not record.output:
+            return digest_of_parts(["none", self._node.get_internal_path()])
+        return record.result
+
+    def fetch(self, retrieve: Callable[[], Any]) -> bool:
+        """Fetch the output by `retrieve`, if there is a result of these inputs.
+
+        A file in the cache that is not what was stored is not taken.
+        """
+        cache = self._cache()
+        if cache is None:
+            return False
+        record = self._find(cache)
+        self._record = record or _NO_RESULT  # not the one on disk, whose result may be there
+        is_there = retrieve()
+        self._record = record
+        if not is_there or record is None:
+            return False
+        if not compat.does_execute():
+            return True
+        output = _path(self._node)
+        if _PRINTS.digest(output) != record.output:
+            Path(output).unlink(missing_ok=True)
+            _, file = cache.cachepath(self._node)
+            if not compat.cache_is_readonly():
+                Path(file).unlink(missing_ok=True)
+            self._record = None
+            return False
+        self._keep(record)
+        compat.replace_implicit(self._node, compiler_queries.nodes_of(self._node, record.inputs))
+        return True
+
+    def store(self, push: Callable[[], Any]) -> Any:
+        """Store the output by `push`, and its record, if it is sure what it was made of."""
+        cache, record = self._cache(), self._load()
+        if cache is None or record is None or not record.output or compat.cache_is_readonly():
+            return None
+        if (
+            not record.is_sure
+            or _CHANGED_MEANWHILE in record.key.values()
+            or not compat.does_execute()
+        ):
+            return None
+        pushed = push()
+        file = self._folder(cache, record.key) / f"{record.name}.json"
+        with suppress(OSError, OffloadError):  # a full disk, say: as SCons's own cache
+            if not file.exists():
+                file.parent.mkdir(parents=True, exist_ok=True)
+                write_record(str(file), record, _PRINTS, None)
+        return pushed
+
+    def _cache(self) -> Any:
+        if self._writes_more:
+            return None  # a cache has the one output alone
+        cache = self._node.get_build_env().get_CacheDir()
+        return cache if cache.is_enabled() else None
+
+    def _folder(self, cache: Any, key: Mapping[str, str]) -> Path:
+        name = digest_of_parts(dict(key))
+        prefix = name[: cache.config["prefix_len"]].upper()
+        return Path(cache.path, prefix, f"{name}.manifest")
+
+    def _find(self, cache: Any) -> PassRecord | None:
+        key = self.key()
+        try:
+            files = list(self._folder(cache, key).iterdir())
+            files.sort(key=lambda file: file.stat().st_mtime_ns, reverse=True)
+        except OSError:
+            return None
+        read: list[str] | None = None
+        for file in files[:_MOST_RESULTS]:
+            record = read_record(str(file), _PRINTS)
+            if record is not None:
+                compiler_queries.copy_to_variants(self._node, record.lookups, _PRINTS)
+            judgement = self._judge(record, key)
+            if record is None or judgement.state is State.OUTDATED:
+                continue
+            if judgement.state is State.CURRENT:
+                return record
+            read = read or compiler_queries.preprocess(self._node, self.command)
+            surer = self._confirmed(record, read or [], judgement)
+            if surer is not None:
+                return surer
+        return None
+
+
+def prints_now() -> Fingerprints:
+    """Give what is known of files, for who has to look at them now."""
+    return _PRINTS.looking_now()
+
+
+def _knows_none(folders: Iterable[str]) -> bool:
+    """Tell whether SCons knows no folder of some."""
+    return not any(map(compat.builds_in, folders))
+
+
+def _path(node: Node) -> str:
+    """Give the name of the file that a node stands for: here, or in a Repository."""
+    return str(node.rfile().get_internal_path())

@@ -1,0 +1,118 @@
+"""What SCons must know of a pass before it runs: what it depended on, and what must be made first.
+
+Whether a pass is current, its manifest says (`pass_state`). SCons itself needs to know two things:
+
+- the files of the project that the pass has read last, so that those which the build makes are
+  made before it is decided, and so that ``--tree`` and ``--debug=explain`` show them;
+- headers that the build makes and that the pass *may* read now. They are made before it, and are no
+  dependencies before they have been read. These are all derived files that a directive of the
+  source, or of a header that it may reach, spells in any way: one too many is only made earlier.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import SCons.Node
+import SCons.Scanner
+from SCons.Node.FS import find_file
+
+from offload_tool.scons import compat
+from offload_tool.scons.state.node_classes import records_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from offload_tool.scons.types import Environment, Node
+
+__all__ = ["DEPENDENCY_SCANNER", "NO_SCANNER"]
+
+_DIRECTIVE = re.compile(r"^[ \t]*(?:#|%:|\?\?=)[^\n]*", re.MULTILINE)
+_CONTINUATION = re.compile(r"\\\r?\n")
+_SPELLED = re.compile(r"\"([^\"\n]+)\"|<([^<>\n]+)>")
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+
+_spelled: dict[tuple[Any, tuple[Any, ...]], tuple[str, list[Any]]] = {}
+"""For each file and search path: the file's signature, and the nodes that its directives spell."""
+
+
+def _scan(node: Node, env: Environment, path: Any) -> list[Any]:
+    # SCons would remember this answer on the node; it can be another one after a
+    # generated header has been built.
+    compat.forget_scan(node)
+    records = records_of(node)
+    records.renew_copies()
+    there = list(compat.existing(records.known_nodes()))
+    named = (compat.folder_node(env.fs, folder) for folder in records.folders)
+    folders = (*path, *(folder for folder in named if folder is not None))
+    begin = [node.sources[0], *there, *_given(records.words, env, folders)]
+    known = compat.waits_for(node)
+    reachable = _reachable(begin, folders)
+    records.reachable = [str(file.rfile()) for file in reachable]
+    generated = [file for file in reachable if file.has_builder() and file not in known]
+    if generated:
+        node.add_prerequisite(generated)
+    return there
+
+
+def _given(words: Iterable[str], env: Environment, path: tuple[Any, ...]) -> Iterator[Any]:
+    """Give the nodes that words of the command may stand for: of ``-include``, or of macros."""
+    for word in words:
+        names = [word, *(a or b for a, b in _SPELLED.findall(word))]
+        for name in names:
+            for folder in () if name.startswith("-") else (env.fs.Top, *path):
+                found = find_file(name, (folder,))
+                if found is not None:
+                    yield found
+
+
+def _reachable(begin: Iterable[Any], path: tuple[Any, ...]) -> list[Any]:
+    """Give `begin` and all files that their directives spell, and those of these, ..."""
+    seen = dict.fromkeys(begin)
+    waiting = list(seen)
+    while waiting:
+        for found in _nodes_spelled(waiting.pop(), path):
+            if found not in seen:
+                seen[found] = None
+                waiting.append(found)
+    return list(seen)
+
+
+def _nodes_spelled(node: Node, path: tuple[Any, ...]) -> list[Any]:
+    file = node.rfile()
+    if not file.exists():
+        return []
+    signature = file.get_csig()
+    known = _spelled.get((file, path))
+    if known is None or known[0] != signature:
+        known = _spelled[(file, path)] = (signature, list(_read(file, path)))
+    return known[1]
+
+
+def _read(file: Node, path: tuple[Any, ...]) -> Iterator[Any]:
+    top = file.fs.Top
+    if not any(file.is_under(folder) for folder in (top, *top.getRepositories(), *path)):
+        return  # the compiler's, or the system's
+    text = _CONTINUATION.sub("", file.get_text_contents())
+    names: dict[str, None] = {}
+    for version in (text, _COMMENT.sub(" ", text)):
+        for line in _DIRECTIVE.findall(version):
+            names.update((a or b, None) for a, b in _SPELLED.findall(line))
+    # In each folder, as any may be the one: with a variant_dir, this also puts the copy there.
+    for name in names:
+        for folder in dict.fromkeys((file.dir, *path)):
+            found = find_file(name.strip(), (folder,))
+            if found is not None:
+                yield found
+
+
+DEPENDENCY_SCANNER = SCons.Scanner.ScannerBase(
+    _scan,
+    name="OffloadDependencyScanner",
+    node_class=SCons.Node.Node,
+    path_function=compat.header_folders,
+)
+
+# For C and C++ sources, SCons's own scanner would add what no pass, or another one, reads.
+NO_SCANNER = SCons.Scanner.ScannerBase(lambda *_: [], name="OffloadNoScanner")

@@ -1,0 +1,1 @@
+"""Which compiler is used, what it can do, and what identifies it."""

@@ -1,0 +1,356 @@
+"""Can a compiler do a job? It is asked, with one small job of the needed kind.
+
+Three questions, each only where the flags do not answer it (``-nogpulib``, ``-nogpuinc``):
+
+=========  ============================================================================
+targets    ``-###`` for all target IDs, and one empty compile: it knows the processors
+libraries  the same with each folder of device libraries, until one serves: they have the
+           processors' files, and no newer LLVM has written them
+headers    an empty source with each installation's headers, until they compile
+=========  ============================================================================
+
+``-###`` alone is not enough: clang 23 finds HIP 6.4, and cannot compile its headers; CUDA 13
+without those of cuRAND is a toolkit, and no source compiles with it.
+
+This takes seconds, so that what a compiler can do is remembered as long as it, the installation
+and the flags are the same. What it cannot do is asked again in each run: nobody knows all that
+could mend it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from offload_tool.clang.driver import Answer, ask, jobs_of
+from offload_tool.clang.relevant_options import folder_meant
+from offload_tool.errors import CompilerError
+from offload_tool.toolchain.disk_cache import cached_answer
+from offload_tool.toolchain.installations import (
+    cuda_installations,
+    device_library_folders,
+    passed_over,
+    rocm_installations,
+    rocm_roots,
+)
+from offload_tool.util.frozen import frozen, replaced
+from offload_tool.util.memoize import remembered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from offload_tool.toolchain.installations import Installation
+
+__all__ = ["Equipment", "Job", "Places", "find_for"]
+
+_NO_LIBRARIES = {"-nogpulib", "-nocudalib", "--no-offloadlib"}
+_NO_HEADERS = {"-nogpuinc", "-nocudainc"}
+_WITHOUT_LIBRARIES = ("-nogpulib",)
+_WITHOUT_HEADERS = ("-nogpuinc",)
+_HIP_HEADER = ("-include", "hip/hip_runtime.h")
+_ERROR = re.compile(r"^.*?(?:fatal )?error: (?P<text>.+)$", re.MULTILINE)
+_ADVICE = re.compile(r"; provide its path via .*|, or pass '-no.*")
+"""How clang goes on; we say what to install."""
+_HIDDEN = ("ROCM_PATH", "HIP_PATH", "HIP_DEVICE_LIB_PATH", "CUDA_PATH")
+"""Variables by which clang would find something else than it is told."""
+_PARTS = (
+    *("", "include", "include/hip", "include/hip/hip_runtime.h", "include/hip/hip_version.h"),
+    *("include/hip/amd_detail", "share/hip/version", "ockl.bc", "ocml.bc"),
+    *("include/cuda.h", "include/crt", "nvvm/libdevice", "nvvm/libdevice/libdevice.10.bc"),
+)
+"""Of an installation: what changes with it."""
+_FILES = ("ocml.bc", "ockl.bc", "share/hip/version", "nvvm/libdevice/libdevice.10.bc")
+
+
+@frozen
+class Job:
+    """What a compiler is needed for."""
+
+    kind: str
+    """``hip``, ``cuda`` or ``openmp``."""
+    targets: tuple[str, ...] = ()
+    """Target IDs, or triples of CPUs."""
+    flags: tuple[str, ...] = ()
+    """What `relevant_options.relevant_flags` gave."""
+    given: tuple[str, ...] = ()
+    """All flags of a compile, where those are not enough: a header may mend what is lacking."""
+
+    @property
+    def needs_headers(self) -> bool:
+        """Tell whether headers of HIP or CUDA are read."""
+        return self.kind != "openmp" and _NO_HEADERS.isdisjoint(self.flags)
+
+    @property
+    def needs_libraries(self) -> bool:
+        """Tell whether device libraries are linked."""
+        return self.kind != "openmp" and _NO_LIBRARIES.isdisjoint(self.flags)
+
+    def __str__(self) -> str:
+        kind = {"hip": "HIP", "cuda": "CUDA", "openmp": "OpenMP"}[self.kind]
+        return f"{kind} code for {', '.join(self.targets)}" if self.targets else f"{kind} code"
+
+
+@frozen
+class Places:
+    """What the user names, as construction variables; empty where nothing is named."""
+
+    rocm: str = ""
+    device_libraries: str = ""
+    cuda: str = ""
+
+
+@frozen
+class Equipment:
+    """With what a compiler can do a job."""
+
+    flags: tuple[str, ...] = ()
+    """Flags that say where it is on this machine."""
+    description: str = ""
+    """For people; empty where nothing was needed."""
+    identity: str = ""
+    """What tells the installations from others, without paths."""
+    used: tuple[str, ...] = ()
+    """Their folders."""
+    version: str = ""
+    """Of CUDA: ``12.9``."""
+
+    def files(self, targets: Iterable[str]) -> list[str]:
+        """Give the files that are used and in no depfile: libraries, where versions stand."""
+        names = [*_FILES, *(f"oclc_isa_version_{_isa(target)}.bc" for target in targets)]
+        paths = (Path(folder, name) for folder in self.used for name in names)
+        return [str(path) for path in paths if path.is_file()]
+
+    def joined(self, other: Equipment) -> Equipment:
+        """Give this and another one as one."""
+        return Equipment(
+            self.flags + other.flags,
+            ", ".join(filter(None, (self.description, other.description))),
+            " ".join(filter(None, (self.identity, other.identity))),
+            self.used + other.used,
+            self.version or other.version,
+        )
+
+
+def _isa(target: str) -> str:
+    return target.split(":", 1)[0].removeprefix("gfx")
+
+
+@frozen
+class _Asked:
+    """A compiler: what begins each of its calls, what tells it from others; and the job."""
+
+    command: tuple[str, ...]
+    identity: str
+    job: Job
+    environ: Mapping[str, str]
+    doubts: list[str] | None = None
+    """What it cannot do is put there, and no error."""
+
+    def gives(self, *options: str) -> bool:
+        """Tell whether the job's flags themselves say where something is."""
+        return any(
+            flag.startswith(tuple(f"{name}=" for name in options)) for flag in self.job.flags
+        )
+
+
+def find_for(
+    command: Sequence[str],
+    identity: str,
+    job: Job,
+    places: Places,
+    environ: Mapping[str, str],
+    doubts: list[str] | None = None,
+) -> Equipment:
+    """Find with what installations a compiler can do a job.
+
+    `command` begins each of its calls, `identity` tells it from others, and `environ` is
+    the OS environment, with what its programs need. What is lacking is put into `doubts`, if
+    there are any: the compiler then has the first installations.
+
+    :raises CompilerError: it cannot, with any; the message says what is lacking.
+    """
+    asked = _Asked(tuple(command), identity, job, environ, doubts)
+    if job.kind == "hip":
+        return _find_rocm(asked, places)
+    if job.kind == "cuda":
+        return _find_cuda(asked, places)
+    return _first(asked, [Equipment()], ())
+
+
+def _find_rocm(asked: _Asked, places: Places) -> Equipment:
+    job = asked.job
+    _first(asked, [Equipment((*_WITHOUT_LIBRARIES, *_WITHOUT_HEADERS))], ())
+    roots: list[Installation] = []
+    if job.needs_headers and not asked.gives("--rocm-path", "--hip-path"):
+        roots = rocm_installations(asked.environ, places.rocm)
+    headers = libraries = Equipment()
+    if job.needs_headers:
+        tried = [
+            Equipment((f"--rocm-path={root.path}",), f"HIP {root}", root.identity, (root.path,))
+            for root in roots
+        ]
+        named = bool(places.rocm or asked.environ.get("OFFLOAD_ROCM_PATH"))
+        lacking = [] if named else passed_over(asked.environ, "hip")
+        headers = _first(
+            asked, tried or [Equipment()], (*_WITHOUT_LIBRARIES, *_HIP_HEADER), lacking
+        )
+    if job.needs_libraries:
+        folders = []
+        if not asked.gives("--rocm-path", "--rocm-device-lib-path", "--hip-device-lib-path"):
+            below = [*headers.used, *rocm_roots(asked.environ, places.rocm)]
+            resources = _resources(asked)
+            folders = device_library_folders(
+                asked.environ, below, resources, places.device_libraries
+            )
+        tried = [
+            Equipment(
+                (f"--rocm-device-lib-path={path}",), f"device libraries in {path}", "", (path,)
+            )
+            for path in folders
+        ]
+        libraries = _first(asked, tried or [Equipment()], _WITHOUT_HEADERS)
+    return headers.joined(libraries)
+
+
+def _find_cuda(asked: _Asked, places: Places) -> Equipment:
+    job = asked.job
+    _first(asked, [Equipment((*_WITHOUT_LIBRARIES, *_WITHOUT_HEADERS))], ())
+    named = bool(places.cuda or asked.environ.get("OFFLOAD_CUDA_PATH"))
+    if asked.gives("--cuda-path"):
+        return Equipment()
+    if not (job.needs_headers or job.needs_libraries or named):
+        return Equipment()
+    toolkits = cuda_installations(asked.environ, places.cuda)
+    lacking = [] if named else passed_over(asked.environ, "cuda")
+    return _first(asked, [_toolkit(found) for found in toolkits] or [Equipment()], (), lacking)
+
+
+def _toolkit(found: Installation) -> Equipment:
+    flags = [f"--cuda-path={found.path}", "-Wno-unknown-cuda-version"]
+    cccl = f"{found.path}/include/cccl"  # where CUDA 13 has Thrust and CUB, as nvcc knows
+    flags += ["-isystem", cccl] if Path(cccl).is_dir() else []
+    return Equipment(tuple(flags), f"CUDA {found}", found.identity, (found.path,), found.version)
+
+
+def _first(
+    asked: _Asked, tried: Sequence[Equipment], flags: Sequence[str], lacking: Sequence[str] = ()
+) -> Equipment:
+    """Return the first with which the compiler can do the job; `flags` leave out the rest of it.
+
+    `lacking` says what was named and not tried.
+
+    :raises CompilerError: there is none; the message says what each lacks.
+    """
+    reasons: dict[str, str] = {}
+    for found in tried:
+        try:
+            _ask(asked, found, flags)
+        except CompilerError as error:
+            reasons.setdefault(str(error), found.description)
+        else:
+            said = "; ".join(filter(None, [found.description, *lacking]))
+            return replaced(found, description=said)
+    texts = [f"{what}: {reason}" if what else reason for reason, what in reasons.items()]
+    text = "; ".join([*texts, *lacking])
+    if asked.doubts is None:
+        raise CompilerError(text)
+    if text not in asked.doubts:
+        asked.doubts.append(text)
+    return tried[0]
+
+
+# -- asking ------------------------------------------------------------------------------
+
+
+def _ask(asked: _Asked, found: Equipment, flags: Sequence[str] = ()) -> None:
+    """Ask whether the job can be done with this; it is remembered if it can.
+
+    :raises CompilerError: it cannot; the message is what the compiler says.
+    """
+    job = asked.job
+    words = [*asked.command, *found.flags, *_pass_flags(job), *(job.given or job.flags), *flags]
+
+    def find() -> bool:
+        reason = _reason(tuple(words), job.targets, tuple(sorted(asked.environ.items())))
+        if reason:
+            raise CompilerError(reason)
+        return True
+
+    def witnesses(_: Any) -> list[str]:
+        return [*(f"{path}/{part}" for path in found.used for part in _PARTS)]
+
+    question = ["trial", asked.identity, found.identity, *words, "", *job.targets]
+    question += folder_meant(words)
+    cached_answer(question, find, witnesses, lambda _: asked.command, asked.environ)
+
+
+@remembered(256)
+def _reason(
+    words: tuple[str, ...], targets: tuple[str, ...], environ: tuple[tuple[str, str], ...]
+) -> str:
+    """Return why a compiler cannot do a job; "" if it can. In one run it is asked once."""
+    try:
+        _try(words, targets, dict(environ))
+    except CompilerError as error:
+        return str(error) or "the compiler says nothing"
+    return ""
+
+
+def _try(words: Sequence[str], targets: Sequence[str], environ: Mapping[str, str]) -> None:
+    devices = [f"--offload-arch={target}" for target in targets]
+    last = "-S" if "cuda" in words else "-c"  # CUDA's passes end with PTX, before ptxas
+    answer = _run([*words, *devices, "-###", last, os.devnull], environ)
+    _check_programs(answer, environ)
+    one = [*devices[:1], "-emit-llvm", "-c", "-w", "-ferror-limit=1", "-o", os.devnull, os.devnull]
+    _run([*words, *one], environ)
+
+
+def _pass_flags(job: Job) -> list[str]:
+    if job.kind == "openmp":
+        return ["-x", "c", "-fopenmp", "-nogpulib", "--offload-device-only"]
+    return ["-x", job.kind, "--cuda-device-only", "--no-gpu-bundle-output"]
+
+
+def _check_programs(answer: Answer, environ: Mapping[str, str]) -> None:
+    """Look for the programs that the compiler would run, such as ``llvm-spirv``.
+
+    :raises CompilerError: one is not there.
+    """
+    import shutil
+
+    for job in jobs_of(answer):
+        if shutil.which(job[0], path=environ.get("PATH", os.defpath)) is None:
+            raise CompilerError(f"runs '{job[0]}', which is not there; install it")
+
+
+def _run(command: Sequence[str], environ: Mapping[str, str]) -> Answer:
+    """Give what the compiler says.
+
+    :raises CompilerError: it fails; the message is its first error.
+    """
+    answer = ask(command, {name: environ[name] for name in environ if name not in _HIDDEN})
+    if answer.status:
+        match = _ERROR.search(answer.errors)
+        raise CompilerError(_ADVICE.sub("", match["text"]) if match else answer.reason)
+    return answer
+
+
+def _resources(asked: _Asked) -> str:
+    """Give the folder of the compiler's own headers and libraries."""
+
+    def find() -> str:
+        answer = ask([*asked.command, "-print-resource-dir"], dict(asked.environ))
+        return answer.output.strip() if answer.status == 0 else ""
+
+    question = ["resources", asked.identity, *asked.command, *folder_meant(asked.command)]
+    return str(
+        cached_answer(
+            question,
+            find,
+            lambda folder: [str(folder)],
+            lambda _: asked.command,
+            asked.environ,
+        )
+    )

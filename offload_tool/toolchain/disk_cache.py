@@ -1,0 +1,194 @@
+"""Answers that take long to find, kept on disk from one run of the command line to the next.
+
+Each answer is a file::
+
+    <cache folder>/answers/<checksum of the question>.json
+        {"question": [text, ...], "answer": ..., "package": checksum of `package_state`,
+         "witnesses": {path: [mtime in ns, ctime in ns, size, inode] or null, ...}}
+
+It is valid while the package and the stat() of every witness are as they were; nobody can set the
+time of change (ctime).
+What was found while a witness changed is not written down. A file that cannot be read, that
+others can write, or that holds anything else than the above is as good as none.
+
+Where a compiler is asked, `witnesses` adds what all of its answers depend on, so that no question
+can forget it: a place where nothing was found is a witness, too.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+
+from offload_tool.errors import CompilerError, OffloadError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import Any
+
+__all__ = ["PACKAGE", "cache_folder", "cached_answer", "package_state"]
+
+_LARGEST = 1 << 20
+"""Bytes; real answers have some thousand."""
+_KEYS = {"question", "package", "witnesses", "answer"}
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+_WRITABLE_BY_OTHERS = 0o022
+_OWNER_ONLY = 0o600
+_COARSE = 20_000_000
+"""Nanoseconds by which the times in inodes may be behind the clock: Linux counts them in ticks."""
+
+
+@functools.cache
+def cache_folder() -> str:
+    """Name (and make) the folder for what is made once per machine.
+
+    ``$XDG_CACHE_HOME/offload_tool``, else ``~/.cache/offload_tool``, else, where neither
+    can be written, a folder of this user's own in the temporary directory.
+
+    :raises CompilerError: none of them can be written.
+    """
+    for folder in _cache_folders():
+        if not os.path.isabs(folder):  # HOME is not set  # noqa: PTH117
+            continue
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
+            owner = os.stat(folder).st_uid  # noqa: PTH116
+        except OSError:
+            continue
+        # Programs are run from here: a folder that somebody else made is not trusted.
+        if owner == os.getuid() and os.access(folder, os.W_OK | os.X_OK):
+            return folder
+    raise CompilerError("no folder for the embedded compiler's cache; set XDG_CACHE_HOME to one")
+
+
+def _cache_folders() -> Iterator[str]:
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
+    yield os.path.join(base, "offload_tool")  # noqa: PTH118
+    from offload_tool.io.temporary_directory import usual_folder  # slow, and rarely needed
+
+    yield os.path.join(usual_folder(), f"offload_tool-{os.getuid()}")  # noqa: PTH118
+
+
+def cached_answer(
+    question: Sequence[str],
+    find: Callable[[], Any],
+    witnesses: Callable[[Any], Iterable[str] | None],
+    compiler: Callable[[Any], Sequence[str]] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Any:
+    """Return the answer to `question`, made of JSON's types: from disk, or else of `find`.
+
+    `witnesses` gives the paths of files and folders on which an answer depends, or None where it
+    is not to be kept; an error of `find` is not kept, either. Where a
+    `compiler` was asked, in an `environment`, those that all of its answers depend on are added.
+    What cannot be written down is found again the next time. What comes from disk may have
+    been changed by hand, so the caller checks its shape.
+    """
+    import binascii
+
+    if compiler is not None:
+        from offload_tool.toolchain.lookup_dependencies import asked_in, places_asked
+
+        given = os.environ if environment is None else environment
+        question = [*question, *asked_in(given)]
+
+    key = binascii.crc32("\0".join(question).encode(errors="surrogateescape"))
+    try:
+        file = f"{cache_folder()}/answers/{key:08x}.json"
+    except OffloadError:
+        return find()
+    known = _read(file)
+    if (
+        known is not None
+        and known["question"] == list(question)
+        and known["package"] == package_state()
+        and all(_look(path) == seen for path, seen in known["witnesses"].items())
+    ):
+        return known["answer"]
+    started = time.time_ns() - _COARSE
+    answer = find()
+    own = witnesses(answer)
+    if own is None:
+        return answer
+    paths = [*own]
+    if compiler is not None:
+        paths += places_asked(compiler(answer), given)
+    seen = {path: _look(path) for path in paths}
+    if all(look is None or look[1] < started for look in seen.values()):
+        kept = {"question": list(question), "witnesses": seen, "answer": answer}
+        _write(file, {**kept, "package": package_state()})
+    return answer
+
+
+@functools.cache
+def package_state(package: str = PACKAGE) -> str:
+    """Return a checksum of the names, times and sizes of all modules of the package.
+
+    Each module may have a say in an answer, so that no list of them can forget one.
+    """
+    import binascii
+
+    seen = []
+    folders = [package]
+    while folders:
+        with os.scandir(folders.pop()) as items:
+            for item in items:
+                if item.name.endswith(".py"):
+                    found = item.stat()
+                    seen.append(f"{item.path} {found.st_mtime_ns} {found.st_size} {found.st_ino}")
+                elif item.name != "__pycache__" and "." not in item.name and item.is_dir():
+                    folders.append(item.path)
+    text = "\n".join(sorted(seen))
+    return f"{binascii.crc32(text.encode(errors='surrogateescape')):08x}"
+
+
+def _look(path: str) -> list[int] | None:
+    """Give what changes when the file or folder at `path` does; None where there is none."""
+    try:
+        found = os.stat(path)  # noqa: PTH116
+    except (OSError, ValueError):
+        return None
+    return [found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino]
+
+
+def _read(file: str) -> dict[str, Any] | None:
+    """Read a file of our own making; None where it is anything else."""
+    import json
+    import stat
+
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as opened:
+        status = os.fstat(descriptor)
+        if (
+            not stat.S_ISREG(status.st_mode)
+            or status.st_uid != os.getuid()
+            or status.st_mode & _WRITABLE_BY_OTHERS
+            or status.st_size > _LARGEST
+        ):
+            return None
+        try:
+            known = json.loads(opened.read())
+        except (OSError, ValueError, RecursionError):
+            return None
+    if not isinstance(known, dict) or known.keys() != _KEYS:
+        return None
+    return known if isinstance(known["witnesses"], dict) else None
+
+
+def _write(file: str, known: dict[str, Any]) -> None:
+    import json
+
+    from offload_tool.io import replace_file
+
+    try:
+        os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120
+        with replace_file(file) as out:
+            out.set_mode(_OWNER_ONLY)
+            out.write(json.dumps(known).encode())
+    except (OSError, OffloadError):
+        pass  # a full disk, say: the answer is right all the same

@@ -1,0 +1,146 @@
+"""What tells one compiler from another, without paths: part of each signature.
+
+The version text alone is not enough. The output depends as well on the words that stand
+after the compiler in ``OFFLOAD_CLANG``, on the lld that links device code, on configuration
+files that clang reads by itself, and on what a wrapper script adds. All of these are told by
+what they hold, so that two machines with the same programs agree.
+
+Programs are told apart by what they say of themselves, and by their files and libraries: see
+`toolchain.programs`.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offload_tool.clang.response_file import configuration_words, expand_command
+from offload_tool.errors import OffloadError
+from offload_tool.io import InputFile
+from offload_tool.toolchain.programs import program_identity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = [
+    "all_configuration_files",
+    "command_identity",
+    "configuration_files",
+    "configuration_identity",
+    "file_digest",
+    "identity_text",
+    "text_digest",
+]
+
+_CONFIGURATION = re.compile(r"^Configuration file: (?P<path>.+)$", re.MULTILINE)
+_PLAIN_NAME = re.compile(r"clang(-\d+)?")
+_CONFIG_FLAGS = ("--config", "-config")
+_MOST_INCLUDED = 64
+
+
+def identity_text(parts: Iterable[str]) -> str:
+    """Give one line of what is known; it ends nowhere else than it seems to."""
+    return "; ".join(part.replace(";", "\\;") for part in parts if part)
+
+
+def configuration_files(answer: str) -> list[str]:
+    """Give the files that clang says it has read by itself; see ``clang --version``."""
+    return [match["path"].strip() for match in _CONFIGURATION.finditer(answer)]
+
+
+def command_identity(command: Sequence[str], path: str, library_path: str = "") -> list[str]:
+    """Return what stands for the words of a compiler command, each of which is a text.
+
+    Programs are looked up in the folders of `path`, and the loader looks into `library_path`. A
+    plain name such as ``clang-22`` says nothing; ``clang++`` and ``riscv64-linux-gnu-clang`` are
+    other modes and targets.
+    """
+    found = []
+    words = iter(expand_command(command).words)
+    for word in words:
+        program = None if word.startswith(("-", "@")) else shutil.which(word, path=path)
+        if program is not None:
+            name = Path(word).name
+            parts = [
+                "" if _PLAIN_NAME.fullmatch(name) else name,
+                program_identity(program, library_path),
+            ]
+            found.append(" ".join(filter(None, parts)))
+        elif word in _CONFIG_FLAGS:  # clang tells which files it reads
+            next(words, None)
+        elif word.startswith(tuple(f"{flag}=" for flag in _CONFIG_FLAGS)):
+            continue
+        else:
+            found.append(word)
+    return [word for word in found if word]
+
+
+def file_digest(path: str | os.PathLike[str]) -> str:
+    """Give the digest of a file's content, or ``missing``; remembered while it looks the same."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - as the key of what is remembered
+    except OSError:
+        return "missing"
+    return _file_digest(os.fspath(path), found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+@functools.lru_cache(maxsize=4096)
+def _file_digest(path: str, *_: int) -> str:
+    try:
+        with InputFile(path) as file:
+            return _digest(file.data)
+    except OffloadError:
+        return "missing"
+
+
+def configuration_identity(paths: Iterable[str]) -> list[str]:
+    """Give the digests of configuration files, and of those that they include by ``@file``."""
+    return [file_digest(path) for path in all_configuration_files(paths)]
+
+
+def all_configuration_files(paths: Iterable[str]) -> list[str]:
+    """Give configuration files and those that they include by ``@file``.
+
+    Source: Clang Compiler User's Manual, "Configuration files": names in them are relative
+    to the file that includes, and ``<CFGDIR>`` is its folder.
+    """
+    queue = list(dict.fromkeys(paths))
+    for path in queue:  # grows
+        if len(queue) < _MOST_INCLUDED:
+            queue += [name for name in _included(Path(path)) if name not in queue]
+    return queue
+
+
+def _included(path: Path) -> list[str]:
+    """Return the files that a configuration file includes, as absolute or relative names.
+
+    One named by ``--config=NAME`` without a folder may be in any folder of such files.
+    """
+    folder, found = str(path.parent), []
+    for word in configuration_words(str(path)):
+        option, _, name = word.partition("=")
+        if word.startswith("@"):
+            name = word[1:]
+        elif option != "--config":
+            continue
+        elif "/" not in name:
+            from offload_tool.toolchain.lookup_dependencies import CONFIGURATION_FOLDERS
+
+            places = map(os.path.expanduser, CONFIGURATION_FOLDERS)
+            found += [f"{place}/{name}" for place in places if os.path.isfile(f"{place}/{name}")]  # noqa: PTH113
+        found.append(os.path.join(folder, name.replace("<CFGDIR>", folder)))  # noqa: PTH118 - keeps absolute ones
+    return found
+
+
+def text_digest(text: str) -> str:
+    """Give the digest of a text."""
+    return _digest(text.encode(errors="surrogateescape"))
+
+
+def _digest(data: bytes | memoryview) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]

@@ -1,0 +1,273 @@
+"""Where ROCm, its device libraries and CUDA are installed: the one place that looks them up.
+
+Three things are looked for, each in the order given here. What a user names is the only
+one that counts; the rest are candidates, and a compiler is asked with which of them it works.
+
+=================  ==================================================================
+ROCm               ``OFFLOAD_ROCM_PATH``, ``$ROCM_PATH``, ``$HIP_PATH``; TheRock's wheels
+(HIP's headers)    (``rocm-sdk path --root``); ``/opt/rocm``, ``/opt/rocm/core-*``,
+                   ``/opt/rocm-*``; ``/usr`` (Debian, Fedora)
+device libraries   ``OFFLOAD_DEVICE_LIB_PATH``, ``$HIP_DEVICE_LIB_PATH``; the compiler's own;
+                   those of the ROCm above; Debian's of another LLVM
+CUDA               ``OFFLOAD_CUDA_PATH``, ``$CUDA_PATH``, ``$CUDA_HOME``; the ``nvcc`` on PATH;
+                   ``/usr/local/cuda``, ``/opt/cuda``, ``/usr/lib/cuda``; NVIDIA's wheels of CUDA 13
+=================  ==================================================================
+
+Sources: Debian's rocm-device-libs-17 and -21, libamdhip64-dev 5.7 and 6.4; ROCm's
+directories as of 7; TheRock's docs/packaging/python_packaging.md; clang 22.1.8.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import CompilerError
+from offload_tool.toolchain.identity import file_digest, text_digest
+from offload_tool.util.frozen import frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+__all__ = [
+    "VARIABLES",
+    "Installation",
+    "cuda_installations",
+    "device_library_folders",
+    "passed_over",
+    "rocm_compilers",
+    "rocm_installations",
+    "rocm_roots",
+    "searched_places",
+]
+
+VARIABLES = (
+    *("OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH", "OFFLOAD_CUDA_PATH"),
+    *("ROCM_PATH", "HIP_PATH", "HIP_DEVICE_LIB_PATH", "CUDA_PATH", "CUDA_HOME"),
+)
+"""The variables that say where something is installed."""
+
+_HIP_HEADER = "include/hip/hip_runtime.h"
+_CUDA_HEADER = "include/cuda.h"
+_LIBRARY = "ockl.bc"
+_BITCODE = (
+    *("amdgcn/bitcode", "lib/llvm/amdgcn/bitcode", "llvm/amdgcn/bitcode", "lib/amdgcn/bitcode"),
+    *("lib/llvm/lib/clang/*/lib/amdgcn/bitcode", "lib/clang/*/lib/amdgcn/bitcode"),
+    *("lib/clang/*/amdgcn/bitcode", "lib/*-linux-gnu/amdgcn/bitcode"),
+    *("lib/llvm-*/lib/clang/*/amdgcn/bitcode", "lib64/rocm/llvm/lib/clang/*/amdgcn/bitcode"),
+)
+"""Below a ROCm installation, or ``/usr``."""
+_COMPILERS = ("llvm/bin/clang", "lib/llvm/bin/clang")
+_WHEELS = ("_rocm_sdk_devel*", "_rocm_sdk_core*")
+"""Folders beside Python's packages; the first has all, the second what a compiler needs."""
+_HIP_VERSION = re.compile(
+    r"^\s*#?\s*(?:define\s+)?HIP_VERSION_(MAJOR|MINOR|PATCH)[ \t=]+(\d+)", re.M
+)
+_CUDA_VERSION = re.compile(r"^\s*#\s*define\s+CUDA_VERSION\s+(\d+)", re.MULTILINE)
+_NAMED = {
+    "hip": (("ROCM_PATH", "HIP_PATH"), _HIP_HEADER),
+    "cuda": (("CUDA_PATH", "CUDA_HOME"), _CUDA_HEADER),
+}
+"""Variables of the shell that name installations, and the header by which one is known."""
+
+
+@frozen
+class Installation:
+    """Something that is installed, and what it says of its version."""
+
+    path: str
+    origin: str
+    """Who says so, for people: ``$ROCM_PATH``, or nothing where it is in its usual place."""
+    version: str = ""
+    """``6.4.43484``; empty if it does not tell."""
+    identity: str = ""
+    """A digest of the files that its version is read from, and of its main headers."""
+
+    def __str__(self) -> str:
+        where = f"{self.origin}: {self.path}" if self.origin else self.path
+        return f"{self.version} ({where})" if self.version else where
+
+
+def rocm_installations(environ: Mapping[str, str], named: str = "") -> list[Installation]:
+    """Give the folders with HIP's headers, as ``include/hip/hip_runtime.h``.
+
+    :raises CompilerError: the one `named` has none.
+    """
+    named = named or environ.get("OFFLOAD_ROCM_PATH", "")
+    if named:
+        _demand("OFFLOAD_ROCM_PATH", named, _HIP_HEADER, "ROCm")
+        return [_hip(named, "OFFLOAD_ROCM_PATH")]
+    places = _rocm_places(environ)
+    return [_hip(path, origin) for path, origin in places if _has(path, _HIP_HEADER)]
+
+
+def rocm_compilers(environ: Mapping[str, str], named: str = "") -> Iterator[tuple[str, str]]:
+    """Give the clang of each ROCm installation, and where it comes from."""
+    named = named or environ.get("OFFLOAD_ROCM_PATH", "")
+    places = [(named, "OFFLOAD_ROCM_PATH")] if named else _rocm_places(environ)
+    for path, origin in places:
+        for name in _COMPILERS:
+            file = os.path.join(path, name)  # noqa: PTH118 - as it is spelled
+            if os.access(file, os.X_OK):
+                yield file, f"{origin}: {file}" if origin else file
+                break
+
+
+def rocm_roots(environ: Mapping[str, str], named: str = "") -> list[str]:
+    """Give the folders that may be a ROCm installation, whether or not they have headers."""
+    named = named or environ.get("OFFLOAD_ROCM_PATH", "")
+    return [named] if named else [path for path, _ in _rocm_places(environ)]
+
+
+def _rocm_places(environ: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Give the folders that may be a ROCm installation, each once."""
+    places = [(environ.get(name, ""), f"${name}") for name in _NAMED["hip"][0]]
+    places += [(path, "wheel rocm-sdk") for path in _wheels(_WHEELS)]
+    others = [*_newest("/opt/rocm", "core-*"), *_newest("/opt", "rocm-*")]
+    places += [(path, "") for path in ("/opt/rocm", *others, "/usr")]
+    seen: dict[str, tuple[str, str]] = {}
+    for path, origin in places:
+        if path and os.path.isdir(path):  # noqa: PTH112 - called in each run
+            seen.setdefault(os.path.realpath(path), (path, origin))
+    return list(seen.values())
+
+
+def device_library_folders(
+    environ: Mapping[str, str], roots: Iterable[str], resources: str, named: str = ""
+) -> list[str]:
+    """Give the folders with AMD's device libraries, those of the compiler itself first.
+
+    `resources` is the compiler's own folder (``clang -print-resource-dir``).
+
+    :raises CompilerError: the one `named` has none.
+    """
+    named = named or environ.get("OFFLOAD_DEVICE_LIB_PATH", "")
+    if named:
+        _demand("OFFLOAD_DEVICE_LIB_PATH", named, _LIBRARY, "AMD's device libraries")
+        return [named]
+    found = [environ.get("HIP_DEVICE_LIB_PATH", "")]
+    found += (f"{resources}/{name}/bitcode" for name in ("amdgcn", "lib/amdgcn"))
+    for root in dict.fromkeys([*roots, "/opt/rocm", "/usr"]):
+        for pattern in _BITCODE:
+            found += _newest(root, pattern)
+    seen: dict[str, str] = {}
+    for path in found:
+        if path and _has(path, _LIBRARY):
+            seen.setdefault(os.path.realpath(path), path)
+    return list(seen.values())
+
+
+def cuda_installations(environ: Mapping[str, str], named: str = "") -> list[Installation]:
+    """Give the CUDA toolkits: folders with ``include/cuda.h``.
+
+    :raises CompilerError: the one `named` has none.
+    """
+    named = named or environ.get("OFFLOAD_CUDA_PATH", "")
+    if named:
+        _demand("OFFLOAD_CUDA_PATH", named, _CUDA_HEADER, "a CUDA toolkit")
+        return [_cuda(named, "OFFLOAD_CUDA_PATH")]
+    import shutil
+
+    places = [(environ.get(name, ""), f"${name}") for name in _NAMED["cuda"][0]]
+    nvcc = shutil.which("nvcc", path=environ.get("PATH", os.defpath))
+    if nvcc is not None:
+        places.append((str(Path(os.path.realpath(nvcc)).parent.parent), nvcc))
+    places += [(path, "") for path in ("/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda")]
+    places += [(path, "") for path in _newest("/usr/local", "cuda-*")]
+    places += [(path, "wheels of nvidia") for path in _wheels(("nvidia/cu*",))]
+    seen: dict[str, Installation] = {}
+    for path, origin in places:
+        if path and _has(path, _CUDA_HEADER):
+            seen.setdefault(os.path.realpath(path), _cuda(path, origin))
+    return list(seen.values())
+
+
+def passed_over(environ: Mapping[str, str], kind: str) -> list[str]:
+    """Say which variables of the shell name a folder without an installation for ``hip``, ``cuda``.
+
+    Nobody has named it for this package alone, so that others are looked for; but not silently.
+    """
+    names, header = _NAMED[kind]
+    return [
+        f"${name}='{environ[name]}' has no {header}"
+        for name in names
+        if environ.get(name) and not _has(environ[name], header)
+    ]
+
+
+def searched_places(environ: Mapping[str, str]) -> list[str]:
+    """Give the folders in which an installation can appear or go, or be another one."""
+    named = [environ[name] for name in VARIABLES if environ.get(name)]
+    fixed = ["/opt", "/opt/rocm", "/opt/cuda", "/usr/local", "/usr/local/cuda", "/usr/lib"]
+    below = [f"{path}/include/hip" for path in (*named, "/opt/rocm", "/usr")]
+    compilers = map(str, Path("/usr/lib").glob("llvm-*/lib/clang/*"))
+    return [*named, *fixed, *below, *compilers, *_package_folders()]
+
+
+def _hip(path: str, origin: str) -> Installation:
+    files = [f"{path}/{name}" for name in ("share/hip/version", "bin/.hipVersion")]
+    headers = sorted(str(file) for file in Path(path, "include/hip").rglob("*.h*"))
+    files.append(f"{path}/include/hip/hip_version.h")
+    matches = [match for file in files for match in _HIP_VERSION.finditer(_text(file))]
+    numbers = {match[1]: match[2] for match in matches}
+    version = ".".join(numbers[part] for part in ("MAJOR", "MINOR", "PATCH") if part in numbers)
+    return Installation(path, origin, version, _identity([*files[:2], *headers]))
+
+
+def _cuda(path: str, origin: str) -> Installation:
+    match = _CUDA_VERSION.search(_text(f"{path}/{_CUDA_HEADER}"))
+    number = int(match[1]) if match else 0
+    version = f"{number // 1000}.{number % 1000 // 10}" if number else ""
+    # Clang reads the version from the first two, and as old ones are, from the third.
+    files = [f"{path}/{name}" for name in (_CUDA_HEADER, "version.json", "version.txt")]
+    files += sorted(str(file) for file in Path(path, "include").glob("*.h"))
+    return Installation(path, origin, version, _identity(files))
+
+
+def _identity(files: Iterable[str]) -> str:
+    """Give one digest for the content of files, in this order.
+
+    Headers are among them because those of an installation that has moved are in no depfile.
+    """
+    return text_digest(" ".join(file_digest(file) for file in dict.fromkeys(files)))
+
+
+def _text(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _has(folder: str, name: str) -> bool:
+    return os.path.isfile(os.path.join(folder, name))  # noqa: PTH113, PTH118
+
+
+def _newest(folder: str, pattern: str) -> list[str]:
+    """Give what `pattern` matches in a folder, the highest numbers first."""
+    if "*" not in pattern:
+        return [f"{folder}/{pattern}"]
+    found = map(str, Path(folder).glob(pattern))
+    return sorted(
+        found, key=lambda path: [int(text) for text in re.findall(r"\d+", path)], reverse=True
+    )
+
+
+def _wheels(patterns: Iterable[str]) -> list[str]:
+    """Give the folders of that name in the folders of this Python's packages."""
+    places = _package_folders()
+    return [path for pattern in patterns for place in places for path in _newest(place, pattern)]
+
+
+def _package_folders() -> list[str]:
+    return [place for place in sys.path if place.endswith(("site-packages", "dist-packages"))]
+
+
+def _demand(variable: str, path: str, name: str, what: str) -> None:
+    if not _has(path, name):
+        raise CompilerError(
+            f"{variable}='{path}' is not a folder of {what}: '{path}/{name}' is not there"
+        )

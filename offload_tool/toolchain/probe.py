@@ -1,0 +1,282 @@
+"""Ask a compiler what it is: version, host, lld, and what tells it from others."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from offload_tool.clang.driver import front_end_jobs, output_of
+from offload_tool.errors import CompilerError
+from offload_tool.toolchain.disk_cache import cached_answer
+from offload_tool.toolchain.identity import (
+    all_configuration_files,
+    command_identity,
+    configuration_files,
+    configuration_identity,
+    identity_text,
+)
+from offload_tool.toolchain.programs import is_script, program_identity
+from offload_tool.util.frozen import frozen
+
+__all__ = [
+    "CLANG_NAME",
+    "OLDEST_CLANG",
+    "Toolchain",
+    "is_clang_name",
+    "probe",
+    "probe_embedded",
+    "version_of",
+]
+
+OLDEST_CLANG = 19
+"""The first that can compile offload sources for one target at a time."""
+_EMBEDDED = "embedded: "
+_VERSION = re.compile(r"^(?P<line>.*?clang version (?P<version>(\d+)\.\d+\.\d+).*)$", re.MULTILINE)
+CLANG_NAME = re.compile(r"clang(-(?P<major>\d+))?")
+_TARGET = re.compile(r"^Target: (?P<triple>\S+)$", re.MULTILINE)
+_OTHER_JOBS = (
+    ("--driver-mode=gcc",),
+    ("--driver-mode=g++",),
+    ("--target=amdgcn-amd-amdhsa",),
+    ("--target=nvptx64-nvidia-cuda",),
+)
+"""Beside plain compiles; each may read configuration files of its own."""
+
+
+@frozen
+class Toolchain:
+    """A compiler and the linkers that go with it; each command is the words before its options."""
+
+    clang: tuple[str, ...]
+    """Compiles one pass, for host or device."""
+    cxx: tuple[str, ...]
+    """Compiles plain C++ and links host programs."""
+    cc: tuple[str, ...]
+    """Compiles plain C."""
+    lld: tuple[str, ...]
+    """lld with its GNU command line."""
+    local_flags: tuple[str, ...]
+    """Flags of every pass that only say where things are on this machine."""
+    version: str
+    """``22.1.8``."""
+    identity: str
+    """What tells this compiler from another one, without paths; goes into signatures.
+
+    It holds what it says of itself, the words that were given after it, the lld that it
+    runs, and the configuration files that it reads by itself: see `toolchain.identity`."""
+    origin: str
+    """Where it was found, for people."""
+    host_triple: str
+    """The triple of host objects, as this compiler spells it."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Variables that its programs need."""
+    rocm_flags: tuple[str, ...] = ()
+    """Flags of HIP passes that say where ROCm is on this machine."""
+    cuda_flags: tuple[str, ...] = ()
+    """Flags of CUDA passes that say where the toolkit is."""
+    cuda: str = ""
+    """The CUDA toolkit's folder; empty where none is used."""
+    installations: str = ""
+    """What else of the machine is used, for people."""
+    installed: tuple[str, ...] = ()
+    """Files of that which no depfile names."""
+    own_identity: str = ""
+    """`identity` without the installations."""
+    configuration: tuple[str, ...] = ()
+    """The configuration files that it reads by itself."""
+    passed_over: tuple[str, ...] = ()
+    """Compilers that would have been taken first, and what each lacks."""
+    doubts: tuple[str, ...] = ()
+    """What it could not do when it was tried, and is used for all the same."""
+    programs: tuple[str, ...] = ()
+    """The programs that do its work: the front end, which a script may run, and lld."""
+
+    @property
+    def is_embedded(self) -> bool:
+        """Tell whether this is the compiler of the ``ziglang`` wheel."""
+        return self.origin.startswith(_EMBEDDED)
+
+    @property
+    def major(self) -> int:
+        """The first number of the version."""
+        return int(self.version.split(".", 1)[0])
+
+    def __str__(self) -> str:
+        used = f", {self.installations}" if self.installations else ""
+        others = f"; passed over: {'; '.join(self.passed_over)}" if self.passed_over else ""
+        return f"clang {self.version} ({self.origin}){used}{others}"
+
+
+def probe(
+    command: tuple[str, ...],
+    origin: str,
+    path: str,
+    library_path: str = "",
+    *,
+    amdgpu: bool = True,
+) -> Toolchain:
+    """Ask a clang what it is; without `amdgpu`, it need not have that target.
+
+    Its programs are in the folders of `path`; `library_path` is the loader's.
+
+    :raises CompilerError: it is too old, or lacks the AMDGPU target or lld.
+    """
+    import shutil
+
+    match = version_of(command, path)
+    version = match["version"]
+    if int(version.split(".")[0]) < OLDEST_CLANG:
+        raise CompilerError(f"{command[0]} is clang {version}, but >= {OLDEST_CLANG} is needed")
+    facts = _facts(command, match, path)
+    if amdgpu and not facts.amdgpu:
+        raise CompilerError(f"{command[0]} (clang {version}) was built without the AMDGPU target")
+    # clang looks for lld beside itself; where it is elsewhere on PATH, it must be told.
+    lld = shutil.which(facts.lld, path=path)
+    if lld is None:
+        raise CompilerError(
+            f"{command[0]} (clang {version}) finds no lld, which links device code; "
+            "install the lld of the same version"
+        )
+    target = _TARGET.search(match.string)
+    cxx = (*command, "--driver-mode=g++")
+    parts = [match["line"].strip(), target[0] if target else ""]
+    parts += command_identity(command, path, library_path)
+    parts += (program_identity(program, library_path) for program in facts.front_ends)
+    linker = program_identity(lld, library_path)
+    parts += (f"lld: {part}" for part in (facts.lld_version, linker))
+    parts += (f"configuration {digest}" for digest in configuration_identity(facts.configuration))
+    return Toolchain(
+        clang=command,
+        cxx=cxx,
+        cc=(*command, "--driver-mode=gcc"),
+        lld=(lld, "-flavor", "gnu"),
+        local_flags=() if Path(facts.lld).is_absolute() else (f"-B{Path(lld).parent}",),
+        version=version,
+        identity=identity_text(dict.fromkeys(parts)),
+        origin=origin,
+        programs=(*facts.front_ends, lld),
+        host_triple=target["triple"] if target else "x86_64-unknown-linux-gnu",
+        configuration=tuple(all_configuration_files(facts.configuration)),
+    )
+
+
+class _Facts(NamedTuple):
+    """What a compiler was asked, besides its version."""
+
+    amdgpu: bool
+    lld: str
+    """As the compiler would run it: a path, or the bare name where it is not beside it."""
+    lld_version: str
+    configuration: list[str]
+    """The files that it reads by itself for some job."""
+    front_ends: list[str]
+    """The programs that it runs to compile: itself, as a rule."""
+
+
+def _facts(command: tuple[str, ...], version: re.Match[str], path: str) -> _Facts:
+    """Ask a compiler that gave this version; the answers are remembered between runs.
+
+    They hold while it says the same of itself, which it is asked in each run.
+
+    :raises CompilerError: it cannot be run.
+    """
+    import shutil
+
+    environment = {**os.environ, "PATH": path}
+
+    def find() -> list[Any]:
+        targets = output_of(command, "-print-targets")
+        lld = output_of(command, "-print-prog-name=lld").strip()
+        found = shutil.which(lld, path=path)
+        jobs = front_end_jobs([*command, "-x", "c"], environment)
+        said = [version.string, *(output_of(command, *job, "--version") for job in _OTHER_JOBS)]
+        return [
+            re.search(r"^\s*amdgcn\s", targets, re.MULTILINE) is not None,
+            lld,
+            _lld_version(found) if found else "",
+            list(dict.fromkeys(file for text in said for file in configuration_files(text))),
+            list(dict.fromkeys(job[0] for job in jobs)),
+        ]
+
+    def witnesses(answer: list[Any]) -> list[str]:
+        linker = shutil.which(answer[1], path=path) or answer[1]
+        files = [linker, *answer[3], *answer[4]]
+        return [*files, *map(os.path.dirname, answer[3])]
+
+    question = ["facts", *command, version.string]
+    if not command[0].startswith("/"):
+        question.append(os.getcwd())  # noqa: PTH109
+    answer = cached_answer(question, find, witnesses, lambda _: command, environment)
+    try:
+        amdgpu, lld, lld_version, configuration, front_ends = answer
+        files = [[str(file) for file in given] for given in (configuration, front_ends)]
+        return _Facts(bool(amdgpu), str(lld), str(lld_version), *files)
+    except (TypeError, ValueError):  # a file that was changed by hand
+        return _Facts(*find())
+
+
+def _lld_version(lld: str) -> str:
+    try:
+        return output_of((lld, "-flavor", "gnu"), "--version").strip()
+    except CompilerError:
+        return ""  # the link will say what is wrong
+
+
+def version_of(command: tuple[str, ...], path: str = "") -> re.Match[str]:
+    """Ask a clang for its version; the match has the groups ``line`` and ``version``.
+
+    A program is asked once, and again when it is another one; anything else in each run,
+    since nobody knows what a script calls.
+
+    :raises CompilerError: it cannot be run, or is not a clang.
+    """
+    import shutil
+
+    program = os.path.realpath(shutil.which(command[0], path=path or None) or "")
+    if len(command) == 1 and is_clang_name(Path(program).name) and not is_script(program):
+        variables = {**os.environ, "PATH": path} if path else os.environ
+        kept = cached_answer(
+            ["version", program, *command],
+            lambda: output_of(command, "--version"),
+            lambda _: [],
+            lambda _: command,
+            variables,
+        )
+        if match := _VERSION.search(str(kept)):
+            return match
+    match = _VERSION.search(output_of(command, "--version"))  # no file on disk has a say in this
+    if match is None:
+        raise CompilerError(f"{command[0]} --version does not name a clang version")
+    return match
+
+
+def is_clang_name(name: str) -> bool:
+    """Tell whether a program on PATH with this name may be chosen: ``clang``, ``clang-22``."""
+    return CLANG_NAME.fullmatch(name) is not None
+
+
+def probe_embedded() -> Toolchain:
+    """Give the compiler of the ``ziglang`` wheel.
+
+    :raises CompilerError: it is not installed, or cannot be used on this machine.
+    """
+    from offload_tool.toolchain import ziglang
+
+    found = ziglang.locate()
+    version = version_of((*found.zig, "clang"))
+    return Toolchain(
+        clang=(*found.zig, "clang"),
+        cxx=(*found.zig, "c++", "-target", found.zig_target, "-fno-sanitize=undefined"),
+        cc=(*found.zig, "cc", "-target", found.zig_target, "-fno-sanitize=undefined"),
+        lld=(*found.zig, "ld.lld"),
+        local_flags=found.local_flags,
+        version=version["version"],
+        identity=identity_text(
+            [version["line"].strip(), found.host_triple, f"ziglang {found.release}"]
+        ),
+        origin=f"{_EMBEDDED}ziglang {found.release}",
+        host_triple=found.host_triple,
+        environment=tuple(ziglang.environment().items()),
+    )

@@ -1,0 +1,251 @@
+"""Choose the compiler: a clang that can do the job, and what else of the machine it uses.
+
+Searched in this order, the first that can do the job is taken:
+
+1. ``OFFLOAD_CLANG``: a command; the word ``embedded`` means the ``ziglang`` wheel
+2. the clang of a ROCm installation: ``$ROCM_PATH``, TheRock's wheels, ``/opt/rocm``
+3. the newest ``clang-NN`` or ``clang`` on PATH
+4. the ``ziglang`` wheel
+
+Each is asked (`toolchain.capability_check`) with the ROCm and CUDA installations of the machine
+(`toolchain.installations`), as far as the flags do not leave those out. One that was named (1)
+and cannot do the job is an error, or a doubt that the user is told. The others are passed over,
+and their reasons are told: beside the one that was chosen, or where none is left.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import CompilerError
+from offload_tool.toolchain.capability_check import Job, Places, find_for
+from offload_tool.toolchain.installations import VARIABLES, rocm_compilers
+from offload_tool.toolchain.probe import (
+    CLANG_NAME,
+    OLDEST_CLANG,
+    Toolchain,
+    is_clang_name,
+    probe,
+    probe_embedded,
+    version_of,
+)
+from offload_tool.toolchain.programs import LIBRARY_PATH
+from offload_tool.util.frozen import replaced
+from offload_tool.util.memoize import remembered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["Job", "Places", "Toolchain", "find_toolchain", "is_clang_name"]
+
+_ADVICE = {
+    "hip": "for HIP's headers and device libraries, install ROCm, TheRock's wheels, or Debian's "
+    "libamdhip64-dev and rocm-device-libs-NN with the clang-NN of that version, and set "
+    "OFFLOAD_ROCM_PATH and OFFLOAD_DEVICE_LIB_PATH where they are in no usual place; sources "
+    "that use neither are compiled with -nogpuinc and -nogpulib",
+    "cuda": "for CUDA's headers and libdevice, install a CUDA toolkit, or the wheels "
+    "nvidia-cuda-nvcc, nvidia-cuda-runtime, nvidia-cuda-cccl and nvidia-curand of CUDA 13, and "
+    "set OFFLOAD_CUDA_PATH where it is in no usual place; sources that use neither are compiled "
+    "with -nocudainc and -nocudalib",
+    "openmp": "for OpenMP, install a clang with these targets",
+}
+
+
+def find_toolchain(
+    environ: Mapping[str, str] | None = None,
+    clang: str | None = None,
+    jobs: tuple[Job, ...] = (),
+    places: Places | None = None,
+    *,
+    lenient: bool = False,
+) -> Toolchain:
+    """Find the compiler as the module's documentation says.
+
+    `environ` is the OS environment (default: this process's); `clang` is a command that
+    goes before everything else, and `places` what the user names besides. It can do all
+    `jobs`; without any, it is a clang with lld and the AMDGPU target. With `lenient`, one that
+    is named is taken even if a trial fails, which its `doubts` tell. The answer is remembered
+    for this process.
+
+    :raises CompilerError: none is usable; the message gives each candidate's reason.
+    """
+    environ = os.environ if environ is None else environ
+    names = ("PATH", LIBRARY_PATH, *VARIABLES)
+    searched = tuple((name, environ[name]) for name in names if name in environ)
+    named = clang or environ.get("OFFLOAD_CLANG", "")
+    return _find(named, searched, tuple(dict.fromkeys(jobs)), places or Places(), lenient)
+
+
+@remembered(64)
+def _find(
+    named: str,
+    searched: tuple[tuple[str, str], ...],
+    jobs: tuple[Job, ...],
+    places: Places,
+    lenient: bool,
+) -> Toolchain:
+    environ = dict(searched)
+    path = environ.setdefault("PATH", os.defpath)
+    libraries = environ.get(LIBRARY_PATH, "")
+    if named:
+        return _named(named, jobs, places, environ, lenient=lenient)
+    reasons: list[str] = []
+    for command, origin in _candidates(environ, places):
+        try:
+            found = probe(command, origin, path, libraries, amdgpu=not jobs)
+            return replaced(_equipped(found, jobs, places, environ), passed_over=tuple(reasons))
+        except CompilerError as error:
+            reasons.append(str(error))
+    try:
+        found = _equipped(probe_embedded(), jobs, places, environ)
+    except CompilerError as error:
+        reasons.append(str(error))
+    else:
+        return replaced(found, passed_over=tuple(reasons) if jobs else ())
+    raise CompilerError(f"no usable compiler{_wanted(jobs)}: {'; '.join(reasons)}. {_advice(jobs)}")
+
+
+def _wanted(jobs: tuple[Job, ...]) -> str:
+    return f" for {' and '.join(map(str, jobs))}" if jobs else ""
+
+
+def _advice(jobs: tuple[Job, ...]) -> str:
+    """Say what to install or to set."""
+    needed = dict.fromkeys(
+        _ADVICE[job.kind]
+        for job in jobs
+        if job.needs_headers or job.needs_libraries or job.kind == "openmp"
+    )
+    if needed:
+        text = "; ".join(needed)
+        return text[0].upper() + text[1:]
+    return (
+        f"Install a clang >= {OLDEST_CLANG} with lld and put it on PATH, set OFFLOAD_CLANG to one, "
+        "or: pip install 'offload-tool[embedded]'"
+    )
+
+
+def _equipped(
+    toolchain: Toolchain,
+    jobs: tuple[Job, ...],
+    places: Places,
+    environ: Mapping[str, str],
+    doubts: list[str] | None = None,
+) -> Toolchain:
+    """Return a compiler with what it uses for the jobs; what it cannot do is put into `doubts`.
+
+    :raises CompilerError: it cannot do one of them; the message says what is lacking.
+    """
+    name = f"clang {toolchain.version} ({toolchain.origin})"
+    command = [*toolchain.clang, *toolchain.local_flags]
+    variables = {**os.environ, **environ, **dict(toolchain.environment)}
+    rocm_flags: tuple[str, ...] = ()
+    cuda_flags: tuple[str, ...] = ()
+    cuda, descriptions, identities = "", [], [toolchain.identity]
+    installed: list[str] = []
+    for job in jobs:
+        if toolchain.is_embedded and job.needs_headers:
+            raise CompilerError(
+                f"{toolchain.origin}: has none of clang's wrapper headers, without which those of "
+                f"{job.kind.upper()} do not compile"
+            )
+        try:
+            found = find_for(command, toolchain.identity, job, places, variables, doubts)
+        except CompilerError as error:
+            raise CompilerError(f"{name}: {error}") from None
+        if job.kind == "hip":
+            rocm_flags = found.flags
+        elif job.kind == "cuda":
+            cuda_flags, cuda = found.flags, found.used[0] if found.used else ""
+        descriptions.append(found.description)
+        installed += found.files(job.targets)
+        identities.append(f"{job.kind} {found.identity}" if found.identity else "")
+    return replaced(
+        toolchain,
+        doubts=tuple(f"{name}: {doubt}" for doubt in doubts or ()),
+        rocm_flags=rocm_flags,
+        cuda_flags=cuda_flags,
+        cuda=cuda,
+        installed=tuple(dict.fromkeys(installed)),
+        own_identity=toolchain.identity,
+        installations=", ".join(dict.fromkeys(filter(None, descriptions))),
+        identity="; ".join(filter(None, identities)),
+    )
+
+
+def _named(
+    named: str,
+    jobs: tuple[Job, ...],
+    places: Places,
+    environ: Mapping[str, str],
+    *,
+    lenient: bool,
+) -> Toolchain:
+    # Imported here and below: where the answer is remembered, nothing of this is needed.
+    import shlex
+    import shutil
+
+    path = environ["PATH"]
+    try:
+        command = tuple(shlex.split(named))
+    except ValueError as error:
+        raise CompilerError(f"OFFLOAD_CLANG={named!r} is not a command: {error}") from error
+    from offload_tool.clang.response_file import check_quoting
+
+    check_quoting(command)
+    hint = f"set OFFLOAD_CLANG to a clang >= {OLDEST_CLANG}, or unset it to let one be found"
+    embedded = command == ("embedded",) or command[-2:] == ("ziglang", "clang")
+    if not embedded and (not command or shutil.which(command[0], path=path) is None):
+        raise CompilerError(
+            f"OFFLOAD_CLANG names '{named}', which is not an executable file or on PATH; {hint}"
+        )
+    try:
+        if embedded:
+            found = probe_embedded()
+        else:
+            libraries = environ.get(LIBRARY_PATH, "")
+            found = probe(command, named, path, libraries, amdgpu=not jobs)
+    except CompilerError as error:
+        raise CompilerError(str(error) if embedded else f"{error}; {hint}") from error
+    try:
+        return _equipped(found, jobs, places, environ, [] if lenient else None)
+    except CompilerError as error:
+        advice = _advice(jobs)
+        raise CompilerError(f"{error}. {advice}; or {hint}") from error
+
+
+def _candidates(
+    environ: Mapping[str, str], places: Places
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Give the (command, origin) pairs to try, best first, and no program twice."""
+    tried: set[str] = set()
+    for file, origin in (*rocm_compilers(environ, places.rocm), *_on_path(environ["PATH"])):
+        real = os.path.realpath(file)
+        program = real if is_clang_name(Path(real).name) else file  # ccache has many names
+        if program not in tried:
+            tried.add(program)
+            yield (file,), origin
+
+
+def _on_path(path: str) -> Iterator[tuple[str, str]]:
+    found = [
+        (int(match["major"] or 0), file)
+        for folder in path.split(os.pathsep)
+        if folder and Path(folder).is_dir()
+        for name in sorted(filter(CLANG_NAME.fullmatch, os.listdir(folder)))  # noqa: PTH208
+        if (match := CLANG_NAME.fullmatch(name)) and os.access(file := Path(folder, name), os.X_OK)
+    ]
+    plain = [(_plain_major(file), file) for major, file in found if not major]
+    numbered = [(major, file) for major, file in found if major]
+    for _, file in sorted(plain + numbered, key=lambda item: -item[0]):
+        yield str(file), str(file)
+
+
+def _plain_major(file: Path) -> int:
+    """Give the major version of a program called plain ``clang``; 0 where it has none."""
+    try:
+        return int(version_of((str(file),))["version"].split(".")[0])
+    except CompilerError:
+        return 0

@@ -1,0 +1,120 @@
+"""The embedded compiler: clang, lld, libc++ and glibc from the ``ziglang`` wheel.
+
+``zig clang`` is a plain clang that knows no headers of the host, and whose HIP device
+link looks for a program called ``lld``. Both are supplied here:
+
+- the folders and defines of ``zig c++ -target <machine>-linux-gnu.2.28 -E -v`` are
+  given to every pass, so that ``<cstdio>`` is found without a system compiler;
+- a two-line script ``lld`` in a cache folder hands over to ``zig ld.lld``; clang is
+  pointed to it with ``-B``.
+
+glibc 2.28 is asked for, so that programs run on every distribution since 2018.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import importlib.util
+import itertools
+import os
+import platform
+import re
+import shlex
+import stat
+from pathlib import Path
+
+from offload_tool.clang.driver import ask
+from offload_tool.errors import CompilerError, OffloadError
+from offload_tool.io import replace_file
+from offload_tool.toolchain.disk_cache import cache_folder
+from offload_tool.util.frozen import frozen
+
+__all__ = ["EmbeddedCompiler", "locate"]
+
+_GLIBC = "2.28"
+_MACHINES = {"x86_64": "x86_64", "aarch64": "aarch64", "ppc64le": "powerpc64le"}
+
+
+@frozen
+class EmbeddedCompiler:
+    """Where the wheel's program is, and the flags that make it a host compiler."""
+
+    zig: tuple[str, ...]
+    release: str
+    zig_target: str
+    """``x86_64-linux-gnu.2.28``, as zig spells a target."""
+    host_triple: str
+    """``x86_64-unknown-linux-gnu``, as clang does."""
+    local_flags: tuple[str, ...]
+
+
+@functools.cache
+def locate() -> EmbeddedCompiler:
+    """Find the ``ziglang`` wheel of this Python and prepare it.
+
+    :raises CompilerError: it is not installed, or does not know this machine.
+    """
+    spec = importlib.util.find_spec("ziglang")
+    if spec is None or not spec.submodule_search_locations:
+        raise CompilerError("the embedded compiler (PyPI's ziglang) is not installed")
+    machine = _MACHINES.get(platform.machine())
+    if machine is None or platform.system() != "Linux":
+        raise CompilerError(f"the embedded compiler is not set up for {platform.platform()}")
+    zig = str(Path(spec.submodule_search_locations[0], "zig"))
+    zig_target = f"{machine}-linux-gnu.{_GLIBC}"
+    shims = _write_lld_shim(zig)
+    triple = f"{machine}-unknown-linux-gnu"
+    return EmbeddedCompiler(
+        zig=(zig,),
+        release=importlib.metadata.version("ziglang"),
+        zig_target=zig_target,
+        host_triple=triple,
+        local_flags=(f"--target={triple}", f"-B{shims}", *_header_flags(zig, zig_target)),
+    )
+
+
+def _write_lld_shim(zig: str) -> Path:
+    """Make the program ``lld`` that clang's device link calls as ``lld -flavor gnu ...``."""
+    script = f'#!/bin/sh\nshift 2\nexec {shlex.quote(zig)} ld.lld "$@"\n'.encode()
+    folder = Path(cache_folder()) / f"lld-{_path_key(zig)}"
+    shim = folder / "lld"
+    if not (shim.is_file() and shim.read_bytes() == script and os.access(shim, os.X_OK)):
+        try:
+            folder.mkdir(exist_ok=True)
+            with replace_file(shim) as out:
+                out.write(script)
+                out.set_mode(stat.S_IRWXU)
+        except (OSError, OffloadError) as error:
+            raise CompilerError(f"cannot set up the embedded compiler: {error}") from error
+    return folder
+
+
+def _path_key(path: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "_", path)[-80:]
+
+
+def _header_flags(zig: str, zig_target: str) -> tuple[str, ...]:
+    """Learn the header folders and defines of the host from ``zig c++ -E -v``."""
+    command = [zig, "c++", "-target", zig_target, "-x", "c++", "-E", "-v", os.devnull]
+    answer = ask(command, os.environ | environment())
+    if answer.status:
+        raise CompilerError(f"the embedded compiler does not work: {answer.reason}")
+    report = answer.errors
+    frontend = next((line for line in report.splitlines() if " -cc1 " in line), "")
+    words = shlex.split(frontend)
+    defines = [f"-D{value}" for flag, value in itertools.pairwise(words) if flag == "-D"]
+    _, _, rest = report.partition("#include <...> search starts here:\n")
+    folders, end, _ = rest.partition("End of search list.")
+    if not end:
+        raise CompilerError("the embedded compiler did not tell its header folders")
+    # zig shortens what is below the current folder.
+    paths = [os.path.abspath(line.strip()) for line in folders.splitlines()]  # noqa: PTH100
+    includes = [word for path in paths for word in ("-isystem", path)]
+    return ("-nostdinc", "-nostdinc++", *defines, *includes)
+
+
+def environment() -> dict[str, str]:
+    """Give the variables that zig needs: its cache must not depend on HOME."""
+    cache = f"{cache_folder()}/zig"
+    return {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}

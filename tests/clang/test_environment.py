@@ -1,0 +1,67 @@
+"""What a compile puts into its output beside its source: the working directory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from offload_tool.clang.search_path import front_end_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+INSTRUMENTED = ("-fprofile-instr-generate", "-fcoverage-mapping")
+COMMANDS = {
+    "none": (),
+    "-g": ("-g",),
+    "-g0": ("-g", "-g0"),
+    "-gline-tables-only": ("-gline-tables-only",),
+    "-gpubnames": ("-gpubnames",),
+    "-ggdb": ("-ggdb",),
+    "fixed": ("-g", "-fdebug-compilation-dir=."),
+    "fixed for all": ("-g", *INSTRUMENTED, "-ffile-compilation-dir=."),
+    "fixed for debug information": ("-g", *INSTRUMENTED, "-fdebug-compilation-dir=."),
+    "by the front end": ("-Xclang", "-debug-info-kind=limited"),
+    "coverage": INSTRUMENTED,
+    "profile alone": INSTRUMENTED[:1],
+    "--coverage": ("--coverage",),
+    "-fprofile-arcs": ("-fprofile-arcs",),
+    "remarks": ("-fsave-optimization-record", "-foptimization-record-file=/dev/null"),
+    "response file": ("@words",),
+    "configuration": ("--config=./words",),
+}
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS.keys())
+def test_working_directory(
+    words: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    llvm: Callable[[str], str],
+) -> None:
+    """The plan tells of the working directory just where two directories give two objects."""
+    command = [llvm("clang++"), *words, "-c"]
+    made, told = set(), set()
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        monkeypatch.setenv("PWD", os.getcwd())  # noqa: PTH109
+        (tmp_path / name / "words").write_text("-g")
+        (tmp_path / name / "t.cpp").write_text("int f(int x) { return x ? x + 1 : 0; }\n")
+        subprocess.run([*command, "-o", "t.o", "t.cpp"], check=True)
+        made.add((tmp_path / name / "t.o").read_bytes())
+        told.add(front_end_of(command, dict(os.environ)).tells_folder)
+    assert told == {len(made) == 2}
+
+
+@pytest.mark.llvm
+def test_edited_options(llvm: Callable[[str], str]) -> None:
+    """Options that the environment adds count, too."""
+    command = [llvm("clang++"), "-c"]
+    assert front_end_of(command, {**os.environ, "CCC_OVERRIDE_OPTIONS": "#+-g"}).tells_folder
+    assert not front_end_of(command, dict(os.environ)).tells_folder

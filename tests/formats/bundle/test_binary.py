@@ -1,0 +1,141 @@
+"""The binary bundle: written as LLVM does, read without trust."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offload_tool.errors import ContentError, FormatError, UsageError
+from offload_tool.formats.bundle.binary import (
+    MAGIC,
+    Bundle,
+    BundleLayout,
+    is_bundle,
+    plan_bundle,
+    read_bundle,
+)
+
+HOST = "host-x86_64-unknown-linux-gnu-"
+GFX906 = "hipv4-amdgcn-amd-amdhsa--gfx906"
+
+
+def assemble(layout: BundleLayout, images: list[bytes]) -> bytes:
+    out = bytearray(layout.header)
+    for entry, image in zip(layout.entries, images, strict=True):
+        out += bytes(entry.offset - len(out)) + image
+    return bytes(out)
+
+
+def bundle_of(images: dict[str, bytes], alignment: int = 1) -> bytes:
+    layout = plan_bundle(((name, len(image)) for name, image in images.items()), alignment)
+    return assemble(layout, list(images.values()))
+
+
+def row(offset: int, size: int, name: bytes, length: int | None = None) -> bytes:
+    return struct.pack("<QQQ", offset, size, len(name) if length is None else length) + name
+
+
+def test_layout_field_by_field() -> None:
+    """A bundle is the magic, the count, the rows, and the code objects."""
+    first = 24 + 8 + 24 + len(HOST) + 24 + len(GFX906)
+    expected = (
+        b"__CLANG_OFFLOAD_BUNDLE__"
+        + struct.pack("<Q", 2)
+        + row(first, 2, HOST.encode())
+        + row(first + 2, 3, GFX906.encode())
+        + b"ho"
+        + b"dev"
+    )
+    assert bundle_of({HOST: b"ho", GFX906: b"dev"}) == expected
+
+
+def test_alignment_of_empty_code_objects() -> None:
+    """Empty code objects are aligned as well, so the last one leaves padding before it."""
+    layout = plan_bundle([(HOST, 0), (GFX906, 0)], 4096)
+    assert [entry.offset for entry in layout.entries] == [4096, 4096]
+    assert layout.size == 4096
+    assert plan_bundle([(HOST, 4), (GFX906, 0)], 4096).size == 8192
+
+
+@given(
+    images=st.dictionaries(
+        st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=40),
+        st.binary(max_size=200),
+        min_size=1,
+        max_size=8,
+    ),
+    alignment=st.integers(1, 5000),
+)
+def test_round_trip(images: dict[str, bytes], alignment: int) -> None:
+    """What is bundled is read back: IDs, order, content, and the bundle's end."""
+    data = memoryview(bundle_of(images, alignment))
+    bundle = read_bundle(data)
+    read = {entry.id: bytes(bundle.image(data, entry)) for entry in bundle.entries}
+    assert list(read.items()) == list(images.items())
+    assert all(entry.offset % alignment == 0 for entry in bundle.entries)
+    assert bundle.size == len(data)
+
+
+@given(garbage=st.binary(max_size=120), cut=st.integers(0, 200))
+def test_any_bytes_give_a_bundle_or_a_format_error(garbage: bytes, cut: int) -> None:
+    """No input makes the reader fail in another way or look outside of the data."""
+    for data in (garbage, MAGIC + garbage, bundle_of({HOST: b"ab", GFX906: b"c"})[:cut]):
+        try:
+            bundle = read_bundle(memoryview(data))
+        except ContentError:
+            continue
+        for entry in bundle.entries:
+            assert len(bundle.image(memoryview(data), entry)) == entry.size
+
+
+CORRUPT = {
+    "empty": (b"", "magic"),
+    "other-magic": (b"CCOB" + bytes(60), "expected '__CLANG_OFFLOAD_BUNDLE__'"),
+    "no-count": (MAGIC + b"\1\0", "number of bundle entries.*cut short"),
+    "huge-count": (MAGIC + struct.pack("<Q", 2**64 - 1) + bytes(99), "at most 4 .* found 1844"),
+    "huge-id": (MAGIC + struct.pack("<Q", 1) + row(80, 0, b"x", 2**63), "entry ID of entry 1"),
+    "no-row": (MAGIC + struct.pack("<Q", 1) + bytes(20), "number of bundle entries"),
+    "size-wraps": (MAGIC + struct.pack("<Q", 1) + row(60, 2**64 - 8, b"x"), "size 1844"),
+    "behind-end": (MAGIC + struct.pack("<Q", 1) + row(58, 1, b"x"), r"entry 1 \('x'\)"),
+    "inside-table": (MAGIC + struct.pack("<Q", 1) + row(8, 4, b"x"), "the end of the table"),
+}
+
+
+@pytest.mark.parametrize(("data", "message"), CORRUPT.values(), ids=CORRUPT.keys())
+def test_corrupt_bundles(data: bytes, message: str) -> None:
+    """A table that contradicts the file is refused with file, offset and field."""
+    with pytest.raises(FormatError, match=message) as caught:
+        read_bundle(memoryview(data), path="broken.hipfb")
+    assert str(caught.value).startswith("'broken.hipfb', offset 0x")
+
+
+def test_magic() -> None:
+    """A bundle is recognised by its magic, at any offset."""
+    assert is_bundle(memoryview(b"xx" + MAGIC), 2)
+    assert not is_bundle(memoryview(MAGIC[:-1]))
+
+
+@pytest.mark.parametrize(
+    ("items", "alignment", "message"),
+    [
+        ([], 1, "at least one entry"),
+        ([(HOST, 0)], 0, "at least 1, not 0"),
+        ([(HOST, 0), (GFX906, 1), (HOST, 2)], 1, f"2 entries have .*{HOST}"),
+    ],
+    ids=["no-items", "alignment", "duplicate"],
+)
+def test_impossible_bundles(items: list[tuple[str, int]], alignment: int, message: str) -> None:
+    """A layout that no reader could tell apart is refused before anything is written."""
+    with pytest.raises(UsageError, match=message):
+        plan_bundle(items, alignment)
+
+
+def test_ids_that_are_no_text() -> None:
+    """An ID's bytes survive reading and writing whatever they are."""
+    raw = b"hip-\xff\xfe-x-y-z-"
+    data = MAGIC + struct.pack("<Q", 1) + row(32 + 24 + len(raw), 0, raw)
+    bundle: Bundle = read_bundle(memoryview(data))
+    assert plan_bundle([(bundle.entries[0].id, 0)]).header == data

@@ -1,0 +1,407 @@
+"""Decompressing: nothing believed, little memory used, damage never passed on."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import subprocess
+import sys
+import textwrap
+import time
+import zlib
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offload_tool.errors import (
+    ContentError,
+    FileError,
+    FormatError,
+    LimitError,
+    UnsupportedError,
+)
+from offload_tool.formats.bundle.compressed import read_compressed_header
+from offload_tool.formats.bundle.decompress import (
+    decompress,
+    decompress_to,
+)
+from offload_tool.io import replace_file
+from tests.formats.compressed import (
+    ZLIB,
+    ZSTD,
+    ZSTD_MAGIC,
+    compressed,
+    md5_half,
+    repeated,
+    skippable,
+)
+
+TEXT = b"device code " * 500
+EVERY = [(version, method) for version in (1, 2, 3) for method in (ZLIB, ZSTD)]
+
+
+def unpack(data: bytes, offset: int = 0, **options: object) -> bytes:
+    view = memoryview(data)
+    header = read_compressed_header(view, offset, path="x.ccob")
+    return bytes(decompress(view, header, path="x.ccob", **options).data)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("version", "method"), EVERY)
+def test_every_version_and_method(version: int, method: int) -> None:
+    """All versions are read, with both methods."""
+    assert unpack(compressed(TEXT, version, method)) == TEXT
+
+
+@pytest.mark.parametrize(("version", "method"), EVERY)
+def test_bundles_one_after_the_other(version: int, method: int) -> None:
+    """Each bundle ends where its own numbers say, with a magic inside or padding behind."""
+    tricky = b"CCOB" + bytes(range(256)) + b"CCOB\3\0\1\0" + b"__CLANG_OFFLOAD_BUNDLE__"
+    stored = compressed(tricky, version, method, payload=stored_payload(tricky, method))
+    data = memoryview(stored + bytes(100) + compressed(TEXT, version, method) + b"CCOB")
+    first = read_compressed_header(data)
+    assert bytes(data).count(b"CCOB") > 3
+    result = decompress(data, first)
+    assert result.data == tricky
+    assert result.report.end == len(stored)
+    second = read_compressed_header(data, len(stored) + 100)
+    assert decompress(data, second).data == TEXT
+    assert decompress(data, second).report.end == len(data) - 4
+
+
+def test_what_follows_a_large_zlib_stream() -> None:
+    """A stream whose end comes in several steps ends there, whatever is behind it."""
+    large = bytes(5 << 20)
+    data = memoryview(compressed(large, 1, ZLIB) + compressed(TEXT, 1, ZLIB))
+    found = decompress(data, read_compressed_header(data))
+    assert found.data == large
+    behind = read_compressed_header(data, found.report.end)
+    assert decompress(data, behind).data == TEXT
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_skippable_frames_are_passed_over(version: int) -> None:
+    """Before, between and behind zstd frames anything may be skipped, a magic as well."""
+    halves = [zstandard.compress(half) for half in (TEXT[:99], TEXT[99:])]
+    one, other = skippable(b"CCOB\3\0\1\0" + bytes(range(256))), skippable(b"", 15)
+    payload = one + other + (zstandard.compress(TEXT) if version == 1 else other.join(halves))
+    data = compressed(TEXT, version, payload=payload + one)
+    assert unpack(data) == TEXT
+    header = read_compressed_header(memoryview(data + data))
+    assert decompress(memoryview(data + data), header).report.end == len(data)
+
+
+def stored_payload(data: bytes, method: int) -> bytes:
+    """Give a payload in which `data` stands as it is."""
+    if method == ZLIB:
+        return zlib.compress(data, 0)
+    return ZSTD_MAGIC + bytes([0, 7 << 3]) + (len(data) << 3 | 1).to_bytes(3, "little") + data
+
+
+def test_several_frames_in_one_payload() -> None:
+    """A payload may be several zstd frames, with and without sizes and checksums."""
+    writer = zstandard.ZstdCompressor(write_checksum=True).compressobj()
+    payload = zstandard.compress(TEXT) + writer.compress(TEXT) + writer.flush()
+    assert unpack(compressed(TEXT * 2, payload=payload)) == TEXT * 2
+
+
+@pytest.mark.parametrize(("version", "method"), EVERY)
+def test_wrong_hash(version: int, method: int) -> None:
+    """Data whose hash is not the recorded one is an error that names both hashes."""
+    found = int.from_bytes(md5_half(TEXT), "little")
+    data = compressed(TEXT, version, method, digest=bytes(7) + b"\x12")
+    message = f"header 0x1200000000000000, hash of the data {found:#018x}; the file is damaged"
+    with pytest.raises(FormatError, match=message) as caught:
+        unpack(data)
+    assert caught.value.field == "hash"
+    assert data[caught.value.offset :][:8] == bytes(7) + b"\x12"
+
+
+def test_damaged_payload_with_an_intact_structure() -> None:
+    """One changed byte that zstd itself does not notice is noticed by the hash."""
+    data = bytearray(compressed(TEXT, payload=stored_payload(TEXT, ZSTD)))
+    data[-1] ^= 1
+    with pytest.raises(FormatError, match="hash stored in the header"):
+        unpack(bytes(data))
+
+
+ZSTD_TEXT = zstandard.compress(TEXT)
+UNSIZED_TEXT = zstandard.ZstdCompressor(write_content_size=False).compress(TEXT)
+FORMAT_MESSAGES = {
+    "zstd-too-small": (
+        compressed(TEXT, size=5999),
+        r"uncompressed size: expected 6000 \(the size in the zstd frame\), found 5999",
+    ),
+    "zstd-too-large": (compressed(TEXT, size=6001), "expected 6000 .* found 6001"),
+    "zstd-too-large-1": (compressed(TEXT, 1, size=6001), "offset 0x8, uncompressed size"),
+    "zstd-too-large-2": (compressed(TEXT, 2, size=6001), "offset 0xc, uncompressed size"),
+    "zstd-too-large-3": (compressed(TEXT, 3, size=6001), "offset 0x10, uncompressed size"),
+    "unsized-too-small": (
+        compressed(TEXT, size=5999, payload=UNSIZED_TEXT),
+        r"expected at least 6000 \(what the payload holds\), found 5999",
+    ),
+    "unsized-too-large": (
+        compressed(TEXT, size=6001, payload=UNSIZED_TEXT),
+        r"expected 6000 \(what the payload holds\), found 6001",
+    ),
+    "unsized-huge": (
+        compressed(TEXT, size=2**63, payload=UNSIZED_TEXT),
+        r"expected at most 131072 \(what the payload can hold\), found 9223372036854775808",
+    ),
+    "zlib-too-small": (compressed(TEXT, 3, ZLIB, size=5999), "at least 6000 .* found 5999"),
+    "zlib-too-large": (compressed(TEXT, 3, ZLIB, size=6001), "expected 6000 .* found 6001"),
+    "zlib-huge": (compressed(TEXT, 3, ZLIB, size=2**63), "what the payload can hold"),
+    "no-frame": (compressed(TEXT, payload=b"CCOB1234"), r"payload: expected .* found b'CCOB'"),
+    "empty-payload": (compressed(TEXT, payload=b""), "offset 0x20, payload: expected .* found b''"),
+    "only-skippable": (
+        compressed(TEXT, payload=skippable(b"abcd")),
+        r"payload: expected .* found b''",
+    ),
+    "skippable-cut": (
+        compressed(TEXT, payload=ZSTD_TEXT + skippable(b"abcd")[:-1]),
+        "payload: expected .* the end; the file may be cut short",
+    ),
+    "skippable-huge": (
+        compressed(TEXT, payload=b"\x5f\x2a\x4d\x18\xff\xff\xff\xff" + ZSTD_TEXT),
+        "payload: expected .* the end; the file may be cut short",
+    ),
+    "skippable-hides-nothing": (
+        compressed(TEXT, payload=skippable(bytes(1 << 20)) + ZSTD_TEXT, size=1 << 40),
+        "expected 6000 .the size in the zstd frame.",
+    ),
+    "frame-header-cut": (
+        compressed(TEXT, payload=ZSTD_MAGIC + b"\xff\xff"),
+        "expected a zstd frame, found damage",
+    ),
+    "blocks-cut": (
+        compressed(TEXT, payload=ZSTD_TEXT[:-1]),
+        "payload: expected .* the end; the file may be cut short",
+    ),
+    "between-blocks": (
+        compressed(TEXT, payload=repeated(b"x", 3)[:-4]),
+        "offset 0x2e, payload: expected more of",
+    ),
+    "checksum-cut": (
+        compressed(TEXT, payload=zstandard.ZstdCompressor(write_checksum=True).compress(TEXT)[:-1]),
+        "the end; the file may be cut short",
+    ),
+    "behind-the-frame": (
+        compressed(TEXT, payload=ZSTD_TEXT + b"\0"),
+        r"expected .* found b'\\x00'",
+    ),
+    "bad-block": (
+        compressed(bytes(9), payload=ZSTD_MAGIC + b"\0\0" + b"\x4d\0\0" + bytes(9)),
+        "expected zstd data, found damage",
+    ),
+    "window": (
+        compressed(bytes(1 << 17), payload=repeated(b"\0", 1, window=19)),
+        "window of at most 268435456 bytes, found 536870912",
+    ),
+    "no-zlib": (compressed(TEXT, 3, ZLIB, payload=b"abc" * 99), "expected zlib data, found damage"),
+    "zlib-cut": (
+        compressed(TEXT, 3, ZLIB, payload=zlib.compress(TEXT)[:-1]),
+        "expected the end of the zlib stream, found none",
+    ),
+    "zlib-cut-1": (compressed(TEXT, 1, ZLIB)[:-1], "expected the end of the zlib stream"),
+    "behind-the-zlib-stream": (
+        compressed(TEXT, 3, ZLIB, payload=zlib.compress(TEXT) + b"\0"),
+        r"offset 0x8, total size: expected \d+ \(the end of the zlib stream\), found",
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "message"), FORMAT_MESSAGES.values(), ids=FORMAT_MESSAGES.keys())
+def test_lies_and_damage(data: bytes, message: str) -> None:
+    """A payload that contradicts the header or itself is refused with file and offset."""
+    error = UnsupportedError if message.startswith("window") else FormatError
+    with pytest.raises(error, match=message) as caught:
+        unpack(data)
+    assert str(caught.value).startswith("'x.ccob', offset 0x")
+
+
+@given(
+    data=st.builds(
+        lambda version, method, at, bits: (compressed(TEXT[:200], version, method), at, bits),
+        st.sampled_from([1, 2, 3]),
+        st.sampled_from([ZLIB, ZSTD]),
+        st.integers(0, 80),
+        st.integers(1, 255),
+    )
+)
+def test_any_damage_is_noticed(data: tuple[bytes, int, int]) -> None:
+    """Whichever byte of a compressed bundle changes: the same data, or a format error."""
+    good, at, bits = data
+    bad = bytearray(good)
+    bad[at % len(bad)] ^= bits
+    try:
+        assert unpack(bytes(bad)) == TEXT[:200]
+    except ContentError:
+        assert bad != good
+
+
+BLOCK = 1 << 17
+STREAM = "offload_tool.formats.codec.stream"
+
+
+def test_limit() -> None:
+    """A bundle that is greater than the caller's limit is refused; up to it, it is read."""
+    data = compressed(bytes(BLOCK), payload=repeated(b"\0", 1))
+    assert unpack(data, limit=BLOCK) == bytes(BLOCK)
+    with pytest.raises(FormatError, match=r"at most 131071 \(the limit\), found 131072"):
+        unpack(data, limit=BLOCK - 1)
+
+
+def test_usual_limit() -> None:
+    """Without a limit, a bomb is refused: more than 1 GiB, and 100 times the payload."""
+    blocks = (1 << 30) // BLOCK + 100
+    data = compressed(b"", size=blocks * BLOCK, payload=repeated(b"\0", blocks))
+    with pytest.raises(LimitError, match=r"needs 1086849024 bytes.*OFFLOAD_MAX_UNPACKED"):
+        unpack(data)
+
+
+LIMITED = """
+    import resource, sys
+    resource.setrlimit(resource.RLIMIT_AS, (256 << 20, 256 << 20))
+    from offload_tool.errors import ContentError
+    from offload_tool.formats.bundle.compressed import read_compressed_header
+    from offload_tool.formats.bundle.decompress import decompress_to
+
+    class Sink:
+        size = 0
+        def write(self, data):
+            self.size += len(data)
+
+    data = memoryview(sys.stdin.buffer.read())
+    sink = Sink()
+    try:
+        decompress_to(sink, data, read_compressed_header(data))
+    except ContentError as error:
+        print(error)
+    print(sink.size)
+"""
+
+
+def in_256_mib(data: bytes) -> str:
+    """Decompress in a process with so little memory; give what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(LIMITED)], input=data, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+@pytest.mark.parametrize("method", [ZLIB, ZSTD], ids=["zlib", "zstd"])
+def test_memory_is_bounded(method: int) -> None:
+    """Half a GiB that comes out of a small payload passes through a quarter of a GiB."""
+    blocks = 4096
+    size = blocks * BLOCK
+    if method == ZSTD:
+        payload = repeated(b"\0", blocks)
+    else:
+        engine = zlib.compressobj()
+        payload = b"".join(engine.compress(bytes(BLOCK)) for _ in range(blocks)) + engine.flush()
+    said = in_256_mib(compressed(b"", 3, method, size=size, payload=payload))
+    assert said.splitlines()[-1] == str(size)
+    assert "hash stored in the header" in said  # that it was the last error proves it ran through
+
+
+def test_size_in_header_costs_no_memory() -> None:
+    """A recorded size that the payload cannot reach is refused where it would not fit."""
+    said = in_256_mib(compressed(TEXT, size=1 << 40, payload=UNSIZED_TEXT))
+    assert "what the payload can hold" in said
+    assert said.splitlines()[-1] == "0"
+
+
+def test_refused_at_the_first_byte_too_many() -> None:
+    """A payload that holds far more than recorded is left after the first chunk."""
+    said = in_256_mib(compressed(b"", size=BLOCK, payload=repeated(b"\0", 4096)))
+    assert "found 131072" in said
+    assert int(said.splitlines()[-1]) <= BLOCK
+
+
+def test_large_bundle_is_mapped(tmp_path: Path) -> None:
+    """Above 16 MiB, the result is in a file without a name that outlives the call."""
+    size = 130 * BLOCK
+    data = compressed(bytes(size), payload=repeated(b"\0", 130))
+    view = memoryview(data)
+    result = decompress(view, read_compressed_header(view), directory=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert len(result.data) == size
+    assert result.data.readonly
+    assert bytes(result.data[-5:]) == bytes(5)
+
+
+@pytest.mark.parametrize("size", [100, 130 * BLOCK], ids=["memory", "mapped"])
+def test_result_in_a_cycle(size: int, tmp_path: Path) -> None:
+    """A result that the collector of cycles finds goes without a word, as all Pythons see it."""
+    (tmp_path / "x").write_bytes(compressed(bytes(size)))
+    code = """
+        import gc, pathlib, sys
+        from offload_tool.formats.bundle.compressed import read_compressed_header
+        from offload_tool.formats.bundle.decompress import decompress
+        data = memoryview(pathlib.Path(sys.argv[1]).read_bytes())
+        cycle = [decompress(data, read_compressed_header(data))]
+        cycle.append(cycle)
+        del cycle
+        gc.collect()
+        print("collected")
+    """
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", textwrap.dedent(code), tmp_path / "x"],
+        check=True,
+        capture_output=True,
+    )
+    assert (done.stdout, done.stderr) == (b"collected\n", b"")
+
+
+@pytest.mark.parametrize("method", [ZLIB, ZSTD], ids=["zlib", "zstd"])
+def test_hash_of_places_used_again(method: int, monkeypatch) -> None:
+    """However slow the hash is, no chunk is overwritten before it was hashed."""
+
+    class Slow:
+        def __init__(self, **_: bool) -> None:
+            self.real = hashlib_md5(usedforsecurity=False)
+            self.digest = self.real.digest
+
+        def update(self, chunk: bytes) -> None:
+            time.sleep(0.01)
+            self.real.update(chunk)
+
+    hashlib_md5 = hashlib.md5
+    monkeypatch.setattr(f"{STREAM}._ROOM", 1000)
+    monkeypatch.setattr(f"{STREAM}.CHUNK", 1000)
+    content = random.Random(1).randbytes(20_000)
+    data = compressed(content, 3, method)
+    monkeypatch.setattr("hashlib.md5", Slow)
+    assert unpack(data) == content
+
+
+def test_folder_without_room(tmp_path: Path, monkeypatch) -> None:
+    """A bundle that does not fit on the disk is refused before it is decompressed."""
+    data = compressed(bytes(130 * BLOCK), payload=repeated(b"\0", 130))
+    monkeypatch.setattr("os.statvfs", lambda _: SimpleNamespace(f_bavail=9, f_frsize=1))
+    with pytest.raises(FileError, match="needs 17039360 bytes, only 9 are free"):
+        unpack(data, directory=tmp_path)
+
+
+def test_folder_that_does_not_exist(tmp_path: Path) -> None:
+    """A folder for the bundle that cannot be used is named in the error."""
+    data = compressed(bytes(130 * BLOCK), payload=repeated(b"\0", 130))
+    with pytest.raises(FileError, match="missing"):
+        unpack(data, directory=tmp_path / "missing")
+
+
+def test_decompress_into_a_file(tmp_path: Path) -> None:
+    """A bundle can go straight into an output; a damaged one leaves no output."""
+    good, bad = compressed(TEXT), compressed(TEXT, digest=bytes(8))
+    for name, data in (("good", memoryview(good)), ("bad", memoryview(bad))):
+        try:
+            with replace_file(tmp_path / name) as output:
+                decompress_to(output, data, read_compressed_header(data))
+        except ContentError:
+            assert name == "bad"
+    assert [path.name for path in tmp_path.iterdir()] == ["good"]
+    assert (tmp_path / "good").read_bytes() == TEXT

@@ -1,0 +1,249 @@
+"""The object bundle: the files of clang-offload-bundler, read without trust."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offload_tool.errors import FormatError, OffloadError, UnsupportedError, UsageError
+from offload_tool.formats.bundle.object_file import (
+    HOST_MARKER,
+    ObjectEntry,
+    is_object_file,
+    plan_host,
+    plan_object_bundle,
+    read_object_bundle,
+    refuse_merged,
+)
+from offload_tool.io import InputFile
+from tests.formats.object_files import (
+    C_SOURCE,
+    CLASSES,
+    CPP_SOURCE,
+    GFX90A,
+    GFX906,
+    HOST,
+    PREFIX,
+    assemble,
+    make_coff,
+    make_elf,
+    run,
+    write_file,
+)
+
+HEADER = {
+    "elf": (b"\x7fELF\2\1\1", "ELF"),
+    "elf-class": (b"\x7fELF\7\1\1", None),
+    "elf-order": (b"\x7fELF\2\7\1", None),
+    "mach-o": (b"\xcf\xfa\xed\xfe\7\0\0\1\3\0\0\0\1\0\0\0", "Mach-O"),
+    "mach-o-big": (b"\xfe\xed\xfa\xcf\1\0\0\7\0\0\0\3\0\0\0\1", "Mach-O"),
+    "mach-o-kind": (b"\xcf\xfa\xed\xfe\7\0\0\1\3\0\0\0\x63\0\0\0", None),
+    "mach-o-universal": (b"\xca\xfe\xba\xbe\0\0\0\1", None),
+    "xcoff32": (b"\1\xdf\0\0", "XCOFF"),
+    "xcoff64": (b"\1\xf7\0\0", "XCOFF"),
+    "dxcontainer": (b"DXBC", "DXContainer"),
+    "coff-x86-64": (b"\x64\x86", "COFF"),
+    "coff-i386": (b"\x4c\1", "COFF"),
+    "coff-aarch64": (b"\x64\xaa", "COFF"),
+    "coff-too-many-sections": (b"\x64\x86\x0a\0", None),
+    "coff-import-library": (b"\0\0\xff\xff\0\0\x64\x86", None),
+    "coff-bigobj": (
+        b"\0\0\xff\xff\2\0\x64\x86\0\0\0\0" + bytes.fromhex("c7a1bad1eebaa94baf20faf66aa4dcb8"),
+        "COFF",
+    ),
+    "windows-resource": (b"\0\0\0\0\x20\0\0\0\xff\xff\0\0\xff\xff\0\0", None),
+    "dos": (b"MZ", None),
+    "bitcode": (b"BC\xc0\xde", None),
+    "archive": (b"!<arch>\n", None),
+    "bundle": (b"__CLANG_OFFLOAD_BUNDLE__", None),
+    "offload-binary": (b"\x10\xff\x10\xad", None),
+    "text": (b"some text", None),
+}
+
+
+def entries_of(data: bytes) -> dict[str, bytes]:
+    view = memoryview(data)
+    entries = read_object_bundle(view)
+    return {entry.id: data[entry.offset : entry.offset + entry.size] for entry in entries}
+
+
+# -- as LLVM does it ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def bundler(llvm: Callable[[str], str]) -> Path:
+    """Give its real path: it runs the llvm-objcopy beside the path it is called by."""
+    return Path(llvm("clang-offload-bundler")).resolve()
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("target", ["x86_64-linux-gnu", "s390x-linux-gnu", "i686-pc-windows-msvc"])
+@pytest.mark.parametrize(("suffix", "source"), [("c", C_SOURCE), ("cpp", CPP_SOURCE)])
+def test_llvm_files(
+    target: str,
+    suffix: str,
+    source: str,
+    llvm: Callable[[str], str],
+    bundler: Path,
+    tmp_path: Path,
+) -> None:
+    """The bundled object and the extracted host are clang-offload-bundler's, byte for byte."""
+    (tmp_path / f"a.{suffix}").write_text(source)
+    host, images = tmp_path / "a.o", [tmp_path / "image1", tmp_path / "image2"]
+    run(llvm("clang"), f"--target={target}", "-g", "-c", tmp_path / f"a.{suffix}", "-o", host)
+    images[0].write_bytes(b"one" * 1000)
+    images[1].write_bytes(b"")
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    inputs = [f"-input={path}" for path in (images[0], host, images[1])]
+    run(bundler, "-type=o", f"-targets={GFX906},{HOST},{GFX90A}", *inputs, f"-output={theirs}")
+    with InputFile(images[0]) as first, InputFile(images[1]) as second:
+        items = [(GFX906, len(first)), (HOST, len(HOST_MARKER)), (GFX90A, len(second))]
+        plan = plan_object_bundle(memoryview(host.read_bytes()), items)
+        write_file(ours, plan, host, [first, HOST_MARKER, second])
+    assert ours.read_bytes() == theirs.read_bytes()
+    run(bundler, "-type=o", "-unbundle", f"-targets={HOST}", f"-input={ours}", f"-output={theirs}")
+    bundled = ours.read_bytes()
+    assert assemble(plan_host(memoryview(bundled)), bundled, [], tmp_path) == theirs.read_bytes()
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize(("start", "expected"), HEADER.values(), ids=HEADER.keys())
+def test_object_files_as_llvm_sees_them(
+    start: bytes, expected: str | None, bundler: Path, tmp_path: Path
+) -> None:
+    """What is an object file here is one there: it does not get the binary layout."""
+    data = start.ljust(400, b"\0")
+    assert is_object_file(memoryview(data)) == expected
+    (tmp_path / "host").write_bytes(data)
+    (tmp_path / "image").write_bytes(b"image")
+    inputs = [f"-input={tmp_path / name}" for name in ("host", "image")]
+    command = [bundler, "-type=o", f"-targets={HOST},{GFX906}", *inputs]
+    command.append(f"-output={tmp_path / 'out'}")
+    subprocess.run(command, check=False, capture_output=True)  # llvm-objcopy may fail
+    is_binary_layout = (tmp_path / "out").read_bytes().startswith(PREFIX.encode())
+    assert is_binary_layout == (expected is None)
+
+
+@pytest.mark.llvm
+def test_merged_objects(llvm: Callable[[str], str], tmp_path: Path) -> None:
+    """`ld -r` of bundled objects is recognised by its host markers and refused."""
+    objects = []
+    for index, classes in enumerate(("a", "b")):
+        (tmp_path / f"{classes}.s").write_text(f".globl {classes}\n{classes}: .long {index}\n")
+        host = tmp_path / f"{classes}.o"
+        source = tmp_path / f"{classes}.s"
+        run(llvm("clang"), "--target=x86_64-linux-gnu", "-c", source, "-o", host)
+        plan = plan_object_bundle(memoryview(host.read_bytes()), [(HOST, 1), (GFX906, 5)])
+        objects.append(tmp_path / f"{classes}.bundled.o")
+        write_file(objects[-1], plan, host, [HOST_MARKER, b"image"])
+    run(llvm("ld.lld"), "-r", *objects, "-o", tmp_path / "merged.o")
+    entries = read_object_bundle(memoryview((tmp_path / "merged.o").read_bytes()))
+    assert [(entry.host_markers, entry.size) for entry in entries] == [(2, 2), (0, 10)]
+    with pytest.raises(UnsupportedError, match=r"'m.o', offset .*`ld -r` made this of 2 bundled"):
+        refuse_merged(entries, path="m.o")
+
+
+# -- without LLVM ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*CLASSES, "coff"])
+def test_round_trip(name: str, tmp_path: Path) -> None:
+    """What is bundled is read back in order, and the host without it is bundled again."""
+    host = make_coff() if name == "coff" else make_elf(name)
+    contents = {GFX90A: b"device", HOST: HOST_MARKER, GFX906: b"", "hip-\udcff": b"\1"}
+    items = [(key, len(content)) for key, content in contents.items()]
+    plan = plan_object_bundle(memoryview(host), items)
+    bundled = assemble(plan, host, list(contents.values()), tmp_path)
+    assert list(entries_of(bundled).items()) == list(contents.items())
+    plain = assemble(plan_host(memoryview(bundled)), bundled, [], tmp_path)
+    assert entries_of(plain) == {}
+    plan = plan_object_bundle(memoryview(plain), items)
+    assert assemble(plan, plain, list(contents.values()), tmp_path) == bundled
+
+
+def test_code_object_of_one_nul() -> None:
+    """Only the host's own section of one NUL byte stands for the host."""
+    names = [PREFIX.encode() + key.encode() for key in (HOST, GFX906, "hostile-x", "host-y-")]
+    data = make_elf(extra=dict(zip(names, (b"\0", b"\0", b"\0", b"elf"), strict=True)))
+    entries = read_object_bundle(memoryview(data))
+    assert [entry.is_host_marker for entry in entries] == [True, False, False, False]
+
+
+def test_bundle_without_sections() -> None:
+    """An object without a bundle has no entries; neither has a format that can hold none."""
+    assert read_object_bundle(memoryview(make_elf())) == ()
+    assert read_object_bundle(memoryview(HEADER["mach-o"][0].ljust(40, b"\0"))) == ()
+    with pytest.raises(
+        FormatError, match="'x', offset 0x0: expected an object file, found b'text'"
+    ):
+        read_object_bundle(memoryview(b"text"), path="x")
+
+
+def test_ids_that_occur_twice() -> None:
+    """Equal IDs in one file cannot be told apart and are refused."""
+    twice = [ObjectEntry(HOST, 8, 1, 1), ObjectEntry(GFX906, 9, 1), ObjectEntry(GFX906, 10, 1)]
+    with pytest.raises(FormatError, match=f"2 sections have the bundle entry ID '{GFX906}'"):
+        refuse_merged(twice)
+    refuse_merged(twice[:2])
+
+
+@pytest.mark.parametrize(
+    ("host", "items", "message"),
+    [
+        (make_elf(), [], "at least one entry"),
+        (make_elf(), [(HOST, 1), (HOST, 1)], f"2 entries have the bundle entry ID '{HOST}'; each"),
+        (
+            make_elf(extra={PREFIX.encode() + GFX906.encode(): b"x"}),
+            [(GFX906, 1)],
+            f"ID '{GFX906}'; 'h.o' is a bundle already",
+        ),
+        (HEADER["mach-o"][0].ljust(40, b"\0"), [(HOST, 1)], "'h.o' is a Mach-O file; .* ELF and"),
+        (b"\0asm\1\0\0\0", [(HOST, 1)], "'h.o' is a Wasm file"),
+        (b"\1\xdf\0\0", [(HOST, 1)], "'h.o' is a XCOFF file"),
+        (b"\3\xf0\0\0", [(HOST, 1)], "'h.o' is a GOFF file"),
+        (b"text", [(HOST, 1)], "'h.o' is not an object file; .* binary layout"),
+    ],
+    ids=["empty", "twice", "present", "mach-o", "wasm", "xcoff", "goff", "text"],
+)
+def test_impossible_bundles(host: bytes, items: list[tuple[str, int]], message: str) -> None:
+    """What cannot be bundled is refused before anything is written, and says what to do."""
+    with pytest.raises(UsageError, match=message):
+        plan_object_bundle(memoryview(host), items, path="h.o")
+
+
+def test_host_of_another_format() -> None:
+    """A file from which no sections can be removed is refused."""
+    with pytest.raises(UsageError, match="the host object is not an object file"):
+        plan_host(memoryview(b"text"))
+
+
+@given(
+    flips=st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=3),
+    cut=st.integers(0, 2000),
+    base=st.sampled_from(
+        [
+            make_elf(name, {PREFIX.encode() + HOST.encode(): b"\0", b"__CLANG_OFFLOAD": b"x"})
+            for name in CLASSES
+        ]
+        + [make_coff({PREFIX.encode() + HOST.encode(): b"\0"})]
+    ),
+)
+def test_any_damage_gives_entries_or_an_error(
+    flips: list[tuple[int, int]], cut: int, base: bytes
+) -> None:
+    """No damage makes the reader fail in another way or look outside of the file."""
+    data = bytearray(base)
+    for at, value in flips:
+        data[at % len(data)] = value
+    for damaged in (memoryview(data), memoryview(data)[: cut % len(data)]):
+        try:
+            entries = read_object_bundle(damaged)
+        except OffloadError:
+            continue
+        for entry in entries:
+            assert len(damaged[entry.offset : entry.offset + entry.size]) == entry.size

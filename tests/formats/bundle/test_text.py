@@ -1,0 +1,245 @@
+"""The text bundle: written and read as LLVM does, and never past its end."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offload_tool.errors import FormatError, UsageError
+from offload_tool.formats.bundle.text import (
+    COMMENT_MARKS,
+    TextEntry,
+    check_text_content,
+    end_marker,
+    read_text_bundle,
+    start_marker,
+)
+
+HOST = "host-x86_64-unknown-linux-gnu-"
+GFX906 = "hip-amdgcn-amd-amdhsa--gfx906"
+GFX908 = "hip-amdgcn-amd-amdhsa--gfx908"
+START = "// __CLANG_OFFLOAD_BUNDLE____START__ "
+END = "// __CLANG_OFFLOAD_BUNDLE____END__ "
+
+
+def entry(name: str, content: bytes, comment: str = "//") -> bytes:
+    return start_marker(comment, name) + content + end_marker(comment, name)
+
+
+def contents(data: bytes, wanted: str | None = None) -> dict[str, bytes]:
+    """Give the first entry of each ID."""
+    view = memoryview(data)
+    accept = None if wanted is None else (lambda name: name == wanted)
+    found = read_text_bundle(view, "//", wanted=accept)
+    return {item.id: bytes(item.content(view)) for item in reversed(found)}
+
+
+def test_layout() -> None:
+    """An entry is an empty line, the start line, the content, and an end line of its own."""
+    assert entry("ID", b"int x;") == f"\n{START}ID\nint x;\n{END}ID\n".encode()
+    assert start_marker("#", "ID").startswith(b"\n# __CLANG_OFFLOAD_BUNDLE____START__ ID")
+
+
+def test_offsets() -> None:
+    """An entry says where its content is, in bytes from the beginning of the file."""
+    data = b"before" + entry(HOST, b"h\n") + entry(GFX906, b"")
+    assert read_text_bundle(memoryview(data), "//") == (
+        TextEntry(HOST, data.index(b"h\n\n"), 2),
+        TextEntry(GFX906, len(data) - len(end_marker("//", GFX906)), 0),
+    )
+
+
+@given(
+    items=st.lists(
+        st.tuples(
+            st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=30),
+            st.binary(max_size=80),
+        ),
+        max_size=6,
+    ),
+    comment=st.sampled_from(sorted(set(COMMENT_MARKS.values()))),
+    between=st.binary(max_size=9),
+)
+def test_round_trip(items: list[tuple[str, bytes]], comment: str, between: bytes) -> None:
+    """What is written is read back, whatever bytes it holds and whatever stands between."""
+    data = memoryview(between.join([b"", *(entry(*item, comment) for item in items), b""]))
+    read = read_text_bundle(data, comment)
+    assert [(item.id, bytes(item.content(data))) for item in read] == items
+
+
+PIECES = st.sampled_from(
+    [b"\n", b"a", b"x", b"\r", START.encode(), END.encode(), b"//", b" ", START.encode()[:-9]]
+)
+
+
+@given(data=st.lists(PIECES, max_size=30).map(b"".join), wanted=st.sampled_from(["a", "x", None]))
+def test_any_text_gives_entries_or_a_format_error(data: bytes, wanted: str | None) -> None:
+    """Entries never overlap, never leave the file, and never hold an end marker."""
+    accept = None if wanted is None else (lambda name: name == wanted)
+    found: tuple[TextEntry, ...] = ()
+    with suppress(FormatError):
+        found = read_text_bundle(memoryview(data), "//", wanted=accept)
+    position = 0
+    for item in found:
+        assert position <= item.offset <= item.offset + item.size <= len(data)
+        check_text_content(item.content(memoryview(data)), "//")
+        position = item.offset + item.size
+
+
+@pytest.mark.parametrize(
+    ("tail", "message"),
+    [
+        (f"\n{START}{HOST}\nsecret", "expected an end marker"),
+        (f"\n{START}{HOST}\nsecret{END}{HOST}\n", "expected an end marker"),
+        (f"\n{START}{HOST}\n{END}{HOST}\n", "expected an end marker"),
+        (f"\n{START}{HOST}", "expected a line feed after the ID"),
+    ],
+    ids=["no-end", "end-inside-line", "one-line-feed-for-two-markers", "no-line-feed"],
+)
+@pytest.mark.parametrize("wanted", [None, HOST])
+def test_entries_without_end(tail: str, message: str, wanted: str | None) -> None:
+    """An entry without an end is refused with its ID and offset, listing or unbundling."""
+    data = memoryview(entry(GFX906, b"g") + tail.encode())
+    accept = None if wanted is None else (lambda name: name == wanted)
+    with pytest.raises(FormatError, match=message) as caught:
+        read_text_bundle(data, "//", wanted=accept, path="cut.i")
+    offset = len(entry(GFX906, b"g")) + 1
+    assert str(caught.value).startswith(f"'cut.i', offset {offset:#x}, entry '{HOST}': ")
+
+
+def test_content_that_cannot_be_stored() -> None:
+    """A content with an end marker is refused at the marker; in another comment it is none."""
+    bundle = memoryview(entry(HOST, b"x"))
+    with pytest.raises(FormatError, match=r"unbundle it first") as caught:
+        check_text_content(bundle, "//", path="twice.i")
+    assert bytes(bundle[caught.value.offset :]) == f"{END}{HOST}\n".encode()
+    check_text_content(bundle, "#")
+    check_text_content(memoryview(f"{END}on the first line\n".encode()), "//")
+
+
+def test_ids_of_two_lines() -> None:
+    """An ID that no reader would find the end of is not written."""
+    with pytest.raises(UsageError, match="holds a line feed"):
+        start_marker("//", "a\nb")
+
+
+def test_ids_that_are_no_text() -> None:
+    """An ID's bytes survive reading and writing whatever they are."""
+    data = f"\n{START}".encode() + b"hip-\xff\r\nx" + f"\n{END}\n".encode()
+    (found,) = read_text_bundle(memoryview(data), "//")
+    assert start_marker("//", found.id) == data[: found.offset]
+
+
+@pytest.fixture
+def bundler(llvm: Callable[[str], str], tmp_path: Path) -> Callable[..., bytes | None]:
+    """Give a function that runs LLVM's bundler and returns the output file's bytes."""
+    tool = llvm("clang-offload-bundler")
+
+    def run(*arguments: str) -> bytes | None:
+        out = tmp_path / "out"
+        out.unlink(missing_ok=True)
+        done = subprocess.run(
+            [tool, *arguments, f"-output={out}"], capture_output=True, check=False, timeout=60
+        )
+        return out.read_bytes() if done.returncode == 0 else None
+
+    return run
+
+
+CONTENTS = {
+    "usual": (b"int host;\n", b"int device;\n"),
+    "cr-lf": (b"int host;\r\n\r\n", b"\r\n"),
+    "empty": (b"", b""),
+    "empty-host": (b"", b"x"),
+    "no-final-line-feed": (b"int host;", b"\n\nint device;"),
+    "no-text": (b"\0\xff\xfe\n\n", bytes(range(256)) * 300),
+    "comments": (b"// x\n# x\n; x\n", b"\n// __CLANG_OFFLOAD_BUNDLE____EN\n"),
+}
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("kind", COMMENT_MARKS)
+@pytest.mark.parametrize("items", CONTENTS.values(), ids=CONTENTS.keys())
+def test_same_bytes_as_llvm(
+    kind: str,
+    items: tuple[bytes, bytes],
+    bundler: Callable[..., bytes | None],
+    tmp_path: Path,
+) -> None:
+    """For each file type, LLVM writes the same bundle and unbundles the same contents."""
+    names = (HOST, GFX906)
+    for name, content in zip(names, items, strict=True):
+        (tmp_path / name).write_bytes(content)
+    comment = COMMENT_MARKS[kind]
+    ours = b"".join(entry(*item, comment) for item in zip(names, items, strict=True))
+    inputs = [f"-input={tmp_path / name}" for name in names]
+    assert bundler(f"-type={kind}", f"-targets={HOST},{GFX906}", *inputs) == ours
+
+    bundle = tmp_path / "bundle"
+    bundle.write_bytes(ours)
+    read = read_text_bundle(memoryview(ours), comment)
+    for item in read:
+        theirs = bundler(f"-type={kind}", f"-targets={item.id}", "-unbundle", f"-input={bundle}")
+        assert bytes(item.content(memoryview(ours))) == theirs
+    assert [item.id for item in read] == [HOST, GFX906]
+
+
+def raw(name: str, content: str, lead: str = "\n", tail: str = "\n") -> str:
+    return f"{lead}{START}{name}\n{content}\n{END}{name}{tail}"
+
+
+UNUSUAL = {
+    "text-around": "before" + raw(HOST, "h") + "between\n" + raw(GFX906, "g") + "after",
+    "one-line-feed-between": raw(HOST, "h") + raw(GFX906, "g", lead=""),
+    "text-after-end-marker": raw(HOST, "h", tail=" and more\n") + raw(GFX906, "g"),
+    "end-marker-is-last": raw(HOST, "h") + raw(GFX906, "g", tail=""),
+    "first-line": raw(HOST, "h", lead="") + raw(GFX906, "g"),
+    "end-names-another": f"\n{START}{HOST}\nh\n{END}zzz\n" + raw(GFX906, "g"),
+    "end-names-nothing": f"\n{START}{HOST}\nh\n{END}\n{START}{GFX906}\ng\n{END}\n",
+    "end-before-start": f"\n{END}x\n" + raw(HOST, "h"),
+    "twice": raw(HOST, "first") + raw(GFX906, "g") + raw(HOST, "second"),
+    "nested-in-host": raw(HOST, raw(GFX906, "inner")) + raw(GFX908, "k"),
+    "nested-in-device": raw(GFX908, "a" + raw(GFX906, "inner") + "b") + raw(HOST, "h"),
+    "nested-same-id": raw(GFX908, "a" + raw(GFX908, "inner") + "b") + raw(HOST, "h"),
+    "line-feed-of-start-is-not-shared": f"\n{START}{HOST}\n{END}\n" + raw(GFX906, "g"),
+    "start-in-a-line": raw(HOST, f"x {START}{GFX906}\ny"),
+    "no-bundle": "int x;\n",
+    "other-comment": raw(HOST, "h").replace("//", "#"),
+    # The CR belongs to the IDs. No host: LLVM takes its CR for a target ID, and matches it.
+    "cr-lf-markers": (raw(GFX908, "h") + raw(GFX906, "g")).replace("\n", "\r\n"),
+}
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("text", UNUSUAL.values(), ids=UNUSUAL.keys())
+def test_unusual_files_as_llvm_lists_them(
+    text: str, llvm: Callable[[str], str], tmp_path: Path
+) -> None:
+    """A listing shows the same IDs, in the same order, as LLVM's."""
+    bundle = tmp_path / "bundle.i"
+    bundle.write_bytes(text.encode())
+    arguments = ["-type=i", "-list", f"-input={bundle}"]
+    done = subprocess.run(
+        [llvm("clang-offload-bundler"), *arguments], capture_output=True, check=True, timeout=60
+    )
+    found = read_text_bundle(memoryview(text.encode()), "//")
+    assert [item.id.encode() for item in found] == done.stdout.split(b"\n")[:-1]
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("name", [HOST, GFX906, GFX908])
+@pytest.mark.parametrize("text", UNUSUAL.values(), ids=UNUSUAL.keys())
+def test_unusual_files_as_llvm_unbundles_them(
+    text: str, name: str, bundler: Callable[..., bytes | None], tmp_path: Path
+) -> None:
+    """Unbundling gives the same content as LLVM, or finds nothing where LLVM does not."""
+    bundle = tmp_path / "bundle.i"
+    bundle.write_bytes(text.encode())
+    theirs = bundler("-type=i", "-unbundle", f"-targets={name}", f"-input={bundle}")
+    assert contents(text.encode(), wanted=name).get(name) == theirs

@@ -1,0 +1,244 @@
+"""CUDA's fat binary: its entries, and what contradicts the data."""
+
+from __future__ import annotations
+
+import struct
+
+import lz4.block
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offload_tool.errors import FormatError, UnsupportedError, UsageError
+from offload_tool.formats.cuda.fatbin import (
+    FatbinStyle,
+    NewCudaEntry,
+    find_cuda_fatbin,
+    image_content,
+    is_cuda_fatbin,
+    plan_cuda_fatbin,
+    read_cuda_fatbin,
+)
+from offload_tool.formats.cuda.ptx import ptx_version, shortened
+
+CUBIN = b"\x7fELF" + b"cubin" * 1000
+PACKED = lz4.block.compress(CUBIN, store_size=False)
+
+
+def cuda_fatbin() -> bytes:
+    """Give a CUDA fat binary of PTX, and `CUBIN`, which is compressed."""
+    padded = PACKED + bytes(-len(PACKED) % 8)
+    rows = [(1, 80, b".version 8.0\0\0\0\0", 0, 0), (2, 90, padded, len(PACKED), len(CUBIN))]
+    entries = b""
+    for kind, number, payload, packed, unpacked in rows:
+        header = struct.pack("<HHIQIIHHI", kind, 0x101, 64, len(payload), packed, 0, 1, 7, number)
+        flags = 0x2011 if packed else 0x11
+        entries += header + struct.pack("<QQQQ", 0, flags, 0, unpacked) + payload
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entries)) + entries
+
+
+def test_entries() -> None:
+    """Kinds, processors, places and sizes are read; an unknown kind keeps its number."""
+    data = memoryview(b"before" + cuda_fatbin() + b"after")
+    assert is_cuda_fatbin(data, 6)
+    assert not is_cuda_fatbin(data)
+    found = read_cuda_fatbin(data, 6)
+    assert found.size == len(cuda_fatbin())
+    ptx, cubin = found.images
+    assert (ptx.image_kind, ptx.processor, ptx.stored_size, ptx.size) == (
+        "ptx",
+        "compute_80",
+        16,
+        16,
+    )
+    assert (cubin.image_kind, cubin.processor, cubin.stored_size, cubin.size) == (
+        "elf",
+        "sm_90",
+        len(PACKED),
+        len(CUBIN),
+    )
+    assert (ptx.is_compressed, cubin.is_compressed) == (False, True)
+    assert data[ptx.offset : ptx.offset + 8] == b".version"
+    other = bytearray(cuda_fatbin())
+    other[16] = 77
+    assert read_cuda_fatbin(memoryview(other)).images[0].image_kind == "kind 77"
+
+
+def test_unknown_version() -> None:
+    """Another version is not broken, but nothing that could be read."""
+    data = bytearray(cuda_fatbin())
+    data[4] = 2
+    with pytest.raises(UnsupportedError, match="'name', offset 0x4, version: expected version 1"):
+        read_cuda_fatbin(memoryview(data), path="name")
+
+
+def test_short_header() -> None:
+    """A header that claims to be shorter than it is, is refused."""
+    data = bytearray(cuda_fatbin())
+    data[6:8] = b"\3\0"
+    with pytest.raises(FormatError, match="header size: expected 16 bytes or more, found 3"):
+        read_cuda_fatbin(memoryview(data))
+
+
+@pytest.mark.parametrize(
+    ("at", "field"),
+    [
+        *((0, "magic"), (8, "size")),
+        *((16 + 4, "CUDA entry 1"), (16 + 8, "CUDA entry 1"), (16 + 16, "CUDA entry 1")),
+    ],
+)
+def test_broken(at: int, field: str) -> None:
+    """A number that contradicts the data is named with its place."""
+    data = bytearray(cuda_fatbin())
+    data[at : at + 4] = b"\xff\xff\xff\x7f"
+    with pytest.raises(FormatError, match=rf"'name', offset 0x[0-9a-f]+, {field}"):
+        read_cuda_fatbin(memoryview(data), path="name")
+
+
+@given(st.integers(0, len(cuda_fatbin()) - 1))
+def test_cut_short(size: int) -> None:
+    """Every beginning of a fat binary is refused."""
+    with pytest.raises(FormatError):
+        read_cuda_fatbin(memoryview(cuda_fatbin()[:size]))
+
+
+FLAGS, UNPACKED = 40, 56
+CUBIN_AT = 16 + 64 + 16
+
+
+def patched(offset: int, value: int, size: int = 8) -> memoryview:
+    """Give the fat binary with another number in the header of its second entry."""
+    data = bytearray(cuda_fatbin())
+    data[CUBIN_AT + offset : CUBIN_AT + offset + size] = value.to_bytes(size, "little")
+    return memoryview(data)
+
+
+def unpack(data: memoryview) -> bytes:
+    return bytes(image_content(data, read_cuda_fatbin(data).images[1], path="name"))
+
+
+def test_unpacked() -> None:
+    """A compressed payload gives what the header says; PTX ends before its NUL."""
+    data = memoryview(cuda_fatbin())
+    assert unpack(data) == CUBIN
+    assert image_content(data, read_cuda_fatbin(data).images[0]) == b".version 8.0"
+    assert unpack(patched(FLAGS, 0x100011 | 0x2000)) == CUBIN
+    frame = zstandard.compress(CUBIN)
+    entry = bytearray(cuda_fatbin()[CUBIN_AT : CUBIN_AT + 64])
+    entry[8:20] = struct.pack("<QI", len(frame), len(frame))
+    entry[FLAGS : FLAGS + 8] = struct.pack("<Q", 0x8011)
+    whole = cuda_fatbin()[16:CUBIN_AT] + entry + frame
+    assert unpack(memoryview(cuda_fatbin()[:8] + struct.pack("<Q", len(whole)) + whole)) == CUBIN
+
+
+@pytest.mark.parametrize(
+    ("flags", "names"),
+    [
+        (0x2011, ("sm_90", "compute_90", "lto_90")),
+        (0x102011, ("sm_90a", "compute_90a", "lto_90a")),
+        (0x202011, ("sm_90f", "compute_90f", "lto_90f")),
+    ],
+)
+def test_processors(flags: int, names: tuple[str, ...]) -> None:
+    """Names tell of the flags for one processor alone and for its family."""
+    found = []
+    for kind in (2, 1, 8):
+        data = bytearray(patched(FLAGS, flags))
+        data[CUBIN_AT] = kind
+        found.append(read_cuda_fatbin(memoryview(data)).images[1].processor)
+    assert tuple(found) == names
+
+
+@pytest.mark.parametrize(
+    ("offset", "value", "message"),
+    [
+        (UNPACKED, len(CUBIN) + 1, "damaged|when unpacked"),
+        (UNPACKED, len(CUBIN) - 1, "damaged"),
+        (UNPACKED, 1 << 40, "expected at most"),
+        (UNPACKED, 1 << 31, "what the LZ4 block can hold"),
+        (UNPACKED, 0, "damaged"),
+        (FLAGS, 0x8011, "payload"),
+        (FLAGS, 0x1011, r"not publicly known \(flag 0x1000\)"),
+        (FLAGS, 0x4011, r"not publicly known \(flag 0x4000\)"),
+        (FLAGS, 0x12011, r"not publicly known \(flag 0x10000: scrambled\)"),
+        (FLAGS, 0xA011, "found lz4 and zstd"),
+        (FLAGS, 0x11, "expected a flag for how"),
+        (36, 1 << 20, "expected an identifier within"),
+    ],
+)
+def test_broken_payload(offset: int, value: int, message: str) -> None:
+    """A payload that contradicts its header is refused, before there is room for it."""
+    with pytest.raises((FormatError, UnsupportedError), match=message):
+        unpack(patched(offset, value, 4 if offset == 36 else 8))
+
+
+@given(st.integers(0, len(PACKED) - 1), st.integers(1, 255))
+def test_damaged_payload(at: int, flip: int) -> None:
+    """A changed byte of a payload gives an error, or as many bytes as the header says."""
+    data = bytearray(cuda_fatbin())
+    data[CUBIN_AT + 64 + at] ^= flip
+    error = None
+    try:
+        assert len(unpack(memoryview(data))) == len(CUBIN)
+    except FormatError as raised:
+        error = raised
+    assert error is None or (error.path == "name" and (error.offset or 0) >= CUBIN_AT + 64)
+
+
+def test_found_between() -> None:
+    """A fat binary is found in other data, and its magic alone is none."""
+    whole = cuda_fatbin()
+    data = memoryview(b"x" * 5 + whole[:16] + b"y" * 200 + whole)
+    assert find_cuda_fatbin(data, 0, len(data), len(data)) == 221
+    assert find_cuda_fatbin(data, 0, 221, len(data)) is None
+    assert find_cuda_fatbin(data, 0, 222, len(data)) == 221
+    assert find_cuda_fatbin(data, 222, len(data), len(data)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "short", "as_12"),
+    [
+        (b"// a\nb  c // d\n", b"\nb c \n", b"\nb c //\n"),
+        (b"\n\ta /* b\n */ c\n", b"\na  c\n", b"\na /* b\n*/ c\n"),
+        (b'\n"//  \\" /**/" //x\n', b'\n"//  \\" /**/" \n', b'\n"// \\" /**/" //\n'),
+        (b"\na\0 b", b"\na", b"\na"),
+        (b".version 8.0\n", b".version 8.0\n", b".version 8.0\n"),
+    ],
+)
+def test_shortened(text: bytes, short: bytes, as_12: bytes) -> None:
+    """Comments and needless blanks go, as each CUDA takes them out."""
+    assert shortened(text) == short
+    assert shortened(text, 12) == as_12
+
+
+def test_ptx_version() -> None:
+    """The version is that of the line, not of a comment."""
+    assert ptx_version(b"// .version 1.0\n\n  .version 8.10\n") == (8, 10)
+    with pytest.raises(FormatError, match=r"'\.version', found b'hello'"):
+        ptx_version(b"hello")
+
+
+@pytest.mark.parametrize(
+    ("processor", "style", "message"),
+    [
+        ("gfx906", FatbinStyle(), "expected sm_NN, sm_NNa or sm_NNf"),
+        ("sm_90x", FatbinStyle(), "cannot be in a CUDA fat binary"),
+        ("sm_90", FatbinStyle("best"), "'best' is no mode"),  # type: ignore[arg-type]
+        ("sm_90", FatbinStyle(host="os2"), "'os2' is no host"),  # type: ignore[arg-type]
+        ("sm_90", FatbinStyle(release=11), "expected CUDA release 12 or 13"),
+    ],
+)
+def test_refused_styles(processor: str, style: FatbinStyle, message: str) -> None:
+    """A processor or a style that cannot be is named."""
+    with pytest.raises(UsageError, match=message):
+        plan_cuda_fatbin([NewCudaEntry(processor, b".version 8.0\n")], style)
+
+
+def test_foreign_elf() -> None:
+    """An ELF file for another machine is no cubin."""
+    header = struct.pack(
+        "<4s5B7x2HIQQQI6H", b"\x7fELF", 2, 1, 1, 0, 8, 2, 62, 1, *[0] * 4, 64, *[0] * 5
+    )
+    with pytest.raises(FormatError, match="found a 64-bit file for 62"):
+        plan_cuda_fatbin([NewCudaEntry("sm_90", header)])

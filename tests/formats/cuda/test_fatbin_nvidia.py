@@ -1,0 +1,218 @@
+"""CUDA's fat binaries, compared with what NVIDIA's own programs write and read."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from offload_tool.errors import UsageError
+from offload_tool.formats.cuda.fatbin import (
+    FatbinStyle,
+    NewCudaEntry,
+    image_content,
+    plan_cuda_fatbin,
+    read_cuda_fatbin,
+)
+from offload_tool.formats.cuda.fatbin_payload import MODES
+from tests.formats.cuda_images import PROCESSORS, cubin, odd_ptx, ptx
+from tests.formats.nvfatbin import Image, NvFatbin
+
+Tool = Callable[[str], Path]
+SEEDS = range(60)
+VERSIONS = {"libnvfatbin.so.13": 13, "libnvfatbin.so.12": 12}
+# What of it is equal depends on the version of this library.
+ZSTD_OF_13 = zstandard.ZSTD_VERSION == (1, 5, 7)
+
+
+@pytest.fixture(scope="session")
+def cubins(nvidia: Tool, tmp_path_factory: pytest.TempPathFactory) -> list[Image]:
+    """Give a cubin of each processor, and a few relocatable ones."""
+    folder, ptxas = tmp_path_factory.mktemp("cubins"), nvidia("ptxas")
+    plain = [Image("elf", name, cubin(ptxas, folder, name)) for name in PROCESSORS]
+    rest = [("sm_80", 7), ("sm_100a", 3), ("sm_120", 1)]
+    return plain + [
+        Image("elf", name, cubin(ptxas, folder, name, kernels=count, relocatable=True))
+        for name, count in rest
+    ]
+
+
+def written(images: list[Image], style: FatbinStyle) -> bytes:
+    rows = [
+        NewCudaEntry(image.processor, image.content, image.identifier, image.options)
+        for image in images
+    ]
+    return b"".join(plan_cuda_fatbin(rows, style))
+
+
+def random_images(rng: random.Random, cubins: list[Image]) -> list[Image]:
+    identifier = rng.choice(["", "a", "abc.cu", "12345678", "x" * rng.randrange(40)])
+    options = rng.choice(["", "-O3", "-v --fmad=false", "z" * rng.randrange(40)])
+    images = []
+    for _ in range(rng.randint(1, 5)):
+        name = rng.choice(PROCESSORS)
+        kind = rng.choice(["ptx", "odd", "elf", "elf"])
+        if kind == "elf":
+            image = rng.choice(cubins)._replace(identifier=identifier)
+        else:
+            text = odd_ptx(rng) if kind == "odd" else ptx(name, kernels=rng.randint(1, 9))
+            image = Image("ptx", name, text, identifier, options)
+        images.append(image)
+    return images
+
+
+def random_style(rng: random.Random, release: int) -> FatbinStyle:
+    return FatbinStyle(
+        mode=rng.choice(MODES),
+        compress_all=rng.random() < 0.4,
+        debug=rng.random() < 0.2,
+        host=rng.choice(["linux", "linux", "windows", "mac"]),
+        release=release,
+    )
+
+
+def flags(style: FatbinStyle) -> list[str]:
+    """Give the options that `fatbinary` and its library have in common."""
+    found = ["-64", f"-compress-mode={style.mode}"]
+    found += ["-compress-all"] if style.compress_all else []
+    return found + (["-g"] if style.debug else [])
+
+
+def same_bytes(style: FatbinStyle) -> bool:
+    """Say whether this machine's libraries compress as NVIDIA's do."""
+    if style.mode == "none":
+        return True
+    if style.mode == "speed" or (style.mode == "default" and style.release < 13):
+        return style.release >= 13
+    return ZSTD_OF_13 and style.release >= 13
+
+
+def content_of(data: bytes) -> list[tuple[object, ...]]:
+    view = memoryview(data)
+    return [
+        (image.image_kind, image.processor, image.flags, image.identifier, image.size)
+        + (bytes(image_content(view, image)),)
+        for image in read_cuda_fatbin(view).images
+    ]
+
+
+@pytest.mark.parametrize("library", VERSIONS)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_as_nvfatbin(library: str, seed: int, nvidia: Tool, cubins: list[Image]) -> None:
+    """Random images in random styles give NVIDIA's bytes, except where its libraries differ."""
+    rng = random.Random(seed)
+    images, style = random_images(rng, cubins), random_style(rng, VERSIONS[library])
+    theirs = NvFatbin(nvidia(library)).write([*flags(style), f"-host={style.host}"], images)
+    ours = written(images, style)
+    assert content_of(ours) == content_of(theirs)
+    if same_bytes(style):
+        assert ours == theirs
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_as_fatbinary(seed: int, nvidia: Tool, cubins: list[Image], tmp_path: Path) -> None:
+    """What `fatbinary` writes of files, with its options, are the same bytes too."""
+    rng = random.Random(1000 + seed)
+    images, style = random_images(rng, cubins), random_style(rng, 13)
+    style = FatbinStyle(style.mode, style.compress_all, style.debug)
+    command = [nvidia("fatbinary"), f"--create={tmp_path}/theirs", *flags(style)]
+    for number, image in enumerate(images):
+        (tmp_path / str(number)).write_bytes(image.content)
+        name = image.processor.removeprefix("sm_")
+        command.append(f"--image3=kind={image.kind},sm={name},file={tmp_path}/{number}")
+    identifier = images[0].identifier
+    options = next((image.options for image in images if image.options), "")
+    command += [f"-ident={identifier}"] if identifier else []
+    command += [f"-cmdline={options}"] if options else []
+    subprocess.run(command, check=True)
+    theirs, ours = (tmp_path / "theirs").read_bytes(), written(images, style)
+    assert content_of(ours) == content_of(theirs)
+    if same_bytes(style):
+        assert ours == theirs
+
+
+def test_relocatable(nvidia: Tool, cubins: list[Image], tmp_path: Path) -> None:
+    """The -c of fatbinary for relocatable code compresses all images, and does nothing else."""
+    relocatable = cubins[-3:]
+    command = [nvidia("fatbinary"), f"--create={tmp_path}/theirs", "-64", "-c"]
+    for number, image in enumerate(relocatable):
+        (tmp_path / str(number)).write_bytes(image.content)
+        name = image.processor.removeprefix("sm_")
+        command.append(f"--image3=kind=elf,sm={name},file={tmp_path}/{number}")
+    subprocess.run(command, check=True)
+    style = FatbinStyle("default", compress_all=True)
+    assert content_of(written(relocatable, style)) == content_of((tmp_path / "theirs").read_bytes())
+
+
+def test_wrong_processor(nvidia: Tool, cubins: list[Image]) -> None:
+    """A cubin for another processor is refused, by the library and by us."""
+    wrong = cubins[0]._replace(processor="sm_80")
+    with pytest.raises(Exception, match="elf arch does not match"):
+        NvFatbin(nvidia("libnvfatbin.so.13")).write([], [wrong])
+    with pytest.raises(UsageError, match=r"sm_80 is for sm_75$"):
+        written([wrong], FatbinStyle())
+
+
+def test_bitcode(nvidia: Tool) -> None:
+    """NVVM bitcode for optimization when linking is written as 12.9 writes it."""
+    image = Image("nvvm", "lto_90a", b"BC\xc0\xde" + bytes(57), "name", "-ftz=1")
+    for options, style in (
+        (["-compress=false"], FatbinStyle(release=12)),
+        (["-compress-mode=size"], FatbinStyle("size", release=12)),
+    ):
+        theirs = NvFatbin(nvidia("libnvfatbin.so.12")).write(options, [image])
+        assert content_of(written([image], style)) == content_of(theirs)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_cuobjdump_reads_it(mode: str, nvidia: Tool, cubins: list[Image], tmp_path: Path) -> None:
+    """NVIDIA's reader sees every image with its processor, and extracts what was put in."""
+    images = [*cubins[:9], Image("ptx", "sm_90a", ptx("sm_90a"), "n.cu")]
+    (tmp_path / "f.fatbin").write_bytes(written(images, FatbinStyle(mode)))  # type: ignore[arg-type]
+    said = subprocess.run(
+        [nvidia("cuobjdump"), "f.fatbin"], cwd=tmp_path, check=True, capture_output=True, text=True
+    ).stdout
+    arches = [line.split()[-1] for line in said.splitlines() if line.startswith("arch = ")]
+    assert arches == [image.processor for image in images]
+    assert said.count("host = linux") == said.count("compile_size = 64bit") == len(images)
+    for what in ("-xelf", "-xptx"):
+        command = [nvidia("cuobjdump"), what, "all", "f.fatbin"]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    found = {path.read_bytes() for path in tmp_path.glob("*.cubin")}
+    assert found == {image.content for image in images[:-1]}
+    (text,) = tmp_path.glob("*.ptx")
+    assert text.read_bytes() == content_of((tmp_path / "f.fatbin").read_bytes())[-1][-1]
+
+
+@pytest.mark.parametrize("name", ["", "some name"])
+@pytest.mark.parametrize("mode", ["default", "speed", "size"])
+def test_concatenated(
+    mode: str, name: str, nvidia: Tool, cubins: list[Image], tmp_path: Path
+) -> None:
+    """Images that fatbinary compresses together are read one by one, as cuobjdump does."""
+    command = [nvidia("fatbinary"), f"--create={tmp_path}/f.fatbin", "-64", "-concat"]
+    command += ["-compress-all", f"-compress-mode={mode}", "-cmdline=-O2"]
+    command += [f"-ident={name}"] if name else []
+    for number, image in enumerate([*cubins, Image("ptx", "sm_80", ptx("sm_80"))]):
+        (tmp_path / str(number)).write_bytes(image.content)
+        sm = image.processor.removeprefix("sm_")
+        command.append(f"--image3=kind={image.kind},sm={sm},file={tmp_path}/{number}")
+    subprocess.run(command, check=True)
+    for what in ("-xelf", "-xptx"):
+        subprocess.run(
+            [nvidia("cuobjdump"), what, "all", "f.fatbin"],
+            cwd=tmp_path,
+            check=True,
+            capture_output=True,
+        )
+    found = content_of((tmp_path / "f.fatbin").read_bytes())
+    assert {row[3] for row in found} == {name}
+    assert len(found) == len(cubins) + 1
+    assert {row[-1] for row in found} >= {image.content for image in cubins}
+    if not name:  # with one, files of equal processors have the same name
+        extracted = {path.read_bytes() for path in tmp_path.glob("*.sm_*")}
+        assert {row[-1] for row in found} == extracted

@@ -1,0 +1,66 @@
+"""The place for a CUDA fat binary in a host object: found, or refused with what is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from offload_tool.errors import CodeObjectError, FormatError, UnsupportedError
+from offload_tool.formats.cuda.object_section import (
+    ALIGNMENT,
+    PLACEHOLDER,
+    find_placeholder,
+    plan_embedding,
+)
+from offload_tool.formats.objects.elf.reader import read_elf_tables
+from tests.formats.object_files import CLASSES, assemble, make_elf
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000])
+def test_placeholder_is_replaced(size: int, tmp_path: Path) -> None:
+    """The section holds the fat binary, aligned, and all other sections what they had."""
+    data = make_elf("64le", {b".nv_fatbin": PLACEHOLDER, b".other": b"stays"})
+    assert find_placeholder(memoryview(data)) == 5
+    image = bytes(range(256)) * 4
+    plan = plan_embedding(memoryview(data), size)
+    made = assemble(plan, data, [image[:size]], tmp_path)
+    old, new = (read_elf_tables(memoryview(file)) for file in (data, made))
+    assert new.names == old.names
+    assert bytes(new.content(5)) == image[:size]
+    assert new.sections[5].sh_offset % ALIGNMENT == 0
+    for number in range(1, len(old.sections)):
+        if number != 5:
+            assert bytes(new.content(number)) == bytes(old.content(number))
+
+
+def test_no_place() -> None:
+    """An object without the section has no place; to embed into it is refused."""
+    data = memoryview(make_elf())
+    assert find_placeholder(data, path="x.o") is None
+    with pytest.raises(CodeObjectError, match=r"'x.o': expected a section .nv_fatbin .* none"):
+        plan_embedding(data, 5, path="x.o")
+
+
+@pytest.mark.parametrize("content", [b"", PLACEHOLDER[:-1], PLACEHOLDER + b"\0", b"a fat binary"])
+def test_something_else(content: bytes) -> None:
+    """A section that holds anything but the placeholder is refused, and shown."""
+    data = memoryview(make_elf("64le", {b".nv_fatbin": content}))
+    with pytest.raises(CodeObjectError, match=r"'x.o': expected the placeholder") as caught:
+        find_placeholder(data, path="x.o")
+    assert str(caught.value).endswith(f"found {content[:8]!r}")
+
+
+@pytest.mark.parametrize("name", sorted({*CLASSES} - {"64le"}))
+def test_other_classes(name: str) -> None:
+    """An object of a class that no CUDA host has is refused."""
+    data = memoryview(make_elf(name, {b".nv_fatbin": PLACEHOLDER}))
+    with pytest.raises(UnsupportedError, match="expected a 64-bit little-endian ELF object"):
+        find_placeholder(data, path="x.o")
+
+
+@pytest.mark.parametrize("data", [b"", b"\x7fEL", b"MZ" * 100])
+def test_no_object(data: bytes) -> None:
+    """What is no ELF file is refused."""
+    with pytest.raises(FormatError, match="expected a 64-bit little-endian ELF object"):
+        find_placeholder(memoryview(data), path="x.o")

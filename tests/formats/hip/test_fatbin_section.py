@@ -1,0 +1,72 @@
+"""The object that embeds a bundle, and the symbols by which host code finds it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offload_tool.errors import UsageError
+from offload_tool.formats.hip.fatbin_section import (
+    cuid_hash,
+    cuid_symbol,
+    fatbin_symbol,
+    plan_embedding,
+)
+from offload_tool.formats.objects.elf.reader import ET_REL, read_elf_tables
+
+LINUX = "x86_64-unknown-linux-gnu"
+
+
+def embed(content: bytes, cuid: str = "13", triple: str = LINUX) -> bytes:
+    plan = plan_embedding([cuid_hash(cuid)], len(content), triple)
+    return b"".join(plan.bound(b"", [content]).chunks())
+
+
+def test_cuid_hash() -> None:
+    """The hash is clang's: observed for -cuid=13 with clang 22.1.8."""
+    assert cuid_hash("13") == "ea124c110e41cc5"
+    assert fatbin_symbol("13") == "__hip_fatbin_ea124c110e41cc5"
+    assert cuid_symbol("13") == "__hip_cuid_ea124c110e41cc5"
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 4096, 10001])
+def test_content_is_in_the_section(size: int) -> None:
+    """The section holds the bundle's bytes exactly, on a page boundary."""
+    content = bytes(index % 251 for index in range(size))
+    data = memoryview(embed(content))
+    tables = read_elf_tables(data)
+    number = tables.names.index(b".hip_fatbin")
+    assert tables.sections[number].sh_offset % 4096 == 0
+    assert tables.content(number) == content
+
+
+def test_other_hosts() -> None:
+    """The object is one of the host's architecture; an unknown one is refused by name."""
+    arm = read_elf_tables(memoryview(embed(b"x", triple="aarch64-unknown-linux-gnu"))).header
+    assert (arm.e_machine, arm.e_type) == (183, ET_REL)
+    with pytest.raises(UsageError, match=r"sparc-sun-solaris.*expected one of aarch64, "):
+        plan_embedding(["1"], 1, "sparc-sun-solaris")
+
+
+@pytest.mark.llvm
+def test_linkers_accept_it(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """Lld links a host object that clang compiled with the object that we wrote."""
+    source = tmp_path / "k.hip"
+    source.write_text("__attribute__((device)) int variable;\n")
+    host, fat, linked = (tmp_path / name for name in ("host.o", "fat.o", "all.o"))
+    flags = ["-x", "hip", "-nogpuinc", "-nogpulib", "--offload-host-only", "-cuid=abc"]
+    subprocess.run([llvm("clang"), *flags, "-c", source, "-o", host], check=True)
+    fat.write_bytes(embed(b"bundle", cuid="abc"))
+    subprocess.run([llvm("ld.lld"), "-r", host, fat, "-o", linked], check=True)
+
+    symbols = read_elf_tables(memoryview(linked.read_bytes())).named_symbols()
+    assert fatbin_symbol("abc") in {symbol.name for symbol in symbols if symbol.defined}
+    headers = subprocess.run(
+        [llvm("llvm-readelf"), "-SsW", fat], check=True, capture_output=True, text=True
+    )
+    assert "warning" not in headers.stderr
+    assert re.search(rf"GLOBAL HIDDEN +1 {fatbin_symbol('abc')}", headers.stdout)

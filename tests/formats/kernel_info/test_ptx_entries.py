@@ -1,0 +1,42 @@
+"""The kernels that PTX names."""
+
+from __future__ import annotations
+
+import pytest
+
+from offload_tool.formats.kernel_info.ptx_entries import read_ptx_kernels
+
+HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
+BODIES = {
+    ".visible .entry k() { ret; }": {"k": None},
+    ".entry _Z1kPi(\n\t.param .u64 p\n)\n{\n\tret;\n}": {"_Z1kPi": None},
+    ".weak .entry $k_1 () .maxntid 128, 2, 2 { ret; }": {"$k_1": 512},
+    ".entry k()\n.reqntid 64\n.minnctapersm 2 { ret; }": {"k": 64},
+    ".entry k() // .maxntid 5\n.maxntid 7 { ret; }": {"k": 7},
+    ".entry k() /* .maxntid 5 */ .maxntid 7 { ret; }": {"k": 7},
+    ".extern .entry k(.param .u64 p);": {},
+    ".entry k();\n.entry k() .maxntid 3 { ret; }": {"k": 3},
+    ".entry a() { ret; }\n.entry b() { ret; }\n.entry a() { ret; }": {"a": None, "b": None},
+    "// .entry k() { ret; }": {},
+    "/* \n.entry k() { ret; }\n*/": {},
+    '.file 1 "a.entry k() {"': {},
+    ".func f() { ret; }": {},
+    "// a /* b\n.entry k() { ret; }": {"k": None},
+    '.file 1 "/*.cu"\n.entry k() { ret; }': {"k": None},
+    "/* // */ .entry k() { ret; }": {"k": None},
+    ".entry // the name\n k // follows\n () { ret; }": {"k": None},
+    ".entry k() .maxntid 0x20, 010U { ret; }": {"k": 256},
+    ".entry k() .maxntid 99999999999, 2 { ret; }": {"k": None},
+    ".entry k() .maxntid 1024, 09 { ret; }": {"k": None},
+    ".entry k": {},
+    "": {},
+}
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_entries(body: str) -> None:
+    """Kernels that are defined are named, with the largest workgroup, and nothing else is."""
+    found = read_ptx_kernels(memoryview((HEAD + body).encode()))
+    assert {kernel.name: kernel.max_workgroup_size for kernel in found} == BODIES[body]
+    assert len(found) == len(BODIES[body])
+    assert all(kernel.vgprs is None and kernel.wavefront_size == 32 for kernel in found)

@@ -1,0 +1,120 @@
+"""The marker in a host program, what it makes the loader look for, and the wrapper before it."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from offload_tool.errors import FormatError, UsageError
+from offload_tool.formats.hip.fatbin_section import EMBEDDED, KPACKED, HipWrapper, read_wrappers
+from offload_tool.formats.kpack.marker import (
+    MOST,
+    KpackMarker,
+    asked_target_ids,
+    pack_marker,
+    read_marker,
+)
+from offload_tool.formats.target.target_id import TargetID
+
+MARKER = KpackMarker("lib/a.so", ("../.kpack/demo_@GFXARCH@.kpack",))
+BYTES = (
+    b"\x82\xb2kpack_search_paths\x91\xbe../.kpack/demo_@GFXARCH@.kpack\xabkernel_name\xa8lib/a.so"
+)
+
+
+def test_bytes_of_amds_splitter() -> None:
+    """A marker is written as AMD's splitter writes it, and read back with its size."""
+    assert pack_marker(MARKER) == BYTES
+    assert read_marker(memoryview(b"??" + BYTES + b"behind"), offset=2) == (MARKER, len(BYTES))
+
+
+def test_unusual_markers_are_read() -> None:
+    """Other keys and another order do not matter."""
+    data = b"\x83\xabkernel_name\xa1k\xa1x\x93\x01\xc0\xc3\xb2kpack_search_paths\x92\xa1a\xa1b"
+    assert read_marker(memoryview(data))[0] == KpackMarker("k", ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "it ends too early"),
+        (BYTES[:-1], "it ends too early"),
+        (b"\x81\xabkernel_name\xa1k", "there is no kpack_search_paths"),
+        (b"\x81\xb2kpack_search_paths\x91\xa1a", "there is no kernel_name"),
+        (b"\x82\xb2kpack_search_paths\x90\xabkernel_name\xa1k", "no kpack_search_paths"),
+        (b"\x82\xb2kpack_search_paths\xa1a\xabkernel_name\xa1k", "expected an array"),
+        (b"\x82\xb2kpack_search_paths\x91\x01\xabkernel_name\xa1k", "expected a path"),
+        (b"\x81\xabkernel_name\x07", "expected a string for kernel_name"),
+        (b"__CLANG_OFFLOAD_BUNDLE__", "expected a map at byte 0"),
+        (BYTES[:1] + b"\xa1x\xdb" + struct.pack(">I", MOST) + bytes(MOST), "too early|exceeds"),
+    ],
+)
+def test_broken_markers_are_refused(data: bytes, message: str) -> None:
+    """What the loader would not take is refused by what is wrong with it."""
+    with pytest.raises(FormatError, match=f"expected a kpack marker: .*{message}"):
+        read_marker(memoryview(data), path="a.so")
+
+
+def test_what_is_not_written() -> None:
+    """A marker that the loader would not take is not written."""
+    for marker in (KpackMarker("", ("a",)), KpackMarker("k", ())):
+        with pytest.raises(UsageError, match="needs a kernel name and at least one search path"):
+            pack_marker(marker)
+    with pytest.raises(UsageError, match="at most 65536 bytes"):
+        pack_marker(KpackMarker("k", ("a" * MOST,)))
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [
+        (
+            "gfx942:sramecc+:xnack-",
+            "gfx942:sramecc+:xnack- gfx942:sramecc+ gfx942:xnack- gfx942 "
+            "gfx9-4-generic:sramecc+:xnack- gfx9-4-generic:sramecc+ gfx9-4-generic:xnack- "
+            "gfx9-4-generic",
+        ),
+        ("gfx90a:sramecc+:xnack-", "gfx90a:sramecc+:xnack- gfx90a:sramecc+ gfx90a:xnack- gfx90a"),
+        ("gfx1100", "gfx1100 gfx11-generic"),
+        ("gfx9-4-generic", "gfx9-4-generic"),
+    ],
+)
+def test_target_ids_in_the_loaders_order(device: str, expected: str) -> None:
+    """All subsets of a device's features are asked for, the most specific first, then generic."""
+    assert " ".join(asked_target_ids(TargetID.parse(device))) == expected
+
+
+def test_archives_in_the_loaders_order() -> None:
+    """The first placeholder of a path is each target ID in turn; absolute paths stay."""
+    paths = ("../.kpack/d_@GFXARCH@.kpack", "/opt/@GFXARCH@/@GFXARCH@.kpack", "plain.kpack")
+    found = list(KpackMarker("k", paths).archives("/usr/lib", ["gfx942:xnack-", "gfx942"]))
+    assert found == [
+        "/usr/.kpack/d_gfx942:xnack-.kpack",
+        "/usr/.kpack/d_gfx942.kpack",
+        "/opt/gfx942:xnack-/@GFXARCH@.kpack",
+        "/opt/gfx942/@GFXARCH@.kpack",
+        "/usr/lib/plain.kpack",
+    ]
+
+
+def test_wrappers() -> None:
+    """Wrappers of both sorts are read, one behind the other, and written as they were."""
+    data = struct.pack("<IIQQ", 0x48495046, 1, 64, 0) + struct.pack("<IIQQ", 0x4B504948, 1, 0, 3)
+    found = list(read_wrappers(memoryview(b"...." + data), 4, 52))
+    assert found == [HipWrapper(4, EMBEDDED, 64, 0), HipWrapper(28, KPACKED, 0, 3)]
+    assert b"".join(wrapper.pack() for wrapper in found) == data
+    assert found[1].pointer_offset == 36
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (bytes(25), "expected wrappers of 24 bytes, found 25"),
+        (bytes(24), r"expected a wrapper .* found b'\\x00"),
+        (struct.pack("<4sIQQ", KPACKED, 2, 0, 0), "of version 1, found b'HIPK' of version 2"),
+    ],
+)
+def test_broken_wrappers_are_refused(data: bytes, message: str) -> None:
+    """What a runtime would refuse is no wrapper."""
+    with pytest.raises(FormatError, match=message):
+        list(read_wrappers(memoryview(data), 0, len(data)))

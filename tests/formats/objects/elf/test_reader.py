@@ -1,0 +1,50 @@
+"""ELF: read without trust."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offload_tool.errors import ContentError, FormatError
+from offload_tool.formats.hip.fatbin_section import plan_embedding
+from offload_tool.formats.objects.elf.reader import ET_REL, ElfTables, NamedSymbol, read_elf_tables
+
+PLAN = plan_embedding(["1"], 5, "x86_64-unknown-linux-gnu")
+OBJECT = b"".join(PLAN.bound(b"", [b"hello"]).chunks())
+
+
+def read(data: bytes, path: str | None = None) -> tuple[ElfTables, list[NamedSymbol]]:
+    tables = read_elf_tables(memoryview(data), path=path)
+    return tables, list(tables.named_symbols())
+
+
+def test_header_sections_and_symbols() -> None:
+    """Machine, type, sections and symbols are what the file says."""
+    tables, symbols = read(OBJECT)
+    header = tables.header
+    assert (header.e_type, header.e_machine, header.e_flags) == (ET_REL, 62, 0)
+    number = tables.names.index(b".hip_fatbin")
+    assert tables.sections[number].sh_offset == 4096
+    assert tables.content(number) == b"hello"
+    assert [symbol.defined for symbol in symbols] == [True, True]
+
+
+@pytest.mark.parametrize("length", [0, 4, 20, 63, 64, 4096, len(OBJECT) - 1])
+def test_cut_short(length: int) -> None:
+    """A file that was cut anywhere is a format error that names the file."""
+    with pytest.raises(FormatError, match=r"^'cut\.o'"):
+        read(OBJECT[:length], "cut.o")
+
+
+@given(at=st.integers(0, len(OBJECT) - 1), value=st.integers(0, 255))
+def test_one_changed_byte(at: int, value: int) -> None:
+    """Any one changed byte gives an answer or a format error, nothing else."""
+    data = bytearray(OBJECT)
+    data[at] = value
+    try:
+        tables, _ = read(bytes(data))
+    except ContentError:
+        return
+    rows = [row for row in tables.sections if row.has_content]
+    assert all(row.sh_offset + row.sh_size <= len(data) for row in rows)

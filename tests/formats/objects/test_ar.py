@@ -1,0 +1,673 @@
+"""Archives: written as LLVM does, read in every dialect and without trust."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offload_tool.errors import ContentError, FormatError, UnsupportedError, UsageError
+from offload_tool.formats.objects.ar import (
+    ArchiveMember,
+    GrowingArchive,
+    NewMember,
+    check_member_name,
+    is_archive,
+    iter_members,
+    plan_archive,
+)
+from offload_tool.formats.objects.ar_symbols import member_symbols
+from offload_tool.io import InputFile, replace_file
+from tests.conftest import missing
+
+Tool = Callable[[str], str]
+Contents = list[tuple[str, bytes]]
+LONG = "x" * 98 + ".o"
+
+
+def archive_of(contents: Contents, *, wide_offset: int = 1 << 32) -> bytes:
+    """Write what `plan_archive` says, and check that it keeps its word."""
+    members = [
+        NewMember(name, len(data), member_symbols(memoryview(data))) for name, data in contents
+    ]
+    layout = plan_archive(members, wide_offset=wide_offset)
+    out = bytearray()
+    rows = zip(layout.before, layout.offsets, contents, strict=True)
+    for before, offset, (_, data) in rows:
+        out += before
+        assert len(out) == offset
+        out += data
+    out += layout.end
+    assert len(out) == layout.size
+    return bytes(out)
+
+
+def plain_archive(contents: Contents) -> bytes:
+    """Write an archive without looking for symbols."""
+    layout = plan_archive([NewMember(name, len(data)) for name, data in contents])
+    rows = zip(layout.before, contents, strict=True)
+    return b"".join(before + data for before, (_, data) in rows) + layout.end
+
+
+def read(data: bytes, path: Path | None = None) -> Contents:
+    """Give names and contents of all members."""
+    view = memoryview(data)
+    return [
+        (
+            member.name,
+            bytes(member.content(view)) if member.path is None else member.path.read_bytes(),
+        )
+        for member in iter_members(view, path=path)
+    ]
+
+
+def header(name: bytes, size: int | bytes, **fields: bytes) -> bytes:
+    text = b"%d" % size if isinstance(size, int) else size
+    attributes = fields.get("date", b"0").ljust(12) + fields.get("user", b"0").ljust(6)
+    attributes += fields.get("group", b"0").ljust(6) + fields.get("mode", b"644").ljust(8)
+    end = fields.get("terminator", b"`\n")
+    return name.ljust(16) + attributes + text.ljust(10) + end
+
+
+def test_layout_byte_by_byte() -> None:
+    """Index, long names, members: each field where the format has it."""
+    layout = plan_archive([NewMember("a.o", 3, b"f\0g\0"), NewMember(LONG, 2, b"h\0")])
+    first = 8 + 60 + 4 * 4 + 6 + 60 + 102
+    second = first + 60 + 4
+    index = b"".join(number.to_bytes(4, "big") for number in (3, first, first, second))
+    assert layout.before[0] == (
+        b"!<arch>\n"
+        + header(b"/", 22, mode=b"0")
+        + index
+        + b"f\0g\0h\0"
+        + header(b"//", 102, date=b"", user=b"", group=b"", mode=b"")
+        + LONG.encode()
+        + b"/\n"
+        + header(b"a.o/", 3)
+    )
+    assert layout.before[1] == b"\n" + header(b"/0", 2)
+    assert layout.end == b""
+    assert layout.offsets == (first + 60, second + 60)
+
+
+def test_no_members() -> None:
+    """An archive without members is the magic alone, and is read as such."""
+    layout = plan_archive([])
+    assert (layout.before, layout.end, layout.size) == ((), b"!<arch>\n", 8)
+    assert read(b"!<arch>\n") == []
+
+
+@given(
+    contents=st.lists(
+        st.tuples(
+            st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF), min_size=1, max_size=40)
+            .filter(lambda name: not name.endswith("/"))
+            .filter(lambda name: name[0] not in "/#" and not name.startswith("__.")),
+            st.binary(max_size=40).map(lambda data: b"text" + data),
+        ),
+        max_size=12,
+    )
+)
+def test_round_trip(contents: Contents) -> None:
+    """What is written is read back: names, order, contents."""
+    assert read(archive_of(contents)) == contents
+
+
+def test_names_that_are_no_text() -> None:
+    """A name's bytes survive reading and writing whatever they are."""
+    names = [b"\xff\xfe.o".decode("utf-8", "surrogateescape"), "ä" * 8]
+    assert [name for name, _ in read(archive_of([(name, b"") for name in names]))] == names
+
+
+@pytest.mark.parametrize(
+    ("member", "message"),
+    [
+        (NewMember("", 0), "is empty"),
+        (NewMember("a\nb", 0), "a line end"),
+        (NewMember("a\0b", 0), "NUL"),
+        (NewMember("a", 10**10), "has 10000000000 bytes"),
+        (NewMember("a", -1), "has -1 bytes"),
+    ],
+    ids=["empty", "line-end", "nul", "too-large", "negative"],
+)
+def test_members_that_cannot_be_written(member: NewMember, message: str) -> None:
+    """What the format cannot hold is refused before anything is written."""
+    with pytest.raises(UsageError, match=message):
+        plan_archive([member])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_members_added_one_by_one(tmp_path: Path, seed: int) -> None:
+    """The bytes are those of a plan, wherever contents are and however large they are."""
+    chance = random.Random(seed)
+    (tmp_path / "a").write_bytes(chance.randbytes(900_000))
+    with InputFile(tmp_path / "a") as first, InputFile(tmp_path / "a") as other:
+        in_memory = InputFile.from_data("m", memoryview(chance.randbytes(50_000)))
+        growing, members, contents = GrowingArchive(), [], []
+        at = 0
+        for number in range(chance.choice([0, 1, 400])):
+            source = chance.choice([first, first, first, first, other, in_memory])
+            size = chance.choice([0, 1, 16, chance.randrange(3000), (1 << 16) + number % 2])
+            at = (at + chance.choice([0, 60, 5000, 300_000])) % (len(source) - size + 1)
+            if size > len(source):
+                continue
+            name = chance.choice([f"m{number}", "m", LONG, f"{number}{LONG}"])
+            symbols = chance.choice([None, None, b"", b"f\0g\0"]) if seed % 2 else None
+            growing.add(name.encode(), source, at, size, symbols)
+            members.append(NewMember(name, size, symbols))
+            contents.append(bytes(source.data[at : at + size]))
+            at += size
+        layout = plan_archive(members)
+        rows = zip(layout.before, contents, strict=True)
+        assert (growing.size, len(growing)) == (layout.size, len(members))
+        with replace_file(tmp_path / "out") as out:
+            growing.write_to(out)
+    expected = b"".join(before + content for before, content in rows) + layout.end
+    assert (tmp_path / "out").read_bytes() == expected
+
+
+@pytest.mark.parametrize("name", [b"", b"a\nb", b"a\0b"])
+def test_members_that_cannot_be_added(name: bytes) -> None:
+    """What the format cannot hold is refused when it is added."""
+    source = InputFile.from_data("m", memoryview(b""))
+    with pytest.raises(UsageError, match="is empty or has NUL or a line end"):
+        GrowingArchive().add(name, source, 0, 0, None)
+    with pytest.raises(UsageError, match="has 10000000000 bytes"):
+        GrowingArchive().add(b"a", source, 0, 10**10, None)
+
+
+def test_offsets_of_64_bits() -> None:
+    """From 4 GiB on the index has 64 bits, up to the largest member that a header can hold."""
+    front = 8 + 60 + 4 + 4 + 4  # magic, index with one symbol
+    last = NewMember("b", 0, b"ab\0")
+    narrow = plan_archive([NewMember("big", (1 << 32) - front - 60 - 2), last])
+    assert narrow.before[0][8:10] == b"/ "
+    assert int.from_bytes(narrow.before[0][72:76], "big") == (1 << 32) - 2
+    wide = plan_archive([NewMember("big", (1 << 32) - front - 60), last])
+    assert wide.before[0][8:16] == b"/SYM64/ "
+    limit = plan_archive([NewMember("big", 10**10 - 1), last])
+    assert int.from_bytes(limit.before[0][76:84], "big") == limit.offsets[1] - 60
+
+
+# --- compared with LLVM and read by others ---------------------------------------------------
+
+C_SOURCE = """
+int und(void); int gv = 1; static int sv; int f(void) {return und() + sv++;}
+__attribute__((weak)) int wk(void) {return 1;} extern int al(void) __attribute__((alias("f")));
+static void *res(void) {return (void *)f;} int ifn(void) __attribute__((ifunc("res")));
+"""
+
+
+@pytest.fixture(scope="module")
+def objects(llvm: Tool, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Give the contents that members can have, by kind."""
+    folder = tmp_path_factory.mktemp("objects")
+    (folder / "a.c").write_text(C_SOURCE, encoding="utf-8")
+    (folder / "none.c").write_text("", encoding="utf-8")
+    host, device = "--target=x86_64-unknown-linux-gnu", "--target=amdgcn-amd-amdhsa"
+    made = {
+        "elf": (host, "a.c"),
+        "bitcode": (host, "a.c", "-emit-llvm"),
+        "device": (device, "none.c", "-emit-llvm", "-nogpulib"),
+        "coff": ("--target=x86_64-pc-windows-msvc", "none.c"),
+    }
+    for name, (target, source, *flags) in made.items():
+        run(llvm("clang"), target, "-c", folder / source, *flags, "-o", folder / name)
+    contents = {name: (folder / name).read_bytes() for name in made}
+    return contents | {"text": b"odd", "even": b"even", "empty": b"", "zeros": bytes(64)}
+
+
+SHAPES: dict[str, list[tuple[str, str]]] = {
+    "elf": [("a.o", "elf")],
+    "bitcode": [("a.bc", "bitcode")],
+    "no-symbols": [("a.bc", "device")],
+    "no-symbols-and-text": [("t", "text"), ("a.o", "coff"), ("b", "text")],
+    "zeros": [("z", "zeros")],
+    "no-object": [("t", "text"), ("e", "even")],
+    "15-bytes": [("a" * 15, "elf"), ("b", "text")],
+    "16-bytes": [("a" * 16, "elf"), ("b", "text")],
+    "100-bytes": [(LONG, "bitcode")],
+    "odd-long-names": [("a" * 17, "elf"), ("b" * 19, "text"), ("c" * 20, "empty")],
+    "equal-names": [("a.o", "elf"), ("a.o", "bitcode"), (LONG, "text"), (LONG, "elf")],
+    "empty-members": [("a", "empty"), ("b", "empty"), ("c.o", "elf"), ("d", "empty")],
+    "not-ascii": [("äöü.o", "elf"), ("ß" * 9, "bitcode")],
+    "spaces": [("a b.o", "elf"), (" a ", "text")],
+    "all": [(f"member-{kind}-{LONG[:odd]}", kind) for kind in
+            ("text", "elf", "empty", "bitcode", "device", "coff", "even", "zeros")
+            for odd in range(6)],
+}  # fmt: skip
+
+
+@pytest.fixture
+def contents(objects: dict[str, bytes], shape: str) -> Contents:
+    return [(name, objects[kind]) for name, kind in SHAPES[shape]]
+
+
+def lay_out(contents: Contents, folder: Path) -> list[Path]:
+    """Write each content to a file of its name, in a folder of its own."""
+    paths = []
+    for number, (name, data) in enumerate(contents):
+        path = folder / str(number) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        paths.append(path)
+    return paths
+
+
+def run(*command: str | Path, **options: object) -> str:
+    done = subprocess.run(
+        command,
+        check=True,
+        capture_output=True,
+        text=True,
+        **options,  # type: ignore[call-overload]
+    )
+    return str(done.stdout)
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("wide", [False, True], ids=["32", "64"])
+def test_same_bytes_as_llvm_ar(contents: Contents, wide: bool, llvm: Tool, tmp_path: Path) -> None:
+    """llvm-ar writes the same archive, byte by byte, in both widths of the index."""
+    expected = tmp_path / "expected.a"
+    limit = 200 if wide else 1 << 32
+    run(
+        llvm("llvm-ar"), "qcsD", "--format=gnu", expected, *lay_out(contents, tmp_path),
+        env={**os.environ, "SYM64_THRESHOLD": str(limit)},
+    )  # fmt: skip
+    assert archive_of(contents, wide_offset=limit) == expected.read_bytes()
+
+
+@pytest.mark.llvm
+def test_where_the_index_becomes_wide(
+    objects: dict[str, bytes], llvm: Tool, tmp_path: Path
+) -> None:
+    """The last member's offset with the narrow index decides, as in llvm-ar."""
+    widths = set()
+    for size in range(1780, 1900, 2):
+        contents = [("filler", b"x" * size), ("a.o", objects["elf"])]
+        expected = tmp_path / "expected.a"
+        expected.unlink(missing_ok=True)
+        environment = {**os.environ, "SYM64_THRESHOLD": "2048"}
+        paths = lay_out(contents, tmp_path)
+        run(llvm("llvm-ar"), "qcsD", "--format=gnu", expected, *paths, env=environment)
+        assert archive_of(contents, wide_offset=2048) == expected.read_bytes()
+        widths.add(expected.read_bytes()[8:16])
+    assert widths == {b"/       ", b"/SYM64/ "}
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("shape", SHAPES)
+def test_same_bytes_as_the_bundler(contents: Contents, llvm: Tool, tmp_path: Path) -> None:
+    """What clang-offload-bundler takes out of an archive of bundles, we write as it did."""
+    bundler = llvm("clang-offload-bundler")
+    host, target = "host-x86_64-unknown-linux-gnu-", "hip-amdgcn-amd-amdhsa--gfx906"
+    (tmp_path / "host").write_bytes(b"")
+    bundles: Contents = []
+    for (name, _), path in zip(contents, lay_out(contents, tmp_path), strict=True):
+        out = tmp_path / "bundle"
+        run(
+            bundler, "-type=bc", f"-targets={host},{target}",
+            f"-input={tmp_path / 'host'}", f"-input={path}", f"-output={out}",
+        )  # fmt: skip
+        bundles.append((name, out.read_bytes()))
+    (tmp_path / "hda.a").write_bytes(plain_archive(bundles))
+    made = tmp_path / "dsa.a"
+    run(bundler, "-type=a", "-unbundle", f"-targets={target}",
+        f"-input={tmp_path / 'hda.a'}", f"-output={made}", "-allow-missing-bundles")  # fmt: skip
+    found = read(made.read_bytes())
+    assert [data for _, data in found] == [data for _, data in contents]
+    assert archive_of(found) == made.read_bytes()
+
+
+@pytest.fixture
+def gnu_ar() -> str:
+    found = shutil.which("ar")
+    if found is None or "GNU" not in run(found, "--version"):
+        missing("GNU ar")
+        raise AssertionError
+    return found
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("shape", ["all", "equal-names", "100-bytes", "odd-long-names"])
+def test_gnu_ar_reads_ours(contents: Contents, gnu_ar: str, tmp_path: Path) -> None:
+    """GNU ar lists the members of what we write, and extracts their contents."""
+    made = tmp_path / "made.a"
+    made.write_bytes(archive_of(contents))
+    assert run(gnu_ar, "t", made).splitlines() == [name for name, _ in contents]
+    taken = subprocess.run([gnu_ar, "p", made], check=True, capture_output=True).stdout
+    assert taken == b"".join(data for _, data in contents)
+
+
+@pytest.mark.llvm
+def test_gnu_nm_reads_our_index(objects: dict[str, bytes], gnu_ar: str, tmp_path: Path) -> None:
+    """GNU nm finds each symbol of the index in its member, in both widths."""
+    for wide_offset in (1 << 32, 100):
+        made = tmp_path / "made.a"
+        contents = [("text", b"odd"), ("first.o", objects["elf"]), (LONG, objects["elf"])]
+        made.write_bytes(archive_of(contents, wide_offset=wide_offset))
+        listed = run(Path(gnu_ar).with_name("nm"), "--print-armap", made)
+        index = [line for line in listed.splitlines() if " in " in line]
+        symbols = ["wk", "f", "gv", "al", "ifn"]
+        expected = [f"{symbol} in {name}" for name in ("first.o", LONG) for symbol in symbols]
+        assert sorted(index) == sorted(expected)
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize(
+    ("linker", "kind"), [("ld.lld", "elf"), ("ld.lld", "bitcode"), ("ld", "elf")]
+)
+def test_linkers_use_our_index(
+    linker: str, kind: str, objects: dict[str, bytes], llvm: Tool, tmp_path: Path
+) -> None:
+    """A linker takes the member that the index names for an undefined symbol."""
+    found = shutil.which(linker) if linker == "ld" else llvm(linker)
+    if found is None:
+        missing("GNU ld")
+        raise AssertionError
+    (tmp_path / "main.c").write_text(
+        "int f(void); int und(void) {return 0;} void _start(void) {f();}", encoding="utf-8"
+    )
+    target = "--target=x86_64-unknown-linux-gnu"
+    main = tmp_path / "main.o"
+    run(llvm("clang"), target, "-c", tmp_path / "main.c", "-o", main)
+    made = tmp_path / "libmade.a"
+    made.write_bytes(archive_of([("unused.txt", b"x"), ("member.o", objects[kind])]))
+    out = tmp_path / "linked"
+    run(found, main, made, "-o", out)
+    assert " f" in run(llvm("llvm-nm"), out)
+
+
+FORMATS = ["gnu", "bsd", "darwin", "coff"]
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("shape", ["all", "equal-names", "15-bytes", "16-bytes", "empty-members"])
+def test_dialects_of_llvm_ar(
+    contents: Contents, format_name: str, llvm: Tool, tmp_path: Path
+) -> None:
+    """Archives in every format of llvm-ar are read: names and contents, no index."""
+    made = tmp_path / "made.a"
+    paths = lay_out(contents, tmp_path)
+    run(llvm("llvm-ar"), "qcsD", f"--format={format_name}", made, *paths)
+    found = read(made.read_bytes())
+    if format_name == "darwin":  # it pads the contents
+        sizes = [len(data) for _, data in contents]
+        assert all(len(data) - size < 8 for (_, data), size in zip(found, sizes, strict=True))
+        found = [(name, data[:size]) for (name, data), size in zip(found, sizes, strict=True)]
+    assert found == contents
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("shape", ["all", "equal-names", "15-bytes", "16-bytes"])
+def test_gnu_ar_archives(contents: Contents, gnu_ar: str, tmp_path: Path) -> None:
+    """What GNU ar writes is read, with real dates and owners as well."""
+    for flags in ("qcsD", "qcsU", "qcS"):
+        made = tmp_path / f"{flags}.a"
+        run(gnu_ar, flags, made, *lay_out(contents, tmp_path))
+        assert read(made.read_bytes()) == contents
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("tool", ["llvm-ar", "gnu"])
+def test_thin_archives(
+    tool: str, objects: dict[str, bytes], llvm: Tool, gnu_ar: str, tmp_path: Path
+) -> None:
+    """A thin archive's members are files, relative to the archive's folder."""
+    folder = tmp_path / "lib"
+    contents = [("a.o", objects["elf"]), (LONG, objects["text"]), ("b", objects["empty"])]
+    paths = lay_out(contents, folder)
+    command = gnu_ar if tool == "gnu" else llvm(tool)
+    names = [str(path.relative_to(folder)) for path in paths]
+    run(command, "qcsDT", "made.a", *names, cwd=folder)
+    made = folder / "made.a"
+    members = list(iter_members(memoryview(made.read_bytes()), path=made))
+    assert [member.name for member in members] == names
+    assert [member.path for member in members] == paths
+    assert [(member.offset, member.size) for member in members] == [
+        (0, len(data)) for _, data in contents
+    ]
+
+
+@pytest.mark.llvm
+def test_thin_archive_of_an_archive(gnu_ar: str, tmp_path: Path) -> None:
+    """GNU ar's reference to a member inside another archive is refused, as in LLVM."""
+    (tmp_path / "a.txt").write_bytes(b"odd")
+    run(gnu_ar, "qcD", "inner.a", "a.txt", cwd=tmp_path)
+    run(gnu_ar, "qcDT", "outer.a", "inner.a", cwd=tmp_path)
+    with pytest.raises(UnsupportedError, match="a member of another archive"):
+        read((tmp_path / "outer.a").read_bytes())
+
+
+def test_thin_archive_that_contains_itself(tmp_path: Path) -> None:
+    """A loop of archives is a member like any other: reading goes no deeper."""
+    path = tmp_path / "loop.a"
+    names = b"loop.a/\n"
+    data = b"!<thin>\n" + header(b"//", 8) + names + header(b"/0", 146)
+    path.write_bytes(data)
+    [member] = iter_members(memoryview(data), path=path)
+    assert member.path == path
+
+
+def test_thin_archive_in_memory() -> None:
+    """Without the archive's path, members are relative to the current folder."""
+    data = b"!<thin>\n" + header(b"//", 6) + b"a/b/\n\n" + header(b"/0", 99) + header(b"/0", 5)
+    members = list(iter_members(memoryview(data)))
+    assert [(member.name, member.path, member.size) for member in members] == [
+        ("a/b", Path("a/b"), 99),
+        ("a/b", Path("a/b"), 5),
+    ]
+
+
+@pytest.fixture
+def import_library(llvm: Tool, tmp_path: Path) -> bytes:
+    (tmp_path / "some.def").write_text("LIBRARY some.dll\nEXPORTS\n a\n b\n", encoding="utf-8")
+    made = tmp_path / "some.lib"
+    run(llvm("llvm-dlltool"), "-m", "i386:x86-64", "-d", tmp_path / "some.def", "-l", made)
+    return made.read_bytes()
+
+
+@pytest.mark.llvm
+def test_import_library(import_library: bytes) -> None:
+    """A COFF import library is refused, and the message names the DLL and what to do."""
+    with pytest.raises(UnsupportedError, match=r"import library of 'some.dll'.*give the static"):
+        read(import_library)
+
+
+@pytest.mark.llvm
+def test_imports_in_a_static_library(
+    import_library: bytes, llvm: Tool, objects: dict[str, bytes], tmp_path: Path
+) -> None:
+    """A static library into which an import library was merged is read."""
+    (tmp_path / "dll.lib").write_bytes(import_library)
+    (tmp_path / "own.obj").write_bytes(objects["coff"])
+    made = tmp_path / "merged.lib"
+    run(llvm("llvm-lib"), f"/out:{made}", tmp_path / "dll.lib", tmp_path / "own.obj")
+    found = read(made.read_bytes())
+    assert len(found) == 6
+    assert objects["coff"] in [data for _, data in found]
+
+
+# --- what is broken ---------------------------------------------------------------------------
+
+
+def with_table(table: bytes, name: bytes, magic: bytes = b"!<arch>\n") -> bytes:
+    return magic + header(b"//", len(table)) + table + header(name, 0)
+
+
+A = header(b"a/", 2) + b"aa"
+CORRUPT = {
+    "no-archive": (b"\x7fELF", 0, "expected an archive, found"),
+    "empty": (b"", 0, "expected an archive, found b''"),
+    "header-cut": (b"!<arch>\n" + A[:59], 8, "expected 60 bytes, found 59"),
+    "rest-after-members": (b"!<arch>\n" + A + b"\n", 70, "header of member 2: expected 60 bytes"),
+    "terminator": (
+        b"!<arch>\n" + A + header(b"b/", 0, terminator=b"`\r"),
+        70 + 58,
+        r"terminator of member 2 \('b'\): expected",
+    ),
+    "size-not-a-number": (b"!<arch>\n" + header(b"a/", b"0x10"), 56, r"size of member 1 \('a'\)"),
+    "size-blank": (b"!<arch>\n" + header(b"a/", b""), 56, "expected a decimal number"),
+    "size-negative": (b"!<arch>\n" + header(b"a/", b"-1"), 56, "found b'-1"),
+    "size-too-large": (b"!<arch>\n" + header(b"a/", 3) + b"aa", 56, "at most 2 .* found 3"),
+    "size-of-the-last": (
+        b"!<arch>\n" + A + header(b"b/", 9999999999),
+        70 + 48,
+        r"size of member 2 \('b'\).*found 9999999999",
+    ),
+    "size-of-the-index": (b"!<arch>\n" + header(b"/", 1), 56, "at most 0"),
+    "size-of-the-long-names": (b"!<arch>\n" + header(b"//", 99) + A, 56, "at most 62"),
+    "date": (b"!<arch>\n" + header(b"a/", 0, date=b"12h"), 24, "date of member 1.*decimal"),
+    "user": (b"!<arch>\n" + header(b"a/", 0, user=b"root"), 36, "user of member 1"),
+    "group": (b"!<arch>\n" + header(b"a/", 0, group=b"1 2"), 42, "group of member 1"),
+    "mode": (b"!<arch>\n" + header(b"a/", 0, mode=b"0648"), 48, "mode of member 1.*octal"),
+    "name-blank": (b"!<arch>\n" + header(b"", 0), 8, "found only spaces"),
+    "no-long-names": (b"!<arch>\n" + header(b"/0", 0), 8, "but there is none"),
+    "long-name-behind-end": (with_table(b"abc/\n\n", b"/6"), 74, "offset 6 of .* 6 bytes"),
+    "long-name-not-ended": (with_table(b"abcdef", b"/0"), 74, "expected an ended name"),
+    "long-name-without-slash": (with_table(b"abcde\n", b"/0"), 74, "expected an ended name"),
+    "long-name-endless": (with_table(b"a" * 70000 + b"/\n", b"/0"), 70070, "an ended name"),
+    "long-name-no-number": (with_table(b"abc/\n\n", b"/1x"), 74, "found b'1x'"),
+    "long-name-huge-number": (with_table(b"abc/\n\n", b"/99999999999999"), 74, "an ended name"),
+    "two-long-name-tables": (
+        b"!<arch>\n" + header(b"//", 0) + header(b"//", 0), 68, "one long-name table"
+    ),
+    "index-behind-members": (b"!<arch>\n" + A + header(b"/", 0), 70, "before the members"),
+    "bsd-name-too-long": (b"!<arch>\n" + header(b"#1/3", 2) + b"aa", 8, "at most 2 bytes"),
+    "bsd-name-no-number": (b"!<arch>\n" + header(b"#1/x", 2) + b"aa", 8, "after b'#1/'"),
+    "thin-nul": (with_table(b"a\0b/\n\n", b"/1", b"!<thin>\n"), 74, "expected the path"),
+    "thin-index-size": (b"!<thin>\n" + header(b"/", 1), 56, "at most 0"),
+    "thin-no-member": (
+        with_table(b"in.a/\n", b"/0:142", b"!<thin>\n"), 74, "put that archive's members in"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("data", "offset", "message"), CORRUPT.values(), ids=CORRUPT.keys())
+def test_corrupt_archives(data: bytes, offset: int, message: str) -> None:
+    """A header that contradicts the format is refused with file, offset and member."""
+    error = UnsupportedError if message.startswith("put that") else FormatError
+    with pytest.raises(error, match=message) as caught:
+        list(iter_members(memoryview(data), path="broken.a"))
+    assert str(caught.value).startswith(f"'broken.a', offset {offset:#x}")
+    assert caught.value.offset == offset
+
+
+def test_members_before_a_corrupt_one() -> None:
+    """What stands before a broken header is given; the error comes when it is reached."""
+    members = iter_members(memoryview(b"!<arch>\n" + A + b"junk"))
+    assert next(members).name == "a"
+    with pytest.raises(FormatError, match="header of member 2"):
+        next(members)
+
+
+READABLE = {
+    "last-padding-missing": (b"!<arch>\n" + header(b"a/", 1) + b"a", [("a", b"a")]),
+    "coff-attributes": (
+        b"!<arch>\n" + header(b"a/", 1, date=b"-1", user=b"", group=b"", mode=b"0") + b"a\n",
+        [("a", b"a")],
+    ),
+    "bsd-short": (b"!<arch>\n" + header(b"name of 16 bytes", 1) + b"a\n", [(
+        "name of 16 bytes", b"a")]),
+    "bsd-symbols": (
+        b"!<arch>\n" + header(b"__.SYMDEF SORTED", 4) + bytes(4) + header(b"a", 1) + b"a\n",
+        [("a", b"a")],
+    ),
+    "named-like-a-bsd-name": (b"!<arch>\n" + header(b"#1/", 1) + b"a\n", [("#1", b"a")]),
+    "named-like-bsd-symbols": (
+        b"!<arch>\n" + header(b"/", 4) + bytes(4) + header(b"__.SYMDEF/", 1) + b"a\n",
+        [("__.SYMDEF", b"a")],
+    ),
+    "coff-tables": (
+        b"!<arch>\n" + header(b"/", 0) * 2 + header(b"//", 4) + b"abc\0"
+        + header(b"/<HYBRIDMAP>/", 2)
+        + b".." + header(b"/1", 0), [("bc", b"")],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("data", "expected"), READABLE.values(), ids=READABLE.keys())
+def test_unusual_archives(data: bytes, expected: Contents) -> None:
+    """What known archivers write is read, even where it is not what we would write."""
+    assert read(data) == expected
+
+
+SMALL: Contents = [("a.o", b"aa"), (LONG, b"odd"), ("b.o", b""), ("c.o", b"\n")]
+
+
+def test_truncated_anywhere() -> None:
+    """Cut at any byte, an archive gives its first members, then an error or its end."""
+    data = archive_of(SMALL)
+    for cut in range(len(data)):
+        members: Contents = []
+        view = memoryview(data[:cut])
+        try:
+            for member in iter_members(view):
+                members.append((member.name, bytes(member.content(view))))
+        except ContentError:
+            pass
+        assert members == SMALL[: len(members)]
+
+
+@given(garbage=st.binary(max_size=200), thin=st.booleans())
+def test_any_bytes_give_members_or_a_format_error(garbage: bytes, thin: bool) -> None:
+    """No input makes the reader fail in another way or look outside of the data."""
+    magic = b"!<thin>\n" if thin else b"!<arch>\n"
+    for data in (garbage, magic + garbage, magic + A + garbage):
+        check_members(data)
+
+
+@given(
+    changes=st.lists(st.tuples(st.integers(0, 500), st.integers(0, 255)), min_size=1, max_size=3)
+)
+def test_any_damage_gives_members_or_a_format_error(changes: list[tuple[int, int]]) -> None:
+    """Changed bytes in a good archive are members within the data, or an error."""
+    data = bytearray(archive_of(SMALL))
+    for offset, value in changes:
+        data[offset % len(data)] = value
+    check_members(bytes(data))
+
+
+def check_members(data: bytes) -> None:
+    try:
+        for member in iter_members(memoryview(data)):
+            if member.path is None:
+                assert member.size == len(member.content(memoryview(data)))
+    except ContentError:
+        pass
+
+
+def member_named(name: str) -> ArchiveMember:
+    return ArchiveMember(name, 100, 1, 40)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../a", "/etc/passwd", "a/b", "a\0b"])
+def test_names_that_are_no_file_names(name: str) -> None:
+    """A name that could leave the folder, or is none, is refused with the header's offset."""
+    with pytest.raises(FormatError, match="plain file name") as caught:
+        check_member_name(member_named(name), path="x.a")
+    assert str(caught.value).startswith("'x.a', offset 0x28, member name: ")
+
+
+@pytest.mark.parametrize("name", ["a.o", "...", "..a", "-", "a b", "\udcff"])
+def test_names_that_are_file_names(name: str) -> None:
+    """Unusual names that stay in the folder are accepted."""
+    check_member_name(member_named(name))
+
+
+def test_magic() -> None:
+    """An archive is recognised by its magic."""
+    assert is_archive(memoryview(b"!<arch>\n"))
+    assert is_archive(memoryview(b"!<thin>\nxx"))
+    assert not is_archive(memoryview(b"!<arch>"))
+    assert not is_archive(memoryview(b""))

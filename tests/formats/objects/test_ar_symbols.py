@@ -1,0 +1,573 @@
+"""The symbols of an archive's members, compared with what LLVM's archiver finds in them."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offload_tool.errors import ContentError, FormatError
+from offload_tool.formats.bitcode import llvmlite_worker as bitcode_worker
+from offload_tool.formats.bitcode import symbol_table as bitcode
+from offload_tool.formats.objects.ar_symbols import member_symbols
+from tests.conftest import missing
+
+SOURCE = """
+extern int und(int); int gv = 1; static int sv; int __attribute__((weak)) wk(void) {return 1;}
+int common; static int loc(void) {return sv++;} int f(void) {return und(loc()) + gv;}
+__thread int tl = 3; extern int al(void) __attribute__((alias("f")));
+static void *res(void) {return (void *)f;} int ifn(void) __attribute__((ifunc("res")));
+__attribute__((visibility("hidden"))) int hid; extern int undata; int *p = &undata;
+"""
+ASM = """
+__asm__(".globl asmsym\\nasmsym:\\n.weak asmw\\nasmw: nop\\nasmloc: nop\\n call asmund\\n");
+"""
+MODULE = r"""
+target datalayout = "e-m:e-p270:32:32-p271:32:32-p272:64:64-i64:64-i128:128-f80:128-n8:16:32:64"
+target triple = "x86_64-unknown-linux-gnu"
+@0 = global i32 1
+@1 = private global i32 1
+@"\01raw name" = global i32 1
+@com = common global i32 0
+@ext = external global i32
+@extw = extern_weak global i32
+@avail = available_externally global i32 1
+@once = linkonce_odr global i32 1
+@priv = private global i32 1
+@int = internal global i32 1
+@empty = weak global [0 x i8] zeroinitializer
+@llvm.used = appending global [1 x ptr] [ptr @int], section "llvm.metadata"
+@meta = global i32 1, section "llvm.metadata"
+@"\C3\A4 \FF" = global i32 1
+@al = alias i32, ptr @once
+@wal = weak alias i32, ptr @int
+@ial = internal alias i32, ptr @once
+@ifn = ifunc void (), ptr @resolve
+define ptr @resolve() { ret ptr null }
+define available_externally i32 @inl() { ret i32 1 }
+define linkonce void @lonce() { ret void }
+define weak_odr hidden void @hid() { ret void }
+define internal void @loc() { ret void }
+declare void @dec()
+declare void @llvm.donothing()
+declare extern_weak void @decw()
+define void @main() { call void @dec() call void @llvm.donothing() call void @decw() ret void }
+"""
+WINDOWS = """
+extern int und(int); int gv = 1; static int sv; __attribute__((weak)) int wk(void) {return 1;}
+static int loc(void) {return sv++;} int f(void) {return und(loc()) + gv;} int a_long_name_here;
+__declspec(selectany) int sa = 4; inline int inl(int x) {return x;} int use(void) {return inl(3);}
+__asm__(".globl abs1\\nabs1 = 77\\n .weak wund\\n .long wund\\n .comm com,4\\n");
+"""
+X86 = ["--target=x86_64-unknown-linux-gnu"]
+AMDGPU = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-mcpu=gfx906", "-fvisibility=default"]
+DEVICE = "int d = 1; int und(void); int g(void) {return und();} __attribute__((weak)) int w;"
+
+Tool = Callable[[str], str]
+CASES = {
+    "elf": (SOURCE + ASM, [*X86, "-c", "-fcommon"]),
+    "elf-32": ("int a; int b(void) {return 1;}", ["--target=i686-linux-gnu", "-c"]),
+    "elf-big-endian": ("int a; int b(void) {return 1;}", ["--target=mips64-linux-gnu", "-c"]),
+    "elf-many-sections": (
+        "".join(f"int f{i}(void) {{return {i};}}\n" for i in range(300)),
+        [*X86, "-c", "-ffunction-sections", "-g"],
+    ),
+    "elf-unique": ('__asm__(".type u,@gnu_unique_object\\nu:\\n");', [*X86, "-c"]),
+    "elf-empty": ("", [*X86, "-c"]),
+    "code-object-relocatable": (DEVICE, [*AMDGPU, "-c"]),
+    "bitcode": (SOURCE, [*X86, "-c", "-fcommon", "-emit-llvm"]),
+    "bitcode-asm": (SOURCE + ASM, [*X86, "-c", "-emit-llvm"]),
+    "bitcode-debug": (SOURCE, [*X86, "-c", "-emit-llvm", "-g", "-O2"]),
+    "bitcode-thin-lto": (SOURCE, [*X86, "-c", "-flto=thin"]),
+    "bitcode-device": (DEVICE, [*AMDGPU, "-c", "-emit-llvm"]),
+    "bitcode-darwin": (DEVICE, ["--target=arm64-apple-macos", "-c", "-emit-llvm"]),
+    "bitcode-windows": (DEVICE, ["--target=i686-pc-windows-msvc", "-c", "-emit-llvm"]),
+    "bitcode-empty": ("", [*X86, "-c", "-emit-llvm"]),
+    "coff": (WINDOWS, ["--target=x86_64-pc-windows-msvc", "-c"]),
+    "coff-bigobj": (WINDOWS, ["--target=x86_64-pc-windows-msvc", "-c", "-Wa,-mbig-obj"]),
+    "coff-empty": ("", ["--target=x86_64-pc-windows-msvc", "-c"]),
+}
+
+
+@pytest.fixture
+def compile_source(llvm: Tool, tmp_path: Path) -> Callable[..., Path]:
+    def run(source: str, flags: list[str], suffix: str = ".c") -> Path:
+        path = tmp_path / f"source{suffix}"
+        path.write_text(source, encoding="utf-8")
+        out = tmp_path / "made.o"
+        subprocess.run([llvm("clang"), *flags, path, "-o", out], check=True)
+        return out
+
+    return run
+
+
+@pytest.fixture
+def index(llvm: Tool, tmp_path: Path) -> Callable[[Path], bytes | None]:
+    """Give the names in the index that llvm-ar makes of one file; None without an index."""
+
+    def read(path: Path) -> bytes | None:
+        archive = tmp_path / "index.a"
+        archive.unlink(missing_ok=True)
+        command: list[str | Path] = [llvm("llvm-ar"), "rcsD", "--format=gnu", archive, path]
+        subprocess.run(command, check=True, capture_output=True)
+        data = archive.read_bytes()
+        if data[8:24].strip() != b"/":
+            return None
+        (count,) = struct.unpack_from(">I", data, 68)
+        names = data[72 + 4 * count : 68 + int(data[56:66])]
+        parts = names.split(b"\0")[:count]
+        return b"".join(part + b"\0" for part in parts)
+
+    return read
+
+
+def symbols(path: Path) -> bytes | None:
+    return member_symbols(memoryview(path.read_bytes()), warn=pytest.fail)
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize(("source", "flags"), CASES.values(), ids=CASES.keys())
+def test_symbols_as_llvm_finds_them(
+    source: str,
+    flags: list[str],
+    compile_source: Callable[..., Path],
+    index: Callable[[Path], bytes | None],
+) -> None:
+    """Objects of all formats have the symbols, in the order, that llvm-ar gives them."""
+    path = compile_source(source, flags)
+    assert symbols(path) == index(path)
+    assert (symbols(path) == b"") == (source == "")
+
+
+@pytest.mark.llvm
+def test_linkages_of_bitcode(
+    compile_source: Callable[..., Path], index: Callable[[Path], bytes | None]
+) -> None:
+    """Every linkage, names that are not text, and unnamed globals are as for LLVM."""
+    path = compile_source(MODULE, ["-c", "-emit-llvm"], ".ll")
+    assert symbols(path) == index(path)
+    assert b"raw name\0" in (symbols(path) or b"")
+
+
+@pytest.mark.llvm
+def test_code_object(
+    llvm: Tool, compile_source: Callable[..., Path], index: Callable[[Path], bytes | None]
+) -> None:
+    """A linked code object counts by its static symbol table; stripped, it is without symbols."""
+    path = compile_source(DEVICE.replace("und()", "1"), [*AMDGPU])
+    assert path.read_bytes()[16] == 3  # ET_DYN
+    assert symbols(path) == index(path)
+    assert b"g\0" in (symbols(path) or b"")
+    subprocess.run([llvm("llvm-strip"), path], check=True)
+    assert symbols(path) == index(path) == b""
+
+
+@pytest.mark.llvm
+def test_wrapped_bitcode(
+    compile_source: Callable[..., Path], index: Callable[[Path], bytes | None]
+) -> None:
+    """Bitcode in its wrapper has the same symbols, whatever follows it."""
+    path = compile_source(DEVICE, [*AMDGPU, "-c", "-emit-llvm"])
+    plain = path.read_bytes()
+    expected = symbols(path)
+    path.write_bytes(struct.pack("<IIIII", 0x0B17C0DE, 0, 20, len(plain), 7) + plain + bytes(12))
+    assert symbols(path) == index(path) == expected
+
+
+@pytest.mark.llvm
+def test_bitcode_of_an_older_llvm(
+    compile_source: Callable[..., Path], index: Callable[[Path], bytes | None], tmp_path: Path
+) -> None:
+    """The table that clang 19 writes is read as well."""
+    (tmp_path / "old.c").write_text(SOURCE, encoding="utf-8")
+    old = tmp_path / "old.bc"
+    clang = shutil.which("clang-19")
+    if clang is None:
+        missing("clang-19")
+        raise AssertionError  # missing() does not return
+    subprocess.run([clang, *X86, "-c", "-emit-llvm", tmp_path / "old.c", "-o", old], check=True)
+    assert symbols(old) == index(old)
+
+
+@pytest.fixture
+def untabled(llvm: Tool, compile_source: Callable[..., Path], tmp_path: Path) -> Path:
+    """Give bitcode that has no symbol table: llvm-as makes none of assembler code."""
+    text = compile_source(SOURCE + ASM, [*X86, "-S", "-emit-llvm"])
+    made = tmp_path / "untabled.bc"
+    subprocess.run([llvm("llvm-as"), text, "-o", made], check=True)
+    return made
+
+
+def need_llvmlite() -> None:
+    if importlib.util.find_spec("llvmlite") is None:
+        missing("llvmlite")
+
+
+@pytest.fixture
+def worker() -> Iterator[None]:
+    """Begin and end without a child."""
+    bitcode_worker._stop()
+    yield
+    bitcode_worker._stop()
+
+
+@pytest.mark.llvm
+@pytest.mark.usefixtures("worker")
+def test_bitcode_without_symbol_table(
+    untabled: Path, index: Callable[[Path], bytes | None]
+) -> None:
+    """Where the table is missing, llvmlite makes one, in a child that is kept."""
+    need_llvmlite()
+    assert symbols(untabled) == index(untabled)
+    child = bitcode_worker._children[0].pid
+    assert symbols(untabled) == index(untabled)
+    assert [each.pid for each in bitcode_worker._children] == [child]
+
+
+@pytest.mark.llvm
+@pytest.mark.usefixtures("worker")
+def test_llvmlite_is_loaded_only_when_needed(
+    compile_source: Callable[..., Path],
+) -> None:
+    """Bitcode with a symbol table needs neither llvmlite nor a child."""
+    path = compile_source(DEVICE, [*AMDGPU, "-c", "-emit-llvm"])
+    script = (
+        "import sys; from offload_tool.formats.objects.ar_symbols import member_symbols; "
+        "assert member_symbols(memoryview(open(sys.argv[1], 'rb').read())); "
+        "from offload_tool.formats.bitcode import worker; "
+        "assert not worker._children and 'llvmlite' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script, path], check=True)
+
+
+@pytest.mark.llvm
+@pytest.mark.usefixtures("worker")
+def test_without_llvmlite(untabled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without llvmlite, such bitcode has no symbols, and the warning says what to install."""
+    block = "import sys; sys.modules['llvmlite'] = None; "
+    monkeypatch.setattr(bitcode_worker, "_START", block + bitcode_worker._START)
+    warnings: list[str] = []
+    assert member_symbols(memoryview(untabled.read_bytes()), warn=warnings.append) is None
+    assert len(warnings) == 1
+    assert "pip install llvmlite" in warnings[0]
+
+
+@pytest.mark.llvm
+@pytest.mark.usefixtures("worker")
+def test_bitcode_that_llvm_dies_of(untabled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that ends LLVM's process is a warning here, and the next one is read."""
+    need_llvmlite()
+    data = memoryview(untabled.read_bytes())
+    monkeypatch.setattr(bitcode_worker, "_START", "import os; os.abort()")
+    warnings: list[str] = []
+    assert member_symbols(data, warn=warnings.append) is None
+    assert warnings == ["broken bitcode: LLVM gave up on it"]
+    monkeypatch.undo()
+    assert member_symbols(data, warn=warnings.append)
+
+
+@pytest.mark.llvm
+@pytest.mark.usefixtures("worker")
+def test_broken_bitcode(untabled: Path) -> None:
+    """Any damage gives symbols or a warning, never anything else."""
+    need_llvmlite()
+    original = untabled.read_bytes()
+    source = random.Random(1)
+    outcomes = set()
+    for _ in range(100):
+        data = bytearray(original[: source.choice((len(original), source.randrange(4, 3000)))])
+        data[source.randrange(4, len(data) + 1) - 1] = source.randrange(256)
+        warnings: list[str] = []
+        found = member_symbols(memoryview(bytes(data)), warn=warnings.append)
+        assert (found is None) == (len(warnings) == 1)
+        outcomes.add(found is None)
+    assert outcomes == {True, False}
+
+
+def block(number: int, content: bytes, words: int | None = None) -> bytes:
+    content += bytes(-len(content) % 4)
+    size = len(content) // 4 if words is None else words
+    return struct.pack("<II", 1 | number << 2 | 3 << 10, size) + content
+
+
+def blob(content: bytes) -> bytes:
+    """Make the content of a block that holds a blob of 32 to 1023 bytes."""
+    bits, position = 0, 0
+    size = [(len(content) & 31) | 32, len(content) >> 5]
+    fields = [(3, 2), (5, 2), (1, 1), (8, 1), (1, 0), (3, 5), (3, 4), (6, size[0]), (6, size[1])]
+    for width, value in fields:
+        bits |= value << position
+        position += width
+    return bits.to_bytes(8, "little") + content
+
+
+def module(flags: int = 1 << 10, *, name: tuple[int, int] = (0, 1), **changes: int) -> bytes:
+    """Make bitcode whose symbol table has one symbol."""
+    version, modules = changes.get("version", 3), changes.get("modules", 1)
+    start, count = changes.get("start", 36), changes.get("count", 1)
+    table = struct.pack("<IIIIIIIII", version, 0, 0, 0, modules, 0, 0, start, count)
+    table += struct.pack("<IIIIII", *name, 0, 1, 0, flags)
+    blocks = block(8, bytes(8)) + block(25, blob(table)) + block(23, blob(b"s" * 40))
+    return b"BC\xc0\xde" + blocks
+
+
+def test_module_by_hand() -> None:
+    """A symbol table is found block by block, and the flags choose the symbols."""
+    assert member_symbols(memoryview(module())) == b"s\0"
+    for flags in (0, 1 << 10 | 1 << 3, 1 << 10 | 1 << 11):
+        assert member_symbols(memoryview(module(flags))) == b""
+
+
+BROKEN_BITCODE = {
+    "magic-only": (b"BC\xc0\xde", "without a module"),
+    "no-module": (b"BC\xc0\xde" + block(13, bytes(8)), "without a module"),
+    "no-block": (b"BC\xc0\xde" + bytes([3]) * 16, "broken or cut short"),
+    "block-behind-end": (b"BC\xc0\xde" + block(8, bytes(8), 99), "broken or cut short"),
+    "name-behind-end": (module(name=(39, 2)), "a name that is not in its strings"),
+    "symbols-behind-end": (module(start=40), "symbol table is cut short"),
+    "too-many-symbols": (module(count=1 << 30), "symbol table is cut short"),
+    "wrapper-cut": (b"\xde\xc0\x17\x0b" + bytes(8), "wrapper is cut short"),
+    "wrapper-behind-end": (struct.pack("<5I", 0x0B17C0DE, 0, 20, 99, 0), "no bitcode"),
+}
+
+
+@pytest.mark.parametrize(("data", "message"), BROKEN_BITCODE.values(), ids=BROKEN_BITCODE.keys())
+def test_bitcode_that_contradicts_itself(data: bytes, message: str) -> None:
+    """Broken bitcode is not an object, as for LLVM, and the warning says why."""
+    warnings: list[str] = []
+    assert member_symbols(memoryview(data), warn=warnings.append) is None
+    assert member_symbols(memoryview(data)) is None
+    assert len(warnings) == 1
+    assert message in warnings[0]
+
+
+def test_padding_behind_bitcode() -> None:
+    """Zeros may follow the last block."""
+    assert member_symbols(memoryview(module() + bytes(16))) == b"s\0"
+
+
+UNTRUSTED_TABLES = {
+    "version": module(version=4),
+    "modules": module(modules=2),
+    "two-modules": module() + block(8, bytes(8)),
+    "no-strings": b"BC\xc0\xde" + block(8, bytes(8)) + block(25, blob(bytes(40))),
+    "no-blob": b"BC\xc0\xde" + block(8, bytes(8)) + block(25, bytes(64)) + block(23, bytes(64)),
+    "other-record": b"BC\xc0\xde" + block(8, b"") + block(25, b"\x02" + bytes(63)),
+    "blob-behind-end": b"BC\xc0\xde" + block(8, b"") + block(25, blob(bytes(99))[:20]),
+}
+
+
+@pytest.mark.parametrize("data", UNTRUSTED_TABLES.values(), ids=UNTRUSTED_TABLES.keys())
+def test_tables_of_other_forms(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A symbol table of a form that is not known here is left to llvmlite."""
+    monkeypatch.setattr(bitcode, "rewrite", lambda given: module(name=(0, 2)))
+    assert member_symbols(memoryview(data)) == b"ss\0"
+    monkeypatch.setattr(bitcode, "rewrite", lambda given: data)
+    warnings: list[str] = []
+    assert member_symbols(memoryview(data), warn=warnings.append) is None
+    assert "without a symbol table" in warnings[0]
+
+
+STRINGS = b"\0first\0second\0"
+HEADERS_AT = 64 + 24 * 4 + 16
+
+
+def elf(changes: tuple[tuple[str, int, int], ...] = ()) -> bytes:
+    """Make an ELF file with four symbols; `changes` are (format, offset, value)."""
+    rows = [(0, 0, 0, 0), (1, 0x12, 0, 1), (7, 0x22, 0, 0xFFF2), (1, 0x02, 0, 1)]
+    table = b"".join(struct.pack("<IBBHQQ", *row, 0, 0) for row in rows)
+    header = b"\x7fELF\2\1\1" + bytes(9)
+    header += struct.pack("<HHIQQQIHHHHHH", 1, 62, 1, 0, 0, HEADERS_AT, 0, 64, 0, 0, 64, 3, 0)
+    sections = [(0,) * 10, (0, 2, 0, 0, 64, 96, 2, 1, 8, 24), (0, 3, 0, 0, 160, 14, 0, 0, 1, 0)]
+    data = bytearray(header + table + STRINGS + bytes(2))
+    data += b"".join(struct.pack("<IIQQQQIIQQ", *row) for row in sections)
+    for layout, offset, value in changes:
+        struct.pack_into(layout, data, offset, value)
+    return bytes(data)
+
+
+def test_elf_by_hand() -> None:
+    """Global, weak and common symbols count; local and undefined ones do not."""
+    assert member_symbols(memoryview(elf())) == b"first\0second\0"
+    undefined = elf((("<H", 64 + 24 + 6, 0),))
+    assert member_symbols(memoryview(undefined)) == b"second\0"
+    file = elf((("<B", 64 + 24 + 4, 0x14),))
+    assert member_symbols(memoryview(file)) == b"second\0"
+
+
+def test_elf_without_symbol_table() -> None:
+    """An ELF file without sections or without symbol table is an object without symbols."""
+    assert member_symbols(memoryview(elf((("<Q", 40, 0),)))) == b""
+    assert member_symbols(memoryview(elf((("<I", HEADERS_AT + 64 + 4, 1),)))) == b""
+
+
+def test_elf_with_the_number_of_sections_elsewhere() -> None:
+    """e_shnum 0 means that section header 0 has the number."""
+    data = elf((("<H", 60, 0), ("<Q", HEADERS_AT + 32, 3)))
+    assert member_symbols(memoryview(data)) == b"first\0second\0"
+
+
+SYMTAB = HEADERS_AT + 64
+BROKEN_ELF = {
+    "class": ((("<B", 4, 3),), "e_ident"),
+    "byte-order": ((("<B", 5, 0),), "e_ident"),
+    "sections-behind-end": ((("<Q", 40, 1 << 40),), "section header table"),
+    "section-size": ((("<H", 58, 63),), "e_shentsize"),
+    "section-number": ((("<H", 60, 4),), "section header table"),
+    "no-section-0": ((("<H", 60, 0), ("<Q", 40, 400)), "section header table"),
+    "huge-section-number": ((("<H", 60, 0), ("<Q", HEADERS_AT + 32, 1 << 60)), "section header"),
+    "symbol-size": ((("<Q", SYMTAB + 56, 23),), "sh_entsize"),
+    "half-a-symbol": ((("<Q", SYMTAB + 32, 25),), "sh_size"),
+    "symbols-behind-end": ((("<Q", SYMTAB + 24, 999),), "section header 1"),
+    "no-such-strings": ((("<I", SYMTAB + 40, 3),), "sh_link"),
+    "strings-of-other-type": ((("<I", SYMTAB + 40, 1),), "sh_link"),
+    "strings-behind-end": ((("<Q", SYMTAB + 64 + 24, 999),), "section header 2"),
+    "strings-not-ended": ((("<Q", SYMTAB + 64 + 32, 13),), "sh_link"),
+    "name-behind-end": ((("<I", 64 + 24, 14),), "st_name"),
+}
+
+
+@pytest.mark.parametrize(("changes", "field"), BROKEN_ELF.values(), ids=BROKEN_ELF.keys())
+def test_broken_elf(changes: tuple[tuple[str, int, int], ...], field: str) -> None:
+    """A symbol table that contradicts the file is refused with file, offset and field."""
+    with pytest.raises(FormatError, match=field) as caught:
+        member_symbols(memoryview(elf(changes)), path="lib.a", offset=0x10000)
+    assert str(caught.value).startswith("'lib.a', offset 0x10")
+
+
+def test_names_that_overlap_cannot_exhaust_memory() -> None:
+    """Many symbols with one long name are refused when they exceed the file by far."""
+    count, size = 1000, 20000
+    rows = struct.pack("<IBBHQQ", 0, 0x10, 0, 1, 0, 0) * count
+    end = 64 + len(rows) + size
+    header = b"\x7fELF\2\1\1" + bytes(9)
+    header += struct.pack("<HHIQQQIHHHHHH", 1, 62, 1, 0, 0, end, 0, 64, 0, 0, 64, 3, 0)
+    sections = bytes(64)
+    sections += struct.pack("<IIQQQQIIQQ", 0, 2, 0, 0, 64, len(rows), 2, 1, 8, 24)
+    sections += struct.pack("<IIQQQQIIQQ", 0, 3, 0, 0, 64 + len(rows), size, 0, 0, 1, 0)
+    with pytest.raises(FormatError, match="st_name"):
+        member_symbols(memoryview(header + rows + b"n" * (size - 1) + b"\0" + sections))
+
+
+def coff(*records: bytes, strings: bytes = b"", count: int | None = None) -> bytes:
+    number = len(b"".join(records)) // 18 if count is None else count
+    header = struct.pack("<HHIIIHH", 0x8664, 0, 0, 20, number, 0, 0)
+    return header + b"".join(records) + struct.pack("<I", 4 + len(strings)) + strings
+
+
+def record(name: bytes, value: int, section: int, kind: int, aux: int = 0) -> bytes:
+    return struct.pack("<8sIhHBB", name, value, section, 0, kind, aux)
+
+
+def test_coff_by_hand() -> None:
+    """External symbols count if defined or common, weak ones if they are aliases."""
+    weak = record(b"weak", 0, 0, 105, 1)
+    data = coff(
+        record(b"defined", 0, 1, 2),
+        record(b"undef", 0, 0, 2),
+        record(b"\0\0\0\0\4\0\0\0", 8, 0, 2),
+        record(b"static", 0, 1, 3),
+        weak + struct.pack("<II10x", 1, 2),
+        weak + struct.pack("<II10x", 1, 3),
+        record(b"absolute", 7, -1, 2),
+        record(b"domain", 7, -1, 2, 1) + bytes(18),
+        strings=b"long_common\0",
+    )
+    assert member_symbols(memoryview(data)) == b"defined\0long_common\0weak\0absolute\0"
+
+
+def test_pe_image() -> None:
+    """A linked program is an object, by the symbol table of its COFF header."""
+    table = coff(record(b"main", 0, 1, 2))[20:]
+    header = b"MZ" + bytes(58) + struct.pack("<I", 64) + b"PE\0\0"
+    header += struct.pack("<HHIIIHH", 0x8664, 0, 0, 88, 1, 0, 0)
+    assert member_symbols(memoryview(header + table)) == b"main\0"
+    assert member_symbols(memoryview(header[:76] + bytes(12) + table)) == b""
+
+
+BROKEN_COFF = {
+    "names-overlap": (
+        coff(*[record(b"\0\0\0\0\4\0\0\0", 0, 1, 2)] * 500, strings=b"n" * 9999 + b"\0"),
+        "far longer than the file",
+    ),
+    "table-behind-end": (coff(count=99), "cut short"),
+    "name-behind-end": (coff(record(b"\0\0\0\0\x63\0\0\0", 0, 1, 2)), "behind the 4"),
+    "bigobj-cut": (
+        bytes.fromhex("0000ffff02006486 00000000 c7a1bad1eebaa94baf20faf66aa4dcb8"),
+        "cut short",
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "message"), BROKEN_COFF.values(), ids=BROKEN_COFF.keys())
+def test_broken_coff(data: bytes, message: str) -> None:
+    """COFF that contradicts itself is not an object, and the warning says why."""
+    warnings: list[str] = []
+    assert member_symbols(memoryview(data), warn=warnings.append) is None
+    assert message in warnings[0]
+
+
+OTHERS = {
+    "empty": (b"", None),
+    "text": (b"int main;\n", None),
+    "elf-magic-only": (b"\x7fELF\2\1\1" + bytes(10), None),
+    "archive": (b"!<arch>\n", None),
+    "dos": (b"MZ" + bytes(70), None),
+    "zeros": (bytes(600), b""),  # LLVM takes them for COFF
+}
+
+
+@pytest.mark.parametrize(("data", "expected"), OTHERS.values(), ids=OTHERS.keys())
+def test_other_content(data: bytes, expected: bytes | None) -> None:
+    """What is not an object has no symbols, and no warning."""
+    assert member_symbols(memoryview(data), warn=pytest.fail) == expected
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize(("data", "expected"), OTHERS.values(), ids=OTHERS.keys())
+def test_other_content_as_llvm(
+    data: bytes,
+    expected: bytes | None,
+    index: Callable[[Path], bytes | None],
+    tmp_path: Path,
+) -> None:
+    """LLVM makes an index for the same of them."""
+    (tmp_path / "other").write_bytes(data)
+    assert index(tmp_path / "other") == expected
+
+
+@given(
+    data=st.one_of(
+        st.binary(max_size=200),
+        st.binary(max_size=400).map(lambda tail: b"\x7fELF\2\1\1" + bytes(9) + tail),
+        st.binary(max_size=100).map(lambda tail: b"\x64\x86" + tail),
+        st.tuples(st.integers(0, len(elf()) - 1), st.integers(0, 255)).map(
+            lambda change: elf((("<B", *change),))
+        ),
+        st.tuples(st.integers(0, len(module()) - 1), st.integers(0, 255)).map(
+            lambda change: module()[: change[0]] + bytes([change[1]]) + module()[change[0] + 1 :]
+        ),
+    )
+)
+def test_any_bytes_give_symbols_or_a_format_error(data: bytes) -> None:
+    """No content makes the readers fail in another way."""
+
+    def refuse(given: bytes) -> bytes:
+        raise FormatError("no table")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bitcode, "rewrite", refuse)
+        try:
+            found = member_symbols(memoryview(data))
+        except ContentError:
+            return
+    assert not found or found.endswith(b"\0")

@@ -1,0 +1,150 @@
+"""Images in objects: the section holds the bytes, the symbol has the size, for every host."""
+
+from __future__ import annotations
+
+import io
+import random
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
+
+from offload_tool.errors import FormatError, UnsupportedError
+from offload_tool.formats.bitcode.llvmlite import compile_object
+from offload_tool.formats.objects.coff_edit import read_coff_sections
+from offload_tool.formats.objects.splice_images import plan_object_with_images
+from offload_tool.formats.registration_ir import (
+    Generation,
+    RegisteredImage,
+    RegisteredKind,
+    Registration,
+    image_section,
+    object_text,
+)
+from offload_tool.operations.wrap import ELF_HOSTS
+from tests.formats.registration_modules import planned
+
+IMAGES = [b"first image", b"", random.Random(3).randbytes(9001)]
+
+
+def build(
+    kind: RegisteredKind, triple: str, images: list[bytes], generation: Generation = 22
+) -> tuple[bytes, Registration]:
+    made = [RegisteredImage(len(image), ((0, len(image)),)) for image in images]
+    registration = Registration(kind, triple, made, generation)
+    module = compile_object(object_text(registration), triple)
+    plan = plan_object_with_images(module, [len(image) for image in images])
+    return planned(plan, images), registration
+
+
+@pytest.mark.parametrize("arch", sorted(ELF_HOSTS))
+@pytest.mark.parametrize("kind", ["openmp", "hip"])
+def test_every_elf_host(arch: str, kind: RegisteredKind) -> None:
+    """For each host, of both classes and byte orders, the images are sections and symbols."""
+    images = IMAGES if kind == "openmp" else IMAGES[2:]
+    data, registration = build(kind, f"{arch}-unknown-linux-gnu", images)
+    elf = ELFFile(io.BytesIO(data))
+    sections = {
+        index: section
+        for index, section in enumerate(elf.iter_sections())
+        if section.name == image_section(registration)
+    }
+    assert [section.data() for section in sections.values()] == images
+    assert all(section["sh_flags"] == 2 for section in sections.values())  # ALLOC
+    alignment = 4096 if kind == "hip" else 8
+    assert all(section["sh_addralign"] == alignment for section in sections.values())
+    assert all(section["sh_offset"] % alignment == 0 for section in sections.values())
+    (symbols,) = (s for s in elf.iter_sections() if isinstance(s, SymbolTableSection))
+    named = [symbol for symbol in symbols.iter_symbols() if "image" in symbol.name]
+    found = {s.name: s["st_size"] for s in named if s["st_shndx"] in sections}
+    names = [".omp_offloading.device_image" + end for end in ("", ".1", ".2")]
+    expected = [".fatbin_image"] if kind == "hip" else names
+    assert found == {name: len(image) for name, image in zip(expected, images, strict=True)}
+
+
+def test_openmp_images_have_llvms_section_type() -> None:
+    """Section .llvm.offloading has the type that LLVM's own code generator gives it."""
+    data, _ = build("openmp", "x86_64-unknown-linux-gnu", IMAGES)
+    types = {s.name: s["sh_type"] for s in ELFFile(io.BytesIO(data)).iter_sections()}
+    assert types[".llvm.offloading"] in {0x6FFF4C0B, "SHT_LLVM_OFFLOADING"}
+
+
+def test_images_of_the_older_generation() -> None:
+    """Images that have no section of their own are read-only data."""
+    data, _ = build("openmp", "x86_64-unknown-linux-gnu", IMAGES, 15)
+    elf = ELFFile(io.BytesIO(data))
+    assert [s.data() for s in elf.iter_sections() if s.name == ".rodata"] == IMAGES
+
+
+@pytest.mark.parametrize("arch", ["x86_64", "aarch64", "i686"])
+@pytest.mark.parametrize("generation", [22, 15])
+def test_coff_hosts(arch: str, generation: Generation) -> None:
+    """On Windows, too, the sections hold the images."""
+    data, _ = build("openmp", f"{arch}-pc-windows-msvc", IMAGES, generation)
+    name = b".llvm.offloading" if generation == 22 else b".rdata"
+    sections = read_coff_sections(memoryview(data))
+    found = [data[s.offset : s.offset + s.size] for s in sections if s.name == name]
+    if generation == 15:  # the compiler's own constants are in such a section as well
+        found = [content for content in found if content in IMAGES]
+    assert found == IMAGES
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("kind", ["openmp", "hip"])
+def test_llvm_reads_the_coff_object(
+    kind: RegisteredKind, tmp_path: Path, llvm: Callable[[str], str]
+) -> None:
+    """LLVM finds each section's new name, size and place in its header and in its symbol."""
+    images = IMAGES if kind == "openmp" else IMAGES[2:]
+    data, registration = build(kind, "x86_64-pc-windows-msvc", images)
+    (tmp_path / "x.obj").write_bytes(data)
+    command = [llvm("llvm-readobj"), "--sections", "--symbols", "x.obj"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, text=True)
+    assert "offload.image" not in done.stdout
+    name = image_section(registration)
+    sections = re.findall(
+        rf"Section {{\n +Number: (\d+)\n +Name: {re.escape(name)} .*?RawDataSize: (\d+)\n"
+        r" +PointerToRawData: 0x([0-9A-F]+).*?IMAGE_SCN_ALIGN_(\d+)BYTES",
+        done.stdout,
+        re.DOTALL,
+    )
+    assert [int(size) for _, size, _, _ in sections] == [len(image) for image in images]
+    for _, size, start, alignment in sections:
+        assert int(start, 16) % int(alignment) == 0
+        assert int(start, 16) > 0 if int(size) else start == "0"
+    for number, size, _, _ in sections:
+        own = re.search(
+            rf"Name: {re.escape(name)}\n +Value: 0\n +Section: \S+ \({number}\).*?"
+            r"Length: (\d+)\n.*?Checksum: (\w+)",
+            done.stdout,
+            re.DOTALL,
+        )
+        assert own is not None
+        assert own.groups() == (size, "0x0")
+
+
+def test_too_large_for_32_bits() -> None:
+    """Images beyond 4 GiB do not fit into a 32-bit ELF file, nor into COFF; 64-bit ELF does."""
+    size = 1 << 32
+    images = [RegisteredImage(size, ((0, size),))]
+    for triple, message in (
+        ("i386-unknown-linux-gnu", "too large for a 32-bit object"),
+        ("x86_64-pc-windows-msvc", "too large for a COFF object"),
+    ):
+        module = compile_object(object_text(Registration("hip", triple, images)), triple)
+        with pytest.raises(UnsupportedError, match=message):
+            plan_object_with_images(module, [size])
+    triple = "x86_64-unknown-linux-gnu"
+    module = compile_object(object_text(Registration("hip", triple, images)), triple)
+    assert plan_object_with_images(module, [size]).size > size
+
+
+@pytest.mark.parametrize("data", [b"", b"short", bytes(64), b"\x64\x86" + b"\xff" * 60])
+def test_no_object(data: bytes) -> None:
+    """What is not an object is refused."""
+    with pytest.raises(FormatError):
+        plan_object_with_images(data, [1])

@@ -1,0 +1,374 @@
+"""Bundle entry IDs against clang-offload-bundler 22: written forms, and who serves whom.
+
+One process writes a bundle of thousands of entries, or distributes an archive of hundreds
+of one-entry bundles to hundreds of targets, so that it decides every pair at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import struct
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from offload_tool.errors import EntryIDError
+from offload_tool.formats.target import triple as triples
+from offload_tool.formats.target.bundle_entry_id import BundleEntryID, find_conflicts, is_compatible
+from offload_tool.formats.target.processors import BUNDLER_NAMES, PROCESSORS
+
+pytestmark = pytest.mark.llvm
+
+MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
+
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+ARCHES = words("""
+amdgcn nvptx64 nvptx x86_64 amd64 x86_64h i386 i686 aarch64 arm64 arm64e arm64ec aarch64_be
+aarch64_32 arm64_32v8 aarch64v8.1a arm armv6m thumbv6m thumbeb armv7 armv7a thumbv7 armv7eb
+armebv7l armv8.2a thumbv9 arm64eb xscale spirv spirv1.5 spirv32 spirv64 spirv64v1.6 dxil dxilv1.3
+mips mipsel mipsn32 mips64 mipsisa64r6 mips64r6el ppc powerpc ppc64 powerpc64le powerpcspe riscv64
+s390x systemz sparcv9 sparc64 wasm32 wasm64 bpf bpf_be r600 kalimba3 ve
+""")
+VENDORS = ["", *words("amd nvidia pc apple suse intel scei unknown none redhat")]
+SYSTEMS = [
+    "",
+    *words("""
+amdhsa amdhsa1 amdpal cuda linux linux5.4 windows windows10 win32 mingw32 cygwin darwin19
+macosx10.15 ios visionos xros uefi aix zos freebsd wasi wasip1 shadermodel6.3 shadermodel5.1
+none unknown elfiamcu foo
+"""),
+]
+ENVIRONMENTS = [
+    "",
+    *words("""
+gnu gnueabi gnueabihf gnueabihft64 gnueabi7 gnufoo gnux32 android androideabi21 musl musleabihf
+msvc msvcelf cygnus eabi macabi opencl elf gnuelf coff xcoff macho macho1 wasm spirv none unknown
+foo
+"""),
+]
+ARM_VERSIONS = words("4t 5te 6 6k 6m 6t2 7 7a 7em 7s 7l 7hl 8 8a 8.1a 8m.main 8r 9 9a 9.5a 1 7_be")
+
+# Target IDs that LLVM 22 keeps, malformed ones among them, in canonical form otherwise.
+KEPT_TARGET_IDS = [
+    "",
+    *words("""
+gfx906 gfx906:xnack+ gfx906:xnack- gfx906:sramecc- gfx906:sramecc+ gfx906:sramecc+:xnack+
+gfx906:sramecc-:xnack+ gfx908 gfx90a gfx90a:xnack+ gfx900:xnack+ gfx900 gfx1030 gfx9-generic
+gfx9-4-generic gfx9-4-generic:sramecc+ gfx9-4-generic:sramecc+:xnack- amdgcnspirv sm_70 sm_90
+sm_90a generic graniterapids gfx906:bogus+ gfx906:bogus+:xnack+ gfx1030:xnack+ gfx900:sramecc+
+gfx906:xnack gfx906:xnack+:xnack+ sm_70:xnack+ amdgcnspirv:xnack+
+"""),
+]
+
+Tool = Callable[..., None]
+
+
+@pytest.fixture
+def bundler(llvm, tmp_path) -> Tool:
+    """Run the bundler in a folder that holds one input, ``x``."""
+    (tmp_path / "x").write_bytes(b"x")
+
+    def run(*arguments: str) -> None:
+        subprocess.run(
+            [llvm("clang-offload-bundler"), *arguments],
+            cwd=tmp_path,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+
+    return run
+
+
+@pytest.fixture
+def written_ids(bundler, tmp_path) -> Callable[[Sequence[str]], list[str]]:
+    """Give the IDs that the bundler writes for typed IDs, in order."""
+
+    def write(typed: Sequence[str]) -> list[str]:
+        bundler("-type=bc", f"-targets={','.join(typed)}", *["-input=x"] * len(typed), "-output=o")
+        return list(header_ids((tmp_path / "o").read_bytes()))
+
+    return write
+
+
+@pytest.fixture
+def served(bundler, tmp_path) -> Callable[..., list[set[int]]]:
+    """Give, for each target, the indices of the entries that LLVM hands to it."""
+
+    def distribute(entries: Sequence[str], targets: Sequence[str], *options: str) -> list[set[int]]:
+        members = [one_entry_bundle(entry, b"%06d" % i) for i, entry in enumerate(entries)]
+        (tmp_path / "in.a").write_bytes(archive(members))
+        outputs = [f"out{i}" for i in range(len(targets))]
+        bundler(
+            *("-type=a", "-unbundle", "-allow-missing-bundles", "-input=in.a", *options),
+            *(f"-targets={','.join(targets)}", *(f"-output={output}" for output in outputs)),
+        )
+        return [{int(c) for c in contents(tmp_path / output)} for output in outputs]
+
+    return distribute
+
+
+def header_ids(bundle: bytes) -> Iterator[str]:
+    assert bundle.startswith(MAGIC)
+    (count,) = struct.unpack_from("<Q", bundle, 24)
+    position = 32
+    for _ in range(count):
+        (length,) = struct.unpack_from("<Q", bundle, position + 16)
+        yield bundle[position + 24 : position + 24 + length].decode()
+        position += 24 + length
+
+
+def one_entry_bundle(entry_id: str, content: bytes) -> bytes:
+    name = entry_id.encode()
+    offset = 32 + 24 + len(name)
+    return MAGIC + struct.pack("<QQQQ", 1, offset, len(content), len(name)) + name + content
+
+
+def archive(members: Sequence[bytes]) -> bytes:
+    parts = [b"!<arch>\n"]
+    for index, data in enumerate(members):
+        name = f"m{index}/"
+        parts.append(f"{name:<16}{0:<12}{0:<6}{0:<6}{644:<8}{len(data):<10}`\n".encode())
+        parts.append(data + b"\n" * (len(data) % 2))
+    return b"".join(parts)
+
+
+def contents(path: Path) -> Iterator[bytes]:
+    data = path.read_bytes()
+    position = 8
+    while position < len(data):
+        size = int(data[position + 48 : position + 58])
+        if data[position : position + 16].strip() not in {b"/", b"//"}:
+            yield data[position + 60 : position + 60 + size]
+        position += 60 + size + size % 2
+
+
+def differences(
+    entries: Sequence[str], targets: Sequence[str], llvm_says: Sequence[set[int]], **options: bool
+) -> tuple[int, list[tuple[str, str, bool]]]:
+    """Count the pairs that serve, and list those where we and LLVM disagree."""
+    read = [BundleEntryID.read(entry) for entry in entries]
+    serving, different = 0, []
+    for typed, theirs in zip(targets, llvm_says, strict=True):
+        target = BundleEntryID.parse(typed)
+        for index, entry in enumerate(read):
+            ours = is_compatible(entry, target, **options)
+            serving += ours
+            if ours != (index in theirs):
+                different.append((entries[index], str(target), ours))
+    return serving, different
+
+
+def unique_by_written_form(typed: Sequence[str]) -> list[str]:
+    """Drop targets that are one to the bundler, which would serve only the last of them."""
+    return list({str(BundleEntryID.parse(text)): text for text in typed}.values())
+
+
+def random_triples(rng: random.Random, count: int) -> list[str]:
+    """Random triples: fields in their places, shuffled, or any name anywhere."""
+    pools = (ARCHES, VENDORS, SYSTEMS, ENVIRONMENTS)
+    found: dict[str, None] = {}
+    while len(found) < count:
+        rest = [rng.choice(pool) for pool in pools[1:]]
+        way = rng.randrange(4)
+        if way == 1:
+            rng.shuffle(rest)
+        elif way > 1:
+            rest = [rng.choice(rng.choice(pools)) for _ in range(3)]
+        found["-".join([rng.choice(ARCHES), *rest])] = None
+    return list(found)
+
+
+@pytest.mark.llvm22
+def test_triples_are_written_as_llvm_writes_them(written_ids):
+    """3000 random triples of known and unknown names come out the same, none different."""
+    typed = [f"hip-{triple}-" for triple in random_triples(random.Random(22), 3000)]
+    ours = [str(BundleEntryID.parse(text)) for text in typed]
+    assert ours == written_ids(typed)
+
+
+def test_kept_target_ids_are_written_as_llvm_writes_them(written_ids):
+    """Target IDs in canonical form, and malformed ones, come out as LLVM writes them."""
+    choices = itertools.product(
+        ("hip", "hipv4"),
+        ("amdgcn", "spirv64", "nvptx64", "x86_64"),
+        ("amd-amdhsa", "nvidia-cuda", "unknown-linux"),
+        KEPT_TARGET_IDS,
+    )
+    # An environment of its own keeps each target out of the others' composition.
+    typed = [f"{kind}-{arch}-{rest}-gnu{i}-{t}" for i, (kind, arch, rest, t) in enumerate(choices)]
+    assert [str(BundleEntryID.parse(text)) for text in typed] == written_ids(typed)
+
+
+@pytest.mark.llvm22
+def test_every_name_in_the_table_is_kept_or_lost_as_the_table_says(written_ids):
+    """LLVM keeps the 91 names of BUNDLER_NAMES, and loses every other name we know."""
+    names = [n for row in PROCESSORS.values() for n in (row.name, *row.alternative_names)]
+    written = written_ids([f"hip-amdgcn-amd-amdhsa--{name}" for name in names])
+    kept = {text.rpartition("--")[2] for text in written}
+    assert kept - {""} == BUNDLER_NAMES
+
+
+@pytest.mark.llvm22
+@pytest.mark.parametrize("seed", range(3))
+def test_triples_serve_each_other_as_in_llvm(served, seed):
+    """Of 200 000 random pairs of triples over 1000 match, and LLVM agrees on every one."""
+    rng = random.Random(seed)
+    pools = (
+        rng.sample(ARCHES, 4) + ["amdgcn"],
+        [*rng.sample(VENDORS, 2), "unknown", "apple", "redhat"],
+        [*rng.sample(SYSTEMS, 3), "windows", "win32", "linux"],
+        [*rng.sample(ENVIRONMENTS, 3), "gnu", "gnu7", "unknown", "elf", "coff"],
+    )
+
+    def pick(count: int) -> list[str]:
+        texts = ("-".join(rng.choice(pool) for pool in pools) for _ in range(count))
+        return [f"hip-{text}-" for text in dict.fromkeys(texts)]
+
+    entries = [text for text in pick(900) if not apple_on_windows_gnu(text)]
+    targets = unique_by_written_form(pick(900))
+    serving, different = differences(entries, targets, served(entries, targets))
+    assert different == []
+    assert len(entries) * len(targets) > 200_000
+    assert serving > 1000
+
+
+def apple_on_windows_gnu(entry: str) -> bool:
+    """Say whether LLVM's rule for Apple takes this for code of any vendor's Windows."""
+    meaning = triples.meaning(BundleEntryID.read(entry).triple)
+    return (meaning.vendor, meaning.system, meaning.environment) == ("apple", "windows", "gnu")
+
+
+def test_architectures_serve_each_other_as_in_llvm(served):
+    """Every pair of architecture names is decided as LLVM decides it."""
+    bases = ("arm", "armeb", "thumb", "arm64", "arm64_32", "aarch64_be")
+    arms = [f"{base}v{version}" for base in bases for version in ARM_VERSIONS]
+    arms += [f"{base}v{version}eb" for base in ("arm", "arm64") for version in ARM_VERSIONS]
+    ids = [f"hip-{arch}-unknown-unknown-unknown-" for arch in dict.fromkeys([*ARCHES, *arms])]
+    serving, different = differences(ids, ids, served(ids, ids))
+    assert different == []
+    assert serving > 2 * len(ids)
+
+
+@pytest.mark.llvm22
+@pytest.mark.parametrize("options", [(), ("-hip-openmp-compatible",)], ids=["strict", "hip-openmp"])
+def test_kinds_and_target_ids_serve_each_other_as_in_llvm(served, options):
+    """Kinds, architectures and target IDs LLVM keeps: LLVM agrees on every one of the pairs."""
+    rng = random.Random(4)
+    arches = [*["amdgcn"] * 8, "nvptx64", "spirv64", "x86_64", "r600"]
+
+    def pick(kinds: Sequence[str], count: int) -> list[tuple[str, ...]]:
+        pools = (kinds, arches, KEPT_TARGET_IDS)
+        return [tuple(rng.choice(pool) for pool in pools) for _ in range(count)]
+
+    kinds = ["hip", "hipv4", "openmp"]
+    entries = [f"{k}-{a}-amd-amdpal-e-{t}" for k, a, t in pick([*kinds, "HIPfoo", "cuda"], 500)]
+    entries += [f"{k}-{a}-amd-amdpal-e-{t}" for k, a, t in pick(kinds, 1000)]
+    entries = list(dict.fromkeys(entries))
+    # An environment of its own keeps each target out of the others' composition.
+    targets = [f"{k}-{a}-amd-amdpal-e{i}-{t}" for i, (k, a, t) in enumerate(pick(kinds, 600))]
+    targets.append("host-x86_64-amd-amdpal-e-")
+    serving, different = differences(
+        entries, targets, served(entries, targets, *options), hip_openmp=bool(options)
+    )
+    assert different == []
+    assert len(entries) * len(targets) > 250_000
+    assert serving > 900
+
+
+DELIBERATE = [
+    # entry in the file, target asked for, LLVM 22, ours
+    ("--gfx1398", "--gfx1399", True, False),  # both lost: any two unknown processors match
+    ("--gfx1399:xnack+", "--gfx1399:xnack-", True, False),
+    ("--gfx1399", "--", True, False),
+    ("--tahiti", "--verde", True, False),
+    ("--sm_100f", "--sm_120f", True, False),
+    ("--tahiti", "--gfx600", False, True),  # alternative names are names
+    ("--gfx600", "--tahiti", False, True),
+    ("-gfx906", "--gfx906", False, True),  # a triple of three fields
+    ("-gfx906:xnack-", "--gfx906:xnack-", False, True),
+    ("v4--gfx1399", "--gfx1399", False, True),  # "" is never the same for hip and hipv4
+]
+
+
+@pytest.mark.llvm22
+@pytest.mark.parametrize(("entry", "target", "theirs", "ours"), DELIBERATE)
+def test_deliberate_differences_are_as_documented(served, entry, target, theirs, ours):
+    """Where LLVM 22 loses target IDs, it matches wrongly or not at all, and we do not."""
+    kind, rest = ("hipv4", entry[2:]) if entry.startswith("v4") else ("hip", entry)
+    stored, wanted = f"{kind}-amdgcn-amd-amdhsa{rest}", f"hip-amdgcn-amd-amdhsa{target}"
+    (got,) = served([stored], [wanted])
+    assert bool(got) == theirs
+    assert is_compatible(BundleEntryID.read(stored), BundleEntryID.parse(wanted)) == ours
+
+
+def test_the_rule_for_apple_on_windows_is_not_copied(served):
+    """LLVM gives an Apple entry for GNU on Windows to any vendor's Windows; we do not."""
+    entry, target = "hip-x86_64-apple-windows-gnu-", "hip-x86_64-pc-windows-msvc-"
+    assert apple_on_windows_gnu(entry)
+    assert served([entry], [target]) == [{0}]
+    assert not is_compatible(BundleEntryID.read(entry), BundleEntryID.parse(target))
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["hip-amdgcn-amd-amdhsa", "cuda-nvptx64-nvidia-cuda-", "sycl-x86-64-b-c-d", "hip-s390-a-b-c-d"]
+    + ["Hip-amdgcn-amd-amdhsa--", "hip-thumbv2-a-b-c", "hip-dxilv1.10-a-b-c", "hip-armxscale-a-b-"],
+)
+def test_errors_are_llvms_word_for_word(llvm, tmp_path, typed):
+    """An ID that the bundler refuses, we refuse with its message."""
+    with pytest.raises(EntryIDError) as caught:
+        BundleEntryID.parse(typed)
+    assert bundler_error(llvm, tmp_path, [typed]) == str(caught.value)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_conflicts_begin_with_llvms_words_and_its_pair(llvm, tmp_path, seed):
+    """Of the conflicts in a random set, the first that LLVM looks for is the one it names.
+
+    It looks only for features that the later ID sets and the first one leaves open.
+    """
+    rng = random.Random(seed)
+    signs = [("", "+", "-"), ("", "+", "-")]
+    typed = []
+    for _ in range(rng.randrange(2, 6)):
+        chosen = zip(("sramecc", "xnack"), map(rng.choice, signs), strict=True)
+        features = "".join(f":{name}{sign}" for name, sign in chosen if sign)
+        typed.append(f"hip-amdgcn-amd-amdhsa--{rng.choice(['gfx906', 'gfx90a'])}{features}")
+    typed = list(dict.fromkeys(typed))
+    conflicts = find_conflicts(BundleEntryID.parse(text) for text in typed)
+    looked_for = [c for c in conflicts if not later_sets_fewer(c)]
+    error = bundler_error(llvm, tmp_path, typed)
+    assert error == (looked_for[0].partition(", set ")[0] if looked_for else "")
+
+
+def later_sets_fewer(conflict: str) -> bool:
+    _, first, _, second, *_ = conflict.split("'")
+    return all(f":{name}" in first for name in ("sramecc", "xnack") if f":{name}" in second)
+
+
+def test_a_later_id_that_sets_fewer_features_is_a_conflict_to_us_alone(llvm, tmp_path):
+    """The documented rule has no order; LLVM 22 lets this pair through."""
+    typed = [f"hip-amdgcn-amd-amdhsa--gfx906:{f}" for f in ("sramecc+:xnack+", "sramecc-")]
+    assert bundler_error(llvm, tmp_path, typed) == ""
+    assert len(find_conflicts(map(BundleEntryID.parse, typed))) == 1
+
+
+def bundler_error(llvm: Callable[[str], str], folder: Path, typed: Sequence[str]) -> str:
+    (folder / "x").write_bytes(b"x")
+    tool = llvm("clang-offload-bundler")
+    run = subprocess.run(
+        [tool, "-type=bc", f"-targets={','.join(typed)}", "-output=o", *["-input=x"] * len(typed)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return run.stderr.removeprefix(f"{tool}: error: ").strip()

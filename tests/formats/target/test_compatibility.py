@@ -1,0 +1,180 @@
+"""Which code object a runtime loads for a device."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offload_tool.formats.objects.device_elf import generic_version
+from offload_tool.formats.target.bundle_entry_id import BundleEntryID
+from offload_tool.formats.target.compatibility import (
+    completions,
+    find_fit,
+    generic_processor,
+    why_not,
+)
+from offload_tool.formats.target.processors import PROCESSORS
+from offload_tool.formats.target.target_id import TargetID
+
+GENERICS = [row for row in PROCESSORS.values() if row.covers]
+HIP = "hipv4-amdgcn-amd-amdhsa--"
+OPENMP = "openmp-amdgcn-amd-amdhsa--"
+SPIRV = "hip-spirv64-amd-amdhsa--amdgcnspirv"
+SOURCE = """
+typedef float v4 __attribute__((ext_vector_type(4)));
+__attribute__((amdgpu_kernel)) void work(float *a, v4 *b, int n, double *d, unsigned long *u,
+                                         unsigned char *c, _Float16 *h) {
+  int i = __builtin_amdgcn_workitem_id_x();
+  float sum = 0;
+  for (int j = 0; j < n; j++) {
+    sum += a[j] * a[j + 1];
+    d[j] = d[j + 1] * d[j] + d[j + 2];
+    u[j] = u[j + 1] * u[j] + (u[j] >> 3);
+    c[j] ^= c[j + 5];
+    h[j] = h[j] * h[j + 1] + h[j + 2];
+  }
+  b[i] += sum;
+  a[i] = __builtin_sqrtf(sum);
+  u[i] /= n;
+  __builtin_amdgcn_s_barrier();
+  __atomic_fetch_add(u, 3, __ATOMIC_SEQ_CST);
+}
+"""
+
+
+def rule(code: str, device: str) -> str | None:
+    fit = find_fit(BundleEntryID.read(code), BundleEntryID.read(device))
+    return fit and fit.rule
+
+
+@pytest.mark.parametrize(
+    ("code", "device", "expected"),
+    [
+        (HIP + "gfx942", HIP + "gfx942", "exact"),
+        (HIP + "gfx942:xnack-", HIP + "gfx942:sramecc+:xnack-", "compatible"),
+        (HIP + "gfx942:xnack+", HIP + "gfx942:sramecc+:xnack-", None),
+        (HIP + "gfx9-4-generic", HIP + "gfx942:sramecc+:xnack-", "generic"),
+        (HIP + "gfx9-4-generic:xnack-", HIP + "gfx950:sramecc+:xnack-", "generic"),
+        (HIP + "gfx9-4-generic:xnack+", HIP + "gfx950:sramecc+:xnack-", None),
+        (HIP + "gfx9-4-generic:xnack+", HIP + "gfx942", None),
+        (HIP + "gfx9-generic", HIP + "gfx942", None),
+        (HIP + "gfx9-generic", HIP + "gfx908", None),
+        (HIP + "gfx9-generic:xnack-", HIP + "gfx906:sramecc+:xnack-", "generic"),
+        (HIP + "gfx9-4-generic", HIP + "gfx9-4-generic", "exact"),
+        (HIP + "gfx942", HIP + "gfx9-4-generic", None),
+        (HIP + "gfx9-4-generic", OPENMP + "gfx942", None),
+        (OPENMP + "gfx9-4-generic", OPENMP + "gfx942", "generic"),
+        (SPIRV, HIP + "gfx942", "spirv"),
+        (SPIRV, HIP + "gfx9999", "spirv"),
+        (SPIRV.replace("--", "-unknown-"), HIP + "gfx942", "spirv"),
+        (SPIRV, SPIRV, "exact"),
+        (SPIRV, OPENMP + "gfx942", None),
+        (SPIRV, "hip-spirv64-amd-amdhsa--sm_80", None),
+        ("openmp-spirv64-amd-amdhsa--amdgcnspirv", OPENMP + "gfx942", None),
+        (HIP + "amdgcnspirv", "openmp-nvptx64-nvidia-cuda--sm_80", None),
+    ],
+)
+def test_rules(code: str, device: str, expected: str | None) -> None:
+    """Native code, code of the generic processor with features as set, and HIP's SPIR-V serve."""
+    assert rule(code, device) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "device", "expected"),
+    [
+        ("gfx11-generic", "gfx942", "processor gfx11-generic covers gfx1100, gfx1101"),
+        ("gfx9-4-generic:xnack+", "gfx942:xnack-", "needs xnack+, not xnack-"),
+        ("gfx9-4-generic:xnack+", "gfx942", "needs xnack+, which gfx9-4-generic leaves open"),
+        ("gfx90a", "gfx942", "processor gfx90a is not gfx942"),
+        ("gfx12-generic", "gfx9999", "covers gfx1200, gfx1201, not gfx9999"),
+    ],
+)
+def test_reasons(code: str, device: str, expected: str) -> None:
+    """What does not serve says why: not the processor, not covered, or another setting."""
+    codes = BundleEntryID.read(HIP + code), BundleEntryID.read(HIP + device)
+    assert find_fit(*codes) is None
+    assert expected in why_not(*codes)
+
+
+def test_reasons_begin_with_the_kind() -> None:
+    """Code of another offload kind does not serve for that reason, covered or not."""
+    for code in (HIP + "gfx9-4-generic", HIP + "gfx11-generic", SPIRV):
+        found = why_not(BundleEntryID.read(code), BundleEntryID.read(OPENMP + "gfx942"))
+        assert found == f"offload kind {code.partition('-')[0]} is not openmp"
+
+
+def test_reason_of_spirv_for_openmp() -> None:
+    """SPIR-V of OpenMP says that only HIP's runtime compiles it."""
+    code = BundleEntryID.read("openmp-spirv64-amd-amdhsa--amdgcnspirv")
+    reason = why_not(code, BundleEntryID.read(OPENMP + "gfx942"))
+    assert reason == "SPIR-V is loaded by HIP's runtime, not for openmp"
+
+
+def test_unsure() -> None:
+    """Generic code for gfx906 is not sure to be found: the device has a feature that it lacks."""
+    device = BundleEntryID.read(HIP + "gfx906:sramecc+:xnack-")
+    fit = find_fit(BundleEntryID.read(HIP + "gfx9-generic"), device)
+    assert fit is not None
+    assert not fit.is_sure
+    assert "ask gfx9-generic for sramecc pass it over" in fit.reason
+    for name in ("gfx900:xnack-", "gfx942:sramecc+:xnack-", "gfx1030"):
+        for row in GENERICS:
+            other = find_fit(BundleEntryID.read(HIP + row.name), BundleEntryID.read(HIP + name))
+            assert other is None or other.is_sure
+
+
+def test_completions() -> None:
+    """A target ID stands for devices with every feature of the processor set."""
+    found = {str(target) for target in completions(TargetID.parse("gfx942:xnack+"))}
+    assert found == {"gfx942:sramecc+:xnack+", "gfx942:sramecc-:xnack+"}
+    assert [str(target) for target in completions(TargetID.parse("gfx1030"))] == ["gfx1030"]
+
+
+def test_no_processor_is_covered_twice() -> None:
+    """Each processor has one generic processor at most, as a device asks for one."""
+    covered = [name for row in GENERICS for name in row.covers]
+    assert len(covered) == len(set(covered))
+    assert generic_processor("gfx908") is None
+    assert generic_processor("gfx1153") is PROCESSORS["gfx11-generic"]
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("generic", GENERICS, ids=lambda row: row.name)
+def test_covered_processors_run_generic_code(
+    generic, llvm: Callable[[str], str], tmp_path: Path
+) -> None:
+    """LLVM reads generic code the same for each covered processor, not for another family's.
+
+    Its ELF header has a generic version, which native code has not.
+    """
+    clang, objdump = llvm("clang"), llvm("llvm-objdump")
+
+    def compiled(processor: str) -> Path:
+        output = tmp_path / f"{processor}.o"
+        command = [clang, "--target=amdgcn-amd-amdhsa", f"-mcpu={processor}", "-nogpulib", "-O2"]
+        command += ["-c", "-x", "c", "-", "-o", str(output)]
+        subprocess.run(command, input=SOURCE, capture_output=True, text=True, check=True)
+        return output
+
+    def read_for(code: Path, processor: str) -> str:
+        command = [objdump, "-d", f"--mcpu={processor}", str(code)]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+    command = [clang, "--target=amdgcn", "--print-supported-cpus"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True)
+    known = set((listed.stdout + listed.stderr).split())
+    if generic.name not in known:
+        pytest.skip(f"{clang} does not know {generic.name}")
+    covers = [name for name in generic.covers if name in known]
+    code = compiled(generic.name)
+    expected = read_for(code, generic.name)
+    assert expected.count("\n") > 200
+    assert {name for name in covers if read_for(code, name) != expected} == set()
+    others = {"gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1200"} - set(generic.covers)
+    same_family = {"gfx10-1-generic": {"gfx1030"}}.get(generic.name, set())
+    assert all(read_for(code, name) != expected for name in others - same_family)
+    assert generic_version(code.read_bytes()) == 1
+    assert generic_version(compiled(covers[0]).read_bytes()) == 0

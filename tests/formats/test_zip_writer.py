@@ -1,0 +1,133 @@
+"""Zip files: what is written is what Python's reader reads."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+
+import pytest
+
+from offload_tool.errors import FormatError
+from offload_tool.formats.zip_writer import (
+    PackedMember,
+    copied_member,
+    new_row,
+    packed_member,
+    plan_zip,
+)
+from offload_tool.io import InputFile, replace_file
+
+CONTENT = b"content"
+
+
+def stored(name: str) -> PackedMember:
+    """Give a member that holds `CONTENT`, as it is."""
+    row = new_row(name, 0o644)
+    row.CRC = zlib.crc32(CONTENT)
+    row.file_size = row.compress_size = len(CONTENT)
+    content = InputFile.from_data("x", memoryview(CONTENT)).range(0, len(CONTENT))
+    return packed_member(row, content)
+
+
+def copied(data: bytes, tmp_path: Path) -> zipfile.ZipFile:
+    """Copy all members of a zip file into a new one, and open that."""
+    with (
+        InputFile.from_data("old", memoryview(data)) as source,
+        zipfile.ZipFile(io.BytesIO(data)) as old,
+    ):
+        rows = [copied_member(row, source, label="old") for row in old.infolist()]
+        with replace_file(tmp_path / "new.zip") as out:
+            plan_zip(rows).write_to(out)
+    return zipfile.ZipFile(tmp_path / "new.zip")
+
+
+@pytest.mark.parametrize("name", ["plain", "größe", "日本"])
+def test_names(name: str, tmp_path: Path) -> None:
+    """A copied member keeps its name, time, mode, comment and content."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as old:
+        row = new_row(name, 0o755)
+        row.date_time = (2001, 2, 3, 4, 5, 6)
+        row.comment = b"a comment"
+        old.writestr(row, CONTENT, zipfile.ZIP_DEFLATED)
+    with copied(buffer.getvalue(), tmp_path) as made:
+        (found,) = made.infolist()
+        assert (found.filename, found.date_time) == (name, row.date_time)
+        assert (found.external_attr, found.comment) == (row.external_attr, row.comment)
+        assert made.read(name) == CONTENT
+        assert made.testzip() is None
+
+
+def test_name_of_the_old_code_page(tmp_path: Path) -> None:
+    """A name without the flag of UTF-8 keeps its bytes, whether its sizes come before or behind."""
+    name = "gr\x94\xe1e"  # as the reader writes it before they are replaced
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as old:
+        old.writestr("first", b"")
+        old.writestr("grXXe", CONTENT)
+    data = buffer.getvalue().replace(b"grXXe", name.encode("latin-1"))
+    flagged = bytearray(data)
+    for magic, at in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        place = flagged.rindex(magic) + at
+        flagged[place] |= 8
+    for old_data in (data, bytes(flagged)):
+        with copied(old_data, tmp_path) as made:
+            assert [row.filename for row in made.infolist()] == ["first", "größe"]
+            assert made.read("größe") == CONTENT
+
+
+def test_large_numbers(tmp_path: Path) -> None:
+    """Sizes and places beyond 32 bits stand in fields of their own."""
+    row = new_row("large", 0o644)
+    row.CRC, row.compress_type = 1, zipfile.ZIP_DEFLATED
+    row.file_size, row.compress_size = 5 << 32, 6 << 32
+    row.extra = struct.pack("<2HQ", 1, 8, 99) + struct.pack("<2H2s", 0x7875, 2, b"ab")
+    content = InputFile.from_data("x", memoryview(CONTENT)).range(0, len(CONTENT))
+    large = packed_member(row, content)
+    assert large.size == sum(p.size if not isinstance(p, bytes) else len(p) for p in large.parts)
+    head = large.parts[0]
+    assert isinstance(head, bytes)
+    assert head.endswith(struct.pack("<2H2Q", 1, 16, 5 << 32, 6 << 32))
+    # As if the member before it had so many bytes.
+    behind = stored("behind")
+    before = PackedMember(large.row, large.parts, 7 << 32)
+    with replace_file(tmp_path / "tail") as out:
+        plan_zip([before, behind]).write_to(out)
+    data = (tmp_path / "tail").read_bytes()
+    central = data.index(b"PK\1\2")
+    extra = struct.pack("<2H2Q", 1, 16, 5 << 32, 6 << 32) + struct.pack("<2H2s", 0x7875, 2, b"ab")
+    assert extra in data[central:]
+    assert struct.pack("<2HQ", 1, 8, 7 << 32) in data[central:]
+    place = (7 << 32) + behind.size
+    end = struct.unpack("<4sQ2H2I4Q", data[data.index(b"PK\6\6") :][:56])
+    assert end[6:] == (2, 2, data.index(b"PK\6\6") - central, place)
+    assert struct.unpack("<4sIQI", data[data.index(b"PK\6\7") :][:20])[2] == place + end[8]
+
+
+def test_many_members(tmp_path: Path) -> None:
+    """More members than the old end record can count are all found."""
+    count = 1 << 16
+    with replace_file(tmp_path / "many.zip") as out:
+        plan_zip([stored(str(number)) for number in range(count)]).write_to(out)
+    with zipfile.ZipFile(tmp_path / "many.zip") as made:
+        assert len(made.namelist()) == count
+        assert made.read(str(count - 1)) == CONTENT
+
+
+@pytest.mark.parametrize("kept", [20, 32, 36])
+def test_cut_member(kept: int) -> None:
+    """A member that is not where its row says is refused."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as old:
+        old.writestr("a", CONTENT)
+    with zipfile.ZipFile(io.BytesIO(buffer.getvalue())) as old:
+        (row,) = old.infolist()
+    for data in (buffer.getvalue()[:kept], b"X" + buffer.getvalue()[1:]):
+        with (
+            InputFile.from_data("old", memoryview(data)) as source,
+            pytest.raises(FormatError, match="expected a header and 7 bytes at offset 0"),
+        ):
+            copied_member(row, source, label="old")

@@ -1,0 +1,124 @@
+"""Digests of files: believed only while nobody can have written to them."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from offload_tool.io.file_digests import Fingerprints, Look, look_at, make_marker
+
+SETTLED = 0.05
+"""Seconds after which a change would show in a file's times."""
+
+
+def test_equal_content_has_equal_digests(tmp_path: Path) -> None:
+    """The digest is of the bytes alone, not of name or times; another content has another."""
+    prints = Fingerprints()
+    for name, content in (("a", b"x" * 3_000_000), ("b", b"x" * 3_000_000), ("c", b"")):
+        (tmp_path / name).write_bytes(content)
+    one, two, three = (prints.digest(str(tmp_path / name)) for name in "abc")
+    assert one == two != three
+    assert three
+
+
+@pytest.mark.parametrize("kind", ["missing", "folder", "fifo", "nul"])
+def test_what_is_no_file(tmp_path: Path, kind: str) -> None:
+    """What is not a regular file has no digest, and reading it does not wait."""
+    path = str(tmp_path / "it")
+    if kind == "folder":
+        Path(path).mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "nul":
+        path = "a\0b"
+    assert Fingerprints().digest(path) == ""
+
+
+def test_change_with_the_old_time(tmp_path: Path) -> None:
+    """Another content of the same size, whose time of modification is put back, is seen."""
+    path, prints = tmp_path / "f", Fingerprints()
+    path.write_text("one")
+    before = path.stat()
+    time.sleep(SETTLED)
+    first = prints.digest(str(path))
+    path.write_text("two")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert prints.digest(str(path)) != first
+
+
+def test_replaced_by_another(tmp_path: Path) -> None:
+    """A file that another one was renamed to is seen."""
+    path, prints = tmp_path / "f", Fingerprints()
+    path.write_text("one")
+    (tmp_path / "g").write_text("two")
+    time.sleep(SETTLED)
+    first = prints.digest(str(path))
+    (tmp_path / "g").replace(path)
+    assert prints.digest(str(path)) != first
+
+
+def test_writes_in_quick_succession(tmp_path: Path) -> None:
+    """However quickly a file is written again, its digest is that of the last content."""
+    path, prints = tmp_path / "f", Fingerprints()
+    for number in range(300):
+        path.write_text(f"{number:03}")
+        expected = Fingerprints().digest(str(path))
+        assert prints.digest(str(path)) == expected
+    assert prints.digest(str(path)) != Fingerprints().digest(__file__)
+
+
+def test_settled_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is older than the clock's step is not read a second time."""
+    path, prints = tmp_path / "f", Fingerprints()
+    path.write_text("one")
+    time.sleep(SETTLED)
+    first = prints.digest(str(path))
+    monkeypatch.setattr("offload_tool.io.file_digests._read", lambda _: "read again")
+    assert prints.digest(str(path)) == first
+    path.touch()
+    assert prints.digest(str(path)) == "read again"
+
+
+def test_believed_look(tmp_path: Path) -> None:
+    """What an earlier run found is believed while the file looks the same, and no longer."""
+    path, prints = tmp_path / "f", Fingerprints()
+    path.write_text("one")
+    look = look_at(str(path))
+    assert look is not None
+    prints.believe(str(path), look, "earlier")
+    assert prints.digest(str(path)) == "earlier"
+    for part in range(len(look)):
+        other = Fingerprints()
+        numbers = [number + (index == part) for index, number in enumerate(look)]
+        other.believe(str(path), Look(*numbers), "earlier")
+        assert other.digest(str(path)) != "earlier"
+
+
+def test_names_in_a_folder(tmp_path: Path) -> None:
+    """The names of a folder are those of now, also of one that appears or goes."""
+    folder, prints = tmp_path / "d", Fingerprints()
+    assert prints.names(str(folder)) == frozenset()
+    folder.mkdir()
+    for number in range(100):
+        (folder / f"{number}").touch()
+        assert len(prints.names(str(folder))) == number + 1
+    time.sleep(SETTLED)
+    assert len(prints.names(str(folder))) == 100
+    (folder / "1").unlink()
+    assert "1" not in prints.names(str(folder))
+    assert prints.names(str(folder / "2")) == frozenset()
+
+
+def test_marker_tells_the_time(tmp_path: Path) -> None:
+    """A file that is written after the marker has no earlier time of change."""
+    for number in range(200):
+        (tmp_path / "before").write_text(str(number))
+        moment = make_marker(str(tmp_path / "marker"))
+        (tmp_path / "after").write_text(str(number))
+        before, after = look_at(str(tmp_path / "before")), look_at(str(tmp_path / "after"))
+        assert before is not None
+        assert after is not None
+        assert before.changed <= moment <= after.changed

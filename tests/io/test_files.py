@@ -1,0 +1,445 @@
+"""Files: mapped, copied inside the kernel, replaced in one step."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import stat
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offload_tool.errors import FileError
+from offload_tool.io import FileRange, InputFile, atomic_write, new_file, replace_all, replace_file
+from offload_tool.io.spool import Spool
+from tests.conftest import identity
+
+
+def leftovers(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_input_is_mapped(tmp_path: Path) -> None:
+    """An input's data is its content, and a slice outlives the file object."""
+    path = tmp_path / "in"
+    path.write_bytes(b"0123456789")
+    with InputFile(path) as source:
+        piece = source.data[2:4]
+    assert bytes(piece) == b"23"
+
+
+@pytest.mark.parametrize("size", [6, 3 << 20], ids=["small", "large"])
+def test_part_of_a_file(tmp_path: Path, size: int) -> None:
+    """A part is read and copied as a file, and a part of it too; it ends with the file."""
+    content = os.urandom(size)
+    (tmp_path / "in").write_bytes(b"before" + content + b"behind")
+    with InputFile(tmp_path / "in") as source, replace_file(tmp_path / "out") as out:
+        part = source.part("in(part)", 6, size)
+        inner = part.part("in(part)(inner)", 1, size - 2)
+        assert (len(part), part.fileno(), str(part.path)) == (size, None, "in(part)")
+        assert bytes(part.data) == content == bytes(part.read(0, size))
+        assert bytes(inner.range(1, 3).data) == content[2:5] == bytes(inner.read(1, 3))
+        assert inner.range(1, 3) == (source, 8, 3)
+        room = memoryview(bytearray(2))
+        inner.read_into(room, 2)
+        assert room == content[3:5]
+        out.copy(part)
+        out.copy(inner)
+        out.append([inner.range(0, 2), b"x"])
+    assert (tmp_path / "out").read_bytes() == content + content[1:-1] + content[1:3] + b"x"
+
+
+def test_spool_grows(tmp_path: Path) -> None:
+    """What is written to a spool can be read at once, as a range that stays what it is."""
+    with Spool("name", tmp_path) as spool:
+        spool.out.write(b"first")
+        first = spool.since()
+        spool.out.reserve(1 << 20)
+        spool.out.write(b"second")
+        second = spool.since(5)
+        assert (bytes(first.data), bytes(second.data)) == (b"first", b"second")
+        with spool.read("label") as content:
+            assert (str(content.path), bytes(content.data)) == ("label", b"firstsecond")
+    assert leftovers(tmp_path) == []
+    with pytest.raises(FileError, match="'name': "):
+        Spool("name", tmp_path / "gone")
+
+
+def test_empty_input(tmp_path: Path) -> None:
+    """An empty file, which cannot be mapped, is empty data."""
+    path = tmp_path / "in"
+    path.touch()
+    with InputFile(path) as source:
+        assert len(source) == 0
+
+
+def test_input_from_a_pipe(tmp_path: Path) -> None:
+    """A pipe that is open already (``<(...)``) is read to its end, though it cannot be mapped."""
+    reading, writing = os.pipe()
+    os.write(writing, b"through a pipe")
+    os.close(writing)
+    with InputFile(f"/dev/fd/{reading}") as source, replace_file(tmp_path / "out") as out:
+        out.copy(source)
+    os.close(reading)
+    assert (tmp_path / "out").read_bytes() == b"through a pipe"
+
+
+@pytest.mark.parametrize("name", ["missing", "."], ids=["missing", "folder"])
+def test_unreadable_input(tmp_path: Path, name: str) -> None:
+    """An input that cannot be read is named in the error."""
+    with pytest.raises(FileError, match=str(tmp_path)):
+        InputFile(tmp_path / name)
+
+
+def test_output_appears_when_complete(tmp_path: Path) -> None:
+    """An output has its name only after the block, with the usual permissions."""
+    path = tmp_path / "out"
+    with replace_file(path) as out:
+        out.write(b"ab")
+        out.pad_to(4)
+        out.write(b"c")
+        assert not path.exists()
+    assert path.read_bytes() == b"ab\0\0c"
+    mask = os.umask(0)
+    os.umask(mask)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~mask
+
+
+def test_new_file(tmp_path: Path) -> None:
+    """A new file is written under its name; one that is there is not touched."""
+    with new_file(tmp_path / "x") as out:
+        out.write(b"new")
+    assert (tmp_path / "x").read_bytes() == b"new"
+    with pytest.raises(FileError, match=f"{tmp_path}/x"), new_file(tmp_path / "x"):
+        pass
+    assert (tmp_path / "x").read_bytes() == b"new"
+
+
+def test_failed_output_leaves_the_old_file(tmp_path: Path) -> None:
+    """An exception leaves the old content and no temporary."""
+    path = tmp_path / "out"
+    path.write_bytes(b"old")
+    with pytest.raises(TypeError), replace_file(path) as out:
+        out.write("not bytes")  # type: ignore[arg-type]
+    assert path.read_bytes() == b"old"
+    assert leftovers(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("unnamed", [True, False], ids=["unnamed", "named"])
+def test_failure_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unnamed: bool
+) -> None:
+    """Whether or not the file system has files without names, a failed output is gone."""
+    if not unnamed:
+        monkeypatch.setattr(atomic_write, "_DESCRIPTORS", "/nonexistent")
+    with replace_file(tmp_path / "good") as out:
+        out.write(b"good")
+    with pytest.raises(TypeError), replace_file(tmp_path / "bad") as out:
+        out.write("not bytes")  # type: ignore[arg-type]
+    assert leftovers(tmp_path) == ["good"]
+
+
+def test_killed_process_leaves_nothing(tmp_path: Path) -> None:
+    """A process that is killed in the middle of an output leaves neither it nor a part."""
+    script = (
+        "import os, signal\n"
+        "from offload_tool.io import replace_file\n"
+        "with replace_file('out') as out:\n"
+        "    out.write(b'x' * 100000)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert leftovers(tmp_path) == []
+
+
+def test_full_disk(tmp_path: Path) -> None:
+    """When no more can be written, the error names the file, which is left as it was."""
+    (tmp_path / "out").write_bytes(b"old")
+    script = (
+        "import resource\n"
+        "from offload_tool.errors import FileError\n"
+        "from offload_tool.io import replace_file\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (50000, 50000))\n"
+        "try:\n"
+        "    with replace_file('out') as out:\n"
+        "        out.write(b'x' * 100000)\n"
+        "except FileError as error:\n"
+        "    print(error)\n"
+    )
+    command = [sys.executable, "-B", "-c", script]  # bytecode would be cut, too
+    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert done.stdout == "'out': File too large\n"
+    assert leftovers(tmp_path) == ["out"]
+    assert (tmp_path / "out").read_bytes() == b"old"
+
+
+def test_failure_among_several_outputs(tmp_path: Path) -> None:
+    """When one of several outputs cannot be made, none is."""
+    names = [tmp_path / "one", tmp_path / "no-folder" / "two"]
+    with pytest.raises(FileError, match="no-folder"), replace_all(names):
+        pass
+    assert leftovers(tmp_path) == []
+
+
+def test_replacing_keeps_permissions_and_follows_links(tmp_path: Path) -> None:
+    """Replacing through a symbolic link writes the file it names, and keeps its mode."""
+    path = tmp_path / "real"
+    path.write_bytes(b"old")
+    path.chmod(0o640)
+    link = tmp_path / "link"
+    link.symlink_to("real")
+    with replace_file(link) as out:
+        out.write(b"new")
+    assert link.is_symlink()
+    assert path.read_bytes() == b"new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_device_as_output() -> None:
+    """What is not a regular file is written directly, never replaced."""
+    with replace_file(os.devnull) as out:
+        out.write(b"x")
+        out.pad_to(5000)
+    assert stat.S_ISCHR(Path(os.devnull).stat().st_mode)
+    assert out.position == 5000
+
+
+def test_copy_ranges(tmp_path: Path) -> None:
+    """A range of an input is copied at the output's position."""
+    path = tmp_path / "in"
+    path.write_bytes(bytes(range(256)) * 5000)
+    with InputFile(path) as source, replace_file(tmp_path / "out") as out:
+        out.write(b"head")
+        out.copy(source, 256, 512)
+        out.copy(source, len(source) - 1)
+    assert (tmp_path / "out").read_bytes() == b"head" + bytes(range(256)) * 2 + b"\xff"
+
+
+def test_copy_without_kernel_support(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the kernel cannot copy between the two files, the bytes are the same."""
+
+    def refuse(*_: object) -> int:
+        raise OSError(18, "cross-device link")
+
+    monkeypatch.setattr(os, "copy_file_range", refuse)
+    content = os.urandom(3 << 20)
+    path = tmp_path / "in"
+    path.write_bytes(content)
+    with InputFile(path) as source, replace_file(tmp_path / "out") as out:
+        out.copy(source)
+    assert (tmp_path / "out").read_bytes() == content
+
+
+@pytest.mark.parametrize("unnamed", [True, False], ids=["unnamed", "named"])
+@pytest.mark.parametrize("size", [0, 5, (1 << 20) - 1, 1 << 20, (2 << 20) + 5])
+def test_equal_content_keeps_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unnamed: bool, size: int
+) -> None:
+    """With keep_equal, a file that has the same bytes stays: inode, times, permissions."""
+    if not unnamed:
+        monkeypatch.setattr(atomic_write, "_DESCRIPTORS", "/nonexistent")
+    path, content = tmp_path / "out", os.urandom(size)
+    path.write_bytes(content)
+    path.chmod(0o440)
+    before = identity(path)
+    with replace_file(path, keep_equal=True) as out:
+        out.write(content)
+        assert not out.kept
+    assert out.kept
+    assert identity(path) == before
+    assert leftovers(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("position", [0, (1 << 20) - 1, 1 << 20, (2 << 20) + 4])
+def test_other_content_replaces_the_old_file(tmp_path: Path, position: int) -> None:
+    """With keep_equal, a file of which one byte differs, wherever it is, is replaced."""
+    path, content = tmp_path / "out", bytearray((2 << 20) + 5)
+    path.write_bytes(content)
+    content[position] = 1
+    with replace_file(path, keep_equal=True) as out:
+        out.write(bytes(content))
+    assert not out.kept
+    assert path.read_bytes() == content
+    assert leftovers(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("old", [b"ab", b"abcd", None], ids=["shorter", "longer", "none"])
+def test_other_size_replaces_the_old_file(tmp_path: Path, old: bytes | None) -> None:
+    """With keep_equal, a file of another size, or none, is replaced."""
+    path = tmp_path / "out"
+    if old is not None:
+        path.write_bytes(old)
+    with replace_file(path, keep_equal=True) as out:
+        out.write(b"abc")
+    assert not out.kept
+    assert path.read_bytes() == b"abc"
+
+
+def test_zeros_at_the_end_are_compared(tmp_path: Path) -> None:
+    """A hole at an output's end is as equal to zeros as zeros that were written."""
+    path = tmp_path / "out"
+    path.write_bytes(b"a" + bytes(200_000))
+    with replace_file(path, keep_equal=True) as out:
+        out.write(b"a")
+        out.pad_to(200_001)
+    assert out.kept
+
+
+def test_equal_content_behind_a_link(tmp_path: Path) -> None:
+    """With keep_equal, a symbolic link is followed to the file that is compared."""
+    (tmp_path / "real").write_bytes(b"same")
+    (tmp_path / "link").symlink_to("real")
+    with replace_file(tmp_path / "link", keep_equal=True) as out:
+        out.write(b"same")
+    assert out.kept
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_only_changed_of_several_are_replaced(tmp_path: Path) -> None:
+    """Each of several outputs is compared by itself."""
+    names = ["same", "changed", "new"]
+    (tmp_path / "same").write_bytes(b"same")
+    (tmp_path / "changed").write_bytes(b"CHANGED")
+    before = identity(tmp_path / "same")
+    with replace_all([tmp_path / name for name in names], keep_equal=True) as outputs:
+        for name, out in zip(names, outputs, strict=True):
+            out.write(name.encode())
+    assert [out.kept for out in outputs] == [True, False, False]
+    assert identity(tmp_path / "same") == before
+    assert [(tmp_path / name).read_bytes() for name in names] == [b"same", b"changed", b"new"]
+
+
+def test_comparing_takes_no_memory_for_the_content(tmp_path: Path) -> None:
+    """The old file is not read into memory as a whole."""
+    script = (
+        "import resource\n"
+        "from offload_tool.io import replace_file\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (200 << 20, 200 << 20))\n"
+        "with replace_file('out', keep_equal=True) as out:\n"
+        "    out.pad_to(1 << 30)\n"
+        "print(out.kept)\n"
+    )
+    with (tmp_path / "out").open("wb") as file:
+        file.truncate(1 << 30)
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert done.stdout == "True\n"
+
+
+def test_no_room_for_one_of_several(tmp_path: Path) -> None:
+    """When one of several outputs fails at its very end, none is replaced."""
+    for name in ("one", "two"):
+        (tmp_path / name).write_bytes(b"old")
+    script = (
+        "import resource\n"
+        "from offload_tool.errors import FileError\n"
+        "from offload_tool.io import replace_all\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (50000, 50000))\n"
+        "try:\n"
+        "    with replace_all(['one', 'two']) as (one, two):\n"
+        "        one.pad_to(100000)\n"
+        "        two.write(b'new')\n"
+        "except FileError as error:\n"
+        "    print(error)\n"
+    )
+    command = [sys.executable, "-B", "-c", script]
+    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert done.stdout == "'one': File too large\n"
+    assert leftovers(tmp_path) == ["one", "two"]
+    assert [(tmp_path / name).read_bytes() for name in ("one", "two")] == [b"old"] * 2
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_error_names_the_output_that_failed(tmp_path: Path) -> None:
+    """Among several outputs, an error names the one that could not be written."""
+    outputs = [tmp_path / "one", Path("/dev/full"), tmp_path / "two"]
+    with pytest.raises(FileError, match="'/dev/full': No space left"), replace_all(outputs) as made:
+        made[1].write(b"x")
+    assert leftovers(tmp_path) == []
+
+
+def test_other_errors_among_outputs(tmp_path: Path) -> None:
+    """An error of the system about another file inside the block names that file."""
+    with pytest.raises(FileError, match="'/nonexistent/x'"), replace_file(tmp_path / "out"):
+        Path("/nonexistent/x").stat()
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("from_memory", [False, True], ids=["file", "memory"])
+def test_appending_pieces(tmp_path: Path, from_memory: bool) -> None:
+    """Pieces of all sizes, bytes and ranges, end up one after the other."""
+    path, content = tmp_path / "in", os.urandom(1 << 20)
+    path.write_bytes(content)
+    sizes = [0, 1, 60, 1000, 65_535, 65_536, 65_537, 300_000, 5, 262_144, 1] * 3
+    with InputFile(path) as source, replace_file(tmp_path / "out") as out:
+        given = InputFile.from_data(path, source.data) if from_memory else source
+        out.write(b"head")
+        for kind in (0, 1):
+            out.append(
+                content[size : 2 * size] if (index + kind) % 2 else FileRange(given, size, size)
+                for index, size in enumerate(sizes)
+            )
+        position = out.position
+    expected = b"head" + b"".join(content[size : 2 * size] for size in sizes) * 2
+    assert (tmp_path / "out").read_bytes() == expected
+    assert position == len(expected)
+
+
+@pytest.mark.parametrize("size", [10, 100_000], ids=["gathered", "copied"])
+def test_input_that_became_shorter(tmp_path: Path, size: int) -> None:
+    """An input that lost bytes since it was opened is named, and no output is made."""
+    path = tmp_path / "in"
+    path.write_bytes(bytes(size))
+
+    def copy() -> None:
+        with InputFile(path) as source:
+            os.truncate(path, size - 1)
+            with replace_file(tmp_path / "out") as out:
+                out.append([FileRange(source, 0, size)])
+
+    with pytest.raises(FileError, match="in': became shorter"):
+        copy()
+    assert leftovers(tmp_path) == ["in"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 70_000), st.integers(0, 9_000))))
+def test_small_ranges_in_any_order(pieces: list[tuple[int, int, int]]) -> None:
+    """Ranges of several files come out as they are, however they lie beside one another."""
+    contents = [random.Random(seed).randbytes(80_000) for seed in range(2)]
+    with TemporaryDirectory() as folder, ExitStack() as stack:
+        sources = []
+        for name, content in zip("ab", contents, strict=True):
+            Path(folder, name).write_bytes(content)
+            sources.append(stack.enter_context(InputFile(Path(folder, name))))
+        with replace_file(Path(folder, "out")) as out:
+            out.append(FileRange(sources[i], offset, size) for i, offset, size in pieces)
+        wanted = b"".join(contents[i][offset : offset + size] for i, offset, size in pieces)
+        assert Path(folder, "out").read_bytes() == wanted
+
+
+def test_small_ranges_are_read_many_at_a_time(tmp_path: Path, monkeypatch: Any) -> None:
+    """Of ranges that follow each other closely, not each is a system call."""
+    content = random.Random(3).randbytes(400_000)
+    (tmp_path / "in").write_bytes(content)
+    calls: list[int] = []
+    real = os.preadv
+
+    def counted(descriptor: int, rooms: list[memoryview], offset: int) -> int:
+        calls.append(offset)
+        return real(descriptor, rooms, offset)
+
+    monkeypatch.setattr("os.preadv", counted)
+    with InputFile(tmp_path / "in") as source, replace_file(tmp_path / "out") as out:
+        out.append(FileRange(source, at, 100) for at in range(0, 400_000, 200))
+    wanted = b"".join(content[at : at + 100] for at in range(0, 400_000, 200))
+    assert (tmp_path / "out").read_bytes() == wanted
+    assert len(calls) <= 4

@@ -1,0 +1,117 @@
+"""Plans of files: pieces and gaps, small and large, from files and from memory."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from offload_tool.errors import FileError
+from offload_tool.io import InputFile, replace_file
+from offload_tool.io.write_plan import HOST, FilePlan, Literal, Range, content, join, reopened
+
+LARGE = 200_000
+
+
+@pytest.mark.parametrize("in_memory", [False, True], ids=["files", "memory"])
+@pytest.mark.parametrize("size", [0, 5, 65530, LARGE], ids=["empty", "small", "medium", "large"])
+@pytest.mark.parametrize("gap", [0, 7, LARGE], ids=["no-gap", "gap", "hole"])
+def test_every_piece_at_its_position(tmp_path: Path, in_memory: bool, size: int, gap: int) -> None:
+    """Literals, host ranges, contents and gaps arrive in place, whatever their size."""
+    host, inserted = bytes(range(256)) * 1000, b"c" * size
+    (tmp_path / "host").write_bytes(b"archive" + host)
+    (tmp_path / "content").write_bytes(inserted)
+    start = 4 + gap
+    pieces = (
+        Literal(0, b"head"),
+        Range(start, HOST, 3, LARGE),
+        content(start + LARGE + gap, 0, size),
+        Literal(start + LARGE + gap + size, b"tail"),
+    )
+    end = start + LARGE + gap + size + 4
+    expected = b"beforehead" + bytes(gap) + host[3 : 3 + LARGE] + bytes(gap) + inserted + b"tail"
+    expected += bytes(gap)
+    with (
+        InputFile(tmp_path / "host") as a,
+        InputFile(tmp_path / "content") as b,
+        replace_file(tmp_path / "out") as out,
+    ):
+        out.write(b"before")
+        part = a.part("host", 7, len(a) - 7)
+        sources = (part.data, bytes(b.data)) if in_memory else (part, b)
+        plan = FilePlan(pieces, end + gap).bound(sources[0], [sources[1]])
+        plan.write_to(out)
+        assert b"".join(plan.chunks()) == expected[len(b"before") :]
+    assert (tmp_path / "out").read_bytes() == expected
+
+
+@pytest.mark.parametrize("size", [5, LARGE], ids=["small", "large"])
+def test_files_opened_one_at_a_time(tmp_path: Path, size: int) -> None:
+    """What is opened again is open only while it is copied."""
+    paths = [tmp_path / str(number) for number in range(100)]
+    for number, path in enumerate(paths):
+        path.write_bytes(bytes([number]) * size)
+    plan = FilePlan.of([b"head", *(reopened(path, size) for path in paths)])
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with replace_file(tmp_path / "out") as out:
+        few = len(list(Path("/proc/self/fd").iterdir())) + 9
+        resource.setrlimit(resource.RLIMIT_NOFILE, (few, limits[1]))
+        try:
+            plan.write_to(out)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    expected = b"head" + b"".join(path.read_bytes() for path in paths)
+    assert (tmp_path / "out").read_bytes() == expected
+
+
+def test_a_file_that_changed_before_it_was_opened_again(tmp_path: Path) -> None:
+    """A file with another size than before is refused by name, and nothing is written."""
+    (tmp_path / "in").write_bytes(b"longer")
+    with (
+        pytest.raises(FileError, match="in': changed its size"),
+        replace_file(tmp_path / "out") as out,
+    ):
+        reopened(tmp_path / "in", 4).write_to(out)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_content_that_changed(tmp_path: Path) -> None:
+    """A content whose size is not the planned one is refused, and nothing is written."""
+    (tmp_path / "content").write_bytes(b"12345")
+    plan = FilePlan((content(0, 0, 4),), 4)
+    with (
+        pytest.raises(FileError, match="content': changed its size"),
+        InputFile(tmp_path / "content") as source,
+        replace_file(tmp_path / "out") as out,
+    ):
+        plan.bound(b"", [source]).write_to(out)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_content_of_another_size() -> None:
+    """Bytes of another size than was planned would shift what is behind them."""
+    with pytest.raises(ValueError, match="5 bytes for the 4 of content 0"):
+        FilePlan((content(0, 0, 4),), 4).bound(b"", [b"12345"])
+
+
+def test_neighbours_are_joined() -> None:
+    """Ranges that follow each other in both files become one; empty pieces vanish."""
+    pieces = [Range(0, 0, 5, 3), Literal(3, b""), Range(3, 0, 8, 2), Range(5, 0, 99, 1)]
+    assert join(pieces) == (Range(0, 0, 5, 5), Range(5, 0, 99, 1))
+    assert join([Range(0, 0, 5, 3), Range(3, 1, 8, 2)])[1] == Range(3, 1, 8, 2)
+
+
+def test_parts_one_behind_the_other() -> None:
+    """Bytes, zeros, ranges and plans follow each other; a plan's pieces move with it."""
+    source = InputFile.from_data("f", memoryview(b"0123456789"))
+    inner = FilePlan((Literal(1, b"x"),), 3)
+    plan = FilePlan.of([b"ab", 2, source.range(3, 4), inner, source.range(0, 1), 1])
+    assert plan.size == 13
+    assert b"".join(plan.chunks()) == b"ab\0\x003456\0x\x000\0"
+
+
+def test_an_unbound_plan_is_not_written() -> None:
+    """A plan that still has numbers in the place of files says so."""
+    with pytest.raises(TypeError, match="source 0 of this plan is not bound"):
+        list(FilePlan((content(0, 0, 4),), 4).chunks())

@@ -1,0 +1,168 @@
+"""OFFLOAD_DIST: HIP device passes through sccache, here a script that plays one."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from offload_tool.errors import CompilerError, UsageError
+from offload_tool.launch import remote_passes
+from offload_tool.launch.split_compile import run_split
+from offload_tool.sccache_dist import server
+from tests.launch.compiles import HIP, TARGETS, environment, make_project, run
+from tests.run.test_fallback import fake
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Split = Callable[..., tuple[int, str, list[str]]]
+    """Takes the script of sccache and the words; gives status, messages, and the decisions."""
+
+WORDS = (*HIP, *TARGETS, "-c", "s.hip", "-o", "s.o")
+
+pytestmark = pytest.mark.llvm
+
+
+@pytest.fixture
+def split(tmp_path: Path, llvm: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> Split:
+    """Give a function that compiles with OFFLOAD_DIST, whose engine runs already."""
+    make_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(server.Engine, "is_current", lambda _: True)
+    clang = shutil.which(llvm("clang++"))
+    assert clang
+
+    def run_with(
+        text: str, *words: str, packed: str = clang, **more: str
+    ) -> tuple[int, str, list[str]]:
+        made = replace(fake(tmp_path, f'echo "$*" >>log\n{text}'), compilers=(packed,))
+        monkeypatch.setattr(remote_passes, "load_distribution", lambda _: made)
+        decisions: list[str] = []
+        environ = environment({"OFFLOAD_DIST": "d", **more})
+        status, _, said = run_split([clang, *(words or WORDS)], environ, decisions.append)
+        return status, said.decode(), decisions
+
+    return run_with
+
+
+def sent() -> list[str]:
+    """Give the commands that sccache got."""
+    return Path("log").read_text().splitlines() if Path("log").exists() else []
+
+
+def expected(llvm: Callable[[str], str], *words: str) -> bytes:
+    """Give the driver's object."""
+    assert run([llvm("clang++"), *(words or WORDS)], Path.cwd()).returncode == 0
+    return Path("s.o").read_bytes()
+
+
+def test_device_passes(split: Split, llvm: Callable[[str], str]) -> None:
+    """Each device pass is sccache's, with the folder's settings; the object is the driver's."""
+    done = split('test "$SCCACHE_CONF" = /nowhere && exec "$@"')
+    assert done[:2] == (0, "")
+    object_file = Path("s.o").read_bytes()
+    assert object_file == expected(llvm)
+    assert len(sent()) == 2
+    for line, target in zip(sorted(sent()), ("gfx906", "gfx90a:xnack+"), strict=True):
+        assert f"--offload-arch={target} --offload-device-only" in line
+
+
+def test_language_is_named(split: Split, llvm: Callable[[str], str]) -> None:
+    """A source known by its suffix is sent with its language."""
+    words = [word for word in WORDS if word not in ("-x", "hip")]
+    assert split('exec "$@"', *words)[0] == 0
+    object_file = Path("s.o").read_bytes()
+    assert object_file == expected(llvm, *words)
+    assert [" -x hip " in line for line in sent()] == [True, True]
+
+
+def test_failing_cluster(split: Split, llvm: Callable[[str], str]) -> None:
+    """What the cluster fails is compiled here, once, and that is said; messages come once."""
+    Path("s.hip").write_text(Path("s.hip").read_text() + "#warning told once\n")
+    status, said, _ = split("echo dead >&2; exit 254")
+    assert status == 0
+    for target in ("gfx906", "gfx90a:xnack+"):
+        assert (
+            f"offload: s.o for {target}: the distributed compile failed (status 254: dead); "
+            "compiled again on this machine\n"
+        ) in said
+    assert said.count("warning: told once") == 1
+    assert said.count("dead") == 2  # both times as a reason
+    assert len(sent()) == 2
+    object_file = Path("s.o").read_bytes()
+    assert object_file == expected(llvm)
+
+
+def test_one_pass_fails(split: Split, llvm: Callable[[str], str]) -> None:
+    """A pass that the cluster fails does not keep the others from it."""
+    status, said, _ = split(
+        'case "$*" in *gfx906*) exit 254;; esac; exec "$@"', OFFLOAD_LAUNCH_JOBS="1"
+    )
+    assert status == 0
+    assert said.count("compiled again") == 1
+    assert len(sent()) == 2
+    object_file = Path("s.o").read_bytes()
+    assert object_file == expected(llvm)
+
+
+def test_error_in_the_source(split: Split) -> None:
+    """An error in the source is said once, in the words of the compiler here; no output is left."""
+    Path("s.hip").write_text("this is not C++\n")
+    status, said, _ = split('echo Job failed on server >&2; "$@"; exit 254')
+    assert status == 1
+    assert "Job failed" not in said
+    assert said.count("error:") == 1
+    assert "offload" not in said
+    assert not Path("s.o").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        ("-save-temps", "its result is no temporary file"),
+        ("--offload-new-driver", "no command is this pass alone"),
+        ("-ftime-trace", "-ftime-trace writes a file that would stay on the server"),
+        ("@words", "@words names a file that would not be on the server"),
+    ],
+)
+def test_what_stays_here(flags: str, reason: str, split: Split, llvm: Callable[[str], str]) -> None:
+    """What a server could not do never reaches sccache, and the reason is told."""
+    Path("words").write_text("-DGIVEN=1\n")
+    status, _, decisions = split("exit 254", *WORDS, flags)
+    assert status == 0
+    object_file = Path("s.o").read_bytes()
+    assert object_file == expected(llvm, *WORDS, flags)
+    assert sent() == []
+    assert any(reason in line for line in decisions)
+
+
+def test_depfile(split: Split) -> None:
+    """The depfile names what passes elsewhere have read."""
+    assert split('exec "$@"', *WORDS, "-MD")[0] == 0
+    assert "only_gfx90a.h" in Path("s.d").read_text()
+    assert len(sent()) == 2
+
+
+def test_other_result(split: Split) -> None:
+    """A server's result for another target is found out."""
+    with pytest.raises(Exception, match="expected processor gfx906"):
+        split('exec "${@/arch=gfx906/arch=gfx942}"'.join(["bash -c '", '\' sccache "$@"']))
+    assert not Path("s.o").exists()
+
+
+def test_another_compiler(split: Split) -> None:
+    """A compiler that was not packed is refused by name."""
+    with pytest.raises(CompilerError, match="holds /bin/true, but this compile runs"):
+        split("exit 0", packed="/bin/true")
+    assert not Path("s.o").exists()
+
+
+def test_beside_a_launcher(split: Split) -> None:
+    """OFFLOAD_LAUNCHER and OFFLOAD_DIST together are an error."""
+    with pytest.raises(UsageError, match="unset OFFLOAD_LAUNCHER"):
+        split("exit 0", OFFLOAD_LAUNCHER="ccache")
+    assert not Path("s.o").exists()

@@ -1,0 +1,147 @@
+"""Objects and depfiles under names that are more than plain files: as the driver treats them."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from offload_tool.launch.write_result import why_not_replaced
+from tests.launch.compiles import HIP, LAUNCH, make_project, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Both = Callable[[Callable[[Path], None], list[str]], tuple[object, object]]
+
+pytestmark = pytest.mark.llvm
+
+
+def seen(folder: Path) -> dict[str, tuple[object, ...]]:
+    """Give what each name in a folder is: its sort, mode, number of names and content."""
+    found: dict[str, tuple[object, ...]] = {}
+    for path in sorted(folder.iterdir()):
+        status = path.lstat()
+        plain = stat.S_ISREG(status.st_mode)
+        target = str(path.readlink()) if path.is_symlink() else ""
+        content = path.read_bytes() if plain else b""
+        found[path.name] = (status.st_mode, status.st_nlink, status.st_rdev, target, content)
+    return found
+
+
+@pytest.fixture
+def both(tmp_path: Path, llvm: Callable[[str], str]) -> Both:
+    """Give a function that compiles both ways; gives status, messages and what there is then."""
+
+    def compile_both(prepare: Callable[[Path], None], words: list[str]) -> tuple[object, object]:
+        results = []
+        for launch in ((), LAUNCH):
+            place = tmp_path / "build"
+            make_project(place)
+            prepare(place)
+            command = [*launch, llvm("clang++"), *HIP, "--offload-arch=gfx906,gfx942", *words]
+            done = run(command, place)
+            lines = [line for line in done.stderr.splitlines() if "offload-tool" not in line]
+            results.append((done.returncode, lines, seen(place)))
+            place.rename(tmp_path / f"done{len(results)}")
+        return results[0], results[1]
+
+    return compile_both
+
+
+def device(name: str) -> Callable[[Path], None]:
+    """Make a device like /dev/null, which only root can."""
+
+    def make(place: Path) -> None:
+        try:
+            os.mknod(place / name, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        except PermissionError:
+            pytest.skip("devices are root's to make")
+
+    return make
+
+
+@pytest.mark.parametrize("words", ["-o null", "-o s.o -MD -MF null"])
+@pytest.mark.parametrize("text", ["", "this is an error\n"], ids=["well", "error"])
+def test_device(words: str, text: str, both: Both) -> None:
+    """A device that is to get object or depfile stays a device, also after an error."""
+
+    def prepare(place: Path) -> None:
+        device("null")(place)
+        (place / "s.hip").write_text(text)
+
+    driver, ours = both(prepare, ["-c", "s.hip", *words.split()])
+    assert _but_count(ours) == _but_count(driver)
+
+
+def _but_count(result: object) -> object:
+    """Give a result without the lines that count messages, which name the first target."""
+    status, lines, files = result  # type: ignore[misc]
+    return status, [line for line in lines if " generated when" not in line], files
+
+
+@pytest.mark.parametrize("words", ["-o no/s.o", "-o s.o -MD -MF no/s.d", "-o value.h/s.o", "-o d"])
+def test_no_place(words: str, both: Both) -> None:
+    """Where nothing can be written, the message is the driver's."""
+    driver, ours = both(lambda place: (place / "d").mkdir(), ["-c", "s.hip", *words.split()])
+    assert ours == driver
+
+
+def links(place: Path) -> None:
+    for end in ("o", "d"):
+        (place / f"old.{end}").write_text("old")
+        (place / f"s.{end}").symlink_to(f"old.{end}")
+
+
+def hard_links(place: Path) -> None:
+    for end in ("o", "d"):
+        (place / f"old.{end}").write_text("old")
+        os.link(place / f"old.{end}", place / f"s.{end}")
+
+
+@pytest.mark.parametrize("prepare", [links, hard_links])
+def test_links(prepare: Callable[[Path], None], both: Both) -> None:
+    """A link gives way to an object, and leads to the depfile."""
+    # The header of one target only would be in our depfile alone.
+    words = ["-MD", "-c", "s.hip", "-o", "s.o"]
+    driver, ours = both(prepare, words)
+    assert ours == driver
+
+
+def test_crash(both: Both) -> None:
+    """A compiler that crashes is run again as it was given: status and report are the driver's."""
+
+    def prepare(place: Path) -> None:
+        (place / "s.hip").write_text("#pragma clang __debug crash\n")
+
+    driver, ours = both(prepare, ["-c", "s.hip", "-o", "s.o"])
+    assert ours[0] == driver[0]  # type: ignore[index]
+    assert ours[2] == driver[2]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("of_folder", "of_file", "told"),
+    [(0o555, 0o666, "the folder '{}'"), (0o777, 0o444, "'{}/s.o'")],
+)
+def test_not_writable(of_folder: int, of_file: int, told: str) -> None:
+    """Where its folder takes no files, one is written into; one that is read-only is refused."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "s.o").write_text("old")
+        (folder / "s.o").chmod(of_file)
+        folder.chmod(of_folder)
+        before = os.geteuid()
+        if before == 0:
+            os.seteuid(65534)  # nobody
+        try:
+            reason = why_not_replaced(str(folder / "s.o"))
+        finally:
+            os.seteuid(before)
+            folder.chmod(0o755)
+        assert reason == f"{told.format(folder)} cannot be written"
+        (folder / "s.o").chmod(0o644)
+        assert why_not_replaced(str(folder / "s.o")) == ""

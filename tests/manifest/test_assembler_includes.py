@@ -1,0 +1,100 @@
+"""Which texts may let the assembler read a file, beside what clang 22 reads for them."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from offload_tool.manifest.assembler_includes import lets_assembler_read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+TEXT = "#define TEXT(...) #__VA_ARGS__\n"
+BOTH = "#define BOTH(a, b) TEXT(a##b)\n"
+READING = {
+    "plain": r'asm(".incbin \"data\"");',
+    "include": r'asm(".include \"data\"");',
+    "tab": r'asm("\t.include\t\"data\"");',
+    "capitals": r'asm(".INCBIN \"data\"");',
+    "some capitals": r'asm(".Include \"data\"");',
+    "hexadecimal": r'asm(".inc\x62in \"data\"");',
+    "octal": r'asm(".inc\142in \"data\"");',
+    "dot": r'asm("\x2eincbin \"data\"");',
+    "braces": r'asm(".inc\x{62}in \"data\"");',
+    "universal": r'asm(".inc\u0062in \"data\"");',
+    "name": r'asm(".inc\N{LATIN SMALL LETTER B}in \"data\"");',
+    "parts": r'asm(".inc" "bin \"data\"");',
+    "parts with a comment": r'asm(".inc" /* c */ "bin \"data\"");',
+    "parts on lines": 'asm(".in"\n"cbin \\"data\\"");',
+    "line": 'asm(".inc\\\nbin \\"data\\"");',
+    "later": r'asm("nop; .inc" "bin \"data\"");',
+    "raw": 'asm(R"(.INCBIN "data")");',
+    "raw parts": r'asm(R"(.inc)" "bin \"data\"");',
+    "argument goes on": TEXT + r'asm(".inc" TEXT(bin) " \"data\"");',
+    "argument in the middle": '#define P(x) ".inc" #x\n' + r'asm(P(bin) " \"data\"");',
+    "argument is the name": '#define D(x) "." #x\n' + r'asm(D(incbin) " \"data\"");',
+    "argument is the other name": '#define D(x) "." #x\n' + r'asm(D(include) " \"data\"");',
+    "argument begins": TEXT + r'asm(TEXT(.inc) "bin \"data\"");',
+    "argument is all": TEXT + 'asm(TEXT(.incbin "data"));',
+    "arguments pasted": TEXT + BOTH + r'asm(BOTH(.inc, bin) " \"data\"");',
+    "part between": TEXT + r'asm("." TEXT(inc) "bin \"data\"");',
+    "macro begins": '#define A ".inc"\n' + r'asm(A "bin \"data\"");',
+    "macro is the name": '#define A ".incbin"\n' + r'asm(A " \"data\"");',
+    "macro goes on": '#define A "bin"\n' + r'asm(".inc" A " \"data\"");',
+    "name in its own string": r'asm(".include" " \"data\"");',
+    "comment of the assembler": r'asm(".incbin /* c */ \"data\"");',
+    "other comment of it": r'asm(".include /* c */ \"data\"");',
+    "its macro": r'asm(".macro m x\n.inc\\x \"data\"\n.endm\nm bin");',
+    "its macro, raw": 'asm(R"(.macro m x\n.inc\\x "data"\n.endm\nm bin)");',
+    "its repetition": r'asm(".irp d,include\n.\\d \"data\"\n.endr");',
+    "expression": "struct T { constexpr const char *data() const { return TEXT; }\n"
+    "constexpr unsigned long size() const { return 14; } };\nasm((T()));",
+}
+HIDDEN = r'-DTEXT=".in" "cbin \"data\""'
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("text", READING.values(), ids=READING.keys())
+def test_reading(text: str, tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """A text for which clang's assembler reads a file, in whatever way it is put together."""
+    (tmp_path / "k.cpp").write_text(f"{text}\n")
+    made = set()
+    for content in (".long 1111\n", ".long 2222\n"):
+        (tmp_path / "data").write_text(content)
+        command = [llvm("clang++"), "-std=c++20", "-w", HIDDEN, "-c", "k.cpp", "-o", "k.o"]
+        subprocess.run(command, check=True, cwd=tmp_path)
+        made.add((tmp_path / "k.o").read_bytes())
+    assert len(made) == 2
+    assert lets_assembler_read(text.encode())
+
+
+ORDINARY = [
+    r'asm volatile("s_nop 0");',
+    r'asm volatile("s_waitcnt vmcnt(" #x ")");',
+    r'asm("{ add" #type ".f16x2 %0,%1,%2;\n}" : "=r"(x));',
+    r'asm volatile("sust.b." __asm_dim "." __asmtype "[%0];");',
+    r'asm(".section .text\n\t.globl " #name);',
+    r'asm("incl %0; inc %1");',
+    r'asm("ld.param.u32 %0, [" P "];");',
+    'extern int f() __asm__ (__ASMNAME ("g"));',
+    '__asm__ ("bswap %0" : "=r"(x));',
+    '#include <a.h>\n#include "b.inc"\n',
+    '// Include the file. Include (see there.)\n#include "x"',
+    'if (s == ".inc" || s == ".in") include(x);',
+    'path("include"); std::string e = ".i";',
+    r'printf("a.in\n"); copy(".\\convert.exe");',
+    'const char data[] = "\\x01\\x02\\377";',
+    'version = TEXT(A) "." TEXT(B);',
+    "/* { .add, .min, .max, .inc, .dec } */",
+    "include(foo)",
+]
+
+
+@pytest.mark.parametrize("text", ORDINARY)
+def test_ordinary(text: str) -> None:
+    """Instructions with operands of macros read nothing, nor does what looks like a directive."""
+    assert not lets_assembler_read(text.encode())

@@ -1,0 +1,99 @@
+"""What passes have read outside of the folder of the build: told in full, judged once."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from offload_tool.io.file_digests import Fingerprints
+from offload_tool.manifest.include_search import Lookups
+from offload_tool.manifest.manifest import (
+    PassRecord,
+    State,
+    files_in_order,
+    judge,
+    read_record,
+    record_pass_result,
+    write_record,
+)
+from offload_tool.manifest.race_check import Start
+from offload_tool.manifest.system_headers import Inputs
+
+KEY = {"its command": "1"}
+
+
+@pytest.fixture
+def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a folder with headers outside of the current one, where the record `m` of a pass is."""
+    (tmp_path / "build").mkdir()
+    monkeypatch.chdir(tmp_path / "build")
+    folder = tmp_path / "toolkit"
+    folder.mkdir()
+    for name in ("k.hip", "k.co", "own.h", str(folder / "a.h"), str(folder / "b.h")):
+        Path(name).write_text(name)
+    time.sleep(0.05)
+    _record("m", ["k.hip", f"{folder}/b.h", "own.h", f"{folder}/a.h"], folder)
+    return folder
+
+
+def _record(file: str, read: list[str], folder: Path) -> None:
+    start, prints = Start.now("marker", read), Fingerprints()
+    lookups = Lookups(("", str(folder)), ("k.hip", "own.h"), (), outside=("a.h", "b.h"))
+    write_record(
+        file, record_pass_result(KEY, read, lookups, "k.co", start, prints), prints, "k.co"
+    )
+
+
+def _read(prints: Fingerprints, file: str = "m") -> PassRecord:
+    record = read_record(file, prints, "k.co")
+    assert record is not None
+    return record
+
+
+def _state(prints: Fingerprints) -> State:
+    return judge(_read(prints), KEY, prints, "k.co").state
+
+
+def test_order(toolkit: Path) -> None:
+    """The files are told in the order in which they were read."""
+    names = ["k.hip", f"{toolkit}/b.h", "own.h", f"{toolkit}/a.h"]
+    assert files_in_order(_read(Fingerprints())) == names
+
+
+def test_equal_texts_are_one(toolkit: Path) -> None:
+    """What two passes have read outside is one object where it is the same, and else is not."""
+    _record("same", ["own.h", f"{toolkit}/b.h", f"{toolkit}/a.h"], toolkit)
+    _record("other", ["own.h", f"{toolkit}/b.h"], toolkit)
+    found = [_read(Fingerprints(), name).inputs for name in ("m", "same", "other")]
+    outside = [inputs.outside for inputs in found if isinstance(inputs, Inputs)]
+    assert outside[0] is outside[1]
+    assert outside[0] is not outside[2]
+
+
+def test_looked_at_once(toolkit: Path) -> None:
+    """A folder that no build writes to is looked at once, until it is looked at again."""
+    prints = Fingerprints(str(toolkit).__eq__)
+    assert _state(prints) is State.CURRENT
+    (toolkit / "a.h").write_text("other")
+    assert _state(prints) is State.CURRENT
+    prints.look_again()
+    assert _state(prints) is State.OUTDATED
+
+
+def test_looked_at_each_time(toolkit: Path) -> None:
+    """A header in any other folder is looked at for each pass, and so by who has to look now."""
+    once = Fingerprints(str(toolkit).__eq__)
+    each = Fingerprints()
+    assert _state(each) is _state(once) is State.CURRENT
+    (toolkit / "a.h").write_text("other")
+    assert _state(each) is _state(once.looking_now()) is State.OUTDATED
+
+
+def test_appeared_outside(toolkit: Path) -> None:
+    """A header that appears under a name of one outside, in a folder of the build, is seen."""
+    prints = Fingerprints(str(toolkit).__eq__)
+    assert _state(prints) is State.CURRENT
+    Path("a.h").write_text("")
+    assert _state(prints) is State.UNSURE

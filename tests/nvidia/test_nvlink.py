@@ -1,0 +1,66 @@
+"""NVIDIA's device linkers: what they are given. Stand-ins take their place."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from offload_tool.errors import CompilerError
+from offload_tool.nvidia.nvlink import NVJITLINK, link_cubins
+from tests.formats.object_files import make_elf
+
+# Links what is behind it alone, as nvlink; with a library, starts kernels.
+LINKER = """\
+import pathlib, sys
+*words, _, output = sys.argv[1:]
+with open("log", "a") as log:
+    log.write(" ".join(pathlib.Path(word).name for word in words) + "\\n")
+if not words[-1].endswith(".a"):
+    sys.exit("nvlink error   : Undefined reference to '__cudaCDP2LaunchDevice' in 'a.cubin'")
+pathlib.Path(output).write_bytes(b"linked")
+"""
+
+
+@pytest.fixture
+def linker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.chdir(tmp_path)
+    Path("a.cubin").write_bytes(make_elf(machine=190))
+    Path("nvlink").write_text(LINKER)
+    return [sys.executable, str(tmp_path / "nvlink")]
+
+
+def test_device_runtime_is_behind_what_asks_for_it(linker: list[str]) -> None:
+    """The device runtime comes last, where nvlink looks into it."""
+    link_cubins("out", linker, ["a.cubin"], os.environ, ["libcudadevrt.a"])
+    assert Path("log").read_text() == "a.cubin libcudadevrt.a\n"
+    assert Path("out").read_bytes() == b"linked"
+
+
+def test_library_gets_the_device_runtime_when_it_needs_it(linker: list[str]) -> None:
+    """LibnvJitLink, which takes all of what it is given, gets it where nothing else helps."""
+    link_cubins("out", [*linker, NVJITLINK], ["a.cubin"], os.environ, ["libcudadevrt.a"])
+    assert Path("log").read_text().splitlines() == [
+        "nvjitlink.py a.cubin",
+        "nvjitlink.py a.cubin libcudadevrt.a",
+    ]
+
+
+def test_other_failures_are_told_at_once(linker: list[str]) -> None:
+    """LibnvJitLink is asked once for what the device runtime cannot help."""
+    Path("nvlink").write_text(LINKER.replace("__cudaCDP2LaunchDevice", "helper"))
+    with pytest.raises(CompilerError, match=r"libnvJitLink cannot link 'out':.*'helper'"):
+        link_cubins("out", [*linker, NVJITLINK], ["a.cubin"], os.environ, ["libcudadevrt.a"])
+    assert Path("log").read_text() == "nvjitlink.py a.cubin\n"
+
+
+@pytest.mark.parametrize("more", [[], [NVJITLINK]], ids=["nvlink", "libnvJitLink"])
+def test_no_device_runtime(linker: list[str], more: list[str]) -> None:
+    """Without it, the error says what kernels that start kernels need."""
+    with pytest.raises(CompilerError) as caught:
+        link_cubins("out", [*linker, *more], ["a.cubin"], os.environ)
+    assert "'__cudaCDP2LaunchDevice' in 'a.cubin'" in str(caught.value)
+    assert "kernels that start kernels need libcudadevrt.a, which is not there" in str(caught.value)
+    assert not Path("out").exists()

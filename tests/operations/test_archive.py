@@ -1,0 +1,222 @@
+"""Archives of files: llvm-ar's bytes, read by other archivers and linkers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offload_tool import BundleEntryID, bundle_files
+from offload_tool.errors import FileError, FormatError, UsageError
+from offload_tool.formats.objects.ar import iter_members, plan_archive
+from offload_tool.operations.archive import create_archive
+from offload_tool.operations.unarchive import unbundle_archive
+from tests.conftest import identity, missing
+
+Tool = Callable[[str], str]
+HOST = "host-x86_64-unknown-linux-gnu-"
+GPU = "hip-amdgcn-amd-amdhsa--"
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> str:
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=cwd)
+    return done.stdout
+
+
+@pytest.fixture
+def objects(tmp_path: Path, llvm: Tool) -> Path:
+    """Make a folder of members: host objects, their object bundles, bitcode, and other files."""
+    folder = tmp_path / "members"
+    folder.mkdir()
+    for name in ("first", "second"):
+        source = folder / f"{name}.c"
+        source.write_text(f"int {name}(void) {{ return 1; }} int {name}_data = 1;\n")
+        run(llvm("clang"), "-c", source, "-o", folder / f"{name}_plain.o")
+        run(llvm("clang"), "-c", "-emit-llvm", source, "-o", folder / f"{name}.bc")
+        (folder / "image").write_bytes(name.encode() * 100)
+        items = [(HOST, folder / f"{name}_plain.o"), (GPU + "gfx906", folder / "image")]
+        parsed = [(BundleEntryID.parse(text), path) for text, path in items]
+        bundle_files(parsed, folder / f"{name}.o", file_type="o")
+        bundle_files(parsed, folder / f"{name}.hipfb")
+    (folder / "empty").touch()
+    (folder / "a_name_of_more_than_15_bytes.txt").write_bytes(b"odd")
+    return folder
+
+
+CHOICES = {
+    "bundles": ["first.o", "second.o"],
+    "binary-bundles": ["first.hipfb", "second.hipfb"],
+    "bitcode": ["first.bc", "second.bc"],
+    "mixed": ["empty", "second.o", "a_name_of_more_than_15_bytes.txt", "first.bc", "second.hipfb"],
+    "none": [],
+}
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("names", CHOICES.values(), ids=CHOICES.keys())
+def test_same_bytes_as_llvm_ar(tmp_path: Path, objects: Path, llvm: Tool, names: list[str]) -> None:
+    """llvm-ar writes the same archive of the same files."""
+    paths = [objects / name for name in names]
+    create_archive([(path.name, path) for path in paths], tmp_path / "ours.a")
+    run(llvm("llvm-ar"), "rcsD", "--format=gnu", tmp_path / "theirs.a", *paths)
+    assert (tmp_path / "ours.a").read_bytes() == (tmp_path / "theirs.a").read_bytes()
+
+
+@pytest.mark.llvm
+def test_gnu_tools_read_it(tmp_path: Path, objects: Path) -> None:
+    """GNU ar lists and extracts the members, GNU nm finds the object bundles' symbols."""
+    ar, nm = shutil.which("ar"), shutil.which("nm")
+    if ar is None or nm is None:
+        missing("GNU ar and nm")
+        raise AssertionError
+    members = [(f"{name}.renamed.o", objects / f"{name}.o") for name in ("first", "second")]
+    create_archive(members, tmp_path / "made.a")
+    assert run(ar, "t", tmp_path / "made.a").split() == [name for name, _ in members]
+    run(ar, "x", tmp_path / "made.a", cwd=tmp_path)
+    for name, path in members:
+        assert (tmp_path / name).read_bytes() == path.read_bytes()
+    index = [line for line in run(nm, "-s", tmp_path / "made.a").splitlines() if " in " in line]
+    assert sorted(index) == [
+        f"{name}{suffix} in {name}.renamed.o"
+        for name in ("first", "second")
+        for suffix in ("", "_data")
+    ]
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("linker", ["ld", "ld.lld"])
+def test_linker_takes_object_bundles(
+    tmp_path: Path, objects: Path, llvm: Tool, linker: str
+) -> None:
+    """A host linker takes the object bundle that defines an undefined symbol, without images."""
+    found = shutil.which(linker) if linker == "ld" else llvm(linker)
+    if found is None:
+        missing("GNU ld")
+        raise AssertionError
+    made, out = tmp_path / "libmade.a", tmp_path / "linked"
+    create_archive([(name, objects / name) for name in ("first.o", "second.o")], made)
+    (tmp_path / "main.c").write_text("int second(void); void _start(void) { second(); }\n")
+    run(llvm("clang"), "-c", tmp_path / "main.c", "-o", tmp_path / "main.o")
+    run(found, tmp_path / "main.o", made, "-o", out)
+    symbols = run(llvm("llvm-nm"), out)
+    assert " second" in symbols
+    assert " first" not in symbols
+    assert b"second" * 100 not in out.read_bytes()
+
+
+@pytest.mark.llvm
+def test_device_archives_come_out(tmp_path: Path, objects: Path) -> None:
+    """The archive of bundles is a heterogeneous device archive: each target's images come out."""
+    hda, dsa = tmp_path / "hda.a", tmp_path / "dsa.a"
+    create_archive([(name, objects / name) for name in ("first.o", "second.hipfb")], hda)
+    unbundle_archive(hda, {BundleEntryID.parse(GPU + "gfx906"): dsa})
+    data = memoryview(dsa.read_bytes())
+    found = {member.name: bytes(member.content(data)) for member in iter_members(data)}
+    assert found == {
+        f"{name}-{GPU}gfx906{name}.bc": name.encode() * 100 for name in ("first", "second")
+    }
+
+
+def member(folder: Path, name: str, content: bytes = b"x") -> Path:
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+def test_equal_archive_is_left_untouched(tmp_path: Path) -> None:
+    """With keep_equal, an archive of the same members keeps its inode and times."""
+    out, path = tmp_path / "out.a", member(tmp_path, "a")
+    create_archive([("a", path)], out)
+    before = identity(out)
+    create_archive([("a", path)], out, keep_equal=True)
+    assert identity(out) == before
+    path.write_bytes(b"y")
+    create_archive([("a", path)], out, keep_equal=True)
+    assert identity(out)[0] != before[0]
+    assert out.read_bytes().endswith(b"y\n")
+
+
+def test_contents_and_names_alone_decide(tmp_path: Path) -> None:
+    """Dates, permissions and places of the files do not get into the archive."""
+    one, two = member(tmp_path, "one"), member(tmp_path, "two")
+    os.utime(two, (1, 1))
+    two.chmod(0o700)
+    create_archive([("m", one)], tmp_path / "one.a")
+    create_archive([("m", two)], tmp_path / "two.a")
+    assert (tmp_path / "one.a").read_bytes() == (tmp_path / "two.a").read_bytes()
+
+
+def test_many_members(tmp_path: Path) -> None:
+    """The number of members is not bounded by the number of files that can be open."""
+    path = member(tmp_path, "m")
+    create_archive([(f"m{index}", path) for index in range(3000)], tmp_path / "out.a")
+    data = memoryview((tmp_path / "out.a").read_bytes())
+    assert sum(1 for _ in iter_members(data)) == 3000
+
+
+def test_output_is_one_of_the_members(tmp_path: Path) -> None:
+    """An archive may replace a file that it holds."""
+    path = member(tmp_path, "m", b"content")
+    create_archive([("m", path), ("again", path)], path)
+    assert path.read_bytes().count(b"content") == 2
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../m", "/m", "a/m", "m/", "m\0", "m\n"])
+def test_names_that_are_no_file_names(tmp_path: Path, name: str) -> None:
+    """A member name that is not a plain file name is refused; the message names the file."""
+    with pytest.raises(UsageError, match="expected a plain file name") as caught:
+        create_archive([(name, tmp_path / "some-file")], tmp_path / "out.a")
+    assert str(caught.value).startswith(f"'{tmp_path}/some-file': ")
+    assert "\n" not in str(caught.value)
+
+
+def test_equal_names(tmp_path: Path) -> None:
+    """Two members of one name are refused, and the message names both files."""
+    with pytest.raises(UsageError, match=r"'a/m\.o' and 'b/m\.o'; give one"):
+        create_archive([("m.o", "a/m.o"), ("n.o", "x"), ("m.o", "b/m.o")], tmp_path / "out.a")
+    assert not (tmp_path / "out.a").exists()
+
+
+def test_files_that_cannot_be_members(tmp_path: Path) -> None:
+    """A missing file, a folder and a device are refused by name, and nothing is written."""
+    for path, error in (("none", FileError), (tmp_path, FileError), ("/dev/null", UsageError)):
+        with pytest.raises(error, match=f"'{path}': "):
+            create_archive([("m", path)], tmp_path / "out.a")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_broken_symbol_table(tmp_path: Path) -> None:
+    """An ELF file whose section headers are cut off is refused with file and offset."""
+    header = bytearray(b"\x7fELF\2\1\1" + bytes(57))
+    header[40:48] = (1 << 30).to_bytes(8, "little")
+    header[58:62] = b"\x40\0\3\0"
+    path = member(tmp_path, "m.o", bytes(header))
+    with pytest.raises(FormatError, match=r"m\.o', offset 0x40, section header table.*cut short"):
+        create_archive([("m.o", path)], tmp_path / "out.a")
+    assert not (tmp_path / "out.a").exists()
+
+
+def test_unreadable_bitcode(tmp_path: Path) -> None:
+    """Bitcode that cannot be read becomes a member without symbols, with a warning, as in LLVM."""
+    path = member(tmp_path, "m.bc", b"BC\xc0\xde" + b"\xff" * 60)
+    warnings: list[str] = []
+    create_archive([("m.bc", path)], tmp_path / "out.a", warn=warnings.append)
+    assert len(warnings) == 1
+    assert warnings[0].startswith(f"'{path}': ")
+    assert (tmp_path / "out.a").read_bytes()[8:13] == b"m.bc/"
+
+
+def test_member_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file whose size changes between the two looks at it is an error, not a broken archive."""
+    path = member(tmp_path, "m")
+    monkeypatch.setattr(
+        "offload_tool.operations.archive.plan_archive",
+        lambda members: (path.write_bytes(b"longer"), plan_archive(members))[1],
+    )
+    with pytest.raises(FileError, match="m': changed its size"):
+        create_archive([("m", path)], tmp_path / "out.a")
+    assert not (tmp_path / "out.a").exists()

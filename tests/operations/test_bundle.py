@@ -1,0 +1,184 @@
+"""Bundling and unbundling files: LLVM's bytes, and nothing half done."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offload_tool import BundleEntryID, bundle_files, unbundle_file
+from offload_tool.errors import EntryIDError, FileError, FormatError, UsageError
+from offload_tool.operations.unbundle import MissingEntriesError
+
+HOST = BundleEntryID.parse("host-x86_64-unknown-linux-gnu-")
+GPU = "hipv4-amdgcn-amd-amdhsa--"
+
+
+def gpu(target: str) -> BundleEntryID:
+    return BundleEntryID.parse(GPU + target)
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> dict[BundleEntryID, Path]:
+    """Give files of several sizes, one of them empty, by entry ID."""
+    source = random.Random(1)
+    sizes = {HOST: 0, gpu("gfx906"): 1, gpu("gfx90a:xnack+"): 4096, gpu("gfx1100"): 70001}
+    made = {}
+    for index, (entry_id, size) in enumerate(sizes.items()):
+        made[entry_id] = tmp_path / f"in{index}"
+        made[entry_id].write_bytes(source.randbytes(size))
+    return made
+
+
+def test_round_trip(tmp_path: Path, inputs: dict[BundleEntryID, Path]) -> None:
+    """What is bundled comes out again, each code object in its file."""
+    bundle_files(list(inputs.items()), tmp_path / "bundle", alignment=4096)
+    outputs = {entry_id: tmp_path / f"out{i}" for i, entry_id in enumerate(inputs)}
+    unbundle_file(tmp_path / "bundle", outputs)
+    for entry_id, path in inputs.items():
+        assert outputs[entry_id].read_bytes() == path.read_bytes()
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("alignment", [1, 3, 8, 4096])
+def test_same_bytes_as_llvm(
+    tmp_path: Path, inputs: dict[BundleEntryID, Path], llvm: Callable[[str], str], alignment: int
+) -> None:
+    """Our bundle has the bytes of clang-offload-bundler's, for any alignment and order."""
+    for order in (list(inputs), list(reversed(inputs))):
+        bundle_files([(i, inputs[i]) for i in order], tmp_path / "ours", alignment=alignment)
+        run_llvm(
+            llvm,
+            [f"-bundle-align={alignment}", f"-output={tmp_path / 'theirs'}"],
+            order,
+            [f"-input={inputs[i]}" for i in order],
+        )
+        assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
+
+
+@pytest.mark.llvm
+def test_llvm_lists_and_unbundles_ours_and_we_theirs(
+    tmp_path: Path, inputs: dict[BundleEntryID, Path], llvm: Callable[[str], str]
+) -> None:
+    """Each side reads the other's bundle and gives the same files."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    bundle_files(list(inputs.items()), ours, alignment=4096)
+    listed = subprocess.run(
+        [llvm("clang-offload-bundler"), "-type=o", "-list", f"-input={ours}"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert sorted(listed.stdout.split()) == sorted(map(str, inputs))
+
+    outputs = {entry_id: tmp_path / f"out{i}" for i, entry_id in enumerate(inputs)}
+    read = ["-unbundle", f"-input={ours}"]
+    run_llvm(llvm, read, list(inputs), [f"-output={path}" for path in outputs.values()])
+    for entry_id, path in inputs.items():
+        assert outputs[entry_id].read_bytes() == path.read_bytes()
+
+    write = [f"-output={theirs}"]
+    run_llvm(llvm, write, list(inputs), [f"-input={path}" for path in inputs.values()])
+    unbundle_file(theirs, outputs)
+    for entry_id, path in inputs.items():
+        assert outputs[entry_id].read_bytes() == path.read_bytes()
+
+
+def run_llvm(
+    llvm: Callable[[str], str], options: list[str], ids: list[BundleEntryID], files: list[str]
+) -> None:
+    targets = f"-targets={','.join(map(str, ids))}"
+    command = [llvm("clang-offload-bundler"), "-type=bc", targets, *options, *files]
+    subprocess.run(command, check=True)
+
+
+def test_most_specific_compatible_entry(tmp_path: Path) -> None:
+    """A target is served by its exact entry, else by the most specific one that fits."""
+    for name in ("off", "on", "sramecc"):
+        (tmp_path / name).write_text(name)
+    items = [
+        (gpu("gfx90a:xnack-"), tmp_path / "off"),
+        (gpu("gfx90a:xnack+"), tmp_path / "on"),
+    ]
+    bundle_files(items, tmp_path / "bundle")
+    hip = BundleEntryID.parse("hip-amdgcn-amd-amdhsa--gfx90a:sramecc+:xnack+")
+    unbundle_file(tmp_path / "bundle", {hip: tmp_path / "out"})
+    assert (tmp_path / "out").read_text() == "on"
+
+
+def test_missing_entries(tmp_path: Path, inputs: dict[BundleEntryID, Path]) -> None:
+    """A target that no entry serves is named, and no output at all is written."""
+    bundle_files(list(inputs.items()), tmp_path / "bundle")
+    outputs = {gpu("gfx906"): tmp_path / "a", gpu("gfx942"): tmp_path / "b"}
+    with pytest.raises(MissingEntriesError, match=r"no entry for .*gfx942; .*gfx906") as caught:
+        unbundle_file(tmp_path / "bundle", outputs)
+    assert caught.value.missing == (GPU + "gfx942",)
+    assert not any(path.exists() for path in outputs.values())
+
+
+def test_corrupt_bundle(tmp_path: Path, inputs: dict[BundleEntryID, Path]) -> None:
+    """A bundle that was cut short is refused, and no output is written."""
+    bundle_files(list(inputs.items()), tmp_path / "bundle")
+    data = (tmp_path / "bundle").read_bytes()
+    (tmp_path / "bundle").write_bytes(data[:-1])
+    with pytest.raises(FormatError, match="may be cut short"):
+        unbundle_file(tmp_path / "bundle", {gpu("gfx906"): tmp_path / "out"})
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("targets", "error"),
+    [
+        ([GPU + "gfx90a", GPU + "gfx90a:xnack+"], EntryIDError),
+        ([GPU + "gfx906", "hipv4-amdgcn-amd-amdhsa-unknown-gfx906"], EntryIDError),
+        ([], UsageError),
+    ],
+    ids=["conflict", "duplicate", "none"],
+)
+def test_refused_compositions(
+    tmp_path: Path, inputs: dict[BundleEntryID, Path], targets: list[str], error: type
+) -> None:
+    """Entries that no reader could choose between are refused; the old output stays."""
+    (tmp_path / "bundle").write_text("old")
+    files = list(inputs.values())
+    items = [(BundleEntryID.parse(t), f) for t, f in zip(targets, files, strict=False)]
+    with pytest.raises(error):
+        bundle_files(items, tmp_path / "bundle")
+    assert (tmp_path / "bundle").read_text() == "old"
+
+
+def test_missing_input(tmp_path: Path) -> None:
+    """An input that is not there is named, and no output is written."""
+    with pytest.raises(FileError, match=r"nowhere': No such file"):
+        bundle_files([(HOST, None), (gpu("gfx906"), tmp_path / "nowhere")], tmp_path / "bundle")
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_output_may_be_an_input(tmp_path: Path, inputs: dict[BundleEntryID, Path]) -> None:
+    """Bundling over one of the inputs loses nothing."""
+    bundle_files(list(inputs.items()), tmp_path / "expected")
+    bundle_files(list(inputs.items()), inputs[gpu("gfx1100")])
+    assert inputs[gpu("gfx1100")].read_bytes() == (tmp_path / "expected").read_bytes()
+
+
+def test_memory_does_not_grow_with_the_images(tmp_path: Path) -> None:
+    """Bundling and unbundling 512 MB takes less than 64 MiB of memory."""
+    big = tmp_path / "big"
+    with big.open("wb") as file:
+        file.truncate(256 << 20)
+    script = (
+        "from offload_tool import BundleEntryID, bundle_files, unbundle_file\n"
+        f"ids = [BundleEntryID.parse({GPU!r} + t) for t in ('gfx906', 'gfx942')]\n"
+        "bundle_files([(i, 'big') for i in ids], 'bundle', alignment=4096)\n"
+        "unbundle_file('bundle', {i: f'out{n}' for n, i in enumerate(ids)})\n"
+        "print(*(line.split()[1] for line in open('/proc/self/status') if 'VmHWM' in line))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    assert int(done.stdout) < 64 << 10
+    assert (tmp_path / "out1").stat().st_size == 256 << 20

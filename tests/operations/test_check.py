@@ -1,0 +1,179 @@
+"""What is wrong with libraries, and what is not."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from offload_tool import Compression, Device, PackagedImage, package_images
+from offload_tool.errors import OffloadError
+from offload_tool.operations.check import Fault, Rule, check_libraries
+from tests.formats.kernel_info.code_objects import KERNEL, code_object, metadata
+from tests.formats.object_files import make_code_object
+from tests.fuzz.seeds import HERE
+from tests.operations.fatbins import HOST, make_bundle
+from tests.operations.test_finding import archive
+
+QUIET = KERNEL | {".vgpr_spill_count": 0, ".sgpr_spill_count": 0}
+SPILLING = QUIET | {".name": "s", ".vgpr_spill_count": 1200, ".sgpr_spill_count": 3}
+
+
+def code(*names: str) -> bytes:
+    return code_object(metadata([QUIET | {".name": name} for name in names]))
+
+
+def targets(*names: str) -> tuple[Device, ...]:
+    return tuple(map(Device.parse, names))
+
+
+def faults(path: Path, *rules: Rule) -> list[str]:
+    found = [*check_libraries([path], rules or [Rule()])]
+    assert all(str(fault) == f"{fault.library}: {fault.message}" for fault in found)
+    return [fault.message for fault in found]
+
+
+@pytest.mark.parametrize("compression", [None, Compression()], ids=["plain", "compressed"])
+def test_targets(compression: Compression | None, tmp_path: Path) -> None:
+    """Images count by the rules of the runtimes; each device without one is a fault."""
+    images = {HOST: b"", "gfx906": code("k"), "gfx9-4-generic": code("k"), "gfx90a:xnack+": b""}
+    path = make_bundle(tmp_path / "b", images, compression=compression)
+    assert faults(path, Rule(targets=targets("gfx906:xnack-", "gfx942", "gfx950"))) == []
+    present = "; there are gfx906, gfx9-4-generic, gfx90a:xnack+"
+    assert faults(path, Rule(targets=targets("gfx1100", "sm_90", "gfx906", "gfx90a:xnack+"))) == [
+        f"no image for gfx1100{present}",
+        f"no image for sm_90{present}",
+        f"no image for gfx90a:xnack+{present}",  # it is empty, which is missing
+    ]
+
+
+def test_every_container(tmp_path: Path) -> None:
+    """Each container has to serve each device, but those with a host entry alone."""
+    both = make_bundle(tmp_path / "1", {HOST: b"h", "gfx906": code("a"), "gfx90a": code("a")})
+    one = make_bundle(tmp_path / "2", {HOST: b"h", "gfx906": code("b")})
+    host = make_bundle(tmp_path / "3", {HOST: b"h"})
+    path = tmp_path / "all"
+    path.write_bytes(
+        b"".join(f.read_bytes() + bytes(-f.stat().st_size % 4096) for f in (both, one, host))
+    )
+    assert faults(path, Rule(targets=targets("gfx906"))) == []
+    assert faults(path, Rule(targets=targets("gfx90a"))) == [
+        "no image for gfx90a in 1 of 2 containers, bundle 1 the first; there are gfx906"
+    ]
+    assert faults(host, Rule(targets=targets("gfx90a"))) == ["no image for gfx90a; there are none"]
+
+
+def test_offload_binaries_count_together(tmp_path: Path) -> None:
+    """Offload binaries hold an image each; those of one section serve the devices together."""
+    images = []
+    for name in ("gfx906", "gfx90a", "gfx906"):
+        (tmp_path / f"{len(images)}").write_bytes(code("k"))
+        strings = {"triple": "amdgcn-amd-amdhsa", "arch": name}
+        images.append(PackagedImage(tmp_path / f"{len(images)}", strings, "openmp"))
+    package_images(images[:2], tmp_path / "p")
+    assert faults(tmp_path / "p", Rule(targets=targets("gfx906", "gfx90a"))) == []
+    package_images(images, tmp_path / "q")
+    (message,) = faults(tmp_path / "q")
+    assert message.endswith("another image for gfx906 has kernel 'k', too: one of them is hidden")
+
+
+def test_hidden(tmp_path: Path) -> None:
+    """Two images for one target with a kernel of one name are always a fault, others are none."""
+    hip = "hip-amdgcn-amd-amdhsa--gfx906"
+    path = make_bundle(tmp_path / "b", {"gfx906": code("a", "k"), hip: code("k", "b")})
+    assert faults(path) == [
+        "bundle 0: another image for gfx906 has kernel 'k', too: one of them is hidden"
+    ]
+    assert faults(make_bundle(tmp_path / "c", {"gfx906": code("a"), hip: code("b")})) == []
+    assert faults(make_bundle(tmp_path / "d", {"gfx906": code("a"), "gfx908": code("a")})) == []
+
+
+def test_same_kernels(tmp_path: Path) -> None:
+    """What an image lacks that another one has is named; with targets, of what these load."""
+    images = {"gfx906": code(*"abcdef"), "gfx908": code("a"), "gfx90a": code(*"abcdef", "z")}
+    path = make_bundle(tmp_path / "b", images)
+    assert faults(path, Rule(same_kernels=True)) == [
+        "bundle 0: gfx906 has no kernel 'z', which another target has",
+        "bundle 0: gfx908 has no kernels 'b', 'c', 'd' and 3 more, which another target has",
+    ]
+    assert faults(path, Rule(same_kernels=True, targets=targets("gfx906"))) == []
+
+
+def test_spills(tmp_path: Path) -> None:
+    """Each kernel that spills is a fault; who does not say is told of."""
+    images = {"gfx906": code_object(metadata([QUIET, SPILLING])), "gfx90a": code("k")}
+    path = make_bundle(tmp_path / "b", images)
+    message = "bundle 0: gfx906 spills 1,200 VGPRs and 3 SGPRs in kernel 's'"
+    assert faults(path, Rule(no_spills=True)) == [message]
+    assert faults(path, Rule(no_spills=True, targets=targets("gfx90a"))) == []
+    notes: list[str] = []
+    cubin = HERE / "seeds" / "sm_90a.cubin"
+    assert [*check_libraries([cubin], [Rule(no_spills=True)], notes=notes.append)] == []
+    assert len(notes) == 1
+    assert "kernels do not say whether they spill registers" in notes[0]
+
+
+def test_size(tmp_path: Path) -> None:
+    """The bytes of device images are limited as they are stored, without hosts and padding."""
+    images = {HOST: bytes(9999), "gfx906": bytes(300), "gfx90a": bytes(200)}
+    path = make_bundle(tmp_path / "b", images)
+    assert faults(path, Rule(max_size=500)) == []
+    assert faults(path, Rule(max_size=499)) == ["device images take 500 bytes, more than 499"]
+    packed = make_bundle(tmp_path / "c", {"gfx906": bytes(90_000)}, compression=Compression())
+    assert faults(packed, Rule(max_size=packed.stat().st_size)) == []
+
+
+def test_names(tmp_path: Path) -> None:
+    """Rules find libraries of folders, wheels and archives; what finds none is a fault."""
+    folder = tmp_path / "folder"
+    (folder / "lib").mkdir(parents=True)
+    bundle = make_bundle(folder / "lib" / "x.so", {"gfx906": code("k")})
+    (folder / "text").write_text("no library")
+    with zipfile.ZipFile(folder / "w.whl", "w") as made:
+        made.write(bundle, "lib/y.so")
+    archive(folder / "z.a", bundle)
+    wanted = {"lib/x.so": 1, "*.so": 1, "w.whl(lib/*)": 1, "*y.so*": 1, "z.a(*)": 1, "lib/?.so": 1}
+    for pattern, count in wanted.items():
+        rule = Rule(paths=(pattern,), targets=targets("gfx908"))
+        assert len(faults(folder, rule)) == count, pattern
+    assert faults(folder, Rule(("none", "q*"))) == ["there is no library none or q*"]
+    notes: list[str] = []
+    assert [*check_libraries([bundle], [Rule(("x.so",))], notes=notes.append)] == []
+    assert [*check_libraries([folder], [Rule(("*.so",))], notes=notes.append)] == []
+    assert [note.rpartition(": ")[2] for note in notes] == ["no rule is about it"] * 2
+
+
+def test_nothing(tmp_path: Path) -> None:
+    """A folder without any library does not pass."""
+    assert [*check_libraries([tmp_path], [])] == [
+        Fault(str(tmp_path), "there are no device images")
+    ]
+
+
+def test_broken(tmp_path: Path) -> None:
+    """What cannot be read is told of, and all else is judged."""
+    images = {"gfx906": code("k")[:-9], "gfx90a": code("k"), "gfx908": b"BC\xc0\xde"}
+    make_bundle(tmp_path / "b", images)
+    problems: list[OffloadError] = []
+    notes: list[str] = []
+    rule = Rule(targets=targets("gfx906", "gfx942"), same_kernels=True)
+    found = check_libraries([tmp_path], [rule], skipped=problems.append, notes=notes.append)
+    assert [fault.message for fault in found] == [
+        "no image for gfx942; there are gfx906, gfx90a, gfx908"
+    ]
+    assert len(problems) == len(notes) == 1
+
+
+def test_code_objects_of_a_folder(tmp_path: Path) -> None:
+    """Code objects of one target each are judged together; one that is named, by itself."""
+    for name in ("gfx906", "gfx942"):
+        (tmp_path / f"{name}.co").write_bytes(make_code_object(name))
+    assert faults(tmp_path, Rule(targets=targets("gfx906", "gfx942"))) == []
+    assert faults(tmp_path, Rule(targets=targets("gfx1030"))) == [
+        "no image for gfx1030 in any of 2 code objects; there are gfx906, gfx942"
+    ]
+    make_bundle(tmp_path / "b", {"gfx1030": code("k")})
+    assert "no image for gfx1030 in any" in faults(tmp_path, Rule(targets=targets("gfx1030")))[0]
+    lacking = ["no image for gfx942; there are gfx906"]
+    assert faults(tmp_path / "gfx906.co", Rule(targets=targets("gfx942"))) == lacking

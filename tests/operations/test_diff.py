@@ -1,0 +1,223 @@
+"""What changed between two builds, and what did not."""
+
+from __future__ import annotations
+
+import subprocess
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offload_tool.errors import OffloadError
+from offload_tool.formats.cuda.fatbin import FatbinStyle, NewCudaEntry, plan_cuda_fatbin
+from offload_tool.operations.diff import Comparison, compare_builds
+from tests.formats.kernel_info.code_objects import KERNEL, code_object, compiled, metadata
+from tests.operations.fatbins import HOST, make_bundle
+
+SOURCE = """
+#define KERNEL __attribute__((global)) void
+__attribute__((device)) int table[100] = {1, 2, VALUE};
+namespace { KERNEL unnamed(int *p) { *p = 1; } }
+static KERNEL hidden(int *p) { *p = 2; }
+KERNEL plain(int *p) { for (int i = 0; i < p[0]; i++) p[i] += table[p[i]] + MORE; }
+void use(void *, void *, void *);
+void f() { use((void *)unnamed, (void *)hidden, (void *)plain); }
+"""
+Build = Callable[..., Path]
+
+
+@pytest.fixture
+def build(tmp_path: Path, llvm: Callable[[str], str]) -> Build:
+    """Give a function that compiles the source in a folder."""
+
+    def run(folder: str, *flags: str, value: str = "3", more: str = "0") -> Path:
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        source = SOURCE.replace("VALUE", value).replace("MORE", more)
+        return compiled(llvm("clang"), tmp_path / folder, "gfx90a", *flags, source=source)
+
+    return run
+
+
+def changes(found: Comparison) -> list[tuple[str, str]]:
+    return [(row.change, row.name) for row in found.kernels]
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("flags", [("-g",), ("-fgpu-rdc", "-g", "-S", "-emit-llvm")])
+def test_other_folders(flags: tuple[str, ...], build: Build, llvm: Callable[[str], str]) -> None:
+    """Builds in folders of other names are equal, though their files are not."""
+    one, other = build("a", *flags), build("a/much/longer/folder", *flags)
+    assert one.read_bytes() != other.read_bytes()
+    if "-S" in flags:  # static kernels have hashes of paths in their names there
+        for path in (one, other):
+            text = path.rename(path.with_suffix(".ll"))
+            command = [llvm("llc"), "-mcpu=gfx90a", "-filetype=obj", str(text), "-o", str(path)]
+            subprocess.run(command, check=True)
+        assert b"hiddenPi.intern." in one.read_bytes()
+    assert compare_builds(one, other).is_equal
+
+
+@pytest.mark.llvm
+def test_stripped(build: Build, llvm: Callable[[str], str]) -> None:
+    """Stripped code is what it was; of stripped code, too, other instructions are a change."""
+    base, other = build("base"), build("other", more="5")
+    stripped = {}
+    for option in ("--strip-all", "--strip-sections"):
+        for path in (base, other):
+            stripped[option, path] = path.with_name(f"{option}.co")
+            command = [llvm("llvm-objcopy"), option, str(path), str(stripped[option, path])]
+            subprocess.run(command, check=True)
+    assert compare_builds(base, stripped["--strip-all", base]).is_equal
+    found = compare_builds(base, stripped["--strip-all", other])
+    assert [row.name for row in found.kernels] == ["_Z5plainPi"]
+    pair = stripped["--strip-sections", base], stripped["--strip-sections", other]
+    assert [row.change for row in compare_builds(*pair).targets] == ["changed"]
+    assert compare_builds(pair[0], pair[0]).is_equal
+
+
+@pytest.mark.llvm
+def test_other_code(build: Build) -> None:
+    """A kernel with other instructions is a change of it; other data, one of the target."""
+    base = build("base")
+    grown = compare_builds(base, build("grown", more="p[i + 1] * p[i + 2] / 77"))
+    (kernel,) = grown.kernels
+    assert (kernel.change, kernel.name) == ("changed", "_Z5plainPi")
+    assert kernel.grown > 0
+    assert "code_size" in kernel.fields
+    assert [row.change for row in grown.targets] == ["changed"]
+    other = compare_builds(base, build("other", more="5"))
+    assert [row.name for row in other.kernels] == ["_Z5plainPi"]
+    data = compare_builds(base, build("data", value="4"))
+    assert (data.kernels, data.targets[0].change, data.targets[0].grown) == ((), "changed", 0)
+    assert compare_builds(base, build("data", value="4"), tolerance=0.1).is_equal
+
+
+def code(**kernels: int) -> bytes:
+    rows = [KERNEL | {".name": name, ".vgpr_count": count} for name, count in kernels.items()]
+    return code_object(metadata(rows))
+
+
+def test_kernels(tmp_path: Path) -> None:
+    """Kernels of targets in both builds are compared; those of new ones came with the target."""
+    old = make_bundle(tmp_path / "1", {HOST: b"h", "gfx906": code(a=8, b=8), "gfx908": code(a=8)})
+    new = make_bundle(tmp_path / "2", {HOST: b"i", "gfx906": code(a=9, c=8), "gfx90a": code(a=8)})
+    found = compare_builds(old, new)
+    assert changes(found) == [("changed", "a"), ("removed", "b"), ("added", "c")]
+    assert found.kernels[0].fields == ("vgprs",)
+    assert {(row.target, row.change) for row in found.targets} == {
+        ("gfx908", "removed"),
+        ("gfx90a", "added"),
+    }
+    assert compare_builds(old, old).is_equal
+
+
+def test_tolerance(tmp_path: Path) -> None:
+    """Numbers may differ by a share of what they were; from nothing, any number is a change."""
+    old = make_bundle(tmp_path / "1", {"gfx906": code(a=100, b=0)})
+    new = make_bundle(tmp_path / "2", {"gfx906": code(a=105, b=0)})
+    assert changes(compare_builds(old, new, tolerance=4.9)) == [("changed", "a")]
+    assert compare_builds(old, new, tolerance=5).is_equal
+    assert changes(compare_builds(new, old, tolerance=4.7)) == [("changed", "a")]
+    new = make_bundle(tmp_path / "3", {"gfx906": code(a=100, b=1)})
+    assert changes(compare_builds(old, new, tolerance=1000)) == [("changed", "b")]
+
+
+def test_kernels_of_one_name(tmp_path: Path) -> None:
+    """Of static kernels with one name, equal ones are no change, in whatever order they come."""
+    one = [KERNEL | {".name": f"k.intern.{n:016x}", ".vgpr_count": n} for n in (1, 2, 3)]
+    two = [KERNEL | {".name": f"k.intern.{n * 77:016x}", ".vgpr_count": n} for n in (3, 5, 1, 9)]
+    old = make_bundle(tmp_path / "1", {"gfx906": code_object(metadata(one))})
+    new = make_bundle(tmp_path / "2", {"gfx906": code_object(metadata(two))})
+    found = compare_builds(old, new)
+    assert [row.change for row in found.kernels] == ["changed", "added"]
+    assert found.kernels[0].before is not None
+    assert (found.kernels[0].before.vgprs, found.kernels[0].after.vgprs) == (2, 5)  # type: ignore[union-attr]
+
+
+def test_wheel_with_folder(tmp_path: Path) -> None:
+    """A wheel is equal to the folder that it was made of; libraries are found by their names."""
+    folder = tmp_path / "folder"
+    (folder / "lib").mkdir(parents=True)
+    make_bundle(folder / "lib/a.so", {"gfx906": code(a=1)})
+    make_bundle(folder / "b.so", {"gfx906": code(b=1)})
+    with zipfile.ZipFile(tmp_path / "w.whl", "w", zipfile.ZIP_DEFLATED) as made:
+        for name in ("lib/a.so", "b.so"):
+            made.write(folder / name, name)
+    assert compare_builds(tmp_path / "w.whl", folder).is_equal
+    (folder / "b.so").rename(folder / "c.so")
+    found = compare_builds(tmp_path / "w.whl", folder)
+    assert [(row.library, row.change) for row in found.targets] == [
+        ("b.so", "removed"),
+        ("c.so", "added"),
+    ]
+
+
+def test_ptx(tmp_path: Path) -> None:
+    """PTX is compared by its statements: comments, files and lines are none."""
+    head, body = ".version 8.0\n.target sm_80\n.address_size 64\n", ".entry k() {\n\tret;\n}\n"
+
+    def written(text: str) -> Path:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.fatbin"
+        rows = [NewCudaEntry("sm_80", text.encode())]
+        path.write_bytes(b"".join(plan_cuda_fatbin(rows, FatbinStyle(mode="none"))))
+        return path
+
+    base = written(head + body)
+    assert compare_builds(base, base).is_equal
+    same = '// other\n\t.file 1 "/a/b.cu"\n'
+    assert compare_builds(base, written(head + same + body)).is_equal
+    longer = compare_builds(base, written(head + body.replace("ret", "trap")))
+    assert [(row.target, row.grown) for row in longer.targets] == [("compute_80", 1)]
+    other = compare_builds(base, written(head + ".func f() { ret; }\n" + body))
+    assert other.targets[0].grown > 0
+
+
+def test_nothing_to_compare(tmp_path: Path) -> None:
+    """That there is no image at all is told."""
+    notes: list[str] = []
+    assert compare_builds(tmp_path, tmp_path, notes=notes.append).is_equal
+    assert notes == [f"'{tmp_path}': there are no device images"] * 2
+
+
+def test_no_kernels_and_broken(tmp_path: Path) -> None:
+    """Bitcode is compared by its size, and so is what is broken, both of which are told."""
+    images = {"gfx906": b"BC\xc0\xde" + bytes(60), "gfx908": code(a=1)[:-3]}
+    old = make_bundle(tmp_path / "1", images)
+    new = make_bundle(tmp_path / "2", images | {"gfx906": b"BC\xc0\xde" + bytes(64)})
+    problems: list[OffloadError] = []
+    notes: list[str] = []
+    found = compare_builds(old, new, skipped=problems.append, notes=notes.append)
+    assert [(row.target, row.grown) for row in found.targets] == [("gfx906", 4)]
+    assert len(problems) == len(notes) == 2
+
+
+def test_equal_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of files with equal bytes no kernel is read; one other byte, and all are."""
+    read: list[object] = []
+    monkeypatch.setattr(
+        "offload_tool.operations.diff.kernels_of", lambda *given, **_: read.append(given)
+    )
+    image = code(a=1)
+    old = make_bundle(tmp_path / "1", {"gfx906": image})
+    new = make_bundle(tmp_path / "2", {"gfx906": image})
+    assert compare_builds(old, new).is_equal
+    assert compare_builds(old, old).is_equal
+    assert not read
+    content = bytearray(new.read_bytes())
+    content[-1] ^= 1
+    new.write_bytes(content)
+    compare_builds(old, new)
+    assert len(read) == 2
+
+
+def test_equal_files_without_images(tmp_path: Path) -> None:
+    """What cannot be read in equal files, and that there is no image, is told once."""
+    path = tmp_path / "wheel.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr("broken.a", b"!<arch>\nbroken")
+    problems: list[OffloadError] = []
+    notes: list[str] = []
+    assert compare_builds(path, path, skipped=problems.append, notes=notes.append).is_equal
+    assert notes == [f"'{path}': there are no device images"]
+    assert len(problems) == 1

@@ -1,0 +1,127 @@
+"""Embedding in-process: which bundle host files ask for, and what is refused."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offload_tool import embed_bundle
+from offload_tool.errors import CodeObjectError, UsageError
+from offload_tool.formats.bitcode.llvmlite import compile_object
+from offload_tool.formats.cuda.object_section import PLACEHOLDER
+from offload_tool.formats.objects.elf.reader import read_elf_tables
+from offload_tool.operations.embed import (
+    embed_cuda_fatbin,
+    find_wanted_hashes,
+    read_host_files,
+    write_cuda_fatbin,
+)
+from tests.formats.object_files import make_elf
+from tests.operations.test_finding import archive
+
+TRIPLE = "x86_64-unknown-linux-gnu"
+
+
+def asking(name: str) -> str:
+    """Give the module of a host object that asks for a bundle."""
+    return (
+        f'target triple = "{TRIPLE}"\n'
+        f"@__hip_fatbin_{name} = external global i8\n@p = global ptr @__hip_fatbin_{name}\n"
+    )
+
+
+@pytest.mark.llvm
+def test_who_asks(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """Objects, bitcode, and archives of both say which bundles they ask for; others nothing."""
+    one, two, other = tmp_path / "one.o", tmp_path / "two.bc", tmp_path / "other"
+    one.write_bytes(compile_object(asking("aaaa"), TRIPLE))
+    (tmp_path / "two.ll").write_text(asking("bbbb"))
+    command = [llvm("clang"), "-c", "-emit-llvm", tmp_path / "two.ll", "-o", two]
+    subprocess.run(command, check=True)
+    other.write_text("no object")
+    assert find_wanted_hashes([one]) == ["aaaa"]
+    assert find_wanted_hashes([two, other]) == ["bbbb"]
+    library = archive(tmp_path / "lib.a", two, other, one)
+    assert find_wanted_hashes([library, one]) == ["aaaa", "bbbb"]
+    assert find_wanted_hashes([other]) == []
+    code = read_host_files([library])
+    assert code.hashes == {"aaaa", "bbbb"}
+    assert not code.has_entries
+
+
+def test_nobody_asks(tmp_path: Path) -> None:
+    """Host objects of which none asks for a bundle get an object without it; other files none."""
+    host, bundle, out = (tmp_path / name for name in ("host.o", "bundle", "out.o"))
+    host.write_bytes(make_elf())
+    bundle.write_bytes(b"bundle")
+    for registers in (False, True):
+        embed_bundle(
+            bundle, out, host_files=[host], host_triple=TRIPLE, registers_entries=registers
+        )
+        tables = read_elf_tables(memoryview(out.read_bytes()))
+        assert b".hip_fatbin" not in tables.names
+        assert not [symbol for symbol in tables.named_symbols() if symbol.name]
+    with pytest.raises(UsageError, match=r"no host object to embed a bundle for .*bundle'"):
+        read_host_files([bundle])
+    with pytest.raises(UsageError, match=r"a bundle for \(looked in no file\)"):
+        read_host_files([])
+
+
+@pytest.mark.llvm
+def test_entries_in_bitcode(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """Bitcode of -flto has entries where it defines their symbols."""
+    for name in (".offloading.entry.x", "x"):
+        (tmp_path / "x.ll").write_text(
+            f'target triple = "{TRIPLE}"\n@"{name}" = weak global i8 0\n'
+        )
+        command = [llvm("clang"), "-c", "-emit-llvm", tmp_path / "x.ll", "-o", tmp_path / "x.bc"]
+        subprocess.run(command, check=True)
+        assert read_host_files([tmp_path / "x.bc"]).has_entries == name.startswith(".")
+
+
+def test_entries_that_nobody_registers(tmp_path: Path) -> None:
+    """Entries of the new driver are refused, unless an object that registers them is linked."""
+    (tmp_path / "bundle").write_bytes(b"bundle")
+    entry = struct.pack("<8xHH44x", 1, 4)  # of version 1, for HIP
+    (tmp_path / "new.o").write_bytes(make_elf("64le", {b"llvm_offload_entries": entry}))
+    files = [tmp_path / "new.o"]
+    assert read_host_files(files).has_entries
+    with pytest.raises(UsageError, match="have entries of the new offload driver"):
+        embed_bundle(tmp_path / "bundle", tmp_path / "out.o", host_files=files, host_triple=TRIPLE)
+    assert not (tmp_path / "out.o").exists()
+    embed_bundle(
+        tmp_path / "bundle",
+        tmp_path / "out.o",
+        host_files=files,
+        host_triple=TRIPLE,
+        registers_entries=True,
+    )
+    assert b"bundle" in (tmp_path / "out.o").read_bytes()
+
+
+def test_cuda_without_a_place(tmp_path: Path) -> None:
+    """A CUDA host object without a place is copied, and refused if it has kernels."""
+    host, fatbin, out = (tmp_path / name for name in ("host.o", "fatbin", "out.o"))
+    kernel = f'target triple = "{TRIPLE}"\n@_Z1__device_stub__kv = global i8 0\n'
+    host.write_bytes(compile_object(kernel, TRIPLE))
+    fatbin.write_bytes(b"images")
+    with pytest.raises(CodeObjectError, match="found none: it was not compiled with the place"):
+        embed_cuda_fatbin(host, fatbin, out)
+    assert not out.exists()
+    host.write_bytes(make_elf())
+    embed_cuda_fatbin(host, fatbin, out)
+    assert out.read_bytes() == host.read_bytes()
+    host.write_bytes(make_elf("64le", {b".nv_fatbin": PLACEHOLDER}))
+    embed_cuda_fatbin(host, fatbin, out)
+    assert bytes(read_elf_tables(memoryview(out.read_bytes())).content(5)) == b"images"
+
+
+def test_no_cuda_images(tmp_path: Path) -> None:
+    """A fat binary of no image is refused; nothing is written."""
+    with pytest.raises(UsageError, match="needs at least one image"):
+        write_cuda_fatbin([], tmp_path / "out")
+    assert not (tmp_path / "out").exists()

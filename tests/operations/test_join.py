@@ -1,0 +1,180 @@
+"""Joined programs, folders and wheels: what splitting has put apart is together again."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from offload_tool import list_images
+from offload_tool.containers.find import find_containers
+from offload_tool.errors import (
+    FormatError,
+    NoContainerError,
+    OffloadError,
+    UnsupportedError,
+    UsageError,
+)
+from offload_tool.operations.join import join_file
+from offload_tool.operations.match import Device
+from offload_tool.operations.split import split_file
+from offload_tool.operations.thin import thin_file
+from tests.operations.split_programs import (
+    Tool,
+    build_objects,
+    link,
+    make_wheel,
+    record_faults,
+    registered,
+)
+from tests.operations.test_split import LINKS
+
+pytestmark = pytest.mark.llvm
+NAME = "demo-1.2-py3-none-linux_x86_64.whl"
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory, llvm: Tool) -> Path:
+    """Give a folder with objects."""
+    return build_objects(tmp_path_factory.mktemp("build"), llvm("clang"))
+
+
+def code(path: Path) -> list[dict[str, bytes]]:
+    """Give the content of each container of a file, by bundle entry ID."""
+    return [
+        {image.id: bytes(image.content.view()) for image in found.images}
+        for found in find_containers(path)
+    ]
+
+
+@pytest.mark.parametrize("prefix", ["k", "z"])
+@pytest.mark.parametrize("name", LINKS)
+def test_there_and_back(name: str, prefix: str, build: Path, llvm: Tool, tmp_path: Path) -> None:
+    """A joined file has the images that it had, loads with them, and can be stripped.
+
+    A library can be split again; a program is refused, as its header table has moved before.
+    """
+    path = link(build, llvm("clang"), tmp_path / name, LINKS[name], prefix)
+    split_file(path, tmp_path / "apart")
+    out = tmp_path / "joined" / name
+    out.parent.mkdir()
+    report = join_file(tmp_path / "apart" / name, [], out)
+    assert (report.files, report.images) == (1, 5)
+    assert code(out) == code(path)
+    assert out.stat().st_mode == path.stat().st_mode
+    for command in (["true"], ["strip"], ["objcopy"], [llvm("llvm-strip"), "--strip-debug"]):
+        subprocess.run([*command, out], check=True)
+        rows = registered(out)
+        assert {(row.magic, row.payload[:24]) for row in rows} == {
+            ("FPIH", b"__CLANG_OFFLOAD_BUNDLE__")
+        }
+        assert len({row.payload for row in rows}) == 3
+    if "program" in name:
+        with pytest.raises(UnsupportedError, match="its program header table cannot move"):
+            split_file(out, tmp_path / "again")
+        return
+    split_file(out, tmp_path / "again")
+    for archive in (tmp_path / "apart/.kpack").iterdir():
+        assert archive.read_bytes() == (tmp_path / "again/.kpack" / archive.name).read_bytes()
+
+
+def test_archives_from_elsewhere(build: Path, llvm: Tool, tmp_path: Path) -> None:
+    """Archives can be given; without any, what is missing is told."""
+    path = link(build, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
+    split_file(path, tmp_path / "apart")
+    shutil.move(tmp_path / "apart/.kpack", tmp_path / "archives")
+    with pytest.raises(FormatError, match=r"expected code for 'library#0' in \.kpack/library_@GFX"):
+        join_file(tmp_path / "apart/library", [], tmp_path / "out")
+    archives = sorted((tmp_path / "archives").iterdir())
+    join_file(tmp_path / "apart/library", archives, tmp_path / "out")
+    assert code(tmp_path / "out") == code(path)
+    other = tmp_path / "library_gfx9.kpack"
+    shutil.copy(archives[0], other)
+    with pytest.raises(UsageError, match="has no code that"):
+        join_file(tmp_path / "apart/library", [*archives, other], tmp_path / "out2")
+    with pytest.raises(NoContainerError, match="device code is in kpack archives, found none"):
+        join_file(path, [], tmp_path / "out2")
+    assert not (tmp_path / "out2").exists()
+
+
+def test_folders(build: Path, llvm: Tool, tmp_path: Path) -> None:
+    """A folder, and parts to be laid over it, become the folder that it was."""
+    folder = tmp_path / "demo"
+    (folder / "lib").mkdir(parents=True)
+    link(build, llvm("clang"), folder / "lib/a.so", LINKS["library-lld"])
+    link(build, llvm("clang"), folder / "b.so", LINKS["library-bfd"], "z")
+    (folder / "link.so").symlink_to("lib/a.so")
+    (folder / "text").write_text("text")
+    split_file(folder, tmp_path / "tree")
+    split_file(folder, tmp_path / "parts", in_parts=True)
+    join_file(tmp_path / "tree", [], tmp_path / "one")
+    host, *parts = sorted((tmp_path / "parts").iterdir(), reverse=True)
+    join_file(host, parts, tmp_path / "two")
+    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+    for out in (tmp_path / "one", tmp_path / "two"):
+        assert sorted(str(path.relative_to(out)) for path in out.rglob("*")) == names
+        for name in ("lib/a.so", "b.so"):
+            assert code(out / name) == code(folder / name)
+        assert (out / "link.so").readlink() == Path("lib/a.so")
+    with pytest.raises(FormatError, match="expected code for"):
+        join_file(host, parts[:1], tmp_path / "three")
+    (parts[0] / "text").write_text("other")
+    with pytest.raises(OffloadError, match="is in the host's folder, too"):
+        join_file(host, parts, tmp_path / "three")
+    assert not (tmp_path / "three").exists()
+
+
+def test_folder_of_an_unpacked_wheel(build: Path, llvm: Tool, tmp_path: Path) -> None:
+    """Markers and archives are where a folder has them, whatever an installer would move."""
+    folder = tmp_path / "demo"
+    library = folder / "demo-1.0.data/purelib/lib/a.so"
+    library.parent.mkdir(parents=True)
+    link(build, llvm("clang"), library, LINKS["library-lld"])
+    split_file(folder, tmp_path / "tree")
+    join_file(tmp_path / "tree", [], tmp_path / "one")
+    assert code(tmp_path / "one" / library.relative_to(folder)) == code(library)
+
+
+def test_wheels(build: Path, llvm: Tool, tmp_path: Path) -> None:
+    """The wheel of a host and those of its code become the wheel that they were made of."""
+    library = link(build, llvm("clang"), tmp_path / "a.so", LINKS["library-lld"])
+    wheel = make_wheel(
+        tmp_path / NAME, {"demo/a.so": library.read_bytes(), "demo/__init__.py": b"x = 1\n"}
+    )
+    split_file(wheel, tmp_path / "apart")
+    host = tmp_path / "apart" / NAME
+    parts = sorted(path for path in (tmp_path / "apart").iterdir() if path != host)
+    out = tmp_path / "out" / NAME
+    out.parent.mkdir()
+    join_file(host, parts, out)
+    assert record_faults(out) == []
+    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(out) as new:
+        assert new.namelist() == old.namelist()
+        for name in old.namelist():
+            if not name.endswith((".so", "RECORD")):
+                assert new.read(name) == old.read(name)
+        new.extractall(tmp_path / "site")
+    assert code(tmp_path / "site/demo/a.so") == code(library)
+    with pytest.raises(UsageError, match="asks for device code of gfx942, too: give these wheels"):
+        join_file(host, parts[:2], tmp_path / "x.whl")
+    other = make_wheel(tmp_path / "other-1-py3-none-any.whl", {})
+    with pytest.raises(OffloadError, match="expected the header Requires-Dist"):
+        join_file(host, [*parts, other], tmp_path / "x.whl")
+    assert not (tmp_path / "x.whl").exists()
+
+
+def test_thinned_archives(build: Path, llvm: Tool, tmp_path: Path) -> None:
+    """A thinned tree is joined with what is left: units without code for it are told."""
+    path = link(build, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
+    split_file(path, tmp_path / "apart")
+    for name in ("gfx1100", "gfx90a:xnack+"):
+        (tmp_path / f"apart/.kpack/library_{name}.kpack").unlink()
+    with pytest.raises(FormatError, match="expected code for 'library#2'"):
+        join_file(tmp_path / "apart/library", [], tmp_path / "out")
+    thin_file(path, path, keep=[Device.parse("gfx942"), Device.parse("gfx1100")])
+    split_file(path, tmp_path / "again")
+    join_file(tmp_path / "again/library", [], tmp_path / "out")
+    assert {i.target_id for i in list_images(tmp_path / "out")} == {"", "gfx942", "gfx1100"}

@@ -1,0 +1,234 @@
+"""Which image a device loads, by the compatibility rules."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from offload_tool import Compression
+from offload_tool.containers.find import find_containers
+from offload_tool.errors import TargetIDError
+from offload_tool.operations.check import Rule, check_libraries
+from offload_tool.operations.extract import extract_device_images
+from offload_tool.operations.list_images import iter_images, list_images
+from offload_tool.operations.match import Device, match_images, may_load
+from offload_tool.operations.thin import thin_file
+from tests.formats.cuda.test_fatbin import cuda_fatbin
+from tests.operations.fatbins import HOST, make_bundle
+
+
+def loaded(path: Path, device: str) -> list[tuple[str, ...]]:
+    """Give the target IDs, or kinds and target IDs, that a device loads in each container."""
+    return [
+        tuple(entry_id.rpartition("--")[2] for entry_id in match.ids)
+        for match in match_images(path, Device.parse(device))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [
+        ("gfx906", ("gfx906",)),
+        ("gfx906:xnack+", ("gfx906",)),
+        ("gfx90a:xnack+", ("gfx90a:xnack+",)),
+        ("gfx90a:sramecc+:xnack-", ("gfx90a:xnack-",)),
+        ("gfx90a", ()),
+        ("gfx1030", ()),
+        ("hipv4-amdgcn-amd-amdhsa--gfx906", ("gfx906",)),
+        ("hip-amdgcn-amd-amdhsa--gfx906", ("gfx906",)),
+        ("openmp-amdgcn-amd-amdhsa--gfx906", ()),
+    ],
+)
+def test_rules(tmp_path: Path, device: str, expected: tuple[str, ...]) -> None:
+    """A feature that an image sets must be set so on the device; one left open may be any."""
+    images = {HOST: b"", "gfx906": b"1", "gfx90a:xnack+": b"2", "gfx90a:xnack-": b"3"}
+    path = make_bundle(tmp_path / "b", images)
+    assert loaded(path, device) == [expected]
+
+
+def test_most_specific(tmp_path: Path) -> None:
+    """Of several compatible images, the one that sets the most features is loaded."""
+    # No tool bundles these together: the composition rules are against it.
+    raw = bytearray(
+        make_bundle(tmp_path / "b", {"gfx90a": b"1", "gfx906:xnack+": b"2"}).read_bytes()
+    )
+    path = tmp_path / "c"
+    path.write_bytes(raw.replace(b"gfx906:", b"gfx90a:"))
+    assert loaded(path, "gfx90a:xnack+") == [("gfx90a:xnack+",)]
+    assert loaded(path, "gfx90a:xnack-") == [("gfx90a",)]
+    assert loaded(path, "gfx90a") == [("gfx90a",)]
+
+
+def test_one_for_each_kind(tmp_path: Path) -> None:
+    """A target ID stands for devices of every offload kind; hip and hipv4 are one kind."""
+    images = {
+        "openmp-amdgcn-amd-amdhsa--gfx906": b"1",
+        "hip-amdgcn-amd-amdhsa--gfx906": b"2",
+        "hipv4-amdgcn-amd-amdhsa--gfx906": b"3",
+    }
+    path = make_bundle(tmp_path / "b", images)
+    (match,) = match_images(path, Device.parse("gfx906"))
+    assert match.ids == (*("openmp-amdgcn-amd-amdhsa--gfx906", "hipv4-amdgcn-amd-amdhsa--gfx906"),)
+
+
+def test_reasons(tmp_path: Path) -> None:
+    """Where there is no image, each one comes with the reason why not; hosts do not."""
+    path = make_bundle(tmp_path / "b", {HOST: b"", "gfx906": b"1", "gfx90a:xnack+": b"2"})
+    (match,) = match_images(path, Device.parse("gfx90a:xnack-"))
+    assert match.ids == ()
+    assert dict(match.reasons) == {
+        "hipv4-amdgcn-amd-amdhsa--gfx906": "processor gfx906 is not gfx90a",
+        "hipv4-amdgcn-amd-amdhsa--gfx90a:xnack+": "needs xnack+, not xnack-",
+    }
+
+
+SPIRV = "hip-spirv64-amd-amdhsa--amdgcnspirv"
+FALLBACKS = {HOST: b"", "gfx9-4-generic": b"1", "gfx11-generic": b"2", SPIRV: b"3"}
+
+
+@pytest.mark.parametrize("compression", [None, Compression()], ids=["plain", "compressed"])
+@pytest.mark.parametrize(
+    ("device", "expected", "rule"),
+    [
+        ("gfx942", "gfx9-4-generic", "generic"),
+        ("gfx942:sramecc+:xnack-", "gfx9-4-generic", "generic"),
+        ("hip-amdgcn-amd-amdhsa--gfx1103", "gfx11-generic", "generic"),
+        ("gfx90a:xnack+", "amdgcnspirv", "spirv"),
+        ("hipv4-amdgcn-amd-amdhsa--gfx1030", "amdgcnspirv", "spirv"),
+        ("amdgcnspirv", "amdgcnspirv", "exact"),
+    ],
+)
+def test_fallbacks(
+    tmp_path: Path, compression: Compression | None, device: str, expected: str, rule: str
+) -> None:
+    """Without native code, an AMD GPU loads its generic code, and without that, SPIR-V."""
+    path = make_bundle(tmp_path / "b", FALLBACKS, compression=compression)
+    (match,) = match_images(path, Device.parse(device))
+    assert [load.id.rpartition("--")[2] for load in match.loads] == [expected]
+    assert [load.rule for load in match.loads] == [rule]
+
+
+def test_native_first(tmp_path: Path) -> None:
+    """Native code is loaded before generic code, and that before SPIR-V, in whatever order."""
+    images = {SPIRV: b"3", "gfx9-4-generic": b"1", "gfx942:xnack-": b"4", "gfx942:xnack+": b"5"}
+    for names in (list(images), list(images)[::-1]):
+        path = make_bundle(tmp_path / "b", {name: images[name] for name in names})
+        assert loaded(path, "gfx942:sramecc-:xnack-") == [("gfx942:xnack-",)]
+        assert loaded(path, "gfx942") == [("gfx9-4-generic",)]
+        assert loaded(path, "gfx90a") == [("amdgcnspirv",)]
+
+
+def test_empty_images(tmp_path: Path) -> None:
+    """An empty image is none for HIP's runtime: generic code is loaded instead, or nothing."""
+    path = make_bundle(tmp_path / "b", {"gfx942": b"", "gfx9-4-generic": b"1"})
+    assert loaded(path, "gfx942") == [("gfx9-4-generic",)]
+    path = make_bundle(tmp_path / "b", {"gfx942": b""})
+    (match,) = match_images(path, Device.parse("gfx942"))
+    assert match.loads == ()
+    assert "empty" in dict(match.reasons)["hipv4-amdgcn-amd-amdhsa--gfx942"]
+
+
+def test_openmp_fallbacks(tmp_path: Path) -> None:
+    """OpenMP's images are not mixed with HIP's: its devices load generic code, not SPIR-V."""
+    openmp = {"openmp-amdgcn-amd-amdhsa--gfx9-4-generic": b"4"}
+    path = make_bundle(tmp_path / "b", {SPIRV: b"3", **openmp})
+    assert loaded(path, "gfx942") == [("amdgcnspirv", "gfx9-4-generic")]
+    path = make_bundle(tmp_path / "b", FALLBACKS)
+    assert loaded(path, "openmp-amdgcn-amd-amdhsa--gfx942") == [()]
+
+
+def test_generic_version(tmp_path: Path) -> None:
+    """Generic code whose ELF header has no generic version is loaded, and then refused: told."""
+    header = bytearray(b"\x7fELF\x02\x01\x01\x40\x04" + bytes(55))
+    for version, is_told in ((1, False), (0, True)):
+        header[51] = version
+        path = make_bundle(tmp_path / "b", {"gfx11-generic": bytes(header)})
+        (match,) = match_images(path, Device.parse("gfx1100"))
+        assert ("the loader refuses it" in match.loads[0].reason) is is_told
+
+
+def test_open_features(tmp_path: Path) -> None:
+    """A device may load more than its name says: all that is kept for it, and match tells it."""
+    images = {"gfx942:xnack+": b"1", "gfx9-4-generic": b"2", SPIRV: b"3", "gfx90a": b"4"}
+    path = make_bundle(tmp_path / "b", images)
+    (match,) = match_images(path, Device.parse("gfx942"))
+    assert match.loads[0].reason.endswith("--gfx942:xnack+ where the device has xnack+")
+    (found,) = find_containers(path)
+    ids = list(images)
+    for device, kept in {
+        "gfx942": {"gfx942:xnack+", "gfx9-4-generic"},
+        "gfx942:xnack+": {"gfx942:xnack+"},
+        "gfx942:xnack-": {"gfx9-4-generic"},
+        "gfx90a": {"gfx90a"},
+        "hip-amdgcn-amd-amdhsa--gfx942": {"gfx942:xnack+", "gfx9-4-generic"},
+    }.items():
+        assert {ids[at] for at in may_load(found.images, Device.parse(device))} == kept
+
+
+def test_passed_over(tmp_path: Path) -> None:
+    """SPIR-V stays beside generic code that some runtimes do not find for a gfx906."""
+    images = {"gfx9-generic": b"2", SPIRV: b"3"}
+    (found,) = find_containers(make_bundle(tmp_path / "b", images))
+    assert may_load(found.images, Device.parse("gfx906")) == {0, 1}
+    assert may_load(found.images, Device.parse("gfx900")) == {0}
+
+
+def test_each_container(tmp_path: Path) -> None:
+    """Every container is asked by itself, and numbered; one of a host alone is left out."""
+    first = make_bundle(tmp_path / "1", {HOST: b"", "gfx906": b"1"}).read_bytes()
+    host = make_bundle(tmp_path / "2", {HOST: b""}).read_bytes()
+    last = make_bundle(tmp_path / "3", {"gfx1030": b"2"}).read_bytes()
+    path = tmp_path / "all"
+    path.write_bytes(first + host + last)
+    matches = list(match_images(path, Device.parse("gfx1030")))
+    assert [(m.index, len(m.ids)) for m in matches] == [(0, 0), (2, 1)]
+
+
+@pytest.mark.parametrize("text", ["", "gfx90a:", "gfx906:xnack", "a b", "host-"])
+def test_no_device(text: str) -> None:
+    """What is neither target ID nor bundle entry ID is refused (a last colon is clang's)."""
+    if text == "gfx90a:":
+        assert str(Device.parse(text).target) == "gfx90a"
+    else:
+        with pytest.raises(TargetIDError):
+            Device.parse(text)
+
+
+STORED = [
+    *(
+        "host-x86_64-unknown-linux-gnu-",
+        "hip-amdgcn-amd-amdhsa-gfx906",
+        "hipv4-amdgcn--amdhsa--gfx908",
+    ),
+    *("hipv4-amdgcn-amd-amdhsa--", "hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-:sramecc+"),
+    *("hip-spirv64-amd-amdhsa--amdgcnspirv", "hip-amdgcn-amd-amdhsa--gfx9-4-generic:xnack+"),
+    *("hipv4-amdgcn-amd-amdhsa--kaveri", "hipv4-amdgcn-amd-amdhsa--gfx9999"),
+    *("cuda-nvptx64-nvidia-cuda--sm_90a", "sycl-spir64_gen-unknown-unknown--pvc"),
+    *("none-amdgcn-amd-amdhsa--gfx940", "openmp-x86_64-pc-linux-gnu-", "cuda fat binary"),
+]
+
+
+@pytest.mark.parametrize("stored", STORED)
+def test_listed_ids(tmp_path: Path, stored: str) -> None:
+    """Whatever `list` prints as an ID names that image for all commands that take devices."""
+    path = tmp_path / "in"
+    if stored == "cuda fat binary":
+        path.write_bytes(cuda_fatbin())
+    else:
+        name = stored.encode()
+        row = struct.pack("<QQQ", 56 + len(name), 5, len(name)) + name
+        path.write_bytes(b"__CLANG_OFFLOAD_BUNDLE__" + struct.pack("<Q", 1) + row + b"image")
+    for image in list_images(path):
+        for text in filter(None, (image.id, image.target_id)):
+            device = Device.parse(text)
+            assert image.id in [row.id for row in iter_images(path, devices=[device])]
+            (match,) = match_images(path, device)
+            assert image.id in match.ids
+            made = extract_device_images(path, tmp_path / "out", devices=[device])
+            assert image.id in [row.id for row in made]
+            thin_file(path, tmp_path / "thin", keep=[device])
+            assert image.id in [row.id for row in list_images(tmp_path / "thin")]
+            is_host = image.kind == "host"
+            assert is_host or not [*check_libraries([path], [Rule(targets=(device,))])]

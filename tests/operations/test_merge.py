@@ -1,0 +1,287 @@
+"""Builds of different targets become what one build of all of them would be."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offload_tool import Compression, embed_bundle, list_images
+from offload_tool.errors import OffloadError, UsageError
+from offload_tool.formats.objects.ar import NewMember, iter_members, plan_archive
+from offload_tool.operations.merge import MergeError, merge_files
+from tests.formats.object_files import make_code_object, make_coff, make_elf
+from tests.operations.fatbins import HOST, code, make_bundle
+from tests.operations.test_finding import archive
+
+TARGETS = ["gfx1030", "gfx906", "gfx90a:xnack+", "gfx90a:xnack-"]
+"""In the order of the SCons tool."""
+IMAGES = {target: code(target, 3000 + 7 * len(target)) for target in TARGETS}
+
+
+def part(host: bytes | None, *targets: str) -> dict[str, bytes]:
+    images = {target: IMAGES[target] for target in targets}
+    return images if host is None else {HOST: host, **images}
+
+
+def merged(tmp_path: Path, *paths: Path) -> bytes:
+    merge_files(paths, tmp_path / "merged")
+    return (tmp_path / "merged").read_bytes()
+
+
+def test_code_objects(tmp_path: Path) -> None:
+    """Code objects are refused as files; members of archives have to be equal."""
+    paths = [tmp_path / f"{name}.co" for name in ("gfx906", "gfx942")]
+    for path in paths:
+        path.write_bytes(make_code_object(path.stem))
+    with pytest.raises(UsageError, match="is a code object without a bundle around it"):
+        merge_files(paths, tmp_path / "out")
+    same = archive(tmp_path / "a.a", paths[0])
+    assert next(iter(iter_members(memoryview(merged(tmp_path, same, same))))).name == "gfx906.co"
+
+
+@pytest.mark.parametrize("alignment", [1, 8, 4096])
+@pytest.mark.parametrize("compression", [None, Compression(), Compression("zlib", version=2)])
+@pytest.mark.parametrize("file_type", ["bc", "s"])
+def test_bundles(
+    tmp_path: Path, alignment: int, compression: Compression | None, file_type: str
+) -> None:
+    """Bundles of one target each, in any order, give the bytes of a bundle of all."""
+
+    def make(name: str, *targets: str) -> Path:
+        return make_bundle(
+            *(tmp_path / name, part(b"", *targets)),
+            alignment=alignment,
+            compression=compression,
+            file_type=file_type,
+        )
+
+    parts = [make(f"p{number}", target) for number, target in enumerate(reversed(TARGETS))]
+    assert merged(tmp_path, *parts) == make("all", *TARGETS).read_bytes()
+
+
+def test_without_host(tmp_path: Path) -> None:
+    """Bundles without host entries are merged as well."""
+    first = make_bundle(tmp_path / "1", part(None, "gfx906", "gfx90a:xnack+"))
+    second = make_bundle(tmp_path / "2", part(None, "gfx1030", "gfx90a:xnack-"))
+    expected = make_bundle(tmp_path / "e", part(None, *TARGETS))
+    assert merged(tmp_path, first, second) == expected.read_bytes()
+
+
+@pytest.mark.parametrize("make_host", [make_elf, make_coff])
+def test_object_bundles(tmp_path: Path, make_host: Callable[[], bytes]) -> None:
+    """Object bundles of one host object give the object bundle of all targets."""
+    host = make_host()
+    # What bundling writes is laid out anew, so the host is one that was bundled before.
+    parts = [
+        make_bundle(tmp_path / f"p{number}", part(host, target), file_type="o")
+        for number, target in enumerate(TARGETS)
+    ]
+    result = merged(tmp_path, *parts)
+    images = list_images(tmp_path / "merged")
+    assert [image.target_id for image in images] == ["", *TARGETS]
+    for image in images[1:]:
+        assert image.offset is not None
+        assert result[image.offset :][: image.size] == IMAGES[image.target_id]
+    if make_host is make_elf:
+        expected = make_bundle(tmp_path / "e", part(host, *TARGETS), file_type="o")
+        assert result == expected.read_bytes()
+
+
+def test_archives(tmp_path: Path) -> None:
+    """Archives are merged member by member; what holds no images must be the same."""
+    host = make_elf()
+
+    def make(name: str, *targets: str) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "readme").write_bytes(b"odd")
+        members = [
+            make_bundle(folder / "a.o", part(host, *targets), file_type="o"),
+            make_bundle(folder / "b.bc", part(b"", *targets)),
+            make_bundle(folder / "c.bc", part(b"", *targets), compression=Compression()),
+            folder / "readme",
+        ]
+        return archive(tmp_path / f"{name}.a", *members)
+
+    first, second = make("1", "gfx906", "gfx90a:xnack-"), make("2", "gfx90a:xnack+", "gfx1030")
+    merge_files([first, second], tmp_path / "merged")
+    merge_files([make("3", *TARGETS[:2]), make("4", *TARGETS[2:])], tmp_path / "other")
+    assert (tmp_path / "merged").read_bytes() == (tmp_path / "other").read_bytes()
+    images = list_images(tmp_path / "merged")
+    assert [(image.member, image.target_id) for image in images] == [
+        (member, target) for member in ("a.o", "b.bc", "c.bc") for target in ("", *TARGETS)
+    ]
+
+
+def test_members_of_one_name(tmp_path: Path) -> None:
+    """Members of one name are merged by their order."""
+    paths = []
+    for target in ("gfx906", "gfx1030"):
+        contents = [
+            make_bundle(tmp_path / "m", {HOST: bytes([number]), target: b"x"}).read_bytes()
+            for number in (1, 2)
+        ]
+        layout = plan_archive([NewMember("m.bc", len(content)) for content in contents])
+        paths.append(tmp_path / f"{target}.a")
+        data = b"".join(a + b for a, b in zip(layout.before, contents, strict=True)) + layout.end
+        paths[-1].write_bytes(data)
+    merge_files(paths, tmp_path / "out")
+    images = list_images(tmp_path / "out")
+    assert [(i.index, i.target_id) for i in images] == [
+        *((0, ""), (0, "gfx1030"), (0, "gfx906"), (1, ""), (1, "gfx1030"), (1, "gfx906")),
+    ]
+
+
+@pytest.mark.llvm
+def test_offload_binaries(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """Offload binaries give the package of all images."""
+
+    def make(name: str, *targets: str) -> Path:
+        rows = []
+        for target in targets:
+            (tmp_path / target).write_bytes(IMAGES[target])
+            rows.append(
+                f"--image=file={tmp_path / target},kind=hip,triple=amdgcn-amd-amdhsa,arch={target}"
+            )
+        path = tmp_path / name
+        subprocess.run([llvm("llvm-offload-binary"), "-o", path, *rows], check=True)
+        return path
+
+    parts = [make(f"p{number}", target) for number, target in enumerate(reversed(TARGETS))]
+    assert merged(tmp_path, *parts) == make("all", *TARGETS).read_bytes()
+    with pytest.raises(MergeError, match=r"p0' and '.*again' both have an image for 'hip-amdgcn"):
+        merge_files([parts[0], make("again", TARGETS[-1])], tmp_path / "out")
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("compressed", [False, True], ids=["plain", "compressed"])
+def test_one_clang_build(tmp_path: Path, llvm: Callable[[str], str], compressed: bool) -> None:
+    """Fat binaries that clang made one by one give the one it makes of all targets at once."""
+    source = tmp_path / "k.hip"
+    source.write_text("__attribute__((global)) void kernel(float *p) { *p += 1; }\n")
+
+    def make(name: str, *targets: str) -> Path:
+        arch = [f"--offload-arch={target}" for target in targets]
+        command = [llvm("clang"), "-x", "hip", "-nogpuinc", "-nogpulib", "-cuid=13", *arch]
+        if compressed:
+            command.append("--offload-compress")
+        output = ["--cuda-device-only", "-c", str(source), "-o", str(tmp_path / name)]
+        subprocess.run([*command, *output], check=True)
+        return tmp_path / name
+
+    parts = [make(f"p{number}", target) for number, target in enumerate(reversed(TARGETS))]
+    expected = make("all", *TARGETS)
+    result = merged(tmp_path, *parts)
+    if not compressed:
+        assert result == expected.read_bytes()
+        return
+    # The compressor is another one; the rest is the same, with the hash of the content.
+    assert result[16:32] == expected.read_bytes()[16:32]
+    for path in (expected, tmp_path / "merged"):
+        listed = subprocess.run(
+            [llvm("clang-offload-bundler"), "-list", "-type=o", f"-input={path}"],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        assert {line.rpartition("--")[2] for line in listed.split()} >= set(TARGETS)
+
+
+def refusal(tmp_path: Path, first: Path, second: Path) -> str:
+    """Give the reason why two files cannot be merged; it names both, and nothing is written."""
+    with pytest.raises(OffloadError) as caught:
+        merge_files([first, second], tmp_path / "never")
+    assert not (tmp_path / "never").exists()
+    message = str(caught.value)
+    assert str(first) in message
+    assert str(second) in message
+    return message
+
+
+def test_duplicates(tmp_path: Path) -> None:
+    """A target in both files is an error, even if its images are the same."""
+    first = make_bundle(tmp_path / "first", part(b"", "gfx906"))
+    second = make_bundle(tmp_path / "second", part(b"", "gfx1030", "gfx906"))
+    assert "both have an entry for 'hipv4-amdgcn-amd-amdhsa--gfx906'" in refusal(
+        tmp_path, first, second
+    )
+
+
+def test_conflicts(tmp_path: Path) -> None:
+    """A feature that one file sets and the other leaves open is an error."""
+    first = make_bundle(tmp_path / "first", part(b"", "gfx90a:xnack+"))
+    second = make_bundle(tmp_path / "second", {HOST: b"", "gfx90a": b"x"})
+    assert "set 'xnack' in both or in neither" in refusal(tmp_path, first, second)
+
+
+@pytest.mark.parametrize("host", [b"other", None], ids=["differs", "missing"])
+def test_hosts_disagree(tmp_path: Path, host: bytes | None) -> None:
+    """Host entries that differ, or are in one file only, are an error."""
+    first = make_bundle(tmp_path / "first", part(b"host", "gfx906"))
+    second = make_bundle(tmp_path / "second", part(host, "gfx1030"))
+    assert "host entry" in refusal(tmp_path, first, second)
+
+
+def test_host_objects_disagree(tmp_path: Path) -> None:
+    """Object bundles of different host objects are an error."""
+    first = make_bundle(tmp_path / "first", part(make_elf(), "gfx906"), file_type="o")
+    second = make_bundle(tmp_path / "second", part(make_elf(machine=183), "gfx1030"), file_type="o")
+    assert "one host object, the second another" in refusal(tmp_path, first, second)
+
+
+def test_kinds_of_files(tmp_path: Path) -> None:
+    """Files of different kinds are not merged."""
+    bundle = make_bundle(tmp_path / "bundle", part(b"", "gfx906"))
+    packed = make_bundle(tmp_path / "packed", part(b"", "gfx1030"), compression=Compression())
+    text = make_bundle(tmp_path / "text", part(b"", "gfx1030"), file_type="s")
+    library = archive(tmp_path / "library", packed)
+    assert "compressed-bundle" in refusal(tmp_path, bundle, packed)
+    assert "a text bundle" in refusal(tmp_path, bundle, text)
+    assert "an archive" in refusal(tmp_path, bundle, library)
+
+
+def test_archives_disagree(tmp_path: Path) -> None:
+    """Archives must have the same members, and the same content where it is not a bundle."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a" / "text").write_bytes(b"one")
+    (tmp_path / "b" / "text").write_bytes(b"two")
+    one = make_bundle(tmp_path / "a" / "x.bc", part(b"", "gfx906"))
+    two = make_bundle(tmp_path / "b" / "x.bc", part(b"", "gfx1030"))
+    first = archive(tmp_path / "first.a", one, tmp_path / "a" / "text")
+    second = archive(tmp_path / "second.a", two, tmp_path / "b" / "text")
+    assert "(text)" in refusal(tmp_path, first, second)
+    third = archive(tmp_path / "third.a", two)
+    assert "a member 'text', the second no member" in refusal(tmp_path, first, third)
+    assert "no member 'text', the second a member" in refusal(tmp_path, third, first)
+
+
+def test_too_few_or_useless_files(tmp_path: Path) -> None:
+    """One file, several bundles in a file, and files without bundles are refused."""
+    bundle = make_bundle(tmp_path / "b", part(b"", "gfx906"))
+    with pytest.raises(UsageError, match="expected two or more files"):
+        merge_files([bundle], tmp_path / "never")
+    twice = tmp_path / "twice"
+    twice.write_bytes(bundle.read_bytes() * 2)
+    with pytest.raises(UsageError, match="expected one bundle to merge, found 2"):
+        merge_files([twice, bundle], tmp_path / "never")
+    (tmp_path / "text").write_bytes(b"hello")
+    with pytest.raises(UsageError, match="expected a bundle"):
+        merge_files([tmp_path / "text", tmp_path / "text"], tmp_path / "never")
+    assert not (tmp_path / "never").exists()
+
+
+def test_linked_files(tmp_path: Path) -> None:
+    """Objects that embed bundles are refused, with the section and what to merge instead."""
+    paths = []
+    for target in TARGETS[:2]:
+        bundle = make_bundle(tmp_path / f"b.{target}", part(b"", target))
+        paths.append(tmp_path / f"{target}.o")
+        embed_bundle(bundle, paths[-1], cuid="x", host_triple="x86_64-linux-gnu")
+    message = r"gfx1030\.o' cannot be merged: it embeds images in section \.hip_fatbin; merge the"
+    with pytest.raises(UsageError, match=message):
+        merge_files(paths, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

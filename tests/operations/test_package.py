@@ -1,0 +1,491 @@
+"""Offload binaries in files of all kinds: found where LLVM finds them, written whole or not."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import struct
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from offload_tool import list_images
+from offload_tool.containers.offload_binaries import find_offload_binaries
+from offload_tool.errors import FileError, FormatError, LimitError, OffloadError, UsageError
+from offload_tool.formats.objects.ar import NewMember, plan_archive
+from offload_tool.formats.offload_binary import ImageKind, iter_offload_binaries
+from offload_tool.io import InputFile
+from offload_tool.operations.package import PackagedImage, package_images
+from offload_tool.operations.unpackage import ImageFilter, extract_images
+from tests.operations.archives import thin_archive
+
+EVERYTHING = [ImageFilter()]
+
+
+def package(path: Path, *images: tuple[bytes, str], **options: object) -> Path:
+    """Package (content, arch) images into the file at `path`."""
+    made = []
+    for index, (content, arch) in enumerate(images):
+        file = path.parent / f"{path.name}.{index}.o"
+        file.write_bytes(content)
+        made.append(PackagedImage(file, {"triple": "amdgcn-amd-amdhsa", "arch": arch}, "hip"))
+    package_images(made, path, **options)  # type: ignore[arg-type]
+    return path
+
+
+def archive_of(path: Path, members: dict[str, bytes]) -> Path:
+    layout = plan_archive([NewMember(name, len(data)) for name, data in members.items()])
+    content = b"".join(
+        before + data for before, data in zip(layout.before, members.values(), strict=True)
+    )
+    path.write_bytes(content + layout.end)
+    return path
+
+
+def found_in(path: Path, **options: object) -> list[tuple[str | None, bytes, bool]]:
+    """Give member, content and whether it is a range of the file, of all images."""
+    found = []
+    with InputFile(path) as source, find_offload_binaries(source, **options) as binaries:  # type: ignore[arg-type]
+        for binary in binaries:
+            for image in binary.binary.images:
+                content = bytes(image.content(binary.source.data))
+                is_in_file = binary.reopen is None
+                found.append((binary.member, content, is_in_file))
+                if is_in_file:
+                    data = path.read_bytes()
+                    assert data[image.offset : image.offset + image.size] == content
+    return found
+
+
+# -- with LLVM ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory: pytest.TempPathFactory, llvm: Callable[[str], str]) -> Path:
+    """Give a folder of files that embed offload binaries in every way, made by LLVM."""
+    folder = tmp_path_factory.mktemp("zoo")
+
+    def run(tool: str, *arguments: str) -> None:
+        subprocess.run([llvm(tool), *arguments], cwd=folder, check=True)
+
+    (folder / "s.c").write_text("int v = 1; int f(void) { return v; }\n")
+    run("clang", "-c", "s.c", "-o", "image.o")
+    run("clang", "-c", "-emit-llvm", "s.c", "-o", "image.bc")
+    (folder / "image.cubin").write_bytes(random.Random(1).randbytes(70_000))
+    images = [
+        "--image=file=image.o,triple=amdgcn-amd-amdhsa,arch=gfx90a,kind=openmp",
+        "--image=file=image.bc,triple=amdgcn-amd-amdhsa,arch=gfx906,kind=hip",
+        "--image=file=image.cubin,triple=nvptx64-nvidia-cuda,arch=sm_70,kind=cuda",
+    ]
+    run("llvm-offload-binary", "-o", "p.bin", *images)
+    run("llvm-offload-binary", "-o", "q.bin", images[1])
+    both = ["-Xclang", "-fembed-offload-object=p.bin", "-Xclang", "-fembed-offload-object=q.bin"]
+    for name, *flags in (
+        ("host.o",),
+        ("host32.o", "--target=i686-linux-gnu"),
+        ("big.o", "--target=powerpc64-linux-gnu"),
+        ("host.obj", "--target=x86_64-pc-windows-msvc"),
+        ("host.bc", "-emit-llvm"),
+        ("debug.bc", "-emit-llvm", "-g"),
+        ("thinlto.bc", "-flto=thin"),
+        ("lto.bc", "-flto", "-O2"),
+        ("wrapped.bc", "-emit-llvm", "--target=x86_64-apple-macos", "-fno-integrated-as"),
+        ("text.ll", "-emit-llvm", "-S"),
+    ):
+        kind = [] if "-S" in flags else ["-c"]
+        run("clang", *kind, "s.c", *flags, *both, "-o", name)
+    raw = (folder / "host.bc").read_bytes()
+    (folder / "wrapper.bc").write_bytes(
+        struct.pack("<5I", 0x0B17C0DE, 0, 20, len(raw), 7) + raw + bytes(-len(raw) % 16)
+    )
+    run("clang", "-c", "s.c", "-o", "plain.o")
+    run("llvm-objcopy", "--add-section", ".llvm.offloading=p.bin", "plain.o", "untyped.o")
+    (folder / "t.c").write_text("int g(void) { return 2; }\n")
+    run("clang", "-c", "t.c", *both[:2], "-o", "other.o")
+    run("ld.lld", "-r", "host.o", "other.o", "-o", "merged.o")
+    run("ld.lld", "-shared", "other.o", "-o", "linked.so")
+    typed = ["--set-section-type", ".x=0x6fff4c0b"]
+    run("llvm-objcopy", "--add-section", ".x=p.bin", *typed, "linked.so", "library.so")
+    members = ["host.o", "host.obj", "plain.o", "p.bin", "host.bc", "text.ll", "image.cubin"]
+    run("llvm-ar", "rcS", "lib.a", *members)
+    (folder / "sub").mkdir()
+    (folder / "sub/inner.o").write_bytes((folder / "host.o").read_bytes())
+    run("llvm-ar", "rcST", "thin.a", "host.o", "sub/inner.o", "host.bc", "lib.a")
+    run("llvm-ar", "rcS", "nested.a", "lib.a", "q.bin")
+    run("llvm-ar", "rcS", "empty.a")
+    (folder / "empty").write_bytes(b"")
+    return folder
+
+
+FILES = {
+    "p.bin": 3,
+    "host.o": 4,
+    "host32.o": 4,
+    "big.o": 4,
+    "host.obj": 4,
+    "host.bc": 4,
+    "debug.bc": 4,
+    "thinlto.bc": 4,
+    "lto.bc": 4,
+    "wrapped.bc": 4,
+    "wrapper.bc": 4,
+    "text.ll": 0,
+    "plain.o": 0,
+    "untyped.o": 0,
+    "merged.o": 7,
+    "linked.so": 0,
+    "library.so": 3,
+    "lib.a": 15,
+    "thin.a": 27,
+    "nested.a": 16,
+    "empty.a": 0,
+    "empty": 0,
+}
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("name", FILES)
+def test_found_where_llvm_finds_them(
+    name: str, zoo: Path, llvm: Callable[[str], str], tmp_path: Path
+) -> None:
+    """From any file, the same images come out as with LLVM, one by one and as an archive."""
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    theirs.mkdir()
+    tool = llvm("llvm-offload-binary")
+    wanted = [["--image="], ["--archive", f"--image=file={theirs}/x.a,arch=gfx906"]]
+    for arguments in wanted:
+        subprocess.run([tool, str(zoo / name), *arguments], cwd=theirs, check=True)
+    ours.mkdir()
+    extract_images(zoo / name, EVERYTHING, folder=ours, padding=False)
+    by_arch = [ImageFilter({"arch": "gfx906"}, output=ours / "x.a")]
+    extract_images(zoo / name, by_arch, archive=True, padding=False)
+    expected = {path.name: path.read_bytes() for path in theirs.iterdir()}
+    assert {path.name: path.read_bytes() for path in ours.iterdir()} == expected
+    assert len(expected) - ("x.a" in expected) == FILES[name] == len(found_in(zoo / name))
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("name", ["host.o", "host.obj", "host.bc", "lib.a", "thin.a", "nested.a"])
+def test_damaged_containers(name: str, zoo: Path, tmp_path: Path) -> None:
+    """Damage anywhere gives images or one of our errors, and never a partial output."""
+    original = (zoo / name).read_bytes()
+    source = random.Random(name)
+    for number in range(150):
+        data = bytearray(original)
+        for _ in range(source.randint(1, 3)):
+            position = source.choice([source.randrange(len(data)), source.randrange(64)])
+            data[position] = source.choice([0, 255, data[position] ^ (1 << source.randrange(8))])
+        if number % 3 == 0:
+            del data[source.randrange(len(data)) :]
+        out = tmp_path / str(number)
+        out.mkdir()
+        # Beside the members of the thin archive.
+        damaged = zoo / "damaged"
+        damaged.write_bytes(data)
+        try:
+            extract_images(damaged, EVERYTHING, folder=out)
+        except OffloadError:
+            assert list(out.iterdir()) == []
+        damaged.unlink()
+
+
+@pytest.mark.llvm
+def test_embedded_in_bitcode_of_other_versions(zoo: Path, tmp_path: Path) -> None:
+    """Bitcode of the oldest and newest clang at hand gives the same images."""
+    made = 0
+    for version in (15, 19):
+        clang = Path(f"/usr/lib/llvm-{version}/bin/clang")
+        if not clang.exists():
+            continue
+        embed = f"-fembed-offload-object={zoo / 'p.bin'}"
+        command = [clang, "-cc1", "-emit-llvm-bc", embed, zoo / "s.c", "-o", tmp_path / "x.bc"]
+        subprocess.run(command, check=True)
+        expected = [content for _, content, _ in found_in(zoo / "p.bin")]
+        assert [content for _, content, _ in found_in(tmp_path / "x.bc")] == expected
+        made += 1
+    if not made:
+        pytest.skip("no other clang is installed")
+
+
+# -- without -----------------------------------------------------------------------------
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    """What is packaged is extracted: by default into files named after its strings."""
+    path = package(tmp_path / "in.bin", (b"one", "gfx906"), (b"two", "gfx90a:xnack+"))
+    written = extract_images(path, EVERYTHING, folder=tmp_path)
+    names = ["in-amdgcn-amd-amdhsa-gfx906.0.o", "in-amdgcn-amd-amdhsa-gfx90a:xnack+.1.o"]
+    assert written == [str(tmp_path / name) for name in names]
+    assert [Path(name).read_bytes() for name in written] == [b"one", b"two"]
+
+
+def test_same_images_same_bytes(tmp_path: Path) -> None:
+    """The bytes depend on contents and strings, not on the order of the strings."""
+    (tmp_path / "a.o").write_bytes(b"image")
+    orders = [{"triple": "t", "arch": "a", "x": "y"}, {"x": "y", "arch": "a", "triple": "t"}]
+    for index, strings in enumerate(orders):
+        package_images([PackagedImage(tmp_path / "a.o", strings, "cuda")], tmp_path / str(index))
+    assert (tmp_path / "0").read_bytes() == (tmp_path / "1").read_bytes()
+
+
+def test_kinds(tmp_path: Path) -> None:
+    """An image's kind is the one given, else told by its file; unknown kinds are refused."""
+    (tmp_path / "a.o").write_bytes(b"image")
+    images = [
+        PackagedImage(tmp_path / "a.o"),
+        PackagedImage(tmp_path / "a.o", image_kind=ImageKind.SPIRV, kind="hip"),
+    ]
+    package_images(images, tmp_path / "p")
+    package_images(images, tmp_path / "old", dialect="documented")
+    assert kinds_in(tmp_path / "p") == [(1, 0), (6, 4)]
+    assert kinds_in(tmp_path / "old") == [(1, 0), (6, 3)]
+    with pytest.raises(UsageError, match="unknown offload kind 'hipv4', expected openmp, cuda,"):
+        package_images([PackagedImage(tmp_path / "a.o", kind="hipv4")], tmp_path / "p")
+    assert kinds_in(tmp_path / "p") == [(1, 0), (6, 4)]
+
+
+def kinds_in(path: Path) -> list[tuple[int, int]]:
+    binaries = iter_offload_binaries(memoryview(path.read_bytes()))
+    return [(image.image_kind, image.offload_kind) for part in binaries for image in part.images]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "kind", "expected"),
+    [
+        (None, "hip", [b"old", b"new"]),
+        ("llvm22", "hip", [b"new"]),
+        ("documented", "hip", [b"old"]),
+        ("documented", "sycl", [b"new"]),
+        (None, "sycl", []),
+        (None, "none", []),
+    ],
+)
+def test_meaning_of_kinds(
+    dialect: object, kind: str, expected: list[bytes], tmp_path: Path
+) -> None:
+    """The kind hip is found under both numbers, unless the reader says whose numbers they are."""
+    old = package(tmp_path / "old", (b"old", "a"), dialect="documented").read_bytes()
+    new = package(tmp_path / "new", (b"new", "b")).read_bytes()
+    (tmp_path / "both").write_bytes(old + new)
+    filters = [ImageFilter(kind=kind)]
+    written = extract_images(tmp_path / "both", filters, folder=tmp_path, dialect=dialect)  # type: ignore[arg-type]
+    assert [Path(name).read_bytes() for name in written] == expected
+
+
+def test_several_matches_for_one_file(tmp_path: Path) -> None:
+    """The last match is written, whatever spelling of the file's name; a warning says so."""
+    path = package(tmp_path / "p", (b"one", "a"), (b"two", "b"))
+    (tmp_path / "sub").mkdir()
+    said: list[str] = []
+    filters = [
+        ImageFilter(output=tmp_path / "x"),
+        ImageFilter({"arch": "a"}, output=tmp_path / "sub" / ".." / "x"),
+    ]
+    extract_images(path, filters[:1], warn=said.append)
+    assert (tmp_path / "x").read_bytes() == b"two"
+    assert said == [f"Multiple inputs match to a single file, '{tmp_path / 'x'}'"]
+    extract_images(path, filters)
+    assert (tmp_path / "x").read_bytes() == b"one"
+
+
+def test_unpackaging_over_the_package(tmp_path: Path) -> None:
+    """The package itself can be an output, and an image file can be the package."""
+    path = package(tmp_path / "p", (b"one", "a"))
+    extract_images(path, [ImageFilter(output=path)])
+    assert path.read_bytes() == b"one"
+    package_images([PackagedImage(path, {"arch": "a"})], path)
+    extract_images(path, [ImageFilter(output=path)])
+    assert path.read_bytes() == b"one"
+
+
+def test_equal_files_are_left_untouched(tmp_path: Path) -> None:
+    """On request, outputs that already have the very bytes keep their times."""
+    path = package(tmp_path / "p", (b"one", "a"), (b"two", "b"))
+    outputs = [ImageFilter({"arch": arch}, output=tmp_path / arch) for arch in "ab"]
+    extract_images(path, outputs)
+    (tmp_path / "b").write_bytes(b"changed")
+    for name in ("p", "a", "b"):
+        os.utime(tmp_path / name, (1, 1))
+    package(path, (b"one", "a"), (b"two", "b"), keep_equal=True)
+    extract_images(path, outputs, keep_equal=True)
+    kept = [name for name in ("p", "a", "b") if (tmp_path / name).stat().st_mtime == 1]
+    assert kept == ["p", "a"]
+    assert (tmp_path / "b").read_bytes() == b"two"
+
+
+def test_nothing_is_written_when_something_fails(tmp_path: Path) -> None:
+    """A file that cannot be read or written leaves all outputs as they were."""
+    path = package(tmp_path / "p", (b"one", "a"), (b"two", "b"))
+    (tmp_path / "x").write_bytes(b"old")
+    before = sorted(tmp_path.iterdir())
+    filters = [ImageFilter(output=tmp_path / "x"), ImageFilter(output=tmp_path / "none" / "y")]
+    with pytest.raises(FileError, match="none/y"):
+        extract_images(path, filters)
+    with pytest.raises(FileError, match=r"none\.o"):
+        package_images([*_images(tmp_path), PackagedImage(tmp_path / "none.o")], tmp_path / "x")
+    assert (tmp_path / "x").read_bytes() == b"old"
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def _images(folder: Path) -> list[PackagedImage]:
+    return [PackagedImage(path) for path in sorted(folder.glob("p.*.o"))]
+
+
+def test_a_broken_binary_behind_a_good_one(tmp_path: Path) -> None:
+    """If one binary is broken, no image is written, not even of those before it."""
+    good = package(tmp_path / "p", (b"one", "a")).read_bytes()
+    (tmp_path / "broken").write_bytes(good + good[:-1])
+    (tmp_path / "out").mkdir()
+    with pytest.raises(FormatError, match="broken', offset 0x"):
+        extract_images(tmp_path / "broken", EVERYTHING, folder=tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("arch", ["../x", "a/b", "/tmp/x"])
+def test_no_path_from_strings(arch: str, tmp_path: Path) -> None:
+    """A file's strings cannot name a file in another folder; a name given by the user helps."""
+    path = package(tmp_path / "p", (b"one", arch))
+    with pytest.raises(FormatError, match="could lead out of the folder; name the output"):
+        extract_images(path, EVERYTHING, folder=tmp_path)
+    assert extract_images(path, [ImageFilter({"arch": arch}, output=tmp_path / "x")])
+
+
+def test_member_names_and_offsets(tmp_path: Path) -> None:
+    """In an archive, and archives in it, images have their member's name and place in the file."""
+    one = package(tmp_path / "one", (b"first", "a")).read_bytes()
+    two = package(tmp_path / "two", (b"second", "b")).read_bytes()
+    inner = archive_of(tmp_path / "inner.a", {"deep": b"x" + bytes(4), "two": two}).read_bytes()
+    path = archive_of(tmp_path / "outer.a", {"text": b"hello", "one": one, "inner.a": inner})
+    assert found_in(path) == [("one", b"first", True), ("two", b"second", True)]
+
+
+def test_thin_archives(tmp_path: Path) -> None:
+    """A thin archive's members are found beside it; that they are other files is told."""
+    (tmp_path / "sub").mkdir()
+    package(tmp_path / "sub" / "one", (b"first", "a"))
+    thin_archive(tmp_path / "sub" / "inner.a", ["one"])
+    path = thin_archive(tmp_path / "thin.a", ["sub/one", "sub/inner.a"])
+    assert found_in(path) == [("sub/one", b"first", False), ("one", b"first", False)]
+    written = extract_images(path, EVERYTHING, folder=tmp_path)
+    assert [Path(name).read_bytes() for name in written] == [b"first", b"first"]
+    archive_of(tmp_path / "around.a", {"thin.a": path.read_bytes()})
+    assert found_in(tmp_path / "around.a") == found_in(path)  # LLVM looks in the current folder
+    assert [image.size for image in list_images(tmp_path / "around.a")] == [len(b"first")] * 2
+    (tmp_path / "sub" / "one").unlink()
+    with pytest.raises(FileError, match="sub/one"):
+        found_in(path)
+
+
+def test_archives_without_end(tmp_path: Path) -> None:
+    """A thin archive that contains itself, and archives too deep in others, are refused."""
+    thin_archive(tmp_path / "b.a", ["a.a"])
+    path = thin_archive(tmp_path / "a.a", ["b.a"])
+    with pytest.raises(FormatError, match="this archive contains itself"):
+        found_in(path)
+    data = b"end"
+    for _ in range(20):
+        data = archive_of(tmp_path / "deep.a", {"inner.a": data}).read_bytes()
+    with pytest.raises(LimitError, match="at most 8 files one inside the other"):
+        found_in(tmp_path / "deep.a")
+
+
+def test_padding_is_refused_on_request(tmp_path: Path) -> None:
+    """Zeros behind a binary are accepted, unless the caller wants LLVM 22's reading."""
+    path = package(tmp_path / "p", (b"one", "a"))
+    path.write_bytes(path.read_bytes() + bytes(64))
+    assert found_in(path) == [(None, b"one", True)]
+    with pytest.raises(FormatError):
+        found_in(path, padding=False)
+
+
+def test_more_files_than_descriptors(tmp_path: Path) -> None:
+    """Hundreds of thin members and of outputs do not need as many open files."""
+    names = [f"m{index}" for index in range(300)]
+    for index, name in enumerate(names):
+        package(tmp_path / name, (b"%d" % index, name))
+    path = thin_archive(tmp_path / "thin.a", names)
+    (tmp_path / "out").mkdir()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = max(int(path.name) for path in Path("/proc/self/fd").iterdir()) + 1
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 250, limits[1]))
+    try:
+        written = extract_images(path, EVERYTHING, folder=tmp_path / "out")
+        extract_images(path, [ImageFilter(output=tmp_path / "all.a")], archive=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert [Path(name).read_bytes() for name in written] == [b"%d" % i for i in range(300)]
+    assert (tmp_path / "all.a").stat().st_size > 300 * 60
+
+
+def test_memory_does_not_grow_with_images(tmp_path: Path) -> None:
+    """Images of 100 MB pass through neither when packaged nor when extracted."""
+    size = 100 << 20
+    with (tmp_path / "a.o").open("wb") as file:
+        file.truncate(size)
+    tracemalloc.start()
+    try:
+        package_images([PackagedImage(tmp_path / "a.o", {"arch": "a"})] * 2, tmp_path / "p")
+        extract_images(tmp_path / "p", [ImageFilter(output=tmp_path / "x")])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (tmp_path / "x").stat().st_size == size
+    assert peak < 4 << 20
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_any_file(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Whatever a file begins with, it has images, has none, or is refused by our error."""
+    path = tmp_path_factory.getbasetemp() / "any"
+    magics = [b"\x10\xff\x10\xad", b"\x7fELF\2\1", b"BC\xc0\xde", b"\xde\xc0\x17\x0b", b"!<arch>\n"]
+    start = data.draw(st.sampled_from([*magics, b"!<thin>\n", b"\x64\x86\1\0", b"MZ", b""]))
+    path.write_bytes(start + data.draw(st.binary(max_size=300)))
+    with suppress(OffloadError):
+        found_in(path)
+
+
+def test_import_is_light() -> None:
+    """Reading archives, object files and bitcode is loaded only for such files."""
+    code = (
+        "import sys, offload_tool.operations.unpackage; "
+        "print([m for m in sys.modules if m.startswith('offload_tool.formats.') and "
+        "m.rpartition('.')[2] in ('archive', 'elf', 'coff_edit', 'embedded_objects')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert done.stdout == b"[]\n"
+
+
+# -- images added to a package -----------------------------------------------------------
+
+
+def test_images_are_added_and_replaced(tmp_path: Path) -> None:
+    """An image of the same kind, triple and arch takes its place, others stand behind."""
+    base = package(tmp_path / "base.out", (b"one", "gfx906"), (b"two", "gfx90a"))
+    out = package(
+        tmp_path / "out.out", (b"new", "gfx90a"), (b"three", "gfx942"), base=base, keep_equal=True
+    )
+    assert [content for _, content, _ in found_in(out)] == [b"one", b"new", b"three"]
+    clean = (b"one", "gfx906"), (b"new", "gfx90a"), (b"three", "gfx942")
+    assert out.read_bytes() == package(tmp_path / "clean.out", *clean).read_bytes()
+
+
+def test_wrong_bases(tmp_path: Path) -> None:
+    """A base without images, or with several to replace by one, is refused by name."""
+    empty = tmp_path / "empty.out"
+    empty.write_bytes(b"no images")
+    with pytest.raises(UsageError, match=r"empty.out': expected offload binaries.*found none"):
+        package(tmp_path / "a.out", (b"new", "gfx906"), base=empty)
+    twice = package(tmp_path / "twice.out", (b"one", "gfx906"), (b"two", "gfx906"))
+    with pytest.raises(UsageError, match=r"twice.out': 2 images of hip with .* arch gfx906"):
+        package(tmp_path / "b.out", (b"new", "gfx906"), base=twice)
+    assert not (tmp_path / "a.out").exists()
+    assert not (tmp_path / "b.out").exists()

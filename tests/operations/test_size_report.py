@@ -1,0 +1,193 @@
+"""The sums of a report: whatever they are grouped by, they add up to what the files hold."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offload_tool import BundleEntryID, DeviceImage, bundle_files, list_images
+from offload_tool.operations.bundle import Compression
+from offload_tool.operations.size_report import (
+    Cell,
+    collect_images,
+    fold_smallest,
+    summarise,
+)
+from offload_tool.util.frozen import replaced
+
+SIZES = {
+    "host-x86_64-unknown-linux-gnu-": 1000,
+    "hipv4-amdgcn-amd-amdhsa--gfx90a": 5000,
+    "hipv4-amdgcn-amd-amdhsa--gfx1100": 3000,
+    "openmp-amdgcn-amd-amdhsa--gfx90a": 400,
+    "openmp-x86_64-pc-linux-gnu-": 50,
+}
+
+
+def make_bundle(path: Path, compression: Compression | None = None) -> Path:
+    """Write a bundle of the entries in SIZES, each of zeros."""
+    items: list[tuple[BundleEntryID, Path | None]] = []
+    for index, (text, size) in enumerate(SIZES.items()):
+        image = path.with_name(f"{path.name}.{index}")
+        image.write_bytes(bytes(size))
+        items.append((BundleEntryID.parse(text), image))
+    bundle_files(items, path, file_type="bc", alignment=4096, compression=compression)
+    return path
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give an uncompressed bundle."""
+    return make_bundle(tmp_path_factory.mktemp("bundle") / "b")
+
+
+def test_per_target(bundle: Path) -> None:
+    """Images are added up per target ID; those without one count under their triple."""
+    report = summarise(list_images(bundle))
+    assert [(row.target, row.kinds, row.images, row.size) for row in report.targets] == [
+        ("gfx90a", ("hipv4", "openmp"), 2, 5400),
+        ("gfx1100", ("hipv4",), 1, 3000),
+        ("x86_64-pc-linux-gnu", ("openmp",), 1, 50),
+    ]
+    assert (report.images, report.size) == (4, 8450)
+
+
+def test_host(bundle: Path) -> None:
+    """Host entries are not device code: they are counted apart, in no row."""
+    report = summarise(list_images(bundle))
+    assert report.host == 1000
+    for rows in (report.targets, report.files, report.containers, report.cells):
+        assert sum(row.size for row in rows) == 8450
+
+
+def test_whole_file(bundle: Path) -> None:
+    """The bytes of images, host entries, and of what is neither, are all of a bundle."""
+    report = summarise(list_images(bundle))
+    assert report.stored == bundle.stat().st_size
+    assert report.overhead == bundle.stat().st_size - 8450 - 1000
+    assert [row.stored for row in report.files] == [bundle.stat().st_size]
+
+
+def test_compressed(tmp_path: Path) -> None:
+    """Compressed images take what their container has in the file, not what they unpack to."""
+    path = make_bundle(tmp_path / "c", Compression())
+    report = summarise(list_images(path))
+    assert report.size == 8450
+    assert report.stored == path.stat().st_size < 1000
+    assert sum(row.stored for row in report.targets) + report.host <= report.stored
+
+
+def test_two_ways_to_a_file(bundle: Path, tmp_path: Path) -> None:
+    """A file that two of the paths lead to counts once, its twin with other bytes twice."""
+    link = tmp_path / "link"
+    link.symlink_to(bundle)
+    twin = make_bundle(tmp_path / "twin")
+    images = collect_images([bundle, link, bundle.parent / "." / "b", twin])
+    assert Counter(image.file for image in images) == {str(bundle): 5, str(twin): 5}
+
+
+Row = tuple[str, str | None, int, str, str, int]
+
+_IMAGES = st.lists(
+    st.tuples(
+        st.sampled_from("ab"),  # file
+        st.sampled_from([None, "m", "n"]),  # member
+        st.integers(0, 2),  # container
+        st.sampled_from(["", "gfx90a", "gfx90a:xnack+", "gfx1100"]),
+        st.sampled_from(["host", "hip", "openmp"]),
+        st.integers(0, 5),  # size: small, so that equal ones are frequent
+    ),
+    max_size=20,
+)
+
+
+def made(bundle: Path, rows: list[Row]) -> list[DeviceImage]:
+    """Give images with these fields, the others as in a real one."""
+    pattern = list_images(bundle)[1]
+    return [
+        replaced(
+            pattern,
+            file=file,
+            member=member,
+            index=index,
+            target_id=target,
+            kind=kind,
+            size=size,
+            stored_size=size,
+            container_size=100,
+        )
+        for file, member, index, target, kind, size in rows
+    ]
+
+
+@given(_IMAGES)
+def test_tables_agree(bundle: Path, rows: list[Row]) -> None:
+    """Every table adds up to the same number of images and bytes; members to their part."""
+    images = made(bundle, rows)
+    report = summarise(images)
+    device = [image for image in images if image.kind != "host"]
+    expected = (len(device), sum(image.size for image in device))
+    assert (report.images, report.size) == expected
+    for table in (report.targets, report.files, report.containers, report.cells):
+        assert (sum(row.images for row in table), sum(row.size for row in table)) == expected
+    assert sum(row.size for row in report.members) == sum(
+        image.size for image in device if image.member is not None
+    )
+    containers = {(image.file, image.member, image.index) for image in images}
+    assert report.stored == sum(row.stored for row in report.files) == 100 * len(containers)
+    assert report.stored == report.size + report.host + report.overhead
+
+
+@given(_IMAGES, st.randoms(use_true_random=False))
+def test_order_of_files(bundle: Path, rows: list[Row], random: Random) -> None:
+    """A report does not depend on the order in which images were found."""
+    images = made(bundle, rows)
+    shuffled = list(images)
+    random.shuffle(shuffled)
+    assert summarise(shuffled) == summarise(images)
+
+
+@given(_IMAGES)
+def test_largest_first(bundle: Path, rows: list[Row]) -> None:
+    """The rows of each table are by falling size, equal ones by name."""
+    report = summarise(made(bundle, rows))
+    targets = [(-row.size, row.target) for row in report.targets]
+    assert targets == sorted(targets)
+    files = [(-row.size, row.file) for row in report.files]
+    assert files == sorted(files)
+    cells = [
+        (-row.size, row.file, row.member is not None, row.member or "", row.target)
+        for row in report.cells
+    ]
+    assert cells == sorted(cells)
+
+
+@given(_IMAGES, st.integers(0, 8))
+def test_fold(bundle: Path, rows: list[Row], limit: int) -> None:
+    """Folding keeps the largest cells, and the sums per target ID."""
+    cells = summarise(made(bundle, rows)).cells
+    folded = fold_smallest(cells, limit)
+    assert folded[:limit] == list(cells[:limit])
+    assert all(cell.file == "" for cell in folded[limit:])
+    assert len(folded) <= limit + 4
+
+    def sums(cells: tuple[Cell, ...] | list[Cell]) -> dict[str, list[int]]:
+        totals: dict[str, list[int]] = {}
+        for cell in cells:
+            sofar = totals.get(cell.target, [0, 0, 0])
+            numbers = (cell.images, cell.size, cell.stored)
+            totals[cell.target] = [a + b for a, b in zip(sofar, numbers, strict=True)]
+        return totals
+
+    assert sums(folded) == sums(cells)
+
+
+def test_nothing() -> None:
+    """No images: a report of zeros."""
+    report = summarise([])
+    assert (report.images, report.size, report.stored, report.targets) == (0, 0, 0, ())

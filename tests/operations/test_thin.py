@@ -1,0 +1,752 @@
+"""Thinned files: fewer images, everything else as it was, and programs that still run."""
+
+from __future__ import annotations
+
+import subprocess
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from offload_tool import (
+    Compression,
+    PackagedImage,
+    embed_bundle,
+    list_images,
+    package_images,
+)
+from offload_tool.errors import (
+    ContentError,
+    FormatError,
+    LimitError,
+    OffloadError,
+    UnsupportedError,
+    UsageError,
+)
+from offload_tool.formats.objects.ar import iter_members
+from offload_tool.formats.objects.elf.reader import ElfTables, read_elf_tables
+from offload_tool.operations.match import Device, NoImageError
+from offload_tool.operations.merge import merge_files
+from offload_tool.operations.thin import thin_file
+from tests.formats.object_files import make_code_object, make_coff, make_elf
+from tests.operations.fatbins import HOST, MAIN, RUNTIME, SOURCE, code, load, make_bundle, run
+from tests.operations.test_finding import archive
+
+TARGETS = ["gfx906", "gfx90a:xnack+", "gfx90a:xnack-", "gfx1030"]
+IMAGES = {HOST: b"", **{target: code(target, 9000 + len(target)) for target in TARGETS}}
+KEPT = {HOST: b"", "gfx90a:xnack+": IMAGES["gfx90a:xnack+"]}
+KEEP = [Device.parse("gfx90a:sramecc+:xnack+")]
+
+
+def thin(path: Path, *devices: str) -> Path:
+    """Thin a file for `devices`; give the new file."""
+    out = path.with_name(f"thin-{path.name}")
+    thin_file(path, out, keep=[Device.parse(text) for text in devices] or KEEP)
+    return out
+
+
+# -- bundles, archives, offload binaries -------------------------------------------------
+
+
+@pytest.mark.parametrize("alignment", [1, 8, 4096, 16384])
+def test_bundle(tmp_path: Path, alignment: int) -> None:
+    """A thinned bundle is the one that would have been made of what stays."""
+    path = make_bundle(tmp_path / "b", IMAGES, alignment=alignment)
+    expected = make_bundle(tmp_path / "e", KEPT, alignment=alignment)
+    report = thin_file(path, tmp_path / "out", keep=KEEP)
+    assert (tmp_path / "out").read_bytes() == expected.read_bytes()
+    assert (report.kept, report.removed) == (1, 3)
+    assert report.size_before == path.stat().st_size
+    assert report.size_after == expected.stat().st_size
+
+
+@pytest.mark.parametrize("file_type", ["ii", "s", "ll"])
+def test_text_bundle(tmp_path: Path, file_type: str) -> None:
+    """Entries of a text bundle go with their markers; text around them stays."""
+    path = make_bundle(tmp_path / "b", IMAGES, file_type=file_type)
+    expected = make_bundle(tmp_path / "e", KEPT, file_type=file_type).read_bytes()
+    assert thin(path).read_bytes() == expected
+    path.write_bytes(b"before" + path.read_bytes() + b"after")
+    assert thin(path).read_bytes() == b"before" + expected + b"after"
+
+
+def test_object_bundle(tmp_path: Path) -> None:
+    """An object bundle loses its other sections."""
+    path = make_bundle(tmp_path / "b.o", {**IMAGES, HOST: make_elf()}, file_type="o")
+    expected = make_bundle(tmp_path / "e.o", {**KEPT, HOST: make_elf()}, file_type="o")
+    assert thin(path).read_bytes() == expected.read_bytes()
+
+
+def test_coff_object_bundle(tmp_path: Path) -> None:
+    """So does one in COFF."""
+    path = make_bundle(tmp_path / "b.o", {**IMAGES, HOST: make_coff()}, file_type="o")
+    out = thin(path)
+    host, image = list_images(out)
+    assert (host.kind, image.target_id) == ("host", "gfx90a:xnack+")
+    assert image.offset is not None
+    assert out.read_bytes()[image.offset :][: image.size] == IMAGES["gfx90a:xnack+"]
+    assert out.stat().st_size < path.stat().st_size - 27000
+
+
+@pytest.mark.parametrize("method", ["zstd", "zlib"])
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("file_type", ["bc", "s"])
+def test_compressed(tmp_path: Path, method: str, version: int, file_type: str) -> None:
+    """Compressed stays compressed: by the same method, in the same version."""
+    compression = Compression("zlib" if method == "zlib" else "zstd", version=version)
+    path = make_bundle(tmp_path / "b", IMAGES, compression=compression, file_type=file_type)
+    expected = make_bundle(tmp_path / "e", KEPT, compression=compression, file_type=file_type)
+    assert thin(path).read_bytes() == expected.read_bytes()
+
+
+def test_version_1(tmp_path: Path) -> None:
+    """A compressed bundle of version 1 is refused: nothing writes it any more."""
+    from tests.formats.compressed import compressed
+
+    path = tmp_path / "b"
+    path.write_bytes(compressed(make_bundle(tmp_path / "x", IMAGES).read_bytes(), 1))
+    with pytest.raises(UnsupportedError, match="version 1 can be read, but not written"):
+        thin(path)
+
+
+def test_several_bundles(tmp_path: Path) -> None:
+    """Bundles in one file stay in their order, each as aligned as it was."""
+    plain = make_bundle(tmp_path / "p", IMAGES).read_bytes()
+    packed = make_bundle(tmp_path / "c", IMAGES, compression=Compression()).read_bytes()
+    path = tmp_path / "all"
+    path.write_bytes(
+        packed + bytes(-len(packed) % 4096) + plain + bytes(-len(plain) % 4096) + plain
+    )
+    images = list_images(thin(path))
+    assert [i.target_id for i in images] == ["", "gfx90a:xnack+"] * 3
+    assert [i.container for i in images[::2]] == ["compressed-bundle", "bundle", "bundle"]
+    assert {(i.container_offset or 0) % 4096 for i in images} == {0}
+
+
+def test_nothing_to_remove(tmp_path: Path) -> None:
+    """A file with nothing to remove is copied, with its permissions."""
+    path = make_bundle(tmp_path / "b", KEPT)
+    path.chmod(0o751)
+    out = thin(path)
+    assert out.read_bytes() == path.read_bytes()
+    assert out.stat().st_mode & 0o777 == 0o751
+
+
+def test_in_place(tmp_path: Path) -> None:
+    """The output can be the input."""
+    path = make_bundle(tmp_path / "b", IMAGES)
+    thin_file(path, path, keep=KEEP)
+    assert path.read_bytes() == make_bundle(tmp_path / "e", KEPT).read_bytes()
+
+
+def test_host_alone(tmp_path: Path) -> None:
+    """Keeping a host's entry ID leaves no device image."""
+    path = make_bundle(tmp_path / "b", IMAGES)
+    assert [i.kind for i in list_images(thin(path, HOST))] == ["host"]
+
+
+def test_no_entries_left(tmp_path: Path) -> None:
+    """Of several bundles, one can be left without entries: it stays a bundle."""
+    first = make_bundle(tmp_path / "1", {"gfx906": b"1"}).read_bytes()
+    path = tmp_path / "two"
+    path.write_bytes(first + make_bundle(tmp_path / "2", {"gfx1030": b"2"}).read_bytes())
+    out = thin(path, "gfx1030")
+    assert out.read_bytes()[:32] == b"__CLANG_OFFLOAD_BUNDLE__" + bytes(8)
+    assert [(i.index, i.target_id) for i in list_images(out)] == [(1, "gfx1030")]
+
+
+@pytest.mark.parametrize("devices", [["gfx1100"], ["gfx906", "gfx90a"]])
+def test_no_image(tmp_path: Path, devices: list[str]) -> None:
+    """A device without any image is an error, and nothing is written."""
+    path = make_bundle(tmp_path / "b", IMAGES)
+    with pytest.raises(NoImageError, match=f"no image for {devices[-1]}; images found: hipv4"):
+        thin(path, *devices)
+    assert not (tmp_path / "thin-b").exists()
+
+
+def test_archive(tmp_path: Path) -> None:
+    """An archive is thinned member by member; other members stay as they are."""
+    bundle = make_bundle(tmp_path / "bundle.o", {**IMAGES, HOST: make_elf()}, file_type="o")
+    packed = make_bundle(tmp_path / "packed.bc", IMAGES, compression=Compression())
+    (tmp_path / "plain.o").write_bytes(make_elf())
+    (tmp_path / "readme").write_bytes(b"odd")
+    members = [bundle, tmp_path / "plain.o", packed, tmp_path / "readme"]
+    out = thin(archive(tmp_path / "lib.a", *members))
+    images = list_images(out)
+    assert [(i.member, i.target_id) for i in images] == [
+        *(("bundle.o", ""), ("bundle.o", "gfx90a:xnack+")),
+        *(("packed.bc", ""), ("packed.bc", "gfx90a:xnack+")),
+    ]
+    data = memoryview(out.read_bytes())
+    stored = {member.name: bytes(member.content(data)) for member in iter_members(data)}
+    assert list(stored) == [member.name for member in members]
+    assert stored["plain.o"] == make_elf()
+    assert stored["readme"] == b"odd"
+
+
+def test_archives_too_deep(tmp_path: Path) -> None:
+    """Archives one inside the other end in an error that names them, however many there are."""
+    path = make_bundle(tmp_path / "m", {HOST: b"", "gfx906": b"a"})
+    for _ in range(300):
+        path = archive(tmp_path / "x.a", path)
+    with pytest.raises(LimitError, match="expected at most 8 files one inside the other"):
+        thin_file(path, tmp_path / "out", keep=[Device.parse("gfx906")])
+    with pytest.raises(LimitError, match="expected at most 8 files one inside the other"):
+        merge_files([path, path], tmp_path / "out")
+
+
+def test_nested_archive(tmp_path: Path) -> None:
+    """An archive in an archive is thinned too."""
+    inner = archive(tmp_path / "inner.a", make_bundle(tmp_path / "b", IMAGES))
+    out = thin(archive(tmp_path / "outer.a", inner))
+    assert [(i.member, i.target_id) for i in list_images(out)] == [
+        *(("inner.a(b)", ""), ("inner.a(b)", "gfx90a:xnack+")),
+    ]
+
+
+@pytest.mark.llvm
+def test_offload_binaries(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """Of offload binaries, whole ones go: in a file, and in an object's section."""
+    packager = [llvm("llvm-offload-binary"), "-o"]
+    for target in TARGETS:
+        (tmp_path / target).write_bytes(IMAGES[target])
+    package, expected = tmp_path / "package", tmp_path / "expected"
+    for path, targets in ((package, TARGETS), (expected, ["gfx906", "gfx1030"])):
+        rows = [
+            f"--image=file={tmp_path / t},kind=openmp,triple=amdgcn-amd-amdhsa,arch={t}"
+            for t in targets
+        ]
+        subprocess.run([*packager, path, *rows], check=True)
+    assert thin(package, "gfx1030", "gfx906").read_bytes() == expected.read_bytes()
+    (tmp_path / "host.c").write_text("int host;\n")
+    objects = {}
+    for path in (package, expected):
+        objects[path] = tmp_path / f"{path.name}.o"
+        embed = ["-Xclang", f"-fembed-offload-object={path}"]
+        command = [llvm("clang"), "-c", *embed, tmp_path / "host.c", "-o", objects[path]]
+        subprocess.run(command, check=True)
+    thinned = thin(objects[package], "gfx1030", "gfx906")
+    images = list_images(thinned)
+    assert [(i.target_id, i.size) for i in images] == [("gfx906", 9006), ("gfx1030", 9007)]
+    assert thinned.stat().st_size == objects[expected].stat().st_size
+    listed = subprocess.run(
+        [llvm("llvm-offload-binary"), thinned, f"--image=arch=gfx1030,file={tmp_path / 'x'}"],
+        check=False,
+    )
+    assert listed.returncode == 0
+    assert (tmp_path / "x").read_bytes() == IMAGES["gfx1030"]
+
+
+# -- what is refused ---------------------------------------------------------------------
+
+
+def test_refused(tmp_path: Path) -> None:
+    """Zip files that are no wheels, thin archives, and files without containers are refused."""
+    bundle = make_bundle(tmp_path / "b", IMAGES)
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as wheel:
+        wheel.write(bundle, "b")
+    thin_archive = tmp_path / "thin.a"
+    header = b"%-16s%-12d%-6d%-6d%-8o%-10d`\n" % (b"b/", 0, 0, 0, 0o644, bundle.stat().st_size)
+    thin_archive.write_bytes(b"!<thin>\n" + header)
+    for path, message in (
+        (tmp_path / "x.zip", "is a zip file, but no wheel by its name: unpack it"),
+        (thin_archive, "is a thin archive"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            thin_file(path, tmp_path / "out", keep=KEEP)
+    with pytest.raises(UsageError, match="no devices to keep"):
+        thin_file(bundle, tmp_path / "out", keep=[])
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(NoImageError, match="images found: none"):
+        thin_file(tmp_path / "text", tmp_path / "out", keep=KEEP)
+    assert not (tmp_path / "out").exists()
+
+
+def test_coff_sections(tmp_path: Path) -> None:
+    """In COFF files bundles stay where they are, with zeros behind them; the size stays."""
+    whole = make_bundle(tmp_path / "b", IMAGES).read_bytes()
+    kept = make_bundle(tmp_path / "k", KEPT).read_bytes()
+    path = tmp_path / "a.dll"
+    path.write_bytes(make_coff({b".hip_fat": whole, b".rest": b"stays"}))
+    padded = kept + bytes(len(whole) - len(kept))
+    expected = make_coff({b".hip_fat": padded, b".rest": b"stays"})
+    assert thin(path).read_bytes() == expected
+
+
+def test_linked_offload_binaries(tmp_path: Path) -> None:
+    """A linked program's offload binaries stay: in a folder with a report, alone with an error."""
+    images = []
+    for target in ("gfx906", "gfx942"):
+        (tmp_path / target).write_bytes(code(target))
+        keys = {"triple": "amdgcn-amd-amdhsa", "arch": target}
+        images.append(PackagedImage(tmp_path / target, keys, "openmp"))
+    package_images(images, tmp_path / "package")
+    data = bytearray(make_elf(extra={b".llvm.offloading": (tmp_path / "package").read_bytes()}))
+    data[16] = 2  # ET_EXEC
+    path = tmp_path / "in/program"
+    path.parent.mkdir()
+    path.write_bytes(data)
+    with pytest.raises(UnsupportedError, match="link it again for fewer targets"):
+        thin(path, "gfx906")
+    report = thin_file(path.parent, tmp_path / "out", keep=[Device.parse("gfx906")])
+    assert report.untouched == ((f"{path}, .llvm.offloading", 2),)
+    assert (tmp_path / "out/program").read_bytes() == data
+
+
+@pytest.mark.parametrize("in_place", [True, False], ids=["in-place", "copy"])
+def test_code_objects(tmp_path: Path, *, in_place: bool) -> None:
+    """Code objects that no device to keep loads go: files of folders and wheels, and members."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in ("gfx906", "gfx942"):
+        (folder / f"{name}.co").write_bytes(make_code_object(name))
+    (tmp_path / "text").write_bytes(b"stays")
+    archive(folder / "lib.a", folder / "gfx906.co", tmp_path / "text")
+    with zipfile.ZipFile(folder / "a-1-py3-none-any.whl", "w") as wheel:
+        wheel.write(folder / "gfx906.co", "gfx906.co")
+        wheel.write(folder / "gfx942.co", "gfx942.co")
+    out = folder if in_place else tmp_path / "out"
+    report = thin_file(folder, out, keep=[Device.parse("gfx942")])
+    assert (report.kept, len(report.left_out)) == (2, 3)
+    assert sorted(path.name for path in out.iterdir()) == [
+        *("a-1-py3-none-any.whl", "gfx942.co", "lib.a")
+    ]
+    assert [member.name for member in iter_members(memoryview((out / "lib.a").read_bytes()))] == [
+        "text"
+    ]
+    with zipfile.ZipFile(out / "a-1-py3-none-any.whl") as wheel:
+        assert wheel.namelist() == ["gfx942.co"]
+    assert thin(out / "gfx942.co", "gfx942").read_bytes() == make_code_object("gfx942")
+
+
+@pytest.mark.llvm
+def test_bitcode(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """Images are not taken out of bitcode that embeds them: it is refused, by what it is."""
+    image, package = tmp_path / "image", tmp_path / "package"
+    image.write_bytes(b"code")
+    rows = [
+        f"--image=file={image},triple=amdgcn-amd-amdhsa,arch={target},kind=hip"
+        for target in ("gfx906", "gfx1030")
+    ]
+    subprocess.run([llvm("llvm-offload-binary"), "-o", package, *rows], check=True)
+    (tmp_path / "host.c").write_text("int x;")
+    command = [llvm("clang"), "-c", "-emit-llvm", "-Xclang", f"-fembed-offload-object={package}"]
+    subprocess.run([*command, tmp_path / "host.c", "-o", tmp_path / "host.bc"], check=True)
+    with pytest.raises(UnsupportedError, match="images cannot be taken out of bitcode"):
+        thin_file(tmp_path / "host.bc", tmp_path / "out", keep=[Device.parse("gfx906")])
+    assert not (tmp_path / "out").exists()
+
+
+def test_foreign_bytes_in_the_section(tmp_path: Path) -> None:
+    """A section that holds something besides bundles is refused."""
+    bundle = make_bundle(tmp_path / "b", IMAGES)
+    bundle.write_bytes(bundle.read_bytes() + bytes(100) + b"who needs this?")
+    embed_bundle(bundle, tmp_path / "x.o", cuid="x", host_triple="x86_64-linux-gnu")
+    with pytest.raises(UnsupportedError, match="expected bundles and zeros in section 1"):
+        thin(tmp_path / "x.o")
+
+
+def test_broken_member(tmp_path: Path) -> None:
+    """A broken bundle in an archive is an error that names both; nothing is written."""
+    member = tmp_path / "member"
+    member.write_bytes(make_bundle(tmp_path / "b", IMAGES).read_bytes()[:-1])
+    with pytest.raises(FormatError, match=r"lib\.a\(member\)"):
+        thin(archive(tmp_path / "lib.a", member))
+    assert not (tmp_path / "thin-lib.a").exists()
+
+
+# -- programs and libraries --------------------------------------------------------------
+
+_LINKS = {
+    "library-lld": ["-shared", "-fuse-ld=lld"],
+    "library-bfd": ["-shared", "-fuse-ld=bfd"],
+    "library-huge-pages": [
+        *("-shared", "-fuse-ld=bfd", "-Wl,-z,max-page-size=0x200000", "-Wl,-z,noseparate-code"),
+    ],
+    "library-stripped": ["-shared", "-fuse-ld=lld", "-s"],
+    "program-lld": ["-fuse-ld=lld"],
+    "program-bfd": ["-fuse-ld=bfd"],
+    "program-fixed": ["-fuse-ld=bfd", "-no-pie"],
+    "program-static": ["-fuse-ld=bfd", "-static"],
+}
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory, llvm: Callable[[str], str]) -> Path:
+    """Give a folder with objects of three HIP sources for four targets, and a runtime."""
+    folder = tmp_path_factory.mktemp("build")
+    clang = llvm("clang")
+    arch = [f"--offload-arch={target}" for target in TARGETS]
+    for number in (1, 2, 3):
+        source = folder / f"k{number}.hip"
+        source.write_text(SOURCE.format(n=number))
+        for prefix, extra in (("k", []), ("z", ["--offload-compress"])):
+            command = [clang, "-x", "hip", "-nogpuinc", "-nogpulib", "-O1", "-fPIC", *arch, *extra]
+            subprocess.run(
+                [*command, "-c", source, "-o", folder / f"{prefix}{number}.o"], check=True
+            )
+    (folder / "main.c").write_text(MAIN)
+    (folder / "runtime.c").write_text(RUNTIME)
+    for name in ("main", "runtime"):
+        subprocess.run(
+            [clang, "-w", "-fPIC", "-c", folder / f"{name}.c", "-o", folder / f"{name}.o"],
+            check=True,
+        )
+    return folder
+
+
+def link(build: Path, clang: str, out: Path, objects: list[Path], flags: list[str]) -> Path:
+    main = [] if "-shared" in flags else [build / "main.o"]
+    runtime = [build / "runtime.o"]
+    subprocess.run([clang, *flags, *main, *objects, *runtime, "-o", out], check=True)
+    return out
+
+
+def registered(path: Path) -> list[str]:
+    """Run a program, or load a library; give what its bundles held in memory."""
+    lines = run([str(path)]) if path.name.startswith("program") else load(path)
+    assert lines[-1] in ("values 6", "loaded") or "values 6" in lines or "loaded" in lines
+    return [line for line in lines if line not in ("values 6", "loaded")]
+
+
+def only(lines: list[str], targets: list[str]) -> list[str]:
+    """Take the entries of other targets out of what `registered` gave."""
+    kept = []
+    for line in lines:
+        entries = [entry for entry in line.split(";") if entry]
+        kept.append(
+            [e for e in entries if "host-" in e or e.split()[0].rpartition("--")[2] in targets]
+        )
+    return ["".join(f"{entry};" for entry in entries) for entries in kept]
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("name", _LINKS)
+def test_linked(name: str, build: Path, llvm: Callable[[str], str], tmp_path: Path) -> None:
+    """Programs and libraries become smaller, run, and find the kept images in memory.
+
+    Thinning what was thinned works as well, and LLVM lists the images that remain.
+    """
+    objects = [build / f"k{number}.o" for number in (1, 2, 3)]
+    path = link(build, llvm("clang"), tmp_path / name, objects, _LINKS[name])
+    before = registered(path)
+    assert len(before) == 3
+    assert all(len(line.split(";")) == 6 for line in before)
+    two = tmp_path / f"{name}-two"
+    one = tmp_path / f"{name}-one"
+    report = thin_file(path, two, keep=[Device.parse("gfx90a:xnack+"), Device.parse("gfx1030")])
+    assert (report.kept, report.removed) == (6, 6)
+    assert registered(two) == only(before, ["gfx90a:xnack+", "gfx1030"])
+    thin_file(two, one, keep=[Device.parse("gfx90a:xnack+")])
+    assert registered(one) == only(before, ["gfx90a:xnack+"])
+    assert path.stat().st_size - two.stat().st_size >= 3 * 4096
+    assert one.stat().st_size <= two.stat().st_size
+    listed = subprocess.run(
+        [llvm("llvm-objdump"), "--offloading", one.name],
+        *(),
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    found = [line.partition("hipv4-")[2] for line in listed.splitlines() if "hipv4-" in line]
+    assert found == ["amdgcn-amd-amdhsa--gfx90a:xnack+"] * 3
+    warnings = subprocess.run(
+        [llvm("llvm-readelf"), "-a", "-W", one], check=True, capture_output=True, text=True
+    ).stderr
+    assert warnings == ""
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("name", ["library-lld", "library-bfd", "program-lld"])
+def test_compressed_in_a_program(
+    name: str, build: Path, llvm: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Compressed bundles stay compressed and are found in memory as they are in the file."""
+    objects = [build / f"z{number}.o" for number in (1, 2, 3)]
+    path = link(build, llvm("clang"), tmp_path / name, objects, _LINKS[name])
+    out = tmp_path / f"{name}-thin"
+    thin_file(path, out, keep=[Device.parse("gfx90a:xnack+")])
+    images = list_images(out)
+    assert [i.target_id for i in images] == ["", "gfx90a:xnack+"] * 3
+    data = out.read_bytes()
+    lines = []
+    for image in images[::2]:
+        assert image.container == "compressed-bundle"
+        start = image.container_offset or 0
+        content = data[start : start + image.container_size]
+        lines.append(f"CCOB {len(content)} {sum(content)}")
+    assert registered(out) == lines
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("stripper", ["llvm-strip", "llvm-objcopy"])
+def test_strip_afterwards(
+    stripper: str, build: Path, llvm: Callable[[str], str], tmp_path: Path
+) -> None:
+    """LLVM's strip and objcopy keep a thinned library as it must be."""
+    objects = [build / f"k{number}.o" for number in (1, 2, 3)]
+    path = link(build, llvm("clang"), tmp_path / "library", objects, _LINKS["library-lld"])
+    before = only(registered(path), ["gfx906"])
+    out = thin(path, "gfx906")
+    again = tmp_path / "library-again"
+    command = (
+        [llvm(stripper), out, "-o", again] if "strip" in stripper else [llvm(stripper), out, again]
+    )
+    subprocess.run(command, check=True)
+    assert registered(again) == before
+
+
+@pytest.mark.llvm
+def test_symbols(build: Path, llvm: Callable[[str], str], tmp_path: Path) -> None:
+    """Symbols keep their addresses, and name sections that hold these."""
+    objects = [build / f"k{number}.o" for number in (1, 2, 3)]
+    path = link(build, llvm("clang"), tmp_path / "library", objects, _LINKS["library-lld"])
+    out = thin(path, "gfx906")
+
+    def symbols(file: Path) -> list[str]:
+        command = [llvm("llvm-nm"), "--numeric-sort", file]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split(
+            "\n"
+        )
+
+    assert symbols(out) == symbols(path)
+    old, new = (read_elf_tables(memoryview(file.read_bytes())) for file in (path, out))
+    for number, name in enumerate(old.names):
+        assert new.names[number] == name
+        assert new.sections[number].sh_addr == old.sections[number].sh_addr
+        if name != b".hip_fatbin" and old.sections[number].sh_flags & 2:
+            assert bytes(new.content(number)) == bytes(old.content(number)), name
+    assert set(new.names[len(old.names) :]) == {b".hip_fatbin"}
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("prefix", ["k", "z"])
+def test_objects(prefix: str, build: Path, llvm: Callable[[str], str], tmp_path: Path) -> None:
+    """Objects, `ld -r` of them, and archives of them are thinned before a link."""
+    objects = [build / f"{prefix}{number}.o" for number in (1, 2, 3)]
+    clang = llvm("clang")
+    thinned = []
+    for path in objects:
+        thinned.append(tmp_path / path.name)
+        thin_file(path, thinned[-1], keep=[Device.parse("gfx906")])
+        assert thinned[-1].stat().st_size < path.stat().st_size
+    expected = registered(
+        link(build, clang, tmp_path / "program-1", thinned, _LINKS["program-lld"])
+    )
+    assert len(expected) == 3
+    if prefix == "k":
+        whole = link(build, clang, tmp_path / "program-0", objects, _LINKS["program-lld"])
+        assert expected == only(registered(whole), ["gfx906"])
+    merged, lib = tmp_path / "merged.o", tmp_path / "lib.a"
+    subprocess.run([llvm("ld.lld"), "-r", *objects, "-o", merged], check=True)
+    subprocess.run([llvm("llvm-ar"), "rcs", lib, *objects], check=True)
+    for path in (merged, lib):
+        out = tmp_path / f"program-{path.name}"
+        link(build, clang, out, [thin(path, "gfx906")], _LINKS["program-bfd"])
+        assert registered(out) == expected
+
+
+_MACHINES = {
+    "i386-linux-gnu": 4096,
+    "x86_64-linux-gnu": 4096,
+    "riscv64-linux-gnu": 4096,
+    "s390x-linux-gnu": 4096,
+    "aarch64-linux-gnu": 65536,
+    "powerpc64le-linux-gnu": 65536,
+}
+"""Triples, and the largest page of the machine."""
+
+
+def memory(path: Path) -> tuple[bytes, bytes]:
+    """Load a file as a loader does; give its memory, and a 1 for each byte that is loaded."""
+    tables = read_elf_tables(memoryview(path.read_bytes()))
+    segments = [segment for segment in tables.segments if segment.p_type == 1]
+    size = max(segment.p_vaddr + segment.p_memsz for segment in segments)
+    content, loaded = bytearray(size), bytearray(size)
+    for segment in segments:
+        assert (segment.p_vaddr - segment.p_offset) % segment.p_align == 0
+        start, end = segment.p_offset, segment.p_offset + segment.p_filesz
+        there = slice(segment.p_vaddr, segment.p_vaddr + segment.p_filesz)
+        content[there] = tables.data[start:end]
+        loaded[segment.p_vaddr : segment.p_vaddr + segment.p_memsz] = b"\1" * segment.p_memsz
+    return bytes(content), bytes(loaded)
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("triple", _MACHINES)
+def test_other_machines(triple: str, llvm: Callable[[str], str], tmp_path: Path) -> None:
+    """For every machine, all that stays is at its address, and whole pages of it are gone."""
+    page = _MACHINES[triple]
+    images = {HOST: b"", "gfx906": code("keep", 5000), "gfx90a": code("go", 4 * page)}
+    kept = make_bundle(tmp_path / "kept", {HOST: b"", "gfx906": images["gfx906"]}).read_bytes()
+    bundle = make_bundle(tmp_path / "bundle", images).read_bytes()
+    (tmp_path / "x.s").write_text(
+        '.section .hip_fatbin,"a",@progbits\n.p2align 12\nfirst: .incbin "bundle"\n'
+        '.p2align 12\n.size first, .-first\nsecond: .incbin "bundle"\n'
+        '.section .rodata,"a",@progbits\n.ascii "before"\n'
+        '.section .zdata,"a",@progbits\n.ascii "after"\n'
+        '.data\n.globl pointers\npointers: .ascii "data"\n.bss\n.space 100\n'
+    )
+    command = [llvm("clang"), f"--target={triple}", "-shared", "-nostdlib", "-fuse-ld=lld", "x.s"]
+    subprocess.run([*command, "-o", "library"], cwd=tmp_path, check=True)
+    path = tmp_path / "library"
+    out = thin(path, "gfx906")
+    old, new = (read_elf_tables(memoryview(file.read_bytes())) for file in (path, out))
+    number = old.names.index(b".hip_fatbin")
+    section = old.sections[number]
+    expected, was_loaded = memory(path)
+    content, is_loaded = memory(out)
+    assert len(content) == len(expected)
+    end = section.sh_addr + section.sh_size
+    for part in (slice(headers(old), section.sh_addr), slice(end, None)):
+        assert content[part] == expected[part]
+        assert is_loaded[part] == was_loaded[part]
+    for start in (section.sh_addr, section.sh_addr + len(bundle) + -len(bundle) % 4096):
+        assert content[start : start + len(kept)] == kept
+        assert is_loaded[start : start + len(kept)] == b"\1" * len(kept)
+    gone = was_loaded.count(1) - is_loaded.count(1)
+    assert gone >= 2 * 2 * page
+    assert gone % page == 0
+    # One section header more, for the second piece of .hip_fatbin.
+    assert path.stat().st_size - out.stat().st_size == gone - new.elf_class.section.size
+    assert [i.target_id for i in list_images(out)] == ["", "gfx906"] * 2
+    thin_file(out, tmp_path / "again", keep=[Device.parse("gfx906")])
+    assert (tmp_path / "again").read_bytes() == out.read_bytes()
+
+
+def headers(tables: ElfTables) -> int:
+    """Give the address where the ELF header and the old program headers end."""
+    return tables.header.e_phoff + tables.elf_class.segment.size * len(tables.segments)
+
+
+@pytest.mark.llvm
+def test_library_of_many_small_bundles(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """Where no gap takes the program header table, it goes to the library's end."""
+    count = 400
+    images = {HOST: b"", "gfx906": b"x", "gfx90a": code("b", 9000)}
+    bundle = make_bundle(tmp_path / "b", images)
+    objects = [tmp_path / f"{number}.o" for number in range(count)]
+    for number, path in enumerate(objects):
+        embed_bundle(bundle, path, cuid=f"{number}", host_triple="x86_64-linux-gnu")
+    library = tmp_path / "library"
+    command = [llvm("clang"), "-shared", "-fuse-ld=lld", *objects, "-o", library]
+    subprocess.run(command, check=True)
+    report = thin_file(library, tmp_path / "thin", keep=[Device.parse("gfx906")])
+    assert report.size_before - report.size_after > count * 8192 - 65536
+    assert load(tmp_path / "thin") == ["loaded"]
+    assert len(list_images(tmp_path / "thin")) == 2 * count
+    tables = read_elf_tables(memoryview((tmp_path / "thin").read_bytes()))
+    start = tables.header.e_phoff
+    table = [start, start + tables.elf_class.segment.size * len(tables.segments)]
+    own = max(tables.segments, key=lambda segment: (segment.p_type == 1, segment.p_vaddr))
+    assert [own.p_offset, own.p_offset + own.p_filesz] == table  # all of it is loaded
+    assert own.p_memsz == own.p_filesz
+    thin_file(tmp_path / "thin", tmp_path / "thinner", keep=[Device.parse(HOST)])
+    assert load(tmp_path / "thinner") == ["loaded"]
+
+
+@pytest.mark.llvm
+def test_many_bundles(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """A program with more bundles than Linux takes program headers still starts."""
+    clang = llvm("clang")
+    count = 120
+    sources, declarations = [], ""
+    for number in range(count):
+        bundle = make_bundle(
+            tmp_path / f"b{number}",
+            {HOST: b"", "gfx906": code("a", 5000), "gfx90a": code(f"b{number}", 9000)},
+        )
+        sources.append(tmp_path / f"b{number}.o")
+        embed_bundle(bundle, sources[-1], cuid=f"{number}", host_triple="x86_64-linux-gnu")
+    from offload_tool.formats.hip.fatbin_section import fatbin_symbol
+
+    names = [fatbin_symbol(f"{number}") for number in range(count)]
+    declarations = "".join(f"extern const char {name}[];\n" for name in names)
+    rows = ",\n".join(f"{{0x48495046, 1, {name}, 0}}" for name in names)
+    (tmp_path / "main.c").write_text(
+        f"{declarations}struct w {{ unsigned m, v; const char *b; void *u; }} all[] = {{{rows}}};\n"
+        "void **__hipRegisterFatBinary(const struct w *);\n"
+        f"int main(void) {{ for (int i = 0; i < {count}; i++) __hipRegisterFatBinary(&all[i]); }}\n"
+    )
+    (tmp_path / "runtime.c").write_text(RUNTIME)
+    path = tmp_path / "program"
+    subprocess.run(
+        [clang, "-w", tmp_path / "main.c", tmp_path / "runtime.c", *sources, "-o", path], check=True
+    )
+    out = tmp_path / "program-thin"
+    report = thin_file(path, out, keep=[Device.parse("gfx906")])
+    assert run([str(out)]) == only(run([str(path)]), ["gfx906"])
+    tables = read_elf_tables(memoryview(out.read_bytes()))
+    assert len(tables.segments) <= 73
+    assert report.size_after < report.size_before - 50 * 8192
+
+
+def test_a_file_that_changes_nothing_else(tmp_path: Path) -> None:
+    """An ELF object whose bundle has nothing to remove comes out as it was."""
+    bundle = make_bundle(tmp_path / "b", KEPT)
+    embed_bundle(bundle, tmp_path / "x.o", cuid="x", host_triple="x86_64-linux-gnu")
+    assert thin(tmp_path / "x.o").read_bytes() == (tmp_path / "x.o").read_bytes()
+
+
+def test_embedded_object(tmp_path: Path) -> None:
+    """The object that embeds a bundle becomes that of the thinned bundle, symbol size too."""
+    embed_bundle(
+        make_bundle(tmp_path / "b", IMAGES),
+        tmp_path / "x.o",
+        cuid="x",
+        host_triple="x86_64-linux-gnu",
+    )
+    embed_bundle(
+        make_bundle(tmp_path / "e", KEPT),
+        tmp_path / "e.o",
+        cuid="x",
+        host_triple="x86_64-linux-gnu",
+    )
+    made, expected = (
+        read_elf_tables(memoryview(path.read_bytes()))
+        for path in (thin(tmp_path / "x.o"), tmp_path / "e.o")
+    )
+    assert made.names == expected.names
+    for number in range(1, len(made.names)):
+        assert bytes(made.content(number)) == bytes(expected.content(number))
+
+
+def test_cut_elf_files(tmp_path: Path) -> None:
+    """Every beginning of an object is refused, without any other exception."""
+    bundle = make_bundle(tmp_path / "b", IMAGES)
+    embed_bundle(bundle, tmp_path / "x.o", cuid="x", host_triple="x86_64-linux-gnu")
+    data = (tmp_path / "x.o").read_bytes()
+    for size in [*range(80), *range(80, len(data), 997), *range(len(data) - 600, len(data), 7)]:
+        (tmp_path / "cut").write_bytes(data[:size])
+        with pytest.raises((ContentError, NoImageError)):
+            thin_file(tmp_path / "cut", tmp_path / "never", keep=KEEP)
+    assert not (tmp_path / "never").exists()
+
+
+@pytest.mark.llvm
+def test_broken_libraries(build: Path, llvm: Callable[[str], str], tmp_path: Path) -> None:
+    """Whatever is wrong in a library's headers, it is thinned or refused with a reason."""
+    objects = [build / f"k{number}.o" for number in (1, 2, 3)]
+    path = link(build, llvm("clang"), tmp_path / "library", objects, _LINKS["library-lld"])
+    data = path.read_bytes()
+    tables = read_elf_tables(memoryview(data))
+    places = [
+        *range(16, 64),
+        *range(64, 64 + 56 * len(tables.segments)),
+        *range(tables.header.e_shoff, len(data)),
+    ]
+    random = Random(7)
+    refused = 0
+    for _ in range(400):
+        broken = bytearray(data)
+        for _ in range(random.choice((1, 1, 3))):
+            broken[random.choice(places)] = random.choice((0, 1, 0x7F, 0xFF, random.randrange(256)))
+        (tmp_path / "broken").write_bytes(broken)
+        try:
+            thin_file(tmp_path / "broken", tmp_path / "out", keep=[Device.parse("gfx906")])
+        except OffloadError:
+            refused += 1
+    assert 50 < refused < 400

@@ -1,0 +1,720 @@
+"""HDA to DSAs: clang-offload-bundler's archives, byte for byte, and nothing half done."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from offload_tool import BundleEntryID, bundle_files
+from offload_tool.cli.llvm.bundler import run_bundler
+from offload_tool.containers import walk
+from offload_tool.errors import FileError, FormatError, OffloadError
+from offload_tool.formats.bundle.binary import plan_bundle
+from offload_tool.formats.objects.ar import NewMember, iter_members, plan_archive
+from offload_tool.io import InputFile
+from offload_tool.operations import unarchive
+from offload_tool.operations.unarchive import (
+    MissingCodeObjectError,
+    NotAnArchiveError,
+    unbundle_archive,
+)
+from tests.conftest import missing
+from tests.formats.compressed import ZLIB, ZSTD, compressed
+from tests.formats.object_files import make_elf
+
+HOST = "host-x86_64-unknown-linux-gnu-"
+GPU = "hip-amdgcn-amd-amdhsa--"
+OMP = "openmp-amdgcn-amd-amdhsa--"
+CUDA = "openmp-nvptx64-nvidia-cuda--"
+TARGETS = [
+    *(GPU + name for name in ("gfx906", "gfx90a:xnack+", "gfx90a:xnack-", "gfx9-4-generic")),
+    *(OMP + name for name in ("gfx906", "gfx1010:xnack-")),
+    *(CUDA + name for name in ("sm_70", "sm_90a")),
+    "openmp-x86_64-pc-linux-gnu-",
+]
+ONE = BundleEntryID.parse(GPU + "gfx906")
+
+
+def archive_of(path: Path, members: dict[str, bytes]) -> Path:
+    layout = plan_archive([NewMember(name, len(data)) for name, data in members.items()])
+    content = b"".join(
+        before + data for before, data in zip(layout.before, members.values(), strict=True)
+    )
+    path.write_bytes(content + layout.end)
+    return path
+
+
+def bundle(folder: Path, entries: dict[str, bytes], **options: object) -> bytes:
+    items = []
+    for index, (text, data) in enumerate(entries.items()):
+        file = folder / f"entry{index}"
+        file.write_bytes(data)
+        items.append((BundleEntryID.parse(text), file))
+    bundle_files(items, folder / "made", **options)  # type: ignore[arg-type]
+    return (folder / "made").read_bytes()
+
+
+def names(path: Path) -> list[str]:
+    data = memoryview(path.read_bytes())
+    return [member.name for member in iter_members(data, path=path)]
+
+
+@pytest.fixture
+def contents(tmp_path: Path, llvm: Callable[[str], str]) -> dict[str, bytes]:
+    """Give what members are made of: a host object, bitcode, and code objects."""
+    source = tmp_path / "s.c"
+    source.write_text(
+        "int global = 1; static int hidden; int f(void) { return global + hidden; }\n"
+    )
+    made = {}
+    for name, flags in {
+        "host": ["-c"],
+        "bitcode": ["-c", "-emit-llvm"],
+        "device": ["-c", "--target=amdgcn-amd-amdhsa", "-mcpu=gfx906", "-nogpulib"],
+    }.items():
+        command = [llvm("clang"), *flags, source, "-o", tmp_path / name]
+        subprocess.run(command, check=True, cwd=tmp_path)
+        made[name] = (tmp_path / name).read_bytes()
+    archive_of(tmp_path / "nested.a", {"m.o": bundle(tmp_path, {GPU + "gfx906": b"x"})})
+    made["archive"] = (tmp_path / "nested.a").read_bytes()
+    return made | {"text": b"no object at all", "empty": b""}
+
+
+def random_member(
+    rnd: random.Random, folder: Path, contents: dict[str, bytes], dialect: str
+) -> bytes:
+    """Make an object bundle, a binary bundle, a compressed one, or something else."""
+    layout = rnd.choice(["object", "binary", "compressed", "compressed object", "other"])
+    if layout == "other":
+        return contents[rnd.choice(["host", "text", "bitcode", "empty", "archive"])]
+    kinds = ["bitcode", "device", "host", "text", "empty"]
+    # Of two entries for one target in a binary bundle, LLVM's order is a hash table's.
+    chosen = {text.partition("-")[2]: text for text in rnd.sample(TARGETS, rnd.randint(1, 5))}
+    texts = list(chosen.values())
+    if "object" in layout:
+        texts += [f"hipv4-{text[4:]}" for text in texts if text.startswith(GPU)]
+    entries = {text: contents[rnd.choice(kinds)] for text in texts}
+    host = contents["host"] if "object" in layout else rnd.choice([b"", contents["host"]])
+    file_type = "o" if "object" in layout else "bc"
+    data = bundle(folder, {HOST: host, **entries}, file_type=file_type)
+    if "compressed" in layout:
+        # Darwin pads members. Version 1 does not say where it ends; LLVM looks at no
+        # version's size, so that zstd fails.
+        darwin = dialect == "darwin"
+        versions, methods = ([2, 3], [ZLIB]) if darwin else ([1, 2, 3], [ZLIB, ZSTD])
+        data = compressed(data, rnd.choice(versions), rnd.choice(methods))
+    return data
+
+
+DIALECTS = ["own", "gnu", "bsd", "darwin", "coff", "64-bit", "thin"]
+
+
+def random_hda(
+    rnd: random.Random,
+    folder: Path,
+    contents: dict[str, bytes],
+    llvm: Callable[[str], str],
+) -> Path:
+    """Make an archive of random members in a random dialect."""
+    hda, dialect = folder / "hda.a", rnd.choice(DIALECTS)
+    members = {}
+    for index in range(rnd.randint(0, 6)):
+        stem = rnd.choice(["m", "long_member_name_", "a.b.c", ".hidden", "x y"]) + str(index)
+        name = stem + rnd.choice([".o", ".bc", "", ".cubin"])
+        members[name] = random_member(rnd, folder, contents, dialect)
+    hda.unlink(missing_ok=True)
+    if dialect == "own" or not members:
+        return archive_of(hda, members)
+    (folder / "members").mkdir(exist_ok=True)
+    for name, data in members.items():
+        (folder / "members" / name).write_bytes(data)
+    names = [f"members/{name}" for name in members]
+    flags = ["qcsT"] if dialect == "thin" else ["qcs"]
+    flags += [f"--format={dialect if dialect in ('bsd', 'darwin', 'coff') else 'gnu'}"]
+    limit = {"SYM64_THRESHOLD": "1"} if dialect == "64-bit" else {}
+    command = [llvm("llvm-ar"), *flags, "hda.a", *names]
+    subprocess.run(command, check=True, cwd=folder, env={**os.environ, **limit})
+    return hda
+
+
+def differs(
+    llvm: Callable[[str], str], capfd, hda: Path, targets: Sequence[str], flags: Sequence[str]
+) -> str:
+    """Run both programs; say what differs, if anything."""
+    folder, tool = hda.parent, llvm("clang-offload-bundler")
+    arguments = ["-type=a", "-unbundle", f"-targets={','.join(targets)}", "-input=hda.a", *flags]
+    results = {}
+    for side in ("ours", "theirs"):
+        outputs = [folder / f"{side}{index}.a" for index in range(len(targets))]
+        for output in outputs:
+            output.unlink(missing_ok=True)
+        words = [*arguments, *(f"-output={output.name}" for output in outputs)]
+        if side == "ours":
+            capfd.readouterr()
+            before = Path.cwd()
+            os.chdir(folder)
+            status = run_bundler(tool, words, {})
+            os.chdir(before)
+            errors = capfd.readouterr().err
+        else:
+            done = subprocess.run([tool, *words], cwd=folder, capture_output=True, text=True)
+            status, errors = done.returncode, done.stderr
+        made = [o.read_bytes() if o.exists() and not status else b"" for o in outputs]
+        results[side] = (status, errors, made)
+    return "" if results["ours"] == results["theirs"] else f"{arguments}: {results}"
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("seed", range(24))
+def test_random_archives(
+    tmp_path: Path, contents: dict[str, bytes], llvm: Callable[[str], str], capfd, seed: int
+) -> None:
+    """Random archives give LLVM's archives: members, names, order, symbol index, messages."""
+    rnd = random.Random(seed)
+    allowed = ["-allow-missing-bundles", "-check-input-archive", "-hip-openmp-compatible"]
+    for _ in range(4):
+        hda = random_hda(rnd, tmp_path, contents, llvm)
+        targets = rnd.sample([HOST, *TARGETS], rnd.randint(1, 5))
+        # Two of one kind, processor and triple conflict when one of them has fewer features.
+        targets = [t for t in targets if t.replace(OMP, GPU) not in targets or t.startswith(GPU)]
+        flags = [flag for flag in allowed if rnd.random() < 0.5]
+        if rnd.random() < 0.5:
+            flags = sorted({*flags, "-allow-missing-bundles"})
+        assert differs(llvm, capfd, hda, targets, flags) == ""
+
+
+@pytest.mark.llvm
+def test_openmp_served_by_hip(
+    tmp_path: Path, contents: dict[str, bytes], llvm: Callable[[str], str], capfd
+) -> None:
+    """-hip-openmp-compatible lets entries of one kind serve the other, as in LLVM."""
+    data = bundle(tmp_path, {HOST: b"", GPU + "gfx906": contents["device"]})
+    hda = archive_of(tmp_path / "hda.a", {"m.o": data})
+    wanted = ["openmp-amdgcn-amd-amdhsa--gfx906"]
+    for flags in ([], ["-hip-openmp-compatible"]):
+        assert differs(llvm, capfd, hda, wanted, flags) == ""
+
+
+@pytest.mark.llvm
+def test_thin_archive(
+    tmp_path: Path, contents: dict[str, bytes], llvm: Callable[[str], str], capfd
+) -> None:
+    """Members of a thin archive are read from their files."""
+    members = tmp_path / "members"
+    members.mkdir()
+    data = bundle(tmp_path, {HOST: b"", GPU + "gfx906": contents["device"]})
+    (members / "m.o").write_bytes(data)
+    command = [llvm("llvm-ar"), "rcT", "hda.a", "members/m.o"]
+    subprocess.run(command, check=True, cwd=tmp_path)
+    assert differs(llvm, capfd, tmp_path / "hda.a", [GPU + "gfx906"], []) == ""
+
+
+@pytest.mark.llvm
+def test_conflicting_members(tmp_path: Path, llvm: Callable[[str], str], capfd) -> None:
+    """-check-input-archive names the conflicting entries, member and archive, as LLVM does."""
+    good = bundle(tmp_path, {GPU + "gfx906": b"x"})
+    made = bundle(tmp_path, {GPU + "gfx908:xnack+": b"x", GPU + "gfx908:xnack-": b"y"})
+    bad = made.replace(b"xnack-", b"srame-")  # not a set that can be bundled
+    hda = archive_of(tmp_path / "hda.a", {"good.o": good, "bad.o": bad})
+    assert differs(llvm, capfd, hda, [GPU + "gfx906"], ["-check-input-archive"]) == ""
+    outputs = {BundleEntryID.parse(GPU + "gfx906"): tmp_path / "out.a"}
+    with pytest.raises(FormatError, match=r"conflicting TargetIDs \[.*\] found in bad.o of .*hda"):
+        unbundle_archive(hda, outputs, check=True)
+
+
+def test_several_entries_for_one_target(tmp_path: Path) -> None:
+    """All compatible entries of a member go into a target's archive, in the file's order."""
+    kinds = ["hip", "hipv4"]
+    data = bundle(tmp_path, {f"{k}{GPU[3:]}gfx906": k.encode() for k in kinds})
+    hda = archive_of(tmp_path / "hda.a", {"m.o": data})
+    wanted = BundleEntryID.parse(GPU + "gfx906:xnack+")
+    unbundle_archive(hda, {wanted: tmp_path / "out.a"})
+    assert names(tmp_path / "out.a") == [f"m-{k}{GPU[3:]}gfx906m.bc" for k in kinds]
+
+
+def test_missing_target_leaves_no_output(tmp_path: Path) -> None:
+    """A target without code objects is an error, and no target's archive is written."""
+    data = bundle(tmp_path, {GPU + "gfx906": b"x"})
+    hda = archive_of(tmp_path / "hda.a", {"m.o": data})
+    outputs = {BundleEntryID.parse(GPU + t): tmp_path / t for t in ("gfx906", "gfx942")}
+    with pytest.raises(MissingCodeObjectError, match="gfx942"):
+        unbundle_archive(hda, outputs)
+    assert not any(path.exists() for path in outputs.values())
+
+
+# --- results, read by others --------------------------------------------------------------------
+
+
+@pytest.mark.llvm
+def test_other_tools_read_the_result(
+    tmp_path: Path, contents: dict[str, bytes], llvm: Callable[[str], str]
+) -> None:
+    """GNU ar, llvm-ar, both nm and ld.lld read a DSA, from its index too."""
+    device = "openmp-x86_64-pc-linux-gnu-"
+    (tmp_path / "dev.c").write_text("int in_device(void) { return 1; }\n")
+    command = [llvm("clang"), "-c", tmp_path / "dev.c", "-o", tmp_path / "dev.o"]
+    subprocess.run(command, check=True)
+    image = (tmp_path / "dev.o").read_bytes()
+    data = bundle(tmp_path, {HOST: contents["host"], device: image}, file_type="o")
+    other = bundle(tmp_path, {HOST: b"", device: contents["text"]})
+    hda = archive_of(tmp_path / "hda.a", {"text.o": other, "dev.o": compressed(data)})
+    unbundle_archive(hda, {BundleEntryID.parse(device): tmp_path / "dsa.a"})
+
+    expected = [f"{stem}-{device}{stem}.o" for stem in ("text", "dev")]
+    for ar in (shutil.which("ar"), llvm("llvm-ar")):
+        if ar is None:
+            missing("GNU ar")
+            raise AssertionError
+        assert output(ar, "t", tmp_path / "dsa.a").split() == expected
+        shown = subprocess.run([ar, "p", tmp_path / "dsa.a"], check=True, capture_output=True)
+        assert shown.stdout == contents["text"] + image
+    for nm in (shutil.which("nm"), llvm("llvm-nm")):
+        if nm is None:
+            missing("GNU nm")
+            raise AssertionError
+        index = output(nm, "--print-armap", tmp_path / "dsa.a")
+        assert f"in_device in {expected[1]}" in index
+    (tmp_path / "main.c").write_text("int in_device(void); void _start(void) { in_device(); }\n")
+    subprocess.run([llvm("clang"), "-c", "main.c"], check=True, cwd=tmp_path)
+    linked = tmp_path / "linked"
+    output(llvm("ld.lld"), tmp_path / "main.o", tmp_path / "dsa.a", "-o", linked)
+    assert " T in_device" in output(llvm("llvm-nm"), linked)
+
+
+@pytest.mark.llvm
+def test_device_link_takes_members(
+    tmp_path: Path, contents: dict[str, bytes], llvm: Callable[[str], str]
+) -> None:
+    """ld.lld takes the AMDGPU member that defines what a device object lacks."""
+    members = {"m.o": bundle(tmp_path, {HOST: b"", GPU + "gfx906": contents["device"]})}
+    unbundle_archive(archive_of(tmp_path / "hda.a", members), {ONE: tmp_path / "dsa.a"})
+    (tmp_path / "main.c").write_text("int f(void); int call(void) { return f(); }\n")
+    flags = ["--target=amdgcn-amd-amdhsa", "-mcpu=gfx906", "-c"]
+    subprocess.run([llvm("clang"), *flags, "main.c"], check=True, cwd=tmp_path)
+    linked = tmp_path / "linked"
+    output(llvm("ld.lld"), "-shared", tmp_path / "main.o", tmp_path / "dsa.a", "-o", linked)
+    assert " t f\n" in output(llvm("llvm-nm"), linked)  # device functions are hidden
+
+
+def output(*command: str | Path) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.llvm
+def test_compressed_members_of_darwin_archives(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """The line ends that Darwin's archivers append do not spoil compressed members."""
+    images = [b"x" * size for size in range(1, 9)]  # every length of padding
+    for index, image in enumerate(images):
+        data = bundle(tmp_path, {GPU + "gfx906": image})
+        (tmp_path / f"m{index}.o").write_bytes(compressed(data, 2 + index % 2))
+    names = [f"m{index}.o" for index in range(len(images))]
+    command = [llvm("llvm-ar"), "qcs", "--format=darwin", "hda.a", *names]
+    subprocess.run(command, check=True, cwd=tmp_path)
+    unbundle_archive(tmp_path / "hda.a", {ONE: tmp_path / "out.a"})
+    assert members_of(tmp_path / "out.a") == images
+
+
+def members_of(path: Path) -> list[bytes]:
+    data = memoryview(path.read_bytes())
+    return [bytes(member.content(data)) for member in iter_members(data, path=path)]
+
+
+def binary(*entries: tuple[str, bytes]) -> bytes:
+    """Make a binary bundle, without a check of its IDs."""
+    layout = plan_bundle([(text, len(data)) for text, data in entries])
+    return layout.header + b"".join(data for _, data in entries)
+
+
+ELF = make_elf(machine=224)
+GOOD = binary((HOST, b""), (GPU + "gfx906", ELF))
+
+
+def test_large_archives_are_written_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written by several threads, the archives are those that one writes."""
+    count = 40
+    targets = [BundleEntryID.parse(GPU + t) for t in ("gfx906", "gfx908", "gfx942")]
+    sizes = (5, 70_000, 200_000)  # gathered, and copied by the kernel
+    rows = [(str(t), os.urandom(s)) for t, s in zip(targets, sizes, strict=True)]
+    hda = archive_of(tmp_path / "hda.a", {f"m{index}": binary(*rows) for index in range(count)})
+    results = []
+    for limit in (0, 1 << 40):
+        monkeypatch.setattr(unarchive, "_PARALLEL", limit)
+        outputs = {target: tmp_path / f"{limit}-{target.target_id}" for target in targets}
+        unbundle_archive(hda, outputs)
+        results.append([path.read_bytes() for path in outputs.values()])
+    assert results[0] == results[1]
+    for (_, data), path in zip(rows, outputs.values(), strict=True):
+        assert members_of(path) == [data] * count
+
+
+def test_failure_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When one of the archives cannot be written, none appears, whichever thread wrote it."""
+    monkeypatch.setattr(unarchive, "_PARALLEL", 0)
+    targets = [BundleEntryID.parse(GPU + t) for t in ("gfx906", "gfx908")]
+    data = binary(*((str(target), os.urandom(100_000)) for target in targets))
+    hda = archive_of(tmp_path / "hda.a", {"m": data})
+    (tmp_path / "out").mkdir()
+    outputs = dict(zip(targets, (tmp_path / "out" / "one", Path("/dev/full")), strict=True))
+    with pytest.raises(OffloadError, match="'/dev/full': No space left"):
+        unbundle_archive(hda, outputs)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_threads_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no memory for all of the threads, those that there are write all archives."""
+    monkeypatch.setattr(unarchive, "_PARALLEL", 0)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    real, started = threading.Thread.start, []
+
+    def start(thread: threading.Thread) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    targets = [BundleEntryID.parse(GPU + t) for t in ("gfx906", "gfx908", "gfx942")]
+    data = binary(*((str(target), str(target).encode()) for target in targets))
+    outputs = {target: tmp_path / target.target_id for target in targets}
+    unbundle_archive(archive_of(tmp_path / "hda.a", {"m": data}), outputs)
+    assert started
+    for target, path in outputs.items():
+        assert members_of(path) == [str(target).encode()]
+
+
+def test_only_changed_archives_are_replaced(tmp_path: Path) -> None:
+    """With keep_equal, a target whose images did not change keeps its file, times and inode."""
+    outputs = {BundleEntryID.parse(GPU + t): tmp_path / t for t in ("gfx906", "gfx908")}
+    before = []
+    for image in (b"old", b"new"):
+        data = binary((GPU + "gfx906", b"same"), (GPU + "gfx908", image))
+        hda = archive_of(tmp_path / "hda.a", {"m.o": data})
+        unbundle_archive(hda, outputs, keep_equal=True)
+        before.append([path.stat() for path in outputs.values()])
+    assert before[0][0] == before[1][0]
+    assert before[0][1].st_ino != before[1][1].st_ino
+    assert members_of(tmp_path / "gfx908") == [b"new"]
+
+
+# --- what is broken -----------------------------------------------------------------------------
+
+
+def header(name: bytes, size: int) -> bytes:
+    return name.ljust(16) + b"0           0     0     644     " + b"%-10d" % size + b"`\n"
+
+
+def archive(*members: tuple[bytes, bytes], magic: bytes = b"!<arch>\n") -> bytes:
+    """Make an archive of (name field, content) members."""
+    return magic + b"".join(
+        header(name, len(data)) + data + b"\n" * (len(data) & 1) for name, data in members
+    )
+
+
+def thin(name: bytes) -> bytes:
+    table = name + b"/\n"
+    return archive((b"//", table), magic=b"!<thin>\n") + header(b"/0", 5)
+
+
+def claiming(offset: int, size: int) -> bytes:
+    """Make a bundle whose only entry claims to be at `offset` with `size` bytes."""
+    name = (GPU + "gfx906").encode()
+    table = struct.pack("<QQQQ", 1, offset, size, len(name)) + name
+    return b"__CLANG_OFFLOAD_BUNDLE__" + table + b"code"
+
+
+GOOD_MEMBER = (b"good.o/", GOOD)
+FIRST = 8 + 60 + len(GOOD) + (len(GOOD) & 1)
+"""Where the header of a second member is."""
+BAD_ELF = b"\x7fELF" + ELF[4:40] + struct.pack("<Q", 1 << 40) + ELF[48:]
+CORRUPT = {
+    "member-header-cut": (archive(GOOD_MEMBER) + header(b"b/", 0)[:30], r"offset 0x{FIRST:x}, hea"),
+    "member-cut": (archive(GOOD_MEMBER, (b"b.o/", GOOD))[:-9], r"size of member 2 \('b.o'\)"),
+    "member-size": (archive(GOOD_MEMBER) + header(b"b.o/", 9), r"size of member 2 \('b.o'\)"),
+    "bundle-cut": (archive(GOOD_MEMBER, (b"b.o/", GOOD[:-9])), r"\(b.o\)', offset 0x.*cut short"),
+    "bundle-size": (archive((b"b.o/", claiming(99, 1 << 63))), r"\(b.o\)', offset 0x20, entry 1"),
+    "bundle-offset": (archive((b"b.o/", claiming(1 << 63, 4))), r"\(b.o\)', offset 0x20, entry 1"),
+    "image-in-table": (archive((b"b.o/", claiming(8, 4))), r"\(b.o\)', offset 0x0.*of entry 1"),
+    "entry-count": (
+        archive((b"b.o/", GOOD[:24] + b"\xff" * 8 + GOOD[32:])),
+        r"\(b.o\)', offset 0x18, number of bundle entries",
+    ),
+    "id-length": (
+        archive((b"b.o/", GOOD[:48] + b"\xff" * 8 + GOOD[56:])),
+        r"\(b.o\)', offset 0x38, bundle entry ID of entry 1",
+    ),
+    "id-without-fields": (
+        archive((b"b.o/", binary(("hip-gfx906", b"x")))),
+        r"offset 0x8, member 'b.o': expected <kind>-<triple>.*'hip-gfx906'",
+    ),
+    "image-elf": (
+        archive((b"b.o/", binary((GPU + "gfx906", BAD_ELF)))),
+        r"\(b.o\)', offset 0x.*section header table: expected",
+    ),
+    "compressed-cut": (archive((b"b.o/", compressed(GOOD)[:-9])), r"\(b.o\)', offset 0x8, total"),
+    "compressed-size": (archive((b"b.o/", compressed(GOOD, size=99))), r"\(b.o\)', offset 0x"),
+    "compressed-hash": (archive((b"b.o/", compressed(GOOD, digest=bytes(8)))), r"\(b.o\)', off"),
+    "compressed-rest": (archive((b"b.o/", compressed(GOOD) + b"rest")), r"\(b.o\)', offset 0x"),
+    "compressed-line-ends": (
+        archive((b"b.o/", compressed(GOOD) + b"\n" * 8)),
+        r"\(b.o\)', offset 0x.*another bundle after a compressed one",
+    ),
+    "compressed-cut-header": (archive((b"b.o/", b"CCOB\3\0\1\0\n")), r"\(b.o\)', offset 0x0, h"),
+    "object-cut": (archive((b"b.o/", make_elf()[:-9])), r"\(b.o\)', offset 0x.*cut short"),
+    "name-leads-out": (archive((b"../../evil.o/", GOOD)), r"offset 0x8, member '../../evil.o'"),
+    "name-is-parent": (archive((b"../", GOOD)), r"offset 0x8, member '..': expected a name"),
+    "name-nul": (archive((b"a\0b.o/", GOOD)), r"offset 0x8, member 'a\\x00b.o': expected a name"),
+    "long-name-leads-out": (
+        archive((b"//", b"a/../../../evil.o/\n"), (b"/0", GOOD)),
+        r"offset 0x.*, member 'a/../../../evil.o': expected",
+    ),
+    "long-name-missing": (archive((b"/99", GOOD)), r"offset 0x8, name of member 1.*there is none"),
+    "long-name-behind-end": (
+        archive((b"//", b"a_long_member_name.o/\n"), (b"/99", GOOD)),
+        r"offset 0x5a, name of member 1 \('/99'\): expected an ended name at offset 99",
+    ),
+    "long-name-table-size": (
+        archive((b"//", b"a_long_member_name.o/\n"))[:-6],
+        r"offset 0x38, size of the long-name table: expected at most 16",
+    ),
+    "bsd-name-leads-out": (
+        archive((b"#1/12", b"../evil.o\0\0\0" + GOOD)),
+        r"offset 0x8, member '../evil.o': expected a name without '..'",
+    ),
+    "bsd-name-nul": (
+        archive((b"#1/8", b"a\0b.o\0\0\0" + GOOD)),
+        r"offset 0x8, member 'a\\x00b.o': expected a name without",
+    ),
+    "bsd-name-size": (
+        archive((b"#1/9999", GOOD)),
+        r"offset 0x8, name of member 1 \('#1/9999'\): expected a name of at most 899 bytes",
+    ),
+    "name-of-two-lines": (
+        archive((b"#1/8", b"a\nb.o\0\0\0" + GOOD)),
+        r"offset 0x8, member 'a\\nb.o': has an entry for which a member with the name 'a\\nb-",
+    ),
+    "index-size": (
+        archive() + header(b"/", 1 << 31) + bytes(4),
+        r"offset 0x38, size of the symbol index: expected at most 4.*, found 2147483648",
+    ),
+    "index-behind-members": (
+        archive(GOOD_MEMBER, (b"/", bytes(4))),
+        r"offset 0x{FIRST:x}, name of the symbol index: expected b'/' before the members",
+    ),
+    "compressed-bomb": (
+        archive((b"b.o/", compressed(GOOD, size=1 << 62))),
+        r"\(b.o\)', offset 0x10, uncompressed size: .*found 4611686018427387904",
+    ),
+    "compressed-bomb-zlib": (
+        archive((b"b.o/", compressed(GOOD, 3, ZLIB, size=1 << 62))),
+        r"\(b.o\)', offset 0x10, uncompressed size: .*found 4611686018427387904",
+    ),
+    "compressed-image-elf": (
+        archive((b"b.o/", compressed(binary((GPU + "gfx906", BAD_ELF))))),
+        r"\(b.o\)', offset 0x.*section header table: expected",
+    ),
+    "thin-missing": (
+        thin(b"gone.o"),
+        r"offset 0x4c, member 'gone.o': '.*gone.o': No such file.*needs the files",
+    ),
+    "thin-itself": (thin(b"hda.a"), r"offset 0x.*, member 'hda.a': .*has itself as a member"),
+    "thin-itself-by-a-link": (thin(b"link.a"), r"offset 0x.*member 'link.a': .*has itself"),
+    "thin-device": (thin(b"/dev/zero"), r"member '/dev/zero': .*is not a regular file"),
+    "thin-folder": (thin(b"."), r"member '.': .*is not a regular file"),
+    "thin-inside-an-archive": (
+        archive((b"//", b"in.a/\n"), magic=b"!<thin>\n") + header(b"/0:68", 5),
+        r"offset 0x4a, name of member 1.*put that archive's members in",
+    ),
+    "import-library": (
+        archive((b"/", bytes(4)), (b"/", bytes(8)), (b"x.dll/", b"\0\0\xff\xff\0\0" + bytes(20))),
+        r"offset 0x.*COFF import library of 'x.dll'.*give the static library",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("data", "message"), CORRUPT.values(), ids=CORRUPT.keys())
+@pytest.mark.parametrize("flags", [[], ["-check-input-archive"]], ids=["", "checked"])
+def test_corrupt_archives(
+    tmp_path: Path, capfd, data: bytes, message: str, flags: list[str]
+) -> None:
+    """What is broken gives one line with archive, member and offset, and no output."""
+    hda = tmp_path / "hda.a"
+    hda.write_bytes(data)
+    (tmp_path / "link.a").symlink_to("hda.a")
+    words = ["-type=a", "-unbundle", f"-targets={GPU}gfx906", f"-input={hda}", *flags]
+    assert run_bundler("tool", [*words, f"-output={tmp_path / 'out.a'}"], {}) == 1
+    line = capfd.readouterr().err
+    assert line.startswith(f"tool: error: '{hda}")
+    assert line.count("\n") == 1
+    assert "offset 0x" in line
+    assert re.search(message.format(FIRST=FIRST), line)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hda.a", "link.a"]
+
+
+@pytest.mark.parametrize(
+    "index",
+    [b"", b"\0", b"\xff" * 4, struct.pack(">II", 1, 1 << 31) + b"f\0", struct.pack(">I", 9)],
+    ids=["empty", "cut", "count", "offset", "names"],
+)
+@pytest.mark.parametrize("field", [b"/", b"/SYM64/", b"__.SYMDEF"])
+def test_lying_symbol_index(tmp_path: Path, index: bytes, field: bytes) -> None:
+    """The symbol index of an HDA is not used, so what it claims does no harm."""
+    (tmp_path / "hda.a").write_bytes(archive((field, index), GOOD_MEMBER))
+    unbundle_archive(tmp_path / "hda.a", {ONE: tmp_path / "out.a"})
+    assert members_of(tmp_path / "out.a") == [ELF]
+
+
+def test_archive_in_an_archive(tmp_path: Path) -> None:
+    """A member that is an archive has no entries; it is passed over, however deep it goes."""
+    inner = archive(GOOD_MEMBER)
+    for _ in range(50):
+        inner = archive((b"in.a/", inner))
+    (tmp_path / "hda.a").write_bytes(archive((b"in.a/", inner), GOOD_MEMBER))
+    unbundle_archive(tmp_path / "hda.a", {ONE: tmp_path / "out.a"})
+    assert names(tmp_path / "out.a") == [f"good-{GPU}gfx906good.bc"]
+
+
+def test_thin_archives_in_a_circle(tmp_path: Path) -> None:
+    """Thin archives that contain each other end: their members have no entries."""
+    (tmp_path / "one.a").write_bytes(thin(b"two.a"))
+    (tmp_path / "two.a").write_bytes(thin(b"one.a"))
+    with pytest.raises(MissingCodeObjectError):
+        unbundle_archive(tmp_path / "one.a", {ONE: tmp_path / "out.a"})
+
+
+@pytest.mark.parametrize("data", [b"", b"!<ar", b"text that is not an archive"])
+def test_no_archive(tmp_path: Path, capfd, data: bytes) -> None:
+    """A file without an archive's magic is named; the drop-in says what LLVM says, and no more."""
+    hda, out = tmp_path / "hda.a", tmp_path / "out.a"
+    hda.write_bytes(data)
+    with pytest.raises(NotAnArchiveError, match=r"hda\.a', offset 0x0: expected an archive, found"):
+        unbundle_archive(hda, {ONE: out})
+    words = ["-type=a", "-unbundle", f"-targets={GPU}gfx906", f"-input={hda}", f"-output={out}"]
+    assert run_bundler("tool", words, {}) == 1
+    assert capfd.readouterr().err == "tool: error: file too small to be an archive\n"
+    assert not out.exists()
+
+
+def test_forbidden_thin_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thin archive's member that may not be read is refused with archive, member and offset."""
+    (tmp_path / "hda.a").write_bytes(thin(b"m.o"))
+    (tmp_path / "m.o").touch()
+
+    def open_file(path: Path) -> InputFile:  # root, for one, may read everything
+        if Path(path).name == "m.o":
+            raise FileError(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
+        return InputFile(path)
+
+    monkeypatch.setattr(walk, "InputFile", open_file)
+    with pytest.raises(FormatError, match=r"hda\.a', offset 0x.*'m\.o'.*Permission denied"):
+        unbundle_archive(tmp_path / "hda.a", {ONE: tmp_path / "out.a"})
+
+
+def test_members_without_entries_are_named(tmp_path: Path, capfd) -> None:
+    """With -verbose, members that are passed over are named; without it, nothing is printed."""
+    hda = archive_of(tmp_path / "hda.a", {"t.txt": b"text that is not a bundle", "good.o": GOOD})
+    words = ["-type=a", "-unbundle", f"-targets={GPU}gfx906", f"-input={hda}"]
+    words.append(f"-output={tmp_path / 'out.a'}")
+    assert run_bundler("tool", words, {}) == 0
+    assert capfd.readouterr().err == ""
+    assert run_bundler("tool", [*words, "-verbose"], {}) == 0
+    assert capfd.readouterr().err.splitlines()[0] == f"'{hda}(t.txt)': no bundle, skipped"
+
+
+def test_corrupt_member_after_good_ones(tmp_path: Path) -> None:
+    """A broken member's offset counts from its own beginning; LLVM walks on and says nothing."""
+    hda = archive_of(tmp_path / "hda.a", {"good.o": GOOD, "cut.o": GOOD[:-10]})
+    with pytest.raises(FormatError, match=r"hda\.a\(cut\.o\)', offset 0x56, entry 2"):
+        unbundle_archive(hda, {ONE: tmp_path / "out.a"})
+    assert not (tmp_path / "out.a").exists()
+
+
+def test_names_with_folders(tmp_path: Path) -> None:
+    """A member's folder, which archivers keep when asked to, is not a part of a DSA's name."""
+    hda = archive_of(tmp_path / "hda.a", {"some/folder/m.o": GOOD, "/m.o": GOOD})
+    unbundle_archive(hda, {ONE: tmp_path / "out.a"})
+    assert names(tmp_path / "out.a") == [f"m-{GPU}gfx906m.bc"] * 2
+
+
+def sample() -> bytes:
+    """Make an archive with something of everything that can be broken."""
+    marked = make_elf(
+        extra={f"__CLANG_OFFLOAD_BUNDLE__{i}".encode(): b"x" for i in (HOST, GPU + "gfx906")}
+    )
+    members = [
+        (b"//", b"a_long_member_name.o/\n"),
+        (b"/0", GOOD),
+        (b"c.o/", compressed(GOOD)),
+        (b"z.o/", compressed(GOOD, 2, ZLIB)),
+        (b"o.o/", marked),
+        (b"#1/4", b"n.o\0" + GOOD),
+        (b"t.txt/", b"text"),
+    ]
+    return archive(*members)
+
+
+SAMPLE = sample()
+
+
+def outcome(data: bytes) -> str:
+    """Unbundle; give the error, with more lines than one if it was not clean."""
+    with tempfile.TemporaryDirectory() as folder:
+        hda, out = Path(folder, "hda.a"), Path(folder, "out.a")
+        hda.write_bytes(data)
+        try:
+            unbundle_archive(hda, {ONE: out}, allow_missing=True)
+        except OffloadError as error:
+            left = [path.name for path in Path(folder).iterdir()]
+            return f"{error}" if left == ["hda.a"] else f"{error}\nleft {left}"
+        assert len(members_of(out)) < 100
+        return ""
+
+
+def test_sample_is_good() -> None:
+    """What the next tests break is good before, in all its members."""
+    assert outcome(SAMPLE) == ""
+
+
+@settings(max_examples=300)
+@given(
+    changes=st.lists(
+        st.tuples(st.integers(0, len(SAMPLE) - 1), st.integers(0, 255)), min_size=1, max_size=4
+    ),
+    end=st.one_of(st.just(len(SAMPLE)), st.integers(0, len(SAMPLE))),
+)
+def test_any_damage_gives_archives_or_a_clean_error(
+    changes: list[tuple[int, int]], end: int
+) -> None:
+    """Whatever bytes change and wherever it is cut: outputs, or one line and no output."""
+    data = bytearray(SAMPLE)
+    for position, value in changes:
+        data[position] = value
+    assert "\n" not in outcome(bytes(data[:end]))
+
+
+@settings(max_examples=100)
+@given(
+    start=st.integers(0, len(SAMPLE) - 8),
+    value=st.sampled_from([0, 1, 0x7FFFFFFF, 0xFFFFFFFF, (1 << 63) - 1, (1 << 64) - 1]),
+    size=st.sampled_from([2, 4, 8]),
+)
+def test_any_lying_number_gives_archives_or_a_clean_error(
+    start: int, value: int, size: int
+) -> None:
+    """Extreme numbers anywhere: outputs, or one line and no output."""
+    raw = (value % (1 << 8 * size)).to_bytes(size, "little")
+    assert "\n" not in outcome(SAMPLE[:start] + raw + SAMPLE[start + size :])

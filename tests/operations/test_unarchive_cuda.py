@@ -1,0 +1,175 @@
+"""Libraries of relocatable CUDA code, and what host objects say of theirs."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offload_tool.containers.relocatable import has_relocatable_code, relocatable_kinds
+from offload_tool.errors import OffloadError
+from offload_tool.formats.cuda.fatbin import read_cuda_fatbin
+from offload_tool.formats.cuda.host_symbols import CudaHostCode, cuda_host_code
+from offload_tool.formats.objects.ar import iter_members
+from offload_tool.formats.objects.elf.reader import read_elf_tables
+from offload_tool.formats.offload_binary import ImageKind
+from offload_tool.operations.embed import write_cuda_fatbin
+from offload_tool.operations.package import PackagedImage, package_images
+from offload_tool.operations.unarchive_cuda import taken_for, unbundle_cuda_library
+
+Make = Callable[..., Path]
+PTX = b".version 8.8\n.target sm_80\n.address_size 64\n"
+
+
+def cubin(number: int) -> bytes:
+    head = (b"\x7fELF", 2, 1, 1, 0, 8, 1, 190, 1, 0, 0, 0, number << 8, 64, 0, 0, 0, 0, 0)
+    return struct.pack("<4s5B7x2HIQQQI6H", *head)
+
+
+@pytest.fixture
+def assemble(tmp_path: Path, llvm: Callable[[str], str]) -> Make:
+    """Give a function that assembles lines to an object, or links them to a library."""
+
+    def make(name: str, *lines: str, shared: bool = False) -> Path:
+        made = tmp_path / name
+        source = made.with_suffix(".s")
+        source.write_text("\n".join([*lines, ""]))
+        flags = ["-shared", "-nostdlib"] if shared else ["-c"]
+        command = [llvm("clang"), "--target=x86_64-linux-gnu", *flags, source, "-o", made]
+        subprocess.run(command, check=True)
+        return made
+
+    return make
+
+
+@pytest.fixture
+def fatbin(tmp_path: Path) -> Path:
+    """Give a fat binary: cubins of two processors, PTX of one."""
+    images = []
+    for name, content in (("sm_80", cubin(80)), ("sm_90", cubin(90)), ("compute_90", PTX)):
+        (tmp_path / name).write_bytes(content)
+        images.append((name, tmp_path / name))
+    write_cuda_fatbin(images, tmp_path / "all.fatbin")
+    return tmp_path / "all.fatbin"
+
+
+@pytest.fixture
+def offload_binary(tmp_path: Path, fatbin: Path) -> Path:
+    images = [
+        PackagedImage(
+            str(tmp_path / name),
+            {"triple": "nvptx64-nvidia-cuda", "arch": name},
+            "cuda",
+            ImageKind.OBJECT,
+        )
+        for name in ("sm_80", "sm_90")
+    ]
+    package_images(images, tmp_path / "images")
+    return tmp_path / "images"
+
+
+def of_nvcc(path: Path) -> str:
+    return f'.section __nv_relfatbin,"a"\n.balign 8\n.incbin "{path}"'
+
+
+def of_clang(path: Path) -> str:
+    return f'.section .llvm.offloading,"e",@0x6fff4c0b\n.balign 8\n.incbin "{path}"'
+
+
+def members(path: Path) -> dict[str, bytes]:
+    data = memoryview(path.read_bytes())
+    return {
+        member.name: bytes(data[member.offset : member.offset + member.size])
+        for member in iter_members(data)
+    }
+
+
+@pytest.mark.llvm
+def test_of_both_compilers(
+    tmp_path: Path, assemble: Make, fatbin: Path, offload_binary: Path, llvm: Callable[[str], str]
+) -> None:
+    """A library's archive for a processor has what a link for it takes of each member."""
+    objects = [assemble("a.o", of_nvcc(fatbin)), assemble("b.o", of_clang(offload_binary))]
+    objects.append(assemble("host.o", ".text"))
+    library = tmp_path / "lib.a"
+    subprocess.run([llvm("llvm-ar"), "rcs", library, *objects], check=True)
+    assert relocatable_kinds(library) == {"cuda"}
+    for processor, kept, number in (("sm_86", "sm_80", 80), ("sm_90", "sm_90", 90)):
+        unbundle_cuda_library(library, tmp_path / "out.a", processor)
+        found = members(tmp_path / "out.a")
+        assert list(found) == ["a.o.fatbin", "b.o.cubin"]
+        images = read_cuda_fatbin(memoryview(found["a.o.fatbin"])).images
+        assert [image.processor for image in images] == [kept]
+        assert found["b.o.cubin"] == cubin(number)
+    # A later processor has the PTX alone, and of clang's nothing.
+    unbundle_cuda_library(library, tmp_path / "out.a", "sm_120")
+    assert list(members(tmp_path / "out.a")) == ["a.o.fatbin"]
+
+
+@pytest.mark.llvm
+def test_nothing_that_fits(tmp_path: Path, assemble: Make, offload_binary: Path) -> None:
+    """A library without code for a processor is refused, unless it may be empty; one object is."""
+    made = assemble("b.o", of_clang(offload_binary))
+    with pytest.raises(OffloadError, match="no member has relocatable CUDA code for sm_75"):
+        unbundle_cuda_library(made, tmp_path / "out.a", "sm_75")
+    assert not (tmp_path / "out.a").exists()
+    unbundle_cuda_library(made, tmp_path / "out.a", "sm_75", allow_missing=True)
+    assert members(tmp_path / "out.a") == {}
+    before = (tmp_path / "out.a").stat().st_mtime_ns
+    unbundle_cuda_library(made, tmp_path / "out.a", "sm_75", allow_missing=True)
+    assert (tmp_path / "out.a").stat().st_mtime_ns == before
+
+
+@pytest.mark.llvm
+def test_what_is_linked_is_not_relocatable(tmp_path: Path, assemble: Make, fatbin: Path) -> None:
+    """A shared library of nvcc keeps such a section, of which nothing is to be linked again."""
+    assert has_relocatable_code(assemble("a.o", of_nvcc(fatbin)))
+    assert not has_relocatable_code(assemble("a.so", of_nvcc(fatbin), shared=True))
+    (tmp_path / "text").write_text("no object\n")
+    assert relocatable_kinds(tmp_path / "text") == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("names", "processor", "taken"),
+    [
+        (["sm_80", "compute_86"], "sm_86", ["compute_86"]),
+        (["compute_80", "sm_80"], "sm_89", ["sm_80"]),
+        (["sm_90", "sm_90a"], "sm_90a", ["sm_90a"]),
+        (["sm_90a", "compute_90a"], "sm_90", []),
+        (["sm_100", "sm_100f"], "sm_103", ["sm_100f"]),
+        (["compute_100f", "compute_90"], "sm_120", ["compute_90"]),
+        (["sm_80", "lto_80", "lto_86"], "sm_80", ["sm_80", "lto_80"]),
+        (["kind 32", "sm_80"], "sm_80", ["sm_80"]),
+        (["sm_80"], "gfx90a", []),
+    ],
+)
+def test_entries_that_a_link_takes(names: list[str], processor: str, taken: list[str]) -> None:
+    """The highest number that fits, a cubin before PTX, the letter before none (as nvlink does)."""
+    assert taken_for(names, processor) == taken
+
+
+@pytest.mark.llvm
+def test_host_code(assemble: Make) -> None:
+    """Module IDs that are asked for and served, entries of CUDA, and kernels without either."""
+
+    def read(*lines: str) -> CudaHostCode:
+        path = assemble("host.o", *lines)
+        return cuda_host_code(read_elf_tables(memoryview(path.read_bytes()), path=path))
+
+    asks = read(".globl f", "f: call __cudaRegisterLinkedBinary_1_one", ".text")
+    serves = read(
+        ".globl __cudaRegisterLinkedBinary_1_one", "__cudaRegisterLinkedBinary_1_one: ret"
+    )
+    assert asks.wanted == ["_1_one"]
+    assert (asks | serves).wanted == []
+    entry = '.section {},"aw"\n.quad 0\n.short 1, {}\n.zero 44'
+    assert read(entry.format("llvm_offload_entries", 2)).has_entries
+    assert not read(entry.format("llvm_offload_entries", 4)).has_entries
+    assert read(entry.format("cuda_offloading_entries", 0)).has_entries
+    stub = "_Z21__device_stub__kernelv"
+    assert read(f".globl {stub}", f"{stub}: ret").lost_kernels == (stub,)
+    registers = read(f".globl {stub}", f"{stub}: call __cudaRegisterFatBinary")
+    assert registers.lost_kernels == ()

@@ -1,0 +1,117 @@
+"""An archive's bundles with the IDs of the one before are read faster, and never otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offload_tool import BundleEntryID, unbundle_archive
+from offload_tool.errors import OffloadError
+from offload_tool.formats.bundle.binary import TableForm, plan_bundle, read_bundle
+from offload_tool.formats.objects.ar import NewMember, plan_archive
+from offload_tool.operations import unarchive_fast_path
+
+HOST, GFX906, GFX90A = "host-x86_64-unknown-linux-gnu", "hip-amdgcn--gfx906", "hip-amdgcn--gfx90a"
+IDS = (HOST, "hip-amdgcn-amd-amdhsa--gfx906", "hip-amdgcn-amd-amdhsa--gfx90a", GFX906, GFX90A)
+CONTENTS = (b"", b"x", b"\x7fELF\2\1\1" + bytes(70), b"MZ" + bytes(90), b"BC\xc0\xde", b"y" * 99)
+
+
+@st.composite
+def members(draw: st.DrawFn) -> bytes:
+    """Give a bundle, sound or with a changed byte, or something behind it, or cut short."""
+    names = draw(st.sampled_from([IDS[:3], IDS[:3], IDS[:2], (*IDS[1:3], IDS[1]), IDS]))
+    items = [(name, draw(st.sampled_from(CONTENTS))) for name in names]
+    unique = dict(items)
+    layout = plan_bundle(
+        [(name, len(content)) for name, content in unique.items()],
+        draw(st.sampled_from((1, 1, 64))),
+    )
+    data = bytearray(layout.size)
+    data[: len(layout.header)] = layout.header
+    for entry in layout.entries:
+        data[entry.offset : entry.offset + entry.size] = unique[entry.id]
+    change = draw(st.sampled_from(("", "", "", "byte", "behind", "cut", "other")))
+    if change == "byte":
+        data[draw(st.integers(0, len(data) - 1))] ^= draw(st.integers(1, 255))
+    elif change == "cut":
+        del data[draw(st.integers(0, len(data))) :]
+    elif change == "behind":
+        data += draw(st.sampled_from((b"\0" * 9, b"\n", bytes(data))))
+    return b"no bundle" if change == "other" else bytes(data)
+
+
+def _result(hda: Path, folder: Path, **options: object) -> tuple[str, list[bytes], list[str]]:
+    """Unbundle; give what was refused, the outputs and the warnings."""
+    outputs = {BundleEntryID.parse(name): folder / f"{n}.a" for n, name in enumerate(IDS[1:3])}
+    said: list[str] = []
+    try:
+        unbundle_archive(hda, outputs, allow_missing=True, warn=said.append, **options)  # type: ignore[arg-type]
+    except OffloadError as error:
+        return str(error), [], []
+    return "", [path.read_bytes() for path in outputs.values()], said
+
+
+@given(
+    st.lists(members(), min_size=1, max_size=6),
+    st.sampled_from(("m{}.o", "a:b{}", "..{}", "long name of member {}.o", "d/{}")),
+)
+def test_equal(contents: list[bytes], name: str) -> None:
+    """Outputs, warnings and errors are those of a run that opens each member by itself."""
+    layout = plan_archive([NewMember(name.format(n), len(c)) for n, c in enumerate(contents)])
+    with TemporaryDirectory() as folder:
+        hda = Path(folder, "hda.a")
+        parts = zip(layout.before, contents, strict=True)
+        hda.write_bytes(b"".join(before + content for before, content in parts) + layout.end)
+        fast = _result(hda, Path(folder))
+        assert fast == _result(hda, Path(folder), opened=lambda _: None)
+
+
+def _archive(path: Path, contents: list[bytes]) -> Path:
+    layout = plan_archive([NewMember(f"m{n}.o", len(c)) for n, c in enumerate(contents)])
+    parts = zip(layout.before, contents, strict=True)
+    path.write_bytes(b"".join(before + content for before, content in parts) + layout.end)
+    return path
+
+
+def _bundle(*contents: bytes) -> bytes:
+    layout = plan_bundle([(name, len(c)) for name, c in zip(IDS, contents, strict=False)])
+    return layout.header + b"".join(contents)
+
+
+@pytest.mark.parametrize("limit", ["_AT_ONCE", "_BYTES_AT_ONCE"])
+def test_taken_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    """However many members are taken at once, each is taken once, also behind one that is other."""
+    alike = [_bundle(b"", b"%d" % number, b"y" * number) for number in range(20)]
+    hda = _archive(tmp_path / "hda.a", [*alike[:9], b"no bundle", _bundle(b"", b"x"), *alike[9:]])
+    expected = _result(hda, tmp_path, opened=lambda _: None)
+    assert expected[1][0].count(b"0           0     0     644") == 21
+    monkeypatch.setattr(unarchive_fast_path, limit, 3)
+    assert _result(hda, tmp_path) == expected
+
+
+def test_reasons_are_said_once(tmp_path: Path) -> None:
+    """What could not be read of a member's symbols is said once, even if the member is refused."""
+    sound, broken = CONTENTS[1], b"\x7fELF\2\1\1" + b"\xff" * 70
+    contents = [_bundle(b"", sound, sound), _bundle(b"", b"BC\xc0\xde", broken)]
+    hda = _archive(tmp_path / "hda.a", contents)
+    said: list[str] = []
+    outputs = {BundleEntryID.parse(name): tmp_path / name for name in IDS[1:3]}
+    with pytest.raises(OffloadError, match=r"m1\.o"):
+        unbundle_archive(hda, outputs, warn=said.append)
+    assert len(said) == 1
+
+
+@given(members(), st.integers(0, 3))
+def test_form(data: bytes, before: int) -> None:
+    """What a form reads of a table is what the table's reader does."""
+    view = memoryview(bytes(before) + data)
+    found = TableForm(IDS[:3]).read(view, before, len(view))
+    if found is not None:
+        bundle = read_bundle(view, before)
+        assert tuple(entry.id for entry in bundle.entries) == IDS[:3]
+        assert [(before + entry.offset, entry.size) for entry in bundle.entries] == found
+        assert bundle.size == len(data)

@@ -1,0 +1,298 @@
+"""Wrapping images in-process: what is written, what is refused, and that memory stays small."""
+
+from __future__ import annotations
+
+import io
+import os
+import platform
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+
+from offload_tool import wrap_images
+from offload_tool.errors import FileError, FormatError, UnsupportedError, UsageError
+from offload_tool.formats.bitcode import llvmlite
+from offload_tool.formats.offload_binary import plan_offload_binary
+from offload_tool.formats.registration_ir import RegisteredKind
+from offload_tool.operations import wrap
+from offload_tool.operations.wrap import ELF_HOSTS, default_triple
+from offload_tool.passes.registration import compile_text
+from tests.formats.registration_modules import disassembled
+from tests.formats.test_offload_binary import newer
+
+HOST = "x86_64-unknown-linux-gnu"
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    path = tmp_path / "image"
+    path.write_bytes(random.Random(1).randbytes(70_001))
+    return path
+
+
+def package(*contents: bytes) -> bytes:
+    """Give offload binaries, one behind the other."""
+    out = b""
+    for content in contents:
+        strings = {"arch": "gfx90a", "triple": "amdgcn-amd-amdhsa"}
+        layout = plan_offload_binary(len(content), image_kind=1, offload_kind=1, strings=strings)
+        out += (layout.head + content).ljust(layout.size, b"\0")
+    return out
+
+
+def sections(data: bytes) -> dict[str, bytes]:
+    return {s.name: s.data() for s in ELFFile(io.BytesIO(data)).iter_sections()}
+
+
+@pytest.mark.parametrize(("kind", "section"), [("hip", ".hip_fatbin"), ("cuda", ".nv_fatbin")])
+def test_object_of_a_fat_binary(
+    tmp_path: Path, image: Path, kind: RegisteredKind, section: str
+) -> None:
+    """HIP's and CUDA's object holds the fat binary in its section, and calls its runtime."""
+    wrap_images([image], tmp_path / "x.o", kind=kind, triple=HOST)
+    data = (tmp_path / "x.o").read_bytes()
+    assert sections(data)[section] == image.read_bytes()
+    assert f"__{kind}RegisterFatBinary".encode() in sections(data)[".strtab"]
+
+
+@pytest.mark.parametrize("name", ["x.bc", "x.o"])
+def test_same_bytes_again(tmp_path: Path, image: Path, name: str) -> None:
+    """The same images give the same bytes, in this process and in another one."""
+    wrap_images([image], tmp_path / name, kind="hip", triple=HOST)
+    first = (tmp_path / name).read_bytes()
+    wrap_images([image], tmp_path / name, kind="hip", triple=HOST)
+    assert (tmp_path / name).read_bytes() == first
+    code = "import sys; from offload_tool import wrap_images; wrap_images([sys.argv[2]], "
+    code += f"sys.argv[1], kind='hip', triple='{HOST}')"
+    subprocess.run([sys.executable, "-c", code, tmp_path / name, image], check=True)
+    assert (tmp_path / name).read_bytes() == first
+
+
+def test_same_bytes_after_another_host(tmp_path: Path, image: Path) -> None:
+    """LLVM's code generators leave no trace in the next object of another host."""
+    wrap_images([image], tmp_path / "x.o", kind="hip", triple=HOST)
+    first = (tmp_path / "x.o").read_bytes()
+    for arch in sorted(ELF_HOSTS):
+        wrap_images([image], tmp_path / "y.o", kind="hip", triple=f"{arch}-unknown-linux-gnu")
+    wrap_images([image], tmp_path / "x.o", kind="hip", triple=HOST)
+    assert (tmp_path / "x.o").read_bytes() == first
+
+
+def test_form_by_name_or_argument(tmp_path: Path, image: Path) -> None:
+    """The output's name tells its form, unless the argument does."""
+    for name, as_object, magic in (
+        ("a.o", None, b"\x7fELF"),
+        ("a.obj", None, b"\x7fELF"),
+        ("a.bc", None, b"BC\xc0\xde"),
+        ("a", None, b"BC\xc0\xde"),
+        ("b.o", False, b"BC\xc0\xde"),
+        ("b", True, b"\x7fELF"),
+    ):
+        out = tmp_path / name
+        wrap_images([image], out, kind="openmp", triple=HOST, as_object=as_object)
+        assert out.read_bytes()[:4] == magic
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("kind", ["openmp", "cuda", "hip"])
+@pytest.mark.parametrize("by", ["clang", "llvmlite"])
+def test_object_like_llvms(
+    tmp_path: Path, image: Path, llvm: Callable[[str], str], kind: RegisteredKind, by: str
+) -> None:
+    """The object has the sections of LLVM's bitcode compiled by clang, with equal contents."""
+
+    def by_clang(text: str, triple: str) -> bytes:
+        return compile_text([llvm("clang"), f"--target={triple}"], os.environ, text)
+
+    maker = by_clang if by == "clang" else llvmlite.compile_object
+    wrap_images(
+        [image], tmp_path / "x.o", kind=kind, triple="x86_64-pc-linux-gnu", compile_text=maker
+    )
+    command = [llvm("llvm-offload-wrapper"), f"--kind={kind}", image, "-o", "y.bc"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    command = [llvm("clang"), "-O0", "-fPIC", "-c", "y.bc", "-o", "y.o"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    ours, theirs = (sections((tmp_path / name).read_bytes()) for name in ("x.o", "y.o"))
+    for tables in (ours, theirs):
+        for name in (".strtab", ".symtab", ".llvm_addrsig", ".comment"):
+            tables.pop(name, None)
+    assert set(ours) == set(theirs)
+    differ = {name for name in ours if ours[name] != theirs[name] and ".rel" not in name}
+    if by == "llvmlite" and llvmlite._load().llvm_version_info[0] != 22:  # other code, then
+        assert differ <= {".text.startup", ".eh_frame", ".rodata"}
+        return
+    assert not differ
+    readelf = llvm("llvm-readelf")
+    assert relocations(readelf, tmp_path / "x.o") == relocations(readelf, tmp_path / "y.o")
+
+
+def relocations(readelf: str, path: Path) -> list[list[str]]:
+    """Give place, type and target of each relocation."""
+    done = subprocess.run([readelf, "-rW", path], check=True, capture_output=True, text=True)
+    rows = [line.split() for line in done.stdout.splitlines() if " R_X86_64_" in line]
+    assert rows
+    return [[row[0], row[2], *row[4:]] for row in rows]
+
+
+@pytest.mark.llvm
+def test_every_image_of_a_package(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """Of a file of several offload binaries, each image is registered; LLVM takes the first."""
+    (tmp_path / "images").write_bytes(package(b"first", b"the second"))
+    wrap_images([tmp_path / "images"], tmp_path / "x.bc", kind="openmp", triple=HOST)
+    text = disassembled(llvm("llvm-dis"), tmp_path / "x.bc")
+    data = (tmp_path / "images").read_bytes()
+    name = f"ptr getelementptr ([{len(data)} x i8], ptr @.omp_offloading.device_image, i64 0, i64"
+    (row,) = (
+        line
+        for line in text.splitlines()
+        if line.startswith("@.omp_offloading.device_im") and "[2 x %__tgt_device_image]" in line
+    )
+    for content in (b"first", b"the second"):
+        start = data.index(content)
+        assert f"{name} {start}), {name} {start + len(content)}), " in row
+    assert "%__tgt_bin_desc { i32 2," in text
+
+
+@pytest.mark.parametrize("name", ["x.bc", "x.o"])
+def test_memory_does_not_grow(tmp_path: Path, name: str) -> None:
+    """An image of 300 MiB takes no more memory than one of a few bytes."""
+    peaks = []
+    for size in (5, 300 << 20):
+        with (tmp_path / "image").open("wb") as file:
+            file.truncate(size)
+        code = (
+            "import resource, sys; from offload_tool import wrap_images\n"
+            f"wrap_images([sys.argv[2]], sys.argv[1], kind='openmp', triple='{HOST}')\n"
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        )
+        command = [sys.executable, "-c", code, tmp_path / name, tmp_path / "image"]
+        peaks.append(int(subprocess.run(command, check=True, capture_output=True).stdout))
+        assert (tmp_path / name).stat().st_size > size
+    assert peaks[1] - peaks[0] < 16 << 10  # KiB
+
+
+def test_default_triple(tmp_path: Path, image: Path) -> None:
+    """Without a triple, the module is for this machine."""
+    assert default_triple().startswith(platform.machine())
+    wrap_images([image], tmp_path / "x.bc", kind="hip")
+    assert default_triple().encode() in (tmp_path / "x.bc").read_bytes()
+
+
+REFUSED = [
+    ({"kind": "sycl"}, "unknown offload kind 'sycl': expected one of openmp, cuda, hip"),
+    ({"kind": "hip", "images": 2}, "uses a single fatbinary"),
+    ({"images": 0}, "at least one device image"),
+    ({"kind": "hip", "target_ids": ["gfx906"]}, "target IDs are registered for openmp, not for"),
+    ({"target_ids": ["a", "b"]}, "one target ID for each of 1 images, found 2"),
+    ({"target_ids": ["a", "b"], "generation": 15}, "one target ID for each of 1 images, found 2"),
+    ({"target_ids": ["a\0"], "generation": 15}, "is not a target ID"),
+    ({"kind": "cuda", "generation": 15}, "interface of LLVM 15 is for openmp, not for cuda"),
+    ({"as_object": True, "triple": "x86_64-apple-darwin"}, r"x86_64-apple-darwin' \(macho, "),
+    (
+        {"as_object": True, "triple": "amdgcn-amd-amdhsa"},
+        r"\(elf, amdgcn, amdhsa\): expected a host such as",
+    ),
+    ({"as_object": True, "triple": "x86_64-unknown-linux-macho"}, r"\(macho, x86_64, linux\)"),
+    ({"as_object": True, "triple": "x86_64-unknown-solaris"}, r"\(elf, x86_64, solaris\)"),
+    ({"as_object": True, "triple": "x86_64-unknown-linux-coff"}, r"\(coff, x86_64, linux\)"),
+    ({"as_object": True, "triple": "x86_64-pc-windows-musl"}, r"\(coff, x86_64, windows\)"),
+    ({"as_object": True, "triple": "garbage"}, "cannot make an object for 'garbage'"),
+    ({"as_object": True, "triple": ""}, "cannot make an object for ''"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_refused(tmp_path: Path, image: Path, given: dict[str, object], message: str) -> None:
+    """Arguments that do not fit each other are refused with what would; nothing is written."""
+    count = given.pop("images", 1)
+    arguments = {"kind": "openmp", "triple": HOST, **given}
+    with pytest.raises(UsageError, match=message):
+        wrap_images([image] * count, tmp_path / "x", **arguments)  # type: ignore[arg-type, operator]
+    assert not (tmp_path / "x").exists()
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    """An image that is not there is named; nothing is written."""
+    with pytest.raises(FileError, match=r"'.*none': No such file"):
+        wrap_images([tmp_path / "none"], tmp_path / "x", kind="hip")
+    assert not (tmp_path / "x").exists()
+
+
+def test_broken_package(tmp_path: Path) -> None:
+    """An offload binary whose image is not inside of it is refused, by file and offset."""
+    data = bytearray(package(b"image"))
+    data[56:64] = (1 << 40).to_bytes(8, "little")
+    (tmp_path / "image").write_bytes(data)
+    with pytest.raises(FormatError, match=r"image', offset 0x38, image offset"):
+        wrap_images([tmp_path / "image"], tmp_path / "x", kind="openmp")
+    wrap_images([tmp_path / "image"], tmp_path / "x", kind="hip")  # there, it is just bytes
+
+
+def test_empty_package(tmp_path: Path) -> None:
+    """An offload binary without an image, or one as the image of another, is refused."""
+    empty = newer(2, [])
+    for data in (empty, newer(2, [(0, {"arch": "gfx90a"}, empty)])):
+        (tmp_path / "image").write_bytes(data)
+        with pytest.raises(FormatError, match=r"image': expected a device image in this offload"):
+            wrap_images([tmp_path / "image"], tmp_path / "x", kind="openmp", triple=HOST)
+        assert not (tmp_path / "x").exists()
+
+
+def test_too_large_for_bitcode(tmp_path: Path) -> None:
+    """An image of 4 GiB is refused for bitcode, by name, and the way out is said."""
+    with (tmp_path / "image").open("wb") as file:
+        file.truncate(1 << 32)
+    with pytest.raises(UnsupportedError, match=r"image': expected less than 4 GiB .* an object"):
+        wrap_images([tmp_path / "image"], tmp_path / "x.bc", kind="hip")
+    assert not (tmp_path / "x.bc").exists()
+
+
+def test_output_over_an_image(tmp_path: Path, image: Path) -> None:
+    """The output may have the name of an image: the module holds what was there before."""
+    before = image.read_bytes()
+    wrap_images([image], image, kind="hip", triple=HOST, as_object=True)
+    assert sections(image.read_bytes())[".hip_fatbin"] == before
+
+
+def test_without_llvmlite(tmp_path: Path, image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without llvmlite the message says what to install."""
+    monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
+    llvmlite._load.cache_clear()
+    with pytest.raises(UsageError, match=r"needs llvmlite .*; pip install llvmlite"):
+        wrap_images([image], tmp_path / "x", kind="hip")
+    assert not (tmp_path / "x").exists()
+
+
+def test_largest_image_in_bitcode(
+    tmp_path: Path, image: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The largest image that bitcode takes is taken; one byte more is refused."""
+    size = image.stat().st_size
+    monkeypatch.setattr(wrap, "MAX_IMAGE_SIZE", size)
+    wrap_images([image], tmp_path / "x.bc", kind="hip", triple=HOST)
+    assert image.read_bytes() in (tmp_path / "x.bc").read_bytes()
+    monkeypatch.setattr(wrap, "MAX_IMAGE_SIZE", size - 1)
+    with pytest.raises(UnsupportedError, match=f"for an image in bitcode, found {size} bytes"):
+        wrap_images([image], tmp_path / "y.bc", kind="hip", triple=HOST)
+    wrap_images([image], tmp_path / "y.o", kind="hip", triple=HOST)
+
+
+@pytest.mark.parametrize(
+    ("machine", "triple"),
+    [
+        ("x86_64", "x86_64-pc-linux-gnu"),
+        ("aarch64", "aarch64-unknown-linux-gnu"),
+        ("ppc64le", "ppc64le-unknown-linux-gnu"),
+    ],
+)
+def test_default_triple_of_machines(
+    machine: str, triple: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The default triple is spelled as Debian's LLVM has it on each machine."""
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    assert default_triple() == triple

@@ -1,0 +1,159 @@
+"""Every pass, run with a real compiler; and what a wrong output is told apart by."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from offload_tool.errors import CodeObjectError, CompilerError, UsageError
+from offload_tool.formats.target.compile_target import parse_target
+from offload_tool.passes.compile_pass import CompilePass, derive_cuid, kind_of_suffix
+from offload_tool.toolchain.select import Toolchain, find_toolchain
+from tests.conftest import missing
+
+HIP = """\
+struct dim3 { unsigned x, y, z; };
+extern "C" int hipLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
+__attribute__((global)) void kernel(int* p) { *p = 1; }
+"""
+CUDA = """\
+struct dim3 { unsigned x, y, z; };
+extern "C" int cudaLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
+__attribute__((global)) void kernel(int* p) { *p = 1; }
+"""
+OPENMP = """\
+int main(void) {
+    int value = 0;
+#pragma omp target map(from : value)
+    value = 42;
+    return value != 42;
+}
+"""
+PLAIN = {
+    "hip": ["-nogpuinc", "-nogpulib"],
+    "cuda": ["-nocudainc", "-nocudalib", "-Wno-unknown-cuda-version"],
+    "openmp": [],
+}
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Toolchain:
+    try:
+        return find_toolchain()
+    except CompilerError as error:
+        missing(f"a compiler ({error})")
+        raise
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in (("k.hip", HIP), ("k.cu", CUDA), ("k.c", OPENMP)):
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def run(compiler: Toolchain, job: CompilePass, source: Path, host_ir: Path | None = None) -> Path:
+    """Run a pass; give its output, unchecked."""
+    name = job.device.filename if job.device is not None else job.stage
+    output = source.with_name(f"{source.stem}.{name}.out")
+    read = source if job.compiles_source else host_ir
+    command = [*compiler.clang, *job.local_flags(compiler, source.name)]
+    command += [*job.flags(compiler, str(host_ir or "")), *PLAIN[job.kind], "-o", output, read]
+    environment = os.environ | dict(compiler.environment)
+    subprocess.run(command, check=True, env=environment, capture_output=True)
+    return output
+
+
+def device_pass(kind: str, name: str, *, rdc: bool = False) -> CompilePass:
+    return CompilePass(kind, "device", "13", parse_target(name), rdc)
+
+
+@pytest.mark.parametrize(
+    ("source", "job"),
+    [
+        ("k.hip", CompilePass("hip", "host", "13")),
+        ("k.hip", device_pass("hip", "gfx90a:xnack+")),
+        ("k.hip", CompilePass("hip", "host", "13", rdc=True)),
+        ("k.hip", device_pass("hip", "gfx90a:xnack+", rdc=True)),
+        ("k.cu", CompilePass("cuda", "host", "13")),
+        ("k.cu", device_pass("cuda", "sm_80")),
+        ("k.c", CompilePass("openmp", "host-ir", "13")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else f"{value.stage}-{value.rdc}",
+)
+def test_outputs_pass_their_check(
+    compiler: Toolchain, folder: Path, source: str, job: CompilePass
+) -> None:
+    """What the compiler makes in a pass is what the check of that pass expects."""
+    job.check(run(compiler, job, folder / source))
+    assert CompilePass.from_text(job.to_text()) == job
+
+
+@pytest.mark.parametrize("name", ["gfx906", "gfx90a:xnack-", "sm_80", "x86_64-unknown-linux-gnu"])
+def test_openmp_devices_have_the_entries_of_the_host(
+    compiler: Toolchain, folder: Path, name: str
+) -> None:
+    """A module made with a host IR passes the check against it; another host IR's does not.
+
+    The name of a target region holds the source's inode, so a copy has other ones.
+    """
+    ir_pass, job = CompilePass("openmp", "host-ir", "13"), device_pass("openmp", name)
+    ours = run(compiler, ir_pass, folder / "k.c")
+    module = run(compiler, job, folder / "k.c", ours)
+    job.check(module, ours)
+    shutil.copy(folder / "k.c", folder / "copy.c")
+    other = run(compiler, ir_pass, folder / "copy.c")
+    with pytest.raises(CodeObjectError, match="expected the kernels that"):
+        job.check(module, other)
+    stale = run(compiler, job, folder / "copy.c", ours)  # an empty module, status 0
+    with pytest.raises(CodeObjectError, match=r"is missing \(found no kernel\)"):
+        job.check(stale, ours)
+
+
+@pytest.mark.parametrize(
+    ("job", "wrong", "message"),
+    [
+        (device_pass("hip", "gfx906", rdc=True), "k.hip", "expected bitcode for gfx906"),
+        (device_pass("hip", "gfx906", rdc=True), "empty", "found an empty file"),
+        (device_pass("cuda", "sm_80"), "k.hip", r"expected PTX with the line '.target sm_80'"),
+        (CompilePass("cuda", "host", "13"), "host", "expected a section .nv_fatbin"),
+        (CompilePass("openmp", "host-ir", "13"), "k.hip", "expected host IR"),
+    ],
+    ids=["source-as-bitcode", "empty", "source-as-ptx", "hip-host-as-cuda", "source-as-ir"],
+)
+def test_wrong_outputs_are_told(
+    compiler: Toolchain, folder: Path, job: CompilePass, wrong: str, message: str
+) -> None:
+    """What a misled launcher may leave is refused, with what was expected and found."""
+    if wrong == "host":
+        path = run(compiler, CompilePass("hip", "host", "13"), folder / "k.hip")
+    else:
+        path = folder / wrong
+        path.touch()
+    with pytest.raises(CodeObjectError, match=message):
+        job.check(path)
+
+
+def test_ptx_of_another_target(compiler: Toolchain, folder: Path) -> None:
+    """PTX for another processor is not what was asked for."""
+    made = run(compiler, device_pass("cuda", "sm_75"), folder / "k.cu")
+    with pytest.raises(CodeObjectError, match="sm_80"):
+        device_pass("cuda", "sm_80").check(made)
+
+
+def test_passes_that_there_are_not() -> None:
+    """Impossible passes are refused when they are described."""
+    with pytest.raises(UsageError, match="offload kind 'sycl'"):
+        CompilePass("sycl", "host", "13")
+    with pytest.raises(UsageError, match="needs a target ID"):
+        CompilePass("hip", "device", "13")
+
+
+def test_kinds_and_cuids() -> None:
+    """A suffix tells the kind; a CUID depends on names alone, and tells outputs apart."""
+    assert [kind_of_suffix(name) for name in ("a.hip", "a.cu", "a.cpp")] == ["hip", "cuda", None]
+    assert derive_cuid("a.hip") == derive_cuid("a.hip") != derive_cuid("a.hip", "other")

@@ -1,0 +1,418 @@
+"""Device passes without the driver: the judge is the driver, for what is written and said."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from offload_tool.clang.driver import ask
+from offload_tool.run import driverless
+from offload_tool.run.driverless import DirectPasses
+from offload_tool.toolchain.disk_cache import cache_folder
+from tests.conftest import missing
+from tests.run.driverless_trials import trial
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+CLANG = "/usr/lib/llvm-22/bin/clang"
+KERNEL = """\
+#include "a header.h"
+__attribute__((global)) void k{name}(float *p) {{ *p = VALUE; __builtin_trap(); }}
+{more}
+"""
+NAMES = ("a", "b", "c", "with space$'")
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "plain": (),
+    "O3": ("-O3", "-ffast-math", "-munsafe-fp-atomics"),
+    "debug": ("-g", "-O0"),
+    "line-tables": ("-gline-tables-only", "-fdebug-prefix-map=/x=/y"),
+    "definitions": (
+        "-DA",
+        "-UB",
+        '-DTEXT="a b\\"c$d"',
+        "-Isub",
+        "-isystem",
+        "sub",
+        "-include",
+        "x.h",
+    ),
+    "not-utf-8": ('-DTEXT="\udce9"', "-Isub\udce9", "-include", "raw.h"),
+    "optimizer-remarks": ("-O2", "-Rpass=.*"),
+    "warnings": ("-Weverything",),
+    "bad-code": ("-DVALUE=nothing",),
+    "missing-header": ("-include", "missing.h"),
+    "linker-option": ("-Xoffload-linker", "--no-gc-sections"),
+}
+DRIVER_ONLY: dict[str, tuple[str, ...]] = {
+    "temporaries": ("-save-temps",),
+    "trace": ("-ftime-trace",),
+    "response-file": ("@options",),
+    "recorded-command": ("-frecord-command-line",),
+    "recorded-in-debug": ("-g", "-grecord-command-line"),
+    "unused": ("-lm", "-fuse-ld=lld"),
+    "unused-error": ("-Werror", "-Wl,-z,now"),
+    "bad-option": ("-no-such-option",),
+    "relocatable": ("-fgpu-rdc",),
+    "link-time": ("-foffload-lto",),
+    "bad-link": ("-Xoffload-linker", "--no-such-option"),
+}
+
+
+class Pass(NamedTuple):
+    """What a pass has said and written, names aside."""
+
+    status: int
+    output: bytes
+    errors: bytes
+    files: dict[str, bytes]
+
+
+@pytest.fixture
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a folder with sources, in which compilers are run."""
+    if not Path(CLANG).exists():
+        missing("clang 22")
+    monkeypatch.chdir(tmp_path)
+    for name in NAMES:
+        text = KERNEL.format(name=NAMES.index(name), more="" if name != "c" else "static int u;")
+        Path(f"{name}.hip").write_text(text)
+    Path("a header.h").write_text("#ifndef VALUE\n#define VALUE 2\n#endif\n")
+    Path("sub").mkdir()
+    Path("sub/x.h").write_text("#define X 1\n")
+    Path("sub\udce9").mkdir()
+    Path("sub\udce9/raw.h").write_text("__attribute__((device)) char text[] = TEXT;\n")
+    Path("options").write_text("-O1\n")
+    return tmp_path
+
+
+def _command(name: str, options: tuple[str, ...], target: str = "gfx90a") -> list[str]:
+    depfile = f"{name}.{target}.co.d"
+    words = ["-dependency-file", depfile, "-MT", "object"]
+    return [
+        *(CLANG, "-x", "hip", "--cuda-device-only", f"--offload-arch={target}"),
+        *("--no-gpu-bundle-output", f"-cuid={name.encode().hex()}", "-c"),
+        *("-nogpuinc", "-nogpulib", *options, "--no-offload-new-driver"),
+        *(word for each in words for word in ("-Xclang", each)),
+        *("-Xclang=-sys-header-deps", "-o", f"{name}.{target}.co", f"{name}.hip"),
+    ]
+
+
+def _files(before: set[Path]) -> dict[str, bytes]:
+    """Take away what was written since, and give it."""
+    new = sorted({path for path in Path().rglob("*") if path.is_file()} - before)
+    found = {str(path): path.read_bytes() for path in new}
+    for path in new:
+        path.unlink()
+    return found
+
+
+def _by_driver(command: list[str]) -> Pass:
+    before = set(Path().rglob("*"))
+    done = subprocess.run(command, capture_output=True, check=False)
+    return Pass(done.returncode, done.stdout, done.stderr, _files(before))
+
+
+def _both(
+    passes: DirectPasses, command: list[str], capfdbinary: pytest.CaptureFixture[bytes]
+) -> bool:
+    """Run a command in both ways, as a build does; tell whether the direct way did it."""
+    expected = _by_driver(command)
+    before = set(Path().rglob("*"))
+    capfdbinary.readouterr()
+    environment = dict(os.environ)
+    done = passes.run(command, environment)
+    status = subprocess.call(command) if done is None else done
+    said = capfdbinary.readouterr()
+    assert Pass(status, said.out, said.err, _files(before)) == expected
+    return done is not None
+
+
+@pytest.fixture(autouse=True)
+def _no_answers_yet(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Let each test begin with a compiler that was asked nothing."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("answers")))
+    cache_folder.cache_clear()
+    yield
+    cache_folder.cache_clear()
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+def test_same_files_and_messages(
+    sources: Path,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...],
+) -> None:
+    """Code object, depfile, what is beside them, and messages are the driver's, for any name."""
+    if options and options[0].startswith("-DA"):
+        Path("x.h").write_text("")
+    asked: list[object] = []
+
+    def counted(command: object, environment: object) -> object:
+        asked.append(command)
+        return ask(command, environment)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(driverless, "ask", counted)
+    passes = DirectPasses()
+    for name in NAMES:
+        assert _both(passes, _command(name, options), capfdbinary)
+    assert len(asked) == 2
+
+
+@pytest.mark.llvm
+@pytest.mark.usefixtures("sources")
+def test_kept_answers(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next build asks nothing, unless there is another compiler or another variable."""
+    asked: list[object] = []
+
+    def counted(command: object, environment: object) -> object:
+        asked.append(command)
+        return ask(command, environment)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(driverless, "ask", counted)
+    compiler = tmp_path_factory.mktemp("compiler") / "clang"
+    compiler.symlink_to(shutil.which(_command("a", ())[0]) or "")
+    command = [str(compiler), *_command("a", ())[1:]]
+    environment = dict(os.environ)
+    counts = []
+    for change in ("nothing", "nothing", "variable", "compiler", "compiler, with its old time"):
+        if change == "variable":
+            environment["CPATH"] = "sub"
+        if change == "compiler":
+            target = compiler.readlink()
+            compiler.unlink()
+            shutil.copy(target, compiler)
+        if change == "compiler, with its old time":
+            before = compiler.stat()
+            compiler.write_bytes(compiler.read_bytes())
+            os.utime(compiler, ns=(before.st_atime_ns, before.st_mtime_ns))
+        time.sleep(0.05)  # what has just changed may change again, unseen
+        done = DirectPasses().run(command, environment)
+        assert done == 0 or change != "nothing"
+        counts.append(len(asked))
+        asked.clear()
+    assert counts[:3] == [1, 0, 1]
+    assert counts[3]
+    assert counts[4]
+
+
+@pytest.mark.llvm
+@pytest.mark.usefixtures("sources")
+def test_variables_are_not_kept() -> None:
+    """What is on disk for later builds does not tell what the variables were: tokens, say."""
+    environment = {**os.environ, "CI_TOKEN": "very secret"}
+    assert DirectPasses().run(_command("a", ()), environment) == 0
+    kept = [*Path(cache_folder(), "answers").iterdir()]
+    assert kept
+    assert not any("very secret" in file.read_text() for file in kept)
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("way", ["COMPILER_PATH", "-B", "-B beginning", "--prefix", "PATH"])
+def test_linker_that_appears(sources: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """Where the driver would look for programs first, another linker is found, and run."""
+    folder = sources / "tools"
+    folder.mkdir()
+    given: tuple[str, ...] = ()
+    if way == "COMPILER_PATH":
+        monkeypatch.setenv("COMPILER_PATH", str(folder))
+    elif way == "--prefix":
+        given = ("--prefix", str(folder))
+    elif way.startswith("-B"):
+        given = (f"-B{folder}{'/my-' * way.endswith('beginning')}",)
+    command = _command("a", given)
+    if way == "PATH":  # where the compiler has none beside it
+        command[0] = str(shutil.copy(command[0], sources / "sub/clang"))
+        monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{Path(CLANG).parent}")
+    time.sleep(0.03)  # what has just changed is no witness
+    assert DirectPasses().run(command, dict(os.environ)) == 0
+    linker = folder / ("my-lld" if way == "-B beginning" else "lld")
+    linker.write_text(f'#!/bin/sh\n/usr/bin/touch used\nexec {Path(CLANG).parent}/lld "$@"\n')
+    linker.chmod(0o755)
+    assert DirectPasses().run(command, dict(os.environ)) == 0
+    assert Path("used").exists()
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("options", DRIVER_ONLY.values(), ids=DRIVER_ONLY.keys())
+def test_what_is_for_the_driver(
+    sources: Path, capfdbinary: pytest.CaptureFixture[bytes], options: tuple[str, ...]
+) -> None:
+    """What only the driver does, and everything that fails, is done and said by the driver."""
+    passes = DirectPasses()
+    for name in NAMES[:3]:
+        assert not _both(passes, _command(name, options), capfdbinary)
+
+
+@pytest.mark.llvm
+def test_files_named_after_others(sources: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Where the driver makes another name of the output's, it is asked and no name replaced."""
+    passes = DirectPasses()
+    options = ("-O2", "-fsave-optimization-record")
+    ways = [_both(passes, _command(name, options), capfdbinary) for name in ("a", "b", "a", "c")]
+    assert ways == [True, False, True, False]
+
+
+@pytest.mark.llvm
+def test_edit_after_a_success(sources: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """A source that becomes wrong, goes, or crashes the compiler, gives the driver's messages."""
+    passes = DirectPasses()
+    for name in NAMES[:3]:
+        assert _both(passes, _command(name, ()), capfdbinary)
+    Path("a.hip").write_text("no code\n")
+    assert _both(passes, _command("a", ()), capfdbinary)
+    Path("a.hip").write_text("#pragma clang __debug crash\n")
+    assert passes.run(_command("a", ()), dict(os.environ)) is None
+    Path("a.hip").unlink()
+    assert not _both(passes, _command("a", ()), capfdbinary)
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("CCC_OVERRIDE_OPTIONS", "# O0"), ("CC_PRINT_OPTIONS", "1"), ("CC_LOG_DIAGNOSTICS", "1")],
+)
+def test_variables_of_the_driver(
+    sources: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    """With a variable that is about the driver's own doing, the driver is run."""
+    monkeypatch.setenv(variable, value)
+    assert DirectPasses().run(_command("a", ()), dict(os.environ)) is None
+
+
+@pytest.mark.llvm
+def test_words_for_the_driver(sources: Path) -> None:
+    """The driver answers to ``-v``, and names a temporary in the files of such words."""
+    map_file = ("-Xoffload-linker", "-Map=map")
+    for options in (("-v",), map_file, ("-MJ", "o.json"), ("-gen-cdb-fragment-path", "sub")):
+        assert DirectPasses().run(_command("a", options), dict(os.environ)) is None
+
+
+@pytest.mark.llvm
+def test_more_passes_than_files(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With few files to be opened, as many passes are run directly, and others by the driver."""
+    monkeypatch.setattr(os, "sysconf", {"SC_OPEN_MAX": 20}.__getitem__)
+    driverless._turns.cache_clear()
+    passes = DirectPasses()
+    with driverless._files_left() as first:
+        assert passes.run(_command("a", ()), dict(os.environ)) == 0
+        with driverless._files_left() as second:
+            assert passes.run(_command("a", ()), dict(os.environ)) is None
+    assert (first, second) == (True, True)
+    assert passes.run(_command("a", ()), dict(os.environ)) == 0
+    driverless._turns.cache_clear()
+
+
+@pytest.mark.llvm
+def test_script_in_place_of_the_compiler(sources: Path) -> None:
+    """A script that calls the compiler may do more than that: it is called."""
+    script = Path("clang")
+    script.write_text(f'#!/bin/sh\nexec {CLANG} "$@"\n')
+    script.chmod(0o755)
+    command = [str(script.resolve()), *_command("a", ())[1:]]
+    assert DirectPasses().run(command, dict(os.environ)) is None
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("seed", range(500, 510))
+def test_random_passes(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, llvm: Callable[[str], str]
+) -> None:
+    """Of random passes, at a terminal too, status, messages and files are the driver's."""
+    differences, _, _ = trial(llvm("clang"), seed, tmp_path / "trial")
+    assert differences == []
+
+
+@pytest.mark.llvm
+def test_some_random_passes_are_direct(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """The random passes are not all for the driver: a test of them would say nothing."""
+    _, count, directly = trial(llvm("clang"), 5003, tmp_path / "trial")
+    assert directly >= count / 2
+
+
+@pytest.mark.llvm
+def test_cache_in_place_of_the_compiler(sources: Path) -> None:
+    """A compiler cache that has a compiler's name is called: it would not be asked otherwise."""
+    ccache = shutil.which("ccache")
+    if ccache is None:
+        missing("ccache")
+        return
+    Path("bin").mkdir()
+    Path("bin/clang").symlink_to(ccache)
+    environment = {**os.environ, "CCACHE_DIR": str(sources / "cache"), "CCACHE_COMPILER": CLANG}
+    command = [str(sources / "bin/clang"), *_command("a", ())[1:]]
+    assert DirectPasses().run(command, environment) is None
+
+
+@pytest.mark.llvm
+def test_source_that_fails_is_compiled_once(
+    sources: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """The driver has nothing to add to messages about the code."""
+    assert _both(DirectPasses(), _command("a", ("-DVALUE=nothing",)), capfdbinary)
+
+
+@pytest.mark.llvm
+def test_no_temporary_stays(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file between front end and linker is removed, whatever becomes of them."""
+    folder = sources / "temporaries"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    assert DirectPasses().run(_command("a", ()), dict(os.environ)) == 0
+    assert DirectPasses().run(_command("b", ("-DVALUE=nothing",)), dict(os.environ)) == 1
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.llvm
+def test_nothing_stays_of_a_killed_build(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a build is killed, its front end ends with the pass, and leaves no temporary."""
+    folder = sources / "temporaries"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    passes = DirectPasses()
+    child = os.fork()
+    if child == 0:
+        start = os.posix_spawn
+
+        def start_and_die(*given: Any, **options: Any) -> int:
+            process = start(*given, **options)
+            Path("front-end").write_text(str(process))
+            os.kill(os.getpid(), signal.SIGKILL)
+            return process
+
+        os.posix_spawn = start_and_die
+        passes.run(_command("a", ("-O3",)), dict(os.environ))
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    front_end = Path("/proc", Path("front-end").read_text())
+    while front_end.exists():
+        time.sleep(0.01)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.llvm
+def test_stopped_by_the_user(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A front end that Ctrl-C ends is not a failure that the driver has to explain."""
+    monkeypatch.setattr(driverless, "_run_job", lambda *_: -signal.SIGINT)
+    assert DirectPasses().run(_command("a", ()), dict(os.environ)) == -signal.SIGINT
+
+
+def test_first_passes_of_two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass gives back the turn that it took, whatever other threads have made meanwhile."""
+    monkeypatch.setattr(driverless, "_turns", lambda: threading.BoundedSemaphore(1))
+    with driverless._files_left() as taken:
+        assert taken

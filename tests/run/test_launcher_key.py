@@ -1,0 +1,118 @@
+"""What a launcher is given, and what becomes of what it tells."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from offload_tool.errors import CompilerError
+from offload_tool.passes.compile_pass import dependency_flags
+from offload_tool.run.launcher_key import run_launched
+from offload_tool.toolchain.select import find_toolchain
+from tests.conftest import missing
+
+
+class Launcher:
+    """Runs compiles, and keeps their commands."""
+
+    compiler = "a compiler"
+
+    def __init__(self, folder: Path, flags: Sequence[str] = (), left: str | None = None) -> None:
+        self.folder, self.flags, self.left = folder, flags, left
+        self.seen: list[tuple[bool, list[str]]] = []
+        """Whether it was to be used, and the command."""
+
+    def __call__(self, launcher: Sequence[str], command: Sequence[str]) -> int:
+        self.seen.append((bool(launcher), [*command]))
+        status = subprocess.run(command, check=False).returncode
+        if self.left is not None:
+            Path("k.d").write_text(self.left)
+        return status
+
+    def run(self) -> int:
+        clang = [*find_toolchain().clang, "-x", "c", "-Werror", "-Wall", "-c", "-Ia", "-Ib"]
+        command = [*clang, *self.flags, *dependency_flags("k.d"), "-o", "k.o", "k.c"]
+        return run_launched(("cache",), command, os.environ, self.compiler, self)
+
+    @property
+    def key(self) -> str:
+        """The word that was added."""
+        (word,) = (word for word in self.seen[0][1] if word.startswith("-frandom-seed="))
+        return word
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    try:
+        find_toolchain()
+    except CompilerError as error:
+        missing(f"a compiler ({error})")
+    monkeypatch.chdir(tmp_path)
+    for name in "ab":
+        Path(name).mkdir()
+    Path("b/value.h").write_text("int value;\n")
+    Path("k.c").write_text("#include <value.h>\n")
+    return tmp_path
+
+
+def test_same_files_have_one_key(folder: Path) -> None:
+    """The word is the same for the same names, whatever the files hold, and not for others."""
+    first, again, other = (Launcher(folder) for _ in range(3))
+    assert first.run() == 0
+    Path("b/value.h").write_text("int value; int more;\n")
+    assert again.run() == 0
+    Path("a/value.h").write_text("int value;\n")
+    assert other.run() == 0
+    assert first.key == again.key != other.key
+
+
+def test_compilers_have_a_key_each(folder: Path) -> None:
+    """A compiler of which the launcher sees no difference, as of its libraries, has another key."""
+    first, other = Launcher(folder), Launcher(folder)
+    other.compiler = "another compiler"
+    assert first.run() == other.run() == 0
+    assert first.key != other.key
+
+
+def test_no_effect(folder: Path) -> None:
+    """The word changes no byte of the output."""
+    made = Launcher(folder, ["-g"])
+    assert made.run() == 0
+    data = Path("k.o").read_bytes()
+    (_, command) = made.seen[0]
+    subprocess.run([word for word in command if word != made.key], check=True)
+    assert Path("k.o").read_bytes() == data
+
+
+def test_commands_in_the_output(folder: Path) -> None:
+    """A compile whose output holds its command runs without the launcher, and as it is."""
+    made = Launcher(folder, ["-grecord-command-line"])
+    assert made.run() == 0
+    assert [used for used, _ in made.seen] == [False]
+    assert b"frandom-seed" not in Path("k.o").read_bytes()
+
+
+def test_depfile_that_a_cache_left_out(folder: Path) -> None:
+    """The depfile of an output from a cache lists what the preprocessor reads."""
+    assert Launcher(folder, left="").run() == 0
+    assert "b/value.h" in Path("k.d").read_text()
+
+
+def test_other_files(folder: Path) -> None:
+    """Where the depfile names other files than are read now, the compile runs again here."""
+    Path("a/value.h").write_text("int value;\n")
+    made = Launcher(folder, left="object: k.c b/value.h\n")
+    assert made.run() == 0
+    assert [used for used, _ in made.seen] == [True, False]
+
+
+def test_source_that_fails(folder: Path) -> None:
+    """Where the preprocessor fails, no cache knows the command, and its status is told."""
+    Path("b/value.h").write_text("#error no\n")
+    one, two = Launcher(folder), Launcher(folder)
+    assert one.run() == two.run() == 1
+    assert one.key != two.key

@@ -1,0 +1,83 @@
+"""Which compiles may leave this machine, and in which form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from offload_tool.formats.target.target_id import TargetID
+from offload_tool.passes import compile_pass, hip
+from offload_tool.sccache_dist.eligibility import remote_form, why_local
+from tests.sccache_dist.conftest import Rocm
+
+FLAGS = ["-O2", "-c", "-o", "out", "in.hip"]
+DEVICE = ["clang", "-x", "hip", "--cuda-device-only", "--offload-arch=gfx906", *FLAGS]
+
+
+def test_device_compiles_may_leave() -> None:
+    """The command of a HIP device pass, with its depfile, may be distributed."""
+    flags = hip.device_flags(TargetID.parse("gfx90a:xnack+"), "1")
+    command = ["clang", *flags, *compile_pass.dependency_flags("out.d"), *FLAGS]
+    assert why_local(command) == ""
+    assert why_local(DEVICE) == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "reason"),
+    [
+        (DEVICE, "openmp", "openmp compiles"),
+        (DEVICE, "cuda", "cuda compiles"),
+        ([*DEVICE, "-fopenmp"], "hip", "OpenMP"),
+        ([*DEVICE, "-fopenmp-targets=x86_64-pc-linux-gnu"], "hip", "OpenMP"),
+        (["clang", "-x", "hip", "--offload-host-only", *FLAGS], "hip", "only device"),
+        (["clang", "-x", "hip", *FLAGS], "hip", "only device"),
+        (["clang", "-x", "cuda", "--cuda-device-only", *FLAGS], "hip", "-x hip"),
+        (["clang", "--cuda-device-only", "a.o", "-o", "b"], "hip", "only compiles"),
+        ([*DEVICE, "@flags"], "hip", "@flags names a file"),
+        ([*DEVICE, "-fprofile-use=p"], "hip", "names a file"),
+        ([*DEVICE, "-Xclang", "-load", "-Xclang", "p.so"], "hip", "names a file"),
+        ([*DEVICE, "-save-temps=obj"], "hip", "stay on the server"),
+        ([*DEVICE, "-ftime-trace"], "hip", "stay on the server"),
+    ],
+)
+def test_others_stay(command: list[str], kind: str, reason: str) -> None:
+    """Host passes, OpenMP, CUDA, links, and compiles with files of their own stay here."""
+    assert reason in why_local(command, kind)
+
+
+def test_plain_compile_is_sent_as_it_is() -> None:
+    """Without headers and libraries of ROCm, nothing is asked of the driver or added."""
+    command = ["/nowhere/clang", *DEVICE[1:], "-nogpulib", "-nogpuinc"]
+    form = remote_form(command, {})
+    assert (form.command, form.environment) == (tuple(command), ())
+
+
+def test_implied_headers_and_libraries_are_named(rocm: Rocm) -> None:
+    """What the driver would look up by itself is named: headers first, the library folder."""
+    command = [rocm.clang, *DEVICE[1:], f"--rocm-path={rocm.folder}"]
+    form = remote_form(command, {})
+    assert form.command[:3] == (rocm.clang, "-include", "__clang_hip_runtime_wrapper.h")
+    assert form.command[3 : len(command) + 2] == tuple(command[1:])
+    assert form.command[-5] == "-nogpuinc"
+    assert form.command[-4:-2][0] == "-isystem"
+    assert Path(form.command[-3]).name == "cuda_wrappers"
+    assert form.command[-2:] == ("-idirafter", str(rocm.folder / "include"))
+    assert form.environment == (("HIP_DEVICE_LIB_PATH", str(rocm.libraries)),)
+
+
+def test_each_may_be_left_out(rocm: Rocm) -> None:
+    """A build with its own headers or without device libraries gets only the other."""
+    base = [rocm.clang, *DEVICE[1:], f"--rocm-path={rocm.folder}"]
+    form = remote_form([*base, "-nogpuinc"], {})
+    assert form.command == (*base, "-nogpuinc")
+    assert form.environment
+    form = remote_form([*base, "-nogpulib"], {})
+    assert "-include" in form.command
+    assert form.environment == ()
+
+
+def test_rocm_in_the_environment(rocm: Rocm) -> None:
+    """ROCM_PATH in the compile's environment counts as --rocm-path does."""
+    form = remote_form([rocm.clang, *DEVICE[1:]], {"ROCM_PATH": str(rocm.folder)})
+    assert form.environment == (("HIP_DEVICE_LIB_PATH", str(rocm.libraries)),)

@@ -1,0 +1,241 @@
+"""A launcher's failures are told from the compiler's, and the compile runs again here."""
+
+from __future__ import annotations
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from offload_tool.errors import CompilerError
+from offload_tool.sccache_dist.config import Distribution
+from offload_tool.sccache_dist.fallback import (
+    Finished,
+    is_engine_failure,
+    run_once,
+    run_with_launcher,
+)
+from offload_tool.sccache_dist.server import Counters
+from offload_tool.sccache_dist.session import Report, Session
+from tests.scripts import script
+
+HERE = {"PATH": os.defpath}
+
+
+@pytest.mark.parametrize(
+    ("ending", "status"),
+    [
+        ("exit 254", 254),
+        ("exit 233", 233),
+        ("exit 245", 245),
+        ("exit 1", 1),
+        ("kill -9 $$", 137),
+        ("kill $$", 143),
+    ],
+)
+def test_engine_failures_run_again(tmp_path: Path, ending: str, status: int) -> None:
+    """A lost node or a killed compile runs again here, once, and its messages are put aside."""
+    launcher = script(tmp_path / "launcher", f"echo node lost >&2; {ending}")
+    compiler = script(tmp_path / "compiler", "echo ran >>runs; echo compiled >&2")
+    finished, message = run_with_launcher([launcher], [compiler], HERE, tmp_path)
+    assert (finished.status, finished.output) == (0, b"compiled\n")
+    failed = f"offload: {launcher} failed (status {status}: node lost)"
+    assert message == f"{failed}; compiled again on this machine"
+    assert (tmp_path / "runs").read_text() == "ran\n"
+
+
+def test_compiler_has_the_last_word(tmp_path: Path) -> None:
+    """What fails here too is the compiler's error, shown once and alone."""
+    launcher = script(tmp_path / "launcher", "echo node lost >&2; exit 254")
+    compiler = script(tmp_path / "compiler", "echo wrong >&2; exit 3")
+    finished, message = run_with_launcher([launcher], [compiler], HERE, tmp_path)
+    assert (finished.status, finished.output, message) == (3, b"wrong\n", "")
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_everything_else_is_the_compilers(tmp_path: Path, status: int) -> None:
+    """Success, and status 1 with a compiler's error, are passed on as they are."""
+    ending = f"exit {status}"
+    launcher = script(tmp_path / "launcher", f"echo error: wrong >&2; {ending}")
+    compiler = script(tmp_path / "compiler", "echo ran >runs")
+    finished, message = run_with_launcher([launcher], [compiler], HERE, tmp_path)
+    assert (finished.status, finished.output) == (status, b"error: wrong\n")
+    assert message == ""
+    assert not (tmp_path / "runs").exists()
+
+
+def test_without_a_launcher(tmp_path: Path) -> None:
+    """A compiler that is killed with no launcher before it does not run again."""
+    compiler = script(tmp_path / "compiler", "echo ran >>runs; kill -9 $$")
+    finished, message = run_with_launcher([], [compiler], HERE, tmp_path)
+    assert (finished.status, message) == (137, "")
+    assert (tmp_path / "runs").read_text() == "ran\n"
+
+
+SOURCE_ERROR = b"k.hip:1:1: error: unknown type\n1 error generated.\n"
+
+
+@pytest.mark.parametrize(
+    ("output", "failed"),
+    [
+        (SOURCE_ERROR, False),
+        (SOURCE_ERROR + b"srun: error: n1: task 0: Exited with exit code 1\n", False),
+        (b"clang: error: no such file or directory: 'k.hip'\n", False),
+        (b"srun: error: Unable to confirm allocation for job 6: Invalid job id\n", True),
+        (b"srun: Job step aborted\n", True),
+        (b"", True),
+    ],
+)
+def test_who_failed(output: bytes, failed: bool) -> None:
+    """With status 1, an error that is not the launcher's own is the compiler's."""
+    assert is_engine_failure(Finished(1, output), "/usr/bin/srun") is failed
+
+
+def test_statuses() -> None:
+    """Success and what the user stops (Ctrl-C) are not failures of the engine; the rest is."""
+    others = {s for s in range(256) if not is_engine_failure(Finished(s, b"error:"), "srun")}
+    assert others == {0, 1} | {128 + s for s in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)}
+
+
+def test_missing_program() -> None:
+    """A program that is not there is an error of ours, not a traceback."""
+    with pytest.raises(CompilerError, match="No such file"):
+        run_once(["/nowhere/clang"], HERE)
+
+
+def test_reason_is_one_printable_line(tmp_path: Path) -> None:
+    """What a launcher says is shown as one line without control characters."""
+    launcher = script(
+        tmp_path / "launcher", r"printf 'first\nbad\033[31m\001end\n\n' >&2; exit 254"
+    )
+    _, message = run_with_launcher([launcher], ["/bin/true"], HERE)
+    assert "failed (status 254: bad [31m end);" in message
+
+
+def fake(tmp_path: Path, sccache: str) -> Distribution:
+    """Give a distribution whose sccache is a script, for ``clang`` in `tmp_path`."""
+    variables = {"SCCACHE_CONF": "/nowhere", "SCCACHE_SERVER_UDS": str(tmp_path / "socket")}
+    return Distribution(
+        folder=tmp_path,
+        scheduler="http://127.0.0.1:1",
+        compilers=(str(tmp_path / "clang"),),
+        identity="",
+        sccache=script(tmp_path / "sccache", sccache),
+        environment=tuple(variables.items()),
+    )
+
+
+STATS = (
+    '{"stats": {"requests_executed": 8, "dist_compiles": {"a": %d}, "dist_errors": 0, '
+    '"cache_hits": {"counts": {}}}}'
+)
+
+
+def device(compiler: str) -> list[str]:
+    flags = ["-x", "hip", "--cuda-device-only", "-nogpulib", "-nogpuinc"]
+    return [compiler, *flags, "-c", "-o", "out", "in"]
+
+
+def test_session_runs_again_and_says_so(tmp_path: Path) -> None:
+    """From many threads, each compile that the engine fails runs here once, with one message."""
+    session = Session(
+        fake(
+            tmp_path,
+            f"case $1 in --*) echo '{STATS % 8}'; exit;; esac\n"
+            "echo 'sccache: Job failed on server'; echo dead >&2; exit 254",
+        )
+    )
+    compiler = script(tmp_path / "clang", "echo ran >>runs")
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda _: session.run(device(compiler), HERE, tmp_path), range(8)))
+    assert {finished.status for finished, _ in results} == {0}
+    assert {message for _, message in results} == {
+        "offload: out: the distributed compile failed (status 254: dead); "
+        "compiled again on this machine"
+    }
+    assert (tmp_path / "runs").read_text() == "ran\n" * 8
+    assert str(session.report()) == "distributed 0 of 8, 8 again locally"
+
+
+def test_openmp_and_cuda_stay_here(tmp_path: Path) -> None:
+    """An OpenMP or CUDA compile is not given to the engine at all."""
+    session = Session(fake(tmp_path, "echo engine >>runs"))
+    compiler = script(tmp_path / "clang", "echo here >>runs")
+    for kind, extra in (("openmp", "-fopenmp"), ("cuda", ""), ("hip", "-fopenmp")):
+        session.run([*device(compiler), extra], HERE, tmp_path, kind)
+    assert (tmp_path / "runs").read_text() == "here\n" * 3
+
+
+@pytest.mark.parametrize(
+    ("report", "words", "nothing"),
+    [
+        (Report(5, 4, 1, 0, 0, shared=False), "distributed 4 of 5, 1 again locally", False),
+        (
+            Report(5, 0, 0, 5, 0, shared=False),
+            "distributed 0 of 5, 0 again locally, 5 from the cache",
+            False,
+        ),
+        (
+            Report(5, 0, 0, 0, 0, shared=False),
+            "distributed 0 of 5, 0 again locally, 5 only locally",
+            True,
+        ),
+        (
+            Report(1, 0, 0, 0, 1, shared=False),
+            "distributed 0 of 1, 0 again locally, 1 failed",
+            False,
+        ),
+        (
+            Report(5, 9, 0, 0, 0, shared=True),
+            "distributed 9 of 5, 0 again locally (together with another build)",
+            False,
+        ),
+    ],
+)
+def test_report(report: Report, words: str, nothing: bool) -> None:
+    """A report says where each compile ran, and knows when nothing was distributed."""
+    assert str(report) == words
+    assert report.nothing_distributed is nothing
+
+
+def test_counters_of_a_new_engine() -> None:
+    """Counters that went back are those of an engine started anew."""
+    assert Counters(5, 4, 1, 0).since(Counters(3, 3, 0, 0)) == Counters(2, 1, 1, 0)
+    assert Counters(2, 2, 0, 0).since(Counters(3, 3, 0, 0)) == Counters(2, 2, 0, 0)
+
+
+def test_broken_engine_is_said(tmp_path: Path) -> None:
+    """Where sccache gives no counters, the summary says that, and claims nothing."""
+    session = Session(fake(tmp_path, "case $1 in --*) echo broken >&2; exit 2;; esac"))
+    session.run(device(script(tmp_path / "clang", "")), HERE, tmp_path)
+    (line,) = session.summary()
+    assert "sccache gives no counters: broken" in line
+
+
+def test_environment(tmp_path: Path) -> None:
+    """The engine sees the folder's settings and the compiler's environment, no other settings."""
+    distribution = fake(tmp_path, "env >seen")
+    environment = {**HERE, "SCCACHE_RECACHE": "1", "CPATH": "/x"}
+    compiler = script(tmp_path / "clang", "")
+    Session(distribution).run(device(compiler), environment, tmp_path)
+    seen = (tmp_path / "seen").read_text().splitlines()
+    assert "CPATH=/x" in seen
+    assert f"SCCACHE_SERVER_UDS={tmp_path / 'socket'}" in seen
+    assert not any(line.startswith("SCCACHE_RECACHE") for line in seen)
+
+
+def test_another_compiler_is_not_sent(tmp_path: Path) -> None:
+    """A compile with another compiler than the packed one is an error, not an odd result."""
+    session = Session(fake(tmp_path, "exit 0"))
+    script(tmp_path / "clang", "")
+    with pytest.raises(CompilerError, match="but this compile runs '/bin/true'"):
+        session.run(device("/bin/true"), HERE, tmp_path)
+
+
+def test_reason_prefers_the_error(tmp_path: Path) -> None:
+    """Of what a failed compile says, the first error is the reason, not the last line."""
+    launcher = script(tmp_path / "launcher", "echo a; echo clang: error: b; echo c; exit 254")
+    _, message = run_with_launcher([launcher], ["/bin/true"], HERE)
+    assert "failed (status 254: clang: error: b);" in message

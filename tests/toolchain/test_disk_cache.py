@@ -1,0 +1,93 @@
+"""Answers that are kept on disk: when they are believed."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from offload_tool.toolchain.disk_cache import cache_folder, cached_answer, package_state
+
+_STEPS = 0.05
+"""Seconds: the kernel's clock for files has steps."""
+
+
+class _Oracle:
+    """Has another answer each time, which depends on a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.asked = 0
+        self.changes_meanwhile = False
+
+    def find(self) -> int:
+        self.asked += 1
+        if self.changes_meanwhile:
+            time.sleep(_STEPS)
+            self.file.write_text("new")
+        return self.asked
+
+    def answer(self) -> object:
+        time.sleep(_STEPS)  # what has just changed may change again, unseen
+        return cached_answer(["what?"], self.find, lambda _: [str(self.file)])
+
+
+@pytest.fixture
+def oracle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Oracle:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    cache_folder.cache_clear()
+    (tmp_path / "witness").write_text("old")
+    return _Oracle(tmp_path / "witness")
+
+
+def test_kept_until_a_witness_changes(oracle: _Oracle) -> None:
+    """Writing to it is seen, also where its size is the same and its time is put back."""
+    assert [oracle.answer(), oracle.answer()] == [1, 1]
+    before = oracle.file.stat()
+    oracle.file.write_text("new")
+    os.utime(oracle.file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert [oracle.answer(), oracle.answer()] == [2, 2]
+    oracle.file.unlink()
+    assert [oracle.answer(), oracle.answer()] == [3, 3]
+
+
+def test_not_kept_when_found_while_a_witness_changed(oracle: _Oracle) -> None:
+    """Whether it is about the old file or the new one, nobody knows."""
+    oracle.changes_meanwhile = True
+    assert oracle.answer() == 1
+    oracle.changes_meanwhile = False
+    assert [oracle.answer(), oracle.answer()] == [2, 2]
+
+
+def test_every_module_counts(tmp_path: Path) -> None:
+    """A module that is changed, renamed or added is another state; bytecode is not."""
+    (tmp_path / "part").mkdir()
+    module = tmp_path / "part/asking.py"
+    module.write_text("a = 1")
+    states = [package_state(str(tmp_path))]
+
+    def state() -> str:
+        package_state.cache_clear()
+        states.append(package_state(str(tmp_path)))
+        return states[-1]
+
+    (tmp_path / "part/__pycache__").mkdir()
+    (tmp_path / "part/__pycache__/asking.py").write_text("")
+    assert state() == states[0]
+    module.write_text("a = 23")
+    state()
+    module.rename(tmp_path / "part/querying.py")
+    state()
+    (tmp_path / "part/more.py").write_text("")
+    state()
+    assert len(set(states)) == len(states) - 1
+    package_state.cache_clear()
+
+
+def test_not_kept_for_another_package(oracle: _Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that another state of the package wrote is found again."""
+    assert [oracle.answer(), oracle.answer()] == [1, 1]
+    monkeypatch.setattr("offload_tool.toolchain.disk_cache.package_state", lambda: "another")
+    assert [oracle.answer(), oracle.answer()] == [2, 2]

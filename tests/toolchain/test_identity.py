@@ -1,0 +1,144 @@
+"""What tells compilers apart: everything that changes their output, and no path."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from offload_tool.clang import driver
+from offload_tool.errors import CompilerError
+from offload_tool.toolchain import select
+from offload_tool.toolchain.identity import (
+    command_identity,
+    configuration_identity,
+    identity_text,
+)
+from offload_tool.toolchain.select import find_toolchain
+from tests.conftest import missing
+
+
+@pytest.fixture(autouse=True)
+def forget() -> None:
+    """Let each test search anew."""
+    select._find.cache_clear()
+    driver.output_of.cache_clear()
+
+
+@pytest.fixture
+def clang() -> str:
+    """Give the path of a clang that is not a part of a wheel."""
+    try:
+        found = find_toolchain()
+    except CompilerError:
+        found = None
+    if found is None or found.is_embedded:
+        missing("a clang on PATH")
+        raise AssertionError  # missing() does not return
+    return found.clang[0]
+
+
+def identity(command: str) -> str:
+    select._find.cache_clear()
+    driver.output_of.cache_clear()
+    return find_toolchain(clang=command).identity
+
+
+def wrapper(path: Path, clang: str, words: str = "") -> Path:
+    """Write a script that hands over to a compiler."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'#!/bin/sh\nexec {shlex.quote(clang)} {words} "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+def test_words_after_the_compiler(clang: str) -> None:
+    """Flags that OFFLOAD_CLANG gives after the program are part of it."""
+    assert identity(f"{clang} -DW=1") != identity(f"{clang} -DW=2")
+    assert identity(f"{clang} -DW=1") == identity(f"{clang} -DW=1")
+    assert identity(clang) not in (identity(f"{clang} -DW=1"), "")
+
+
+def test_wrapper_script(clang: str, tmp_path: Path) -> None:
+    """A script as compiler is told by its text, wherever it lies."""
+    first = identity(str(wrapper(tmp_path / "a/cc", clang)))
+    assert identity(str(wrapper(tmp_path / "b/cc", clang))) == first
+    assert identity(str(wrapper(tmp_path / "b/cc", clang, "-DW=1"))) != first
+    assert first != identity(clang)
+    assert str(tmp_path) not in first
+
+
+def test_another_linker(clang: str, tmp_path: Path) -> None:
+    """Another lld under the same compiler is seen."""
+    lld = shlex.quote(find_toolchain(clang=clang).lld[0])
+    command = f"{clang} -B{tmp_path}"
+    script = tmp_path / "lld"
+    script.write_text(f'#!/bin/sh\nexec {lld} "$@"\n')
+    script.chmod(0o755)
+    before = identity(command)
+    assert "lld: script " in before
+    script.write_text(f'#!/bin/sh\n# changed\nexec {lld} "$@"\n')
+    assert identity(command) != before
+
+
+def test_configuration_file(clang: str, tmp_path: Path) -> None:
+    """What clang reads by itself counts by its content, for device jobs of OpenMP too."""
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "clang.cfg").write_text("-DW=1\n@more\n")
+        (folder / "more").write_text("-DV=1\n")
+
+    def of(folder: Path) -> str:
+        return identity(f"{clang} --config-user-dir={folder}").replace(str(folder), "")
+
+    first = of(folders[0])
+    assert first == of(folders[1])
+    (folders[1] / "more").write_text("-DV=2\n")
+    assert of(folders[1]) != first
+    (folders[1] / "more").write_text("-DV=1\n")
+    (folders[1] / "amdgcn-amd-amdhsa.cfg").write_text("-DU=1\n")
+    assert of(folders[1]) != first
+
+
+def test_named_configuration_file(clang: str, tmp_path: Path) -> None:
+    """One that ``--config`` names counts by its content, not by its path."""
+    for name in ("a.cfg", "b.cfg"):
+        (tmp_path / name).write_text("-DW=1\n")
+    first = identity(f"{clang} --config {tmp_path}/a.cfg")
+    assert identity(f"{clang} --config={tmp_path}/b.cfg") == first
+    (tmp_path / "a.cfg").write_text("-DW=2\n")
+    assert identity(f"{clang} --config {tmp_path}/a.cfg") != first
+
+
+def test_response_file(tmp_path: Path) -> None:
+    """``@file`` counts by its content."""
+    file = tmp_path / "words"
+    file.write_text("-DW=1")
+    before = command_identity([f"@{file}"], "")
+    file.write_text("-DW=22")
+    assert command_identity([f"@{file}"], "") != before
+    assert str(tmp_path) not in before[0]
+
+
+def test_included_configuration(tmp_path: Path) -> None:
+    """Names in a configuration file are relative to it; a circle of files has an end."""
+    (tmp_path / "a.cfg").write_text("# @no\n-DX=1 @<CFGDIR>/b.cfg\n")
+    (tmp_path / "b.cfg").write_text("@a.cfg\n@gone\n")
+    assert len(configuration_identity([str(tmp_path / "a.cfg")])) == 3
+
+
+def test_names_that_are_modes(tmp_path: Path) -> None:
+    """``clang-22`` says nothing that the version does not; ``clang++`` is another mode."""
+    for name in ("clang", "clang-22", "clang++"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    plain = command_identity(["clang"], str(tmp_path))
+    assert command_identity([str(tmp_path / "clang-22")], str(tmp_path)) == plain
+    assert command_identity(["clang++"], str(tmp_path)) != plain
+
+
+def test_parts_do_not_run_together() -> None:
+    """Two lists of parts never give one text."""
+    assert identity_text(["a; b"]) != identity_text(["a", "b"])
