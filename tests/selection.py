@@ -21,11 +21,17 @@ _T = TypeVar("_T")
 
 MOST_CASES: dict[str, int] = {
     "tests/cli/*": 4,
-    "tests/compiler/*": 4,
+    "tests/clang/*": 4,
+    "tests/manifest/*": 4,
+    "tests/nvidia/*": 4,
+    "tests/passes/*": 4,
+    "tests/pch/*": 4,
+    "tests/run/*": 4,
+    "tests/toolchain/*": 4,
     "tests/launch/*": 2,
     "tests/pch_constructs/*": 4,
     "tests/untrusted/*": 4,
-    "tests/distribution/*": 2,
+    "tests/sccache_dist/*": 2,
     "tests/toolchains/*": 4,
 }
 """In these files, how many cases of one parametrised test are in the default set."""

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     See `offload_tool.cli._main` for what ends it besides.
     """
-    words = sys.argv[1:] if arguments is None else list(arguments)
+    words = sys.argv[1:] if arguments is None else [*arguments]
     if words[:1] == ["launch"]:  # called for each compile of a build, to pass on most of them
         from offload_tool.cli.launch import launch
 

@@ -1,8 +1,8 @@
 """The host pass beside the device passes, although its object holds what these make.
 
 The compiler is given a placeholder to put into the host object. The object gets the true content
-when that is there, in the layout that the compiler would have chosen (`resize_section`): the host pass
-waits for no target, and its result depends on none.
+when that is there, in the layout that the compiler would have chosen (`resize_section`): the host
+pass waits for no target, and its result depends on none.
 """
 
 from __future__ import annotations

@@ -35,7 +35,6 @@ from offload_tool.errors import (
 )
 from offload_tool.formats.bundle.binary import plan_bundle
 from offload_tool.formats.hip.fatbin_section import ALIGNMENT, WRAPPER_SECTION
-from offload_tool.formats.hip.fatbin_wrapper import LinkedWrappers, plan_unmarked
 from offload_tool.formats.kpack.archive import (
     SUFFIX,
     KpackArchive,
@@ -45,6 +44,7 @@ from offload_tool.formats.kpack.archive import (
     read_kpack,
     unpacked_kpack_image,
 )
+from offload_tool.formats.kpack.linked_wrappers import LinkedWrappers, plan_unmarked
 from offload_tool.formats.kpack.marker import PLACEHOLDER, read_marker
 from offload_tool.formats.objects.elf.reader import ET_REL, read_elf_tables
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind

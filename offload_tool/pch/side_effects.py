@@ -77,8 +77,8 @@ def reason_of_probe(
 ) -> str:
     """Say why no pass may use a PCH, which is there; "" where they may.
 
-    `naming` and the files `entered` are as of `file_names.words_for`. `run` runs a command; it gives
-    its exit status, and all that it says.
+    `naming` and the files `entered` are as of `file_names.words_for`. `run` runs a command; it
+    gives its exit status, and all that it says.
     """
     source, output, depfile = (beside(recipe.file, end) for end in (".probe", ".s", ".probe.d"))
     use = ["-Xclang", "-include-pch", "-Xclang", recipe.file, *recipe.reading(), *naming]

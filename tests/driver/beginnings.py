@@ -34,8 +34,8 @@ from tests.driver.running import ROOT
 __all__ = ["Beginnings", "WrongError"]
 
 _SCONSTRUCT = """\
-from offload_tool.scons import precompiled
-precompiled.SMALLEST = 0
+from offload_tool.scons.pch import spawn
+spawn.SMALLEST = 0
 env = Environment(
     tools=["default", "offload"],
     toolpath=[PyPackageDir("offload_tool.scons")],

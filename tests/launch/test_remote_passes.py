@@ -14,7 +14,7 @@ from offload_tool.launch import remote_passes
 from offload_tool.launch.split_compile import run_split
 from offload_tool.sccache_dist import server
 from tests.launch.compiles import HIP, TARGETS, environment, make_project, run
-from tests.run.test_fallback import fake
+from tests.sccache_dist.test_fallback import fake
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -43,8 +43,8 @@ def test_library_gets_the_device_runtime_when_it_needs_it(linker: list[str]) -> 
     """LibnvJitLink, which takes all of what it is given, gets it where nothing else helps."""
     link_cubins("out", [*linker, NVJITLINK], ["a.cubin"], os.environ, ["libcudadevrt.a"])
     assert Path("log").read_text().splitlines() == [
-        "nvjitlink.py a.cubin",
-        "nvjitlink.py a.cubin libcudadevrt.a",
+        "nvjitlink_process.py a.cubin",
+        "nvjitlink_process.py a.cubin libcudadevrt.a",
     ]
 
 
@@ -53,7 +53,7 @@ def test_other_failures_are_told_at_once(linker: list[str]) -> None:
     Path("nvlink").write_text(LINKER.replace("__cudaCDP2LaunchDevice", "helper"))
     with pytest.raises(CompilerError, match=r"libnvJitLink cannot link 'out':.*'helper'"):
         link_cubins("out", [*linker, NVJITLINK], ["a.cubin"], os.environ, ["libcudadevrt.a"])
-    assert Path("log").read_text() == "nvjitlink.py a.cubin\n"
+    assert Path("log").read_text() == "nvjitlink_process.py a.cubin\n"
 
 
 @pytest.mark.parametrize("more", [[], [NVJITLINK]], ids=["nvlink", "libnvJitLink"])

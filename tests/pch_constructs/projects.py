@@ -16,8 +16,8 @@ from tests.pch_constructs.compositions import Composition
 __all__ = ["Project"]
 
 _SCONSTRUCT = """\
-from offload_tool.scons import precompiled
-precompiled.SMALLEST = 0
+from offload_tool.scons.pch import spawn
+spawn.SMALLEST = 0
 base = Environment(
     tools=["default", "offload"],
     toolpath=[PyPackageDir("offload_tool.scons")],

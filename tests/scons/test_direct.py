@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 HEAD = SCONSTRUCT.replace('    OFFLOAD_LAUNCHER=File("#count").abspath,\n', "")
 BODY = "for name in 'abcd': env.OffloadBundle(f'{name}.hip')\nenv.OffloadCompilationDatabase()\n"
 COUNTED = """\
-from offload_tool.compiler import direct
-run_job = direct._run_job
-direct._run_job = lambda *given: print("direct job") or run_job(*given)
+from offload_tool.run import driverless
+run_job = driverless._run_job
+driverless._run_job = lambda *given: print("direct job") or run_job(*given)
 """
 OUTPUTS = [f"{name}.{target}.co" for name in "abcd" for target in ("gfx906", "gfx90a_xnack+")]
 

@@ -109,8 +109,8 @@ def test_shadowing_header_of_the_system(headers: Project) -> None:
     headers.write("k.hip", SOURCE.replace('"value.h"', "<value.h>"))
     folders = f"['-isystem', '{system}/first', '-isystem', '{system}/second']"
     headers.sconstruct(
-        "from offload_tool.compiler import fingerprints\n"
-        f"fingerprints._SYSTEM = '{system}/'  # instead of /usr\n"
+        "from offload_tool.io import file_digests\n"
+        f"file_digests._SYSTEM = '{system}/'  # instead of /usr\n"
         f"env['CCFLAGS'] = {folders}\n" + OBJECTS
     )
     step = f"echo '#define HEADER 2' >{system}/first/value.h"

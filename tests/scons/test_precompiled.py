@@ -52,7 +52,7 @@ def settings(project: Project, *lines: str, names: list[str] = SOURCES) -> None:
     project.sconstruct("\n".join([*lines, "env.Replace(OFFLOAD_SUMMARY=True)", body]), head)
 
 
-ALSO_SMALL = "from offload_tool.scons import precompiled\nprecompiled.SMALLEST = 0\n"
+ALSO_SMALL = "from offload_tool.scons.pch import spawn\nspawn.SMALLEST = 0\n"
 ON = f"{ALSO_SMALL}env.Replace(OFFLOAD_PCH=True)"
 
 

@@ -83,8 +83,8 @@ env.OffloadProgram("prog", {sources!r})
 """
 # A third user, which is not built.
 UNUSED = """\
-from offload_tool.scons import precompiled
-precompiled.SMALLEST = 0
+from offload_tool.scons.pch import spawn
+spawn.SMALLEST = 0
 env.OffloadDeviceObject("unused.hip")
 env.OffloadHostObject("unused.hip")
 Default("prog")

@@ -1,7 +1,7 @@
 """What a host program says of device code that is apart from it: the kpack marker.
 
-A wrapper (see `fatbin_section`) that begins with ``HIPK`` points to it, from where the loader follows
-it; tools look for the section ``.rocm_kpack_ref`` (COFF: ``.kpackrf``)::
+A wrapper (see `fatbin_section`) that begins with ``HIPK`` points to it, from where the loader
+follows it; tools look for the section ``.rocm_kpack_ref`` (COFF: ``.kpackrf``)::
 
     .hipFatBinSegment                 .rocm_kpack_ref   MessagePack, one map
       "HIPK", version,                  kpack_search_paths   array of strings

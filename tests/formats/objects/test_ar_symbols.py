@@ -243,8 +243,8 @@ def test_llvmlite_is_loaded_only_when_needed(
     script = (
         "import sys; from offload_tool.formats.objects.ar_symbols import member_symbols; "
         "assert member_symbols(memoryview(open(sys.argv[1], 'rb').read())); "
-        "from offload_tool.formats.bitcode import worker; "
-        "assert not worker._children and 'llvmlite' not in sys.modules"
+        "from offload_tool.formats.bitcode import llvmlite_worker; "
+        "assert not llvmlite_worker._children and 'llvmlite' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script, path], check=True)
 

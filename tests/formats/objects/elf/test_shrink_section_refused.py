@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.errors import UnsupportedError
+from offload_tool.formats.objects.elf import reader as elf_format
 from offload_tool.formats.objects.elf.reader import (
     ElfClass,
     ElfHeader,
@@ -21,7 +22,6 @@ from offload_tool.formats.objects.elf.reader import (
     Symbol,
     read_elf_tables,
 )
-from offload_tool.formats.objects.elf.reader import reader as elf_format
 from offload_tool.formats.objects.elf.shrink_section import Replacement, plan_shrunk_elf
 from offload_tool.io.write_plan import FilePlan
 from tests.formats.object_files import CLASSES, assemble

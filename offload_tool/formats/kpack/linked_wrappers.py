@@ -1,7 +1,7 @@
 """The wrappers through which HIP host code registers its device code, and their marking.
 
-One for each translation unit (or for all with relocatable device code), see `fatbin_section`. What is
-marked has its bundles taken out, and one marker in the place of the first::
+One for each translation unit (or for all with relocatable device code), see `fatbin_section`.
+What is marked has its bundles taken out, and one marker in the place of the first::
 
     before   .hipFatBinSegment  HIPF 1 .. 0 | HIPF 1 .. 0     .hip_fatbin      bundle | bundle
                                        |             |                         ^        ^
