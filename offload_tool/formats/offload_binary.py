@@ -53,6 +53,7 @@ import struct
 from enum import IntEnum
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
+from offload_tool.formats.key_order import in_table_order
 from offload_tool.formats.magic import BITCODES
 from offload_tool.formats.magic import OFFLOAD_BINARY as MAGIC
 from offload_tool.formats.objects.string_table import build_string_table
@@ -115,8 +116,6 @@ _KIND_NAMES = {
     for dialect, numbers in _KIND_NUMBERS.items()
 }
 _OLD_HIP = 3
-_USUAL_KEYS = ("feature", "arch", "triple", "linker-arg", "symbols")
-"""In the order in which LLVM 22's hash table gives them."""
 _USUAL_KEYS_OF_23 = ("arch", "triple", "linker-arg", "symbols", "feature")
 
 
@@ -505,16 +504,24 @@ class _BinaryReader:
 
 
 def plan_offload_binary(
-    size: int, *, image_kind: int, offload_kind: int, strings: Mapping[str, str], flags: int = 0
+    size: int,
+    *,
+    image_kind: int,
+    offload_kind: int,
+    strings: Mapping[str, str],
+    flags: int = 0,
+    keys: Sequence[str] = (),
 ) -> OffloadBinaryLayout:
     """Lay out a binary of version 1 with an image of `size` bytes.
 
-    The pairs stand in LLVM's order: the usual keys as its hash table has them, then all
-    others, sorted.
+    The pairs stand in LLVM's order (`key_order`). `keys` are those of the command line in their
+    order, ``file`` and ``kind`` among them; without, ``file``, the strings', and ``kind``.
 
     :raises UsageError: a string has a NUL in it, or a number does not fit.
     """
-    row = _ordered(strings, _USUAL_KEYS)
+    raw = {_encoded(key): _encoded(value) for key, value in strings.items()}
+    given = map(_encoded, keys or ("file", *strings, "kind"))
+    row = {key: raw[key] for key in in_table_order(given) if key in raw}
     table, offsets = build_string_table({*row, *row.values()})
     pairs_at = _HEADER.size + _ENTRY.size
     table_at = pairs_at + len(row) * _PAIR.size
@@ -545,7 +552,7 @@ def plan_shared_offload_binary(
 
     :raises UsageError: a string has a NUL in it, or a number does not fit.
     """
-    rows = [_ordered(image.strings, _USUAL_KEYS_OF_23) for image in images]
+    rows = [_ordered(image.strings) for image in images]
     strings = {text for row in rows for pair in row.items() for text in pair}
     table, offsets = build_string_table(strings)
     header_size = _HEADER.size + (_SIZE.size if version == _COMPRESSIBLE else 0)
@@ -605,10 +612,10 @@ def write_compressed_offload_binary(
     return _align(size)
 
 
-def _ordered(strings: Mapping[str, str], usual_keys: Sequence[str]) -> dict[bytes, bytes]:
-    """Give the pairs in LLVM's order: the usual keys as its hash table has them, then sorted."""
+def _ordered(strings: Mapping[str, str]) -> dict[bytes, bytes]:
+    """Return the pairs in LLVM 23's order: usual keys as its hash table has them, then sorted."""
     raw = {_encoded(key): _encoded(value) for key, value in strings.items()}
-    usual = [key for key in map(str.encode, usual_keys) if key in raw]
+    usual = [key for key in map(str.encode, _USUAL_KEYS_OF_23) if key in raw]
     return {key: raw[key] for key in usual + sorted(raw.keys() - set(usual))}
 
 

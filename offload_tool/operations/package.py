@@ -52,6 +52,8 @@ class PackagedImage:
     """Offload kind: ``openmp``, ``cuda``, ``hip``, ``sycl``."""
     image_kind: int | None = None
     """See `ImageKind`; None: told by the file's first bytes and its extension."""
+    keys: tuple[str, ...] = ()
+    """All keys in the order of the command line, ``file`` and ``kind`` too: see `key_order`."""
 
 
 def package_images(
@@ -173,7 +175,11 @@ def _append(out: OutputFile, image: PackagedImage, offload_kind: int) -> None:
         image_kind = _image_kind(image, source, 22)
         size = len(source)
         layout = plan_offload_binary(
-            size, image_kind=image_kind, offload_kind=offload_kind, strings=image.strings
+            size,
+            image_kind=image_kind,
+            offload_kind=offload_kind,
+            strings=image.strings,
+            keys=image.keys,
         )
         layout.plan([source.range(0, size)]).write_to(out)
 

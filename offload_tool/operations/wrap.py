@@ -27,6 +27,7 @@ from offload_tool.formats.registration_ir import (
     object_text,
 )
 from offload_tool.formats.target import triple as triples
+from offload_tool.formats.target.target_id import TargetID
 from offload_tool.io import InputFile, replace_file
 from offload_tool.io.spool import Spool
 
@@ -66,6 +67,7 @@ def wrap_images(
     kind: RegisteredKind,
     triple: str | None = None,
     target_ids: Sequence[str] | None = None,
+    allow_unknown: bool = False,
     generation: Generation = 22,
     is_relocatable: bool = False,
     as_object: bool | None = None,
@@ -82,12 +84,14 @@ def wrap_images(
     tells, or (None) whether `output` is named ``.o`` or ``.obj``. `generation` is that of the
     host objects' entries: 22 for clang 20 and later, 15 for older ones, for OpenMP only; 23 is
     what LLVM 23 makes for such as 22's, which knows relocatable images (`is_relocatable`). Of
-    OpenMP images, `target_ids`, one for each, are registered with runtimes that know them. With
+    OpenMP images, `target_ids`, one for each, are registered in canonical form with runtimes that
+    know them; `allow_unknown` takes processors that are not in our table. With
     `add_notes`, images that are ELF files say in a section of notes that they are for OpenMP;
     `warn` is told of others. With `keep_equal`, a file that already has the very bytes is left
     untouched. `compile_text` makes an object of a module in LLVM IR, given its text and triple,
     where no images are in it yet.
 
+    :raises TargetIDError: one of `target_ids` is not one.
     :raises UsageError: no image or too many, an argument that does not fit the others, no
         llvmlite, or no way to write such objects; also what `compile_text` raises.
     :raises FormatError: a broken offload binary.
@@ -104,7 +108,10 @@ def wrap_images(
         _check(images, kind, target_ids, generation)
         if is_relocatable and generation != 23:
             raise UsageError(f"relocatable images are of generation 23, not {generation}")
-        ids: list[str | None] = list(target_ids) if target_ids else [None] * len(files)
+        ids: list[str | None] = [None] * len(files)
+        if target_ids:
+            # One after the other: conflicts between them are for the runtime to sort out.
+            ids = [str(TargetID.parse(each, allow_unknown=allow_unknown)) for each in target_ids]
         if kind == "openmp" and generation != 15:
             groups = [_apart(file, stack) for file in files]
             files = [file for group in groups for file in group]
@@ -155,8 +162,6 @@ def _check(
             raise UsageError(
                 f"expected one target ID for each of {len(images)} images, found {len(target_ids)}"
             )
-        if wrong := [target_id for target_id in target_ids if not target_id or "\0" in target_id]:
-            raise UsageError(f"{wrong[0]!r} is not a target ID: expected one such as gfx90a:xnack+")
 
 
 def check_readable(images: Sequence[StrPath]) -> None:

@@ -509,6 +509,9 @@ def _wrap(target: list[Node], source: list[Node], env: Environment) -> None:
         str(target[0]),
         kind=spec["kind"],
         triple=spec["triple"],
+        target_ids=spec.get("target_ids"),
+        allow_unknown=True,  # they were read where the builder was called
+        generation=spec.get("generation", 22),
         compile_text=compiled,
         warn=_warner(target),
     )

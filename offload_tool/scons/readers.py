@@ -59,10 +59,12 @@ __all__ = [
     "device_link_flags",
     "device_runtimes",
     "devices",
+    "host_triple",
     "is_relocatable",
     "knows_processor",
     "launcher",
     "link_flags",
+    "machine_flags",
     "needed_runtimes",
     "nvlink",
     "place",
@@ -251,9 +253,34 @@ def is_relocatable(env: Environment, unit: Unit) -> bool:
 
 _FLAGS_OF_BOTH = re.compile(
     r"-fopenmp(=.*)?|-fsanitize=.*|--coverage|-fprofile-(instr-)?(generate|arcs)(=.*)?|-pthread|-pg"
-    r"|-stdlib=.*|-flto(=.*)?"
+    r"|-stdlib=.*|-flto(=.*)?|--target=.*|-m(16|32|64|x32)"
 )
-"""Flags of compiles that mean libraries, so that a link needs them too."""
+"""Flags of compiles that mean libraries or the machine, so that a link needs them too."""
+_SAYS_TRIPLE = re.compile(r"-target|--target=?.*|-m.+|-E[BL]|--config.*|@.+")
+"""Flags that may say for which machine host code is."""
+
+
+def machine_flags(env: Environment) -> list[str]:
+    """Return those flags of host passes that may say for which machine they compile."""
+    given = env.subst_list("$CFLAGS $CXXFLAGS $CCFLAGS $OFFLOAD_HOST_FLAGS")
+    words = [str(word) for line in given for word in line]
+    return [
+        word
+        for before, word in zip(["", *words], words, strict=False)
+        if _SAYS_TRIPLE.fullmatch(word) or before == "-target"
+    ]
+
+
+def host_triple(env: Environment) -> str:
+    """Return the triple of host code: what the driver says of the flags of host passes."""
+    found, asked = toolchain(env), machine_flags(env)
+    if not asked:
+        return found.host_triple
+    from offload_tool.toolchain.driver_cache import kept_triple
+
+    environment = {**env["ENV"], **dict(found.environment)}
+    with compat.at_top(env):
+        return kept_triple([*found.clang, *asked], environment) or found.host_triple
 
 
 def link_flags(env: Environment) -> list[str]:

@@ -188,6 +188,7 @@ VARIABLES: dict[str, Variable] = {
     "OFFLOAD_ROCM_PATH": _PATH,
     "OFFLOAD_SUMMARY": Variable(False, "True, False or 'kernels'", _boolean_or(_kernels)),
     "OFFLOAD_TARGETS": _LIST,
+    "OFFLOAD_WRAPPER_LLVM": Variable(22, "15, 22 or 23", _one_of(15, 22, 23)),
 }
 REMOVED_VARIABLES = {
     "OFFLOAD_RESIDENT": "leave it out: device passes run without the driver by default",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from offload_tool.clang.search_path import FrontEnd
 
-__all__ = ["kept_answer", "kept_front_end", "program_of"]
+__all__ = ["kept_answer", "kept_front_end", "kept_triple", "program_of"]
 
 _OF_THE_CALL = frozenset(
     ("_", "OLDPWD", "SHLVL", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKE_TERMOUT", "MAKE_TERMERR")
@@ -106,3 +106,20 @@ def kept_front_end(words: Sequence[str], environment: Mapping[str, str]) -> Fron
     except (TypeError, ValueError):  # a file that was changed by hand
         pass
     return front_end_of(words, environment)
+
+
+def kept_triple(words: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Return the triple for which the compiler of a command makes host code; "" if it says none.
+
+    Source: clang 19 to 23: ``-print-effective-triple`` prints the ``-triple`` of the driver's plan.
+    """
+    from offload_tool.clang.driver import ask
+
+    def find() -> str:
+        answer = ask([*words, "-print-effective-triple"], environment)
+        return answer.output.strip() if answer.status == 0 else ""
+
+    program = program_of(words, environment)
+    if program is None or any(word.startswith(("@", "--config")) for word in words):
+        return find()
+    return str(kept_answer("triple", program, words, environment, find, lambda _: words))

@@ -275,6 +275,50 @@ def test_missing_bundles(bench: Bench, count: int) -> None:
     assert result.status == 1
 
 
+@pytest.mark.llvm
+@pytest.mark.parametrize("file_type", ["o", "a"])
+def test_list_of_archives_and_others(
+    bench: Bench, llvm: Callable[[str], str], host_object: str, file_type: str
+) -> None:
+    """With -type=a, whatever -type=o lists is listed; an archive of bundles has no IDs."""
+    targets = f"-targets={HOST},{GPU}gfx906"
+    fat = ["-type=o", targets, f"-input={host_object}", "-input=f4", "-output=fat.o"]
+    for made in ([*PLAIN, "-output=plain"], [*PLAIN, "-output=small", "-compress"], fat):
+        words = [word for word in made if word != "-output=out"]
+        assert bench.theirs(*words).status == 0
+    folder = bench.folder / "theirs"
+    subprocess.run([llvm("llvm-ar"), "rc", "a.a", "fat.o"], cwd=folder, check=True)
+    (folder / "cut").write_bytes((folder / "small").read_bytes()[:20])
+    for name in ("plain", "small", "fat.o", "a.a", "cut"):
+        bench.write(name, (folder / name).read_bytes())
+    listed = []
+    for name in ("plain", "small", "fat.o", host_object, "a.a", "f0", "f3"):
+        words = [f"-type={file_type}", "-list", f"-input={name}"]
+        ours, theirs = bench.ours(*words), bench.theirs(*words)
+        assert (ours.status, theirs.status) == (0, 0)
+        assert sorted(ours.output.splitlines()) == sorted(theirs.output.splitlines())
+        listed += [name] if ours.output else []
+    assert listed == ["plain", "small", "fat.o"]
+    words = [f"-type={file_type}", "-list", "-input=cut"]
+    assert (bench.ours(*words).status, bench.theirs(*words).status) == (1, 1)
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("file_type", ["bc", "s", "o"])
+@pytest.mark.parametrize("target", ["amdgcn-amd-amdhsa-gfx906", "nvptx64-nvidia-cuda-sm_70"])
+def test_triples_of_three_fields(
+    bench: Bench, host_object: str, target: str, file_type: str
+) -> None:
+    """What LLVM bundled under such a target is unbundled by the same words."""
+    words = [f"-type={file_type}", f"-targets={HOST},openmp-{target}"]
+    host = host_object if file_type == "o" else "f1"
+    assert bench.theirs(*words, f"-input={host}", "-input=f5", "-output=made").status == 0
+    bench.write("made", bench.content("theirs", "made"))
+    unbundle = [*words, "-unbundle", "-input=made", "-output=u0", "-output=u1"]
+    assert (bench.ours(*unbundle).status, bench.theirs(*unbundle).status) == (0, 0)
+    assert bench.content("ours", "u1") == bench.content("theirs", "u1") is not None
+
+
 VARIABLES = {
     "verbose": {"OFFLOAD_BUNDLER_VERBOSE": "1"},
     "verbose-other": {"OFFLOAD_BUNDLER_VERBOSE": "yes"},

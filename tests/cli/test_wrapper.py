@@ -308,6 +308,34 @@ def test_objects_by_name(folder: Path) -> None:
 
 
 @pytest.mark.llvm
+@pytest.mark.parametrize("name", ["llvm-offload-wrapper", "clang-offload-wrapper-22"])
+def test_bitcode_as_llvms(folder: Path, llvm: Callable[[str], str], name: str) -> None:
+    """By LLVM's names, an output is bitcode whatever it is called, as LLVM's own."""
+    for output in ("a.o", "a.obj", "a.ll", "a"):
+        assert run_wrapper(f"/usr/bin/{name}", ["--kind=hip", "image", "-o", output], {}) == 0
+        assert (folder / output).read_bytes()[:4] == b"BC\xc0\xde"
+        theirs = [llvm("llvm-offload-wrapper"), "--kind=hip", "image", "-o", f"theirs-{output}"]
+        subprocess.run(theirs, check=True)
+        assert (folder / f"theirs-{output}").read_bytes()[:4] == b"BC\xc0\xde"
+
+
+def test_wrong_offload_arch(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Target IDs are canonical in the module; what is none is refused by name."""
+    words = ["-target", "x86_64-linux-gnu", "image", "-o", "x.o", "--offload-arch"]
+    for given, canonical in (
+        ("gfx906:xnack+:sramecc-", "gfx906:sramecc-:xnack+"),
+        ("fiji", "gfx803"),
+    ):
+        assert run_wrapper("tool", [*words, given], {}) == 0
+        assert f"{canonical}\0".encode() in (folder / "x.o").read_bytes()
+    (folder / "x.o").unlink()
+    for wrong in ("banana", "gfx906:foo+", ""):
+        assert run_wrapper("tool", [*words, wrong], {}) == 1
+        assert f"invalid target ID '{wrong}'" in capfd.readouterr().err
+        assert not (folder / "x.o").exists()
+
+
+@pytest.mark.llvm
 def test_offload_arch(folder: Path, llvm: Callable[[str], str]) -> None:
     """--offload-arch before each image registers its target ID before the library."""
     (folder / "other").write_bytes(b"another")

@@ -21,7 +21,12 @@ from offload_tool.cli.llvm.bundler_options import BundlerArguments, parse_bundle
 from offload_tool.cli.llvm.drop_in import run_drop_in
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.formats.bundle.binary import MAGIC
-from offload_tool.formats.target.bundle_entry_id import OffloadKind, check_hosts, read_targets
+from offload_tool.formats.target.bundle_entry_id import (
+    OffloadKind,
+    check_hosts,
+    read_targets,
+    written_by_llvm,
+)
 from offload_tool.io import STDIN, STDOUT, InputFile
 from offload_tool.operations.bundle import Compression, write_bundle
 from offload_tool.operations.unbundle import (
@@ -159,11 +164,10 @@ class _Bundler:
             (bool(self.given.targets), "-targets option is invalid for -list"),
         )
         file = _readable(self.inputs[0])
-        if self.given.type == "a":  # LLVM lists nothing of an archive, nor of anything else
-            InputFile(file).close()
-            return
+        # LLVM reads archives with the handler of object files, which finds nothing in one.
+        file_type = "o" if self.given.type == "a" else self.given.type
         opened = self._report_opened if self.verbose else None
-        ids = list_entry_ids(file, file_type=self.given.type, opened=opened)
+        ids = list_entry_ids(file, file_type=file_type, opened=opened)
         print_lines(ids, sys.stdout)
 
     def _bundle(self, targets: list[BundleEntryID]) -> None:
@@ -191,16 +195,27 @@ class _Bundler:
         if self.given.print_commands and self._is_object(file):
             self._print_removing(targets)
             return
-        try:
+
+        def unbundle(wanted: Iterable[BundleEntryID]) -> None:
             unbundle_file(
                 file,
-                dict(zip(targets, files, strict=True)),
+                dict(zip(wanted, files, strict=True)),
                 file_type=self.given.type,
                 allow_missing=self.given.allow_missing_bundles,
                 hip_openmp=self.given.hip_openmp_compatible,
                 keep_equal=self.keep_equal,
                 opened=self._report_opened if self.verbose else None,
             )
+
+        try:
+            try:
+                unbundle(targets)
+            except MissingEntriesError:  # LLVM may have written the file with the same words
+                pairs = zip(self.given.targets, targets, strict=True)
+                as_llvm = [written_by_llvm(*pair) for pair in pairs]
+                if as_llvm == targets or len({*as_llvm}) < len(targets):
+                    raise
+                unbundle(as_llvm)
         except MissingEntriesError as error:
             raise OffloadError(f"Can't find bundles for {_listed(error.missing)}") from error
 

@@ -151,6 +151,8 @@ class _Image:
     text: str
     strings: dict[str, str]
     """Without `file` and `kind`."""
+    keys: tuple[str, ...]
+    """All of them, in the order in which they come first."""
     file: str | None
     kind: str | None
 
@@ -166,7 +168,7 @@ class _Image:
             values.setdefault(key, []).append(value)
         joined = {key: ",".join(parts) for key, parts in values.items()}
         file, kind = joined.pop("file", None), joined.pop("kind", None)
-        return cls(text, joined, file, kind)
+        return cls(text, joined, tuple(values), file, kind)
 
 
 @frozen
@@ -203,7 +205,7 @@ class _Given:
             for file in image.file.split(","):
                 path = STDIN if file == "-" else file
                 kind = "none" if image.kind is None else image.kind
-                packaged.append(PackagedImage(path, image.strings, kind))
+                packaged.append(PackagedImage(path, image.strings, kind, keys=image.keys))
         output = STDOUT if self.output == "-" else self.output
         package_images(
             packaged,

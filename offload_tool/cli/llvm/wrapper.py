@@ -1,8 +1,9 @@
 """``offload-tool wrapper``: a drop-in for llvm-offload-wrapper 22.1.8 and its predecessor.
 
-The checks stand in the order in which those programs do them, with their messages. Unlike
-there, an output named ``.o`` is an object, ``-`` is standard output, a message about the
-output names it, and the older one's modules are for objects of a current clang.
+The checks stand in the order in which those programs do them, with their messages. Called by
+one of their names, it writes bitcode whatever the output is called, as they do; as
+``offload-tool wrapper``, an output named ``.o`` is an object. ``-`` is standard output, a message
+about the output names it, and the older one's modules are for objects of a current clang.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 __all__ = ["run_wrapper"]
+
+_LLVMS_NAMES = ("llvm-offload-wrapper", "clang-offload-wrapper")
 
 
 def run_wrapper(
@@ -53,6 +56,7 @@ def _wrap(tool: str, given: WrapperArguments, *, keep_equal: bool) -> None:
         target_ids=given.target_ids or None,
         generation=given.generation,
         is_relocatable=given.is_relocatable,
+        as_object=False if tool.rpartition("/")[2].startswith(_LLVMS_NAMES) else None,
         add_notes=given.add_notes,
         keep_equal=keep_equal,
         warn=lambda text: print_lines([f"{tool}: warning: {text}"]),

@@ -45,6 +45,7 @@ __all__ = [
     "incompatibility",
     "is_compatible",
     "read_targets",
+    "written_by_llvm",
 ]
 
 
@@ -302,6 +303,16 @@ def read_targets(
             [f"Cannot bundle inputs with conflicting targets: '{first}' and '{other}'"]
         )
     return list(ids.values())
+
+
+def written_by_llvm(text: str, entry: BundleEntryID) -> BundleEntryID:
+    """Return the ID under which LLVM 22 stores what it was given as `text`, read as `entry`.
+
+    Of a target ID of an AMD GPU behind a triple of three fields, nothing is left in it.
+    """
+    if entry.target_id and _old_target_id(text.split("-", 4)[4]) is not None:
+        return BundleEntryID(entry.kind, entry.triple, "")
+    return entry
 
 
 def check_hosts(ids: Iterable[BundleEntryID], *, bundling: bool) -> None:

@@ -106,7 +106,8 @@ def extend_builders(env: Environment) -> None:
 
 _NOT_GIVEN = object()
 _READ_TARGETS = frozenset(
-    f"Offload{what}" for what in ("Bundle", "Unbundle", "DeviceArchive", "Package", "Extract")
+    f"Offload{what}"
+    for what in ("Bundle", "Unbundle", "DeviceArchive", "Package", "Extract", "Wrapper")
 )
 """The builders to which ``OFFLOAD_TARGETS`` means something."""
 

@@ -46,6 +46,7 @@ __all__ = [
 ]
 
 _ARCHIVE_SUFFIX = ".a"
+_CURRENT_WRAPPER = 22
 
 _EXTRACT = NodeBuilder(actions.EXTRACT)
 _UNBUNDLE = NodeBuilder(actions.UNBUNDLE)
@@ -188,16 +189,42 @@ def offload_extract(env: Environment, target: str | None, source: Any) -> list[N
 
 
 def offload_wrapper(env: Environment, target: str | None, source: Any) -> list[Node]:
-    """Give the module that registers device images in a host program: ``.o``, or ``.bc``.
+    """Return the module that registers device images in a host program: ``.o``, or ``.bc``.
 
     OpenMP (``OFFLOAD_KIND="openmp"``) takes images or offload binaries of one each, HIP one
-    bundle, CUDA one fat binary.
+    bundle, CUDA one fat binary. ``OFFLOAD_TARGETS`` are target IDs or bundle entry IDs, one for
+    each image, which are registered with runtimes that know them. ``OFFLOAD_WRAPPER_LLVM`` is
+    the LLVM whose module this is.
     """
     images = source_nodes(env, source)
     if target is None:
         raise UsageError("OffloadWrapper needs a target name, ending in .o or .bc")
+    if target.endswith(".ll"):
+        raise UsageError(f"OffloadWrapper of '{target}': LLVM IR text is not written; name it .bc")
     kind = env.subst("$OFFLOAD_KIND").lower() or "hip"
-    return [wrap_node(env, [named(env, target, "$OBJSUFFIX")], images, kind)]
+    options: dict[str, Any] = {}
+    if env["OFFLOAD_TARGETS"]:
+        options["target_ids"] = [_registered_id(env, text) for text in _target_texts(env)]
+    if env["OFFLOAD_WRAPPER_LLVM"] not in (None, _CURRENT_WRAPPER):
+        options["generation"] = env["OFFLOAD_WRAPPER_LLVM"]
+    return [wrap_node(env, [named(env, target, "$OBJSUFFIX")], images, kind, **options)]
+
+
+def _target_texts(env: Environment) -> list[str]:
+    return [env.subst(text) for text in env.Split(env["OFFLOAD_TARGETS"])]
+
+
+def _registered_id(env: Environment, text: str) -> str:
+    """Return the canonical target ID of a text that is one, or a bundle entry ID with one."""
+    from offload_tool.formats.target.bundle_entry_id import BundleEntryID
+    from offload_tool.formats.target.target_id import TargetID
+
+    if text.count("-") > 1:
+        found = BundleEntryID.asked(text).target_id
+        if found is None:
+            raise UsageError(f"OFFLOAD_TARGETS: '{text}' has no target ID")
+        text = str(found)
+    return str(TargetID.parse(text, allow_unknown=env["OFFLOAD_ALLOW_UNKNOWN_ARCH"]))
 
 
 def _package_keys(env: Environment, images: list[Node]) -> Callable[[Node], dict[str, str]]:

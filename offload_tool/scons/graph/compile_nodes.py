@@ -113,7 +113,7 @@ def host_node(
         _from_host_ir(env, node, unit, job, variables)
     else:
         _compile(env, _HOST, node, unit, job, **variables)
-    triple = readers.toolchain(env).host_triple
+    triple = readers.host_triple(env)
     node.attributes.offload_entry_id = BundleEntryID.parse(f"host-{triple}-")
     return node
 

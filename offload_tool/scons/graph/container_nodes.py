@@ -123,12 +123,14 @@ def _image_kind(node: Node) -> dict[str, str]:
     return {"image_kind": "OBJECT"} if is_cubin and node.attributes.offload_relocatable else {}
 
 
-def wrap_node(env: Environment, names: Iterable[Node], images: list[Node], kind: str) -> Node:
+def wrap_node(
+    env: Environment, names: Iterable[Node], images: list[Node], kind: str, **options: Any
+) -> Node:
     """Declare the module that registers images (or packages of them) in a host program.
 
     It gets the first of `names` that is free.
     """
-    spec = readers.spec(kind=kind, triple=readers.toolchain(env).host_triple)
+    spec = readers.spec(kind=kind, triple=readers.host_triple(env), **options)
     variables = readers.toolchain_variables(env)
     return identified(env, [declared(_WRAP, env, names, images, **variables, _OFFLOAD_SPEC=spec)])[
         0

@@ -31,7 +31,7 @@ def embedded_bundle(env: Environment, unit: Unit, devices: list[Node] | None = N
     """
     nodes = device_nodes(env, unit) if devices is None else devices
     bundle = bundle_node(env, unit.files(env, "$OFFLOADBUNDLESUFFIX"), nodes)
-    triple = readers.toolchain(env).host_triple
+    triple = readers.host_triple(env)
     spec = readers.spec(cuid=unit.cuid, host_triple=triple, registers_entries=False)
     names = unit.files(env, "$OFFLOADEMBEDSUFFIX")
     return declared(_EMBED, env, names, [bundle], _OFFLOAD_SPEC=spec)
@@ -46,7 +46,7 @@ def embedded_for_all(
     is_marker: bool = False,
 ) -> Node:
     """Declare the object that holds a program's bundle, for all host files that ask for it."""
-    triple = readers.toolchain(env).host_triple
+    triple = readers.host_triple(env)
     marker = {"marker": True} if is_marker else {}
     spec = readers.spec(cuid=None, host_triple=triple, registers_entries=True, **marker)
     names = named("$OFFLOADEMBEDSUFFIX")
@@ -74,6 +74,9 @@ def compiled_c(
         [env.File(source)],
         **readers.toolchain_variables(env, toolchain.cc),
         _OFFLOAD_CC=list(toolchain.cc),
-        _OFFLOAD_REGISTER_FLAGS=registration.compile_flags(is_marker=is_marker),
+        _OFFLOAD_REGISTER_FLAGS=[
+            *readers.machine_flags(env),
+            *registration.compile_flags(is_marker=is_marker),
+        ],
     )
     return identified(env, [made])[0]

@@ -47,7 +47,7 @@ def _packed_parts(env: Environment, packing: Packing, unit: Unit) -> tuple[list[
         PackedCode(packing, name, device.attributes.offload_device, device) for device in devices
     ]
     marker = marker_node(env, unit.files(env, "$OFFLOADMARKERSUFFIX"), packing, name, devices)
-    triple = readers.toolchain(env).host_triple
+    triple = readers.host_triple(env)
     spec = readers.spec(cuid=unit.cuid, host_triple=triple, registers_entries=False, marker=True)
     names = unit.files(env, "$OFFLOADEMBEDSUFFIX")
     return codes, declared(_EMBED, env, names, [marker], _OFFLOAD_SPEC=spec)
@@ -124,7 +124,7 @@ def tools_marker(
     packing = replaced(codes[0].packing, paths=paths, interface=False)
     names = named(".linked$OFFLOADMARKERSUFFIX")
     marker = marker_node(env, names, packing, stem.get_internal_path(), [])
-    spec = readers.spec(host_triple=readers.toolchain(env).host_triple, for_tools=True)
+    spec = readers.spec(host_triple=readers.host_triple(env), for_tools=True)
     made = declared(_EMBED, env, named(".linked$OFFLOADEMBEDSUFFIX"), [marker], _OFFLOAD_SPEC=spec)
     if shared:
         made.attributes.shared = True

@@ -1,0 +1,76 @@
+"""Host code for another machine: what the driver says of its flags, in every builder."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offload_tool import list_entry_ids
+from tests.conftest import ROOT, missing
+from tests.scons.conftest import Project
+
+AARCH64 = "aarch64-unknown-linux-gnu"
+EM_AARCH64 = 183
+HEAD = """\
+env = Environment(tools=["default", "offload"], toolpath=[PyPackageDir("offload_tool.scons")])
+env["OFFLOAD_CLANG"] = "{clang}"
+env["OFFLOAD_ARCH"] = "gfx906"
+env.Append(CCFLAGS=["--target=aarch64-linux-gnu", "-nogpuinc", "-nogpulib"])
+env.Append(LINKFLAGS=["-fuse-ld=lld"])
+"""
+PARTS = """\
+env.OffloadBundle("with_host", "saxpy.hip", OFFLOAD_BUNDLE_HOST=True)
+env.OffloadObject("one", "saxpy.hip")
+env.OffloadWrapper("w.o", "data", OFFLOAD_KIND="openmp")
+"""
+
+
+@pytest.fixture
+def cross(project: Project) -> Project:
+    """Return a project of HIP sources for AArch64, for which programs can be linked here."""
+    if not Path("/usr/aarch64-linux-gnu/lib/crt1.o").exists():
+        missing("a C library for AArch64 (Debian: libstdc++-12-dev-arm64-cross)")
+    for name in ("saxpy.hip", "hip_declarations.h", "standin_hip_runtime.cpp"):
+        shutil.copy(ROOT / "examples/saxpy" / name, project.folder)
+    project.write("data", "any image")
+    return project
+
+
+def machine(path: Path) -> int:
+    """Return the number of the machine for which an ELF file is."""
+    return int.from_bytes(path.read_bytes()[18:20], "little")
+
+
+def test_every_builder(cross: Project, llvm: Callable[[str], str]) -> None:
+    """Host entries, embedded bundles and registration are for the machine of the host objects."""
+    cross.sconstruct(PARTS, HEAD.format(clang=llvm("clang++")))
+    run = cross.run("-Q")
+    assert run.status == 0, run.output + run.errors
+    ids = list_entry_ids(cross.folder / "with_host.hipfb")
+    assert ids == [f"host-{AARCH64}-", "hipv4-amdgcn-amd-amdhsa--gfx906"]
+    assert {machine(cross.folder / name) for name in ("one.o", "w.o")} == {EM_AARCH64}
+    cross.assert_up_to_date()
+
+
+def test_program(cross: Project, llvm: Callable[[str], str]) -> None:
+    """A program links with lld, and embeds what clang's own driver embeds."""
+    cross.sconstruct(
+        "env.OffloadProgram('prog', ['saxpy.hip', 'standin_hip_runtime.cpp'])\n",
+        HEAD.format(clang=llvm("clang++")),
+    )
+    run = cross.run("-Q")
+    assert run.status == 0, run.output + run.errors
+    assert machine(cross.folder / "prog") == EM_AARCH64
+    words = ["--target=aarch64-linux-gnu", "-nogpuinc", "-nogpulib", "--offload-arch=gfx906"]
+    section = "--dump-section=.hip_fatbin=driver.hipfb"
+    for command in (
+        [llvm("clang++"), *words, "-c", "-x", "hip", "saxpy.hip", "-o", "driver.o"],
+        [llvm("llvm-objcopy"), section, "driver.o", "/dev/null"],
+    ):
+        subprocess.run(command, cwd=cross.folder, check=True)
+    ours, theirs = (cross.folder / f"{name}.hipfb" for name in ("saxpy", "driver"))
+    assert list_entry_ids(ours) == list_entry_ids(theirs)
