@@ -9,16 +9,19 @@ TESTS = [
     "tests/scons/test_rebuild_table.py::test_page[nothing-CUDA]",
     "tests/scons/test_new.py::test_new",
     *(f"tests/cli/test_new.py::test_new[{number}]" for number in range(9)),
-    *(f"tests/formats/test_new.py::test_new[{number}]" for number in range(9)),
+    *(f"tests/site/test_new.py::test_new[{number}]" for number in range(9)),
+    "tests/test_files.py::test_new",
+    "tests/test_files.py::test_comparing_takes_no_memory_for_the_content",
 ]
 
 
 def test_chosen() -> None:
-    """A pattern chooses tests of its files, a number bounds cases, other files run as a whole."""
+    """A pattern chooses tests of its files, a number bounds cases; slow tests are left out."""
     assert chosen(TESTS) == {
         "tests/scons/test_rebuild_table.py::test_page[nothing-HIP]",
         *(f"tests/cli/test_new.py::test_new[{number}]" for number in range(4)),
-        *(f"tests/formats/test_new.py::test_new[{number}]" for number in range(9)),
+        *(f"tests/site/test_new.py::test_new[{number}]" for number in range(9)),
+        "tests/test_files.py::test_new",
     }
 
 
