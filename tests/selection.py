@@ -80,7 +80,6 @@ NAMED: dict[str, tuple[str, ...]] = {
     "tests/scons/test_cuda_rdc.py": ("test_one_image_of_all_sources", "test_flags_of_one_target"),
     "tests/scons/test_dependencies.py": (
         "test_generated_headers_of_generated_headers",
-        "test_has_include",
         "test_header_appears_earlier_on_the_path",
         "test_variant_folder[[]False]",
     ),
@@ -107,6 +106,10 @@ NAMED: dict[str, tuple[str, ...]] = {
     "tests/scons/test_rebuilds.py": ("test_sconstruct_head_is_what_users_write",),
     "tests/scons/test_report_node.py": ("test_report",),
     "tests/scons/test_sources.py": ("test_wrong_sources*",),
+    "tests/scons/test_unseen_inputs.py": (
+        "test_as_a_clean_build[[]-I-by-*",
+        "test_as_a_clean_build[[]__has_include-by-*",
+    ),
     "tests/scons/test_variables.py": ("*",),
     "tests/scons/test_folders.py": ("test_header_that_becomes_a_folder",),
     "tests/scons/test_given_times.py": ("test_another_release_with_the_same_time[[]*Bundle*",),

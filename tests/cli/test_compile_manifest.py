@@ -87,14 +87,8 @@ NESTING = {
 
 COMPILED = {
     "header": Change({"second/value.h": TWO.encode()}),
-    "shadowing header": Change({"first/value.h": TWO.encode()}),
-    "header beside the source": Change({"value.h": TWO.encode()}),
     "precompiled header (clang ignores what is none)": Change(
         {"pre.h.gch": b"none"}, {"pre.h": b""}, ("-include", "pre.h", "-Wno-everything")
-    ),
-    "asked for": Change(
-        {"first/asked.h": b""},
-        {"k.hip": b"#if __has_include(<asked.h>)\nint asked;\n#endif\n" + SOURCE.encode()},
     ),
     "response file": Change({"words": b"-DA=2"}, {"words": b"-DA=1"}, ("@words",)),
     **{

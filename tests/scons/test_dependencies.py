@@ -90,36 +90,6 @@ def test_header_of_an_unread_branch_appears(project: Project) -> None:
     project.assert_up_to_date()
 
 
-def test_has_include(project: Project) -> None:
-    """What ``__has_include`` asks for is seen when it appears, and when it goes."""
-    project.write(
-        "k.hip",
-        "#if __has_include(<sub/optional.h>)\n#define HERE 2\n#else\n#define HERE 1\n#endif\n"
-        + KERNEL.replace("VALUE", "HERE"),
-    )
-    project.sconstruct(FOLDERS + NODES)
-    assert project.build() == ALL
-    project.assert_up_to_date()
-    header = project.write("second/sub/optional.h", "")
-    assert project.build() == ALL
-    project.assert_up_to_date()
-    header.unlink()
-    assert project.build() == ALL
-    project.assert_up_to_date()
-
-
-def test_has_include_in_a_header(project: Project) -> None:
-    """A header's ``__has_include`` is looked at like the source's, in each file on its own."""
-    project.write("inner/h.h", '#if __has_include("optional.h")\n#endif\n')
-    project.write("k.hip", '#include "inner/h.h"\n' + KERNEL)
-    project.sconstruct(NODES)
-    assert project.build() == ALL
-    project.assert_up_to_date()
-    project.write("inner/optional.h", "")
-    assert project.build() == ALL
-    project.assert_up_to_date()
-
-
 @pytest.mark.parametrize("flag", ["-include", "-imacros"])
 def test_included_by_a_flag(project: Project, flag: str) -> None:
     """A header that a flag includes is a dependency, generated or not."""
@@ -150,28 +120,6 @@ def test_found_by_a_flag(project: Project) -> None:
     header.write_text("#define HERE 2\n")
     assert project.build() == passes("k.hip", *BOTH)
     project.assert_up_to_date()
-
-
-def test_computed_include(project: Project) -> None:
-    """An include whose name is a macro is followed."""
-    project.write("value.h", "#define HERE 1\n")
-    project.write("k.hip", '#define NAME "value.h"\n#include NAME\n' + KERNEL)
-    project.sconstruct(NODES)
-    assert project.build() == ALL
-    project.assert_up_to_date()
-    project.write("value.h", "#define HERE 2\n")
-    assert project.build() == ALL
-    project.assert_up_to_date()
-
-
-def test_next_include(folders: Project) -> None:
-    """``#include_next`` finds the later header, and both are dependencies."""
-    folders.write("first/value.h", "#include_next <value.h>\n")
-    assert folders.build() == ALL
-    folders.assert_up_to_date()
-    folders.write("second/value.h", "#define HERE 5\n")
-    assert folders.build() == ALL
-    folders.assert_up_to_date()
 
 
 def test_renamed_header(folders: Project) -> None:

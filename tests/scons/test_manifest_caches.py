@@ -19,21 +19,14 @@ ONE, TWO, THREE = (f"#define HERE {number}\n" for number in (1, 2, 3))
 
 FOUND = {
     "CCFLAGS=-I": ("#include <value.h>\n", "env['CCFLAGS'] = ['-Ii']\n"),
-    "-isystem": ("#include <value.h>\n", "env['CCFLAGS'] = ['-isystem', 'i']\n"),
-    "#include MACRO": ("#define NAME <value.h>\n#include NAME\n", "env['CPPPATH'] = ['i']\n"),
     "#include_next": ("#include <next.h>\n", "env['CPPPATH'] = ['h', 'i']\n"),
-    "%:include": ("%:include <value.h>\n", "env['CPPPATH'] = ['i']\n"),
     "#embed": (
         'constexpr char data[] = {\n#embed "i/value.h"\n};\n#define HERE data[13]\n',
         "",
     ),
     "CPATH": ("#include <value.h>\n", "env['ENV']['CPATH'] = 'i'\n"),
-    "-include": ("", "env['CCFLAGS'] = ['-include', 'i/value.h']\n"),
-    "-Xclang -include": (
-        "",
-        "env['CCFLAGS'] = ['-Xclang', '-include', '-Xclang', 'i/value.h']\n",
-    ),
 }
+"""One of each kind; `unseen_cases` has all ways in which a source finds a file."""
 found = pytest.mark.parametrize(("head", "setting"), FOUND.values(), ids=FOUND.keys())
 
 

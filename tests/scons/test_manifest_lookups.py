@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
 import pytest
 
 from tests.scons.conftest import KERNEL, Project, passes
@@ -17,17 +14,6 @@ ALL = passes("k.hip", "host", "gfx906")
 BODY = KERNEL.replace("VALUE", "HERE")
 ONE, TWO = "#define HERE 1\n", "#define HERE 2\n"
 FOLDERS = "env['CPPPATH'] = ['first', 'second']\n"
-EMBEDDED = "constexpr unsigned char data[] = {{\n#embed {}\n}};\n#define HERE data[0]\n"
-
-
-@dataclass(frozen=True)
-class Spelling:
-    """A way in which a source finds a file, and the file that goes before it when it appears."""
-
-    head: str
-    setting: str = FOLDERS
-    appears: tuple[str, str] = ("first/value.h", TWO)
-    files: Mapping[str, str] = field(default_factory=lambda: {"second/value.h": ONE})
 
 
 def flags(*words: str) -> str:
@@ -36,94 +22,6 @@ def flags(*words: str) -> str:
 
 def asks(name: str, found: str, condition: str = "__has_include") -> str:
     return f"#if {condition}({name})\n{found}\n#else\n{ONE}#endif\n"
-
-
-SPELLINGS = {
-    "beside the source, -I": Spelling(
-        '#include "value.h"\n', flags("-Isecond"), appears=("value.h", TWO)
-    ),
-    "-I -I": Spelling("#include <value.h>\n", flags("-Ifirst", "-Isecond")),
-    "CPPPATH -isystem": Spelling(
-        "#include <value.h>\n", "env['CPPPATH'] = ['first']\n" + flags("-isystem", "second")
-    ),
-    "-isystem -isystem": Spelling(
-        "#include <value.h>\n", flags("-isystem", "first", "-isystem", "second")
-    ),
-    "-iquote": Spelling('#include "value.h"\n', flags("-iquote", "first", "-Isecond")),
-    "-idirafter": Spelling(
-        "#include <value.h>\n", flags("-idirafter", "first", "-idirafter", "second")
-    ),
-    "CPATH": Spelling("#include <value.h>\n", "env['ENV']['CPATH'] = 'first:second'\n"),
-    "-include": Spelling("", FOLDERS + flags("-include", "value.h")),
-    "-include, top folder": Spelling(
-        "", FOLDERS + flags("-include", "value.h"), appears=("value.h", TWO)
-    ),
-    "-imacros": Spelling("", FOLDERS + flags("-imacros", "value.h")),
-    "-Xclang -include": Spelling("", FOLDERS + flags("-Xclang", "-include", "-Xclang", "value.h")),
-    "#include MACRO": Spelling("#define NAME <value.h>\n#include NAME\n"),
-    "#include_next": Spelling(
-        "#include <value.h>\n",
-        "env['CPPPATH'] = ['first', 'second', 'third']\n",
-        ("second/value.h", TWO),
-        {"first/value.h": "#include_next <value.h>\n", "third/value.h": ONE, "second/no.h": ""},
-    ),
-    "comment in the directive": Spelling("#include /* where? */ <value.h>\n"),
-    "comment before the directive": Spelling("/* one\n two */ # /* three */ include <value.h>\n"),
-    "continued line": Spelling("#include \\\n  <value.h>\n"),
-    "continued word": Spelling("#inc\\\nlude <value.h>\n"),
-    "%:include": Spelling("%:include <value.h>\n"),
-    "#import": Spelling("#import <value.h>\n"),
-    "__has_include": Spelling(asks("<value.h>", TWO), flags("-Ifirst"), files={"first/no.h": ""}),
-    "__has_include(MACRO)": Spelling(
-        "#define NAME <value.h>\n" + asks("NAME", "#include NAME"), files={"second/no.h": ""}
-    ),
-    "__has_include in a macro": Spelling(
-        "#define ASK __has_include(<value.h>)\n#if ASK\n" + TWO + "#else\n" + ONE + "#endif\n",
-        files={"second/no.h": ""},
-    ),
-    "__has_include_next": Spelling(
-        "#include <value.h>\n",
-        appears=("second/value.h", TWO),
-        files={
-            "first/value.h": asks("<value.h>", "#include_next <value.h>", "__has_include_next"),
-            "second/no.h": "",
-        },
-    ),
-    "#embed <>": Spelling(
-        EMBEDDED.format("<value.bin>"),
-        flags("--embed-dir=first", "--embed-dir=second"),
-        ("first/value.bin", "2"),
-        {"second/value.bin": "1"},
-    ),
-    '#embed ""': Spelling(
-        EMBEDDED.format('"value.bin"'),
-        flags("--embed-dir=second"),
-        ("value.bin", "2"),
-        {"second/value.bin": "1"},
-    ),
-    "__has_embed": Spelling(
-        asks("<value.bin>", TWO, "__has_embed"),
-        flags("--embed-dir=first"),
-        ("first/value.bin", "2"),
-        {"first/no.h": ""},
-    ),
-}
-
-
-@pytest.mark.parametrize("spelling", SPELLINGS.values(), ids=SPELLINGS.keys())
-def test_file_that_appears(project: Project, spelling: Spelling) -> None:
-    """A file that goes before the one that was found is seen when it appears, and when it goes."""
-    project.write("k.hip", spelling.head + BODY)
-    for name, text in spelling.files.items():
-        project.write(name, text)
-    project.sconstruct(spelling.setting + NODES)
-    assert project.build() == ALL
-    project.assert_up_to_date()
-    new = project.write(*spelling.appears)
-    assert project.build() == ALL
-    project.assert_up_to_date()
-    new.unlink()
-    assert project.build() == ALL
 
 
 def test_source_outside_of_the_top_folder(project: Project) -> None:
@@ -169,27 +67,6 @@ def test_not_asked(project: Project, text: str) -> None:
     project.sconstruct(NODES)
     assert project.build() == ALL
     project.write("optional.h", "")
-    project.assert_up_to_date()
-
-
-EDITED = {
-    "-isystem": flags("-isystem", "second"),
-    "-idirafter": flags("-idirafter", "second"),
-    "-iquote": flags("-iquote", "second"),
-    "CPATH": "env['ENV']['CPATH'] = 'second'\n",
-    "CPLUS_INCLUDE_PATH": "env['ENV']['CPLUS_INCLUDE_PATH'] = 'second'\n",
-}
-
-
-@pytest.mark.parametrize("setting", EDITED.values(), ids=EDITED.keys())
-def test_edited_header(project: Project, setting: str) -> None:
-    """An edit of a header is seen, also of one in a folder that counts as the system's."""
-    project.write("k.hip", '#include "value.h"\n' + BODY)
-    project.write("second/value.h", ONE)
-    project.sconstruct(setting + NODES)
-    assert project.build() == ALL
-    project.write("second/value.h", TWO)
-    assert project.build() == ALL
     project.assert_up_to_date()
 
 

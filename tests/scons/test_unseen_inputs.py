@@ -10,13 +10,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import pytest
 
+from tests.conftest import identity
 from tests.scons.conftest import Project
-from tests.scons.unseen_cases import CASES, Case
+from tests.scons.unseen_cases import CASES, FOUND, Case
 
 OUTPUTS = ("k.gfx906.co", "k.host.o")
 QUIET = ("-nogpuinc", "-nogpulib")
@@ -73,6 +74,7 @@ Builder = Scons | Compile
 BUILDERS: dict[str, Builder] = {
     "by-scons": Scons(),
     "by-driver": Scons(DRIVER),
+    "by-cache": Scons("env.CacheDir('cache')\n"),
     "by-compile": Compile(),
 }
 
@@ -101,11 +103,21 @@ ALL = bool(os.environ.get("OFFLOAD_TEST_UNSEEN"))
 """By hand: each case in each way, in half an hour."""
 BY_DRIVER = ("link becomes a copy", "incbin found earlier", "has_include by a made string")
 """Cases without ``OFFLOAD_DIRECT``, which has no part in what is noted."""
+BY_SCONS = {
+    *CASES.keys() - FOUND.keys(),
+    *("-I", "CPATH", "-include", "#include MACRO", "#include_next", "__has_include", "#embed <>"),
+    "__has_include in a header",
+}
+"""Of the ways to find a file, one of each kind; the manifests are of the same functions."""
+BY_CACHE = ("-isystem", "-include", "-Xclang -include", "#include MACRO", "%:include")
+NAMES: dict[str, Collection[str]] = {
+    "by-scons": BY_SCONS,
+    "by-driver": BY_DRIVER,
+    "by-cache": BY_CACHE,
+    "by-compile": CASES,
+}
 TRIED = [
-    (name, builder)
-    for name in CASES
-    for builder in BUILDERS
-    if ALL or builder != "by-driver" or name in BY_DRIVER
+    (name, builder) for name in CASES for builder, names in NAMES.items() if ALL or name in names
 ]
 
 
@@ -131,6 +143,10 @@ def test_as_a_clean_build(project: Project, name: str, by: str) -> None:
         if expected:
             found = {name: (folder / name).read_bytes() for name in OUTPUTS}
             assert [n for n in OUTPUTS if made[n] != found[n]] == [], f"change {number}\n{said}"
+            before = [identity(folder / name) for name in OUTPUTS]
+            good, said = builder(project, case, flags)
+            settled = [identity(folder / name) for name in OUTPUTS] == before
+            assert (good, settled) == (True, by not in case.runs_again), f"change {number}\n{said}"
 
 
 def test_library_that_a_linker_finds(project: Project) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.scons.conftest import KERNEL
 
-__all__ = ["CASES", "Case"]
+__all__ = ["CASES", "FOUND", "Case"]
 
 BODY = KERNEL.replace("VALUE", "HERE")
 ONE, TWO = "#define HERE 1\n", "#define HERE 2\n"
@@ -92,6 +92,8 @@ class Case:
     flags: Sequence[str] = ()
     body: str = BODY
     variables: Mapping[str, str] = field(default_factory=dict)
+    runs_again: Collection[str] = ()
+    """The ways to build that compile this in each build, changed or not."""
 
 
 ONCE = "#pragma once\ninline int once() { return 1; }\n"
@@ -220,23 +222,27 @@ CASES: dict[str, Case] = {
         [writes("a/data", "2222")],
         {"b/data": "1111", "a/data": "3333", "f.cfg": "-Ia\n"},
         flags=["--config", "./f.cfg", "-idirafter", "b"],
+        runs_again=["by-compile"],
     ),
     "incbin in joined strings": Case(
         'asm(".section .table,\\"a\\"\\n.inc" "bin \\"data\\"\\n.text");\n' + ONE,
         [writes("data", "2222")],
         {"data": "1111"},
+        runs_again=["by-scons", "by-driver", "by-cache", "by-compile"],
     ),
     "incbin by a macro of a response file": Case(
         "asm(WORDS);\n" + ONE,
         [writes("data", "2222")],
         {"data": "1111", "f.txt": WORDS},
         flags=["@f.txt"],
+        runs_again=["by-scons", "by-driver", "by-cache", "by-compile"],
     ),
     "incbin by a macro of a configuration file": Case(
         "asm(WORDS);\n" + ONE,
         [writes("data", "2222")],
         {"data": "1111", "f.cfg": WORDS},
         flags=["--config", "./f.cfg"],
+        runs_again=["by-scons", "by-driver", "by-cache", "by-compile"],
     ),
     "has_include by a macro with a parameter": Case(
         "#define HAS(x) __has_include(<x/v.h>)\n#if HAS(lib)\n"
@@ -358,6 +364,7 @@ CASES: dict[str, Case] = {
         ],
         {"b/x.h": ONE},
         flags=["-Ib", "-fmodules", "-fmodules-cache-path=cache"],
+        runs_again=["by-compile"],
     ),
     "module map": Case(
         "#include <x.h>\n",
@@ -368,6 +375,7 @@ CASES: dict[str, Case] = {
         ],
         {"b/x.h": ONE, "b/z.h": "", "m.map": 'module y { header "b/x.h" }\n'},
         flags=["-Ib", "-fmodules", "-fmodule-map-file=m.map", "-fmodules-cache-path=cache"],
+        runs_again=["by-compile"],
     ),
     "configuration file that includes another": Case(
         "",
@@ -398,3 +406,95 @@ CASES: dict[str, Case] = {
         flags=["--config-user-dir=user"],
     ),
 }
+
+
+@dataclass(frozen=True)
+class Found:
+    """A way in which a source finds a file, and the file that goes before it when it appears."""
+
+    head: str = "#include <value.h>\n"
+    flags: Sequence[str] = ("-Ifirst", "-Isecond")
+    appears: tuple[str, str] = ("first/value.h", TWO)
+    files: Mapping[str, str] = field(default_factory=lambda: {"second/value.h": ONE})
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def case(self) -> Case:
+        """Return the case in which the file appears and goes, and the one found is edited."""
+        changes = [writes(*self.appears), removes(self.appears[0])]
+        changes += [writes(name, TWO) for name, text in self.files.items() if text == ONE]
+        return Case(self.head, changes, self.files, (), self.flags, BODY, self.variables)
+
+
+def asks(name: str, found: str, condition: str = "__has_include") -> str:
+    return f"#if {condition}({name})\n{found}\n#else\n{ONE}#endif\n"
+
+
+EMBEDDED = "constexpr unsigned char data[] = {{\n#embed {}\n}};\n#define HERE data[0]\n"
+NOT_THERE = {"second/no.h": ""}
+
+FOUND: dict[str, Found] = {
+    "beside the source": Found('#include "value.h"\n', ["-Isecond"], ("value.h", TWO)),
+    "-I": Found(),
+    "-I before -isystem": Found(flags=["-Ifirst", "-isystem", "second"]),
+    "-isystem": Found(flags=["-isystem", "first", "-isystem", "second"]),
+    "-iquote": Found('#include "value.h"\n', ["-iquote", "first", "-iquote", "second"]),
+    "-idirafter": Found(flags=["-idirafter", "first", "-idirafter", "second"]),
+    "CPATH": Found(flags=[], variables={"CPATH": "first:second"}),
+    "CPLUS_INCLUDE_PATH": Found(flags=[], variables={"CPLUS_INCLUDE_PATH": "first:second"}),
+    "-include": Found("", ["-Ifirst", "-Isecond", "-include", "value.h"]),
+    "-include, top folder": Found("", ["-Isecond", "-include", "value.h"], ("value.h", TWO)),
+    "-imacros": Found("", ["-Ifirst", "-Isecond", "-imacros", "value.h"]),
+    "-Xclang -include": Found(
+        "", ["-Ifirst", "-Isecond", "-Xclang", "-include", "-Xclang", "value.h"]
+    ),
+    "#include MACRO": Found("#define NAME <value.h>\n#include NAME\n"),
+    "#include_next": Found(
+        flags=["-Ifirst", "-Isecond", "-Ithird"],
+        appears=("second/value.h", TWO),
+        files={"first/value.h": "#include_next <value.h>\n", "third/value.h": ONE, **NOT_THERE},
+    ),
+    "comment in the directive": Found("#include /* where? */ <value.h>\n"),
+    "comment before the directive": Found("/* one\n two */ # /* three */ include <value.h>\n"),
+    "continued line": Found("#include \\\n  <value.h>\n"),
+    "continued word": Found("#inc\\\nlude <value.h>\n"),
+    "%:include": Found("%:include <value.h>\n"),
+    "#import": Found("#import <value.h>\n"),
+    "__has_include": Found(asks("<value.h>", TWO), ["-Ifirst"], files={"first/no.h": ""}),
+    "__has_include(MACRO)": Found(
+        "#define NAME <value.h>\n" + asks("NAME", "#include NAME"), files=NOT_THERE
+    ),
+    "__has_include in a macro": Found(
+        "#define ASK __has_include(<value.h>)\n#if ASK\n" + TWO + "#else\n" + ONE + "#endif\n",
+        files=NOT_THERE,
+    ),
+    "__has_include in a header": Found(
+        '#include "first/h.h"\n',
+        files={"first/h.h": asks('"value.h"', '#include "value.h"')},
+    ),
+    "__has_include_next": Found(
+        appears=("second/value.h", TWO),
+        files={
+            "first/value.h": asks("<value.h>", "#include_next <value.h>", "__has_include_next"),
+            **NOT_THERE,
+        },
+    ),
+    "#embed <>": Found(
+        EMBEDDED.format("<value.bin>"),
+        ["--embed-dir=first", "--embed-dir=second"],
+        ("first/value.bin", "2"),
+        {"second/value.bin": "1"},
+    ),
+    '#embed ""': Found(
+        EMBEDDED.format('"value.bin"'),
+        ["--embed-dir=second"],
+        ("value.bin", "2"),
+        {"second/value.bin": "1"},
+    ),
+    "__has_embed": Found(
+        asks("<value.bin>", TWO, "__has_embed"),
+        ["--embed-dir=first"],
+        ("first/value.bin", "2"),
+        {"first/no.h": ""},
+    ),
+}
+CASES.update((name, found.case()) for name, found in FOUND.items())
