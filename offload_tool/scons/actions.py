@@ -59,6 +59,7 @@ __all__ = [
     "PTXAS",
     "REGISTER",
     "REGISTER_CUDA",
+    "REPACK",
     "UNBUNDLE",
     "WRAP",
 ]
@@ -152,6 +153,10 @@ def offload_package(target: list[Node], source: list[Node], env: Environment) ->
     return _run(_package, target, source, env)
 
 
+def offload_repack(target: list[Node], source: list[Node], env: Environment) -> int:
+    return _run(_repack, target, source, env)
+
+
 def offload_unbundle(target: list[Node], source: list[Node], env: Environment) -> int:
     return _run(_unbundle, target, source, env)
 
@@ -199,6 +204,7 @@ LINK_CUDA = _function(offload_link_cuda, "CUDALINK")
 EXTRACT = _function(offload_extract, "EXTRACT")
 FATBIN = _function(offload_fatbin, "FATBIN")
 PACKAGE = _function(offload_package, "PACKAGE")
+REPACK = _function(offload_repack, "REPACK")
 UNBUNDLE = _function(offload_unbundle, "UNBUNDLE")
 WRAP = _function(offload_wrap, "WRAP")
 
@@ -483,6 +489,18 @@ def _package(target: list[Node], source: list[Node], env: Environment) -> None:
         image_kind = ImageKind[given] if given else None
         images.append(PackagedImage(str(node), strings, values["kind"], image_kind))
     package_images(images, str(target[0]), base=base)
+
+
+def _repack(target: list[Node], source: list[Node], env: Environment) -> None:
+    from offload_tool.operations.bundle import Compression
+    from offload_tool.operations.repack import repack_bundle
+
+    spec = _spec(env)
+    method, level, *version = spec["compression"]
+    compression = None if method is None else Compression(method, level, *version)
+    repack_bundle(
+        str(source[0]), str(target[0]), compression=compression, alignment=spec["alignment"]
+    )
 
 
 def _unbundle(target: list[Node], source: list[Node], env: Environment) -> None:

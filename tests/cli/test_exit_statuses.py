@@ -24,6 +24,7 @@ from tests.scripts import script
 
 COMMANDS = [
     *("list", "extract", "match", "thin", "split", "join", "merge", "check", "diff", "report"),
+    *("repack", "target"),
     *(
         "embed",
         "archive",
@@ -43,6 +44,8 @@ ERRORS = {
     "list": ["none"],
     "extract": ["none", "-o", "out"],
     "match": ["none", "gfx906"],
+    "repack": ["none", "-o", "out"],
+    "target": ["none"],
     "thin": ["none", "--keep", "gfx906", "-o", "out"],
     "split": ["none", "-o", "out"],
     "join": ["none", "-o", "out"],
@@ -184,6 +187,13 @@ def test_list_target(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
 def test_match(here: Path) -> None:
     """There is an image for the device."""
     assert run("match", "good", "gfx906:xnack+") == 0
+
+
+@case("`target` with a device", "1")
+def test_target() -> None:
+    """The device does not load such code."""
+    assert run("target", "gfx906", "gfx906:xnack+") == 0
+    assert run("target", "gfx906", "gfx908") == 1
 
 
 @case("`match`", "1")

@@ -174,8 +174,8 @@ class TestEmbedded:
 
     def test_header_folders_are_absolute(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """They hold from everywhere, also where zig was asked from above them."""
-        ziglang = pytest.importorskip("ziglang")
-        monkeypatch.chdir(Path(ziglang.__file__).parents[1])
+        wheel = pytest.importorskip("ziglang")
+        monkeypatch.chdir(Path(wheel.__file__).parents[1])
         flags = ziglang.locate.__wrapped__().local_flags
         folders = [folder for option, folder in pairwise(flags) if option == "-isystem"]
         assert folders

@@ -22,6 +22,7 @@ from offload_tool.scons.builders.containers import (
     offload_bundle,
     offload_extract,
     offload_package,
+    offload_repack,
     offload_unbundle,
     offload_wrapper,
 )
@@ -68,6 +69,7 @@ def add_builders(env: Environment) -> None:
         ("OffloadDeviceArchive", offload_device_archive),
         ("OffloadPackage", offload_package),
         ("OffloadExtract", offload_extract),
+        ("OffloadRepack", offload_repack),
         ("OffloadWrapper", offload_wrapper),
         ("OffloadObject", offload_object),
         ("OffloadStaticLibrary", offload_static_library),

@@ -41,6 +41,7 @@ __all__ = [
     "offload_bundle",
     "offload_extract",
     "offload_package",
+    "offload_repack",
     "offload_unbundle",
     "offload_wrapper",
 ]
@@ -49,6 +50,7 @@ _ARCHIVE_SUFFIX = ".a"
 _CURRENT_WRAPPER = 22
 
 _EXTRACT = NodeBuilder(actions.EXTRACT)
+_REPACK = NodeBuilder(actions.REPACK)
 _UNBUNDLE = NodeBuilder(actions.UNBUNDLE)
 
 
@@ -186,6 +188,21 @@ def offload_extract(env: Environment, target: str | None, source: Any) -> list[N
         if entry.kind in OffloadKind.ALL:  # bundles have no other
             file.attributes.offload_entry_id = entry
     return nodes
+
+
+def offload_repack(env: Environment, target: str | None, source: Any) -> list[Node]:
+    """Return a bundle with the entries of another one, compressed and aligned as variables say.
+
+    Which targets it is for need not be known. ``OFFLOAD_COMPRESS`` and its like, and
+    ``OFFLOAD_BUNDLE_ALIGN``, are what they are for OffloadBundle.
+    """
+    bundle = only_source(env, source, "OffloadRepack takes one file")
+    if target is None:
+        raise UsageError("OffloadRepack needs a target name")
+    compression = readers.compression(env)
+    spec = readers.spec(alignment=env["OFFLOAD_BUNDLE_ALIGN"], compression=compression)
+    name = named(env, target, "$OFFLOADBUNDLESUFFIX")
+    return list(_REPACK(env, name, bundle, _OFFLOAD_SPEC=spec))
 
 
 def offload_wrapper(env: Environment, target: str | None, source: Any) -> list[Node]:

@@ -1,0 +1,60 @@
+"""``offload-tool repack FILE -o OUT``: a bundle with another compression, version or alignment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["add", "run"]
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of ``offload-tool``."""
+    parser = commands.add_parser(
+        "repack",
+        help="write a bundle with another compression, version or alignment",
+        description="Write the entries of one bundle, plain or compressed, to OUT, whatever "
+        "targets they are for: plain, or compressed anew.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", metavar="FILE", help="a bundle of the binary layout")
+    parser.add_argument("-o", dest="output", required=True, metavar="OUT", help="the new bundle")
+    parser.add_argument("--compress", choices=("zstd", "zlib"), help="without: a plain bundle")
+    parser.add_argument("--level", type=int, metavar="N", help="compression level")
+    parser.add_argument(
+        "--version",
+        type=int,
+        choices=(2, 3),
+        dest="header",
+        help="of the compressed bundle's header: 2 for runtimes that read no other (default: 3)",
+    )
+    parser.add_argument(
+        "--align", type=int, default=4096, metavar="BYTES", help="of each entry (default: 4096)"
+    )
+    parser.add_argument(
+        "--restat", action="store_true", help="leave OUT untouched where its bytes are equal"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the bundle."""
+    from offload_tool.errors import UsageError
+    from offload_tool.operations.bundle import Compression
+    from offload_tool.operations.repack import repack_bundle
+
+    if options.compress is None and (options.level, options.header) != (None, None):
+        raise UsageError("--level and --version are of compressed bundles; give --compress, too")
+    compression = None
+    if options.compress is not None:
+        compression = Compression(options.compress, options.level, options.header or 3)
+    repack_bundle(
+        options.file,
+        options.output,
+        compression=compression,
+        alignment=options.align,
+        keep_equal=options.restat,
+    )
+    return 0
