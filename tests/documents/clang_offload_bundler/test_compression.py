@@ -37,3 +37,22 @@ def test_bundles_of_type_o_without_a_host(beside: Beside) -> None:
     read = ["-type=o", "-unbundle", f"-targets={HIP}", "-input=ours.o", "-output=u"]
     beside.run("clang-offload-bundler", *read)
     assert beside.read("u") == beside.read("a.in")
+
+
+@pytest.mark.parametrize(("method", "version"), [("zstd", 3), ("zstd", 2), ("zlib", 3)])
+def test_repacked(beside: Beside, method: str, version: int) -> None:
+    """'Compress the full bundle', afterwards and whatever is in it: LLVM unbundles the same."""
+    ids = "host-x86_64-unknown-linux-gnu-", "hip-amdgcn-amd-amdhsa--gfx906"
+    words = ("-type=bc", f"-targets={','.join(ids)}")
+    beside.run("clang-offload-bundler", *words, "-input=a.in", "-input=b.in", "-output=plain")
+    beside.scons(
+        f"env.OffloadRepack('small', 'plain', OFFLOAD_COMPRESS='{method}', "
+        f"OFFLOAD_COMPRESS_VERSION={version})\n"
+        "env.OffloadRepack('again', 'small.hipfb', OFFLOAD_BUNDLE_ALIGN=1)\n"
+    )
+    made = beside.read("small.hipfb")
+    assert (made[:4], made[4]) == (b"CCOB", version)
+    assert beside.read("again.hipfb") == beside.read("plain")
+    outputs = ("-input=small.hipfb", "-output=u0", "-output=u1")
+    beside.run("clang-offload-bundler", *words, "-unbundle", *outputs)
+    assert beside.read("u1") == beside.read("b.in")

@@ -1,0 +1,1 @@
+"""Bundled Device Binaries: the layout of clang-offload-bundler's binary files."""
