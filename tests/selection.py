@@ -132,8 +132,8 @@ SLOW: dict[str, tuple[str, ...]] = {
         "test_narrow*",
     ),
     "tests/cli/test_cuda_link.py": ("test_no_assembler",),
-    "tests/distribution/test_packing.py": ("test_runs_alone",),
-    "tests/formats/bundles/test_compressed.py": (
+    "tests/sccache_dist/test_pack_toolchain.py": ("test_runs_alone",),
+    "tests/formats/bundle/test_compressed.py": (
         "test_bytes_do_not_depend_on_the_cores[[][14]*",
         "test_frames_up_to_128_mib_decode_everywhere",
         "test_long_input*",
@@ -141,12 +141,12 @@ SLOW: dict[str, tuple[str, ...]] = {
         "test_size_compared_with_llvm[[]7*",
         "test_slow_levels_do_not_depend_on_the_cores",
     ),
-    "tests/formats/objects/test_elf_edit.py": ("test_more_than_65280_sections",),
-    "tests/formats/test_zip_file.py": ("test_many_members",),
+    "tests/formats/objects/elf/test_edit_sections.py": ("test_more_than_65280_sections",),
+    "tests/formats/test_zip_writer.py": ("test_many_members",),
     "tests/launch/test_jobserver.py": ("test_no_more_processes_than_tokens[[]0]",),
     "tests/operations/test_splitting_trees.py": ("test_pip_installs",),
     "tests/pch_constructs/test_pch_constructs.py": ("test_project", "test_compositions[[][!0]]"),
-    "tests/test_files.py": ("test_comparing_takes_no_memory_for_the_content",),
+    "tests/io/test_files.py": ("test_comparing_takes_no_memory_for_the_content",),
     "tests/test_openmp_example.py": ("test_openmp_dot_runs_on_a_device",),
 }
 """Of these files, tests that are not in the default set though a rule above names them."""

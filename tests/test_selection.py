@@ -10,8 +10,8 @@ TESTS = [
     "tests/scons/test_new.py::test_new",
     *(f"tests/cli/test_new.py::test_new[{number}]" for number in range(9)),
     *(f"tests/site/test_new.py::test_new[{number}]" for number in range(9)),
-    "tests/test_files.py::test_new",
-    "tests/test_files.py::test_comparing_takes_no_memory_for_the_content",
+    "tests/io/test_files.py::test_new",
+    "tests/io/test_files.py::test_comparing_takes_no_memory_for_the_content",
 ]
 
 
@@ -21,7 +21,7 @@ def test_chosen() -> None:
         "tests/scons/test_rebuild_table.py::test_page[nothing-HIP]",
         *(f"tests/cli/test_new.py::test_new[{number}]" for number in range(4)),
         *(f"tests/site/test_new.py::test_new[{number}]" for number in range(9)),
-        "tests/test_files.py::test_new",
+        "tests/io/test_files.py::test_new",
     }
 
 
