@@ -20,6 +20,7 @@ __all__ = ["chosen", "without_tests"]
 _T = TypeVar("_T")
 
 MOST_CASES: dict[str, int] = {
+    "tests/cli/test_compile_*": 2,
     "tests/cli/*": 4,
     "tests/clang/*": 4,
     "tests/manifest/*": 4,
@@ -28,6 +29,7 @@ MOST_CASES: dict[str, int] = {
     "tests/pch/*": 4,
     "tests/run/*": 4,
     "tests/toolchain/*": 4,
+    "tests/launch/test_stale.py": 1,
     "tests/launch/*": 2,
     "tests/pch_constructs/*": 4,
     "tests/untrusted/*": 4,
@@ -112,7 +114,6 @@ NAMED: dict[str, tuple[str, ...]] = {
     ),
     "tests/scons/test_variables.py": ("*",),
     "tests/scons/test_folders.py": ("test_header_that_becomes_a_folder",),
-    "tests/scons/test_given_times.py": ("test_another_release_with_the_same_time[[]*Bundle*",),
     "tests/scons/test_launcher_lookups.py": ("test_second_checkout_hits_directly",),
     "tests/scons/*": (),
 }
@@ -144,7 +145,11 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/formats/objects/elf/test_edit_sections.py": ("test_more_than_65280_sections",),
     "tests/formats/test_zip_writer.py": ("test_many_members",),
     "tests/launch/test_jobserver.py": ("test_no_more_processes_than_tokens[[]0]",),
+    "tests/launch/test_cache.py": ("test_random_changes*",),
+    "tests/manifest/test_include_search.py": ("test_nothing_is_missed",),
+    "tests/operations/test_bundle.py": ("test_memory_does_not_grow_with_the_images",),
     "tests/operations/test_splitting_trees.py": ("test_pip_installs",),
+    "tests/sccache_dist/test_apart.py": ("test_two_checkouts",),
     "tests/pch_constructs/test_pch_constructs.py": ("test_project", "test_compositions[[][!0]]"),
     "tests/io/test_files.py": ("test_comparing_takes_no_memory_for_the_content",),
     "tests/test_openmp_example.py": ("test_openmp_dot_runs_on_a_device",),

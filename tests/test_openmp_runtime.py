@@ -130,7 +130,7 @@ def test_the_classic_command_line_runs_on_the_device(
     """What ``clang-offload-wrapper -target`` makes registers a current clang's entries."""
     arguments = ["-target", TRIPLE, "-o", str(program.folder / name), *options]
     image = str(program.folder / "device.so")
-    assert run_wrapper("clang-offload-wrapper", [*arguments, image], {}) == 0
+    assert run_wrapper("wrapper", [*arguments, image], {}) == 0
     done = program.run("host.o", name)
     assert (done.returncode, done.stdout) == (0, "on device 499500\n"), done.stderr
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     CompileText = Callable[[str, str], bytes]
 
-__all__ = ["ELF_HOSTS", "check_readable", "default_triple", "wrap_images"]
+__all__ = ["ELF_HOSTS", "check_readable", "default_triple", "registered_id", "wrap_images"]
 
 _OBJECT_SUFFIXES = (".o", ".obj")
 _ELF_ARCHES = """
@@ -110,8 +110,7 @@ def wrap_images(
             raise UsageError(f"relocatable images are of generation 23, not {generation}")
         ids: list[str | None] = [None] * len(files)
         if target_ids:
-            # One after the other: conflicts between them are for the runtime to sort out.
-            ids = [str(TargetID.parse(each, allow_unknown=allow_unknown)) for each in target_ids]
+            ids = [registered_id(each, allow_unknown=allow_unknown) for each in target_ids]
         if kind == "openmp" and generation != 15:
             groups = [_apart(file, stack) for file in files]
             files = [file for group in groups for file in group]
@@ -136,6 +135,14 @@ def wrap_images(
             plan = _plan_bitcode(registration)
         with replace_file(output, keep_equal=keep_equal) as out:
             plan.bound(b"", files).write_to(out)
+
+
+def registered_id(text: str, *, allow_unknown: bool = False) -> str:
+    """Return what a runtime is told of an image: a canonical target ID, or a CPU's architecture.
+
+    :raises TargetIDError: the text is neither.
+    """
+    return text if text in ELF_HOSTS else str(TargetID.parse(text, allow_unknown=allow_unknown))
 
 
 def _check(

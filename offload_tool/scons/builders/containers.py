@@ -234,14 +234,14 @@ def _target_texts(env: Environment) -> list[str]:
 def _registered_id(env: Environment, text: str) -> str:
     """Return the canonical target ID of a text that is one, or a bundle entry ID with one."""
     from offload_tool.formats.target.bundle_entry_id import BundleEntryID
-    from offload_tool.formats.target.target_id import TargetID
+    from offload_tool.operations.wrap import registered_id
 
     if text.count("-") > 1:
         found = BundleEntryID.asked(text).target_id
         if found is None:
             raise UsageError(f"OFFLOAD_TARGETS: '{text}' has no target ID")
         text = str(found)
-    return str(TargetID.parse(text, allow_unknown=env["OFFLOAD_ALLOW_UNKNOWN_ARCH"]))
+    return registered_id(text, allow_unknown=env["OFFLOAD_ALLOW_UNKNOWN_ARCH"])
 
 
 def _package_keys(env: Environment, images: list[Node]) -> Callable[[Node], dict[str, str]]:
