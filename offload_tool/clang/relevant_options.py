@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 
+from offload_tool.clang.options import BESIDE, ELSEWHERE, beginnings
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,11 +20,7 @@ _RELEVANT = re.compile(
     r"|-resource-dir=.*|-m(no-)?wavefrontsize64"
 )
 """Flags that decide what must be installed, or where it is."""
-_WRITES = (
-    *("-o", "-M", "-save-temps", "--save-temps", "-ftime-trace", "-fsave-optimization-record"),
-    *("-foptimization-record", "-gsplit-dwarf", "--serialize", "-serialize", "-fmodule"),
-    *("-fstack-usage", "-fcrash-diagnostics", "--coverage", "-ftest-coverage", "-Xclang=-dep"),
-)
+_WRITES = ("-o", "-M", "-Xclang=-dep", *beginnings(BESIDE | ELSEWHERE))
 
 
 def relevant_flags(words: Iterable[str]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ import os
 import posixpath
 
 from offload_tool.clang.driver import ask, jobs_of
+from offload_tool.clang.options import BESIDE, beginnings
 from offload_tool.clang.temporary_outputs import without_removed
 from offload_tool.errors import CompilerError
 
@@ -23,11 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["WRITES_MORE", "keeps_temporaries", "side_files"]
 
 _KEEPS = ("-save-temps", "--save-temps")
-WRITES_MORE = (
-    *_KEEPS,
-    *("-gsplit-dwarf", "--coverage", "-ftest-coverage", "-ftime-trace", "-fstack-usage"),
-    *("-fsave-optimization-record", "-foptimization-record-file"),
-)
+WRITES_MORE = beginnings(BESIDE)
 """Options with which a compile writes files beside its output."""
 _WITH_NEXT = ("-split-dwarf-output", "-opt-record-file", "-stack-usage-file")
 _ATTACHED = ("-ftime-trace=", "-coverage-notes-file=")

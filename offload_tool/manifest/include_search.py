@@ -22,6 +22,7 @@ import os
 import posixpath
 
 from offload_tool.clang.argument_files import all_words
+from offload_tool.clang.options import HEADERS, beginnings
 from offload_tool.clang.search_path import origins_digest
 from offload_tool.manifest.has_include import asked_in, asked_names
 from offload_tool.manifest.system_headers import is_outside
@@ -40,7 +41,7 @@ __all__ = [
     "found_in",
 ]
 
-_NOT_FOLLOWED = ("-ivfsoverlay", "-vfsoverlay", "--vfsoverlay", "-iframework", "-F", "-fmodule")
+_NOT_FOLLOWED = beginnings(HEADERS)
 """Beginnings of words with which headers are found under other names than theirs, or by the maps
 of modules, in which further files are named."""
 _SYSTEM = "/usr/"

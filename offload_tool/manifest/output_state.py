@@ -25,7 +25,7 @@ from offload_tool.clang.argument_files import (
     possible_files,
 )
 from offload_tool.clang.environment import HEEDED_VARIABLES, processor_of
-from offload_tool.clang.side_outputs import WRITES_MORE
+from offload_tool.clang.options import BESIDE, ELSEWHERE, LINKER, beginnings
 from offload_tool.errors import OffloadError
 from offload_tool.formats.magic import THIN_ARCHIVE
 from offload_tool.io.file_digests import Fingerprints
@@ -54,12 +54,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WRITES_FILES", "Recorded", "Surroundings", "Work"]
 
-WRITES_FILES = (
-    *WRITES_MORE,
-    *("-fcrash-diagnostics-dir", "-dumpdir", "-emit-pch", "-fproc-stat-report"),
-    *("-M", "--serialize-diagnostics", "-serialize-diagnostic", "-fmodule-output", "-fmodules"),
-    *("-Map", "--Map", "--time-trace", "--dependency-file", "-dependency-file", "-Wl,"),
-)
+WRITES_FILES = ("-M", *beginnings(BESIDE | ELSEWHERE | LINKER))
 """Options with outputs beside the one that is looked at, or that they share with other runs."""
 _LIBRARIES = ("-l", "--library")
 """Which file a linker finds for them, nobody records."""

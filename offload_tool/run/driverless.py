@@ -31,6 +31,7 @@ import threading
 from contextlib import contextmanager, suppress
 
 from offload_tool.clang.driver import ask, ask_at_terminal, jobs_of, llvm_temporary_folder
+from offload_tool.clang.options import DRIVER, beginnings
 from offload_tool.errors import CompilerError
 from offload_tool.io.signals import shielded
 from offload_tool.toolchain.driver_cache import kept_answer, program_of
@@ -51,12 +52,7 @@ _USUAL_LINES = re.compile(
     r'|.*clang version .*|(Target|Thread model|InstalledDir|Build config): .*| ".*'
 )
 _QUESTION = "-###"
-_FOR_THE_DRIVER = (
-    *("@", _QUESTION, "-v", "--verbose", "-time", "--config", "-save-temps", "--save-temps"),
-    *("-ftime-", "-fproc-stat-report", "-fcrash-", "-gen-reproducer", "--driver-mode", "-Xarch"),
-    *("-fdriver-only", "-working-directory", "--serialize-diagnostics", "-dumpdir"),
-    *("-MJ", "-gen-cdb-fragment-path"),
-)
+_FOR_THE_DRIVER = (_QUESTION, *beginnings(DRIVER))
 """Beginnings of words that mean something to the driver itself, or name files by rules of it."""
 _VARIABLES_OF_THE_DRIVER = ("CC_", "CCC_", "FORCE_CLANG_", "RC_DEBUG_", "CLANG_", "LLD_REPRODUCE")
 _ERRORS = 2

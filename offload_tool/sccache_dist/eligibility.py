@@ -15,6 +15,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import front_end_jobs, option_values
+from offload_tool.clang.options import BESIDE, ELSEWHERE, HEADERS, LINKER, READS, beginnings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,18 +24,11 @@ __all__ = ["RemoteForm", "remote_form", "why_local"]
 
 _DEVICE_ONLY = ("--cuda-device-only", "--offload-device-only")
 # Options that make a compile read files which the engine does not send.
-_READS_FILES = (
-    *("@", "--config", "-fplugin", "-fpass-plugin", "-fmodules", "-fmodule", "-include-pch"),
-    *("-fprofile-use", "-fprofile-instr-use", "-fprofile-sample-use", "-fauto-profile"),
-    *("-fsanitize-ignorelist", "-fsanitize-blacklist", "-mlink-builtin-bitcode", "-load"),
-    *("-fbasic-block-sections=list", "-fproc-stat-report", "-fthinlto-index"),
-)
-# Options with outputs beside the object, which would stay on the server.
-_WRITES_FILES = (
-    *("-save-temps", "--save-temps", "-ftime-trace", "-fsave-optimization-record"),
-    *("-foptimization-record-file", "-gsplit-dwarf", "-fstack-usage", "--coverage"),
-    *("-fcrash-diagnostics-dir", "-dumpdir", "-emit-pch", "-E", "-S", "-M", "-MM"),
-)
+_READS_FILES = beginnings(READS | HEADERS)
+# Options with outputs beside the object, which would stay on the server, and other jobs.
+_WRITES_FILES = beginnings(BESIDE | ELSEWHERE | LINKER)
+_DEPFILE = ("-dependency-file", "--dependency-file")  # the engine brings it
+_OTHER_JOBS = ("-E", "-S", "-M", "-MM")
 _DEVICE_LIBRARIES = "HIP_DEVICE_LIB_PATH"
 _HIP_WRAPPER = "__clang_hip_runtime_wrapper.h"
 # What decides which headers and libraries the driver takes.
@@ -77,7 +71,7 @@ def why_local(command: Sequence[str], kind: str = "hip") -> str:
     for word in command[1:]:
         if word.startswith(_READS_FILES):
             return f"{word} names a file that would not be on the server"
-        if word in _WRITES_FILES or word.split("=", 1)[0] in _WRITES_FILES:
+        if word in _OTHER_JOBS or (word.startswith(_WRITES_FILES) and word not in _DEPFILE):
             return f"{word} writes a file that would stay on the server"
     return ""
 
