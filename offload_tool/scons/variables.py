@@ -123,10 +123,6 @@ def _name(env: Environment, given: Any) -> Any:
     return text if text and not text.isspace() else _WRONG
 
 
-def _kernels(env: Environment, given: Any) -> Any:
-    return "kernels" if isinstance(given, str) and env.subst(given) == "kernels" else _WRONG
-
-
 def _headers(env: Environment, given: Any) -> Any:
     return _texts(env, given) if given else _WRONG
 
@@ -186,7 +182,9 @@ VARIABLES: dict[str, Variable] = {
     "OFFLOAD_REPORT_BEFORE": _LIST,
     "OFFLOAD_REPORT_FLAGS": _FLAGS,
     "OFFLOAD_ROCM_PATH": _PATH,
-    "OFFLOAD_SUMMARY": Variable(False, "True, False or 'kernels'", _boolean_or(_kernels)),
+    "OFFLOAD_SUMMARY": _boolean(False)._replace(
+        expected="True or False ('offload-tool diff' says which kernels changed)"
+    ),
     "OFFLOAD_TARGETS": _LIST,
     "OFFLOAD_WRAPPER_LLVM": Variable(22, "15, 22 or 23", _one_of(15, 22, 23)),
 }

@@ -21,11 +21,9 @@ if TYPE_CHECKING:
     from offload_tool.scons.state.build_log import DeclaredPass, DeclaredPasses
     from offload_tool.scons.types import Environment, Node
 
-__all__ = ["ask_for_summary", "offload_progress", "timed", "watch_kernels"]
+__all__ = ["ask_for_summary", "offload_progress", "timed"]
 
 _HOST = "host"
-_KERNELS = "kernels"
-"""The value of ``OFFLOAD_SUMMARY`` that asks for the kernels, too."""
 
 
 @dataclass
@@ -60,14 +58,6 @@ def ask_for_summary(env: Environment) -> None:
     if not passes.are_summed_up:
         passes.are_summed_up = True
         atexit.register(_print, passes)
-
-
-def watch_kernels(env: Environment, node: Node, target: str) -> None:
-    """Tell at the end which kernels of `node` changed, if ``OFFLOAD_SUMMARY`` asks for it."""
-    if env["OFFLOAD_SUMMARY"] == _KERNELS:
-        from offload_tool.scons.extras.kernel_changes import watch  # no other build needs it
-
-        watch(env, node, target)
 
 
 def _print(passes: DeclaredPasses) -> None:

@@ -24,7 +24,7 @@ from offload_tool.passes import cuda, hip
 from offload_tool.passes.compile_pass import CompilePass, dependency_flags
 from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons import actions, compat, readers
-from offload_tool.scons.extras.summary import ask_for_summary, timed, watch_kernels
+from offload_tool.scons.extras.summary import ask_for_summary, timed
 from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.call_cache import once
 from offload_tool.scons.graph.declare import DeclaredOtherwiseError, NodeBuilder, declare_free
@@ -174,8 +174,6 @@ def _compile(
     if env["OFFLOAD_SUMMARY"] and declared is not None:
         ask_for_summary(env)
         variables["SPAWN"] = timed(spawn, declared)
-    if job.device is not None:
-        watch_kernels(env, node, job.device.name)
     _keep_records(env, node, unit, job, command)
     libraries = _device_libraries(env, unit, job)
     if libraries and env["OFFLOAD_LAUNCHER"]:

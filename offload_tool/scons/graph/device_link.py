@@ -9,7 +9,6 @@ from offload_tool.clang.argument_files import possible_files
 from offload_tool.errors import UsageError
 from offload_tool.passes import device_link
 from offload_tool.scons import actions, compat, readers
-from offload_tool.scons.extras.summary import watch_kernels
 from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.container_nodes import package_node, wrap_node
 from offload_tool.scons.graph.declare import NodeBuilder, declared
@@ -89,7 +88,6 @@ def link_node(
     identified(env, [node])
     label(node, kind, device)
     add_aliases(env, node, device)
-    watch_kernels(env, node, device.name)
     return node
 
 

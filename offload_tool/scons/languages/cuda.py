@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Any
 from offload_tool.errors import CompilerError
 from offload_tool.passes.cuda import check_ptxas, cubin_arguments
 from offload_tool.scons import actions, readers
-from offload_tool.scons.extras.summary import watch_kernels
 from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.compile_nodes import device_nodes, uses_new_driver, with_host
 from offload_tool.scons.graph.declare import NodeBuilder, declared
@@ -135,8 +134,6 @@ def assembled(
     label(node, kind, device)
     node.attributes.offload_relocatable = rdc
     add_aliases(env, node, device)
-    if not rdc:
-        watch_kernels(env, node, device.name)
     return node
 
 
@@ -270,5 +267,4 @@ def _link_node(
     env.Depends(node, [env.File(name) for name in linker.libraries])
     label(node, "cuda", device)
     add_aliases(env, node, device)
-    watch_kernels(env, node, device.name)
     return node
