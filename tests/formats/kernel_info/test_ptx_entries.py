@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from offload_tool.formats.kernel_info.ptx_entries import read_ptx_kernels
@@ -40,3 +42,14 @@ def test_entries(body: str) -> None:
     assert {kernel.name: kernel.max_workgroup_size for kernel in found} == BODIES[body]
     assert len(found) == len(BODIES[body])
     assert all(kernel.vgprs is None and kernel.wavefront_size == 32 for kernel in found)
+
+
+@pytest.mark.parametrize(
+    "unit", [b".entry a;", b"//.entry\n", b".entry a\n", b".entry //.entry\n", b".entry a ", b'"\\']
+)
+def test_time_grows_with_the_size(unit: bytes) -> None:
+    """8 MB of any text take a second, where each directive's end was looked for they took hours."""
+    text = memoryview(unit * (8_000_000 // len(unit)))
+    started = time.process_time()
+    assert read_ptx_kernels(text) == []
+    assert time.process_time() - started < 3
