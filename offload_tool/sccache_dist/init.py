@@ -61,6 +61,7 @@ dir = {cache}
 use_preprocessor_cache_mode = false
 """
 
+_FOLDER_MODE, _FILE_MODE = 0o755, 0o644
 _TOOLCHAIN = """
 [[dist.toolchains]]
 type = "path_override"
@@ -123,6 +124,8 @@ def set_up(folder: StrPath, scheduler: str, token: str, toolchain: Toolchain) ->
     made = Path(os.path.abspath(folder))  # noqa: PTH100 - one spelling; links stay
     with made_folder(made), replace_all([made / name for name in _FILES]) as files:
         archive, ignored, client, environment, described = files
+        made.chmod(_FOLDER_MODE)  # whatever the umask allows to others
+        archive.set_mode(_FILE_MODE)
         packed = pack_programs([*names, *programs], archive)
         _write(ignored, "# A token and 100 MB of compiler belong into no repository.\n*\n")
         _write(client, _client(made, url, token, names), mode=0o600)
@@ -170,6 +173,6 @@ def _quoted(text: StrPath) -> str:
     return json.dumps(os.fspath(text), ensure_ascii=False)
 
 
-def _write(file: OutputFile, text: str, mode: int = 0o644) -> None:
+def _write(file: OutputFile, text: str, mode: int = _FILE_MODE) -> None:
     file.set_mode(mode)
     file.write(text.encode())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from offload_tool.errors import OffloadError, UsageError
 
@@ -92,9 +93,16 @@ def _request(url: str, headers: dict[str, str], data: bytes | None = None) -> tu
     import urllib.error
     import urllib.request
 
+    class _NoRedirects(urllib.request.HTTPRedirectHandler):
+        """Another host must not get the token."""
+
+        def redirect_request(self, *_: Any) -> None:
+            return None
+
     request = urllib.request.Request(url, data=data, headers=headers)  # noqa: S310 - see read_url
     try:
-        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310
+        opener = urllib.request.build_opener(_NoRedirects)
+        with opener.open(request, timeout=_SECONDS) as answer:
             return answer.status, answer.read(_ANSWER_BYTES)
     except urllib.error.HTTPError as error:
         with error:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -105,6 +107,38 @@ def test_a_token_is_its_owners(folder: Path, toolchain: Toolchain, scheduler: st
     client.chmod(0o644)
     init.set_up(folder, scheduler, "right", toolchain)
     assert client.stat().st_mode & 0o777 == 0o600
+
+
+def test_others_write_nothing(folder: Path, toolchain: Toolchain, scheduler: str) -> None:
+    """Under a umask of 0, nothing of the folder is writable by others, nor the folder."""
+    before = os.umask(0)
+    try:
+        init.set_up(folder.parent / "open", scheduler, "right", toolchain)
+    finally:
+        os.umask(before)
+    made = [folder.parent / "open", *(folder.parent / "open").iterdir()]
+    assert [path.name for path in made if path.stat().st_mode & 0o022] == []
+
+
+def test_redirects_get_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address that points to another host is no scheduler; the other host is not asked."""
+    asked = []
+
+    class Other(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(self.headers.get("Authorization"))
+            self.send_response(302 if self.path.startswith("/api") else 200)
+            self.send_header("Location", f"http://localhost:{self.server.server_port}/elsewhere")
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            self.do_POST()
+
+    with HTTPServer(("127.0.0.1", 0), Other) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        check_token(f"http://127.0.0.1:{server.server_port}", "secret")
+        server.shutdown()
+    assert asked == ["Bearer secret"]
 
 
 def test_mandatory_settings(folder: Path) -> None:
