@@ -38,7 +38,7 @@ OURS = [sys.executable, "-m", "offload_tool", "bundler"]
 
 
 def library_code() -> bytes:
-    """Give machine code and its tables: the shared libraries of the LLVM versions here."""
+    """Return machine code and its tables: the shared libraries of the LLVM versions here."""
     libraries = sorted(Path("/usr/lib").glob("*/libLLVM*.so*[0-9]"), reverse=True)
     libraries += sorted(Path("/usr/lib").glob("*/libclang-cpp*.so*[0-9]"), reverse=True)
     code = b"".join(path.read_bytes() for path in libraries if not path.is_symlink())
@@ -48,7 +48,7 @@ def library_code() -> bytes:
 
 
 def changed(image: bytes, seed: int) -> bytes:
-    """Give `image` with 1 % of it replaced, in blocks of 256 random bytes."""
+    """Return `image` with 1 % of it replaced, in blocks of 256 random bytes."""
     chance = random.Random(seed)
     copy = bytearray(image)
     for _ in range(len(copy) // 100 // 256):

@@ -71,7 +71,7 @@ def _write(folder: Path, sources: int, *, rocm: str) -> None:
 
 
 def _driver(folder: Path, sources: int, targets: Sequence[str], *, rocm: str) -> float:
-    """Compile each source for all targets by one call; give the seconds of all."""
+    """Compile each source for all targets by one call; return the seconds of all."""
     clang = find_toolchain().clang
     flags = [f"--rocm-path={rocm}"] if rocm else _NO_ROCM
     words = [*clang, "-x", "hip", f"--offload-arch={','.join(targets)}", "-O2", *flags, "-c"]
@@ -82,7 +82,7 @@ def _driver(folder: Path, sources: int, targets: Sequence[str], *, rocm: str) ->
 def _scons(
     folder: Path, sources: int, targets: Sequence[str], *, rocm: str, pch: bool
 ) -> tuple[float, float]:
-    """Build from nothing, and after an edit of one source; give the seconds of each."""
+    """Build from nothing, and after an edit of one source; return the seconds of each."""
     shutil.rmtree(folder / ".offload-pch", ignore_errors=True)
     for file in folder.iterdir():
         if file.suffix in (".co", ".o", ".hipfb", ".manifest", ".dblite"):
@@ -98,7 +98,7 @@ def _scons(
 
 
 def _build(folder: Path, sources: int, targets: Sequence[str], *, rocm: str, pch: bool) -> float:
-    """Run scons; give its seconds."""
+    """Run scons; return its seconds."""
     flags = [] if rocm else _NO_ROCM
     text = {"targets": list(targets), "rocm": rocm, "flags": flags, "pch": pch}
     (folder / "SConstruct").write_text(_SCONSTRUCT.format(sources=sources, **text))

@@ -66,7 +66,7 @@ def run_process(
 
 
 def compare(commands: Sequence[Sequence[str | Path]], folder: Path, runs: int = 5) -> list[Figures]:
-    """Run the commands in turn, once uncounted and then `runs` times; give their medians."""
+    """Run the commands in turn, once uncounted and then `runs` times; return their medians."""
     for command in commands:
         run_process(command, folder)
     results: list[list[Figures]] = [[] for _ in commands]
@@ -77,7 +77,7 @@ def compare(commands: Sequence[Sequence[str | Path]], folder: Path, runs: int = 
 
 
 def time_call(call: Callable[[], object], runs: int = 5) -> float:
-    """Give the median seconds of a call in this process, after one uncounted."""
+    """Return the median seconds of a call in this process, after one uncounted."""
     call()
     seconds = []
     for _ in range(runs):

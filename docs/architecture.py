@@ -81,12 +81,12 @@ def _summary(module: str) -> str:
 
 
 def lines(box: str, text: str) -> list[str]:
-    """Give what stands in a box: its name, then its text."""
+    """Return what stands in a box: its name, then its text."""
     return [box.rpartition(".")[2], *textwrap.wrap(text, _WIDTH)]
 
 
 def description(picture: Picture) -> str:
-    """Give the picture in Graphviz's language."""
+    """Return the picture in Graphviz's language."""
     rows = ['node [shape=box fontname="Helvetica" fontsize=11 style=rounded margin="0.15,0.08"];']
     for box, text in picture.boxes.items():
         name, *more = (html.escape(line, quote=False) for line in lines(box, text))

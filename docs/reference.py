@@ -40,7 +40,7 @@ def _api_section(title: str, names: list[str]) -> str:
 
 
 def commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Give all commands, with their words: ``offload-tool dist init``."""
+    """Yield all commands, with their words: ``offload-tool dist init``."""
     yield from _commands(whole_parser())
 
 

@@ -79,7 +79,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def identity(path: Path) -> tuple[int, ...]:
-    """Give all of a file's metadata that stays when it is only read."""
+    """Return all of a file's metadata that stays when it is only read."""
     found = path.stat()
     return (found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
@@ -93,7 +93,7 @@ def missing(what: str) -> None:
 
 @pytest.fixture(scope="session")
 def llvm() -> Callable[[str], str]:
-    """Give the path of an LLVM 22 tool by its plain name, e.g. ``clang-offload-bundler``.
+    """Return the path of an LLVM 22 tool by its plain name, e.g. ``clang-offload-bundler``.
 
     OFFLOAD_TEST_LLVM names a folder with tools of another LLVM to be used in their place.
     """
@@ -115,7 +115,7 @@ def llvm() -> Callable[[str], str]:
 
 @pytest.fixture(scope="session")
 def llvm23() -> Callable[[str], str]:
-    """Give the path of an LLVM 23 tool: of Debian's package, or in the folder OFFLOAD_TEST_LLVM23.
+    """Return the path of an LLVM 23 tool: of Debian's package, or in OFFLOAD_TEST_LLVM23.
 
     Few machines have any of them, and the wheel that CI installs has some, so what is missing
     is skipped; except for those that OFFLOAD_REQUIRE_LLVM23 lists.
@@ -134,7 +134,7 @@ def llvm23() -> Callable[[str], str]:
 
 @pytest.fixture(scope="session")
 def nvidia() -> Callable[[str], Path]:
-    """Give a program or library of NVIDIA's wheels: ``fatbinary``, ``libnvfatbin.so.12``.
+    """Return a program or library of NVIDIA's wheels: ``fatbinary``, ``libnvfatbin.so.12``.
 
     They are in the folder ``nvidia`` of an environment's packages, of this one or the one that
     OFFLOAD_TEST_CUDA names; see CONTRIBUTING.md.

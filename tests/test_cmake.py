@@ -41,7 +41,7 @@ def call(name: str, *arguments: str, folder: Path, **more: str) -> str:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Give a copy of the example, beside the one whose sources it uses."""
+    """Return a copy of the example, beside the one whose sources it uses."""
     for name in ("saxpy", "cmake_saxpy"):
         shutil.copytree(ROOT / "examples" / name, tmp_path / name)
     return tmp_path / "cmake_saxpy"

@@ -47,7 +47,7 @@ class Project:
         )
 
     def build(self, *arguments: str) -> tuple[list[str], str]:
-        """Run make, which must work; give the targets that were compiled, and what was said."""
+        """Run make, which must work; return the targets that were compiled, and what was said."""
         done = self.call("-j2", *arguments)
         assert done.returncode == 0, done.stdout
         compiles = [name.removeprefix("saxpy ") for name in compiles_since(self.folder)]
@@ -62,7 +62,7 @@ class Project:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """Give the example, built once for all tests: each leaves it up to date."""
+    """Return the example, built once for all tests: each leaves it up to date."""
     folder = tmp_path_factory.mktemp("make")
     for name in ("saxpy", "make_saxpy"):
         shutil.copytree(ROOT / "examples" / name, folder / name)

@@ -44,7 +44,7 @@ def program(name: str) -> str:
 
 
 def counting_environment(folder: Path) -> dict[str, str]:
-    """Give the OS environment of a build whose compiles are logged in `folder`."""
+    """Return the OS environment of a build whose compiles are logged in `folder`."""
     try:
         find_toolchain()
     except CompilerError as error:
@@ -63,7 +63,7 @@ def counting_environment(folder: Path) -> dict[str, str]:
 
 
 def compiles_since(folder: Path) -> list[str]:
-    """Give ``<source> <target ID or host>`` of each compile in the log, sorted, and empty it."""
+    """Return ``<source> <target ID or host>`` of each compile in the log, sorted, and empty it."""
     log = folder / "compiles.log"
     lines = log.read_text().splitlines() if log.exists() else []
     log.unlink(missing_ok=True)
@@ -129,7 +129,7 @@ class Project:
         assert done.returncode == 0, done.stdout
 
     def build(self) -> tuple[list[str], str]:
-        """Build, which must work; give what was compiled, and what was said."""
+        """Build, which must work; return what was compiled, and what was said."""
         done = self.call("ninja")
         assert done.returncode == 0, done.stdout
         return compiles_since(self.folder), done.stdout
@@ -151,13 +151,13 @@ def make_project(folder: Path) -> Project:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    """Give the example, not configured yet."""
+    """Return the example, not configured yet."""
     return make_project(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """Give the example, built once for all tests: each leaves it up to date."""
+    """Return the example, built once for all tests: each leaves it up to date."""
     made = make_project(tmp_path_factory.mktemp("meson"))
     toolchain = find_toolchain()
     if not toolchain.origin.startswith("embedded"):  # which needs more than a script around it

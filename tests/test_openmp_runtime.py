@@ -43,7 +43,7 @@ int main(void) {
 
 
 def shared(contents: list[bytes], *, compressed: bool) -> bytes:
-    """Give one offload binary of all contents."""
+    """Return one offload binary of all contents."""
     strings = {"triple": TRIPLE, "arch": "generic"}
     rows = [PlannedImage(len(content), 1, 1, strings) for content in contents]
     layout = plan_shared_offload_binary(rows)

@@ -59,7 +59,7 @@ def look_up(bundle: Path, isa: str) -> tuple[int, int]:
 
 
 def load(bundle: Path, device: str, generic: str) -> int | None:
-    """Give the offset of what ROCm's HIP runtime would load: what it asks for, and in its order."""
+    """Return the offset of what ROCm's HIP runtime would load, in the order in which it asks."""
     spirv = [f"spirv64-amd-amdhsa-{environment}-amdgcnspirv" for environment in ("unknown", "")]
     wanted = [*(f"amdgcn-amd-amdhsa--{name}" for name in (device, generic) if name), *spirv]
     found = (look_up(bundle, isa) for isa in wanted)

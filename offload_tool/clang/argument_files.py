@@ -80,7 +80,7 @@ def options_of(command: Sequence[str]) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=64)
 def include_folders(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Give the folders that flags name for headers."""
+    """Return the folders that flags name for headers."""
     found = []
     for at, word in enumerate(words):
         for flag in _FOLDER_FLAGS:
@@ -92,7 +92,7 @@ def include_folders(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def finds_libraries(words: Iterable[str]) -> bool:
-    """Tell whether a linker within a compile looks for libraries: nobody tells which it finds."""
+    """Return whether a linker within a compile looks for libraries: nobody tells which it finds."""
     given = all_words(words)
     return any(
         (before.startswith(_TO_LINKERS) and word.startswith(_LIBRARIES))
@@ -129,7 +129,7 @@ def _parts_of_option(word: str) -> Iterator[str]:
 
 
 def programs_in(prefix: str) -> tuple[str, ...]:
-    """Give the names of the linkers that a compiler finds by ``-B`` or ``COMPILER_PATH``."""
+    """Return the names of the linkers that a compiler finds by ``-B`` or ``COMPILER_PATH``."""
     return tuple(f"{begin}{name}" for name in _LINKERS for begin in (prefix, f"{prefix}/"))
 
 

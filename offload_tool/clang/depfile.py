@@ -33,7 +33,7 @@ _NOT_ALONE = ("=", ";", "%")
 
 
 def depfile_command(compile_command: Sequence[str]) -> list[str]:
-    """Give the command that writes the depfile of a compile, and nothing else.
+    """Return the command that writes the depfile of a compile, and nothing else.
 
     It is for a compiler cache that knew the output and wrote that alone. The last word of
     `compile_command` is its source.
@@ -46,7 +46,7 @@ def depfile_command(compile_command: Sequence[str]) -> list[str]:
 
 
 def read_depfile(path: StrPath) -> list[str]:
-    """Give the names of the files that the rule in the file at `path` depends on.
+    """Return the names of the files that the rule in the file at `path` depends on.
 
     :raises FileError: it cannot be read.
     """
@@ -58,7 +58,7 @@ def read_depfile(path: StrPath) -> list[str]:
 
 
 def parse_depfile(text: str) -> list[str]:
-    """Give the prerequisites of the first rule in `text`, unescaped, in order."""
+    """Return the prerequisites of the first rule in `text`, unescaped, in order."""
     _, _, names = _RULE_END.split(text, maxsplit=1)[0].partition(": ")
     return [
         _ESCAPED.sub(lambda match: match[1] or match[2], word)
@@ -67,7 +67,7 @@ def parse_depfile(text: str) -> list[str]:
 
 
 def depfile_text(output: str, names: Iterable[str]) -> str:
-    """Give the rule that says `output` depends on `names`, for Ninja and for Make.
+    """Return the rule that says `output` depends on `names`, for Ninja and for Make.
 
     Each name also gets an empty rule of its own, as with ``-MP``: Make then does not stop
     when a header is deleted.

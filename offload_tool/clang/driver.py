@@ -126,7 +126,7 @@ def ask_at_terminal(command: Sequence[str], environment: Mapping[str, str]) -> A
 def _temporaries_apart(
     command: Sequence[str], environment: Mapping[str, str]
 ) -> Iterator[tuple[Mapping[str, str], str]]:
-    """Give the variables for a command, and the folder that its temporary files are in.
+    """Yield the variables for a command, and the folder that its temporary files are in.
 
     With ``-###``, too, the driver makes those that it names, and removes them when it ends. Where
     it is killed they would stay, so that they have a folder of their own. Source: clang 22.1.8,
@@ -158,7 +158,7 @@ def make(what: str, command: Sequence[str], environment: Mapping[str, str]) -> N
 
 @remembered(64)
 def output_of(command: tuple[str, ...], *question: str) -> str:
-    """Give what a program writes when it is asked; once for each question.
+    """Return what a program writes when it is asked; once for each question.
 
     :raises CompilerError: it cannot be run, or fails.
     """
@@ -169,18 +169,18 @@ def output_of(command: tuple[str, ...], *question: str) -> str:
 
 
 def jobs_of(answer: Answer) -> list[list[str]]:
-    """Give the words of each job in the driver's answer to ``-###``."""
+    """Return the words of each job in the driver's answer to ``-###``."""
     return [job_words(found[0]) for found in re.finditer(_JOB, answer.errors, re.MULTILINE)]
 
 
 def job_words(line: str) -> list[str]:
-    """Give the words of a job as ``-###`` prints it."""
+    """Return the words of a job as ``-###`` prints it."""
     found = re.finditer(_WORD, line)
     return [re.sub(_ESCAPED, r"\1", word[0][1:-1]) if word["quoted"] else word[0] for word in found]
 
 
 def response_text(words: Iterable[str]) -> bytes:
-    """Give the content of a response file (``@file`` in a command of LLVM's) with `words`.
+    """Return the content of a response file (``@file`` in a command of LLVM's) with `words`.
 
     Source: LLVM's ``cl::TokenizeGNUCommandLine``: in double quotes a backslash escapes.
     """
@@ -191,7 +191,7 @@ def response_text(words: Iterable[str]) -> bytes:
 def front_end_jobs(
     command: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[tuple[str, ...], ...]:
-    """Give the commands of the front end that a compile without an input would run.
+    """Return the commands of the front end that a compile without an input would run.
 
     None where the driver refuses the command: the compile itself will say what is wrong.
     """
@@ -210,12 +210,12 @@ def _front_end_jobs(
 
 
 def forget_jobs() -> None:
-    """Let the driver be asked again: another installation of GCC is there, say."""
+    """Forget what the driver said: another installation of GCC may be there."""
     _front_end_jobs.cache_clear()
 
 
 def option_values(job: Sequence[str], option: str) -> Iterator[str]:
-    """Give the words that come after an option in a job."""
+    """Return the words that come after an option in a job."""
     return (value for word, value in itertools.pairwise(job) if word == option)
 
 

@@ -59,7 +59,7 @@ _TELLING_PROCESSORS = (
 
 
 def processor_of(words: Iterable[str]) -> str:
-    """Give what this machine's processor is where flags ask for it; "" where none does."""
+    """Return what this machine's processor is where flags ask for it; "" where none does."""
     if not any(word in _OF_THIS_MACHINE for word in words):
         return ""
     try:

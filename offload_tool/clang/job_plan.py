@@ -112,7 +112,7 @@ class DriverJob:
         return self.words[-1] if self.sort == "cc1" else ""
 
     def beside(self) -> list[str]:
-        """Give the files that it writes beside its output, a depfile aside."""
+        """Return the files that it writes beside its output, a depfile aside."""
         found = _values(self.words, _WRITTEN, _WRITTEN_ATTACHED)
         if self.sort == "lld":
             attached = [f"{name}=" for name in _WRITTEN_BY_LINKERS]
@@ -120,11 +120,11 @@ class DriverJob:
         return found
 
     def embedded(self) -> list[str]:
-        """Give the files that a host pass puts into its object as they are."""
+        """Return the files that a host pass puts into its object as they are."""
         return _values(self.words, (EMBEDDING,), (EMBEDDING_ATTACHED,))
 
     def embed(self, name: str) -> None:
-        """Let it put another file into its object."""
+        """Replace the file that the job puts into its object."""
         for at, word in enumerate(self.words):
             if word.startswith(EMBEDDING_ATTACHED):
                 self.words[at] = f"{EMBEDDING_ATTACHED}{name}"
@@ -132,7 +132,7 @@ class DriverJob:
                 self.words[at] = name
 
     def write_to(self, output: str) -> None:
-        """Let it write to another file; a depfile's rule keeps the old name."""
+        """Replace the job's output; a depfile's rule keeps the old name."""
         for at, word in enumerate(self.words):
             before = self.words[at - 1]
             if word == self.output and before in _OUTPUTS:
@@ -207,7 +207,7 @@ def read_plan(errors: str, folder: str) -> DriverPlan:
 
 
 def read_lines(errors: str) -> tuple[list[str], list[str]]:
-    """Give what the driver has said to ``-###``: what is for the user, and the lines of jobs.
+    """Return what the driver has said to ``-###``: what is for the user, and the lines of jobs.
 
     :raises UnknownPlanError: something in it is not known here.
     """
@@ -263,7 +263,7 @@ def job_in(words: list[str]) -> DriverJob:
 
 
 def _of_links(words: Iterable[str]) -> Iterator[str]:
-    """Give the words that ``clang-linker-wrapper`` hands on to linkers."""
+    """Yield the words that ``clang-linker-wrapper`` hands on to linkers."""
     for word in words:
         if word.startswith(_TO_LINKERS):
             value = word.removeprefix(_TO_LINKERS)
@@ -278,7 +278,7 @@ def _values(words: Sequence[str], options: Iterable[str], attached: Iterable[str
 
 
 def _related(jobs: list[DriverJob]) -> str:
-    """Note how jobs depend on one another, and whose they are; give the source."""
+    """Note how jobs depend on one another, and whose they are; return the source."""
     _connect(jobs)
     _name_targets(jobs)
     return _check(jobs)
@@ -315,7 +315,7 @@ def _is_for_device(job: DriverJob) -> bool:
 
 
 def _target(job: DriverJob) -> str:
-    """Give the target ID of a device pass: LLVM's features are the ID's, behind the processor."""
+    """Return the target ID of a device pass: LLVM's features are the ID's, behind the processor."""
     processor = next(iter(_values(job.words, ("-target-cpu",), ())), "")
     features = {}
     for feature in _values(job.words, ("-target-feature",), ()):
@@ -327,7 +327,7 @@ def _target(job: DriverJob) -> str:
 
 
 def _check(jobs: list[DriverJob]) -> str:
-    """Give the source, where these are passes over one source with one result."""
+    """Return the source, where these are passes over one source with one result."""
     if not jobs:
         raise UnknownPlanError("the driver would run nothing")
     consumed = {index for job in jobs for index in job.needs}

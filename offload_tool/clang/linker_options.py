@@ -27,7 +27,7 @@ _WITH_NEXT = ("-mllvm", "-z", "-o")
 
 
 def unknown_word(words: Iterable[str]) -> str:
-    """Give the first option that is not known, or that writes a file more; "" if there is none."""
+    """Return the first option that is unknown, or that writes a file more; "" if none."""
     before = ""
     for word in words:
         is_option = word.startswith("-") and word != "-o" and before not in _WITH_NEXT

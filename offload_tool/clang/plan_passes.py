@@ -12,7 +12,7 @@ _BEHIND = ("lld", "ptxas")
 
 
 def passes_of(plan: DriverPlan, folder: str) -> list[list[int]]:
-    """Give the numbers of the jobs of each pass whose result is a temporary file in a folder."""
+    """Return the numbers of the jobs of each pass whose result is a temporary file in a folder."""
     found = []
     for number, job in enumerate(plan.jobs):
         if job.source != plan.source or job.needs:
@@ -24,7 +24,7 @@ def passes_of(plan: DriverPlan, folder: str) -> list[list[int]]:
 
 
 def _behind(plan: DriverPlan, number: int) -> list[int]:
-    """Give the one job that alone reads what a front end makes, and nothing else."""
+    """Return the one job that alone reads what a front end makes, and nothing else."""
     readers = [at for at, job in enumerate(plan.jobs) if number in job.needs]
     if len(readers) != 1:
         return []

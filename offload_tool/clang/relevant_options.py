@@ -24,7 +24,7 @@ _WRITES = ("-o", "-M", "-Xclang=-dep", *beginnings(BESIDE | ELSEWHERE))
 
 
 def relevant_flags(words: Iterable[str]) -> tuple[str, ...]:
-    """Give those of a compile's flags that decide what must be installed."""
+    """Return those of a compile's flags that decide what must be installed."""
     return tuple(word for word in words if _RELEVANT.fullmatch(word))
 
 
@@ -35,7 +35,7 @@ def trial_flags(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def folder_meant(words: Iterable[str]) -> list[str]:
-    """Give the folder of this process if a word names something in it, and else nothing.
+    """Return the folder of this process if a word names something in it, and else nothing.
 
     That is for questions whose answers are kept: words that name nothing here, or name it by an
     absolute path, mean the same in every folder.

@@ -65,7 +65,7 @@ def front_end_of(command: Sequence[str], environment: Mapping[str, str]) -> Fron
 
 
 def folders_of_job(job: Sequence[str]) -> Iterator[str]:
-    """Give the folders in which a command of the front end looks for headers."""
+    """Yield the folders in which a command of the front end looks for headers."""
     root = next(reversed([*_values(job, "-isysroot")]), "")
     prefix = ""
     for option, value in itertools.pairwise(job):
@@ -87,13 +87,13 @@ def _values(job: Sequence[str], option: str) -> Iterator[str]:
 
 
 def _in_root(folder: str, root: str) -> str:
-    """Give a folder as clang takes it: ``=`` stands for the root of the system's headers."""
+    """Return a folder as clang takes it: ``=`` stands for the root of the system's headers."""
     return f"{root}{folder[1:]}" if root and folder.startswith("=") else folder
 
 
 @functools.lru_cache(maxsize=4096)
 def origins(folders: tuple[str, ...]) -> tuple[str, ...]:
-    """Give the folders whose entries decide which ones of `folders` a compiler takes by itself.
+    """Return the folders whose entries decide which ones of `folders` a compiler takes by itself.
 
     Source: clang 22.1.8, observed: of the installations of GCC it takes the one of the highest
     version, and spells the folders of its C++ headers from there, such as
@@ -110,7 +110,7 @@ def origins(folders: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def origins_digest(folders: tuple[str, ...], prints: Fingerprints) -> str:
-    """Give a digest of what is there in `origins`: another one, and the compiler must be asked."""
+    """Return a digest of `origins`: where it changes, the compiler must be asked."""
     return _digest_of_names(tuple(prints.names(folder) for folder in origins(folders)))
 
 

@@ -33,7 +33,7 @@ _OF_LLD = ".resolution.txt"
 
 
 def keeps_temporaries(words: Iterable[str]) -> bool:
-    """Tell whether a compile with these words leaves the files of its jobs in between.
+    """Return whether a compile with these words leaves the files of its jobs in between.
 
     Each job reads what the one before has written, so that two compiles of one source, or of two
     with one name, must not run at the same time.
@@ -44,7 +44,7 @@ def keeps_temporaries(words: Iterable[str]) -> bool:
 def side_files(
     command: Sequence[str], environment: Mapping[str, str], output: str
 ) -> dict[str, bool]:
-    """Give the files beside `output` that a compile has written, as they are spelled.
+    """Return the files beside `output` that a compile has written, as they are spelled.
 
     True: the file is named after the output, and no other compile's. Source: clang 22.1.8,
     observed: ``-###`` prints the command of each job, with the files that it writes.

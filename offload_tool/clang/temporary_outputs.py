@@ -19,7 +19,7 @@ _WITH_NEXT = (_ATTACHED, "--serialize-diagnostics", "-serialize-diagnostics")
 
 
 def without_removed(words: Sequence[str]) -> list[str]:
-    """Give words without those that let the driver remove a file, for a question.
+    """Return words without those that let the driver remove a file, for a question.
 
     Where such words are in a response file, the words in it come in the place of its name.
     """

@@ -43,7 +43,7 @@ class Terminal:
                 self._said.append(data)
 
     def end(self) -> bytes:
-        """Give what was written, once all programs have ended."""
+        """Return what was written, once all programs have ended."""
         if self._reader is not None:
             os.close(self.descriptor)
             self._reader.join()

@@ -24,7 +24,7 @@ They can also be called by that name, through a link to ``offload-tool``.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; give its exit status: 0, 1 for an error, 2 for wrong usage.
+    """Run one command; return its exit status: 0, 1 for an error, 2 for wrong usage.
 
     See `offload_tool.cli._main` for what ends it besides.
     """

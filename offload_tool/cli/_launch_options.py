@@ -8,7 +8,7 @@ __all__ = ["launch_parser"]
 
 
 def launch_parser(tool: str) -> argparse.ArgumentParser:
-    """Give the parser of the words behind ``launch``; `tool` is the name for messages."""
+    """Return the parser of the words behind ``launch``; `tool` is the name for messages."""
     parser = argparse.ArgumentParser(
         prog=tool,
         usage="%(prog)s COMPILER ARGS...",

@@ -36,7 +36,7 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def with_limits(options: argparse.Namespace) -> AbstractContextManager[Budget]:
-    """Give the block in which the options' limits hold, and the environment's for the others.
+    """Return the block in which the options' limits hold, and the environment's for the others.
 
     :raises UsageError: an option or variable is no size.
     """

@@ -41,7 +41,7 @@ _ENDED_BY_SIGNAL = 128
 
 
 def guarded(run: Callable[[], int]) -> int:
-    """Run a command within the limits of the environment; give its exit status."""
+    """Run a command within the limits of the environment; return its exit status."""
     reserve_streams()
     try:
         with stopping():

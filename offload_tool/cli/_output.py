@@ -127,7 +127,7 @@ def print_notes(notes: Sequence[str]) -> None:
 
 
 def print_problems(problems: Iterable[OffloadError]) -> int:
-    """Print errors that did not end the command; give its exit status."""
+    """Print errors that did not end the command; return its exit status."""
     found = list(problems)
     rest = len(found) - _MOST_PROBLEMS
     print_lines(f"offload-tool: error: {problem}" for problem in found[:_MOST_PROBLEMS])
@@ -137,7 +137,7 @@ def print_problems(problems: Iterable[OffloadError]) -> int:
 
 
 def finish(status: int) -> int:
-    """Write what is still kept; give the exit status: 1 where something could not be said.
+    """Write what is still kept; return the exit status: 1 where something could not be said.
 
     :raises StreamError: standard output is full.
     """

@@ -36,7 +36,7 @@ SELF_READING = {
 
 
 def run_command(words: Sequence[str]) -> int:
-    """Read the words and run the command that they name; give its exit status."""
+    """Read the words and run the command that they name; return its exit status."""
     parser = make_parser(words[0] if words else "", _add_names)
     options = parser.parse_args(words)
     try:
@@ -71,7 +71,7 @@ class _Version(argparse.Action):
 
 
 def make_parser(command: str, add_others: Callable[[Commands], None]) -> argparse.ArgumentParser:
-    """Give the parser of all commands; of one alone, which starts faster, if `command` is one.
+    """Return the parser of all commands; of one alone, which starts faster, if `command` is one.
 
     `add_others` adds those that read their command lines themselves.
     """

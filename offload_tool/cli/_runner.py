@@ -21,7 +21,7 @@ __all__ = ["choose_runner", "launcher_of"]
 
 
 def choose_runner(wanted: WantedPass, environ: Mapping[str, str]) -> Runner | None:
-    """Give what runs the compiler of a pass in the OS environment `environ`.
+    """Return what runs the compiler of a pass in the OS environment `environ`.
 
     :returns: None where the compiler is run as it is.
     :raises UsageError: OFFLOAD_DIST names no usable folder, or stands beside a launcher.
@@ -85,7 +85,7 @@ def _finish(finished: Finished, message: str) -> int:
 
 
 def launcher_of(environ: Mapping[str, str]) -> list[str]:
-    """Give the words of OFFLOAD_LAUNCHER.
+    """Return the words of OFFLOAD_LAUNCHER.
 
     :raises UsageError: it is not a command.
     """

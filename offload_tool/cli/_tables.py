@@ -149,7 +149,7 @@ def _print_plain(table: Sheet, rows: Sequence[tuple[str, ...]]) -> None:
 
 
 def place_of(file: str, image: DeviceImage) -> str:
-    """Say where in `file` the image is: a file of a folder, a member."""
+    """Return where in `file` the image is: a file of a folder, a member."""
     inner = [] if image.file == file else [os.path.relpath(image.file, file)]
     inner += [image.member] if image.member else []
     return "(".join(inner) + ")" * (len(inner) - 1)

@@ -35,7 +35,7 @@ _DROP_INS: dict[str, tuple[CommandLine, ...]] = {
 
 
 def whole_parser() -> argparse.ArgumentParser:
-    """Give the parser; every action of every subparser has the option strings that are read."""
+    """Return the parser; every action of every subparser has the option strings that are read."""
     return make_parser("", _add_self_reading)
 
 

@@ -66,7 +66,7 @@ class _RuleTable:
             self.refuse(f"expected the keys {', '.join(_KEYS)}, found {', '.join(unknown)}")
 
     def read(self) -> Rule:
-        """Give the rule."""
+        """Return the rule."""
         paths = self._texts("paths")
         if not paths:
             self.refuse("expected paths, a list of patterns for the names of libraries")
@@ -94,7 +94,7 @@ class _RuleTable:
         return found
 
     def refuse(self, message: str, cause: OffloadError | None = None) -> NoReturn:
-        """Say what is wrong with this table.
+        """Raise an error about this table.
 
         :raises UsageError: always.
         """

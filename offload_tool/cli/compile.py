@@ -45,7 +45,7 @@ class _OneLineParser(argparse.ArgumentParser):
 
 
 def run_compile(tool: str, words: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run the command; give the exit status: the compiler's, or 1 for an error, 2 for usage."""
+    """Run the command; return the exit status: the compiler's, or 1 for an error, 2 for usage."""
     # argparse's own reading of "--" differs between versions of Python.
     split = words.index("--") if "--" in words else len(words)
     options = compile_parser(tool).parse_args(words[:split])
@@ -61,7 +61,7 @@ def run_compile(tool: str, words: Sequence[str], environ: Mapping[str, str]) -> 
 
 
 def compile_parser(tool: str) -> argparse.ArgumentParser:
-    """Give the parser of the words before ``--``; `tool` is the name for messages."""
+    """Return the parser of the words before ``--``; `tool` is the name for messages."""
     parser = _OneLineParser(
         prog=tool,
         usage="%(prog)s SOURCE -o OUT (--target-id ID | --host | --emit-host-ir) [options] "

@@ -97,7 +97,7 @@ complete -o bashdefault -F _offload_tool offload-tool"""
 
 
 def _parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """Give a parser and all of its commands'."""
+    """Yield a parser and all of its commands'."""
     import argparse
 
     yield parser
@@ -108,7 +108,7 @@ def _parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParse
 
 
 def _prepare(parser: argparse.ArgumentParser, shell: str) -> None:
-    """Say what completes each value; write options as the shell's own functions want them."""
+    """Set what completes each value; write options as the shell's own functions want them."""
     import argparse
 
     parser.description = None  # the line in the list of commands is shorter

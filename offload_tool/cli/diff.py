@@ -137,7 +137,7 @@ def _sheet(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]
 
 
 def _needs(row: KernelChange) -> str:
-    """Say what a kernel needs other than before."""
+    """Return what a kernel needs other than before."""
     fields = [name for name in row.fields if name != "code_size"]
     if row.change == "changed" and not row.fields:
         return "other instructions"

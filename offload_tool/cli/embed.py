@@ -173,7 +173,7 @@ def _check_linked(cubin: str) -> None:
 
 
 def _sort(images: str) -> str:
-    """Tell what a file is: ``HIP`` bundle, ``CUDA`` fat binary, ``package`` or ``cubin``."""
+    """Return what a file is: ``HIP`` bundle, ``CUDA`` fat binary, ``package`` or ``cubin``."""
     from offload_tool.containers.file_format import FileFormat, recognise
     from offload_tool.errors import UsageError
     from offload_tool.formats.objects.device_elf import is_code_object

@@ -24,7 +24,7 @@ _WRONG_USAGE = 2
 
 
 def launch(words: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run a compiler's command; give its exit status, if the compiler does not take our place."""
+    """Run a compiler's command; return its exit status, if the compiler does not take our place."""
     if words[:1] in (["-h"], ["--help"]):
         return _help()
     if not words or words[0].startswith("-"):
@@ -66,7 +66,7 @@ def launch(words: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def launch_as_hipcc(invoked: str, words: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run a command of ``hipcc``, by whose name a link called us; give its exit status."""
+    """Run a command of ``hipcc``, by whose name a link called us; return its exit status."""
     from offload_tool.launch.find_compiler import find_hipcc
 
     compiler = find_hipcc(invoked, environ)
@@ -77,7 +77,7 @@ def launch_as_hipcc(invoked: str, words: Sequence[str], environ: Mapping[str, st
 
 
 def _pass_through(words: Sequence[str], environ: Mapping[str, str], reason: str) -> int:
-    """Let the compiler take the place of this process; come back only where there is none."""
+    """Replace this process by the compiler; return only where there is none."""
     _say(environ, f"passed through: {reason}")
     sys.stdout.flush()
     try:

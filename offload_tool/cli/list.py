@@ -137,7 +137,7 @@ def _read_all(
     problems: list[OffloadError],
     notes: list[str],
 ) -> list[tuple[str, list[_T]]]:
-    """Give each file that can be read, with what `read` finds in it.
+    """Return each file that can be read, with what `read` finds in it.
 
     :raises OffloadError: the only one cannot be.
     """

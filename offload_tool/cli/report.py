@@ -131,7 +131,7 @@ def _demangled(kernels: KernelColumns, changes: Comparison | None) -> dict[str, 
 
 
 def _plotting_library() -> str:
-    """Give the source of plotly.js, as the optional package plotly brings it."""
+    """Return the source of plotly.js, as the optional package plotly brings it."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:

@@ -44,7 +44,7 @@ class CudaContent:
         self.payloads = payloads
 
     def view(self, source: InputFile) -> memoryview:
-        """Give the image, unpacked and without padding.
+        """Return the image, unpacked and without padding.
 
         :raises ContentError: the payload is damaged, or it is not known how to unpack it.
         """
@@ -80,7 +80,7 @@ class PackedFrame:
         self.label = label
 
     def begin(self, source: InputFile, size: int) -> memoryview:
-        """Give the first bytes of the code object, at most `size`; what is behind is not looked at.
+        """Return the first bytes of the code object, at most `size`, without a look at the rest.
 
         :raises FormatError: they are damaged.
         """
@@ -93,7 +93,7 @@ class PackedFrame:
         return memoryview(b"")
 
     def view(self, source: InputFile) -> memoryview:
-        """Give the code object.
+        """Return the code object.
 
         :raises FormatError: it is damaged.
         """
@@ -118,7 +118,7 @@ class LastPayload:
         self._content = b""
 
     def unpacked(self, source: InputFile, packed: Packed, label: str) -> bytes:
-        """Give what a payload of `source` decompresses to.
+        """Return what a payload of `source` decompresses to.
 
         :raises FormatError: it is damaged.
         """
@@ -156,13 +156,13 @@ class StoredEntry:
         return self.source.range(self.offset, self.size)
 
     def begin(self, size: int) -> memoryview:
-        """Give the first bytes of the content, at most `size`; of CUDA's as they are stored."""
+        """Return the first bytes of the content, at most `size`; of CUDA's as they are stored."""
         if self.frame is not None:
             return self.frame.begin(self.source, size)
         return self.source.data[self.offset : self.offset + min(self.size, size)]
 
     def view(self) -> memoryview:
-        """Give the content: mapped, or put together in memory.
+        """Return the content: mapped, or put together in memory.
 
         That is what becomes of a host object, and of what is compressed by itself.
 
@@ -269,7 +269,7 @@ def object_entries(
 def decompressed(
     source: InputFile, position: int = 0, end: int | None = None, *, path: StrPath
 ) -> tuple[InputFile, CompressionReport]:
-    """Give what the compressed bundle at `position` of `source`, which ends before `end`, holds.
+    """Return what the compressed bundle at `position` of `source`, which ends before `end`, holds.
 
     :raises FormatError: it is damaged.
     :raises UnsupportedError: it is of a version or sort that is not read.

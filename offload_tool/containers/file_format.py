@@ -57,7 +57,7 @@ _NOT_ZERO = re.compile(rb"[^\0]")
 
 
 def recognise(data: memoryview, *, anywhere: bool = False) -> FileFormat | None:
-    """Tell what `data` begins like; a text bundle may have text before it if `anywhere`."""
+    """Return what `data` begins like; a text bundle may have text before it if `anywhere`."""
     begin = bytes(data[:_LONGEST])
     for start, file_format in _MAGICS:
         if begin.startswith(start):
@@ -69,12 +69,12 @@ def recognise(data: memoryview, *, anywhere: bool = False) -> FileFormat | None:
 
 
 def text_comment(data: memoryview) -> str:
-    """Give the line comment with which a text bundle is marked; empty if it is none."""
+    """Return the line comment with which a text bundle is marked; empty if it is none."""
     marker = _TEXT_START.search(data)
     return marker[1].decode() if marker else ""
 
 
 def next_content(data: memoryview, start: int) -> int | None:
-    """Give where the first byte that is not zero is, from `start` on."""
+    """Return where the first byte that is not zero is, from `start` on."""
     found = _NOT_ZERO.search(data, start)
     return None if found is None else found.start()

@@ -122,7 +122,7 @@ class FoundImage:
         return BundleEntryID(self.kind, self.triple, self.target_id)
 
     def refusal(self, label: str) -> UnsupportedError | None:
-        """Say why the image's bytes cannot be given, of a file called `label`; None if they can."""
+        """Return why the bytes of an image, called `label`, cannot be had; None if they can."""
         if self.content.cuda is None or self.content.cuda.image.is_readable:
             return None
         message = f"{self.id} cannot be unpacked: how is not publicly known"
@@ -171,7 +171,7 @@ class FoundContainer:
         return self.place.label
 
     def in_file(self, offset: int) -> int | None:
-        """Give where an offset of the place is in the file; None: it is not there."""
+        """Return where an offset of the place is in the file; None: it is not there."""
         return None if self.place.base is None else self.place.base + offset
 
 
@@ -356,7 +356,7 @@ def _image(
 
 
 def _bundles(spot: Spot) -> Iterator[FoundContainer]:
-    """Give the bundles at a spot; zeros may be between them."""
+    """Yield the bundles at a spot; zeros may be between them."""
     place = spot.place
     data = place.source.data[: spot.end]
     last: FileFormat | None = None
@@ -384,7 +384,7 @@ def _bundles(spot: Spot) -> Iterator[FoundContainer]:
 
 
 def _packed_entries(content: InputFile) -> list[StoredEntry]:
-    """Give the entries of what was compressed: a bundle of any layout."""
+    """Return the entries of what was compressed: a bundle of any layout."""
     path = content.path
     if is_bundle(content.data):
         return binary_bundle(content, path=path)[1]
@@ -443,7 +443,7 @@ def _marked_codes(spot: Spot) -> Iterator[FoundContainer]:
 
 
 def _code_object(spot: Spot) -> FoundContainer:
-    """Give a code object that is a file, or at a spot of one, as the one image in itself."""
+    """Return a code object that is a file, or at a spot of one, as the one image in itself."""
     place, data = spot.place, spot.place.source.data[spot.start : spot.end]
     if spot.is_stray:
         tables = read_elf_tables(data, path=place.label)
@@ -456,7 +456,7 @@ def _code_object(spot: Spot) -> FoundContainer:
 
 
 def _end_of(tables: ElfTables) -> int:
-    """Give where an ELF file ends that has something behind it."""
+    """Return where an ELF file ends that has something behind it."""
     header, classes = tables.header, tables.elf_class
     ends = [row.sh_offset + row.sh_size for row in tables.sections if row.has_content]
     ends += [row.p_offset + row.p_filesz for row in tables.segments]
@@ -465,7 +465,7 @@ def _end_of(tables: ElfTables) -> int:
 
 
 def _four_fields(text: str) -> str:
-    """Give a triple as bundle entry IDs have it; what cannot be one stays as it is."""
+    """Return a triple as bundle entry IDs have it; what cannot be one stays as it is."""
     return triple.emitted(text) if text.isprintable() and text else "---"
 
 
@@ -486,7 +486,7 @@ def _cuda_fatbins(spot: Spot) -> Iterator[FoundContainer]:
 
 
 def _cuda_begins(spot: Spot, data: memoryview) -> Iterator[int]:
-    """Give where fat binaries begin: one after the other, or scattered over other data."""
+    """Yield where fat binaries begin: one after the other, or scattered over other data."""
     if spot.section is None or spot.section in CUDA_SECTION_NAMES:
         position = next_content(data, spot.start)
         while position is not None:

@@ -85,11 +85,11 @@ class ZipOverlay:
         return self._stack.enter_context(Spool())
 
     def has(self, path: str) -> bool:
-        """Tell whether a file is there."""
+        """Return whether a file is there."""
         return path in self._members
 
     def like(self, before: str, behind: str) -> Iterator[str]:
-        """Give the paths with any file or folder name's part between two texts, sorted."""
+        """Yield the paths with any file or folder name's part between two texts, sorted."""
         shortest = len(before) + len(behind)
         for at in range(bisect.bisect_left(self._names, before), len(self._names)):
             name = self._names[at]
@@ -101,7 +101,7 @@ class ZipOverlay:
                     yield name
 
     def open(self, path: str) -> InputFile:
-        """Give a file that is there; it can be read as long as this is open.
+        """Return a file that is there; it can be read as long as this is open.
 
         :raises ContentError: as `open_zip_member`.
         """
@@ -143,6 +143,6 @@ def _placed(
 
 
 def _in_tree(name: str) -> str | None:
-    """Give where a member comes to be; None: not in the tree."""
+    """Return where a member comes to be; None: not in the tree."""
     path = installed_path(name)
     return None if path is None else posixpath.normpath(path)

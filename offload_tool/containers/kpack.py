@@ -66,12 +66,12 @@ class WrappedCode(NamedTuple):
 
 
 def entry_id_of(target_id: str) -> BundleEntryID:
-    """Give the bundle entry ID that a target ID of an archive stands for."""
+    """Return the bundle entry ID that a target ID of an archive stands for."""
     return BundleEntryID(OffloadKind.HIPV4, _TRIPLE, target_id)
 
 
 def codes_of_archive(source: InputFile, label: str) -> Iterator[CodeUnderKey]:
-    """Give what an archive has under each key.
+    """Yield what an archive has under each key.
 
     :raises FormatError: it is broken.
     :raises UnsupportedError: it is of a version or scheme that is not known.
@@ -98,7 +98,7 @@ def _entry(
 
 
 def code_of_wrappers(tables: ElfTables, place: Place) -> Iterator[WrappedCode]:
-    """Give what each wrapper of a host program gets from the archives that are there.
+    """Yield what each wrapper of a host program gets from the archives that are there.
 
     It can be read until the next one is asked for. Nothing of a program that is in no file of a
     folder or zip file.
@@ -119,7 +119,7 @@ def code_of_wrappers(tables: ElfTables, place: Place) -> Iterator[WrappedCode]:
 
 
 def archives_beside(tables: ElfTables, path: str) -> list[str]:
-    """Give the archives in folders that the loader would find for the host program at `path`.
+    """Return the archives in folders that the loader would find for the host program at `path`.
 
     :raises FormatError: a wrapper or marker is broken.
     """
@@ -156,7 +156,7 @@ def _wrapped(wrapper: MarkedWrapper, around: Neighbours, archives: _OpenArchives
 
 
 def _archives_there(wrapper: MarkedWrapper, around: Neighbours) -> Iterator[str]:
-    """Give the archives that the loader would find for some device."""
+    """Yield the archives that the loader would find for some device."""
     for path in wrapper.marker.search_paths:
         whole = posixpath.normpath(posixpath.join(around.folder, path))
         before, placeholder, behind = whole.partition(PLACEHOLDER)

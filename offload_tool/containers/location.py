@@ -20,10 +20,10 @@ class Neighbours(Protocol):
     """What a path from the folder on is, for messages."""
 
     def has(self, path: str, /) -> bool:
-        """Tell whether a file is at a path."""
+        """Return whether a file is at a path."""
 
     def like(self, before: str, behind: str, /) -> Iterable[str]:
-        """Give the paths with any part of a name between two texts, sorted."""
+        """Return the paths with any part of a name between two texts, sorted."""
 
     def open(self, path: str, /) -> InputFile:
         """Open a file that is there, as long as this one can be read.
@@ -53,7 +53,7 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, source: InputFile, label: str) -> Place:
-        """Give the place of a file that is looked at as a whole."""
+        """Return the place of a file that is looked at as a whole."""
         return cls(label, source, label, (label,))
 
     @property

@@ -60,7 +60,7 @@ class FoundBinary:
 
     @contextmanager
     def opened(self) -> Iterator[InputFile]:
-        """Give `source`, also when the search has gone on."""
+        """Yield `source`, also when the search has gone on."""
         if self.reopen is None:
             yield self.source
             return
@@ -75,7 +75,7 @@ def found_binary(
     member: str | None,
     reopen: Callable[[], InputFile] | None,
 ) -> FoundBinary:
-    """Give a binary of `source` with its images, which are somewhere else if it is compressed."""
+    """Return a binary of `source` with its images, which are somewhere else if it is compressed."""
     if binary.packed is None:
         return FoundBinary(binary, source, member, reopen)
     content = inflated(source.data, binary, path=label)
@@ -92,7 +92,7 @@ def found_binary(
 def find_offload_binaries(
     source: InputFile, *, padding: bool = True
 ) -> Iterator[Iterator[FoundBinary]]:
-    """Give the offload binaries in `source`, in file order, while the block runs.
+    """Yield the offload binaries in `source`, in file order, while the block runs.
 
     `padding` allows zeros around binaries, which LLVM 22 refuses. Objects embedded in
     bitcode are copied to a file without a name.

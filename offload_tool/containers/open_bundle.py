@@ -184,7 +184,7 @@ def open_bundle(
 def _read_plain(
     source: InputFile, position: int, file_type: str, wanted: Callable[[str], bool] | None
 ) -> tuple[list[StoredEntry], int]:
-    """Read the uncompressed bundle at `position`; give its entries and where it ends."""
+    """Read the uncompressed bundle at `position`; return its entries and where it ends."""
     path = source.path
     if file_type in COMMENT_MARKS:
         comment = COMMENT_MARKS[file_type]

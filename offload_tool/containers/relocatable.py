@@ -1,4 +1,4 @@
-"""Tell files with relocatable device code, which a device link is yet to take its part of."""
+"""Recognise files with relocatable device code, which no device link has linked yet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SECTIONS = (OBJECT_BUNDLE_SECTIONS, OFFLOADING_SECTION, RELOCATABLE_SECTION)
 
 
 def has_relocatable_code(path: StrPath) -> bool:
-    """Tell whether `relocatable_kinds` gives any.
+    """Return whether `relocatable_kinds` gives any.
 
     :raises FileError: it cannot be read.
     """
@@ -28,7 +28,7 @@ def has_relocatable_code(path: StrPath) -> bool:
 
 
 def relocatable_kinds(path: StrPath) -> frozenset[str]:
-    """Give the offload kinds, of ``hip`` and ``cuda``, of which a file has relocatable code.
+    """Return the offload kinds, of ``hip`` and ``cuda``, of which a file has relocatable code.
 
     An object, or a member of an archive, of either offload driver, or of nvcc. What is broken,
     or no such file at all, is for the link to complain of.
@@ -48,7 +48,7 @@ def relocatable_kinds(path: StrPath) -> frozenset[str]:
 
 
 def _is_linked(found: FoundContainer) -> bool:
-    """Tell whether a container is in a program or shared library, where no link takes it from.
+    """Return whether a container is in a program or shared library, where no link takes it from.
 
     Those of nvcc keep the section of what they were linked of.
     """

@@ -44,7 +44,7 @@ _LONGEST = max(len(magic) for magic, _ in _MAGICS)
 def find_strays(
     data: memoryview, start: int, stop: int, end: int
 ) -> Iterator[tuple[int, FileFormat]]:
-    """Give what begins from `start` on and before `stop` of `data`, and where, in file order.
+    """Yield what begins from `start` on and before `stop` of `data`, and where, in file order.
 
     All of it ends before `end`.
     """

@@ -115,7 +115,7 @@ class Policy:
         return f"{place.path}({member_path((*place.names, name))})"
 
     def opens(self, place: Place, file_format: FileFormat) -> bool:  # noqa: ARG002
-        """Tell whether the file at `place`, which is of a known format, is looked into."""
+        """Return whether the file at `place`, which is of a known format, is looked into."""
         return True
 
     def members(self, place: Place) -> Iterable[ArchiveMember]:
@@ -123,22 +123,22 @@ class Policy:
         return self.archive_reader(place)
 
     def archive_reader(self, place: Place) -> ArchiveReader:
-        """Give the reader of an archive."""
+        """Return the reader of an archive."""
         from offload_tool.formats.objects.ar import ArchiveReader
 
         folder = Path(place.files[-1]).parent if place.files else None
         return ArchiveReader(place.source.data, place.label, folder)
 
     def elf_section(self, tables: ElfTables, number: int) -> FileFormat | None:  # noqa: ARG002
-        """Tell what is in a section of an ELF file."""
+        """Return what is in a section of an ELF file."""
         return None
 
     def coff_section(self, data: memoryview, section: CoffSection) -> FileFormat | None:  # noqa: ARG002
-        """Tell what is in a section of a COFF file."""
+        """Return what is in a section of a COFF file."""
         return None
 
     def holds_only(self, name: bytes, file_format: FileFormat) -> bool:  # noqa: ARG002
-        """Tell whether a section holds containers of that format and nothing else."""
+        """Return whether a section holds containers of that format and nothing else."""
         return True
 
     def refusal(self, place: Place, member: ArchiveMember, message: str) -> FormatError:
@@ -172,7 +172,7 @@ class CopyPolicy(Policy):
 
 
 def open_members(place: Place, policy: Policy) -> Iterator[tuple[ArchiveMember, Place]]:
-    """Give an archive's members; the file of a thin one's is open until the next.
+    """Yield an archive's members; the file of a thin one's is open until the next.
 
     :raises FormatError: the archive is broken, or a thin archive's member cannot be one.
     :raises UnsupportedError: a thin archive that is packed in another file.
@@ -203,7 +203,7 @@ def open_member(place: Place, member: ArchiveMember, policy: Policy) -> Iterator
 
 
 def open_file_or_members(path: StrPath) -> Iterator[Place]:
-    """Give the place of a file, or of each member if it is an archive; open until the next.
+    """Yield the place of a file, or of each member if it is an archive; open until the next.
 
     :raises FormatError: see `open_members`; so for the other errors.
     :raises FileError: the file cannot be read.
@@ -284,7 +284,7 @@ class Walk(Generic[_T]):
         self.spool = spool
 
     def folder(self, folder: StrPath) -> Iterator[_T]:
-        """Give what is in the files of a folder, in the order of their names."""
+        """Yield what is in the files of a folder, in the order of their names."""
         budget = running() or Budget()
         self.in_folder = True
         for path in _files(folder, self._skip):
@@ -296,7 +296,7 @@ class Walk(Generic[_T]):
 
     @contextmanager
     def _isolated(self, label: str) -> Iterator[None]:
-        """Let the walk go on behind a file, whatever happened in it."""
+        """Continue the walk behind a file, whatever happened in it."""
         try:
             yield
         except OffloadError as error:
@@ -310,7 +310,7 @@ class Walk(Generic[_T]):
                 self._skip(UnexpectedError(label, error))
 
     def look(self, place: Place, *, named: bool = False) -> Iterator[_T]:
-        """Give what is in one file; `named`: by the user, so a text is searched."""
+        """Yield what is in one file; `named`: by the user, so a text is searched."""
         file_format = recognise(place.source.data, anywhere=named)
         if file_format is None:
             if self.scan:
@@ -456,7 +456,7 @@ class Walk(Generic[_T]):
         known: Sequence[tuple[int, int]],
         searched: Sequence[tuple[int, int]],
     ) -> Iterator[_T]:
-        """Give what is outside of the `known` ranges; none within what was given."""
+        """Yield what is outside of the `known` ranges; none within what was given."""
         behind = 0
         for at, file_format in _strays(place.source, known, searched):
             if at >= behind:

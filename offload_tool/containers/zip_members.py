@@ -52,7 +52,7 @@ def open_zip_member(
     label: str,
     wanted: Callable[[memoryview], bool],
 ) -> Iterator[tuple[InputFile, int | None] | None]:
-    """Give a member's content, and where it begins in `source` (None: it is packed there).
+    """Yield a member's content, and where it begins in `source` (None: it is packed there).
 
     Gives None for a packed member that is not `wanted`, by its first bytes. `label` names
     the member in messages.

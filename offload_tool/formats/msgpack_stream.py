@@ -32,7 +32,7 @@ _ARRAYS = frozenset((*range(0x90, 0xA0), 0xDC, 0xDD))
 
 
 def messagepack() -> ModuleType:
-    """Give the library.
+    """Return the library.
 
     :raises UsageError: it is not installed.
     """
@@ -46,7 +46,7 @@ def messagepack() -> ModuleType:
 
 
 def packed(value: object) -> bytes:
-    """Give a value of maps, arrays, strings and integers as MessagePack, in the shortest form.
+    """Return a value of maps, arrays, strings and integers as MessagePack, in the shortest form.
 
     :raises UsageError: a string is not UTF-8, or msgpack is not installed.
     """
@@ -112,13 +112,13 @@ class MessagePackReader:
         return at
 
     def map_size(self, what: str = "a map") -> int:
-        """Read the beginning of a map; give how many pairs of key and value follow."""
+        """Read the beginning of a map; return how many pairs of key and value follow."""
         self._expect(MAPS, what)
         count: int = self._unpacker.read_map_header()
         return count
 
     def array_size(self, what: str = "an array") -> int:
-        """Read the beginning of an array; give how many values follow."""
+        """Read the beginning of an array; return how many values follow."""
         self._expect(_ARRAYS, what)
         count: int = self._unpacker.read_array_header()
         return count
@@ -138,7 +138,7 @@ class MessagePackReader:
         return value
 
     def skip(self) -> memoryview:
-        """Pass over a value of any type; give its bytes."""
+        """Pass over a value of any type; return its bytes."""
         start = self.position
         self._unpacker.skip()
         return self.data[start : self.position]

@@ -196,7 +196,7 @@ class OffloadImage:
         return self.strings.get("arch", "")
 
     def content(self, data: memoryview) -> memoryview:
-        """Give the image as a slice of the `data` it was read from."""
+        """Return the image as a slice of the `data` it was read from."""
         return data[self.offset : self.offset + self.size]
 
 
@@ -258,7 +258,7 @@ class OffloadBinaryLayout:
 
 
 def is_offload_binary(data: memoryview, position: int = 0) -> bool:
-    """Tell whether the magic stands at `position`."""
+    """Return whether the magic stands at `position`."""
     return data[position : position + len(MAGIC)] == MAGIC
 
 
@@ -273,12 +273,12 @@ def offload_kind_name(number: int, dialect: Dialect | None = None) -> str:
 
 
 def offload_kind_number(name: str, dialect: Dialect = "llvm22") -> int | None:
-    """Give the number of an offload kind, or None if the name is unknown."""
+    """Return the number of an offload kind, or None if the name is unknown."""
     return _KIND_NUMBERS[dialect].get(name)
 
 
 def guess_image_kind(name: str, begin: bytes | memoryview) -> ImageKind:
-    """Tell an image's kind from its first bytes, if it is bitcode, else from its file name."""
+    """Return an image's kind from its first bytes, if it is bitcode, else from its file name."""
     if bytes(begin[:4]) in BITCODES:
         return ImageKind.BITCODE
     _, dot, extension = name.rpartition("/")[2].rpartition(".")
@@ -321,7 +321,7 @@ def iter_offload_binaries(
 
 
 def inflated(data: memoryview, binary: OffloadBinary, *, path: StrPath | None = None) -> memoryview:
-    """Give a compressed binary of `data` as it is without compression, in a memory of its own.
+    """Return a compressed binary of `data` as it is without compression, in a memory of its own.
 
     Above 16 MiB that is a file without a name. `path` is for messages only.
 
@@ -536,7 +536,7 @@ def plan_offload_binary(
 
 
 def planned_image(image: OffloadImage) -> PlannedImage:
-    """Give an image as it was read, for another binary."""
+    """Return an image as it was read, for another binary."""
     return PlannedImage(
         image.size, image.image_kind, image.offload_kind, image.strings, image.flags
     )
@@ -582,7 +582,7 @@ def write_compressed_offload_binary(
     method: Method = "zstd",
     level: int | None = None,
 ) -> int:
-    """Append a binary that was laid out in version 3 to `output`, compressed; give its size.
+    """Append a binary that was laid out in version 3 to `output`, compressed; return its size.
 
     `output` is seekable. The size, in bytes, is with the zeros at the end. Nothing is
     copied into memory as a whole.

@@ -31,7 +31,7 @@ def section_before(kind: str) -> str:
 
 
 def has_entries(tables: ElfTables, kind: str) -> bool:
-    """Tell whether an ELF object has entries of an offload kind: ``hip`` or ``cuda``."""
+    """Return whether an ELF object has entries of an offload kind: ``hip`` or ``cuda``."""
     for index, name in enumerate(tables.names):
         content = tables.content(index)
         if name == section_before(kind).encode() and len(content):

@@ -119,7 +119,7 @@ class Registration:
 
 
 def image_section(registration: Registration) -> str:
-    """Give the section that the images go to; empty for the compiler's choice."""
+    """Return the section that the images go to; empty for the compiler's choice."""
     if registration.generation == 15:
         return ""
     if registration.kind == "cuda" and _object_format(registration) == "macho":
@@ -135,7 +135,7 @@ def _is_macho_23(registration: Registration) -> bool:
 
 
 def image_alignment(registration: Registration) -> int:
-    """Give the alignment of images in objects, in bytes.
+    """Return the alignment of images in objects, in bytes.
 
     HIP's modules have none, but clang gives 4096 to a fat binary that it embeds itself;
     the others' are what LLVM's code generator takes.
@@ -146,7 +146,7 @@ def image_alignment(registration: Registration) -> int:
 
 
 def bitcode_text(registration: Registration) -> str:
-    """Give the module as LLVM IR; images are arrays of `PLACEHOLDER_SIZE` + N zeros."""
+    """Return the module as LLVM IR; images are arrays of `PLACEHOLDER_SIZE` + N zeros."""
     section = image_section(registration)
     suffix = f', section "{section}"' if section else ""
     if registration.kind == "openmp" and section:
@@ -163,7 +163,7 @@ def bitcode_text(registration: Registration) -> str:
 
 
 def object_text(registration: Registration) -> str:
-    """Give the module as LLVM IR; images are three bytes, each in a section of its own.
+    """Return the module as LLVM IR; images are three bytes, each in a section of its own.
 
     In ELF the constructor is an entry of an init array, as clang makes it of the table in
     bitcode: by default, LLVM's code generator makes old ``.ctors`` of it, which not every
@@ -201,7 +201,7 @@ class _ImageText:
         return self.value.partition("]")[0] + "]"
 
     def at(self, name: str, offset: int) -> str:
-        """Give the address of the byte at `offset` of the global `name`."""
+        """Return the address of the byte at `offset` of the global `name`."""
         if not offset:
             return f"ptr {name}"
         if self.size is None:
@@ -209,7 +209,7 @@ class _ImageText:
         return f"ptr getelementptr ({self.type}, ptr {name}, i64 0, i64 {offset})"
 
     def past(self, name: str) -> str:
-        """Give the address behind the global, as generation 15 writes it in bitcode."""
+        """Return the address behind the global, as generation 15 writes it in bitcode."""
         if not self.size:
             return f"ptr {name}"
         return f"ptr getelementptr inbounds ({self.type}, ptr {name}, i64 1, i64 0)"
@@ -233,7 +233,7 @@ class _ModuleText:
         self.used: list[str] = []
 
     def text(self) -> str:
-        """Give the whole text."""
+        """Return the whole text."""
         registration = self.registration
         name = "object" if registration.generation == 15 else "module"
         self.lines = [f'source_filename = "offload.wrapper.{name}"']
@@ -388,7 +388,7 @@ class _ModuleText:
         self._add("declare void @__tgt_unregister_lib(ptr)")
 
     def _image_infos(self) -> list[str]:
-        """Write the objects that hold the images' target IDs; give their names."""
+        """Write the objects that hold the images' target IDs; return their names."""
         images = self.registration.images
         if not any(image.target_id is not None for image in images):
             return []
@@ -439,7 +439,7 @@ class _ModuleText:
         self.lines.append(line)
 
     def _name(self, name: str, number: int) -> str:
-        """Give the name of the global number `number` that asked for `name`, as LLVM does."""
+        """Return the name of the global number `number` that asked for `name`, as LLVM does."""
         dot = "" if triples.meaning(self.registration.triple).arch.startswith("nvptx") else "."
         return f"{name}{dot}{number}" if number else name
 
@@ -468,7 +468,7 @@ class _ModuleText:
 
 
 def _image_info_calls(infos: Sequence[str]) -> Iterator[str]:
-    """Give the calls that are made where the runtime has the function."""
+    """Yield the calls that are made where the runtime has the function."""
     yield "%known = icmp ne ptr @__tgt_register_image_info, null"
     yield "br i1 %known, label %infos, label %images"
     yield "infos:"

@@ -98,12 +98,12 @@ class WheelName(NamedTuple):
 
 
 def in_file_name(name: str) -> str:
-    """Give a distribution's name as file names have it."""
+    """Return a distribution's name as file names have it."""
     return _RUNS.sub("_", name).lower()
 
 
 def installed_path(name: str) -> str | None:
-    """Give where a member comes to be, from the folder of packages; None if that is elsewhere."""
+    """Return where a member comes to be, from the folder of packages; None if that is elsewhere."""
     match = _DATA.fullmatch(name)
     if match is None:
         return name
@@ -189,7 +189,7 @@ def _written(rows: Sequence[Sequence[str]]) -> bytes:
 
 
 def _split(data: bytes, path: str) -> tuple[str, str, str]:
-    """Give the headers, what is behind them from the empty line on, and the ends of lines."""
+    """Return the headers, what is behind them from the empty line on, and the ends of lines."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -200,7 +200,7 @@ def _split(data: bytes, path: str) -> tuple[str, str, str]:
 
 
 def header(data: bytes, name: str, *, path: str) -> str:
-    """Give the first header of a name.
+    """Return the first header of a name.
 
     :raises FormatError: there is none.
     """

@@ -53,7 +53,7 @@ class PackedMember(NamedTuple):
 
 
 def new_row(name: str, mode: int) -> zipfile.ZipInfo:
-    """Give the row of a new member, a regular file with these permission bits."""
+    """Return the row of a new member, a regular file with these permission bits."""
     row = zipfile.ZipInfo(name, _FIRST_TIME)
     row.create_system = _UNIX
     row.external_attr = (0o100000 | mode) << 16
@@ -61,7 +61,7 @@ def new_row(name: str, mode: int) -> zipfile.ZipInfo:
 
 
 def copied_member(row: zipfile.ZipInfo, source: InputFile, *, label: str) -> PackedMember:
-    """Give a member of the zip file `source` as it is.
+    """Return a member of the zip file `source` as it is.
 
     :raises FormatError: it is not where the row says.
     """
@@ -93,7 +93,7 @@ def _cut(row: zipfile.ZipInfo, label: str) -> FormatError:
 def pack_member(
     out: OutputFile, row: zipfile.ZipInfo, blocks: Iterable[bytes | memoryview]
 ) -> zipfile.ZipInfo:
-    """Append a member's packed bytes to `out`, by the method of `row`; give its row with sizes."""
+    """Append a member's packed bytes to `out`, by the method of `row`; return row and sizes."""
     row = copy.copy(row)
     row.extra = b""
     row.flag_bits &= _UTF8
@@ -114,7 +114,7 @@ def pack_member(
 
 
 def packed_member(row: zipfile.ZipInfo, content: FileRange) -> PackedMember:
-    """Give a member whose packed bytes are `content`, with a new local header."""
+    """Return a member whose packed bytes are `content`, with a new local header."""
     extra = b""
     size, stored = row.file_size, row.compress_size
     if max(size, stored) >= _MOST_32:
@@ -181,7 +181,7 @@ def _end(count: int, size: int, start: int) -> bytes:
 
 
 def _name(row: zipfile.ZipInfo) -> tuple[bytes, int]:
-    """Give the bytes of the name as Python's reader has found them, and the flags."""
+    """Return the bytes of the name as Python's reader has found them, and the flags."""
     if row.flag_bits & _UTF8:
         return row.orig_filename.encode("utf-8", "surrogateescape"), row.flag_bits
     try:

@@ -101,7 +101,7 @@ def new_file(path: StrPath) -> Iterator[OutputFile]:
 
 
 def _is_direct(path: StrPath) -> bool:
-    """Tell whether what is there is written as it is: no regular file, or standard output.
+    """Return whether what is there is written as it is: no regular file, or standard output.
 
     :raises OSError: a link leads nowhere, round in circles say.
     """
@@ -151,7 +151,7 @@ class _Replacement:
         self.file.mode = None if old is None else old & PERMISSIONS
 
     def complete(self, *, keep_equal: bool) -> None:
-        """Give the file its size and permissions, or find that the old one can stay."""
+        """Set the file's size and permissions, or find that the old one can stay."""
         self.file.finish()
         if keep_equal and _same_content(self._descriptor, self.final):
             self.file.kept = True
@@ -163,7 +163,7 @@ class _Replacement:
                 os.fchmod(self._descriptor, self.file.mode)
 
     def link(self) -> None:
-        """Give the file a name, for now that of the temporary."""
+        """Link the file to a name, for now that of the temporary."""
         if not self._named and not self.file.kept:
             with naming(self.path):
                 # Python follows the link only when it is given a folder, which is not used.
@@ -190,7 +190,7 @@ class _Replacement:
 
 
 def _permissions(path: str) -> int | None:
-    """Give the permission bits of a file; None where there is none."""
+    """Return the permission bits of a file; None where there is none."""
     try:
         return stat.S_IMODE(os.stat(path).st_mode)
     except FileNotFoundError:
@@ -211,7 +211,7 @@ def _open_temporary(path: str) -> tuple[int, bool]:
 
 
 def have_same_content(path: StrPath, other: StrPath) -> bool:
-    """Tell whether the file at `other` can be read, is not a link, and has the bytes of `path`.
+    """Return whether the file at `other` can be read, is not a link, and has the bytes of `path`.
 
     :raises FileError: the file at `path` cannot be read.
     """
@@ -230,7 +230,7 @@ def _mode_of(path: StrPath) -> int:
 
 
 def _same_content(descriptor: int, path: StrPath) -> bool:
-    """Tell whether the file at `path` can be read and has the bytes of the one that is open."""
+    """Return whether the file at `path` can be read and has the bytes of the one that is open."""
     size = os.fstat(descriptor).st_size
     try:
         with open(path, "rb", buffering=0) as other:

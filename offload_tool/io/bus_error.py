@@ -45,7 +45,7 @@ class _Buffer(ctypes.Structure):
 
 
 def address_of(mapped: mmap.mmap) -> int:
-    """Give the address of a map."""
+    """Return the address of a map."""
     buffer = _Buffer()
     ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(mapped), ctypes.byref(buffer), 0)
     address: int = buffer.address
@@ -54,7 +54,7 @@ def address_of(mapped: mmap.mmap) -> int:
 
 
 def install(repair: Callable[[int], int]) -> Any:
-    """Install the handler for all threads; give what must be kept as long as it is wanted.
+    """Install the handler for all threads; return what must be kept as long as it is wanted.
 
     `repair` gives the end of the range that begins at the address's page and is to be zeros;
     0 where the fault is no concern of it.

@@ -60,22 +60,22 @@ class Look(NamedTuple):
 
 
 def digest_of(data: bytes) -> str:
-    """Give the digest of some bytes."""
+    """Return the digest of some bytes."""
     return str(blake2b(data, digest_size=_DIGEST_BYTES).hexdigest())
 
 
 def new_digest() -> blake2b:
-    """Give a digest of nothing, to be told more bytes."""
+    """Return a digest of nothing, to be told more bytes."""
     return blake2b(digest_size=_DIGEST_BYTES)
 
 
 def is_of_system(folder: str) -> bool:
-    """Tell whether a folder is the system's."""
+    """Return whether a folder is the system's."""
     return folder.startswith(_SYSTEM)
 
 
 def look_at(path: str) -> Look | None:
-    """Give the look of a file; None where there is none."""
+    """Return the look of a file; None where there is none."""
     try:
         found = os.stat(path)  # noqa: PTH116 - called for each file of each pass
     except (OSError, ValueError):
@@ -89,7 +89,7 @@ def look_of(found: os.stat_result) -> Look:
 
 
 def identity(name: str) -> str:
-    """Give what tells a file or folder from others of the same content; "" where there is none."""
+    """Return what identifies a file or folder beside its content; "" where there is none."""
     try:
         found = os.stat(name)  # noqa: PTH116
     except OSError:
@@ -98,7 +98,7 @@ def identity(name: str) -> str:
 
 
 def make_marker(path: str) -> int:
-    """Make an empty file, and give its time of change: what is written later has no earlier one.
+    """Make an empty file, and return its time of change: what is written later has no earlier one.
 
     :raises OSError: it cannot be made.
     """
@@ -119,7 +119,7 @@ class Fingerprints:
         self._answers: dict[Hashable, Any] = {}
 
     def digest(self, path: str, look: Look | None = None) -> str:
-        """Give the digest of what the file at `path` holds now; "" where there is no file.
+        """Return the digest of what the file at `path` holds now; "" where there is no file.
 
         `look` is its look now, where the caller knows it.
         """
@@ -136,7 +136,7 @@ class Fingerprints:
         return found
 
     def known(self, path: str) -> tuple[Look, str] | None:
-        """Give the look and the digest that are believed of a file, if there are any."""
+        """Return the look and the digest that are believed of a file, if there are any."""
         return self._digests.get(path)
 
     def believe(self, path: str, look: Look, digest: str) -> None:
@@ -148,7 +148,7 @@ class Fingerprints:
         self._digests[path] = (look, digest)
 
     def names(self, folder: str) -> frozenset[str]:
-        """Give the names of the files and folders in a folder; none where there is no such."""
+        """Return the names of the files and folders in a folder; none where there is no such."""
         folder = folder or "."
         if folder in self._system:
             return self._system[folder]
@@ -160,26 +160,26 @@ class Fingerprints:
         return self._names(folder, look)
 
     def looks_once(self, folder: str) -> bool:
-        """Tell whether a folder is one that is looked at once."""
+        """Return whether a folder is one that is looked at once."""
         found = self._unwritten.get(folder)
         if found is None:
             found = self._unwritten[folder] = self._is_unwritten(folder)
         return found
 
     def once(self, question: Hashable, find: Callable[[], Any]) -> Any:
-        """Give the answer to a question about folders that are looked at once: it is found once."""
+        """Return the answer to a question about folders that are looked at once."""
         if question not in self._answers:
             self._answers[question] = find()
         return self._answers[question]
 
     def identity_of_folder(self, folder: str) -> str:
-        """Give what tells a folder from others."""
+        """Return what tells a folder from others."""
         if self.looks_once(folder):
             return str(self.once((folder, "identity"), lambda: identity(folder)))
         return identity(folder or ".")
 
     def looking_now(self) -> Fingerprints:
-        """Give others that know the same of files, and look at nothing but the system once."""
+        """Return others that know the same of files, and look at nothing but the system once."""
         made = Fingerprints()
         made._digests, made._folders = self._digests, self._folders
         return made
@@ -206,7 +206,7 @@ class Fingerprints:
 
 
 def _read(path: str) -> str:
-    """Give the digest of a file's content; "" where it cannot be read or has none."""
+    """Return the digest of a file's content; "" where it cannot be read or has none."""
     digest = new_digest()
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -221,5 +221,5 @@ def _read(path: str) -> str:
 
 
 def has_settled(look: Look) -> bool:
-    """Tell whether any change from now on would show in the look."""
+    """Return whether any change from now on would show in the look."""
     return abs(time.time_ns() - look.changed) > _CLOCK_STEP

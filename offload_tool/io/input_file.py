@@ -63,12 +63,12 @@ class InputFile:
 
     @classmethod
     def from_data(cls, path: StrPath, data: memoryview) -> InputFile:
-        """Give `data`, which was made from the file at `path`, the form of a file."""
+        """Return `data`, which was made from the file at `path`, the form of a file."""
         return cls._make(path, len(data), data=data)
 
     @classmethod
     def made_later(cls, path: StrPath, size: int, make: Callable[[], memoryview]) -> InputFile:
-        """Give `size` bytes the form of a file, which are made when they are first asked for."""
+        """Return `size` bytes the form of a file, which are made when they are first asked for."""
         made = cls._make(path, size)
         made._make_data = make
         return made
@@ -80,7 +80,7 @@ class InputFile:
         return cls._make(path, size, descriptor=os.dup(descriptor))
 
     def part(self, path: StrPath, offset: int, size: int) -> InputFile:
-        """Give `size` bytes from `offset` on as a file, which `path` names; it ends with this one.
+        """Return `size` bytes from `offset` on as a file called `path`; it ends with this one.
 
         They are copied from where they are: inside the kernel, if this is a file on disk.
         """
@@ -88,7 +88,7 @@ class InputFile:
         return self._make(path, size, whole=whole, start=self._start + offset)
 
     def range(self, offset: int, size: int) -> FileRange:
-        """Give bytes as a range of the file that this is, or is a part of."""
+        """Return bytes as a range of the file that this is, or is a part of."""
         return FileRange(self if self._whole is None else self._whole, self._start + offset, size)
 
     @property
@@ -113,7 +113,7 @@ class InputFile:
         return self._size
 
     def read(self, offset: int, size: int) -> bytes | memoryview:
-        """Give `size` bytes from `offset` on, read anew: this maps nothing.
+        """Return `size` bytes from `offset` on, read anew: this maps nothing.
 
         :raises FileError: the file became shorter since it was opened.
         """
@@ -151,14 +151,14 @@ class InputFile:
             self._data, self._size = None, os.fstat(self._descriptor).st_size
 
     def forget(self) -> None:
-        """Give the memory of mapped pages back; they are read again when they are needed."""
+        """Release the memory of mapped pages; they are read again when they are needed."""
         if self._whole is not None:
             self._whole.forget()
         elif self._data is not None and isinstance(self._data.obj, mmap.mmap):
             self._data.obj.madvise(mmap.MADV_DONTNEED)
 
     def fileno(self) -> int | None:
-        """Give the descriptor of all of the content; None where `data` or another file has it."""
+        """Return the descriptor of all of the content; None where `data` or another file has it."""
         return self._descriptor
 
     def close(self) -> None:

@@ -53,7 +53,7 @@ class Limits(NamedTuple):
     """Whether thin archives may name files outside of their folder."""
 
     def having(self, field: str, value: int) -> Limits:
-        """Give the same with another number."""
+        """Return the same with another number."""
         return Limits(**{**self._asdict(), field: value})
 
     @classmethod
@@ -120,7 +120,7 @@ class Budget:
             self._unpacked += size
 
     def check_unpack(self, size: int, path: str | PathLike[str] | None = None) -> None:
-        """Say now whether `unpack` would refuse so many bytes.
+        """Raise now what `unpack` would raise for so many bytes.
 
         :raises LimitError: it would.
         """
@@ -143,7 +143,7 @@ class Budget:
             self._written += size
 
     def check_write(self, size: int, path: str | PathLike[str] | None = None) -> None:
-        """Say now whether `write` would refuse so many bytes.
+        """Raise now what `write` would raise for so many bytes.
 
         :raises LimitError: it would.
         """
@@ -182,12 +182,12 @@ _running: ContextVar[Budget | None] = ContextVar("running", default=None)
 
 
 def running() -> Budget | None:
-    """Give the budget of the run; None where nobody limits one."""
+    """Return the budget of the run; None where nobody limits one."""
     return _running.get()
 
 
 def budget(payload: int) -> Budget:
-    """Give the budget to ask before `payload` packed bytes are unpacked.
+    """Return the budget to ask before `payload` packed bytes are unpacked.
 
     That of the run; where there is none, one for them alone.
     """
@@ -200,7 +200,7 @@ def budget(payload: int) -> Budget:
 
 @contextmanager
 def limited(budget: Budget) -> Iterator[Budget]:
-    """Let what is done in the block be one run with this budget."""
+    """Run the block with this budget."""
     token = _running.set(budget)
     try:
         yield budget

@@ -48,7 +48,7 @@ _handler: Any = None
 
 
 def load(path: StrPath, descriptor: int, size: int) -> memoryview:
-    """Give the first `size` bytes of an open file, read or mapped; `descriptor` stays open.
+    """Return the first `size` bytes of an open file, read or mapped; `descriptor` stays open.
 
     :raises FileError: the file has not so many bytes any more, or cannot be mapped.
     """
@@ -68,7 +68,7 @@ def load(path: StrPath, descriptor: int, size: int) -> memoryview:
 
 
 def is_broken(path: StrPath, descriptor: int, size: int) -> bool:
-    """Tell whether the file that is open here has become shorter than `size`."""
+    """Return whether the file that is open here has become shorter than `size`."""
     return path in _broken or os.fstat(descriptor).st_size < size
 
 
@@ -106,7 +106,7 @@ def _watch(path: StrPath, mapped: mmap.mmap) -> None:
 
 
 def _repair(address: int) -> int:
-    """Note the file whose page is missing; give the end of its map, 0 for no map of ours."""
+    """Note the file whose page is missing; return the end of its map, 0 for no map of ours."""
     for reference, found in list(_maps.items()):
         if found.start <= address < found.end and reference() is not None:
             _broken[found.path] = None

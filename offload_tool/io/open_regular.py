@@ -32,7 +32,7 @@ _BLOCK = 512
 
 
 def describe_file(status: os.stat_result) -> str:
-    """Say what is no regular file, and what was expected."""
+    """Return what is no regular file, and what was expected."""
     for is_kind, text in _KINDS:
         if is_kind(status.st_mode):
             return text
@@ -40,7 +40,7 @@ def describe_file(status: os.stat_result) -> str:
 
 
 def open_regular(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """Open a file; give its descriptor and its size in bytes: -1 is what has none, a pipe.
+    """Open a file; return its descriptor and its size in bytes: -1 is what has none, a pipe.
 
     What it brings to the run's budget is noted.
 
@@ -100,6 +100,6 @@ def read_all(path: str | os.PathLike[str], descriptor: int) -> bytes:
 
 
 def is_within(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> bool:
-    """Tell whether a file is in a folder or one below it, wherever links lead."""
+    """Return whether a file is in a folder or one below it, wherever links lead."""
     inside = os.path.realpath(folder)
     return os.path.commonpath([inside, os.path.realpath(path)]) == inside

@@ -149,7 +149,7 @@ class OutputFile:
 
     @property
     def seekable(self) -> bool:
-        """Tell whether bytes already written can still be changed (not in a pipe)."""
+        """Return whether bytes already written can still be changed (not in a pipe)."""
         return self._seekable
 
     def patch(self, position: int, data: bytes) -> None:
@@ -162,7 +162,7 @@ class OutputFile:
                 view = view[written:]
 
     def set_mode(self, mode: int) -> None:
-        """Give the file these permission bits instead of the usual ones, or the old file's.
+        """Set these permission bits instead of the usual ones, or the old file's.
 
         Set-user-ID, set-group-ID and sticky bits are not among them.
         """
@@ -200,7 +200,7 @@ class OutputFile:
             gap = position - self.position
 
     def finish(self) -> None:
-        """Give the file its size: zeros may be its end, and more may be reserved."""
+        """Set the file's size: zeros may be its end, and more may be reserved."""
         if self._seekable:
             # ext4 would write out blocks that have no place yet before it replaces a file.
             self._allocate(0, self.position)
@@ -227,7 +227,7 @@ class OutputFile:
             remaining -= len(chunk)
 
     def _copy_in_kernel(self, descriptor: int, offset: int, size: int) -> int:
-        """Copy as much as the file systems allow; give the number of bytes copied."""
+        """Copy as much as the file systems allow; return the number of bytes copied."""
         done = 0
         while done < size:
             try:

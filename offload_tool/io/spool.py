@@ -44,13 +44,13 @@ class Spool:
         return self.read()
 
     def added(self, write: Callable[[OutputFile], object]) -> FileRange:
-        """Give what `write` appends; it can be read as long as the spool is open."""
+        """Return what `write` appends; it can be read as long as the spool is open."""
         start = self.out.position
         write(self.out)
         return self.since(start)
 
     def since(self, start: int = 0) -> FileRange:
-        """Give what was written from `start` on; likewise."""
+        """Return what was written from `start` on; likewise."""
         self.out.finish()
         self._reader.grow()
         return FileRange(self._reader, start, self.out.position - start)

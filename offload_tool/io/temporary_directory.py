@@ -76,7 +76,7 @@ def temporary_folder(prefix: str = "offload-", folder: StrPath | None = None) ->
 
 
 def usual_folder() -> str:
-    """Give the folder for temporary files: the one that `tempfile.gettempdir` would find.
+    """Return the folder for temporary files: the one that `tempfile.gettempdir` would find.
 
     That tries each by writing a file, which stays where the process is killed meanwhile.
     """
@@ -92,7 +92,7 @@ def usual_folder() -> str:
 
 
 def _boot_id() -> str:
-    """Give what tells this boot of this machine from others; empty if that is not known."""
+    """Return what tells this boot of this machine from others; empty if that is not known."""
     try:
         return Path(_BOOT_ID).read_text(encoding="ascii")[:8]
     except (OSError, ValueError):
@@ -100,7 +100,7 @@ def _boot_id() -> str:
 
 
 def _make(prefix: str, parent: str) -> tuple[str, int | None]:
-    """Make a folder and lock it; give its path and the lock, if there is one to be had."""
+    """Make a folder and lock it; return its path and the lock, if there is one to be had."""
     while True:
         made = os.path.join(os.path.abspath(parent), f"{prefix}{os.urandom(8).hex()}")  # noqa: PTH100, PTH118
         os.mkdir(made, 0o700)  # noqa: PTH102

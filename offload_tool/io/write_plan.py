@@ -103,7 +103,7 @@ Piece: TypeAlias = "Literal | Range"
 
 
 def content(position: int, index: int, size: int) -> Range:
-    """Give the piece that is the whole content number `index` of those to insert."""
+    """Return the piece that is the whole content number `index` of those to insert."""
     return Range(position, index, 0, size)
 
 
@@ -133,7 +133,7 @@ class FilePlan(NamedTuple):
         return cls(join(pieces), position)
 
     def moved(self, by: int) -> Iterator[Piece]:
-        """Give the pieces as they are in a file in which this one begins at `by`."""
+        """Return the pieces as they are in a file in which this one begins at `by`."""
         return (piece._replace(position=piece.position + by) for piece in self.pieces)
 
     def bound(self, host: Source | int, contents: Sequence[Source] = ()) -> FilePlan:
@@ -169,7 +169,7 @@ class FilePlan(NamedTuple):
         yield self.size - position
 
     def chunks(self) -> Iterator[bytes | memoryview]:
-        """Give the file's bytes, in order, mapped where they are in files."""
+        """Yield the file's bytes, in order, mapped where they are in files."""
         for part in self._parts():
             if isinstance(part, FileRange):
                 yield part.data
@@ -179,7 +179,7 @@ class FilePlan(NamedTuple):
                 yield part
 
     def blocks(self) -> Iterator[bytes | memoryview]:
-        """Give the file's bytes, in order and piece by piece, read anew: this maps nothing."""
+        """Yield the file's bytes, in order and piece by piece, read anew: this maps nothing."""
         for part in self._parts():
             if isinstance(part, FileRange):
                 for at in range(0, part.size, len(_ZEROS)):

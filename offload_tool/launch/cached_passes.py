@@ -97,7 +97,7 @@ class CachedPass:
         self._start: Start | None = None
 
     def let_tell(self, depfile: str) -> None:
-        """Let the front end list all that it reads in a depfile."""
+        """Make the front end list all that it reads in a depfile."""
         self._files.depfile = depfile
         if _SYSTEM_TOO not in self.job.words:
             self.job.words.insert(2, _SYSTEM_TOO)
@@ -131,7 +131,7 @@ class CachedPass:
         self._cache.store(self._key, self._files, read, lookups, self._start)
 
     def _came_meanwhile(self, name: str) -> bool:
-        """Tell whether a file may have come after the pass has looked for it."""
+        """Return whether a file may have come after the pass has looked for it."""
         assert self._start is not None  # noqa: S101 - it began
         try:
             found = [os.stat(name), os.lstat(name)]  # noqa: PTH116
@@ -143,7 +143,7 @@ class CachedPass:
 def cached_passes(
     plan: DriverPlan, cache: ResultCache, folder: str, environ: Mapping[str, str]
 ) -> list[CachedPass]:
-    """Give the passes of a plan whose results can be kept; `folder` is that of temporary files."""
+    """Return the passes of a plan whose results can be kept; `folder` has temporary files."""
     words = [word for job in plan.jobs for word in job.words]
     if any(job.beside() or _looks_for_libraries(job) for job in plan.jobs):
         return []
@@ -165,12 +165,12 @@ def _is_not_followed(word: str) -> bool:
 
 
 def _looks_for_libraries(job: DriverJob) -> bool:
-    """Tell whether a link reads files that no word names as they are."""
+    """Return whether a link reads files that no word names as they are."""
     return job.sort == "lld" and any(word.startswith(_LIBRARIES) for word in job.words)
 
 
 def _named_in(words: Sequence[str], folder: str) -> list[str]:
-    """Give the names of files that words of jobs may name, but for temporary ones."""
+    """Return the names of files that words of jobs may name, but for temporary ones."""
     before = ["", *words]
     inputs = [word for word, last in zip(words, before, strict=False) if last not in _NO_INPUTS]
     return [name for name in possible_files(inputs) if not name.startswith(folder)]
@@ -197,7 +197,7 @@ def _program(name: str, library_path: str) -> tuple[str, ...]:
 
 @functools.cache  # the passes of a compile read mostly the same
 def _is_not_all(name: str) -> bool:
-    """Tell whether a file makes more of a result than its content."""
+    """Return whether a file makes more of a result than its content."""
     if name.startswith(_SYSTEM):
         return False
     try:
@@ -208,5 +208,5 @@ def _is_not_all(name: str) -> bool:
 
 
 def _may_change(text: bytes) -> bool:
-    """Tell whether a text means more than it says: the time, or a file for the assembler."""
+    """Return whether a text means more than it says: the time, or a file for the assembler."""
     return any(word in text for word in _OF_THE_TIME) or lets_assembler_read(text)

@@ -23,7 +23,7 @@ It is the same file for all runs, so that a compiler cache knows the host pass a
 
 
 def can_wait(job: DriverJob) -> bool:
-    """Tell whether a job is a host pass whose object can get the device code later."""
+    """Return whether a job is a host pass whose object can get the device code later."""
     return (
         job.sort == "cc1"
         and "-emit-obj" in job.words

@@ -16,7 +16,7 @@ _SCRIPT = b"#!"
 
 
 def find_hipcc(invoked: str, environ: Mapping[str, str]) -> str | None:
-    """Give the first ``hipcc`` that is not `invoked`, nor another link to ``offload-tool``.
+    """Return the first ``hipcc`` that is not `invoked`, nor another link to ``offload-tool``.
 
     It is looked for on PATH, then where ROCm is; None where there is none.
     """
@@ -32,7 +32,7 @@ def find_hipcc(invoked: str, environ: Mapping[str, str]) -> str | None:
 
 
 def why_unknown(compiler: str, environ: Mapping[str, str]) -> str:
-    """Say why nobody knows what a command does beside calling clang; "" for clang and hipcc."""
+    """Return why nobody knows what a command does beside calling clang; "" for clang and hipcc."""
     if os.path.basename(compiler).startswith(_NAME):  # noqa: PTH119
         return ""
     folders = [""] if "/" in compiler else environ.get("PATH", os.defpath).split(os.pathsep)

@@ -59,13 +59,13 @@ class Slots:
         return False
 
     def give(self) -> None:
-        """Give one place back: tokens first."""
+        """Release one place: tokens first."""
         self._taken -= 1
         if self._tokens:
             self._give_token()
 
     def give_all(self) -> None:
-        """Give all places back: nothing runs any more."""
+        """Release all places: nothing runs any more."""
         self._taken = 0
         while self._tokens:
             self._give_token()
@@ -88,7 +88,7 @@ class Slots:
 
 
 def slots_of(environ: Mapping[str, str]) -> Slots:
-    """Give the places that the environment allows."""
+    """Return the places that the environment allows."""
     auth, number = _make_flags(environ.get("MAKEFLAGS", ""))
     if auth:
         found = _open_fifo(auth) if auth.startswith(_FIFO) else _open_descriptors(auth)
@@ -103,7 +103,7 @@ def slots_of(environ: Mapping[str, str]) -> Slots:
 
 
 def _make_flags(flags: str) -> tuple[str, int]:
-    """Give the jobserver and the number of jobs that MAKEFLAGS names; the last ones count."""
+    """Return the jobserver and the number of jobs that MAKEFLAGS names; the last ones count."""
     auth, number = "", 0
     words = flags.split(" -- ", 1)[0].split()
     for at, word in enumerate(words):

@@ -42,7 +42,7 @@ _ACTIONS = ("-emit-obj", "-emit-llvm-bc", "-S")
 
 
 def command_of_pass(words: Sequence[str], first: DriverJob, output: str) -> list[str]:
-    """Give the driver's words for one pass of a compile with `words`: the compiler's name first.
+    """Return the driver's words for one pass of a compile with `words`: the compiler's name first.
 
     `first` is its front end.
     """
@@ -81,7 +81,7 @@ def _names(target: str) -> tuple[str, ...]:
 
 
 def is_the_pass(said: str, jobs: Sequence[DriverJob]) -> bool:
-    """Tell whether the driver's answer is just these jobs, whatever their files are called."""
+    """Return whether the driver's answer is just these jobs, whatever their files are called."""
     try:
         found = jobs_in(said)
     except UnknownPlanError:
@@ -90,7 +90,7 @@ def is_the_pass(said: str, jobs: Sequence[DriverJob]) -> bool:
 
 
 def _forms(jobs: Sequence[DriverJob]) -> list[tuple[list[str], list[str]]]:
-    """Give the words of jobs that decide what they do, and apart from them what is embedded."""
+    """Return the words of jobs that decide what they do, and apart from them what is embedded."""
     marks = {job.output: f"\0{number}" for number, job in enumerate(jobs)}
     forms = []
     for job in jobs:
@@ -100,7 +100,7 @@ def _forms(jobs: Sequence[DriverJob]) -> list[tuple[list[str], list[str]]]:
 
 
 def _without_files(words: Sequence[str]) -> Iterator[str]:
-    """Give words without depfile and without what is embedded, which stands elsewhere."""
+    """Yield words without depfile and without what is embedded, which stands elsewhere."""
     rest = iter(words)
     for word in rest:
         if word in (*_OF_FILES, EMBEDDING):
@@ -133,7 +133,7 @@ def check_result(jobs: Sequence[DriverJob]) -> None:
 
 
 def reading_only(job: DriverJob, depfile: str) -> list[str]:
-    """Give the command that only lists what a front end reads; its launcher may not tell."""
+    """Return the command that only lists what a front end reads; its launcher may not tell."""
     words = ["-Eonly" if word in _ACTIONS else word for word in job.words]
     at = words.index("-o")
     words[at + 1] = os.devnull

@@ -86,7 +86,7 @@ class _Questions:
         self._asked = 0
 
     def ask(self, commands: Sequence[Sequence[str]]) -> list[str]:
-        """Run commands side by side; give what they have said.
+        """Run commands side by side; return what they have said.
 
         :raises UnknownPlanError: one fails.
         """
@@ -122,7 +122,7 @@ class _Links:
         self._questions = questions
 
     def read(self) -> tuple[list[DriverJob], list[str]]:
-        """Give the links and the bundler's job behind them, and what clang says of them."""
+        """Return the links and the bundler's job behind them, and what clang says of them."""
         commands, bundler = self._commands()
         by_target = {_target(command): command for command in commands}
         if by_target.keys() != self._images.keys() or len(by_target) != len(commands):
@@ -150,7 +150,7 @@ class _Links:
         return jobs, said
 
     def _commands(self) -> tuple[list[list[str]], DriverJob]:
-        """Give the commands that the wrapper would run: clang for each target, and the bundler."""
+        """Return the commands that the wrapper would run: clang for each target, the bundler."""
         name = self._packager.output
         package = f"{self._questions.folder}/{_base(name)}"
         words = [package if word == name else word for word in self._wrapper.words]
@@ -172,7 +172,7 @@ class _Links:
         return links, job_in(last)
 
     def _input(self, command: Sequence[str]) -> str:
-        """Give what a link reads: a file that the wrapper takes out of the package."""
+        """Return what a link reads: a file that the wrapper takes out of the package."""
         written = set(option_values(command, "-o"))
         begin = f"{self._questions.folder}/"
         found = [word for word in command if word.startswith(begin) and word not in written]
@@ -182,7 +182,7 @@ class _Links:
 
 
 def _images(packager: DriverJob, made: set[str]) -> dict[Target, str]:
-    """Give the files that are packaged, by what they are for."""
+    """Return the files that are packaged, by what they are for."""
     images: dict[Target, str] = {}
     for word in packager.words:
         if word.startswith("--image="):

@@ -27,7 +27,7 @@ _RULE_END = re.compile(rb"(?<!\\)\n")
 
 
 def union(host: bytes, devices: Iterable[bytes], *, phony: bool) -> bytes:
-    """Give the depfile of the host pass with the names in those of device passes.
+    """Return the depfile of the host pass with the names in those of device passes.
 
     `phony`: each name has an empty rule of its own, as with ``-MP``.
     """

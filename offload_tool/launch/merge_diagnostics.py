@@ -28,7 +28,7 @@ _COUNT = re.compile(
 
 
 def joined_messages(host: bytes, devices: Mapping[str, bytes]) -> bytes:
-    """Give the host's messages, and those that only passes of some target IDs have."""
+    """Return the host's messages, and those that only passes of some target IDs have."""
     told = set(_messages(host))
     new: dict[bytes, list[str]] = {}
     for target, text in devices.items():
@@ -46,7 +46,7 @@ def joined_messages(host: bytes, devices: Mapping[str, bytes]) -> bytes:
 
 
 def _messages(text: bytes) -> Iterator[bytes]:
-    """Give the messages in a text, each with all of its lines; counts of them are none."""
+    """Yield the messages in a text, each with all of its lines; counts of them are none."""
     kept: list[bytes] = []
     includes: list[bytes] = []
     for line in _lines(text):

@@ -55,7 +55,7 @@ _OTHER_VARIABLES = ("CC_PRINT_", "CC_LOG_", "CCC_", "FORCE_CLANG_", "RC_DEBUG_")
 
 
 def reason_to_pass(compiler: str, words: Sequence[str], environ: Mapping[str, str]) -> str:
-    """Say why a compiler's command is not to be split; "" where the driver must be asked."""
+    """Return why a compiler's command is not to be split; "" where the driver must be asked."""
     if "-c" not in words and "--compile" not in words:
         return "no '-c': it is no compile of one source"
     reason = reason_in_words(words)
@@ -70,7 +70,7 @@ def reason_to_pass(compiler: str, words: Sequence[str], environ: Mapping[str, st
 
 
 def reason_in_words(words: Sequence[str]) -> str:
-    """Say which word is not one of a compile that can be split; "" where all may be."""
+    """Return which word is not one of a compile that can be split; "" where all may be."""
     for word in words:
         if word in _OTHER_JOBS or word.startswith(_OTHER_BEGINNINGS):
             return f"'{word}' asks for something else than objects of all targets"

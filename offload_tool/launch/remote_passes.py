@@ -41,7 +41,7 @@ class _Sent:
         self._before = [(step.words, step.call) for step in steps]
 
     def restore(self) -> None:
-        """Let the steps run what they were to run, on this machine."""
+        """Run the steps on this machine, as they were to be run."""
         for step, (words, call) in zip(self.steps, self._before, strict=True):
             step.words, step.call, step.environment, step.status = words, call, None, None
 
@@ -63,12 +63,12 @@ class OnCluster:
 
     @staticmethod
     def may_run(job: DriverJob) -> bool:
-        """Tell whether a pass with this front end can be for a cluster: HIP's device code."""
+        """Return whether a pass with this front end can be for a cluster: HIP's device code."""
         return job.target != HOST and "hip" in option_values(job.words, _LANGUAGE)
 
     @staticmethod
     def with_language(words: Sequence[str]) -> list[str]:
-        """Give a HIP compile's words with the language named: sccache does not know all suffixes.
+        """Return a HIP compile's words with the language named: sccache does not know all suffixes.
 
         Whether they are still of the same compile, the driver is asked.
         """
@@ -77,7 +77,7 @@ class OnCluster:
         return [words[0], _LANGUAGE, "hip", *words[1:]]
 
     def send(self, target: str, command: Sequence[str], steps: Sequence[Step]) -> str:
-        """Let the first of a pass's steps run the command on the cluster, others nothing.
+        """Run the command on the cluster in the first of a pass's steps, nothing in the others.
 
         :returns: "", or why the pass stays on this machine: then nothing is changed.
         :raises CompilerError: the compiler is not the packed one, or sccache does not start.
@@ -95,7 +95,7 @@ class OnCluster:
         return ""
 
     def call_back(self, taken: Callable[[str], bytes]) -> bool:
-        """Let steps whose compile failed on the cluster run here; tell whether there are any.
+        """Prepare steps whose compile failed on the cluster to run here; return if there are any.
 
         `taken` gives what is in a file, here what a step has said, and removes that.
         """
@@ -109,7 +109,7 @@ class OnCluster:
         return bool(failed)
 
     def told(self, output: str) -> list[str]:
-        """Give what is to be said: of the cluster, and of what ran here after it had failed."""
+        """Return what is to be said: of the cluster, and of what ran here after it had failed."""
         return self._warnings + [
             again_here(f"{output} for {one.target}", finished)
             for one, finished in self._failed

@@ -68,7 +68,7 @@ class PassFiles:
         self.said = said
 
     def named(self) -> dict[str, str]:
-        """Give them by the names that they have in the cache."""
+        """Return them by the names that they have in the cache."""
         return dict(zip(_FILES, (self.output, self.depfile, self.said), strict=True))
 
 
@@ -82,7 +82,7 @@ class ResultCache:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> ResultCache | None:
-        """Give the cache that the environment names; None where it names none.
+        """Return the cache that the environment names; None where it names none.
 
         :raises UsageError: the size is no number.
         """
@@ -188,7 +188,7 @@ class ResultCache:
             total -= size
 
     def _all(self) -> Iterator[tuple[str, float]]:
-        """Give each result with the time when it was used last; remove what killed runs left."""
+        """Yield each result with the time when it was used last; remove what killed runs left."""
         for first in _entries(self.folder):
             for second in _entries(first.path):
                 if first.name == _NEW:
@@ -202,7 +202,7 @@ class ResultCache:
         return f"{self.folder}/{key[:2]}/{key}"
 
     def _results(self, key: str) -> Iterator[str]:
-        """Give the folders of a key's results, the last used first."""
+        """Yield the folders of a key's results, the last used first."""
         places = [entry.path for entry in _entries(self._place(key))]
         yield from sorted(places, key=_used, reverse=True)
 

@@ -63,14 +63,14 @@ class Step:
 
 
 def as_one(steps: Sequence[Step], words: Sequence[str]) -> None:
-    """Let one command, the first step's, do what the steps do one after the other."""
+    """Replace steps by one command, the first step's."""
     steps[0].words = words
     for step in steps[1:]:
         step.words, step.call = (), int
 
 
 def spawn(words: Sequence[str], environment: Mapping[str, str], said: str) -> int:
-    """Start a program without input, whose messages go to a file; give its number.
+    """Start a program without input, whose messages go to a file; return its number.
 
     What it prints goes to another file, named after that one.
 
@@ -149,7 +149,7 @@ class _SideBySide:
                 self._watch(process)
 
     def _with_jobs(self, step: Step) -> Sequence[str]:
-        """Give the command with as many processes of its own as there are places for now."""
+        """Return the command with as many processes of its own as there are places for now."""
         if not step.jobs_option:
             return step.words
         while step.places < step.most_jobs and self._slots.take():

@@ -58,7 +58,7 @@ class PassedThroughError(Exception):
 def run_split(
     command: Sequence[str], environ: Mapping[str, str], say: Callable[[str], None]
 ) -> tuple[int, bytes, bytes]:
-    """Run a compile's passes side by side; give the driver's status, and what they have said.
+    """Run a compile's passes side by side; return the driver's status, and what they have said.
 
     That is first what is for standard output: little is. `say` is told what is done, one line each.
 
@@ -185,7 +185,7 @@ class _Split:
         return plan
 
     def _ask(self, words: Sequence[str], said: str) -> int | None:
-        """Run the driver to its end; give its status.
+        """Run the driver to its end; return its status.
 
         :raises OSError: it cannot be run.
         """
@@ -217,19 +217,19 @@ class _Split:
 
     @property
     def _hands_on(self) -> bool:
-        """Tell whether passes may go to launcher or cluster, whose driver asks no terminal."""
+        """Return whether passes may go to launcher or cluster, whose driver asks no terminal."""
         return any(self._environ.get(name) for name in ("OFFLOAD_LAUNCHER", "OFFLOAD_DIST"))
 
     @property
     def _asking(self) -> dict[str, str]:
-        """Give the variables with which the driver is asked: it makes the temporary files it names.
+        """Return the variables with which the driver is asked: it makes temporary files.
 
         They are ours to remove, then, even where it is killed.
         """
         return {**self._environ, "TMPDIR": self._folder}
 
     def _prepare(self, plan: DriverPlan) -> str:
-        """Give all files names of this run; give the depfile's own name, or ""."""
+        """Return all files names of this run; return the depfile's own name, or ""."""
         plan.with_temporaries_in(self._folder)
         self._link_each_target(plan)
         depfile = ""
@@ -242,7 +242,7 @@ class _Split:
         return depfile
 
     def _link_each_target(self, plan: DriverPlan) -> None:
-        """Let the new offload driver's one link for all targets be one for each."""
+        """Replace the new offload driver's one link for all targets by one for each."""
         if all(job.sort != "linker-wrapper" for job in plan.jobs):
             return
         from offload_tool.launch.linker_wrapper import link_each_target
@@ -253,7 +253,7 @@ class _Split:
             self._say(f"all targets are linked in one job: {error}")
 
     def _cached(self, plan: DriverPlan, steps: Sequence[Step]) -> Sequence[CachedPass]:
-        """Take the results of passes that are known; give the passes that can be kept."""
+        """Take the results of passes that are known; return the passes that can be kept."""
         if not self._environ.get("OFFLOAD_LAUNCH_CACHE"):
             return ()
         from offload_tool.launch.cached_passes import cached_passes
@@ -276,7 +276,7 @@ class _Split:
     def _launched(
         self, plan: DriverPlan, steps: Sequence[Step], slots: Slots
     ) -> dict[int, list[int]]:
-        """Give passes to launcher or cluster, as commands of the driver; give the jobs of each."""
+        """Hand passes to launcher or cluster, as commands of the driver; return each one's jobs."""
         launcher = self._environ.get("OFFLOAD_LAUNCHER", "")
         cluster = self._cluster = self._named_cluster(launcher)
         if not launcher and cluster is None:
@@ -319,7 +319,7 @@ class _Split:
         return launched
 
     def _say_left(self, plan: DriverPlan, taken: set[int], where: str) -> None:
-        """Say which passes are no candidates for a launcher or cluster."""
+        """Print which passes are no candidates for a launcher or cluster."""
         for number, job in enumerate(plan.jobs):
             begins = job.source == plan.source and not job.needs
             if begins and number not in taken and (job.target != HOST or self._cluster is None):
@@ -336,7 +336,7 @@ class _Split:
         return OnCluster(folder, self._environ)
 
     def _reading(self, number: int, job: DriverJob, depfile: str) -> Step:
-        """Give the step that lists what a pass reads that a launcher runs."""
+        """Return the step that lists what a pass reads that a launcher runs."""
         from offload_tool.launch.launcher_commands import reading_only
 
         step = Step(number, ())
@@ -360,7 +360,7 @@ class _Split:
         return step
 
     def _embed_later(self, plan: DriverPlan, host: Step) -> Step:
-        """Let the host pass begin at once; give the step that completes its object."""
+        """Start the host pass at once; return the step that completes its object."""
         job = plan.jobs[-1]
         (images,) = job.embedded()
         output, made = job.output, f"{self._folder}/host.o"
@@ -373,7 +373,7 @@ class _Split:
         return step
 
     def _status(self, plan: DriverPlan, steps: Sequence[Step]) -> int:
-        """Give the status: the compiler's own failure is ours to tell, others are the driver's.
+        """Return the status: the compiler's own failure is ours to tell, others are the driver's.
 
         :raises PassedThroughError: it has more to say.
         """
@@ -417,7 +417,7 @@ class _Split:
 
 
 def _cuid(words: Sequence[str]) -> list[str]:
-    """Give the option with the ID of this compile, which the driver would make of its words.
+    """Return the option with the ID of this compile, which the driver would make of its words.
 
     Another target among them must not change it, for it is in the code of each.
     """
@@ -457,13 +457,13 @@ def _embedded(made: str, images: str, output: str) -> int:
 
 
 def _let_list(job: DriverJob, depfile: str) -> None:
-    """Let a pass list the files that it reads, if it does not."""
+    """Make a pass list the files that it reads, if it does not."""
     if _DEPFILE not in job.words:
         job.words[2:2] = [_DEPFILE, depfile]
 
 
 def _taken(words: list[str]) -> str:
-    """Take the depfile out of a command; give its name, or "". Of several, the last one counts."""
+    """Take the depfile out of a command; return its name, or "". Of several, the last counts."""
     name = ""
     while _DEPFILE in words:
         at = words.index(_DEPFILE)
@@ -481,7 +481,7 @@ def _content(name: str) -> bytes:
 
 
 def _moved_out(name: str) -> bytes:
-    """Give what is in a file, and remove that."""
+    """Return what is in a file, and remove that."""
     content = _content(name)
     _remove(name)
     return content

@@ -17,7 +17,7 @@ __all__ = ["why_not_replaced", "write_depfile"]
 
 
 def why_not_replaced(name: str) -> str:
-    """Say why a file cannot get its name when it is complete; "" where it can."""
+    """Return why a file cannot get its name when it is complete; "" where it can."""
     if name == "-":
         return "a result is standard output"
     folder = os.path.dirname(name) or "."  # noqa: PTH120

@@ -90,7 +90,7 @@ def lets_assembler_read(text: bytes) -> bool:
 def assembler_reads(
     files: Iterable[str], folders: Sequence[str], words: Iterable[str] = ()
 ) -> list[str]:
-    """Give the files that statements in `files` read, and those in them.
+    """Return the files that statements in `files` read, and those in them.
 
     They are looked for in the current folder and in `folders`. `words` are the command's.
 
@@ -131,7 +131,7 @@ def _see_that_none_says_so(words: tuple[str, ...]) -> None:
 
 
 def _names_in(file: str) -> tuple[bytes, ...]:
-    """Give the names that statements in a file have.
+    """Return the names that statements in a file have.
 
     :raises UnknownReadsError: one has none that can be read here.
     """

@@ -20,7 +20,7 @@ _ATTACHED = re.compile(r"-(?:I|isystem|iquote|idirafter|include|imacros)(?=.)|--
 
 
 def with_backslashes(names: Iterable[str], words: Iterable[str]) -> list[str]:
-    """Give the names of a depfile as the files are called that the command `words` has read.
+    """Return the names of a depfile as the files are called that the command `words` has read.
 
     Where two files may be meant by a name, both are given.
     """
@@ -56,7 +56,7 @@ def _on_disk(name: str) -> list[str]:
 
 
 def _below(folder: str, rest: str) -> Iterator[str]:
-    """Give the files below a folder whose names are written as `rest`."""
+    """Yield the files below a folder whose names are written as `rest`."""
     head, _, tail = rest.partition("/")
     if tail and os.path.isdir(os.path.join(folder, head)):  # noqa: PTH112, PTH118
         yield from _below(os.path.join(folder, head), tail)  # noqa: PTH118

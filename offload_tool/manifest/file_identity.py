@@ -23,7 +23,7 @@ __all__ = ["equal_names", "same_folders", "same_names"]
 
 
 def equal_names(inputs: Mapping[str, str]) -> list[str]:
-    """Give the names of files whose digest others have, too: only these can be one file's."""
+    """Return the names of files whose digest others have, too: only these can be one file's."""
     first: dict[str, str] = {}
     found: dict[str, None] = {}
     for name, digest in inputs.items():
@@ -34,7 +34,7 @@ def equal_names(inputs: Mapping[str, str]) -> list[str]:
 
 
 def same_names(names: Iterable[str]) -> dict[str, str]:
-    """Give the first name of each one's file, by name: itself, where it is the only one."""
+    """Return the first name of each one's file, by name: itself, where it is the only one."""
     first: dict[str, str] = {}
     found = {}
     for name in names:
@@ -44,7 +44,7 @@ def same_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def same_folders(folders: tuple[str, ...], prints: Fingerprints) -> dict[str, str]:
-    """Give the folders that are the same as an earlier one, by that one's name.
+    """Return the folders that are the same as an earlier one, by that one's name.
 
     Those that are looked at once in a build are not compared again.
     """

@@ -61,7 +61,7 @@ class _UnknownNameError(Exception):
 
 
 def asked_names(read: Sequence[str], words: Iterable[str]) -> tuple[list[str], bool]:
-    """Give the names for which files that were read ask; True: there are more.
+    """Return the names for which files that were read ask; True: there are more.
 
     `words` are those of the command, which may define macros.
     """
@@ -89,7 +89,7 @@ def asked_names(read: Sequence[str], words: Iterable[str]) -> tuple[list[str], b
 
 
 def asked_in(path: str) -> tuple[str, ...]:
-    """Give the names that a file spells, for which it asks."""
+    """Return the names that a file spells, for which it asks."""
     return _asked_in(path, _stamp(path)).names
 
 
@@ -118,7 +118,7 @@ class _Definitions:
             raise _UnknownNameError
 
     def names_of(self, macro: bytes, depth: int = _MOST_NAMES_OF_NAMES) -> Iterator[str]:
-        """Give the names that a macro stands for."""
+        """Yield the names that a macro stands for."""
         bodies = self._bodies.get(macro)
         if not bodies or not depth:
             raise _UnknownNameError
@@ -134,7 +134,7 @@ class _Definitions:
             yield _decoded(quoted[1] or quoted[2])
 
     def arguments_of(self, wrapper: bytes) -> Iterator[str]:
-        """Give the names that directives hand to a macro."""
+        """Yield the names that directives hand to a macro."""
         for path in self._read:
             for quoted, spelled in _uses_in(path, _stamp(path), wrapper):
                 if not quoted and not spelled:
@@ -207,7 +207,7 @@ def _definitions_in(
     path: str,
     stamp: tuple[int, int],  # noqa: ARG001
 ) -> tuple[tuple[bytes, bytes, bytes], ...]:
-    """Give the macros that a file defines: name, parameters, body."""
+    """Return the macros that a file defines: name, parameters, body."""
     found = []
     for directive in re.finditer(_DIRECTIVE, _without_comments(_text(path))):
         definition = re.match(_DEFINITION, directive[2]) if directive[1] == b"define" else None
@@ -222,7 +222,7 @@ def _uses_in(
     stamp: tuple[int, int],  # noqa: ARG001
     macro: bytes,
 ) -> tuple[tuple[bytes, bytes], ...]:
-    """Give what directives of a file hand to a macro: in quotes, in angles; neither is unknown."""
+    """Return what a file's directives hand to a macro: in quotes, in angles; else unknown."""
     text = _text(path)
     if macro not in text:
         return ()
@@ -239,7 +239,7 @@ def _uses_in(
 
 
 def _text(path: str) -> bytes:
-    """Give a file's text with continued lines joined; nothing where it cannot be read."""
+    """Return a file's text with continued lines joined; nothing where it cannot be read."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - called for each file of each pass
             return re.sub(_CONTINUATION, b"", file.read())

@@ -69,7 +69,7 @@ class Lookups(NamedTuple):
 def _searched(
     folders: tuple[str, ...], names: tuple[str, ...]
 ) -> tuple[tuple[str, str, frozenset[str]], ...]:
-    """Give each folder that is looked into, how its files are spelled, and which of them count."""
+    """Return each folder to look into, how its files are spelled, and which of them count."""
     by_folder: dict[str, set[str]] = {}
     for name in names:
         folder, _, last = name.rpartition("/")
@@ -89,7 +89,7 @@ def expected_lookups(
     words: Sequence[str],
     prints: Fingerprints,
 ) -> Lookups:
-    """Give what a pass may have looked up that has read the files `read`, as spelled by clang.
+    """Return what a pass may have looked up that has read the files `read`, as spelled by clang.
 
     `folders` is its search path, `words` are those of its command: macros that they define may
     name files.
@@ -115,7 +115,7 @@ def expected_lookups(
 
 
 def _names_outside(read: Iterable[str], places: Iterable[str]) -> set[str]:
-    """Give the names that files outside of the folder of the build have in places, or ask for."""
+    """Return the names that files outside of the folder of the build have in places, or ask for."""
     files = [name for name in read if is_outside(name)]
     found = {asked for name in files for asked in asked_in(name)}
     for place in places:
@@ -126,7 +126,7 @@ def _names_outside(read: Iterable[str], places: Iterable[str]) -> set[str]:
 
 
 def appeared(lookups: Lookups, read: frozenset[str], prints: Fingerprints) -> list[str]:
-    """Give the files that are there now, under names that are looked up, and were not before."""
+    """Return the files that are there now, under names that are looked up, and were not before."""
     found = found_in(lookups.folders, lookups.names, prints)
     if lookups.outside:
         now, once = _when_to_look(lookups.folders, prints)
@@ -138,20 +138,20 @@ def appeared(lookups: Lookups, read: frozenset[str], prints: Fingerprints) -> li
 
 
 def _is_file(name: str) -> bool:
-    """Tell whether there is a file that can be read, and not a folder, or a link to nothing."""
+    """Return whether there is a file that can be read, and not a folder, or a link to nothing."""
     return os.path.exists(name) and not os.path.isdir(name)  # noqa: PTH110, PTH112
 
 
 def _when_to_look(
     folders: tuple[str, ...], prints: Fingerprints
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Give the folders to look into each time, and those to look into once."""
+    """Return the folders to look into each time, and those to look into once."""
     once = tuple(folder for folder in folders if is_outside(folder) and prints.looks_once(folder))
     return tuple(folder for folder in folders if folder not in once), once
 
 
 def found_in(folders: tuple[str, ...], names: tuple[str, ...], prints: Fingerprints) -> set[str]:
-    """Give those of the names that are there in some of the folders, behind the folder's name."""
+    """Return those of the names that are there in some of the folders, behind the folder's name."""
     found: set[str] = set()
     for folder, spelled, wanted in _searched(folders, names):
         there = prints.names(folder)

@@ -26,7 +26,7 @@ __all__ = ["files_read", "front_end", "general_words", "listed_files", "preproce
 def files_read(
     depfile: str, source: str, command: Sequence[str], environment: Mapping[str, str]
 ) -> list[str]:
-    """Give the files that a compile has read, as its depfile lists them, or the preprocessor.
+    """Return the files that a compile has read, as its depfile lists them, or the preprocessor.
 
     `command` is the compile, with the flags that write `depfile`; its last word is the source.
 
@@ -46,7 +46,7 @@ def files_read(
 def preprocess(
     depfile: str, source: str, command: Sequence[str], environment: Mapping[str, str]
 ) -> list[str] | None:
-    """Let the compiler read the source now; give the files; None where it fails.
+    """Run the preprocessor; return the files that it reads, or None where it fails.
 
     The depfile is removed.
     """
@@ -92,7 +92,7 @@ def front_end(
 
 
 def general_words(words: Iterable[str], without: Collection[str]) -> list[str]:
-    """Give a compile's words but for those that differ from source to source.
+    """Return a compile's words but for those that differ from source to source.
 
     These are its inputs and output, which are in `without`, the source's ID, and macros.
     """

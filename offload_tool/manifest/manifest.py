@@ -112,7 +112,7 @@ class PassRecord(NamedTuple):
 
     @property
     def is_sure(self) -> bool:
-        """Tell whether no input was written to while it was read."""
+        """Return whether no input was written to while it was read."""
         return CHANGED not in self.inputs.values() and self.same_folders != _OTHERS
 
 
@@ -137,13 +137,13 @@ class Judgement(NamedTuple):
 
 
 def digest_of_parts(parts: Any) -> str:
-    """Give a digest of a value that is made of JSON's types."""
+    """Return a digest of a value that is made of JSON's types."""
     text = json.dumps(parts, sort_keys=True, ensure_ascii=True)
     return digest_of(text.encode())
 
 
 def manifest_path(output: str) -> str:
-    """Give the name of the record that belongs to an output."""
+    """Return the name of the record that belongs to an output."""
     return beside(output, MANIFEST)
 
 
@@ -155,7 +155,7 @@ def judge(
     *,
     identified: bool = False,
 ) -> Judgement:
-    """Tell whether a record is of what a pass with this key would read and give now.
+    """Return whether a record is of what a pass with this key would read and give now.
 
     With `output`, the file of that name must also be the one that was made. `identified` as
     for `record_pass_result`.
@@ -189,7 +189,7 @@ def judge(
 def _to_be_looked_at(
     inputs: Mapping[str, str], prints: Fingerprints, identified: bool
 ) -> Mapping[str, str]:
-    """Give the inputs without those outside, where these are known to be as they were."""
+    """Return the inputs without those outside, where these are known to be as they were."""
     if identified or not isinstance(inputs, Inputs):
         return inputs
     outside = inputs.outside
@@ -205,13 +205,13 @@ def _to_be_looked_at(
 
 
 def files_in_order(record: PassRecord) -> list[str]:
-    """Give the files that a pass has read, in that order."""
+    """Return the files that a pass has read, in that order."""
     inputs = record.inputs
     return inputs.in_order() if isinstance(inputs, Inputs) else list(inputs)
 
 
 def _damage(record: PassRecord, prints: Fingerprints, output: str) -> str:
-    """Say what has become of the files that a pass has made; "" where they are as it made them."""
+    """Return what happened to the files that a pass made; "" where they are unchanged."""
     found = prints.digest(output)
     if not found:
         return "it does not exist"
@@ -232,7 +232,7 @@ def confirmed(
     prints: Fingerprints,
     look: Callable[[], Lookups],
 ) -> PassRecord | None:
-    """Give the record with what appeared noted as not read; None where the pass reads it.
+    """Return the record with what appeared noted as not read; None where the pass reads it.
 
     `read` is what the preprocessor has read when it was asked; `look` gives the lookups of a pass
     that has just read the same files.
@@ -258,7 +258,7 @@ def record_pass_result(
     *,
     identified: bool = False,
 ) -> PassRecord:
-    """Give the record of a pass that has read the files `read` and written `output`.
+    """Return the record of a pass that has read the files `read` and written `output`.
 
     `identified`: the result also depends on which files these are, not on their content alone.
     OpenMP puts the device and inode numbers of files into the names of target regions; a source
@@ -329,7 +329,7 @@ def write_record(path: str, record: PassRecord, prints: Fingerprints, output: st
 
 
 def _looks(digests: Mapping[str, str], prints: Fingerprints) -> dict[str, Look]:
-    """Give the looks of files, as far as they are known of just these digests."""
+    """Return the looks of files, as far as they are known of just these digests."""
     found = {}
     for name, digest in digests.items():
         known = prints.known(name)
@@ -412,7 +412,7 @@ def _believe_outside(outside: Outside, looks: Any, prints: Fingerprints) -> None
 
 
 def _named(key: Mapping[str, str]) -> dict[str, str]:
-    """Give the digests of the files that a key names, in quotes."""
+    """Return the digests of the files that a key names, in quotes."""
     return {part[1:-1]: digest for part, digest in key.items() if part.startswith("'")}
 
 

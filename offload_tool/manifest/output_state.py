@@ -103,7 +103,7 @@ class Work(NamedTuple):
 
     @property
     def has_record(self) -> bool:
-        """Tell whether it is known what it depends on, and all that it makes.
+        """Return whether it is known what it depends on, and all that it makes.
 
         It is not where there are further outputs, or libraries that a linker looks for.
         """
@@ -159,7 +159,7 @@ class Recorded:
         }
 
     def files_if_current(self) -> list[str] | None:
-        """Give the files that the output was made of where it is what a run would make now."""
+        """Return the files that the output was made of where it is what a run would make now."""
         record = self._known
         if record is None or not self._work.has_record:
             return None
@@ -185,12 +185,12 @@ class Recorded:
         return files_in_order(record) if judgement.state is State.CURRENT else None
 
     def inputs_before(self) -> tuple[str, ...]:
-        """Give the files that the run may read, as far as they are known before."""
+        """Return the files that the run may read, as far as they are known before."""
         known = self._known.inputs if self._known else ()
         return tuple(dict.fromkeys([*self._work.given, *self._named_files(), *known]))
 
     def folders_before(self) -> tuple[str, ...]:
-        """Give the folders into which the run may look, as far as they are known before."""
+        """Return the folders into which the run may look, as far as they are known before."""
         known = self._known.lookups.folders if self._known else ()
         flagged = include_folders(all_words(self._work.command))
         files = map(os.path.dirname, self.inputs_before())
@@ -202,7 +202,7 @@ class Recorded:
         self._work.version()
 
     def files_read(self) -> list[str]:
-        """Give the files that the run has read.
+        """Return the files that the run has read.
 
         :raises FileError: it wrote no depfile.
         :raises CompilerError: its depfile does not name the source.
@@ -239,7 +239,7 @@ class Recorded:
             os.unlink(self._path)  # noqa: PTH108
 
     def _all(self, read: Iterable[str]) -> list[str]:
-        """Give all inputs, of which the compiler tells the files `read`."""
+        """Return all inputs, of which the compiler tells the files `read`."""
         work = self._work
         found = [*read, *work.given, *work.libraries, *self._named_files()]
         return list(dict.fromkeys(found))

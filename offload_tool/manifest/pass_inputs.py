@@ -27,7 +27,7 @@ class PassReads(NamedTuple):
 def reads_of(
     listed: Sequence[str], folders: Sequence[str], words: Sequence[str], prints: Fingerprints
 ) -> PassReads:
-    """Give what a pass has read that lists some files; `folders` is its search path, () if unknown.
+    """Return what a pass read that lists some files; `folders`: its search path, () if unknown.
 
     What the assembler has found in a folder may later appear in an earlier one, as a header may.
     """

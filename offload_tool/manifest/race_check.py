@@ -66,7 +66,7 @@ class Meanwhile:
         """Whether a folder may have been renamed, as far as it was asked."""
 
     def digest_as_read(self, name: str, prints: Fingerprints) -> str:
-        """Give the digest of a file as the pass has read it; `CHANGED` where nobody can know."""
+        """Return the digest of a file as the pass has read it; `CHANGED` where nobody can know."""
         look = look_at(name)
         if look is None:
             return CHANGED
@@ -82,16 +82,16 @@ class Meanwhile:
         return CHANGED
 
     def folders_are_others(self) -> bool:
-        """Tell whether a folder was put in the place of one that the pass has looked into."""
+        """Return whether a folder was put in the place of one that the pass has looked into."""
         known = self._start.folders
         return any(was and identity(name or ".") != was for name, was in known.items())
 
     def was_written_to(self, name: str) -> bool:
-        """Tell whether a file may be another one than at the beginning, of equal content or not."""
+        """Return whether a file may be another one than at first, of equal content or not."""
         return not self._is_old(name) and self._start.looks.get(name) != look_at(name)
 
     def was_there(self, name: str) -> bool:
-        """Tell whether a file that is there now was so when the pass began.
+        """Return whether a file that is there now was so when the pass began.
 
         Where a folder may have come with all that is in it, it was not.
         """
@@ -106,7 +106,7 @@ class Meanwhile:
         )
 
     def _came(self, folder: str) -> bool:
-        """Tell whether a folder may be another one than before, or have come."""
+        """Return whether a folder may be another one than before, or have come."""
         if is_of_system(f"{folder}/") or not folder.strip("./"):  # the current one, or above it
             return False
         known = self._come.get(folder)
@@ -125,7 +125,7 @@ class Meanwhile:
         return changed >= self._start.moment or self._came(folder.rpartition("/")[0])
 
     def _was_put(self, name: str) -> bool:
-        """Tell whether a folder on the way to a file may have been renamed to that meanwhile.
+        """Return whether a folder on the way to a file may have been renamed to that meanwhile.
 
         That changes its time of change, and what is written into it the time of modification, too.
         Of folders that were known before, `folders_are_others` tells.
@@ -146,7 +146,7 @@ class Meanwhile:
         return found.st_ctime_ns >= self._start.moment and found.st_ctime_ns != found.st_mtime_ns
 
     def _leads_elsewhere(self, name: str) -> bool:
-        """Tell whether a symbolic link on the way to a file, or to what it names, is new."""
+        """Return whether a symbolic link on the way to a file, or to what it names, is new."""
         if is_of_system(name):
             return False
         left = _MOST_LINKS
@@ -171,7 +171,7 @@ class Meanwhile:
         return known
 
     def _target(self, name: str) -> str | None:
-        """Give what a link holds; "" where it is new, None where the name is none."""
+        """Return what a link holds; "" where it is new, None where the name is none."""
         try:
             status = os.lstat(name)
             if not stat.S_ISLNK(status.st_mode):

@@ -50,7 +50,7 @@ class Inputs(dict[str, str]):
         self.outside = outside
 
     def in_order(self) -> list[str]:
-        """Give the names in the order in which they were read."""
+        """Return the names in the order in which they were read."""
         names = list(self.outside.inputs)
         for place, name in zip(self._places, self.own, strict=True):
             names.insert(place, name)
@@ -58,12 +58,12 @@ class Inputs(dict[str, str]):
 
 
 def is_outside(name: str) -> bool:
-    """Tell whether a file is outside of the folder of the build; files in it have short names."""
+    """Return whether a file is outside of the folder of the build; files in it have short names."""
     return name.startswith("/")
 
 
 def text_of_outside(inputs: Iterable[tuple[str, str]], names: tuple[str, ...]) -> str:
-    """Give the line for a manifest."""
+    """Return the line for a manifest."""
     return json.dumps({"inputs": dict(inputs), "names": names})
 
 
@@ -83,7 +83,7 @@ def outside_of_text(text: bytes) -> Outside:
 
 
 def all_texts(value: Any) -> tuple[str, ...]:
-    """Give a list of JSON as texts.
+    """Return a list of JSON as texts.
 
     :raises TypeError: it is none.
     """

@@ -35,7 +35,7 @@ def _version(library: Any) -> str:
 
 
 def _log(library: Any, handle: Any, which: str) -> str:
-    """Give one of the library's logs; its size counts no zero at the end."""
+    """Return one of the library's logs; its size counts no zero at the end."""
     size = ctypes.c_size_t()
     if getattr(library, f"nvJitLinkGet{which}LogSize")(handle, ctypes.byref(size)):
         return ""

@@ -58,7 +58,7 @@ class NvLinker:
     """NVIDIA's own device libraries beside it."""
 
     def arguments(self, processor: str) -> list[str]:
-        """Give the arguments that say which processor is linked for."""
+        """Return the arguments that say which processor is linked for."""
         return [f"-arch={processor}", *([] if NVJITLINK in self.command else ["-m64"])]
 
 
@@ -93,7 +93,7 @@ def find_nvlink(named: str = "", toolkit: str = "", ptxas: str = "") -> NvLinker
 
 
 def no_nvlink(what: str) -> str:
-    """Say that there is no linker for `what`, and where to have one."""
+    """Return that there is no linker for `what`, and where to have one."""
     return (
         f"{what} cannot be linked: neither nvlink nor libnvJitLink is on this machine; install a "
         "CUDA toolkit or NVIDIA's wheel nvidia-nvjitlink (CUDA 12: nvidia-nvjitlink-cu12), or "
@@ -138,7 +138,7 @@ def link_cubins(
 
 
 def _named(path: StrPath, folder: Path) -> Iterator[Path]:
-    """Give the files that stand for one input, under names by which linkers know what they are."""
+    """Yield the files that stand for one input, under names by which linkers know what they are."""
     from offload_tool.containers.walk import open_file_or_members
 
     for place in open_file_or_members(path):
@@ -150,7 +150,7 @@ def _named(path: StrPath, folder: Path) -> Iterator[Path]:
 
 
 def _linked(folder: Path, path: str, source: InputFile) -> Path:
-    """Give another name of a file, which messages of the linker show."""
+    """Return another name of a file, which messages of the linker show."""
     made = _free(folder, Path(path).name, _suffix(source, path))
     made.symlink_to(Path(path).absolute())
     return made
@@ -164,7 +164,7 @@ def _copied(folder: Path, name: str, label: str, source: InputFile) -> Path:
 
 
 def _free(folder: Path, name: str, suffix: str) -> Path:
-    """Give a name that is not taken, of letters that are the same to all linkers."""
+    """Return a name that is not taken, of letters that are the same to all linkers."""
     plain = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
     stem = plain.removesuffix(suffix).lstrip("-") or "input"
     names = (f"{stem}{number or ''}{suffix}" for number in range(1 << 20))
@@ -190,7 +190,7 @@ def _name(linker: Sequence[str]) -> str:
 
 
 def _candidates(toolkit: str, ptxas: str) -> list[str]:
-    """Give the linkers in the order in which they are tried.
+    """Return the linkers in the order in which they are tried.
 
     Those beside `ptxas` come first: a linker does not read what a newer assembler has written.
     """
@@ -215,7 +215,7 @@ def _linkers_in(folder: Path) -> list[str]:
 
 
 def _device_libraries(linker: str, toolkit: str) -> tuple[str, ...]:
-    """Give the library of device functions that the driver has no part of."""
+    """Return the library of device functions that the driver has no part of."""
     own = Path(linker).resolve().parent.parent
     folders = [own, *([Path(toolkit)] if toolkit else []), own.parent / "cuda_runtime"]
     found = (folder / name / _DEVICE_RUNTIME for folder in folders for name in ("lib64", "lib"))

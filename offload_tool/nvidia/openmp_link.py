@@ -32,7 +32,7 @@ __all__ = ["link_arguments", "link_bitcode", "no_ptxas"]
 
 
 def link_arguments(target_id: TargetID) -> list[str]:
-    """Give the arguments, behind clang's command, of a link for `target_id`."""
+    """Return the arguments, behind clang's command, of a link for `target_id`."""
     return [
         *("--target=nvptx64-nvidia-cuda", f"-march={target_id}", ptx_flag(target_id)),
         *("-nogpulib", "-O2", "-S", "-Wno-override-module", "-Wno-unused-command-line-argument"),
@@ -40,7 +40,7 @@ def link_arguments(target_id: TargetID) -> list[str]:
 
 
 def no_ptxas(name: str) -> str:
-    """Say that images for the GPU `name` cannot be made, and what is missing."""
+    """Return that images for the GPU `name` cannot be made, and what is missing."""
     return (
         f"OpenMP code for {name} cannot be linked: there is no ptxas, and LLVM's runtime loads "
         "nothing but its cubins; install a CUDA toolkit or NVIDIA's wheel nvidia-cuda-nvcc, or "
@@ -87,7 +87,7 @@ def link_bitcode(
 
 
 def _modules(path: StrPath, folder: Path) -> Iterator[Path]:
-    """Give the bitcode files that stand for one input; members of an archive are unpacked."""
+    """Yield the bitcode files that stand for one input; members of an archive are unpacked."""
     from offload_tool.containers.walk import open_file_or_members
 
     for number, place in enumerate(open_file_or_members(path)):

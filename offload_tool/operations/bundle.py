@@ -139,7 +139,7 @@ def _text_bundle(items: Sequence[_Item], comment: str) -> FilePlan:
 
 
 def _object_host(items: Sequence[_Item]) -> _Item | None:
-    """Give the item whose object file takes the others as sections, if there is one.
+    """Return the item whose object file takes the others as sections, if there is one.
 
     Without a host entry the binary layout is used, whatever the code objects are.
     """

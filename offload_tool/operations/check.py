@@ -59,7 +59,7 @@ class Rule:
     """Bytes that the images of a library may take in it, compressed if they are."""
 
     def is_about(self, library: str) -> bool:
-        """Tell whether it is for a library of that name."""
+        """Return whether it is for a library of that name."""
         return any(fnmatch.fnmatchcase(library, pattern) for pattern in self.paths)
 
     @property
@@ -151,7 +151,7 @@ class _Library:
                 yield f"device images take {self.size:,} bytes, more than {rule.max_size:,}"
 
     def tell(self, notes: Callable[[str], None]) -> None:
-        """Say what was not judged."""
+        """Print what was not judged."""
         if not self.rules:
             notes(f"'{self.label}': no rule is about it")
         if not any(rule.no_spills for rule in self.rules):
@@ -208,7 +208,7 @@ def check_libraries(
     skipped: Callable[[OffloadError], None] | None = None,
     notes: Callable[[str], None] | None = None,
 ) -> Iterator[Fault]:
-    """Give the faults of the libraries in files, folders and zip files at `paths`, in their order.
+    """Yield the faults of the libraries in files, folders and zip files at `paths`, in their order.
 
     A path without any library, and a rule that is about none, are faults. Code objects that no
     container is around are judged together: one of them has to have an image for each target.
@@ -317,7 +317,7 @@ def _stored(found: FoundContainer) -> int:
 
 
 def _loaded_as(entry: BundleEntryID) -> tuple[str, str]:
-    """Give what two images have in common of which a device loads one."""
+    """Return what two images have in common of which a device loads one."""
     kind = OffloadKind.HIP if entry.kind in OffloadKind.ANY_HIP else entry.kind
     return kind, entry.target_id
 
@@ -355,7 +355,7 @@ def _spilling(container: _Container, rule: Rule) -> Iterator[str]:
 
 
 def _judged(container: _Container, rule: Rule) -> Iterator[tuple[str, tuple[Kernel, ...]]]:
-    """Give the target and the kernels of each image that a rule is about."""
+    """Yield the target and the kernels of each image that a rule is about."""
     served = {at for device in rule.targets for at in loaded(tuple(container.entries), device)}
     for at, kernels in container.kernels.items():
         if at in served or not rule.targets:

@@ -25,7 +25,7 @@ _LONGEST = 60
 
 
 def demangled_names(names: Iterable[str]) -> dict[str, str]:
-    """Give what the names stand for; one that is not mangled, or not as is known, is itself.
+    """Return what the names stand for; one that is not mangled, or not as is known, is itself.
 
     :raises UsageError: there is no demangler, or it does not answer.
     """

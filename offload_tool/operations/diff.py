@@ -242,12 +242,12 @@ def _by_weight(targets: list[TargetChange], kernels: list[KernelChange]) -> Comp
 
 
 def weight_of(row: KernelChange) -> tuple[int, int, str, str, str]:
-    """Give what puts the changes that weigh most first."""
+    """Return what puts the changes that weigh most first."""
     return -abs(row.grown), -len(row.fields), row.library, row.target, row.name
 
 
 def _are_equal(before: StrPath, after: StrPath) -> bool:
-    """Tell whether both are files with the same bytes."""
+    """Return whether both are files with the same bytes."""
     if not (os.path.isfile(before) and os.path.isfile(after)):  # noqa: PTH113 - of any type
         return False
     return have_same_content(before, os.path.realpath(after))
@@ -258,7 +258,7 @@ def _look_for_images(
     skipped: Callable[[OffloadError], None] | None,
     notes: Callable[[str], None] | None,
 ) -> None:
-    """Tell of files that cannot be read, and that there is no image, as `_measured` does."""
+    """Report files that cannot be read, and that there is no image, as `_measured` does."""
     found = (image for found in find_containers(path, skipped=skipped) for image in found.images)
     count = sum(image.kind != OffloadKind.HOST for image in found)
     if not count and notes is not None:
@@ -335,7 +335,7 @@ def changed_kernels(
 def _without_equal(
     before: Sequence[_Measured], after: Sequence[_Measured]
 ) -> tuple[list[_Measured], list[_Measured]]:
-    """Give kernels of one name without those that have an equal in the other build."""
+    """Return kernels of one name without those that have an equal in the other build."""
     common = Counter(one.needs for one in before) & Counter(one.needs for one in after)
     rest = []
     for side in (before, after):

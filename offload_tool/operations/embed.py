@@ -158,7 +158,7 @@ def read_host_files(paths: Sequence[StrPath]) -> HipHostCode:
 
 
 def find_wanted_hashes(paths: Iterable[StrPath]) -> list[str]:
-    """Give the hashes of the CUIDs whose bundle these objects and archives ask for, sorted.
+    """Return the hashes of the CUIDs whose bundle these objects and archives ask for, sorted.
 
     :raises FormatError: a broken file.
     :raises FileError: a file cannot be read.
@@ -169,7 +169,7 @@ def find_wanted_hashes(paths: Iterable[StrPath]) -> list[str]:
 
 
 def _host_code_in(path: StrPath) -> Iterator[tuple[str, HipHostCode]]:
-    """Give the ELF objects of a file: what they are called in messages, and what they say."""
+    """Yield the ELF objects of a file: what they are called in messages, and what they say."""
     for place in open_file_or_members(path):
         data, name = place.source.data, place.label
         if is_bitcode(data):  # a host object of -flto

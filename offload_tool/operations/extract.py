@@ -199,7 +199,7 @@ class _FolderOfImages:
 
 
 def _extension(image: FoundImage) -> str:
-    """Tell by its first bytes what an image is."""
+    """Return what an image is, by its first bytes."""
     content = image.content
     if content.cuda is not None:
         return _CUDA_EXTENSIONS.get(image.image_kind or "", "")

@@ -36,7 +36,7 @@ def iter_image_data(
     devices: Sequence[Device] = (),
     skipped: Callable[[OffloadError], None] | None = None,
 ) -> Iterator[tuple[DeviceImage, memoryview]]:
-    """Give the images that `iter_images` gives for the same arguments, each with its bytes.
+    """Yield the images that `iter_images` gives for the same arguments, each with its bytes.
 
     `path` is a file, folder or zip file; with `devices`, only what these would load. This
     unpacks each container once, and is the way to read all images. `skipped` is also called
@@ -56,7 +56,7 @@ def iter_image_data(
 
 @contextmanager
 def open_image(image: DeviceImage) -> Iterator[memoryview]:
-    """Give the bytes of `image`, one that was listed, while the block runs.
+    """Yield the bytes of `image`, one that was listed, while the block runs.
 
     The host entry that stands for an object file gives that file without the bundle's sections.
     An image that is not a range of its file is looked for again, and its container unpacked again.

@@ -126,7 +126,7 @@ class _Archive:
         self.asked: set[str] = set()
 
     def target_ids(self, pattern: str) -> tuple[str, ...]:
-        """Give the target IDs for which a path of a marker leads here."""
+        """Return the target IDs for which a path of a marker leads here."""
         name = self.name
         if self.anywhere:
             pattern, name = posixpath.basename(pattern), posixpath.basename(name)
@@ -233,7 +233,7 @@ class _Joining:
         return content
 
     def take_archives(self, tree: Tree) -> set[str]:
-        """Open the archives of a tree; give their names."""
+        """Open the archives of a tree; return their names."""
         names = set()
         for file in tree.files:
             if file.kind == "file" and file.name.endswith(SUFFIX):
@@ -292,7 +292,7 @@ def _join_program(
 
 
 def _archives_beside(source: InputFile, name: str) -> list[str]:
-    """Give the archives to which the markers of a file lead."""
+    """Return the archives to which the markers of a file lead."""
     if recognise(source.data) is not FileFormat.ELF:
         return []
     tables = read_elf_tables(source.data, path=name)

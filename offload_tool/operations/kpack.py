@@ -104,7 +104,7 @@ def mark_host_file(path: StrPath, output: StrPath, *, keep_equal: bool = False) 
 
 
 def interface_of(paths: Sequence[StrPath]) -> str:
-    """Give a digest of the kernels' names and arguments, which is equal in all code objects.
+    """Return a digest of the kernels' names and arguments, which is equal in all code objects.
 
     Other code with the same kernels has the same one; a host program that starts kernels with
     other arguments does not.
@@ -130,7 +130,7 @@ def interface_of(paths: Sequence[StrPath]) -> str:
 
 
 def _magics_in(path: StrPath) -> Iterator[int]:
-    """Give where the magics of wrappers are in a file."""
+    """Yield where the magics of wrappers are in a file."""
     for place in open_file_or_members(path):
         data = place.source.data
         if is_bitcode(data):

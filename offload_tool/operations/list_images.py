@@ -121,7 +121,7 @@ def listed_images(
     *,
     scan: bool = False,
 ) -> Iterator[tuple[DeviceImage, FoundImage, FoundContainer]]:
-    """Give each image that `iter_images` does, and what was found there.
+    """Yield each image that `iter_images` does, and what was found there.
 
     It can be read until the next one is asked for.
     """

@@ -85,14 +85,14 @@ class Device:
         return isinstance(self.target, BundleEntryID) and self.target.kind == OffloadKind.HOST
 
     def asks(self, image: BundleEntryID) -> BundleEntryID:
-        """Give the entry ID that this device would look for, to compare it with `image`."""
+        """Return the entry ID that this device would look for, to compare it with `image`."""
         if isinstance(self.target, BundleEntryID):
             return self.target
         kind = OffloadKind.HIPV4 if image.kind in OffloadKind.ANY_HIP else image.kind
         return BundleEntryID(kind, triples.without_gpu(image.triple), str(self.target))
 
     def completed(self) -> Iterator[Device]:
-        """Give the devices that this one stands for: with every feature set, on or off."""
+        """Yield the devices that this one stands for: with every feature set, on or off."""
         if isinstance(self.target, TargetID):
             for target in completions(self.target):
                 yield Device(str(target), target)
@@ -155,7 +155,7 @@ class Match:
 def served_by(
     images: Sequence[FoundImage], device: Device, *, surely: bool = False
 ) -> dict[int, Fit]:
-    """Give the images that `device` would load, by their indexes, in their order.
+    """Return the images that `device` would load, by their indexes, in their order.
 
     With `surely`, by all runtimes that are known. A host entry is given only to who asks
     for it by its entry ID. An empty image of HIP is the last choice.
@@ -169,7 +169,7 @@ Candidates: TypeAlias = tuple[tuple[BundleEntryID, bool], ...]
 
 
 def candidates_of(images: Sequence[FoundImage]) -> Candidates:
-    """Give what stays true of images when their container is left."""
+    """Return what stays true of images when their container is left."""
     return tuple((image.entry_id, _is_missing(image)) for image in images)
 
 
@@ -192,7 +192,7 @@ def _served_by(candidates: Candidates, device: Device, surely: bool) -> dict[int
 
 
 def _runtime(image: BundleEntryID, asked: BundleEntryID) -> object:
-    """Give what images have in common of which a device loads one."""
+    """Return what images have in common of which a device loads one."""
     if asked.kind in OffloadKind.ANY_HIP and is_amd(image):
         return OffloadKind.HIP  # code for the ISA and SPIR-V have different triples
     return asked.kind, triples.meaning(asked.triple)
@@ -214,12 +214,12 @@ def _is_missing(image: FoundImage) -> bool:
 
 
 def loaded(candidates: Candidates, device: Device) -> list[int]:
-    """Give the indexes of what `device` would load; none that is empty and taken for missing."""
+    """Return the indexes of what `device` would load; none that is empty and taken for missing."""
     return [at for at in _served_by(candidates, device, surely=False) if not candidates[at][1]]
 
 
 def may_load(images: Sequence[FoundImage], device: Device) -> set[int]:
-    """Give the indexes of all images that a device of that name may load.
+    """Return the indexes of all images that a device of that name may load.
 
     Besides those of `served_by`, what a device loads that has the features set which the
     name leaves open, and what runtimes load that pass over some generic code; of CUDA, all
@@ -251,7 +251,7 @@ def _cuda_companions(candidates: Candidates, device: Device, found: set[int]) ->
 
 
 def explained(images: Sequence[FoundImage], device: Device) -> dict[int, Load]:
-    """Give what `served_by` gives, with the reasons for people, and what to know besides."""
+    """Return what `served_by` gives, with the reasons for people, and what to know besides."""
     served = served_by(images, device)
     is_native = all(fit.rule in (EXACT, COMPATIBLE) for fit in served.values())
     others = set() if is_native else may_load(images, device) - set(served)
@@ -273,7 +273,7 @@ def explained(images: Sequence[FoundImage], device: Device) -> dict[int, Load]:
 def match_images(
     path: StrPath, device: Device, *, skipped: Callable[[OffloadError], None] | None = None
 ) -> Iterator[Match]:
-    """Say for each container of the file, folder or zip file at `path` what `device` would load.
+    """Yield what `device` would load of each container in the file, folder or zip file at `path`.
 
     Containers without device images are left out. `skipped` is called as for `iter_images`.
 

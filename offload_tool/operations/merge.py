@@ -336,7 +336,7 @@ class _Merger:
 
 
 def _members(archive: Place) -> Iterator[tuple[tuple[str, int], Place]]:
-    """Give members by name and number: the first of that name, the second, ..."""
+    """Yield members by name and number: the first of that name, the second, ..."""
     counts: dict[str, int] = {}
     for member, place in open_members(archive, CopyPolicy("merge the files in it")):
         number = counts[member.name] = counts.get(member.name, 0) + 1
@@ -358,7 +358,7 @@ def _only_bundle(item: Place) -> FoundContainer:
 
 
 def _unpacked(item: Place, found: FoundContainer) -> InputFile:
-    """Give the file that a bundle is, decompressed."""
+    """Return the file that a bundle is, decompressed."""
     if found.container is not FileFormat.COMPRESSED_BUNDLE:
         return item.source
     if not found.images:
@@ -367,7 +367,7 @@ def _unpacked(item: Place, found: FoundContainer) -> InputFile:
 
 
 def _merged_entries(inputs: Sequence[Sequence[_Entry]]) -> list[_Entry]:
-    """Give the entries of the result in their order; refuse what contradicts."""
+    """Return the entries of the result in their order; refuse what contradicts."""
     entries: dict[str, _Entry] = {}
     for group in inputs:
         for entry in group:

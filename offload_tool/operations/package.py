@@ -185,7 +185,7 @@ def _append(out: OutputFile, image: PackagedImage, offload_kind: int) -> None:
 
 
 def kind_number(name: str, dialect: Dialect, warn: Callable[[str], None] | None) -> int:
-    """Give the number of an offload kind; 0, if `warn` is told, for one that is not known.
+    """Return the number of an offload kind; 0, if `warn` is told, for one that is not known.
 
     :raises UsageError: it is not known, and there is no `warn`.
     """

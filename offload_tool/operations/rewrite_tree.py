@@ -98,11 +98,11 @@ class Tree(Protocol):
         """Name a file for messages."""
 
     def installed(self, file: TreeFile) -> str:
-        """Give where a file is once the tree is in its place."""
+        """Return where a file is once the tree is in its place."""
 
 
 def is_inside(path: StrPath, folder: StrPath) -> bool:
-    """Tell whether a path, which need not exist, is a folder or in it."""
+    """Return whether a path, which need not exist, is a folder or in it."""
     return Path(path).resolve().is_relative_to(Path(folder).resolve())
 
 
@@ -162,7 +162,7 @@ class FolderTree:
         return str(self.root / name)
 
     def installed(self, file: TreeFile) -> str:
-        """Give where a file is: there."""
+        """Return where a file is: there."""
         return file.name
 
 
@@ -221,7 +221,7 @@ class WheelTree:
         return f"{self.label}({name})"
 
     def installed(self, file: TreeFile) -> str:
-        """Give where a file is installed; its own name if that is outside of packages."""
+        """Return where a file is installed; its own name if that is outside of packages."""
         return installed_path(file.name) or file.name
 
     def __enter__(self) -> WheelTree:
@@ -274,7 +274,7 @@ class TreeWriter:
         self._keep(file)
 
     def put(self, file: TreeFile, plan: FilePlan) -> None:
-        """Give a file of the tree other content."""
+        """Replace the content of a file of the tree."""
         self.is_changed = True
         if self.records:
             self.changed[file.name] = digest(plan.blocks())
@@ -404,7 +404,7 @@ def packed_into(spool: Spool, row: zipfile.ZipInfo, plan: FilePlan) -> PackedMem
 
 @contextmanager
 def new_folder(directory: StrPath, *, keep_equal: bool = False) -> Iterator[Path]:
-    """Give a folder whose files and folders are in `directory` when the block ends well.
+    """Yield a folder whose files and folders are in `directory` when the block ends well.
 
     `directory` is made if it is not there; files of the same names are replaced, or with
     `keep_equal` left untouched where they have the very bytes.
@@ -449,7 +449,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def write_plan(path: Path, plan: FilePlan, mode: int | None = None) -> int:
-    """Write a new file of a new folder; give its size in bytes."""
+    """Write a new file of a new folder; return its size in bytes."""
 
     def write(out: OutputFile) -> None:
         plan.write_to(out)
@@ -460,7 +460,7 @@ def write_plan(path: Path, plan: FilePlan, mode: int | None = None) -> int:
 
 
 def write_new(path: Path, write: Callable[[OutputFile], None]) -> int:
-    """Let a new file of a new folder be written; give its size in bytes."""
+    """Write a new file of a new folder; return its size in bytes."""
     with _naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with new_file(path) as out:

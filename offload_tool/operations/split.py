@@ -170,7 +170,7 @@ def split_file(
 
 
 def _thinned(source: Path, folder: Path, run: _Splitting) -> list[SplitPart]:
-    """Give a thinned one for each target ID of an input without HIP code."""
+    """Return a thinned one for each target ID of an input without HIP code."""
     from offload_tool.operations.thin import thin_file
 
     targets = sorted(run.others)
@@ -282,7 +282,7 @@ class _Splitting:
             rows.append(NewKpackImage(key, target_id, self._kept(image)))
 
     def _kept(self, image: FoundImage) -> FileRange:
-        """Give an image as it can be read until the end."""
+        """Return an image as it can be read until the end."""
         return self.spool.added(image.content.write_to)
 
     def _look(self, place: Place, name: str) -> None:
@@ -301,12 +301,12 @@ class _Splitting:
                 self.others.add(image.target_id)
 
     def refuse(self, label: str, message: str) -> None:
-        """Say that one file cannot be split, which may be all that there is."""
+        """Report that one file cannot be split, which may be all that there is."""
 
     # -- archives ----------------------------------------------------------------------
 
     def archive(self, group: str, target_id: str) -> Callable[[OutputFile], None]:
-        """Give what writes the archive of a target ID."""
+        """Return what writes the archive of a target ID."""
 
         def write(out: OutputFile) -> None:
             write_kpack(
@@ -325,12 +325,12 @@ class _Splitting:
             image.content.source.forget()
 
     def targets(self) -> list[str]:
-        """Give the target IDs that have an archive."""
+        """Return the target IDs that have an archive."""
         return sorted(self.images)
 
 
 def _target_id(found: FoundContainer, image: FoundImage) -> str:
-    """Give the target ID as a runtime asks for it.
+    """Return the target ID as a runtime asks for it.
 
     :raises UnsupportedError: no runtime does.
     """

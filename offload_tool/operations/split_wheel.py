@@ -69,7 +69,7 @@ class DeviceWheels:
         self.requires = requires
 
     def host_metadata(self, bundles: Sequence[str]) -> tuple[TreeFile, FilePlan]:
-        """Give METADATA of the host's wheel, and its file."""
+        """Return METADATA of the host's wheel, and its file."""
         rows = list(device_headers(self.prefix, self.version, bundles))
         data = with_headers(self.metadata, rows, path=self.label)
         return self.file, FilePlan.of([data])
@@ -77,7 +77,7 @@ class DeviceWheels:
     def plan(
         self, bundle: str, archives: Mapping[str, FilePlan], spool: Spool
     ) -> tuple[str, FilePlan]:
-        """Plan the wheel with `archives`, by their paths; give its file name, too."""
+        """Plan the wheel with `archives`, by their paths; return its file name, too."""
         name = f"{self.prefix}-{bundle}"
         wheel = self.wheel._replace(name=in_file_name(name))
         rows = [
@@ -104,7 +104,7 @@ class DeviceWheels:
 
 
 def device_headers(prefix: str, version: str, bundles: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Give the headers with which a host's METADATA asks for the device code of `bundles`."""
+    """Yield the headers with which a host's METADATA asks for the device code of `bundles`."""
     extras = [(f"device-{bundle}", [bundle]) for bundle in bundles]
     for extra, wanted in [*extras, ("device-all", list(bundles))]:
         yield "Provides-Extra", extra

@@ -188,7 +188,7 @@ class _Thinner:
             raise NoImageError(path, unserved, self.present)
 
     def report(self, before: int, after: int) -> ThinReport:
-        """Say what was done, from and to so many bytes."""
+        """Return what was done, from and to so many bytes."""
         loads, untouched = tuple(self.loads), tuple(self.untouched.items())
         left_out = tuple(self.left_out)
         return ThinReport(before, after, self.kept, self.removed, loads, untouched, left_out)
@@ -234,7 +234,7 @@ class _Thinner:
             raise UnsupportedError(f"cannot be thinned: {why}", path=found.label)
 
     def _kept(self, found: FoundContainer, *, whole: bool = False) -> list[int] | None:
-        """Give the indexes of the images that stay; None if all of them do, as if `whole`."""
+        """Return the indexes of the images that stay; None if all of them do, as if `whole`."""
         kept = {at for at, image in enumerate(found.images) if image.kind == OffloadKind.HOST}
         hosts = len(kept)
         for device in self.keep:
@@ -517,7 +517,7 @@ def _shorter_section(
 
 
 def section_of(tables: ElfTables, found: FoundContainer) -> int:
-    """Give the number of the section that a container is in.
+    """Return the number of the section that a container is in.
 
     :raises FormatError: it is in none of its name.
     """
@@ -548,7 +548,7 @@ def _check_zeros(tables: ElfTables, number: int, start: int | None, end: int) ->
 
 
 def _cuda_entry(image: FoundImage) -> int | None:
-    """Tell which entry of its fat binary an image is in, of those that can be taken out."""
+    """Return which entry of its fat binary an image is in, of those that can be taken out."""
     return None if image.content.cuda is None else image.content.cuda.image.entry
 
 

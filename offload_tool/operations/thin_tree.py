@@ -74,7 +74,7 @@ def thin_wheel(
     *,
     keep_equal: bool,
 ) -> tuple[int, int]:
-    """Write the wheel with what `plan` makes of each file; give its bytes, before and after."""
+    """Write the wheel with what `plan` makes of each file; return its bytes, before and after."""
     with WheelTree(path) as tree:
         whole = _wheel_plan(tree, plan, spool) or FilePlan.of(
             [tree.source.range(0, len(tree.source))]
@@ -98,7 +98,7 @@ def _wheel_plan(
 def _thin(
     tree: Tree, writer: TreeWriter, plan: Callable[[Place], FilePlan | None], spool: Spool
 ) -> int:
-    """Write all files; give how many bytes that saved."""
+    """Write all files; return how many bytes that saved."""
     saved = 0
     for file in tree.files:
         if file.kind != "file":

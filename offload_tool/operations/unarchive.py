@@ -211,7 +211,7 @@ class _Walk:
                 )
 
     def collect(self, opened: Callable[[OpenedBundle], None] | None) -> list[GrowingArchive]:
-        """Give each target's archive."""
+        """Return each target's archive."""
         for member in self._members(at_once=opened is None):
             with self._open(member) as bundle:
                 if opened is not None:
@@ -242,7 +242,7 @@ class _Walk:
             yield bundle
 
     def _members(self, *, at_once: bool = False) -> Iterator[ArchiveMember]:
-        """Give the members; `at_once`: but those that are like one which was given."""
+        """Yield the members; `at_once`: but those that are like one which was given."""
         if not is_archive(self.source.data):
             yield ArchiveMember(posixpath.basename(self.place.path), 0, len(self.source), 0)
             return
@@ -306,7 +306,7 @@ class _Walk:
             self.archives[target].add(name, *content, symbols)
 
     def _warn(self, name: bytes, reason: str) -> None:
-        """Say what could not be read of the symbols of a new member."""
+        """Report what could not be read of the symbols of a new member."""
         if self.warn is not None:
             self.warn(f"'{name.decode('utf-8', 'surrogateescape')}': {reason}")
 
@@ -342,7 +342,7 @@ def _member_error(path: StrPath, member: ArchiveMember, message: str) -> FormatE
 
 
 def _offload_binaries(object_file: InputFile) -> OpenedBundle:
-    """Give the images in the section ``.llvm.offloading`` of an object, as entries of a bundle."""
+    """Return the images in an object's section ``.llvm.offloading``, as entries of a bundle."""
     from offload_tool.containers.find import containers_in
 
     containers = tuple(

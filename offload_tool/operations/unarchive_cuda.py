@@ -102,7 +102,7 @@ def _parts(path: StrPath, processor: str) -> Iterator[_Part]:
 
 
 def _thinned(found: FoundContainer, processor: str) -> list[bytes | memoryview]:
-    """Give the fat binary of those entries that a link for `processor` would take; [] of none."""
+    """Return the fat binary of those entries that a link for `processor` would take; [] of none."""
     data = found.place.source.data
     entries = read_cuda_fatbin(data, found.offset, path=found.label).entries
     names = [image.processor for entry in entries for image in entry.images]
@@ -126,7 +126,7 @@ def _best_cubin(images: Iterable[FoundImage], processor: str) -> FoundImage | No
 
 
 def taken_for(names: Sequence[str], processor: str) -> list[str]:
-    """Give those of a fat binary's entries, by their names, that a link for `processor` takes.
+    """Return those of a fat binary's entries, by their names, that a link for `processor` takes.
 
     That is one, and all of link-time optimisation that fit. A name is ``sm_90a``,
     ``compute_90`` or ``lto_90``.
@@ -138,7 +138,7 @@ def taken_for(names: Sequence[str], processor: str) -> list[str]:
 
 
 def _rank(name: str, processor: str) -> tuple[int, ...]:
-    """Tell how well code suits a processor: () not at all, greater is better."""
+    """Return how well code suits a processor: () not at all, greater is better."""
     given, wanted = _PROCESSOR.fullmatch(name), _PROCESSOR.fullmatch(processor)
     if given is None or wanted is None:
         return ()

@@ -125,7 +125,7 @@ class AlikeMembers:
         rows: Sequence[tuple[int, int]],
         reasons: list[tuple[bytes, str]],
     ) -> list[tuple[list[GrowingArchive], bytes, int, int, bytes | None]]:
-        """Give the archives, name, offset, size and symbols of what is made of a member.
+        """Return the archives, name, offset, size and symbols of what is made of a member.
 
         `reasons` takes what could not be read of symbols, with the names.
 

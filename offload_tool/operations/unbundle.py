@@ -109,7 +109,7 @@ def list_entry_ids(
     file_type: str = DEFAULT_FILE_TYPE,
     opened: Callable[[OpenedBundle], None] | None = None,
 ) -> list[str]:
-    """Give the entry IDs of the bundle at `path`, as stored, in file order.
+    """Return the entry IDs of the bundle at `path`, as stored, in file order.
 
     A file that is not a bundle has none. `file_type` is as for `bundle_files`. `opened` is
     called with the bundle.
@@ -145,7 +145,7 @@ def _check_only(
 def _assign(
     entries: Sequence[StoredEntry], targets: Sequence[BundleEntryID], *, hip_openmp: bool
 ) -> dict[BundleEntryID, StoredEntry]:
-    """Give each target its entry, the very IDs first; no entry is given twice."""
+    """Return each target its entry, the very IDs first; no entry is given twice."""
     remaining = [(BundleEntryID.read(entry.id), entry) for entry in entries]
     chosen: dict[BundleEntryID, StoredEntry] = {}
     for exact in (True, False):

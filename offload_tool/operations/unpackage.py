@@ -100,7 +100,7 @@ def extract_images(
     warn: Callable[[str], None] | None = None,
     extracted: Callable[[str], None] | None = None,
 ) -> list[str]:
-    """Write the images of the file at `path` that match each of `filters`; give the files written.
+    """Write the images in the file at `path` that match each of `filters`; return their files.
 
     Of several images for one output, the last is written; with `archive`, an archive of all.
     With `one_each` and no `archive`, several are an error.
@@ -213,7 +213,7 @@ class _ImageOutputs:
         )
 
     def _leaves(self, match: _Selected, depth: int) -> Iterator[_Selected]:
-        """Give the images in an image that is offload binaries; else the image itself."""
+        """Yield the images in an image that is offload binaries; else the image itself."""
         start, end = match.image.offset, match.image.offset + match.image.size
         with match.found.opened() as source:
             if not is_offload_binary(source.data, start) or not match.image.size:

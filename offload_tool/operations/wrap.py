@@ -55,7 +55,7 @@ _COFF_ENVIRONMENTS = frozenset(("", "cygnus", "gnu", "itanium", "msvc"))
 
 
 def default_triple() -> str:
-    """Give the triple of programs for this machine, as Debian's LLVM has it."""
+    """Return the triple of programs for this machine, as Debian's LLVM has it."""
     machine = platform.machine()
     return "x86_64-pc-linux-gnu" if machine == "x86_64" else f"{machine}-unknown-linux-gnu"
 
@@ -181,7 +181,7 @@ def check_readable(images: Sequence[StrPath]) -> None:
 
 
 def _with_notes(file: InputFile, warn: Callable[[str], None]) -> InputFile:
-    """Give the ELF file with OpenMP's notes, in a temporary file without a name."""
+    """Return the ELF file with OpenMP's notes, in a temporary file without a name."""
     from offload_tool.formats.objects.elf.openmp_notes import plan_elf_with_notes
     from offload_tool.formats.objects.elf.reader import is_elf_header
 
@@ -195,7 +195,7 @@ def _with_notes(file: InputFile, warn: Callable[[str], None]) -> InputFile:
 
 
 def _apart(file: InputFile, stack: ExitStack) -> list[InputFile]:
-    """Give the images of offload binaries from version 2 on as files of their own.
+    """Return the images of offload binaries from version 2 on as files of their own.
 
     There they stand without alignment, which the runtime wants them to have, or compressed.
     """
@@ -220,7 +220,7 @@ def _no_image(file: InputFile) -> FormatError:
 def _ranges(
     file: InputFile, kind: RegisteredKind, generation: Generation
 ) -> tuple[tuple[int, int], ...]:
-    """Give what of a file is registered: the file, or the images inside of it."""
+    """Return what of a file is registered: the file, or the images inside of it."""
     if kind != "openmp" or generation == 15 or not is_offload_binary(file.data):
         return ((0, len(file)),)
     found = tuple(
@@ -264,7 +264,7 @@ def _plan_object(registration: Registration, compile_text: CompileText) -> FileP
 
 
 def _is_object_host(meaning: triples.Meaning) -> bool:
-    """Tell whether objects can be made; with others LLVM's code generator may end the process."""
+    """Return whether objects can be made; with others LLVM's code generator may end the process."""
     if meaning.object_format == "coff":
         known = meaning.system == "windows" and meaning.environment in _COFF_ENVIRONMENTS
         return known and meaning.arch in _COFF_HOSTS

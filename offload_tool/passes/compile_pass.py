@@ -58,7 +58,7 @@ _RELOCATABLE_SUFFIXES = {"hip": ".bc", "cuda": ".rdc.ptx", "openmp": ".bc"}
 
 
 def dependency_flags(depfile: str) -> list[str]:
-    """Give the flags that write a Makefile depfile for one pass.
+    """Return the flags that write a Makefile depfile for one pass.
 
     The driver ignores ``-MD -MF`` in device-only HIP jobs, so the front end is told.
     """
@@ -79,7 +79,7 @@ def depfile_in(words: Sequence[str]) -> str | None:
 
 
 def without_dependency_flags(words: Sequence[str], depfile: str) -> list[str]:
-    """Give the words of a command without those of `dependency_flags`, if they are there."""
+    """Return the words of a command without those of `dependency_flags`, if they are there."""
     row = dependency_flags(depfile)
     for at in range(len(words) - len(row) + 1):
         if [*words[at : at + len(row)]] == row:
@@ -109,7 +109,7 @@ class CompilePass:
             raise UsageError(f"only OpenMP sources are compiled to host IR, not {self.kind} ones")
 
     def to_text(self) -> str:
-        """Give a text of which `from_text` makes this pass again."""
+        """Return a text of which `from_text` makes this pass again."""
         device = self.device.name if self.device is not None else None
         return json.dumps([self.kind, self.stage, self.cuid, device, self.rdc])
 
@@ -129,12 +129,12 @@ class CompilePass:
 
     @property
     def needs_host_ir(self) -> bool:
-        """Tell whether the host IR of the source is an input."""
+        """Return whether the host IR of the source is an input."""
         return self.kind == "openmp" and self.stage != "host-ir"
 
     @property
     def compiles_source(self) -> bool:
-        """Tell whether the source itself is read, and a depfile can be written."""
+        """Return whether the source itself is read, and a depfile can be written."""
         return not (self.kind == "openmp" and self.stage == "host")
 
     def flags(self, toolchain: Toolchain, host_ir: str = "", source: str = "") -> list[str]:
@@ -158,7 +158,7 @@ class CompilePass:
         return [*hip.device_flags(self.device.target_id, self.cuid, rdc=self.rdc), "-c"]
 
     def last_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
-        """Give those flags of the pass that must come after the user's.
+        """Return those flags of the pass that must come after the user's.
 
         `archive_format` is as of `hip.driver_flags`, or `cuda.driver_flags`.
         """
@@ -169,7 +169,7 @@ class CompilePass:
         return hip.driver_flags(toolchain.major, rdc=self.rdc, archive_format=archive_format)
 
     def local_flags(self, toolchain: Toolchain, source: str) -> list[str]:
-        """Give the flags that say where things are on this machine; not for signatures."""
+        """Return the flags that say where things are on this machine; not for signatures."""
         flags = list(toolchain.local_flags)
         if self.kind == "hip":
             flags += toolchain.rocm_flags

@@ -76,7 +76,7 @@ class Ptxas:
 def device_flags(
     target_id: TargetID, cuid: str, *, toolkit: bool = False, rdc: bool = False
 ) -> list[str]:
-    """Give the flags for the PTX of `target_id`, which needs no program of NVIDIA's.
+    """Return the flags for the PTX of `target_id`, which needs no program of NVIDIA's.
 
     With a `toolkit`, clang takes PTX and SDK version from that. With `rdc` (relocatable device
     code), other sources see its functions and variables.
@@ -87,7 +87,7 @@ def device_flags(
 
 
 def ptx_flag(target_id: TargetID) -> str:
-    """Give the flag for the first PTX version that knows a processor.
+    """Return the flag for the first PTX version that knows a processor.
 
     Clang takes it from a toolkit; without one, it assumes PTX 4.2.
     """
@@ -97,14 +97,14 @@ def ptx_flag(target_id: TargetID) -> str:
 
 
 def host_flags(cuid: str, *, toolkit: bool = False, rdc: bool = False) -> list[str]:
-    """Give the flags for the host object with the placeholder; see `placeholder_flags`."""
+    """Return the flags for the host object with the placeholder; see `placeholder_flags`."""
     flags = ["-x", "cuda", "--offload-host-only"]
     flags += _relocatable(cuid) if rdc else [f"-cuid={cuid}"]
     return flags if toolkit else [*flags, *_SDK]
 
 
 def driver_flags(archive_format: str) -> list[str]:
-    """Give the flags that choose the offload driver for relocatable code; after the user's.
+    """Return the flags that choose the offload driver for relocatable code; after the user's.
 
     `archive_format` is one of `ARCHIVE_FORMATS`, or empty for the driver's own.
     """
@@ -112,7 +112,7 @@ def driver_flags(archive_format: str) -> list[str]:
 
 
 def arch_list_flags(targets: Iterable[TargetID]) -> list[str]:
-    """Give the flags that tell each pass of all targets: behind the user's.
+    """Return the flags that tell each pass of all targets: behind the user's.
 
     Thrust and CUB put them into the names of kernels, and host code goes by them. Clang's driver
     tells each pass of its own target alone, and a host pass of sm_52: nothing would fit.
@@ -124,7 +124,7 @@ def arch_list_flags(targets: Iterable[TargetID]) -> list[str]:
 
 
 def _relocatable(cuid: str) -> list[str]:
-    """Give the flags for relocatable device code.
+    """Return the flags for relocatable device code.
 
     Static variables have names with the CUID in host and device code, which the driver of clang
     19 hands to neither: the front end is told. (Both, as newer drivers would make up another.)
@@ -133,12 +133,12 @@ def _relocatable(cuid: str) -> list[str]:
 
 
 def placeholder_flags() -> list[str]:
-    """Give the flags that say where the placeholder is on this machine."""
+    """Return the flags that say where the placeholder is on this machine."""
     return ["-Xclang", "-fcuda-include-gpubinary", "-Xclang", PLACEHOLDER_FILE]
 
 
 def cubin_arguments(target_id: TargetID, *, rdc: bool = False) -> list[str]:
-    """Give the arguments of ``ptxas`` that make a cubin for `target_id` of its PTX.
+    """Return the arguments of ``ptxas`` that make a cubin for `target_id` of its PTX.
 
     With `rdc` it is one to be linked.
     """
@@ -221,7 +221,7 @@ def find_ptxas(named: str = "", toolkit: str = "") -> Ptxas | None:
 
 @remembered(8)
 def _processors_of(ptxas: Ptxas) -> frozenset[str]:
-    """Give the processors that ``ptxas --help`` lists; none where it lists them otherwise.
+    """Return the processors that ``ptxas --help`` lists; none where it lists them otherwise.
 
     Source: ptxas 12.9 and 13.2, observed: ``'sm_80'`` among the values of ``--gpu-name``.
     """

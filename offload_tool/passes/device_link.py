@@ -19,7 +19,7 @@ __all__ = ["link_arguments", "linker"]
 
 
 def linker(device: CompileTarget, toolchain: Toolchain) -> tuple[str, ...]:
-    """Give the command that links for `device`.
+    """Return the command that links for `device`.
 
     :raises UsageError: there is none for such a device.
     """
@@ -31,7 +31,7 @@ def linker(device: CompileTarget, toolchain: Toolchain) -> tuple[str, ...]:
 
 
 def link_arguments(device: CompileTarget, kind: str) -> list[str]:
-    """Give the arguments that say what the image of sources of `kind` is for.
+    """Return the arguments that say what the image of sources of `kind` is for.
 
     A HIP image shows its kernels and variables only; OpenMP's runtime may ask for others.
     """

@@ -34,7 +34,7 @@ _NEW_DRIVER_RELOCATABLE_SINCE = 21
 
 
 def device_flags(target_id: TargetID, cuid: str, *, rdc: bool = False) -> list[str]:
-    """Give the flags for the bare code object of `target_id`, linked by the driver.
+    """Return the flags for the bare code object of `target_id`, linked by the driver.
 
     With `rdc` (relocatable device code) it is bitcode, to be linked per target later.
     Without ``--no-gpu-bundle-output`` the driver would wrap it in a bundle of its own.
@@ -46,7 +46,7 @@ def device_flags(target_id: TargetID, cuid: str, *, rdc: bool = False) -> list[s
 
 
 def host_flags(cuid: str, *, rdc: bool = False) -> list[str]:
-    """Give the flags for the host object without device code.
+    """Return the flags for the host object without device code.
 
     The front end is given the CUID a second time because the driver of clang 19 does
     not hand it on for a host pass alone.
@@ -56,7 +56,7 @@ def host_flags(cuid: str, *, rdc: bool = False) -> list[str]:
 
 
 def driver_flags(major: int, *, rdc: bool = False, archive_format: str = "") -> list[str]:
-    """Give the flags that choose the offload driver; they come after the user's.
+    """Return the flags that choose the offload driver; they come after the user's.
 
     `major` is clang's version. `archive_format` is that of libraries, of relocatable device
     code: ``object-bundle`` or ``offload-binary``, or the driver's own.
@@ -69,7 +69,7 @@ def driver_flags(major: int, *, rdc: bool = False, archive_format: str = "") -> 
 
 
 def uses_new_driver(command: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Tell which offload driver a host pass takes: `command` without its input, in `environment`.
+    """Return which offload driver a host pass takes: `command` without its input, in `environment`.
 
     Clang is asked (``-###``): its default and the user's flags decide.
     """

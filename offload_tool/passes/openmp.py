@@ -47,7 +47,7 @@ _LIBRARY_SINCE = 20
 
 
 def host_ir_flags() -> list[str]:
-    """Give the flags for the host IR: not optimised, as the devices must see it."""
+    """Return the flags for the host IR: not optimised, as the devices must see it."""
     return [
         *("-fopenmp", f"--offload-arch={_ANY_TARGET}", "--offload-host-only", "-nogpulib"),
         *("-Xclang", "-disable-llvm-passes", "-emit-llvm"),
@@ -55,13 +55,13 @@ def host_ir_flags() -> list[str]:
 
 
 def host_flags() -> list[str]:
-    """Give the flags for the host object, compiled from the host IR."""
+    """Return the flags for the host object, compiled from the host IR."""
     # Flags for the preprocessor come with a source's other flags; here they have no use.
     return ["-x", "ir", "-Wno-unused-command-line-argument"]
 
 
 def device_flags(device: CompileTarget, host_ir: str, host_triple: str) -> list[str]:
-    """Give the flags for a device's module; `host_ir` is the path of the host IR."""
+    """Return the flags for a device's module; `host_ir` is the path of the host IR."""
     flags = [f"--target={device.triple.rstrip('-')}", "-fopenmp", "-fvisibility=protected"]
     if device.target_id is not None:
         option = "-mcpu" if device.arch == "amdgcn" else "-march"
@@ -77,7 +77,7 @@ def device_flags(device: CompileTarget, host_ir: str, host_triple: str) -> list[
 
 @remembered(16)
 def header_flags(toolchain: Toolchain, language: str, *, gpu: bool) -> tuple[str, ...]:
-    """Give the flags that show a device pass the host's headers, through OpenMP's wrappers.
+    """Return the flags that show a device pass the host's headers, through OpenMP's wrappers.
 
     `language` is ``c`` or ``c++``. A device's own target has no system headers. The embedded
     compiler has no such wrappers: a GPU's variants of mathematical functions are missing then.
@@ -98,7 +98,7 @@ def header_flags(toolchain: Toolchain, language: str, *, gpu: bool) -> tuple[str
 
 
 def link_flags(toolchain: Toolchain) -> tuple[list[str], list[str]]:
-    """Give the flags of a host link, and those that say where the runtime is on this machine."""
+    """Return the flags of a host link, and those that say where the runtime is on this machine."""
     runtime = host_runtime(toolchain)
     return ["-fopenmp"], [f"-L{Path(runtime).parent}"] if runtime else []
 
@@ -122,7 +122,7 @@ def _library_folder(toolchain: Toolchain) -> Path:
 
 @remembered(64)
 def device_runtimes(toolchain: Toolchain, device: CompileTarget) -> tuple[str, ...]:
-    """Give the device runtime of OpenMP that came with the compiler, to link into images.
+    """Return the device runtime of OpenMP that came with the compiler, to link into images.
 
     A library since LLVM 21, a bitcode file for each processor family before, or, up to LLVM 19,
     for each processor.
@@ -149,7 +149,7 @@ def _device_library(device: CompileTarget) -> str:
 
 
 def no_device_runtime(toolchain: Toolchain, device: CompileTarget) -> str:
-    """Say that there is no device runtime for a GPU, and what has one."""
+    """Return that there is no device runtime for a GPU, and what has one."""
     # Where it has another name in older versions, that is the last of them.
     old = device.arch != "amdgcn" and toolchain.major < _LIBRARY_SINCE
     name = _device_runtime_names(device)[-1] if old else _device_library(device)

@@ -61,7 +61,7 @@ def write_registration(toolchain: Toolchain, beside: Sequence[StrPath], output: 
 
 
 def compile_text(command: Sequence[str], environment: Mapping[str, str], text: str) -> bytes:
-    """Give the object of a module in LLVM IR: position-independent, unoptimised.
+    """Return the object of a module in LLVM IR: position-independent, unoptimised.
 
     `command` begins a compile for the host.
 

@@ -22,7 +22,7 @@ KIND_OF_SUFFIX = {".hip": "hip", ".cu": "cuda"}
 
 
 def kind_of_suffix(name: str) -> str | None:
-    """Give the offload kind that a source's suffix tells, if it does."""
+    """Return the offload kind that a source's suffix tells, if it does."""
     return KIND_OF_SUFFIX.get(os.path.splitext(name)[1])  # noqa: PTH122 - a fast start
 
 

@@ -75,7 +75,7 @@ class OtherOutputError(CodeObjectError):
 
 
 def blame_launcher(error: CodeObjectError) -> CodeObjectError:
-    """Give the error of a check after a job that a compiler launcher has run."""
+    """Return the error of a check after a job that a compiler launcher has run."""
     if isinstance(error, OtherOutputError):
         return CodeObjectError(f"{error}; {_LAUNCHER_HINT}")
     return error
@@ -310,7 +310,7 @@ def check_entries(path: StrPath, device: CompileTarget, host_ir: StrPath) -> Non
 
 
 def _host_entries(path: StrPath) -> set[str]:
-    """Give the names of the entries in host IR."""
+    """Return the names of the entries in host IR."""
     return {
         name[1:].removeprefix(prefix)
         for name in _bitcode_symbols(path, "host IR")
@@ -320,7 +320,7 @@ def _host_entries(path: StrPath) -> set[str]:
 
 
 def _bitcode_symbols(path: StrPath, expected: str, arch: str = "") -> set[str]:
-    """Give the names that a module of bitcode defines; it must be for `arch`, if that is told."""
+    """Return the names that a module of bitcode defines; it must be for `arch`, if that is told."""
     # Imported here and above: each command that compiles checks one sort of output only.
     from offload_tool.formats.bitcode.symbol_table import (
         bitcode_symbols,
@@ -354,7 +354,7 @@ def _is_bitcode_file(path: StrPath) -> bool:
 
 
 def _described(data: memoryview) -> str:
-    """Say in a few words what a file is that should be something else."""
+    """Return in a few words what a file is that should be something else."""
     from offload_tool.formats.bitcode.symbol_table import is_bitcode
     from offload_tool.formats.bundle.binary import is_bundle
 
@@ -370,7 +370,7 @@ def _described(data: memoryview) -> str:
 
 
 def _cpu_symbols(path: StrPath, device: CompileTarget) -> set[str]:
-    """Give the names that an object of a CPU as OpenMP device defines."""
+    """Return the names that an object of a CPU as OpenMP device defines."""
     with _read(path, f"a device module for {device.name}") as elf:
         machine, symbols = elf.header.e_machine, list(elf.named_symbols())
     defined = [symbol for symbol in symbols if symbol.defined]
@@ -412,7 +412,7 @@ def _read(path: StrPath, expected: str) -> Iterator[ElfTables]:
 
 
 def _defined(elf: ElfTables) -> dict[str, None]:
-    """Give the names of the symbols that are defined, in their order."""
+    """Return the names of the symbols that are defined, in their order."""
     return {symbol.name: None for symbol in elf.named_symbols() if symbol.defined}
 
 

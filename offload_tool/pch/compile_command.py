@@ -45,7 +45,7 @@ def emit_pch(
     flags: Sequence[str] = (),
     say: Callable[[str], None],
 ) -> int:
-    """Make the PCH of the leading includes of `source`; give the compiler's exit status.
+    """Make the PCH of the leading includes of `source`; return the compiler's exit status.
 
     Where there can be none, the output is a line that says why, which `say` is told, too.
 
@@ -129,7 +129,7 @@ class PassWithPch:
         return reason or pch.find_usable(self._recipe, self._source)
 
     def read(self, listed: list[str]) -> list[str]:
-        """Give what the pass has read, of which its depfile lists the files `listed`."""
+        """Return what the pass has read, of which its depfile lists the files `listed`."""
         if self._used is None:
             return listed
         return pch.read_with_pch(self._used, self._source, listed)
@@ -164,7 +164,7 @@ def _recipe(
 def _reason(
     recipe: pch.PchRecipe, wanted: WantedPass, found: PassCommand, environ: Mapping[str, str]
 ) -> str:
-    """Say why a pass may use no PCH, as its flags tell; "" where it may."""
+    """Return why a pass may use no PCH, as its flags tell; "" where it may."""
     from offload_tool.run.pass_command import cached_reason
 
     def find() -> str:

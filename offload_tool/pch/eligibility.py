@@ -124,7 +124,7 @@ _OF_SCOPES = rb"(?m)^[ \t]*(?:#|%:)[ \t]*(\w+)[^\n]*|[{};]|" + _LAMBDA
 
 
 def reason_of_flags(kind: str, command: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Say why a pass with this command may not use a PCH; "" where it may.
+    """Return why a pass with this command may not use a PCH; "" where it may.
 
     `command` is the pass's up to its input, without an output. The driver is asked (``-###``), so
     that options in files and in the environment count.
@@ -154,7 +154,7 @@ def _has(job: Sequence[str], begin: str) -> bool:
 
 
 def reason_of_headers(stage: str, files: Collection[str]) -> str:
-    """Say why no PCH may be made of these files, which it has read; "" where it may."""
+    """Return why no PCH may be made of these files, which it has read; "" where it may."""
     for name in files:
         if stage != "device" and any(part in name for part in _HOST_CODE_MOVES):
             return f"host code of '{name}'"
@@ -217,7 +217,7 @@ def _with_whole_lines(text: bytes) -> bytes:
 
 
 def _first_reason(text: bytes, *, is_of_compiler: bool) -> tuple[int, str] | None:
-    """Say what allows a header no PCH, and where that ends; None where there is nothing."""
+    """Return what allows a header no PCH, and where that ends; None where there is nothing."""
     if found := re.search(_MAIN_FILE, text):
         return found.end(), found[0].decode()
     if re.search(_INSTANTIATION, text):
@@ -246,7 +246,7 @@ def _is_lambda(text: bytes, found: re.Match[bytes]) -> bool:
 
 
 def _lambda_outside(code: bytes) -> int:
-    """Say where a header has a lambda that is in no function, class or inline variable.
+    """Return where a header has a lambda that is in no function, class or inline variable.
 
     For HIP and CUDA clang numbers those, and forgets behind a PCH how many there were: the first
     of a source has the name of the first of the header. 0: there is none.
@@ -284,7 +284,7 @@ def _after_directive(word: bytes, scopes: list[bool], conditions: list[list[bool
 
 
 def _what_is_not_ended(files: Iterable[str]) -> str:
-    """Say which file begins what none of the files ends, or the other way round.
+    """Return which file begins what none of the files ends, or the other way round.
 
     One header may begin what another ends: those of CUDA's core libraries do.
     """
@@ -300,7 +300,7 @@ def _what_is_not_ended(files: Iterable[str]) -> str:
 
 @functools.lru_cache(maxsize=65536)
 def _not_ended_in(name: str, look: Look | None) -> tuple[tuple[bytes, int], ...]:  # noqa: ARG001
-    """Give what is begun in a file, and how often more than it is ended."""
+    """Return what is begun in a file, and how often more than it is ended."""
     try:
         with open(name, "rb") as file:  # noqa: PTH123 - called for each header
             text = file.read()

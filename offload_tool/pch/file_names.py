@@ -55,7 +55,7 @@ def words_for(entered: Iterable[str], folder: str) -> tuple[list[str], str]:
 
 
 def is_renamed(name: str, words: Sequence[str]) -> bool:
-    """Tell whether the words give a file another name."""
+    """Return whether the words give a file another name."""
     return _named(name, words) != name
 
 

@@ -39,13 +39,13 @@ class Beginning(NamedTuple):
     """For each of them, how many bytes of the source end with its line."""
 
     def end_of(self, headers: tuple[str, ...]) -> int:
-        """Give the number of bytes that are just these includes; 0 if the source differs."""
+        """Return the number of bytes that are just these includes; 0 if the source differs."""
         count = len(headers)
         return self.ends[count - 1] if count and self.headers[:count] == headers else 0
 
 
 def leading_includes(text: bytes) -> Beginning:
-    """Give the lines ``#include <...>`` with which a source's text begins."""
+    """Return the lines ``#include <...>`` with which a source's text begins."""
     text = _plain_text(text[:_LARGEST])
     headers: list[str] = []
     ends: list[int] = []
@@ -61,7 +61,7 @@ def leading_includes(text: bytes) -> Beginning:
 
 
 def _plain_text(text: bytes) -> bytes:
-    """Give a text up to where its lines are not those that it seems to have.
+    """Return a text up to where its lines are not those that it seems to have.
 
     These are trigraphs, and a carriage return alone, which ends a line for clang.
     """
@@ -69,7 +69,7 @@ def _plain_text(text: bytes) -> bytes:
 
 
 def beginning_of(source: str) -> Beginning:
-    """Give the leading includes of the file `source`; none where it cannot be read."""
+    """Return the leading includes of the file `source`; none where it cannot be read."""
     try:
         with open(source, "rb") as file:  # noqa: PTH123 - called for each pass
             return leading_includes(file.read(_LARGEST))
@@ -78,5 +78,5 @@ def beginning_of(source: str) -> Beginning:
 
 
 def includes_text(headers: tuple[str, ...]) -> bytes:
-    """Give the text that includes some headers, and nothing else."""
+    """Return the text that includes some headers, and nothing else."""
     return b"".join(b"#include <%s>\n" % os.fsencode(name) for name in headers)

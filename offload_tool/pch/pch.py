@@ -116,7 +116,7 @@ class PchRecipe(NamedTuple):
         return beside(self.file, ".d")
 
     def command(self) -> list[str]:
-        """Give the command that makes the PCH."""
+        """Return the command that makes the PCH."""
         making = ("-emit-pch", "-o", self.file, "-header-include-file", self.names_file)
         words = [part for word in making for part in ("-Xclang", word)]
         return [
@@ -125,7 +125,7 @@ class PchRecipe(NamedTuple):
         ]
 
     def reading(self) -> list[str]:
-        """Give the words by which the PCH and a pass with it read the same."""
+        """Return the words by which the PCH and a pass with it read the same."""
         return [*_BY_CONTENT]
 
     def work(self) -> Work:
@@ -163,7 +163,7 @@ class UsablePch(NamedTuple):
     """The words by which these keep their names."""
 
     def words(self) -> list[str]:
-        """Give the words that let a pass use it."""
+        """Return the words that let a pass use it."""
         words = ("-include-pch", self.recipe.file, f"-preamble-bytes={self.end},1")
         flags = (part for word in words for part in ("-Xclang", word))
         return [*flags, *self.recipe.reading(), *self.naming]
@@ -208,7 +208,7 @@ class UsablePch(NamedTuple):
         return self._reason_of_names(command) if done else MESSAGES
 
     def _reason_of_names(self, command: Sequence[str]) -> str:
-        """Say which file of the source's own got another name by `naming`; "" if none did."""
+        """Return which file of the source's own got another name by `naming`; "" if none did."""
         if not self.naming:
             return ""
         from offload_tool.clang.depfile import read_depfile
@@ -225,20 +225,20 @@ class UsablePch(NamedTuple):
 
 
 def words_without_source(words: Iterable[str]) -> tuple[str, ...]:
-    """Give the words of a pass, without input and output, that are alike for all sources."""
+    """Return the words of a pass, without input and output, that are alike for all sources."""
     return tuple(
         _NO_CUID if word.startswith("-cuid=") else word for word in words if word not in _JOBS
     )
 
 
 def bytes_of(files: Iterable[str]) -> int:
-    """Give the size of some files together."""
+    """Return the size of some files together."""
     looks = map(look_at, files)
     return sum(look.size for look in looks if look is not None)
 
 
 def refusal_of(file: str) -> str:
-    """Say why the file `file` is no PCH; "" where it is one."""
+    """Return why the file `file` is no PCH; "" where it is one."""
     try:
         with open(file, "rb") as opened:  # noqa: PTH123 - called for each pass
             begin = opened.read(_LONGEST_REASON)
@@ -261,7 +261,7 @@ def refuse(file: str, reason: str) -> None:
 
 
 def find_usable(recipe: PchRecipe, source: str) -> UsablePch | str:
-    """Give the PCH as it is for a source; or say why that compiles without."""
+    """Return the PCH as it is for a source; or say why that compiles without."""
     text = _bytes_of(recipe.text_file)
     if not text:
         return "no precompiled header is there: make it first"
@@ -279,7 +279,7 @@ def find_usable(recipe: PchRecipe, source: str) -> UsablePch | str:
 
 
 def is_current(recipe: PchRecipe) -> bool:
-    """Tell whether the file of a PCH, or of why there is none, is what would be made now."""
+    """Return whether the file of a PCH, or of why there is none, is what would be made now."""
     return _inputs_if_current(recipe) is not None
 
 
@@ -291,7 +291,7 @@ def _inputs_if_current(recipe: PchRecipe) -> list[str] | None:
 
 
 def run_quietly(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, bytes]:
-    """Run a command without input; give its exit status, and all that it says."""
+    """Run a command without input; return its exit status, and all that it says."""
     try:
         done = subprocess.run(
             command,
@@ -315,7 +315,7 @@ def make_pch(
     installed: Sequence[str] = (),
     least: int = 0,
 ) -> int:
-    """Make the PCH of a text where it is not current; give the compiler's exit status.
+    """Make the PCH of a text where it is not current; return the compiler's exit status.
 
     Where no pass may use it, its file says why. `failed` is told what the compiler says where it
     fails. `outputs` has what is written beside the PCH; `installed` are further files for the rule.
@@ -359,7 +359,7 @@ def make_pch(
 
 
 def _reason_of_made(recipe: PchRecipe, least: int) -> str:
-    """Say why a PCH that was just made may not be used; "" where it may."""
+    """Return why a PCH that was just made may not be used; "" where it may."""
     read = [name for name in recipe.work().listed() if name != recipe.text_file]
     reason = reason_of_headers(recipe.stage, read)
     if not reason and bytes_of(read) < least:
@@ -386,7 +386,7 @@ def _bytes_of(file: str) -> bytes:
 
 
 def _folder(environment: Mapping[str, str]) -> str:
-    """Give the folder that names are relative to, as clang spells it.
+    """Return the folder that names are relative to, as clang spells it.
 
     Source: LLVM's ``sys::fs::current_path``: ``PWD`` where that is the folder.
     """
@@ -398,7 +398,7 @@ def _folder(environment: Mapping[str, str]) -> str:
 
 
 def read_with_pch(pch: UsablePch, source: str, listed: Sequence[str]) -> list[str]:
-    """Give what a pass has read, in the order in which it reads without a PCH.
+    """Return what a pass has read, in the order in which it reads without a PCH.
 
     `listed` is what its depfile lists with it: the text of the PCH, its headers, the source, and
     what else the source includes. What the PCH is made of is absolute there; what ``__has_include``

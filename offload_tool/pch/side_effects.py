@@ -75,7 +75,7 @@ _SHOWN = (
 def reason_of_probe(
     recipe: PchRecipe, naming: Sequence[str], entered: Iterable[str], run: Run
 ) -> str:
-    """Say why no pass may use a PCH, which is there; "" where they may.
+    """Return why no pass may use a PCH, which is there; "" where they may.
 
     `naming` and the files `entered` are as of `file_names.words_for`. `run` runs a command; it
     gives its exit status, and all that it says.
@@ -114,7 +114,7 @@ def reason_of_probe(
 
 
 def _reason_of_emission(with_it: str, nothing: str, iostream: Callable[[], str]) -> str:
-    """Say what a PCH would put into each object; "" where it is nothing."""
+    """Return what a PCH would put into each object; "" where it is nothing."""
     if with_it == nothing:
         return ""
     emitted = _symbols(with_it) - _symbols(nothing)
@@ -126,7 +126,7 @@ def _reason_of_emission(with_it: str, nothing: str, iostream: Callable[[], str])
 
 
 def _difference(plain: str, with_it: str) -> str:
-    """Say what one text of assembly has and the other has not; "" where they are equal."""
+    """Return what one text of assembly has and the other has not; "" where they are equal."""
     if plain == with_it:
         return ""
     first, second = (

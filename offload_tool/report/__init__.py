@@ -75,7 +75,7 @@ class Content:
 
 
 def render_page(content: Content, *, library: str) -> Iterator[str]:
-    """Give the page, in HTML, piece by piece; `library` is the source of plotly.js."""
+    """Yield the page, in HTML, piece by piece; `library` is the source of plotly.js."""
     report = content.sizes
     colors = colors_of(report)
     first = inline(part("first.js"))
@@ -124,7 +124,7 @@ def render_page(content: Content, *, library: str) -> Iterator[str]:
 
 
 def _links(content: Content) -> str:
-    """Give the way from view to view, where there are several."""
+    """Return the way from view to view, where there are several."""
     views = [("sizes", "Sizes")]
     if _has_kernels(content):
         views.append(("kernels", f"Kernels ({len(content.kernels):,})"))

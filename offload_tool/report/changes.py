@@ -27,7 +27,7 @@ _NO_KERNEL = Kernel("")
 
 
 def change_data(found: Comparison, strings: Strings) -> dict[str, object]:
-    """Give the data without its strings."""
+    """Return the data without its strings."""
     rows = found.kernels
     return {
         **{
@@ -59,7 +59,7 @@ def _side(
 
 
 def change_tables(found: Comparison, names: Mapping[str, str] | None) -> str:
-    """Give the table of targets, and the first rows of kernels for those without scripts."""
+    """Return the table of targets, and the first rows of kernels for those without scripts."""
     if found.is_equal:
         return "<p>Nothing changed.</p>\n"
     parts = [f"<p>{_counted(found.targets, 'target')} {_counted(found.kernels, 'kernel')}</p>\n"]

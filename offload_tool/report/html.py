@@ -31,7 +31,7 @@ __all__ = [
 
 
 def part(name: str) -> str:
-    """Give a file of this package."""
+    """Return a file of this package."""
     return (files(__package__) / name).read_text(encoding="utf-8")
 
 
@@ -41,12 +41,12 @@ def inline(script: str) -> str:
 
 
 def digest(script: str) -> str:
-    """Give the hash by which a Content-Security-Policy knows a script."""
+    """Return the hash by which a Content-Security-Policy knows a script."""
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def data_script(name: str, data: object) -> str:
-    """Give an element of JSON that cannot end it; no browser runs it."""
+    """Return an element of JSON that cannot end it; no browser runs it."""
     text = json.dumps(data, separators=(",", ":")).replace("<", r"\u003c")
     return f'<script type="application/json" id="{name}">{text}</script>\n'
 
@@ -57,12 +57,12 @@ def text_of(text: str) -> str:
 
 
 def breakable(text: str) -> str:
-    """Say in escaped text where a long path may be broken; no escape holds these characters."""
+    """Return escaped text with places where a long path may be broken."""
     return text.replace("/", "/<wbr>").replace("_", "_<wbr>")
 
 
 def readable(size: int) -> str:
-    """Give bytes in the largest unit of which there is one."""
+    """Return bytes in the largest unit of which there is one."""
     value, unit = float(size), "bytes"
     for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
         if value < 1024 or unit == "TiB":
@@ -72,22 +72,22 @@ def readable(size: int) -> str:
 
 
 def percent(part: int, whole: int) -> str:
-    """Give a share."""
+    """Return a share."""
     return f"{part / whole if whole else 0:.1%}"
 
 
 def plural(count: int, noun: str) -> str:
-    """Give a number of things."""
+    """Return a number of things."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def as_class(name: str) -> str:
-    """Give the attribute, if there is a class."""
+    """Return the attribute, if there is a class."""
     return f' class="{name}"' if name else ""
 
 
 def number_cell(value: int) -> str:
-    """Give a cell that scripts sort by its number."""
+    """Return a cell that scripts sort by its number."""
     return f'<td class="number" data-value="{value}">{value:,}</td>'
 
 
@@ -106,7 +106,7 @@ def plain_table(
     columns: Sequence[tuple[str, str]],
     rows: Iterable[Sequence[str | int | None]],
 ) -> str:
-    """Give a section with a table.
+    """Return a section with a table.
 
     `columns` are titles and classes: of text, or ``number``, or ``signed`` for differences.
     """

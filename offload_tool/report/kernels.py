@@ -59,12 +59,12 @@ class Strings:
         self.texts: dict[str, int] = {}
 
     def number(self, text: str | None) -> int | None:
-        """Give the number of a text, as it may be shown."""
+        """Return the number of a text, as it may be shown."""
         return None if text is None else self.texts.setdefault(shown_name(text), len(self.texts))
 
 
 def shown_name(name: str) -> str:
-    """Give a name as it may be shown; of a very long one, the beginning and a digest."""
+    """Return a name as it may be shown; of a very long one, the beginning and a digest."""
     if len(name) <= _LONGEST:
         return printable(name)
     state = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -72,7 +72,7 @@ def shown_name(name: str) -> str:
 
 
 def one_or_all(column: Sequence[object]) -> object:
-    """Give a column, or what all of its entries are."""
+    """Return a column, or what all of its entries are."""
     first = column[0] if column else None
     if all(value is first or value == first for value in column):
         return first
@@ -80,7 +80,7 @@ def one_or_all(column: Sequence[object]) -> object:
 
 
 def kernel_data(columns: KernelColumns, strings: Strings) -> dict[str, object]:
-    """Give the data without its strings."""
+    """Return the data without its strings."""
     numbers = [strings.number(name) for name in columns.names]
     images: dict[str, object] = {
         key: one_or_all([_value(getattr(image, key), strings) for image in columns.images])
@@ -105,7 +105,7 @@ def kernel_data(columns: KernelColumns, strings: Strings) -> dict[str, object]:
 
 
 def demangled_texts(names: Mapping[str, str], strings: Strings) -> dict[str, str]:
-    """Give what `names` demangles, by the numbers of the names."""
+    """Return what `names` demangles, by the numbers of the names."""
     return {
         str(strings.number(name)): shown_name(text) for name, text in names.items() if text != name
     }
@@ -124,7 +124,7 @@ def _label(image: DeviceImage) -> str:
 
 
 def kernel_tables(columns: KernelColumns, names: Mapping[str, str] | None) -> str:
-    """Give the tables of sums, and the first rows of all kernels for those without scripts."""
+    """Return the tables of sums, and the first rows of all kernels for those without scripts."""
     if not len(columns):
         return ""
     texts = [shown_name(names[name] if names else name) for name in columns.names]
@@ -152,7 +152,7 @@ def kernel_tables(columns: KernelColumns, names: Mapping[str, str] | None) -> st
 
 
 def _starts(columns: KernelColumns) -> list[int]:
-    """Give the number of each kernel's image."""
+    """Return the number of each kernel's image."""
     return [at for at, count in enumerate(columns.counts) for _ in range(count)]
 
 
@@ -168,7 +168,7 @@ def _sums(
     title: str,
     group: Callable[[DeviceImage], str],
 ) -> str:
-    """Give a table of what the kernels of each target ID, or library, add up to."""
+    """Return a table of what the kernels of each target ID, or library, add up to."""
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     size, scratch = columns.numbers["code_size"], columns.numbers["scratch"]
     start = 0

@@ -48,17 +48,17 @@ _COLORS = (
 
 
 def colors_of(report: SizeReport) -> dict[str, str]:
-    """Give each target ID its colour."""
+    """Return each target ID its colour."""
     return {row.target: _COLORS[index % len(_COLORS)] for index, row in enumerate(report.targets)}
 
 
 def size_tables(report: SizeReport, colors: dict[str, str]) -> str:
-    """Give all tables that have rows."""
+    """Return all tables that have rows."""
     return "".join(_table(table, report) for table in _tables(report, colors) if table.rows)
 
 
 def totals_of(report: SizeReport) -> str:
-    """Give the sums, for a list of descriptions."""
+    """Return the sums, for a list of descriptions."""
     part = f" ({percent(report.stored, report.size)})" if report.size else ""
     sizes = [("Uncompressed", report.size), (f"In the files{part}", report.stored)]
     counts = [
@@ -78,7 +78,7 @@ def _total(label: str, value: str, exact: str) -> str:
 
 
 def picture_summary(report: SizeReport) -> str:
-    """Give the picture in a sentence, for those who do not see it."""
+    """Return the picture in a sentence, for those who do not see it."""
     largest = ", ".join(
         f"{row.target} {percent(row.size, report.size)}" for row in report.targets[:3]
     )
@@ -89,7 +89,7 @@ def picture_summary(report: SizeReport) -> str:
 
 
 def picture_data(report: SizeReport, colors: dict[str, str]) -> str:
-    """Give the data of the picture as an element."""
+    """Return the data of the picture as an element."""
     cells = fold_smallest(report.cells, _TILES)
     places = short_names({(cell.file, cell.member) for cell in cells})
     files = short_names({(cell.file, None) for cell in cells})
@@ -130,7 +130,7 @@ def short_names(places: Iterable[tuple[str, str | None]]) -> dict[tuple[str, str
 
 
 def notes_of(report: SizeReport) -> str:
-    """Say what the numbers mean."""
+    """Return what the numbers mean."""
     notes = ["Uncompressed: what a device loads. In the files: what is stored of it there."]
     if any(row.container == "compressed-bundle" for row in report.containers):
         notes.append("Images compressed together are given parts in proportion to their sizes.")
@@ -249,7 +249,7 @@ def _row(table: _Table, row: Any, report: SizeReport, largest: int) -> str:
 
 
 def _sum_cells(images: int, size: int, stored: int, whole: int, largest: int = 0) -> str:
-    """Give the cells of `_SUMS`; with `largest`, a bar that is full at that size."""
+    """Return the cells of `_SUMS`; with `largest`, a bar that is full at that size."""
     filled = f'<rect width="{100 * size / largest:.1f}" height="12"/>' if largest else ""
     bar = (
         '<svg class="bar" viewBox="0 0 100 12" preserveAspectRatio="none" aria-hidden="true">'

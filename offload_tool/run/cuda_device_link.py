@@ -104,7 +104,7 @@ def _assembled(
     environment: Mapping[str, str],
     flags: Sequence[str],
 ) -> str:
-    """Give the cubin of a PTX module, made in `folder`; other inputs as they are."""
+    """Return the cubin of a PTX module, made in `folder`; other inputs as they are."""
     from offload_tool.formats.cuda.ptx import is_ptx
 
     with InputFile(name) as source:

@@ -94,7 +94,7 @@ class _Plan(NamedTuple):
     """The temporary file between them."""
 
     def with_object(self, name: str) -> _Plan:
-        """Give the plan with another temporary file."""
+        """Return the plan with another temporary file."""
         jobs = (self.front_end, self.linker)
         first, second = (
             tuple(name if word == self.object else word for word in job) for job in jobs
@@ -102,7 +102,7 @@ class _Plan(NamedTuple):
         return _Plan(first, second, name)
 
     def for_names(self, before: _Names, after: _Names) -> _Plan:
-        """Give the plan of the command with other names."""
+        """Return the plan of the command with other names."""
         first, second = (
             tuple(_renamed(job, before, after)) for job in (self.front_end, self.linker)
         )
@@ -186,14 +186,14 @@ class DirectPasses:
 
 @functools.cache
 def _turns() -> threading.BoundedSemaphore:
-    """Give as many turns as passes may be run at once: half of the files are left for all else."""
+    """Return as many turns as passes may run at once: half of the files are for all else."""
     most = os.sysconf("SC_OPEN_MAX")
     return threading.BoundedSemaphore(max(1, most // _FILES // 2) if most > 0 else _UNLIMITED)
 
 
 @contextmanager
 def _files_left() -> Iterator[bool]:
-    """Tell whether there are files left for a pass: the driver needs none of this process."""
+    """Return whether there are files left for a pass: the driver needs none of this process."""
     turns = _turns()  # two threads that ask first at once may have one each
     taken = turns.acquire(blocking=False)
     try:
@@ -210,7 +210,7 @@ def _kept(
     names: _Names,
     environment: Mapping[str, str],
 ) -> tuple[_Names, _Plan | None]:
-    """Give what the driver tells of a command, or told an earlier build of one with its flags."""
+    """Return what the driver tells of a command, or told an earlier build of one with its flags."""
 
     def find() -> list[list[str]]:
         plan = _asked(command, names, environment)
@@ -238,7 +238,7 @@ def _is_proved(
     names: _Names,
     environment: Mapping[str, str],
 ) -> bool:
-    """Tell whether the driver says the same of a command with quite other names."""
+    """Return whether the driver says the same of a command with quite other names."""
     plan, first_names = told.plan, told.names
     if plan is None or first_names is None or {*first_names} & {*_OTHERS}:
         return False
@@ -276,7 +276,7 @@ def _names_in(command: Sequence[str]) -> _Names | None:
 
 
 def _is_plain(command: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Tell whether nothing in a command or its environment is about the driver's own doing."""
+    """Return whether nothing in a command or its environment is about the driver's own doing."""
     if any(word.startswith(_FOR_THE_DRIVER) for word in command):
         return False
     return not any(name.startswith(_VARIABLES_OF_THE_DRIVER) for name in environment)
@@ -315,7 +315,7 @@ def _asked(command: Sequence[str], names: _Names, environment: Mapping[str, str]
 
 
 def _is_program(asked: str, command: str, environment: Mapping[str, str]) -> bool:
-    """Tell whether the front end is the program that was called: no cache, say, is between."""
+    """Return whether the front end is the program that was called: no cache, say, is between."""
     called = program_of([command], environment)
     try:
         return called is not None and os.path.samefile(asked, called)  # noqa: PTH121
@@ -324,7 +324,7 @@ def _is_program(asked: str, command: str, environment: Mapping[str, str]) -> boo
 
 
 def _renamed(words: Iterable[str], before: _Names, after: _Names) -> list[str]:
-    """Give words with other names: where a word is one, and behind ``-main-file-name``.
+    """Return words with other names: where a word is one, and behind ``-main-file-name``.
 
     Source: clang 22.1.8, observed: that is the base name of the source.
     """
@@ -339,7 +339,7 @@ def _renamed(words: Iterable[str], before: _Names, after: _Names) -> list[str]:
 
 
 def _run(plan: _Plan, environment: Mapping[str, str]) -> int | None:
-    """Run a plan, and say what it says; give the status, None if the driver has more to say."""
+    """Run a plan, and say what it says; return the status, None if the driver has more to say."""
     try:
         status, text = _run_jobs(plan, environment)
     except _UnknownEndError:
@@ -358,7 +358,7 @@ class _UnknownEndError(Exception):
 
 
 def _run_jobs(plan: _Plan, environment: Mapping[str, str]) -> tuple[int, bytes]:
-    """Run a plan; give the status: 0, 1, or minus a signal, and what was said.
+    """Run a plan; return the status: 0, 1, or minus a signal, and what was said.
 
     The output is written over, as the driver does; after a failure it does so again. The object
     between the jobs has no name in any folder: whoever is killed, nothing of it stays.
@@ -398,19 +398,19 @@ class _FileOfErrors:
         self.descriptor = file.fileno()
 
     def end(self) -> bytes:
-        """Give what was written."""
+        """Return what was written."""
         return os.pread(self.descriptor, os.fstat(self.descriptor).st_size, 0)
 
 
 def _in_memory() -> IO[bytes]:
-    """Give a file that takes what is said of a full disk, too."""
+    """Return a file that takes what is said of a full disk, too."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("offload"), "w+b", 0)
     return _without_name(llvm_temporary_folder(os.environ))  # Python is of an older C library
 
 
 def _without_name(folder: str) -> IO[bytes]:
-    """Give a new file in a folder."""
+    """Return a new file in a folder."""
     flags = os.O_TMPFILE | os.O_RDWR | os.O_EXCL | os.O_CLOEXEC
     try:
         return os.fdopen(os.open(folder, flags, 0o600), "w+b", 0)
@@ -422,7 +422,7 @@ def _without_name(folder: str) -> IO[bytes]:
 
 @contextmanager
 def _errors() -> Iterator[_FileOfErrors | Terminal]:
-    """Give what is like this process's standard error: a terminal, or a file."""
+    """Yield what is like this process's standard error: a terminal, or a file."""
     if os.isatty(_ERRORS):
         from offload_tool.clang.terminal import Terminal
 
@@ -434,7 +434,7 @@ def _errors() -> Iterator[_FileOfErrors | Terminal]:
 
 
 def _run_job(job: Job, environment: Mapping[str, str], files: Sequence[int]) -> int:
-    """Run one program of a plan; give its status as `os.waitstatus_to_exitcode` does.
+    """Run one program of a plan; return its status as `os.waitstatus_to_exitcode` does.
 
     Its descriptors from 1 on are the `files`; it gets none of the others that this process has.
 

@@ -33,12 +33,12 @@ class OutputBackup:
         self._old = beside(output, ".old")
 
     def recover(self) -> None:
-        """Give the output that an earlier run was killed over its name back."""
+        """Restore the backup that a killed run left behind."""
         if os.path.lexists(self._old):
             self._give_back()
 
     def put(self, *, keep: bool) -> None:
-        """Give the output, if there is one, the second name; with `keep` it has both then.
+        """Link the output, if there is one, to the second name; with `keep` it has both then.
 
         Without, what has its name is a copy.
 
@@ -74,12 +74,12 @@ class OutputBackup:
         os.utime(self._new, ns=(status.st_atime_ns, status.st_mtime_ns))
 
     def take_back_if_equal(self) -> None:
-        """Let the old output be the output again where the new one has the same bytes."""
+        """Restore the old output where the new one has the same bytes."""
         if self._is_equal():
             self._give_back()
 
     def take_back(self) -> None:
-        """Let the old output be the output again, if there was one."""
+        """Restore the old output, if there was one."""
         if os.path.lexists(self._old):
             self._give_back()
 

@@ -56,7 +56,7 @@ class WantedPass(NamedTuple):
     rdc: bool = False
 
     def read(self, compiler: Callable[[], Toolchain] | None = None) -> CompilePass:
-        """Give the pass; without a compiler to ask, its target was read before.
+        """Return the pass; without a compiler to ask, its target was read before.
 
         :raises TargetIDError: the target is none, or none of this kind or compiler.
         :raises UsageError: there is no such pass.
@@ -132,7 +132,7 @@ def pass_command(
     host_ir: str | None = None,
     depfile: str | None = None,
 ) -> PassCommand:
-    """Give the command of a pass over `source`, up to the user's `flags`.
+    """Return the command of a pass over `source`, up to the user's `flags`.
 
     :raises CompilerError: no compiler is usable.
     :raises TargetIDError, UsageError: see `WantedPass.read`.
@@ -218,7 +218,7 @@ def _not_known() -> Any:
 def surroundings_of(
     found: PassCommand, flags: Sequence[str], environ: Mapping[str, str]
 ) -> Surroundings:
-    """Give what the compiler of a pass takes from the machine by itself, as it says.
+    """Yield what the compiler of a pass takes from the machine by itself, as it says.
 
     `flags` are the words of the pass and the user's, without inputs and output.
     """
@@ -272,7 +272,7 @@ def cached_reason(
     environ: Mapping[str, str],
     find: Callable[[], str],
 ) -> str:
-    """Give what the compiler of a pass is asked about some words: the answer is a text."""
+    """Return what the compiler of a pass is asked about some words: the answer is a text."""
     question = [what, *_toolchain_question(environ), os.getcwd(), *words]  # noqa: PTH109
     answer = cached_answer(
         question,
@@ -285,7 +285,7 @@ def cached_reason(
 
 
 def compiler_version(found: PassCommand) -> str:
-    """Give what a compiler says of itself that nobody else tells: a script may run any."""
+    """Return what a compiler says of itself that nobody else tells: a script may run any."""
     if not found.is_script:
         return ""
     from offload_tool.clang.driver import output_of
@@ -308,7 +308,7 @@ def _is_script(command: Sequence[str], environ: Mapping[str, str]) -> bool:
 def cached_toolchain(
     environ: Mapping[str, str], job: Job | None = None, *, lenient: bool = False
 ) -> Toolchain:
-    """Give what `toolchain.find_toolchain` finds for this OS environment and job.
+    """Return what `toolchain.find_toolchain` finds for this OS environment and job.
 
     :raises CompilerError: no compiler is usable.
     """
@@ -340,7 +340,7 @@ def _command(found: Mapping[str, Any]) -> list[str]:
 
 
 def _toolchain_question(environ: Mapping[str, str]) -> list[str]:
-    """Give everything that decides which compiler is found, but for what is on disk."""
+    """Return everything that decides which compiler is found, but for what is on disk."""
     question = [PACKAGE, sys.prefix, *(environ.get(name, "") for name in _VARIABLES)]
     places = (environ.get(name, "") for name in _PLACES)
     relative = not all(map(os.path.isabs, [*_folders(environ), *filter(None, places)]))

@@ -41,7 +41,7 @@ def _send(processes: Iterable[int], number: int) -> None:
 
 
 def _is_running(process: int) -> bool:
-    """Tell whether a process is still there, and not only its exit status."""
+    """Return whether a process is still there, and not only its exit status."""
     try:
         text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -97,7 +97,7 @@ def run_pass(
     runner: Runner | None = None,
     accelerator: Accelerator | None = None,
 ) -> int:
-    """Compile `source` to `outputs`; give the compiler's exit status, 0 when all is well.
+    """Compile `source` to `outputs`; return the compiler's exit status, 0 when all is well.
 
     The compiler is the one of the OS environment `environ`, run by `runner`: here, if there
     is none. What it says goes to standard error. `flags` come after those of the pass. The
@@ -195,7 +195,7 @@ def run_pass(
 
 
 def _cache_key(wanted: WantedPass, host_ir: str | None) -> list[str]:
-    """Give an option without an effect, by which a cache tells compiles of OpenMP apart.
+    """Return an option without an effect, by which a cache tells compiles of OpenMP apart.
 
     Their results depend on inode numbers: of all files that the host IR is made of, which
     nobody knows beforehand, or of those in the host IR.
@@ -221,7 +221,7 @@ def run_device_link(
     *,
     flags: Sequence[str] = (),
 ) -> int:
-    """Link relocatable device code and archives of it; give the linker's exit status.
+    """Link relocatable device code and archives of it; return the linker's exit status.
 
     :raises: as `run_pass` does; UsageError also for a device without a linker.
     """
@@ -374,7 +374,7 @@ class _Run:
         self._folders: dict[str, str] = {}
 
     def is_current(self) -> bool:
-        """Tell whether nothing must be run; depfile and stamp are written then."""
+        """Return whether nothing must be run; depfile and stamp are written then."""
         outputs = self._job.outputs
         if not os.path.exists(beside(outputs.file, MANIFEST)):
             return False
@@ -526,7 +526,7 @@ def _write_depfile(outputs: Outputs, names: Sequence[str], compiler: Sequence[st
 
 
 def _programs(command: Sequence[str]) -> list[str]:
-    """Give the files of the programs that a command's words name: ``ccache clang`` are two."""
+    """Return the files of the programs that a command's words name: ``ccache clang`` are two."""
     found = []
     for word in command:
         folders = [""] if "/" in word else os.environ.get("PATH", os.defpath).split(os.pathsep)

@@ -66,7 +66,7 @@ class PackedFile:
         return cls(os.fspath(path), status.st_size, status.st_mtime_ns, digest.hexdigest())
 
     def is_unchanged(self) -> bool:
-        """Tell whether the file still holds the same bytes; read only if its time changed."""
+        """Return whether the file still holds the same bytes; read only if its time changed."""
         try:
             status = Path(self.path).stat()
             if (status.st_size, status.st_mtime_ns) == (self.size, self.modified):
@@ -103,7 +103,7 @@ class Distribution:
         return Path(dict(self.environment)["SCCACHE_SERVER_UDS"])
 
     def token(self) -> str:
-        """Give the client token.
+        """Return the client token.
 
         :raises UsageError: the configuration holds none.
         """
@@ -114,7 +114,7 @@ class Distribution:
         return str(json.loads(match["token"]))
 
     def packed_name(self, program: str, path: str) -> str | None:
-        """Give the name by which the engine knows a compiler; None for one that is not packed.
+        """Return the name by which the engine knows a compiler; None for one that is not packed.
 
         `program` is looked for on `path`. One file has many names (``/bin/clang``), and the
         engine would pack its own, incomplete, archive for a name that it does not know.
@@ -223,7 +223,7 @@ def find_sccache() -> str:
 
 
 def socket_of(folder: Path) -> Path:
-    """Give the place of the local server's socket: short, on this machine, the user's own."""
+    """Return the place of the local server's socket: short, on this machine, the user's own."""
     # A socket's path has at most 107 bytes, and a build folder may be on a network.
     digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
     return Path(usual_folder(), f"offload-dist-{os.getuid()}", digest)
@@ -238,7 +238,7 @@ def _environment(path: Path) -> Iterable[tuple[str, str]]:
 
 
 def _typed(values: Any, types: Iterable[type]) -> list[Any]:
-    """Give `values` if they have these types.
+    """Return `values` if they have these types.
 
     :raises TypeError: they do not.
     """

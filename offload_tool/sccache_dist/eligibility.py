@@ -52,7 +52,7 @@ class RemoteForm:
 
 
 def why_local(command: Sequence[str], kind: str = "hip") -> str:
-    """Say why this compile must run on this machine; empty where it may be distributed.
+    """Return why this compile must run on this machine; empty where it may be distributed.
 
     `command` is the compiler and its options; `kind` is the offload kind.
 
@@ -77,7 +77,7 @@ def why_local(command: Sequence[str], kind: str = "hip") -> str:
 
 
 def remote_form(command: Sequence[str], environment: Mapping[str, str]) -> RemoteForm:
-    """Give a compile that `why_local` lets go in the form for the engine.
+    """Return a compile that `why_local` lets go in the form for the engine.
 
     It gives the same bytes and the same depfile here as `command` does.
     """

@@ -62,7 +62,7 @@ class Finished:
 
 
 def is_engine_failure(finished: Finished, launcher: str) -> bool:
-    """Tell whether the launcher, not the compiler behind it, failed.
+    """Return whether the launcher, not the compiler behind it, failed.
 
     `launcher` is the name with which its own messages begin. Killed counts: on another
     machine, what killed it (its memory) need not be here. What the user stops (Ctrl-C) does
@@ -76,7 +76,7 @@ def is_engine_failure(finished: Finished, launcher: str) -> bool:
 
 
 def was_stopped(status: int) -> bool:
-    """Tell whether a status says that the user stopped the compile."""
+    """Return whether a status says that the user stopped the compile."""
     return status - _SHELL_SIGNAL in _STOPPED_BY_USER
 
 

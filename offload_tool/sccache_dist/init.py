@@ -84,7 +84,7 @@ class MadeSetup:
 
 
 def read_token(path: StrPath) -> str:
-    """Give the token that a file holds, alone on its line.
+    """Return the token that a file holds, alone on its line.
 
     :raises FileError: it cannot be read.
     :raises UsageError: it holds anything else.
@@ -169,7 +169,7 @@ def _environment(folder: Path) -> str:
 
 
 def _quoted(text: StrPath) -> str:
-    """Give a TOML string."""
+    """Return a TOML string."""
     return json.dumps(os.fspath(text), ensure_ascii=False)
 
 

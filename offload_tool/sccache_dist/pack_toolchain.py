@@ -46,7 +46,7 @@ _PLAIN = {"PATH": os.defpath}
 
 
 def compiler_programs(toolchain: Toolchain) -> list[str]:
-    """Give the absolute paths of the files that a device compile with this compiler opens.
+    """Return the absolute paths of the files that a device compile with this compiler opens.
 
     Those are the programs that it says it would run, and its configuration files.
 
@@ -77,7 +77,7 @@ def compiler_programs(toolchain: Toolchain) -> list[str]:
 
 
 def compiler_names(toolchain: Toolchain) -> list[str]:
-    """Give the absolute paths under which a build may call the compiler: each link, and the file.
+    """Return the absolute paths under which a build may call the compiler: each link, and the file.
 
     :raises CompilerError: there is no such file.
     """
@@ -92,7 +92,7 @@ def compiler_names(toolchain: Toolchain) -> list[str]:
 
 
 def pack_programs(programs: Iterable[str], output: OutputFile) -> list[Path]:
-    """Append the archive of `programs` and all they need; give the regular files in it, sorted.
+    """Append the archive of `programs` and all they need; return the regular files in it, sorted.
 
     :raises CompilerError: a shared library of a program is missing.
     :raises FileError: a file cannot be read, or `output` not be written.
@@ -137,7 +137,7 @@ def _libraries(program: str) -> tuple[list[str], bool]:
 
 
 def _steps(path: str) -> dict[Path, str | None]:
-    """Give what a path leads through: folders and files (None), links (what they hold)."""
+    """Return what a path leads through: folders and files (None), links (what they hold)."""
     found: dict[Path, str | None] = {}
     at = Path("/")
     remaining = list(PurePosixPath(path).parts[1:])

@@ -48,7 +48,7 @@ class SchedulerStatus:
 
 
 def read_url(text: str) -> str:
-    """Give a scheduler's address as ``http://HOST[:PORT]``.
+    """Return a scheduler's address as ``http://HOST[:PORT]``.
 
     :raises UsageError: it is none.
     """
@@ -74,7 +74,7 @@ def ask_scheduler(url: str) -> SchedulerStatus:
 
 
 def check_token(url: str, token: str) -> bool:
-    """Tell whether the scheduler at `url` accepts a client with `token`.
+    """Return whether the scheduler at `url` accepts a client with `token`.
 
     :raises SchedulerError: it does not answer.
     """
@@ -84,7 +84,7 @@ def check_token(url: str, token: str) -> bool:
 
 
 def _request(url: str, headers: dict[str, str], data: bytes | None = None) -> tuple[int, bytes]:
-    """Give the status and the body of an answer.
+    """Return the status and the body of an answer.
 
     :raises SchedulerError: there is none.
     """

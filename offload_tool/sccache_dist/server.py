@@ -47,7 +47,7 @@ class Counters:
     cache_hits: int
 
     def since(self, earlier: Counters) -> Counters:
-        """Give what was counted since; all of it where the engine was started anew."""
+        """Return what was counted since; all of it where the engine was started anew."""
         pairs = [(getattr(self, f.name), getattr(earlier, f.name)) for f in fields(self)]
         if any(now < then for now, then in pairs):
             return self
@@ -62,12 +62,12 @@ class Engine:
         self._socket = distribution.socket
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """Give `base` with the variables of sccache that the folder sets, and no other ones."""
+        """Return `base` with the variables of sccache that the folder sets, and no other ones."""
         kept = {name: value for name, value in base.items() if not name.startswith("SCCACHE_")}
         return kept | dict(self._distribution.environment)
 
     def is_running(self) -> bool:
-        """Tell whether a server listens; costs microseconds."""
+        """Return whether a server listens; costs microseconds."""
         with socket.socket(socket.AF_UNIX) as probe:
             try:
                 probe.connect(os.fspath(self._socket))
@@ -76,7 +76,7 @@ class Engine:
         return True
 
     def is_current(self) -> bool:
-        """Tell whether a server runs that was started with what the folder holds now."""
+        """Return whether a server runs that was started with what the folder holds now."""
         return self.is_running() and self._started_with() == self._configuration()
 
     def start(self, *, connect: bool = False) -> bool:
@@ -109,7 +109,7 @@ class Engine:
                 self._stop()
 
     def is_connected(self) -> bool:
-        """Tell whether the server has reached the scheduler."""
+        """Return whether the server has reached the scheduler."""
         try:
             answer = json.loads(self._sccache("--dist-status").stdout)
         except (ValueError, RecursionError):

@@ -43,7 +43,7 @@ class Report:
 
     @property
     def nothing_distributed(self) -> bool:
-        """Tell whether there was something to distribute, and nothing was."""
+        """Return whether there was something to distribute, and nothing was."""
         return self.compiles - self.cache_hits - self.failed > 0 and self.distributed == 0
 
     def __str__(self) -> str:
@@ -131,7 +131,7 @@ class Session:
     def remote_command(
         self, command: Sequence[str], environment: Mapping[str, str]
     ) -> tuple[list[str], dict[str, str]]:
-        """Give the command that runs a compile on the cluster, and the environment of that.
+        """Return the command that runs a compile on the cluster, and the environment of that.
 
         The compile is one that `why_local` lets go.
 
@@ -149,7 +149,7 @@ class Session:
         return [*self.distribution.launcher, *remote.command], variables
 
     def report(self) -> Report:
-        """Give where the compiles since `begin` ran, from the engine's counters.
+        """Return where the compiles since `begin` ran, from the engine's counters.
 
         :raises CompilerError: the engine gives none.
         """
@@ -164,7 +164,7 @@ class Session:
         )
 
     def summary(self) -> list[str]:
-        """Give the lines to print at the end of a build; none where nothing was compiled."""
+        """Return the lines to print at the end of a build; none where nothing was compiled."""
         if not self._compiles:
             return []
         try:
@@ -182,7 +182,7 @@ class Session:
         return lines
 
     def look(self) -> str:
-        """Say what is wrong with the cluster; empty where it is ready.
+        """Return what is wrong with the cluster; empty where it is ready.
 
         :raises UsageError: it refuses the token.
         """
@@ -215,7 +215,7 @@ class Session:
 
 
 def again_here(output: str, finished: Finished) -> str:
-    """Say in one line that a compile ran here after the cluster had failed it."""
+    """Return one line that says that a compile ran here after the cluster had failed it."""
     return (
         f"offload: {output}: the distributed compile failed ({finished.reason}); "
         "compiled again on this machine"

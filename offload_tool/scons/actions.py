@@ -166,7 +166,7 @@ def offload_wrap(target: list[Node], source: list[Node], env: Environment) -> in
 
 
 def _command(name: str, check: Any = None, begin: Any = None) -> Any:
-    """Give the action of a command line, of the check of what it wrote, and of what is before."""
+    """Return the action of a command line, of the check of what it wrote, and of what is before."""
     command = SCons.Action.Action(f"$OFFLOAD{name}COM", f"$OFFLOAD{name}COMSTR")
     before, after = (
         [SCons.Action.Action(function, cmdstr=None)] if function else []

@@ -123,7 +123,7 @@ def _look(node: Any) -> tuple[int, ...]:
 
 
 def note_look(node: Any) -> None:
-    """Let SCons store a file's look in the place of its size, of which it makes no use."""
+    """Make SCons store a file's stat() in the place of its size, which it does not use."""
     node.get_ninfo().size = _look(node)
 
 
@@ -145,7 +145,7 @@ def has_other_content(node: Any, before: Any) -> bool:
 
 
 def add_source(node: Any, source: Node) -> None:
-    """Give a node that has a builder another source, which is none of its sources yet.
+    """Add a source to a node that has a builder.
 
     (The executor's own method compares it with each of them, for each source.)
     """
@@ -162,7 +162,7 @@ def replace_implicit(node: Any, nodes: list[Node]) -> None:
 
 
 def copy_again(node: Any) -> None:
-    """Let a file in a variant folder be what it is a copy of now; it goes where that is gone."""
+    """Renew a file in a variant folder that is a copy; remove it where its source is gone."""
     node.linked = False
     node.srcnode().clear()
     node.clear()
@@ -175,12 +175,12 @@ def was_scanned(node: Any) -> bool:
 
 
 def forget_scan(node: Any) -> None:
-    """Let the scanner of a node be asked again: what it says may be another thing later."""
+    """Forget what the scanner of a node said: it may say something else later."""
     node._memo.pop("get_found_includes", None)
 
 
 def content_changed(node: Any, against: Any = None, *, remember: bool = False) -> bool:
-    """Tell whether a derived file is of other content of its children than it was.
+    """Return whether a derived file is of other content of its children than it was.
 
     As `SCons.Node.Node.changed`, with content for each child, whatever Decider is set.
     `against` is the node whose stored information counts: `node`, or its file in a Repository.
@@ -208,7 +208,7 @@ def _content_changed(node: Any, against: Any) -> bool:
 
 
 def other_was_built(node: Any, against: Any = None) -> bool:
-    """Tell whether a child that was made in this run is of other content than the one before.
+    """Return whether a child that was made in this run is of other content than the one before.
 
     Deciders that go by time do not tell: SCons compares whole seconds. To be asked before them,
     for they may take over what was stored as the child's own signature.
@@ -240,7 +240,7 @@ def include_flags(
     env: Environment,
     for_signature: bool,  # noqa: ARG001
 ) -> list[Any]:
-    """Give the flags of ``CPPPATH``, each one word whatever its folder is called.
+    """Return the flags of ``CPPPATH``, each one word whatever its folder is called.
 
     As SCons's ``$_CPPINCFLAGS``, but part of signatures: the search path decides what is found.
     """
@@ -337,7 +337,7 @@ def refusing_folders_for_files() -> Iterator[None]:
 
 
 def builds_in(folder: str) -> bool:
-    """Tell whether this process may build something in a folder: it has a node for that."""
+    """Return whether this process may build something in a folder: it has a node for that."""
     return folder_is_known(SCons.Node.FS.get_default_fs(), folder)
 
 
@@ -351,47 +351,47 @@ def libs_by_name(env: Any) -> list[Any]:
 
 
 def cache_is_forced() -> bool:
-    """Tell whether ``--cache-populate`` was given."""
+    """Return whether ``--cache-populate`` was given."""
     return bool(SCons.CacheDir.cache_force)
 
 
 def cache_is_readonly() -> bool:
-    """Tell whether ``--cache-readonly`` was given."""
+    """Return whether ``--cache-readonly`` was given."""
     return bool(SCons.CacheDir.cache_readonly)
 
 
 def is_interactive() -> bool:
-    """Tell whether this process may build several times: ``--interactive``."""
+    """Return whether this process may build several times: ``--interactive``."""
     return bool(SCons.Node.interactive)
 
 
 def does_execute() -> bool:
-    """Tell whether actions do something: not with ``-n``."""
+    """Return whether actions do something: not with ``-n``."""
     return bool(SCons.Action.execute_actions)
 
 
 def keep_command(node: Any) -> None:
-    """Let SCons keep how a node is made when it is done, for who looks at it afterwards."""
+    """Make SCons keep how a node is made when it is done."""
     node.attributes.keep_targetinfo = True
 
 
 def contents(node: Any) -> bytes:
-    """Give what SCons signs of how a node is made."""
+    """Return what SCons signs of how a node is made."""
     return bytes(node.get_executor().get_contents())
 
 
 def all_sources(node: Any) -> list[Any]:
-    """Give the sources of how a node is made."""
+    """Return the sources of how a node is made."""
     return list(node.get_executor().get_all_sources())
 
 
 def waits_for(node: Any) -> list[Any]:
-    """Give what has to be made before a node, and is not a dependency of it."""
+    """Return what has to be made before a node, and is not a dependency of it."""
     return list(node.prerequisites or ())
 
 
 def known_inputs(node: Any) -> list[Any]:
-    """Give all that a node was found to depend on, or has to wait for."""
+    """Return all that a node was found to depend on, or has to wait for."""
     return [
         *(node.implicit or ()),
         *waits_for(node),
@@ -408,20 +408,20 @@ class LateValue(SCons.Node.Python.Value):  # type: ignore[misc]
         self._sign = sign
 
     def get_csig(self) -> str:
-        """Give what `sign` gives now, a digest."""
+        """Return what `sign` gives now, a digest."""
         self.get_ninfo().csig = csig = self._sign()
         return csig
 
 
 def look_up_also(lookup: Callable[..., Any]) -> None:
-    """Let SCons ask `lookup` for names of its command line that nothing else knows."""
+    """Make SCons ask `lookup` for names of its command line that nothing else knows."""
     lookups = SCons.Node.arg2nodes_lookups  # an environment asks these, and so does its main
     if lookup not in lookups:
         lookups.append(lookup)  # behind that of aliases: the user's own come first
 
 
 def blame_caller(function: Any) -> None:
-    """Let SCons show what a function raises with the line of the SConscript that called it.
+    """Make SCons show what a function raises with the line of the SConscript that called it.
 
     SCons takes the deepest line that is not in its own files for the user's mistake: with this
     function counted as SCons's, that is the line.
@@ -431,13 +431,13 @@ def blame_caller(function: Any) -> None:
 
 
 def generates_ninja() -> bool:
-    """Tell whether SCons's tool ``ninja`` has taken the build over: SCons then builds nothing."""
+    """Return whether SCons's tool ``ninja`` has taken the build over: SCons then builds nothing."""
     tool = sys.modules.get("SCons.Tool.ninja_tool")
     return getattr(tool, "NINJA_STATE", None) is not None
 
 
 def after_each_tool(call: Callable[[], None]) -> None:
-    """Let SCons call a function whenever it has loaded a tool into an environment."""
+    """Make SCons call a function whenever it has loaded a tool into an environment."""
     load = SCons.Tool.Tool.__call__
     if hasattr(load, "offload_calls"):  # one environment has done this already
         return
@@ -453,7 +453,7 @@ def after_each_tool(call: Callable[[], None]) -> None:
 
 
 def tell_failures_from_cycles() -> None:
-    """Let SCons name no dependency cycle where something failed and there is no cycle.
+    """Make SCons name no dependency cycle where something failed and there is no cycle.
 
     With ``-k``, a node that SCons comes upon twice before it finds that a child has failed stays
     among those that it takes for a cycle in the end. Source: SCons 4.11.1, observed, with
@@ -475,7 +475,7 @@ def tell_failures_from_cycles() -> None:
 
 
 def of_build(env: Environment, make: Callable[[], T]) -> T:
-    """Give what there is once in a build: it belongs to the file system that SCons builds in."""
+    """Return what there is once in a build: it belongs to the file system that SCons builds in."""
     known: dict[Any, Any] = vars(env.fs).setdefault("offload_of_build", {})
     if make not in known:
         known[make] = make()
@@ -504,10 +504,10 @@ def at_top(env: Environment) -> Iterator[None]:
 
 
 def has_read_all() -> bool:
-    """Tell whether every SConscript has been read: from then on SCons keeps nodes' names."""
+    """Return whether every SConscript has been read: from then on SCons keeps nodes' names."""
     return bool(SCons.Node.FS.Save_Strings)
 
 
 def existing(nodes: Iterable[Any]) -> Iterator[Any]:
-    """Give the nodes that are there, or that will be."""
+    """Return the nodes that are there, or that will be."""
     return (node for node in nodes if node.has_builder() or node.rexists())

@@ -35,5 +35,5 @@ def generate(env: Environment, **overrides: Any) -> None:
 
 
 def exists(env: Environment) -> bool:  # noqa: ARG001 - the interface of SCons tools
-    """Tell SCons that the tool can be loaded; which compiler there is shows later."""
+    """Return SCons that the tool can be loaded; which compiler there is shows later."""
     return True

@@ -166,7 +166,7 @@ def set_defaults(env: Environment, overrides: dict[str, Any]) -> None:
 
 
 def spec(**values: Any) -> str:
-    """Give the text that stands for an in-process action's options in its signature."""
+    """Return the text that stands for an in-process action's options in its signature."""
     return json.dumps({"format": FORMAT_VERSION, **values}, sort_keys=True)
 
 
@@ -185,7 +185,7 @@ def check_names(names: Iterable[str]) -> None:
 
 
 def devices(env: Environment, kind: str) -> tuple[CompileTarget, ...]:
-    """Give ``OFFLOAD_ARCH`` in canonical form, sorted, so that its order means nothing.
+    """Return ``OFFLOAD_ARCH`` in canonical form, sorted, so that its order means nothing.
 
     :raises TargetIDError: invalid or conflicting target IDs; all problems are listed.
     :raises UsageError: none is given, or OFFLOAD_ARCH_FLAGS names one that is not built.
@@ -236,7 +236,7 @@ def _given_targets(env: Environment) -> list[str]:
 
 
 def shared_suffix(env: Environment) -> str:
-    """Give the suffix of objects for shared libraries.
+    """Return the suffix of objects for shared libraries.
 
     The embedded compiler's link takes a file for an object by ``.o``, so not SCons's ``.os``.
     """
@@ -245,7 +245,7 @@ def shared_suffix(env: Environment) -> str:
 
 
 def is_relocatable(env: Environment, unit: Unit) -> bool:
-    """Tell whether ``OFFLOAD_RDC`` asks for relocatable device code of a source.
+    """Return whether ``OFFLOAD_RDC`` asks for relocatable device code of a source.
 
     OpenMP's device code always is, and has no other form.
     """
@@ -285,7 +285,7 @@ def host_triple(env: Environment) -> str:
 
 
 def link_flags(env: Environment) -> list[str]:
-    """Give the flags of host compiles that the link of their objects needs.
+    """Return the flags of host compiles that the link of their objects needs.
 
     As a user of the compiler's driver would write them in both places.
     """
@@ -296,12 +296,12 @@ def link_flags(env: Environment) -> list[str]:
 
 
 def device_link_flags(env: Environment) -> list[str]:
-    """Give ``OFFLOAD_LINK_FLAGS``: what users add to the links of device code."""
+    """Return ``OFFLOAD_LINK_FLAGS``: what users add to the links of device code."""
     return [str(word) for line in env.subst_list("$OFFLOAD_LINK_FLAGS") for word in line]
 
 
 def arch_flags(env: Environment, device: CompileTarget) -> list[Any]:
-    """Give the flags of ``OFFLOAD_ARCH_FLAGS`` for a device: its processor's, then its own."""
+    """Return the flags of ``OFFLOAD_ARCH_FLAGS`` for a device: its processor's, then its own."""
 
     def find() -> list[Any]:
         flags = _flags_by_name(env)
@@ -339,7 +339,7 @@ _ARCHIVE_FORMATS = {"hip": ("object-bundle", "offload-binary"), "cuda": tuple(cu
 
 
 def archive_format(env: Environment, kind: str) -> str:
-    """Give ``OFFLOAD_ARCHIVE_FORMAT``; empty for that of the compiler's offload driver.
+    """Return ``OFFLOAD_ARCHIVE_FORMAT``; empty for that of the compiler's offload driver.
 
     :raises UsageError: it is none of the formats of this offload kind, or one that the compiler
         cannot make.
@@ -364,7 +364,7 @@ def _check_new_driver(env: Environment, given: str) -> None:
 
 
 def bundle_type(env: Environment, default: str) -> str:
-    """Give ``OFFLOAD_BUNDLE_TYPE``: a file type of clang-offload-bundler, or `default`.
+    """Return ``OFFLOAD_BUNDLE_TYPE``: a file type of clang-offload-bundler, or `default`.
 
     :raises UsageError: there is no such type.
     """
@@ -376,7 +376,7 @@ def bundle_type(env: Environment, default: str) -> str:
 
 
 def unbundling(env: Environment, *, archive: bool = False) -> dict[str, bool]:
-    """Give the options of taking bundles, or archives of them, apart, of those that are set."""
+    """Return the options of taking bundles, or archives of them, apart, of those that are set."""
     variables = {
         "allow_missing": "OFFLOAD_ALLOW_MISSING_BUNDLES",
         "hip_openmp": "OFFLOAD_HIP_OPENMP_COMPATIBLE",
@@ -386,7 +386,7 @@ def unbundling(env: Environment, *, archive: bool = False) -> dict[str, bool]:
 
 
 def compression(env: Environment) -> tuple[str | int | None, ...]:
-    """Give how bundles are compressed: (method or None, level or None), and a version but 3.
+    """Return how bundles are compressed: (method or None, level or None), and a version but 3.
 
     That is ``OFFLOAD_COMPRESS``, ``OFFLOAD_COMPRESS_LEVEL`` and ``OFFLOAD_COMPRESS_VERSION``,
     or clang's variable for the version in the environment of commands. (The usual version is
@@ -494,7 +494,7 @@ def toolchain(env: Environment, *, lenient: bool = True) -> Toolchain:
 
 
 def _shell(env: Environment) -> dict[str, str]:
-    """Give the variables that say where something is installed: the commands', or the shell's.
+    """Return the variables that say where something is installed: the commands', or the shell's.
 
     PATH, by which compilers are found, is the shell's; the loader's path is the commands'.
     """
@@ -540,13 +540,13 @@ def _device_words(env: Environment) -> tuple[str, ...]:
 
 
 def launcher(env: Environment) -> list[str]:
-    """Give the words of ``OFFLOAD_LAUNCHER``, as they are in commands."""
+    """Return the words of ``OFFLOAD_LAUNCHER``, as they are in commands."""
     with compat.at_top(env):
         return shlex.split(env.subst("$OFFLOAD_LAUNCHER"))
 
 
 def place(env: Environment, name: str) -> str:
-    """Give the absolute path of the folder that a variable names; empty where it names none.
+    """Return the absolute path of the folder that a variable names; empty where it names none.
 
     A relative name is relative to the SConscript being read, ``#`` is the top folder. It is the
     folder with the sources, where that SConscript has a variant folder; and that of a Repository
@@ -570,7 +570,7 @@ def _jobs(env: Environment, kinds: Iterable[str]) -> tuple[Job, ...]:
 
 
 def _targets_of(env: Environment, kind: str) -> tuple[str, ...]:
-    """Give the target IDs that the compiler must know; what is wrong with them, others say."""
+    """Return the target IDs that the compiler must know; what is wrong with them, others say."""
     given = [name for name in _given_targets(env) if name != NATIVE]
     try:
         found = parse_targets(given, kind, allow_unknown=env["OFFLOAD_ALLOW_UNKNOWN_ARCH"])
@@ -581,7 +581,7 @@ def _targets_of(env: Environment, kind: str) -> tuple[str, ...]:
 
 
 def _likely_kinds(env: Environment) -> list[str]:
-    """Give the kind of sources that an environment is for, as far as it tells."""
+    """Return the kind of sources that an environment is for, as far as it tells."""
     given = env.subst("$OFFLOAD_KIND").lower()
     return [kind for kind in ("hip", "cuda") if given in ("", kind) and _targets_of(env, kind)]
 
@@ -615,14 +615,14 @@ def _program_words(
     env: Environment,  # noqa: ARG001
     for_signature: bool,
 ) -> list[str]:
-    """Give the words before the flags; they are in no signature, and not worked out for one."""
+    """Return the words before the flags; they are in no signature, and not worked out for one."""
     if for_signature:
         return []
     return ["$OFFLOAD_LAUNCHER", "$_OFFLOAD_CLANG", "$_OFFLOAD_LOCAL_FLAGS"]
 
 
 def toolchain_variables(env: Environment, program: Sequence[str] | None = None) -> dict[str, Any]:
-    """Give the variables through which command lines name the compiler and linkers.
+    """Return the variables through which command lines name the compiler and linkers.
 
     `program` are the words with which the command begins, where they are not the compiler's.
     """
@@ -643,7 +643,7 @@ def toolchain_variables(env: Environment, program: Sequence[str] | None = None) 
 
 
 def result_variables(env: Environment) -> dict[str, str]:
-    """Give the variables in ``env['ENV']`` that change what compiles make."""
+    """Return the variables in ``env['ENV']`` that change what compiles make."""
     return {name: str(env["ENV"][name]) for name in HEEDED_VARIABLES if name in env["ENV"]}
 
 
@@ -656,7 +656,7 @@ def add_environment(env: Environment, nodes: Any) -> None:
 
 
 def device_runtimes(env: Environment, device: CompileTarget) -> list[str]:
-    """Give the libraries that are linked into OpenMP images: ``OFFLOAD_DEVICE_RUNTIME``.
+    """Return the libraries that are linked into OpenMP images: ``OFFLOAD_DEVICE_RUNTIME``.
 
     By default those that the compiler brings for such a device; none if it brings none. Names are
     absolute, or relative to the top folder.
@@ -670,7 +670,7 @@ def device_runtimes(env: Environment, device: CompileTarget) -> list[str]:
 
 
 def needed_runtimes(env: Environment, device: CompileTarget) -> list[str]:
-    """Give `device_runtimes`; OpenMP images for a GPU do not link without.
+    """Return `device_runtimes`; OpenMP images for a GPU do not link without.
 
     :raises CompilerError: there are none, and nothing says that none are wanted.
     """

@@ -31,61 +31,61 @@ class Node(Protocol):
         """Make this node depend on others."""
 
     def add_source(self, source: list[Node]) -> None:
-        """Give this node more sources."""
+        """Add sources to this node."""
 
     def add_prerequisite(self, prerequisite: list[Node]) -> None:
-        """Let this node wait for others, which are not dependencies of it."""
+        """Make this node wait for others, which are not dependencies of it."""
 
     def children(self, scan: bool = True) -> list[Node]:
-        """Give all that this node depends on."""
+        """Return all that this node depends on."""
 
     def exists(self) -> bool:
-        """Tell whether the file is there."""
+        """Return whether the file is there."""
 
     def rexists(self) -> bool:
-        """Tell whether the file is there, or in a repository."""
+        """Return whether the file is there, or in a repository."""
 
     def is_derived(self) -> bool:
-        """Tell whether it is built."""
+        """Return whether it is built."""
 
     def is_under(self, dir: Folder) -> bool:  # noqa: A002 - as SCons calls it
-        """Tell whether it is in a folder, at any depth."""
+        """Return whether it is in a folder, at any depth."""
 
     def isdir(self) -> bool:
-        """Tell whether it is a folder."""
+        """Return whether it is a folder."""
 
     def has_builder(self) -> bool:
-        """Tell whether it is built, or has a builder that says nothing."""
+        """Return whether it is built, or has a builder that says nothing."""
 
     def has_explicit_builder(self) -> bool:
-        """Tell whether someone has declared how it is built."""
+        """Return whether someone has declared how it is built."""
 
     def get_abspath(self) -> str:
-        """Give its absolute path."""
+        """Return its absolute path."""
 
     def get_internal_path(self) -> str:
-        """Give its path relative to the top folder."""
+        """Return its path relative to the top folder."""
 
     def get_build_env(self) -> Environment:
-        """Give the environment in which it is built."""
+        """Return the environment in which it is built."""
 
     def get_csig(self) -> str:
-        """Give the signature of its content."""
+        """Return the signature of its content."""
 
     def get_suffix(self) -> str:
-        """Give its suffix, with the dot."""
+        """Return its suffix, with the dot."""
 
     def get_state(self) -> int:
-        """Tell how far the build is with it."""
+        """Return how far the build is with it."""
 
     def get_text_contents(self) -> str:
-        """Give its content as text."""
+        """Return its content as text."""
 
     def rfile(self) -> Node:
-        """Give the file in a repository that stands for it, or itself."""
+        """Return the file in a repository that stands for it, or itself."""
 
     def srcnode(self) -> Node:
-        """Give the file of the source folder, of one in a variant folder; or itself."""
+        """Return the file of the source folder, of one in a variant folder; or itself."""
 
 
 class Folder(Node, Protocol):
@@ -95,16 +95,16 @@ class Folder(Node, Protocol):
     """Whether a variant folder gets copies of the sources."""
 
     def File(self, name: str) -> Node:  # noqa: N802 - SCons's name
-        """Give the node of a file in it."""
+        """Return the node of a file in it."""
 
     def getRepositories(self) -> list[Folder]:  # noqa: N802 - SCons's name
-        """Give the top folders of repositories."""
+        """Return the top folders of repositories."""
 
     def srcnode(self) -> Folder:
-        """Give the source folder of a variant folder, or itself."""
+        """Return the source folder of a variant folder, or itself."""
 
     def rdir(self) -> Folder:
-        """Give the folder in a repository that stands for it, or itself."""
+        """Return the folder in a repository that stands for it, or itself."""
 
 
 class FileSystem(Protocol):
@@ -113,19 +113,19 @@ class FileSystem(Protocol):
     Top: Folder
 
     def getcwd(self) -> Folder:
-        """Give the folder whose SConscript is being read."""
+        """Return the folder whose SConscript is being read."""
 
     def chdir(self, dir: Folder) -> None:  # noqa: A002 - as SCons calls it
-        """Let names be relative to another folder."""
+        """Make names relative to another folder."""
 
     def File(self, name: str, directory: Folder | None = None, create: bool = True) -> Node:  # noqa: N802
-        """Give the node of a file."""
+        """Return the node of a file."""
 
     def Dir(self, name: str, directory: Folder | None = None, create: bool = True) -> Folder:  # noqa: N802
-        """Give the node of a folder."""
+        """Return the node of a folder."""
 
     def Entry(self, name: str, directory: Any = None, create: bool = True) -> Node:  # noqa: N802
-        """Give the node of what may be either."""
+        """Return the node of what may be either."""
 
 
 class Environment(Protocol):
@@ -134,19 +134,19 @@ class Environment(Protocol):
     fs: FileSystem
 
     def __getitem__(self, key: str) -> Any:
-        """Give a construction variable."""
+        """Return a construction variable."""
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Give a construction variable, or `default`."""
+        """Return a construction variable, or `default`."""
 
     def subst(self, string: str, *, target: Any = None, source: Any = None) -> str:
         """Replace variables in a text."""
 
     def subst_list(self, string: Any, *, target: Any = None, source: Any = None) -> list[list[Any]]:
-        """Replace variables in commands; give the words of each."""
+        """Replace variables in commands; return the words of each."""
 
     def Override(self, overrides: dict[str, Any]) -> Environment:  # noqa: N802
-        """Give this environment with some variables replaced."""
+        """Return this environment with some variables replaced."""
 
     def SetDefault(self, **variables: Any) -> None:  # noqa: N802
         """Set what is not set."""
@@ -155,46 +155,46 @@ class Environment(Protocol):
         """Set variables."""
 
     def Dictionary(self) -> dict[str, Any]:  # noqa: N802
-        """Give all variables."""
+        """Return all variables."""
 
     def Split(self, arg: Any) -> list[Any]:  # noqa: N802
-        """Give a list, of a list or of a text with blanks."""
+        """Return a list, of a list or of a text with blanks."""
 
     def arg2nodes(self, args: Any, node_factory: Any = None) -> list[Any]:
-        """Give the nodes of names."""
+        """Return the nodes of names."""
 
     def File(self, name: Any, *args: Any) -> Any:  # noqa: N802
-        """Give the node of a file, or those of several."""
+        """Return the node of a file, or those of several."""
 
     def Dir(self, name: Any, *args: Any) -> Any:  # noqa: N802
-        """Give the node of a folder, or those of several."""
+        """Return the node of a folder, or those of several."""
 
     def Value(self, value: Any) -> Node:  # noqa: N802
-        """Give the node of a value."""
+        """Return the node of a value."""
 
     def Alias(self, target: str, source: Any = None) -> list[Node]:  # noqa: N802
-        """Give the node of a name for others."""
+        """Return the node of a name for others."""
 
     def Depends(self, target: Any, dependency: Any) -> Any:  # noqa: N802
         """Make nodes depend on others."""
 
     def Clean(self, target: Any, files: Iterable[Any]) -> Any:  # noqa: N802
-        """Let ``scons -c`` remove more."""
+        """Add to what ``scons -c`` removes."""
 
     def NoCache(self, target: Any) -> Any:  # noqa: N802
         """Keep nodes out of a ``CacheDir``."""
 
     def Precious(self, target: Any) -> Any:  # noqa: N802
-        """Let outputs stay while they are made anew."""
+        """Keep outputs while they are made anew."""
 
     def SideEffect(self, side_effect: Any, target: Any) -> Any:  # noqa: N802
-        """Let no two nodes be built together that have one side effect."""
+        """Prevent nodes that have one side effect from being built together."""
 
     def AddPreAction(self, files: Any, action: Any) -> Any:  # noqa: N802
-        """Let an action run before those of nodes."""
+        """Run an action before those of nodes."""
 
     def AddMethod(self, function: Callable[..., Any], name: str) -> None:  # noqa: N802
         """Add a method to the environment."""
 
     def get_CacheDir(self) -> Any:  # noqa: N802
-        """Give the cache in use."""
+        """Return the cache in use."""

@@ -79,12 +79,12 @@ class Job:
 
     @property
     def needs_headers(self) -> bool:
-        """Tell whether headers of HIP or CUDA are read."""
+        """Return whether headers of HIP or CUDA are read."""
         return self.kind != "openmp" and _NO_HEADERS.isdisjoint(self.flags)
 
     @property
     def needs_libraries(self) -> bool:
-        """Tell whether device libraries are linked."""
+        """Return whether device libraries are linked."""
         return self.kind != "openmp" and _NO_LIBRARIES.isdisjoint(self.flags)
 
     def __str__(self) -> str:
@@ -117,13 +117,13 @@ class Equipment:
     """Of CUDA: ``12.9``."""
 
     def files(self, targets: Iterable[str]) -> list[str]:
-        """Give the files that are used and in no depfile: libraries, where versions stand."""
+        """Return the files that are used and in no depfile: libraries, where versions stand."""
         names = [*_FILES, *(f"oclc_isa_version_{_isa(target)}.bc" for target in targets)]
         paths = (Path(folder, name) for folder in self.used for name in names)
         return [str(path) for path in paths if path.is_file()]
 
     def joined(self, other: Equipment) -> Equipment:
-        """Give this and another one as one."""
+        """Return this and another one as one."""
         return Equipment(
             self.flags + other.flags,
             ", ".join(filter(None, (self.description, other.description))),
@@ -149,7 +149,7 @@ class _Asked:
     """What it cannot do is put there, and no error."""
 
     def gives(self, *options: str) -> bool:
-        """Tell whether the job's flags themselves say where something is."""
+        """Return whether the job's flags themselves say where something is."""
         return any(
             flag.startswith(tuple(f"{name}=" for name in options)) for flag in self.job.flags
         )
@@ -326,7 +326,7 @@ def _check_programs(answer: Answer, environ: Mapping[str, str]) -> None:
 
 
 def _run(command: Sequence[str], environ: Mapping[str, str]) -> Answer:
-    """Give what the compiler says.
+    """Return what the compiler says.
 
     :raises CompilerError: it fails; the message is its first error.
     """
@@ -338,7 +338,7 @@ def _run(command: Sequence[str], environ: Mapping[str, str]) -> Answer:
 
 
 def _resources(asked: _Asked) -> str:
-    """Give the folder of the compiler's own headers and libraries."""
+    """Return the folder of the compiler's own headers and libraries."""
 
     def find() -> str:
         answer = ask([*asked.command, "-print-resource-dir"], dict(asked.environ))

@@ -29,12 +29,12 @@ _FLAGS = ("--config", "-config")
 
 
 def has_configuration(words: Iterable[str]) -> bool:
-    """Tell whether flags let clang read configuration files."""
+    """Return whether flags let clang read configuration files."""
     return any(word.startswith(_FLAGS) for word in all_words(words))
 
 
 def may_have_configuration(signed: bytes) -> bool:
-    """Tell whether the words of a command's text can be those that `has_configuration` looks for.
+    """Return whether the words of a command's text can be those that `has_configuration` looks for.
 
     They may be in a response file, too.
     """
@@ -42,7 +42,7 @@ def may_have_configuration(signed: bytes) -> bool:
 
 
 def configuring_files(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Give the configuration files that a compile reads, where its flags tell of any.
+    """Return the configuration files that a compile reads, where its flags tell of any.
 
     `command` is the compile, without options for outputs and without its source. Those in the
     current folder have relative names, so that a `CacheDir` serves other checkouts.
@@ -73,5 +73,5 @@ def _local(name: str, here: Iterable[str]) -> str:
 
 
 def forget_configuring_files() -> None:
-    """Let the driver be asked again: another build begins."""
+    """Forget what the driver said: another build begins."""
     _found.cache_clear()

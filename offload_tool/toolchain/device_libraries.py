@@ -26,7 +26,7 @@ _OPTION = "-mlink-builtin-bitcode"
 
 
 def device_libraries(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Give the paths of the libraries; none where the flags leave them out, or none are found.
+    """Return the paths of the libraries; none where the flags leave them out, or none are found.
 
     `command` is a device compile up to its input, `environment` the variables that it has.
     """
@@ -37,7 +37,7 @@ def device_libraries(command: Sequence[str], environment: Mapping[str, str]) -> 
 
 @remembered(256)
 def _known(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    """Give the answer, remembered while the compiler and the libraries are the same files."""
+    """Return the answer, remembered while the compiler and the libraries are the same files."""
     import shutil
 
     variables = dict(environment)

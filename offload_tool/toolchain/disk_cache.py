@@ -145,7 +145,7 @@ def package_state(package: str = PACKAGE) -> str:
 
 
 def _look(path: str) -> list[int] | None:
-    """Give what changes when the file or folder at `path` does; None where there is none."""
+    """Return what changes when the file or folder at `path` does; None where there is none."""
     try:
         found = os.stat(path)  # noqa: PTH116
     except (OSError, ValueError):

@@ -31,7 +31,7 @@ _OF_THE_CALL = frozenset(
 
 
 def program_of(command: Sequence[str], environment: Mapping[str, str]) -> str | None:
-    """Give the program of a command; None where it is a script, which may do more than call it."""
+    """Return the program of a command; None where it is a script, which may do more."""
     program: str | None = command[0]
     if "/" not in command[0]:
         import shutil  # slow to load, and most compilers are known by their place
@@ -57,7 +57,7 @@ def kept_answer(
     find: Callable[[], Any],
     named: Callable[[Any], Iterable[str]],
 ) -> Any:
-    """Give an answer of the driver `program` about some words, kept or found.
+    """Return an answer of the driver `program` about some words, kept or found.
 
     `named` gives the words of an answer, of which absolute names are looked at again.
     """
@@ -81,7 +81,7 @@ def kept_answer(
 
 
 def _digest_of_variables(environment: Mapping[str, str]) -> str:
-    """Give what stands for the variables on disk: passwords can be among them."""
+    """Return what stands for the variables on disk: passwords can be among them."""
     heeded = sorted({*environment} - _OF_THE_CALL)
     text = "\0".join(f"{name}={environment[name]}" for name in heeded)
     return digest_of(os.fsencode(text))

@@ -44,12 +44,12 @@ _MOST_INCLUDED = 64
 
 
 def identity_text(parts: Iterable[str]) -> str:
-    """Give one line of what is known; it ends nowhere else than it seems to."""
+    """Return one line of what is known; it ends nowhere else than it seems to."""
     return "; ".join(part.replace(";", "\\;") for part in parts if part)
 
 
 def configuration_files(answer: str) -> list[str]:
-    """Give the files that clang says it has read by itself; see ``clang --version``."""
+    """Return the files that clang says it has read by itself; see ``clang --version``."""
     return [match["path"].strip() for match in _CONFIGURATION.finditer(answer)]
 
 
@@ -81,7 +81,7 @@ def command_identity(command: Sequence[str], path: str, library_path: str = "") 
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:
-    """Give the digest of a file's content, or ``missing``; remembered while it looks the same."""
+    """Return the digest of a file's content, or ``missing``; remembered while it looks the same."""
     try:
         found = os.stat(path)  # noqa: PTH116 - as the key of what is remembered
     except OSError:
@@ -99,12 +99,12 @@ def _file_digest(path: str, *_: int) -> str:
 
 
 def configuration_identity(paths: Iterable[str]) -> list[str]:
-    """Give the digests of configuration files, and of those that they include by ``@file``."""
+    """Return the digests of configuration files, and of those that they include by ``@file``."""
     return [file_digest(path) for path in all_configuration_files(paths)]
 
 
 def all_configuration_files(paths: Iterable[str]) -> list[str]:
-    """Give configuration files and those that they include by ``@file``.
+    """Return configuration files and those that they include by ``@file``.
 
     Source: Clang Compiler User's Manual, "Configuration files": names in them are relative
     to the file that includes, and ``<CFGDIR>`` is its folder.
@@ -138,7 +138,7 @@ def _included(path: Path) -> list[str]:
 
 
 def text_digest(text: str) -> str:
-    """Give the digest of a text."""
+    """Return the digest of a text."""
     return _digest(text.encode(errors="surrogateescape"))
 
 

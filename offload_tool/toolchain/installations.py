@@ -92,7 +92,7 @@ class Installation:
 
 
 def rocm_installations(environ: Mapping[str, str], named: str = "") -> list[Installation]:
-    """Give the folders with HIP's headers, as ``include/hip/hip_runtime.h``.
+    """Return the folders with HIP's headers, as ``include/hip/hip_runtime.h``.
 
     :raises CompilerError: the one `named` has none.
     """
@@ -105,7 +105,7 @@ def rocm_installations(environ: Mapping[str, str], named: str = "") -> list[Inst
 
 
 def rocm_compilers(environ: Mapping[str, str], named: str = "") -> Iterator[tuple[str, str]]:
-    """Give the clang of each ROCm installation, and where it comes from."""
+    """Yield the clang of each ROCm installation, and where it comes from."""
     named = named or environ.get("OFFLOAD_ROCM_PATH", "")
     places = [(named, "OFFLOAD_ROCM_PATH")] if named else _rocm_places(environ)
     for path, origin in places:
@@ -117,13 +117,13 @@ def rocm_compilers(environ: Mapping[str, str], named: str = "") -> Iterator[tupl
 
 
 def rocm_roots(environ: Mapping[str, str], named: str = "") -> list[str]:
-    """Give the folders that may be a ROCm installation, whether or not they have headers."""
+    """Return the folders that may be a ROCm installation, whether or not they have headers."""
     named = named or environ.get("OFFLOAD_ROCM_PATH", "")
     return [named] if named else [path for path, _ in _rocm_places(environ)]
 
 
 def _rocm_places(environ: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Give the folders that may be a ROCm installation, each once."""
+    """Return the folders that may be a ROCm installation, each once."""
     places = [(environ.get(name, ""), f"${name}") for name in _NAMED["hip"][0]]
     places += [(path, "wheel rocm-sdk") for path in _wheels(_WHEELS)]
     others = [*_newest("/opt/rocm", "core-*"), *_newest("/opt", "rocm-*")]
@@ -138,7 +138,7 @@ def _rocm_places(environ: Mapping[str, str]) -> list[tuple[str, str]]:
 def device_library_folders(
     environ: Mapping[str, str], roots: Iterable[str], resources: str, named: str = ""
 ) -> list[str]:
-    """Give the folders with AMD's device libraries, those of the compiler itself first.
+    """Return the folders with AMD's device libraries, those of the compiler itself first.
 
     `resources` is the compiler's own folder (``clang -print-resource-dir``).
 
@@ -161,7 +161,7 @@ def device_library_folders(
 
 
 def cuda_installations(environ: Mapping[str, str], named: str = "") -> list[Installation]:
-    """Give the CUDA toolkits: folders with ``include/cuda.h``.
+    """Return the CUDA toolkits: folders with ``include/cuda.h``.
 
     :raises CompilerError: the one `named` has none.
     """
@@ -186,7 +186,7 @@ def cuda_installations(environ: Mapping[str, str], named: str = "") -> list[Inst
 
 
 def passed_over(environ: Mapping[str, str], kind: str) -> list[str]:
-    """Say which variables of the shell name a folder without an installation for ``hip``, ``cuda``.
+    """Return which shell variables name a folder without an installation for ``hip``, ``cuda``.
 
     Nobody has named it for this package alone, so that others are looked for; but not silently.
     """
@@ -199,7 +199,7 @@ def passed_over(environ: Mapping[str, str], kind: str) -> list[str]:
 
 
 def searched_places(environ: Mapping[str, str]) -> list[str]:
-    """Give the folders in which an installation can appear or go, or be another one."""
+    """Return the folders in which an installation can appear or go, or be another one."""
     named = [environ[name] for name in VARIABLES if environ.get(name)]
     fixed = ["/opt", "/opt/rocm", "/opt/cuda", "/usr/local", "/usr/local/cuda", "/usr/lib"]
     below = [f"{path}/include/hip" for path in (*named, "/opt/rocm", "/usr")]
@@ -228,7 +228,7 @@ def _cuda(path: str, origin: str) -> Installation:
 
 
 def _identity(files: Iterable[str]) -> str:
-    """Give one digest for the content of files, in this order.
+    """Return one digest for the content of files, in this order.
 
     Headers are among them because those of an installation that has moved are in no depfile.
     """
@@ -247,7 +247,7 @@ def _has(folder: str, name: str) -> bool:
 
 
 def _newest(folder: str, pattern: str) -> list[str]:
-    """Give what `pattern` matches in a folder, the highest numbers first."""
+    """Return what `pattern` matches in a folder, the highest numbers first."""
     if "*" not in pattern:
         return [f"{folder}/{pattern}"]
     found = map(str, Path(folder).glob(pattern))
@@ -257,7 +257,7 @@ def _newest(folder: str, pattern: str) -> list[str]:
 
 
 def _wheels(patterns: Iterable[str]) -> list[str]:
-    """Give the folders of that name in the folders of this Python's packages."""
+    """Return the folders of that name in the folders of this Python's packages."""
     places = _package_folders()
     return [path for pattern in patterns for place in places for path in _newest(place, pattern)]
 

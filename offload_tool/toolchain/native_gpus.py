@@ -33,7 +33,7 @@ _PROCESSORS = {"hip": ("gfx",), "cuda": ("sm_",), "openmp": ("gfx", "sm_")}
 
 @remembered(8)
 def native_targets(toolchain: Toolchain, kind: str) -> list[str]:
-    """Give the target IDs of this machine's GPUs that sources of `kind` are compiled for.
+    """Return the target IDs of this machine's GPUs that sources of `kind` are compiled for.
 
     :raises CompilerError: there is none; the message says what was asked.
     """
@@ -59,7 +59,7 @@ def native_targets(toolchain: Toolchain, kind: str) -> list[str]:
 
 
 def _beside(toolchain: Toolchain, name: str) -> str | None:
-    """Give a program of the compiler's folder."""
+    """Return a program of the compiler's folder."""
     try:
         found = output_of((*toolchain.clang,), f"-print-prog-name={name}").strip()
     except CompilerError:
@@ -68,7 +68,7 @@ def _beside(toolchain: Toolchain, name: str) -> str | None:
 
 
 def _readable(words: Sequence[str], kind: str) -> list[str]:
-    """Give the target IDs among words, each once."""
+    """Return the target IDs among words, each once."""
     found = dict.fromkeys(word for word in words if word.startswith(_PROCESSORS[kind]))
     for word in found:
         try:

@@ -95,7 +95,7 @@ class Toolchain:
 
     @property
     def is_embedded(self) -> bool:
-        """Tell whether this is the compiler of the ``ziglang`` wheel."""
+        """Return whether this is the compiler of the ``ziglang`` wheel."""
         return self.origin.startswith(_EMBEDDED)
 
     @property
@@ -253,12 +253,12 @@ def version_of(command: tuple[str, ...], path: str = "") -> re.Match[str]:
 
 
 def is_clang_name(name: str) -> bool:
-    """Tell whether a program on PATH with this name may be chosen: ``clang``, ``clang-22``."""
+    """Return whether a program on PATH with this name may be chosen: ``clang``, ``clang-22``."""
     return CLANG_NAME.fullmatch(name) is not None
 
 
 def probe_embedded() -> Toolchain:
-    """Give the compiler of the ``ziglang`` wheel.
+    """Return the compiler of the ``ziglang`` wheel.
 
     :raises CompilerError: it is not installed, or cannot be used on this machine.
     """

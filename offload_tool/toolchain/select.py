@@ -112,7 +112,7 @@ def _wanted(jobs: tuple[Job, ...]) -> str:
 
 
 def _advice(jobs: tuple[Job, ...]) -> str:
-    """Say what to install or to set."""
+    """Return what to install or to set."""
     needed = dict.fromkeys(
         _ADVICE[job.kind]
         for job in jobs
@@ -219,7 +219,7 @@ def _named(
 def _candidates(
     environ: Mapping[str, str], places: Places
 ) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Give the (command, origin) pairs to try, best first, and no program twice."""
+    """Yield the (command, origin) pairs to try, best first, and no program twice."""
     tried: set[str] = set()
     for file, origin in (*rocm_compilers(environ, places.rocm), *_on_path(environ["PATH"])):
         real = os.path.realpath(file)
@@ -244,7 +244,7 @@ def _on_path(path: str) -> Iterator[tuple[str, str]]:
 
 
 def _plain_major(file: Path) -> int:
-    """Give the major version of a program called plain ``clang``; 0 where it has none."""
+    """Return the major version of a program called plain ``clang``; 0 where it has none."""
     try:
         return int(version_of((str(file),))["version"].split(".")[0])
     except CompilerError:

@@ -115,6 +115,6 @@ def _header_flags(zig: str, zig_target: str) -> tuple[str, ...]:
 
 
 def environment() -> dict[str, str]:
-    """Give the variables that zig needs: its cache must not depend on HOME."""
+    """Return the variables that zig needs: its cache must not depend on HOME."""
     cache = f"{cache_folder()}/zig"
     return {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}

@@ -22,7 +22,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Give `text` as `printable` does, but bytes of a name that are not UTF-8 as they are."""
+    """Return `text` as `printable` does, but bytes of a name that are not UTF-8 as they are."""
     return text if text.isprintable() else "".join(map(_shown, text))
 
 

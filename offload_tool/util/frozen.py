@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass_transform(**_):
-        """Tell type checkers alone what the decorator does."""
+        """Describe to type checkers what the decorator does."""
         return lambda decorator: decorator
 
 
@@ -74,7 +74,7 @@ class _Frozen:
     def _completed(
         cls, values: tuple[object, ...], named: Mapping[str, object]
     ) -> tuple[object, ...]:
-        """Give all values in their order.
+        """Return all values in their order.
 
         :raises TypeError: they are too many or too few, or one has an unknown name, or two.
         """
@@ -129,10 +129,10 @@ def frozen(cls: type[_AnyClass]) -> type[_AnyClass]:
 
 
 def as_dict(known: Any) -> dict[str, Any]:
-    """Give the values by their names; they stay what they are."""
+    """Return the values by their names; they stay what they are."""
     return {name: getattr(known, name) for name in known.__match_args__}
 
 
 def replaced(old: _AnyClass, **changes: object) -> _AnyClass:
-    """Give a copy with some values changed, by their names."""
+    """Return a copy with some values changed, by their names."""
     return type(old)(**{**as_dict(old), **changes})

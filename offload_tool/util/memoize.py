@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         """A function whose answers are remembered."""
 
         def __call__(self, *arguments: P.args, **options: P.kwargs) -> S_co:
-            """Give the answer."""
+            """Return the answer."""
 
         def cache_clear(self) -> None:
             """Forget all answers."""
@@ -33,7 +33,7 @@ __all__ = ["remembered"]
 
 
 def remembered(most: int) -> Callable[[Callable[P, R]], Remembered[P, R]]:
-    """Let a function be asked once for the same arguments, folder and PATH.
+    """Call a function once for the same arguments, working directory and PATH.
 
     The `most` last answers are kept; arguments can be hashed. Errors are raised each time anew.
     """

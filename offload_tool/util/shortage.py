@@ -21,7 +21,7 @@ _OF_WORDS = {
 
 
 def shortage(error: BaseException) -> str | None:
-    """Give the line for a user if `error`, or what it was raised from, is a shortage."""
+    """Return the line for a user if `error`, or what it was raised from, is a shortage."""
     seen: set[int] = set()
     reason: BaseException | None = error
     while reason is not None and id(reason) not in seen:

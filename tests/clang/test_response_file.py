@@ -64,7 +64,7 @@ REFUSED = {
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a working directory with all files of both tables."""
+    """Return a working directory with all files of both tables."""
     (tmp_path / "sub").mkdir()
     for name, content in {**READ, **REFUSED, "t.c": b""}.items():
         (tmp_path / name).write_bytes(content)
@@ -80,7 +80,7 @@ def asked(clang: str, words: Sequence[str]) -> Answer:
 
 
 def recorded(answer: Answer) -> list[str]:
-    """Give the words after "t.c" that the driver has taken, as it notes them in an object."""
+    """Return the words after "t.c" that the driver has taken, as it notes them in an object."""
     line = next(line for line in answer.errors.split("\n ") if '"-cc1"' in line)
     words = job_words(line)
     text = words[words.index("-record-command-line") + 1]
@@ -89,7 +89,7 @@ def recorded(answer: Answer) -> list[str]:
 
 
 def as_noted(words: Sequence[str]) -> list[str]:
-    """Give words as the driver notes them: it parts macros from their option."""
+    """Return words as the driver notes them: it parts macros from their option."""
     parts = (["-D", word[2:]] if word.startswith("-D") else [word] for word in words)
     return [part for found in parts for part in found]
 

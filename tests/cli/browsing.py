@@ -56,7 +56,7 @@ class Browser:
     requests: list[str] = field(default_factory=list)
 
     def open(self, page: Path, *, scheme: str = "light", media: str = "", width: int = 1200) -> Any:
-        """Load a page that is shown as with these preferences; give the driver."""
+        """Load a page that is shown as with these preferences; return the driver."""
         self.command(
             "Emulation.setEmulatedMedia",
             media=media,
@@ -93,18 +93,18 @@ class Browser:
                 self.requests.append(event["params"]["request"]["url"])
 
     def press(self, *keys: str) -> Any:
-        """Type keys; give the element that has the focus then."""
+        """Type keys; return the element that has the focus then."""
         from selenium.webdriver import ActionChains
 
         ActionChains(self.driver).send_keys(*keys).perform()
         return self.driver.switch_to.active_element
 
     def find(self, selector: str) -> Any:
-        """Give the first element that a CSS selector matches."""
+        """Return the first element that a CSS selector matches."""
         return self.driver.find_element("css selector", selector)
 
     def contrasts(self) -> list[tuple[float, str]]:
-        """Give each text that is shown with its contrast to what is behind it."""
+        """Return each text that is shown with its contrast to what is behind it."""
         found: list[tuple[float, str]] = self.driver.execute_script("""
             const luminance = (color) => {
               const [r, g, b] = color.match(/[\\d.]+/g).slice(0, 3).map((c) => {
@@ -138,7 +138,7 @@ class Browser:
         return found
 
     def column(self, table: str, number: int) -> list[str]:
-        """Give the text of a column of a table's body, from the top."""
+        """Return the text of a column of a table's body, from the top."""
         cells: list[str] = self.driver.execute_script(
             "return [...document.getElementById(arguments[0]).tBodies[0].rows]"
             ".map((row) => row.cells[arguments[1]].textContent)",
@@ -149,7 +149,7 @@ class Browser:
 
 
 def headless_chromium() -> Iterator[Browser]:
-    """Give headless Chromium, as Debian packages it, once; it is closed at the end."""
+    """Yield headless Chromium, as Debian packages it, once; it is closed at the end."""
     try:
         from selenium import webdriver
         from selenium.webdriver.chrome.service import Service

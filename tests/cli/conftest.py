@@ -25,13 +25,13 @@ __attribute__((global)) void kernel(int* p) { *p = VALUE; }
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Give headless Chromium, as Debian packages it."""
+    """Return headless Chromium, as Debian packages it."""
     yield from headless_chromium()
 
 
 @pytest.fixture(scope="module")
 def compiler() -> Toolchain:
-    """Give the compiler of this machine."""
+    """Return the compiler of this machine."""
     try:
         return find_toolchain()
     except CompilerError as error:
@@ -41,7 +41,7 @@ def compiler() -> Toolchain:
 
 @pytest.fixture
 def folder(tmp_path: Path, compiler: Toolchain, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give the current folder, with a source in it."""
+    """Return the current folder, with a source in it."""
     made = tmp_path / "build"
     made.mkdir()
     (made / "k.hip").write_text(KERNEL)
@@ -55,7 +55,7 @@ def folder(tmp_path: Path, compiler: Toolchain, monkeypatch: pytest.MonkeyPatch)
 def stand_in(
     tmp_path: Path, compiler: Toolchain, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], None]:
-    """Give a function that makes `text` what the compiler does, but for questions to it."""
+    """Return a function that makes `text` what the compiler does, but for questions to it."""
     if compiler.origin.startswith("embedded"):
         pytest.skip("a script around the embedded compiler lacks what that one is given")
 

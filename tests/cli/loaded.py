@@ -17,7 +17,7 @@ _PROGRAM = (
 
 
 def loaded_modules(words: Sequence[str]) -> set[str]:
-    """Run a command that succeeds and says nothing on standard error; give the modules' names.
+    """Run a command that succeeds and says nothing on standard error; return the modules' names.
 
     Those that the interpreter had loaded before, for coverage say, are not among them.
     """

@@ -90,7 +90,7 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path, llvm: Callable[[str], str], capfdbinary) -> Bench:
-    """Give both programs, and files to bundle: f0 to f5 of 0 bytes to 1 MB, text and not."""
+    """Return both programs, and files to bundle: f0 to f5 of 0 bytes to 1 MB, text and not."""
     made = Bench(tmp_path, llvm("clang-offload-bundler"), capfdbinary)
     source = random.Random(0)
     for index, size in enumerate([0, 1, 7, 100, 4096, 1 << 20]):
@@ -102,7 +102,7 @@ def bench(tmp_path: Path, llvm: Callable[[str], str], capfdbinary) -> Bench:
 
 @pytest.fixture
 def host_object(bench: Bench, llvm: Callable[[str], str]) -> str:
-    """Give the name of an object file of the host."""
+    """Return the name of an object file of the host."""
     source = bench.folder / "host.c"
     source.write_text("int host(void) { return 1; }\n")
     command = [llvm("clang"), "-c", source, "-o", bench.folder / "host.o"]
@@ -121,7 +121,7 @@ WRONG = ["cuda-nvptx64-nvidia-cuda--sm_70", "hip-foo-amd-amdhsa--gfx906", "hip-a
 
 
 def ambiguous(entries: Sequence[str], targets: Sequence[str], *, hip_openmp: bool) -> bool:
-    """Tell whether LLVM's hash order decides who gets what: the one thing that we do not copy."""
+    """Return whether LLVM's hash order decides who gets what: the one thing that we do not copy."""
     stored = [BundleEntryID.parse(text) for text in entries]
     wanted = [BundleEntryID.parse(text) for text in targets]
     pairs = [
@@ -449,7 +449,7 @@ def test_standard_streams(bench: Bench) -> None:
 
 @pytest.fixture
 def alone(tmp_path: Path, capfdbinary) -> Bench:
-    """Give our program alone, with two files."""
+    """Return our program alone, with two files."""
     made = Bench(tmp_path, "bundler", capfdbinary)
     made.write("f3", b"host")
     made.write("f4", b"device")

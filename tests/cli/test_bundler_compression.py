@@ -33,7 +33,7 @@ LEVELS = ["", "0", "7", "-5", "-0", "007", "100", "-", "--", "+3", " 3", "3x", "
 
 
 def compress_with_llvm(llvm, folder: Path, *options: str, **environ: str) -> list[str]:
-    """Compress something; give what is printed."""
+    """Compress something; return what is printed."""
     (folder / "in").write_bytes(b"something to compress, something to compress")
     command = [llvm("clang-offload-bundler"), "-type=bc", f"-targets={HOST}", "-input=in"]
     done = subprocess.run(

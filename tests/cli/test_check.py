@@ -19,7 +19,7 @@ from tests.operations.test_check import code
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give the current folder, with a folder ``lib`` of two libraries."""
+    """Return the current folder, with a folder ``lib`` of two libraries."""
     (tmp_path / "lib").mkdir()
     make_bundle(tmp_path / "lib/a.so", {"gfx906": code("k"), "gfx90a": code("k", "more")})
     make_bundle(tmp_path / "lib/b.so", {"gfx906": code("k")})

@@ -47,7 +47,7 @@ OTHER_CUID = (
 
 
 def run(*words: str) -> int:
-    """Run ``offload-tool``; give its exit status."""
+    """Run ``offload-tool``; return its exit status."""
     try:
         return main(words)
     except SystemExit as end:
@@ -64,7 +64,7 @@ def names() -> set[str]:
 
 
 def processor(path: str) -> int:
-    """Give EF_AMDGPU_MACH of a code object."""
+    """Return EF_AMDGPU_MACH of a code object."""
     return Path(path).read_bytes()[48]
 
 
@@ -138,7 +138,7 @@ ODD = ["with blank.h", "two  b.h", "cash$.h", "hash#.h", "x:y.h", "#.h", "$$(x).
 
 @pytest.fixture
 def odd_names(folder: Path) -> str:
-    """Give the name of the output of a compile whose files all have odd names."""
+    """Return the name of the output of a compile whose files all have odd names."""
     Path("a $b").mkdir()
     for name in ODD:
         Path(name).touch()
@@ -561,7 +561,7 @@ def test_what_is_loaded(folder: Path) -> None:
 
 @pytest.fixture
 def launcher(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Give a function that sets OFFLOAD_LAUNCHER to a script, and gives its log."""
+    """Return a function that sets OFFLOAD_LAUNCHER to a script, and gives its log."""
 
     def make(text: str) -> Path:
         path = script(folder.parent / "my launcher", f'echo "$*" >>"{folder.parent}/log"\n{text}')
@@ -613,7 +613,7 @@ def cluster(
     llvm: Callable[[str], str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Callable[[str], Path]]:
-    """Give a function that sets OFFLOAD_DIST, with a script as sccache, and gives its log."""
+    """Return a function that sets OFFLOAD_DIST, with a script as sccache, and gives its log."""
     clang = llvm("clang")
     monkeypatch.setenv("OFFLOAD_CLANG", clang)
     dist = tmp_path / "dist"

@@ -32,7 +32,7 @@ ONE, TWO = "#define HERE 1\n", "#define HERE 2\n"
 
 @pytest.fixture
 def compiles(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., bool]:
-    """Give a function that calls ``compile`` and tells whether the compiler has run."""
+    """Return a function that calls ``compile`` and tells whether the compiler has run."""
     log = folder.parent / "log"
     counting = script(folder.parent / "count", f'echo run >>"{log}"\nexec "$@"')
     monkeypatch.setenv("OFFLOAD_LAUNCHER", counting)

@@ -78,7 +78,7 @@ SIDES = {"device": ["--target-id", "gfx90a"], "host": ["--host"]}
 
 @pytest.fixture
 def project(folder: Path) -> Path:
-    """Give a folder with two sources that begin alike."""
+    """Return a folder with two sources that begin alike."""
     for name in ("first", "second"):
         Path(name).mkdir()
     Path("second/launch.h").write_text(LAUNCH)
@@ -95,7 +95,7 @@ def emit(side: str, *flags: str, source: str = "k.hip") -> int:
 
 
 def compiled(side: str, *flags: str, source: str = "k.hip", use: str = "") -> dict[str, Any]:
-    """Compile anew; give the output, the depfile, and the manifest but for times."""
+    """Compile anew; return the output, the depfile, and the manifest but for times."""
     words = ["compile", source, "-o", "out", *SIDES[side], "--depfile", "out.d"]
     for name in ("out", "out.d", ".out.manifest"):
         Path(name).unlink(missing_ok=True)

@@ -70,7 +70,7 @@ zpty -r shell seen '*done*' || exit 9
 
 @pytest.fixture(scope="module")
 def scripts() -> dict[str, str]:
-    """Give the script of each shell."""
+    """Return the script of each shell."""
     given = {}
     for shell in ("bash", "fish", "zsh"):
         with contextlib.redirect_stdout(io.StringIO()) as out:
@@ -81,7 +81,7 @@ def scripts() -> dict[str, str]:
 
 @pytest.fixture
 def folder(tmp_path: Path, scripts: dict[str, str]) -> Path:
-    """Give a folder with the scripts and something to complete."""
+    """Return a folder with the scripts and something to complete."""
     for shell, script in scripts.items():
         (tmp_path / f"script.{shell}").write_text(script)
     (tmp_path / "kernels.hipfb").touch()

@@ -25,7 +25,7 @@ TARGETS = ("sm_80", "sm_90")
 
 @pytest.fixture
 def sources(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give the current folder with two sources; NVIDIA's programs are stand-ins."""
+    """Return the current folder with two sources; NVIDIA's programs are stand-ins."""
     Path("one.cu").write_text(one("cuda"))
     Path("two.cu").write_text(two("cuda"))
     for name, text in (("ptxas", PTXAS), ("nvlink", NVLINK)):

@@ -18,7 +18,7 @@ from tests.operations.test_diff import code
 
 @pytest.fixture
 def builds(tmp_path: Path) -> list[str]:
-    """Give two files, with a kernel that needs more, one less, and another target."""
+    """Return two files, with a kernel that needs more, one less, and another target."""
     old = make_bundle(tmp_path / "1", {"gfx906": code(a=8, b=8)})
     new = make_bundle(tmp_path / "2", {"gfx906": code(a=1200), "gfx90a": code(a=8)})
     return [str(old), str(new)]

@@ -33,7 +33,7 @@ NO_HEADERS = ["--", "-nogpuinc", "-nogpulib"]
 
 
 def run(*words: str) -> int:
-    """Run ``offload-tool``; give its exit status."""
+    """Run ``offload-tool``; return its exit status."""
     try:
         return main(words)
     except SystemExit as end:
@@ -42,7 +42,7 @@ def run(*words: str) -> int:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give the current folder, which holds a bundle of one image."""
+    """Return the current folder, which holds a bundle of one image."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("OFFLOAD_LAUNCHER", raising=False)
     Path("image").write_bytes(b"code for gfx906")

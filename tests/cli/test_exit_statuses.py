@@ -72,7 +72,7 @@ CASES: dict[Row, Callable[..., None]] = {}
 
 
 def case(command: str, status: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Say which row of the table a test runs."""
+    """Return which row of the table a test runs."""
 
     def note(test: Callable[..., None]) -> Callable[..., None]:
         assert (command, status) not in CASES
@@ -83,7 +83,7 @@ def case(command: str, status: str) -> Callable[[Callable[..., None]], Callable[
 
 
 def run(*words: str | Path) -> int:
-    """Run ``offload-tool``; give its exit status."""
+    """Run ``offload-tool``; return its exit status."""
     try:
         return main([*map(str, words)])
     except SystemExit as ended:
@@ -92,7 +92,7 @@ def run(*words: str | Path) -> int:
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give the current folder: good files, and a folder with one that is broken."""
+    """Return the current folder: good files, and a folder with one that is broken."""
     folder = tmp_path / "here"
     (folder / "mixed").mkdir(parents=True)
     monkeypatch.chdir(folder)

@@ -16,14 +16,14 @@ ID = "hipv4-amdgcn-amd-amdhsa--"
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
-    """Give a bundle of a host and two targets."""
+    """Return a bundle of a host and two targets."""
     images = {HOST: b"", "gfx906": b"one", "gfx90a:xnack+": b"three"}
     return make_bundle(tmp_path / "b.hipfb", images)
 
 
 @pytest.fixture
 def fallbacks(tmp_path: Path) -> Path:
-    """Give a bundle of native code for one setting, generic code and SPIR-V."""
+    """Return a bundle of native code for one setting, generic code and SPIR-V."""
     images = {HOST: b"", "gfx942:xnack+": b"native", "gfx9-4-generic": b"generic"}
     spirv = {"hip-spirv64-amd-amdhsa--amdgcnspirv": b"SPIR-V"}
     return make_bundle(tmp_path / "f", images | spirv)

@@ -26,7 +26,7 @@ KEYS = ["file", "member", "container", "index", "id", "kind", "triple", "target_
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
-    """Give a bundle of one entry with 1234 bytes."""
+    """Return a bundle of one entry with 1234 bytes."""
     (tmp_path / "in").write_bytes(bytes(1234))
     bundle_files([(BundleEntryID.parse(ID), tmp_path / "in")], tmp_path / "b", alignment=4096)
     return tmp_path / "b"
@@ -85,7 +85,7 @@ def test_json(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.fixture
 def fallbacks(tmp_path: Path) -> Path:
-    """Give a bundle of generic code and SPIR-V."""
+    """Return a bundle of generic code and SPIR-V."""
     spirv = "hip-spirv64-amd-amdhsa--amdgcnspirv"
     return make_bundle(tmp_path / "f", {HOST: b"", "gfx9-4-generic": b"generic", spirv: b"SPIR-V"})
 

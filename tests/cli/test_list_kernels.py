@@ -23,7 +23,7 @@ KEYS = [*KEYS_OF_PLACE, "kernel", "demangled", *Kernel._fields[1:]]
 
 
 def schema(option: str) -> dict[str, Any]:
-    """Give what an option prints."""
+    """Return what an option prints."""
     with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit) as ended:
         main(["list", option])
     assert ended.value.code == 0
@@ -33,7 +33,7 @@ def schema(option: str) -> dict[str, Any]:
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
-    """Give a bundle for two targets, with one and two kernels."""
+    """Return a bundle for two targets, with one and two kernels."""
     images = {
         "gfx906": code_object(metadata([KERNEL])),
         "gfx90a": code_object(metadata([KERNEL, SPILLING])),

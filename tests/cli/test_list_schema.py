@@ -37,7 +37,7 @@ LINES = {HOST: b"h\n", "gfx906": b"d\n"}
 
 @pytest.fixture(scope="module")
 def schema() -> dict[str, Any]:
-    """Give what ``--schema`` prints."""
+    """Return what ``--schema`` prints."""
     with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit) as ended:
         main(["list", "--schema"])
     assert ended.value.code == 0
@@ -50,7 +50,7 @@ def schema() -> dict[str, Any]:
 def listed(
     capsys: pytest.CaptureFixture[str], schema: dict[str, Any]
 ) -> Callable[..., list[dict[str, Any]]]:
-    """Give a function that lists a file as JSON, judged by the schema."""
+    """Return a function that lists a file as JSON, judged by the schema."""
 
     def run(*words: str | Path) -> list[dict[str, Any]]:
         assert main(["list", "--json", *map(str, words)]) == 0
@@ -205,7 +205,7 @@ def test_keys_and_words_are_the_code_s(schema: dict[str, Any]) -> None:
 
 
 def _damaged(image: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Give an image with one key less, with one more, and with each value of a wrong type."""
+    """Yield an image with one key less, with one more, and with each value of a wrong type."""
     yield image | {"more": 1}
     for key, value in image.items():
         yield {name: kept for name, kept in image.items() if name != key}

@@ -364,7 +364,7 @@ def run(tool: str, arguments: Sequence[str], folder: Path) -> Done:
 
 
 def refusal(tool: str, arguments: Sequence[str], command_line: CommandLine) -> str:
-    """Give what is printed on standard error."""
+    """Return what is printed on standard error."""
     with pytest.raises(LlvmUsageError) as caught:
         parse(tool, command_line, arguments)
     assert caught.value.exit_status == 1
@@ -372,7 +372,7 @@ def refusal(tool: str, arguments: Sequence[str], command_line: CommandLine) -> s
 
 
 def refused_by_parser(done: Done, tool: str) -> bool:
-    """Tell parser messages from the tool's own: only those begin with the plain file name."""
+    """Return parser messages from the tool's own: only those begin with the plain file name."""
     return done.returncode == 1 and done.stderr.startswith(f"{Path(tool).name}: ")
 
 
@@ -412,7 +412,7 @@ def test_help_as_llvm_gives_it(line: str, llvm: Callable[[str], str], tmp_path: 
 
 @pytest.fixture
 def response_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a working directory with response files in it."""
+    """Return a working directory with response files in it."""
     (tmp_path / "sub").mkdir()
     for name, content in RESPONSE_FILES.items():
         (tmp_path / name).write_bytes(content)
@@ -476,7 +476,7 @@ def test_other_tools_help(
 
 
 def misspelled(names: Sequence[str], generator: random.Random) -> str:
-    """Give two halves of names, joined and often mistyped, or random letters."""
+    """Return two halves of names, joined and often mistyped, or random letters."""
     if generator.random() < 0.3:
         return "".join(generator.choices("abcdeilmnoprstuv-#h=", k=generator.randint(1, 24)))
     first, second = generator.sample(names, 2)

@@ -79,7 +79,7 @@ class Bench:
         return Result(done.returncode, done.stdout, done.stderr.decode().splitlines())
 
     def files(self, side: str) -> dict[str, bytes]:
-        """Give the files that a run has made, and remove them."""
+        """Return the files that a run has made, and remove them."""
         found = {}
         for path in sorted((self.folder / side / "out").iterdir()):
             found[path.name] = path.read_bytes()
@@ -103,7 +103,7 @@ class Bench:
 
 
 def is_same_message(ours: str, theirs: str, tool: str) -> bool:
-    """Tell whether ours says the same, or names the file and the place in addition."""
+    """Return whether ours says the same, or names the file and the place in addition."""
     prefix = f"{tool}: error: "
     if ours == theirs or not theirs.startswith(prefix):
         return ours == theirs
@@ -113,7 +113,7 @@ def is_same_message(ours: str, theirs: str, tool: str) -> bool:
 
 @pytest.fixture
 def bench(tmp_path: Path, llvm: Callable[[str], str], capfdbinary) -> Bench:
-    """Give both programs, and files in the folder above the one that they run in."""
+    """Return both programs, and files in the folder above the one that they run in."""
     made = Bench(tmp_path, llvm("llvm-offload-binary"), capfdbinary)
     for name, content in contents().items():
         made.write(name, content)
@@ -121,7 +121,7 @@ def bench(tmp_path: Path, llvm: Callable[[str], str], capfdbinary) -> Bench:
 
 
 def contents() -> dict[str, bytes]:
-    """Give files of each image kind, told by content or extension, of 0 bytes to 100 KB."""
+    """Return files of each image kind, told by content or extension, of 0 bytes to 100 KB."""
     source = random.Random(22)
     sizes = [0, 1, 7, 8, 9, 63, 64, 1000, 4096, 100_000]
     extensions = [".o", ".bc", ".cubin", ".fatbin", ".s", ".spv", ".x", "", ".o.", ".O"]
@@ -134,7 +134,7 @@ def contents() -> dict[str, bytes]:
 
 
 def compiled(bench: Bench) -> list[str]:
-    """Make device images with symbols; give their names and those of files that are none."""
+    """Make device images with symbols; return their names and those of files that are none."""
     source = bench.folder / "s.c"
     source.write_text("int variable = 1; static int hidden; int f(void) { return hidden; }\n")
     clang = Path(bench.tool).with_name("clang")
@@ -166,7 +166,7 @@ def random_image(source: random.Random, files: Sequence[str]) -> str:
 
 
 def differ_in_packaging(bench: Bench, seed: int, runs: int) -> int:
-    """Package random image lists with both programs; give the number of images."""
+    """Package random image lists with both programs; return the number of images."""
     source = random.Random(seed)
     files = sorted(contents())
     count = 0
@@ -178,7 +178,7 @@ def differ_in_packaging(bench: Bench, seed: int, runs: int) -> int:
 
 
 def differ_in_extraction(bench: Bench, seed: int, runs: int) -> int:
-    """Extract from random packages with random filters; give the number of files made."""
+    """Extract from random packages with random filters; return the number of files made."""
     source = random.Random(seed)
     files = compiled(bench)
     count = 0
@@ -196,7 +196,7 @@ def differ_in_extraction(bench: Bench, seed: int, runs: int) -> int:
 
 
 def random_filter(source: random.Random) -> str:
-    """Give a filter that often matches one or several images."""
+    """Return a filter that often matches one or several images."""
     parts = []
     if source.random() < 0.7:
         parts.append(f"file={source.choice(['one', 'two', 'ä', 'one.a'])}")
@@ -256,7 +256,7 @@ none
 
 @pytest.fixture
 def package(bench: Bench) -> Bench:
-    """Give files to extract from: ``package`` and broken ones."""
+    """Return files to extract from: ``package`` and broken ones."""
     images = [
         "--image=file=../f7,triple=amdgcn-amd-amdhsa,arch=gfx90a,kind=hip",
         "--image=file=../f3.fatbin,triple=nvptx64-nvidia-cuda,arch=sm_70,kind=cuda",
@@ -375,7 +375,7 @@ def test_standard_input(package: Bench, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.fixture
 def alone(tmp_path: Path, capfdbinary) -> Bench:
-    """Give our program alone, with two files."""
+    """Return our program alone, with two files."""
     made = Bench(tmp_path, "packager", capfdbinary)
     made.write("a.o", b"first image")
     made.write("b.o", b"second")

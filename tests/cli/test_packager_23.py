@@ -25,7 +25,7 @@ class Bench23(Bench):
 
 @pytest.fixture
 def bench(tmp_path: Path, llvm23: Callable[[str], str], capfdbinary) -> Bench23:
-    """Give both programs, and files in the folder above the one that they run in."""
+    """Return both programs, and files in the folder above the one that they run in."""
     made = Bench23(tmp_path, llvm23("llvm-offload-binary"), capfdbinary)
     for name, content in contents().items():
         made.write(name, content)
@@ -33,7 +33,7 @@ def bench(tmp_path: Path, llvm23: Callable[[str], str], capfdbinary) -> Bench23:
 
 
 def image_of_single_keys(source: random.Random, files: list[str]) -> str:
-    """Give an image with the usual keys, each once: LLVM 23 writes freed memory for others."""
+    """Return an image with the usual keys, each once: LLVM 23 writes freed memory for others."""
     while True:
         image = random_image(source, files)
         parts = image.removeprefix("--image=").split(",")
@@ -43,7 +43,7 @@ def image_of_single_keys(source: random.Random, files: list[str]) -> str:
 
 
 def package(bench: Bench, *images: str) -> bytes:
-    """Give what LLVM makes of images."""
+    """Return what LLVM makes of images."""
     assert bench.theirs("-o", "../made", *images).status == 0
     return (bench.folder / "theirs/made").read_bytes()
 
@@ -76,7 +76,7 @@ def test_extraction_is_llvms(bench: Bench) -> None:
 
 @pytest.fixture
 def packages(bench: Bench, llvm: Callable[[str], str]) -> Bench:
-    """Give packages of all kinds: of LLVM 22, several behind each other, nested, in archives."""
+    """Return packages of all kinds: of LLVM 22, several behind each other, nested, in archives."""
     rows = [
         "--image=file=../f7,triple=amdgcn-amd-amdhsa,arch=gfx90a,kind=hip",
         "--image=file=../f5.spv,triple=spirv64-intel,kind=sycl",

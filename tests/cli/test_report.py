@@ -43,7 +43,7 @@ def make_bundle(
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a folder of a bundle, and a zip file of two more, with hostile names.
+    """Return a folder of a bundle, and a zip file of two more, with hostile names.
 
     100,000 bytes in all: 60, 30, 9 and 1 % of them for the targets.
     """
@@ -63,7 +63,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give the report on `inputs`."""
+    """Return the report on `inputs`."""
     path = tmp_path_factory.mktemp("page") / "report.html"
     assert main(["report", str(inputs), "-o", str(path)]) == 0
     return path
@@ -191,7 +191,7 @@ def test_no_device_code(tmp_path: Path) -> None:
 
 
 def _cells(page: Path) -> list[dict[str, Any]]:
-    """Give the data of the picture."""
+    """Return the data of the picture."""
     found = re.search('id="cells">(.*?)</script>', page.read_text())
     assert found is not None
     cells: list[dict[str, Any]] = json.loads(found[1])["cells"]
@@ -224,7 +224,7 @@ def test_files_of_one_name(inputs: Path, tmp_path: Path) -> None:
 
 
 def _luminance(color: str) -> float:
-    """Give the relative luminance of WCAG 2 for ``#rrggbb``."""
+    """Return the relative luminance of WCAG 2 for ``#rrggbb``."""
     channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
     return 0.2126 * r + 0.7152 * g + 0.0722 * b

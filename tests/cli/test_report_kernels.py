@@ -30,7 +30,7 @@ NEEDS = {
 
 
 def kernel(name: str, **needs: int) -> dict[str, object]:
-    """Give the metadata of a kernel."""
+    """Return the metadata of a kernel."""
     more = {NEEDS[key]: number for key, number in needs.items()}
     return {**KERNEL, ".name": name, ".symbol": f"{name}.kd", **more}
 
@@ -69,7 +69,7 @@ def library(path: Path, extra: int = 0) -> Path:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a folder with an old and a new build, and the page about them."""
+    """Return a folder with an old and a new build, and the page about them."""
     folder = tmp_path_factory.mktemp("kernels")
     for name, extra in (("old", 0), ("new", 5)):
         (folder / name).mkdir()
@@ -83,24 +83,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(folder: Path) -> Path:
-    """Give the page about `folder`."""
+    """Return the page about `folder`."""
     return folder / "page.html"
 
 
 def read_data(page: Path, name: str) -> Any:
-    """Give the data of that name."""
+    """Return the data of that name."""
     found = re.search(f'id="{name}">(.*?)</script>', page.read_text(), re.DOTALL)
     assert found is not None
     return json.loads(found[1])
 
 
 def expand(column: Any, count: int) -> list[Any]:
-    """Give a column as a list."""
+    """Return a column as a list."""
     return column if isinstance(column, list) else [column] * count
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    """Give the JSON that a command prints."""
+    """Return the JSON that a command prints."""
     capsys.readouterr()
     main([*words, "--json"])
     return json.loads(capsys.readouterr().out)
@@ -110,7 +110,7 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
 
 
 def kernels_of(page: Path) -> list[dict[str, Any]]:
-    """Give the kernels of a page, by the keys of ``list --kernels --json``."""
+    """Return the kernels of a page, by the keys of ``list --kernels --json``."""
     data, strings = read_data(page, "kernels-data"), read_data(page, "strings")
     images, count = data["images"], len(data["images"]["kernels"])
     texts = ("file", "member", "container", "id", "kind", "triple", "target_id", "section")
@@ -274,7 +274,7 @@ def test_broken_metadata(folder: Path, tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def rows_of(browser: Browser, table: str = "kernels-table") -> list[list[str]]:
-    """Give the text of a table's body."""
+    """Return the text of a table's body."""
     rows: list[list[str]] = browser.driver.execute_script(
         "return [...document.getElementById(arguments[0]).tBodies[0].rows]"
         ".map((row) => [...row.cells].map((cell) => cell.textContent))",
@@ -292,12 +292,12 @@ def open_at(browser: Browser, page: Path, fragment: str, **options: Any) -> Any:
 
 
 def state_of(browser: Browser) -> dict[str, list[str]]:
-    """Give what the page keeps in its address."""
+    """Return what the page keeps in its address."""
     return parse_qs(browser.driver.current_url.partition("#")[2].partition("?")[2])
 
 
 def said(browser: Browser) -> str:
-    """Give what was said last of the rows that match."""
+    """Return what was said last of the rows that match."""
     return str(browser.find("#kernels .said").text)
 
 

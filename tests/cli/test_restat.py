@@ -17,7 +17,7 @@ TARGETS = f"-targets={HOST},{GFX906},{GFX908}"
 
 
 def run(*words: str) -> int:
-    """Run ``offload-tool``; give its exit status."""
+    """Run ``offload-tool``; return its exit status."""
     try:
         return main(words)
     except SystemExit as end:
@@ -26,7 +26,7 @@ def run(*words: str) -> int:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give the current folder, with some inputs in it."""
+    """Return the current folder, with some inputs in it."""
     monkeypatch.chdir(tmp_path)
     for name in ("a", "b", "c"):
         Path(name).write_text(f"the contents of {name}")

@@ -70,7 +70,7 @@ class Beside:
 
 @pytest.fixture
 def beside(tmp_path: Path, llvm: Callable[[str], str]) -> Beside:
-    """Give a project with files a.in to c.in."""
+    """Return a project with files a.in to c.in."""
     made = Beside(empty_project(tmp_path / "project"), llvm)
     for name in "abc":
         made.write(f"{name}.in", f"content of {name}\n")
@@ -79,7 +79,7 @@ def beside(tmp_path: Path, llvm: Callable[[str], str]) -> Beside:
 
 @pytest.fixture
 def host_object(beside: Beside) -> str:
-    """Give the name of an object file of the host."""
+    """Return the name of an object file of the host."""
     beside.write("host.c", "int host(void) { return 1; }\n")
     beside.run("clang", "-c", "host.c", "-o", "host.o")
     return "host.o"

@@ -366,7 +366,7 @@ class Beginnings:
             raise WrongError(f"status {done.returncode}, {failing} fail:\n{said}")
 
     def _expected(self, words: list[str], output: str) -> bytes:
-        """Give what a command gives without precompiled headers; nothing where it fails."""
+        """Return what a command gives without precompiled headers; nothing where it fails."""
         files = sorted(
             file
             for pattern in ("*.h", "*/*.h", "*.hip", "*/*.hip", "inc/*.modulemap")
@@ -390,7 +390,7 @@ class Beginnings:
 
 
 def main() -> int:
-    """Run some projects; give the exit status."""
+    """Run some projects; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.driver.beginnings", description=__doc__)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--first", type=int, default=0)

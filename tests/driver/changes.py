@@ -241,7 +241,7 @@ class _Chooser:
         return self.say(f"the source {source} is removed")
 
     def rename(self) -> bool:
-        """Give a header another name, wherever that is spelled."""
+        """Return a header another name, wherever that is spelled."""
         state = self.state
         names = {n.rsplit("/", 1)[-1] for n in state.files if re.search(r"(^|/)[hn]\d+\.h$", n)}
         names -= {target.rsplit("/", 1)[-1] for target, _ in state.generated}
@@ -337,7 +337,7 @@ _COPIES = re.compile(r"\.(h|hip|c|cu|txt|bin|text)$|/SConscript$")
 
 
 def is_source(name: str) -> bool:
-    """Tell whether a file is for the compiler: those that SCons copies, it does not watch."""
+    """Return whether a file is for the compiler: those that SCons copies, it does not watch."""
     return _COPIES.search(name) is not None
 
 

@@ -112,7 +112,7 @@ def _inspect(clang: str, words: list[str]) -> dict[str, object]:
 
 
 def _plain(words: list[str]) -> list[str]:
-    """Give the words without those that say what is written, and where."""
+    """Return the words without those that say what is written, and where."""
     kept = []
     rest = iter(words)
     for word in rest:

@@ -91,7 +91,7 @@ class Oracle:
     def judge(
         self, checkout: str, state: State, passes: dict[str, dict[str, Any]], damaged: set[str]
     ) -> Judgement:
-        """Say what a build of these passes has to compile."""
+        """Return what a build of these passes has to compile."""
         memory = self.memory(checkout)
         judgement = Judgement(set(), set(), set())
         for name, record in passes.items():
@@ -144,7 +144,7 @@ class Oracle:
         return inputs_of(record) + inodes + same + str(state.linker) + record["words"]
 
     def _same(self, checkout: str, state: State, record: dict[str, Any]) -> list[int]:
-        """Give a number for each file that was read, and each folder: what is one has one."""
+        """Return a number for each file that was read, and each folder: what is one has one."""
         names = [*record["files"], *searched_folders(state)]
         places = [self.folder / checkout / name for name in names]
         inodes = [place.stat().st_ino if place.exists() else 0 for place in places]
@@ -153,12 +153,12 @@ class Oracle:
 
 
 def inputs_of(record: dict[str, Any]) -> str:
-    """Give all that decides what a compile makes, as text."""
+    """Return all that decides what a compile makes, as text."""
     return json.dumps([record["command"], record["files"], record["text"]], sort_keys=True)
 
 
 def difference(before: str, after: str) -> str:
-    """Say in words what differs between two compiles' inputs."""
+    """Return words for what differs between two compiles' inputs."""
     (command, files, text), (command2, files2, text2) = json.loads(before), json.loads(after)
     found = [f"{name}" for name in {*files, *files2} if files.get(name) != files2.get(name)]
     found += ["the command"] * (command != command2)

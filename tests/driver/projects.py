@@ -124,7 +124,7 @@ class _Maker:
     state: State
 
     def feature(self, number: int) -> tuple[str, str]:
-        """Add a feature; give its text in the source, and the name of its macro."""
+        """Add a feature; return its text in the source, and the name of its macro."""
         rng, state = self.rng, self.state
         spelling = rng.choice(_SPELLINGS)
         if "embed" in spelling and state.layout == "variant1":
@@ -161,7 +161,7 @@ class _Maker:
         return form.format(f'"{name}"' if quoted else f"<{name}>", number)
 
     def _folder(self, *, quoted: bool) -> str:
-        """Give a folder that is searched."""
+        """Return a folder that is searched."""
         state = self.state
         found = [f"{state.base}{folder}/" for folder in state.path]
         found += [f"{folder}/" for folder in _given(state, quoted=quoted)]
@@ -217,7 +217,7 @@ class _Maker:
 
 
 def _given(state: State, *, quoted: bool) -> list[str]:
-    """Give the folders that flags name and where includes look."""
+    """Return the folders that flags name and where includes look."""
     words = state.flags["CCFLAGS"]
     found = []
     for flag, folder in itertools.pairwise(words):
@@ -252,7 +252,7 @@ def candidates(state: State) -> list[str]:
 
 
 def project(seed: object) -> State:
-    """Give a random project; it builds."""
+    """Return a random project; it builds."""
     rng = random.Random(f"project {seed}")
     kind = rng.choices(["hip", "rdc", "openmp", "cuda"], [5, 2, 2, 1])[0]
     layout = rng.choices(["plain", "variant0", "variant1", "repository"], [6, 1, 1, 1])[0]
@@ -294,7 +294,7 @@ _FEWEST_USERS = 3
 
 
 def with_shared_beginning(state: State) -> State:
-    """Give a project as another one whose sources may share a precompiled header.
+    """Return a project as another one whose sources may share a precompiled header.
 
     There are at least three; all begin with the same two headers, whose values they use.
     """

@@ -166,7 +166,7 @@ class Bench:
         return sorted(name for name in names if name not in sources)
 
     def outputs(self, checkout: str, state: State) -> dict[str, str]:
-        """Give the digests of what builds have made."""
+        """Return the digests of what builds have made."""
         names = [name for name in self.made(checkout, state) if not _RECORDS.search(name)]
         return {name: digest(self.folder / checkout / name) for name in names}
 

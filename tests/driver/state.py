@@ -114,7 +114,7 @@ class State:
         return name
 
     def all_files(self, compiler: str) -> dict[str, str]:
-        """Give the content of all files by name, the SCons scripts among them."""
+        """Return the content of all files by name, the SCons scripts among them."""
         head = _head(self, compiler)
         body = self._body()
         files = {**self.files, **({"tools/lld": _LLD.format(self.linker)} if self.linker else {})}
@@ -140,7 +140,7 @@ class State:
         return "\n".join(lines) + "\n"
 
     def with_new_value(self, name: str, number: int) -> State:
-        """Give the state in which the first value in a file is `number`."""
+        """Return the state in which the first value in a file is `number`."""
         made = self.copy()
         text = self.files[name]
         for pattern in (_VALUE, _FLAG_VALUE):

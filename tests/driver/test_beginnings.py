@@ -16,7 +16,7 @@ SEED, STEPS = 20, 6
 
 @pytest.fixture
 def wrong(tmp_path: Path, clang: Path) -> str:
-    """Give a compiler that makes something else with a precompiled header."""
+    """Return a compiler that makes something else with a precompiled header."""
     script = tmp_path / "clang"
     script.write_text(
         f'#!/bin/sh\ncase "$*" in *-include-pch*) set -- -DTHIRD=9 -w "$@";; esac\n'

@@ -135,7 +135,7 @@ class _Tampered(Bench):
 
 @pytest.fixture
 def small(tmp_path: Path, clang: Path) -> Trial:
-    """Give a trial of one source, which has been built."""
+    """Return a trial of one source, which has been built."""
     (tmp_path / "one").mkdir()
     trial = Trial(0, tmp_path, clang)
     trial.bench = _Tampered(tmp_path, clang)

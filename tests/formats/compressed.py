@@ -43,7 +43,7 @@ def compressed(
 
 
 def skippable(data: bytes, kind: int = 0) -> bytes:
-    """Give a zstd frame that holds nothing: a reader skips `data`."""
+    """Return a zstd frame that holds nothing: a reader skips `data`."""
     return struct.pack("<II", 0x184D2A50 + kind, len(data)) + data
 
 
@@ -72,7 +72,7 @@ def compressed_offload_binary(data: bytes, method: int = ZSTD, *, inflated: int 
 
 
 def repeated(byte: bytes, blocks: int, *, window: int = 7) -> bytes:
-    """Give a zstd frame, without a content size, of `blocks` times 128 KiB of `byte`."""
+    """Return a zstd frame, without a content size, of `blocks` times 128 KiB of `byte`."""
     full = (1 << 17) << 3 | 1 << 1
     rows = [full.to_bytes(3, "little") + byte] * (blocks - 1)
     last = (full | 1).to_bytes(3, "little") + byte

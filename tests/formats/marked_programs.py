@@ -12,7 +12,7 @@ _NAMES = b"\0.hipFatBinSegment\0.rocm_kpack_ref\0.shstrtab\0.rela.dyn\0"
 
 
 def marked_program(*rows: tuple[KpackMarker, int], relocated: bool = False) -> bytes:
-    """Give a program with a wrapper for each (marker, index), or a library that is relocated."""
+    """Return a program with a wrapper for each (marker, index), or a library that is relocated."""
     markers = [pack_marker(marker) for marker, _ in rows]
     at = _HEADERS + 24 * len(rows)
     relocations = b""
@@ -52,7 +52,7 @@ def marked_object(
     table: int = 4,
     home: int = 2,
 ) -> bytes:
-    """Give an object with one wrapper, whose pointer is a relocation.
+    """Return an object with one wrapper, whose pointer is a relocation.
 
     Symbol 1 is the section of the marker, section `home`, in which that begins at byte 3; symbol 2
     is of another object. `table` is the section that the relocations name for symbols.

@@ -35,7 +35,7 @@ class NvFatbin:
             raise RefusedError(self.library.nvFatbinGetErrorString(status).decode())
 
     def write(self, options: Sequence[str], images: Sequence[Image]) -> bytes:
-        """Give the fat binary of `images`.
+        """Return the fat binary of `images`.
 
         :raises RefusedError: by the library.
         """

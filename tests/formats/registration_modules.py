@@ -11,12 +11,12 @@ from offload_tool.io.write_plan import FilePlan
 
 
 def planned(plan: FilePlan, contents: Sequence[bytes]) -> bytes:
-    """Give the file of a plan without a host."""
+    """Return the file of a plan without a host."""
     return b"".join(plan.bound(b"", contents).chunks())
 
 
 def disassembled(program: str, path: Path) -> str:
-    """Give a module as text, without the file's name and the order of a block's users."""
+    """Return a module as text, without the file's name and the order of a block's users."""
     command = [program, str(path), "-o", "-"]
     text = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout.decode()
     text = re.sub(r"^; ModuleID = .*\n", "", text)

@@ -37,7 +37,7 @@ TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 
 
 def binary(content: bytes = b"image", **options: object) -> bytes:
-    """Give a binary of version 1."""
+    """Return a binary of version 1."""
     fields = {"image_kind": 1, "offload_kind": 4, "strings": STRINGS, **options}
     layout = plan_offload_binary(len(content), **fields)  # type: ignore[arg-type]
     return (layout.head + content).ljust(layout.size, b"\0")
@@ -47,7 +47,7 @@ Entry = tuple[int, dict[str, str], bytes]
 
 
 def newer(version: int, entries: list[Entry], inflated: int = 0) -> bytes:
-    """Give a binary of version 2 or 3 with (flags, strings, image) entries."""
+    """Return a binary of version 2 or 3 with (flags, strings, image) entries."""
     head = 32 + 8 * (version == 3)
     pairs_at = head + 40 * len(entries)
     blob_at = pairs_at + 24 * sum(len(strings) for _, strings, _ in entries)
@@ -68,7 +68,7 @@ def newer(version: int, entries: list[Entry], inflated: int = 0) -> bytes:
 
 
 def read(data: bytes, **options: object) -> list[dict[str, object]]:
-    """Give strings and content of all images."""
+    """Return strings and content of all images."""
     view = memoryview(data)
     return [
         {**image.strings, "content": bytes(image.content(view))}
@@ -210,7 +210,7 @@ def test_damaged_compressed_binaries() -> None:
 
 
 def broken(position: int, layout: str, value: int) -> bytes:
-    """Give a binary with one field replaced."""
+    """Return a binary with one field replaced."""
     data = bytearray(binary(b"image"))
     struct.pack_into(layout, data, position, value)
     return bytes(data)

@@ -24,7 +24,7 @@ CONTENT = b"content"
 
 
 def stored(name: str) -> PackedMember:
-    """Give a member that holds `CONTENT`, as it is."""
+    """Return a member that holds `CONTENT`, as it is."""
     row = new_row(name, 0o644)
     row.CRC = zlib.crc32(CONTENT)
     row.file_size = row.compress_size = len(CONTENT)

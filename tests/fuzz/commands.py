@@ -87,7 +87,7 @@ if importlib.util.find_spec("plotly"):
 
 
 def choose(seed: int) -> Command:
-    """Give the command for the case of a number."""
+    """Return the command for the case of a number."""
     chance = random.Random(f"command {seed}")
     chosen = chance.choice(COMMANDS)
     if chosen.name == "report" and chance.random() < 0.9:  # each page is of 5 MB

@@ -35,7 +35,7 @@ class Case(NamedTuple):
 
 
 def make_case(seed: int) -> Case:
-    """Give the case of a number; always the same one."""
+    """Return the case of a number; always the same one."""
     chance = random.Random(seed)
     seeds = make_seeds()
     name = chance.choice(sorted(seeds))

@@ -26,7 +26,7 @@ GFX906, GFX90A = b"hip-amdgcn-amd-amdhsa--gfx906", b"hipv4-amdgcn-amd-amdhsa--gf
 
 
 def bundle(images: dict[bytes, bytes], alignment: int = 1) -> bytes:
-    """Give a bundle of the binary layout."""
+    """Return a bundle of the binary layout."""
     start = position = 32 + sum(24 + len(name) for name in images)
     rows, parts = [], []
     for name, content in images.items():
@@ -50,7 +50,7 @@ def text_bundle() -> bytes:
 
 
 def archive(members: dict[bytes, bytes], *, bsd: bool = False) -> bytes:
-    """Give an archive with a symbol index; names in the long-name table, or BSD's."""
+    """Return an archive with a symbol index; names in the long-name table, or BSD's."""
     names = b"".join(name + b"/\n" for name in members)
     names += b"\n" * (len(names) & 1)
     out = b"!<arch>\n"
@@ -68,7 +68,7 @@ def archive(members: dict[bytes, bytes], *, bsd: bool = False) -> bytes:
 
 
 def zipped(members: dict[str, bytes], method: int) -> bytes:
-    """Give a zip file."""
+    """Return a zip file."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", method) as made:
         for name, content in members.items():
@@ -77,12 +77,12 @@ def zipped(members: dict[str, bytes], method: int) -> bytes:
 
 
 def hip_library() -> bytes:
-    """Give a library of two wrappers, each with a bundle, linked by lld from an assembly source."""
+    """Return a library of two wrappers, each with a bundle, that lld has linked."""
     return (HERE / "seeds" / "hip_library.so").read_bytes()
 
 
 def wheel() -> bytes:
-    """Give a wheel with that library."""
+    """Return a wheel with that library."""
     files = {
         "in/a.so": hip_library(),
         "in-1.dist-info/METADATA": b"Metadata-Version: 2.1\nName: in\nVersion: 1\n\nText\n",
@@ -102,7 +102,7 @@ def cuda_fatbin() -> bytes:
 
 
 def packed_fatbin(release: int) -> bytes:
-    """Give a fat binary as ``fatbinary`` of a CUDA compresses it: of 12 with LZ4, 13 with zstd."""
+    """Return a fat binary as ``fatbinary`` compresses it: of CUDA 12 with LZ4, 13 with zstd."""
     cubin = (HERE / "seeds" / "sm_90a.cubin").read_bytes()
     entries = [NewCudaEntry("sm_90a", cubin), NewCudaEntry("sm_90", ptx("sm_90", kernels=3))]
     style = FatbinStyle(release=release, mode="default", compress_all=True)
@@ -110,7 +110,7 @@ def packed_fatbin(release: int) -> bytes:
 
 
 def offload_binary(*options: str) -> bytes:
-    """Give what our packager writes."""
+    """Return what our packager writes."""
     with tempfile.TemporaryDirectory() as folder:
         image, out = Path(folder, "i"), Path(folder, "o")
         image.write_bytes(b"an image")
@@ -123,7 +123,7 @@ def offload_binary(*options: str) -> bytes:
 
 
 def kpack_archive(code: bytes, scheme: str) -> bytes:
-    """Give a kpack archive of two keys and two targets."""
+    """Return a kpack archive of two keys and two targets."""
     rows = [
         ("a#0", "gfx90a:xnack+", code),
         ("a#0", "gfx906", b"image 1"),
@@ -135,7 +135,7 @@ def kpack_archive(code: bytes, scheme: str) -> bytes:
 
 @lru_cache(maxsize=1)
 def make_seeds() -> dict[str, bytes]:
-    """Give the files, by the names of their formats."""
+    """Return the files, by the names of their formats."""
     inner = bundle({HOST: b"", GFX906: b"image 1", GFX90A: b"image 2"}, 16)
     package, shared = offload_binary(), offload_binary("--llvm=23")
     fatbin = cuda_fatbin()

@@ -56,7 +56,7 @@ class Result(NamedTuple):
 
 
 def run_one(seed: int, data: bytes, form: str, command: commands.Command, folder: Path) -> Result:
-    """Run a command over a file, in this process; give what was wrong."""
+    """Run a command over a file, in this process; return what was wrong."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     (folder / "IN").write_bytes(data)
@@ -87,7 +87,7 @@ def run_one(seed: int, data: bytes, form: str, command: commands.Command, folder
 
 @contextlib.contextmanager
 def _streams(folder: Path) -> Iterator[list[str]]:
-    """Send both streams into files; give their text afterwards: standard error, then output."""
+    """Send both streams into files; return their text afterwards: standard error, then output."""
     text: list[str] = []
     old, objects = [os.dup(1), os.dup(2)], (sys.stdout, sys.stderr)
     paths = [folder / ".stdout", folder / ".stderr"]
@@ -199,5 +199,5 @@ def _work(part: list[int], folder: Path, writing: int, ends: float) -> None:
 
 
 def corpus() -> list[Path]:
-    """Give the files in which something was found once."""
+    """Return the files in which something was found once."""
     return sorted((HERE / "corpus").iterdir())

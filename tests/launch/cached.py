@@ -97,7 +97,7 @@ class Trial:
             os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
     def words(self) -> list[str]:
-        """Give the words of the compile."""
+        """Return the words of the compile."""
         named = [f"-D{name}={value}" for name, value in self.defines.items()]
         return [
             *(self.clang, *HIP, *(f"--offload-arch={arch}" for arch in self.archs), *named),
@@ -272,7 +272,7 @@ class Trial:
             path.write_text(text)
 
     def compare(self) -> int:
-        """Compile both ways; give how many passes were taken from the cache."""
+        """Compile both ways; return how many passes were taken from the cache."""
         words = self.words()
         results = []
         more = {"OFFLOAD_LAUNCH_CACHE": str(self.cache), **self.environment}
@@ -294,7 +294,7 @@ class Trial:
 def trial(
     folder: Path, clang: str, seed: int, changes: int, kind: type[Trial] = Trial
 ) -> tuple[int, int]:
-    """Run a trial; give how many compiles there were, and how many passes came from the cache."""
+    """Run a trial; return how many compiles there were, and how many passes came from the cache."""
     project = kind(folder, clang, seed)
     hits = project.compare()
     for _ in range(changes):

@@ -38,7 +38,7 @@ def make_project(folder: Path) -> None:
 
 
 def environment(more: Mapping[str, str]) -> dict[str, str]:
-    """Give an environment in which nothing is said of jobs or launchers but by `more`."""
+    """Return an environment in which nothing is said of jobs or launchers but by `more`."""
     gone = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "OFFLOAD_LAUNCHER", "OFFLOAD_DIST")
     left = {name: value for name, value in os.environ.items() if name not in gone}
     return {**left, "OFFLOAD_LAUNCH_VERBOSE": "1", **more}
@@ -59,6 +59,6 @@ def run(
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Give all files of a folder with their content."""
+    """Return all files of a folder with their content."""
     found = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}

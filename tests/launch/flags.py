@@ -61,7 +61,7 @@ SOURCES = [
 
 
 def words_of(seed: int) -> list[str]:
-    """Give the flags of a compile."""
+    """Return the flags of a compile."""
     chosen = random.Random(seed)
     archs = chosen.sample(ARCHS[:4], chosen.randint(1, 3))
     if chosen.random() < 0.2:
@@ -75,7 +75,7 @@ def words_of(seed: int) -> list[str]:
 
 
 def differences(clang: str, seed: int, folder: Path) -> tuple[str, bool]:
-    """Say how the two compiles differ, and whether ours was split."""
+    """Return how the two compiles differ, and whether ours was split."""
     chosen = random.Random(~seed)
     source = "".join(chosen.sample(SOURCES, chosen.choice([0, 0, 1, 1, 2])))
     words = [clang, *HIP, *words_of(seed), "-c", "s.hip", "-o", "s.o"]
@@ -100,7 +100,7 @@ def differences(clang: str, seed: int, folder: Path) -> tuple[str, bool]:
 
 
 def main(clang: str, count: int, first: int = 0) -> int:
-    """Run trials; give how many differ."""
+    """Run trials; return how many differ."""
     wrong = split = 0
     for seed in range(first, first + count):
         with tempfile.TemporaryDirectory() as folder:

@@ -37,7 +37,7 @@ FLAGS = [
 
 
 def compare(compiler: str, words: list[str], folder: Path) -> str:
-    """Run a compile both ways in folders of their own; give what ours says."""
+    """Run a compile both ways in folders of their own; return what ours says."""
     ours, driver = folder / "ours", folder / "driver"
     for place in (ours, driver):
         make_project(place)

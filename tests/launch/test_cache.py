@@ -32,7 +32,7 @@ def test_random_changes(seed: int, tmp_path: Path, llvm: Callable[[str], str]) -
 def taken(
     folder: Path, clang: str, words: list[str], name: str = "s.o"
 ) -> tuple[set[str], subprocess.CompletedProcess[str]]:
-    """Compile; give the targets whose passes were taken from the cache."""
+    """Compile; return the targets whose passes were taken from the cache."""
     command = [*LAUNCH, clang, *HIP, *words, "-c", "s.hip", "-o", name]
     done = run(command, folder, {"OFFLOAD_LAUNCH_CACHE": "cache"})
     assert done.returncode == 0, done.stderr

@@ -77,14 +77,14 @@ pytestmark = pytest.mark.llvm
 
 @pytest.fixture
 def clang(llvm: Callable[[str], str], nvidia: Callable[[str], Path]) -> list[str]:
-    """Give clang's command with the toolkit of NVIDIA's wheels."""
+    """Return clang's command with the toolkit of NVIDIA's wheels."""
     nvidia("fatbinary")
     return [llvm("clang++"), f"--cuda-path={nvidia('ptxas').parent.parent}", *OWN]
 
 
 @pytest.fixture
 def both(tmp_path: Path, clang: list[str]) -> Both:
-    """Give a function that compiles both ways, compares, and gives what ours says."""
+    """Return a function that compiles both ways, compares, and gives what ours says."""
 
     def compare(words: list[str], text: str = "") -> str:
         results = []

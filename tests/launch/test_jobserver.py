@@ -182,7 +182,7 @@ def four_at_once(make: Path | str, folder: Path) -> subprocess.CompletedProcess[
 
 
 def working_in(folder: Path) -> list[str]:
-    """Give the numbers of processes whose folder is this one."""
+    """Return the numbers of processes whose folder is this one."""
     found = []
     for entry in os.scandir("/proc"):
         with suppress(OSError):
@@ -192,7 +192,7 @@ def working_in(folder: Path) -> list[str]:
 
 
 def running(folder: Path) -> list[str]:
-    """Give the command lines of processes that name a folder: passes write to it."""
+    """Return the command lines of processes that name a folder: passes write to it."""
     found = []
     for entry in os.scandir("/proc"):
         if entry.name.isdigit() and int(entry.name) != os.getpid():

@@ -77,7 +77,7 @@ class Cached:
         make_project(folder)
 
     def taken(self, *words: str) -> set[str]:
-        """Compile as the driver does; give the targets whose passes come from the cache."""
+        """Compile as the driver does; return the targets whose passes come from the cache."""
         command = [self.clang, *HIP, NEW, *words, *COMPILE]
         objects = []
         done: subprocess.CompletedProcess[str]

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.llvm
 
 @pytest.fixture
 def split(tmp_path: Path, llvm: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> Split:
-    """Give a function that compiles with OFFLOAD_DIST, whose engine runs already."""
+    """Return a function that compiles with OFFLOAD_DIST, whose engine runs already."""
     make_project(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(server.Engine, "is_current", lambda _: True)
@@ -50,12 +50,12 @@ def split(tmp_path: Path, llvm: Callable[[str], str], monkeypatch: pytest.Monkey
 
 
 def sent() -> list[str]:
-    """Give the commands that sccache got."""
+    """Return the commands that sccache got."""
     return Path("log").read_text().splitlines() if Path("log").exists() else []
 
 
 def expected(llvm: Callable[[str], str], *words: str) -> bytes:
-    """Give the driver's object."""
+    """Return the driver's object."""
     assert run([llvm("clang++"), *(words or WORDS)], Path.cwd()).returncode == 0
     return Path("s.o").read_bytes()
 

@@ -59,7 +59,7 @@ class Project:
         return done
 
     def is_right(self, **more: str) -> bool:
-        """Tell whether our object and status are the driver's."""
+        """Return whether our object and status are the driver's."""
         found = []
         done = self.ours(**more)
         for one in (done, None):
@@ -271,7 +271,7 @@ def test_not_kept(words: list[str], project: Project) -> None:
 
 
 def library(project: Project) -> str:
-    """Give a shared library that any program can load."""
+    """Return a shared library that any program can load."""
     text = project.write("plugin.c", "int of_no_use;\n")
     made = project.folder / "plugin.so"
     done = run([project.clang, "-x", "c", "-shared", "-fPIC", text, "-o", made], project.folder)

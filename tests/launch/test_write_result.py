@@ -22,7 +22,7 @@ pytestmark = pytest.mark.llvm
 
 
 def seen(folder: Path) -> dict[str, tuple[object, ...]]:
-    """Give what each name in a folder is: its sort, mode, number of names and content."""
+    """Return what each name in a folder is: its sort, mode, number of names and content."""
     found: dict[str, tuple[object, ...]] = {}
     for path in sorted(folder.iterdir()):
         status = path.lstat()
@@ -35,7 +35,7 @@ def seen(folder: Path) -> dict[str, tuple[object, ...]]:
 
 @pytest.fixture
 def both(tmp_path: Path, llvm: Callable[[str], str]) -> Both:
-    """Give a function that compiles both ways; gives status, messages and what there is then."""
+    """Return a function that compiles both ways; gives status, messages and what there is then."""
 
     def compile_both(prepare: Callable[[Path], None], words: list[str]) -> tuple[object, object]:
         results = []
@@ -79,7 +79,7 @@ def test_device(words: str, text: str, both: Both) -> None:
 
 
 def _but_count(result: object) -> object:
-    """Give a result without the lines that count messages, which name the first target."""
+    """Return a result without the lines that count messages, which name the first target."""
     status, lines, files = result  # type: ignore[misc]
     return status, [line for line in lines if " generated when" not in line], files
 

@@ -59,7 +59,7 @@ def write(place: str, name: str, text: str) -> Path:
 
 
 def read_by(command: Sequence[str], source: str) -> list[str]:
-    """Give what clang reads, in its order."""
+    """Return what clang reads, in its order."""
     done = subprocess.run([*command, "-M", source], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return list(dict.fromkeys(parse_depfile(done.stdout)))

@@ -54,7 +54,7 @@ OUTSIDE = '{"inputs": {"/a": "1"}, "names": []}'
 
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PassRecord:
-    """Give the record of a pass that has read two files of the current folder."""
+    """Return the record of a pass that has read two files of the current folder."""
     monkeypatch.chdir(tmp_path)
     for name in ("k.hip", "include/k.h", "k.co"):
         Path(name).parent.mkdir(exist_ok=True)
@@ -68,7 +68,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PassRecord:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a folder for all examples of a test."""
+    """Return a folder for all examples of a test."""
     return tmp_path_factory.mktemp("records")
 
 

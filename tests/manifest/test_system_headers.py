@@ -26,7 +26,7 @@ KEY = {"its command": "1"}
 
 @pytest.fixture
 def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a folder with headers outside of the current one, where the record `m` of a pass is."""
+    """Return a folder with headers outside of the current one, which has a pass's record `m`."""
     (tmp_path / "build").mkdir()
     monkeypatch.chdir(tmp_path / "build")
     folder = tmp_path / "toolkit"

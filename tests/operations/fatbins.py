@@ -88,7 +88,7 @@ _LOAD = "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], mode=os.RTLD_LAZY); pr
 
 
 def entry_id(target: str) -> str:
-    """Give the bundle entry ID of a target ID, or a whole ID unchanged."""
+    """Return the bundle entry ID of a target ID, or a whole ID unchanged."""
     return target if target.count("-") >= 4 else f"hipv4-amdgcn-amd-amdhsa--{target}"
 
 
@@ -113,17 +113,17 @@ def make_bundle(
 
 
 def code(target: str, size: int = 5000) -> bytes:
-    """Give content that tells from what it is."""
+    """Return content that tells from what it is."""
     return (f"<{target}>".encode() * size)[:size]
 
 
 def load(library: Path, **environment: str) -> list[str]:
-    """Load a library with dlopen in a process of its own; give the lines it printed."""
+    """Load a library with dlopen in a process of its own; return the lines it printed."""
     return run([sys.executable, "-c", _LOAD, str(library)], **environment)
 
 
 def run(command: list[str], **environment: str) -> list[str]:
-    """Run a program; give the lines it printed."""
+    """Run a program; return the lines it printed."""
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env=os.environ | environment
     )

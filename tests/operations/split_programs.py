@@ -55,7 +55,7 @@ class Registered(NamedTuple):
     payload: bytes
 
     def code(self, target_id: str) -> bytes | None:
-        """Give the code object that the documented steps of the loader end at; None: none."""
+        """Return the code object that the documented steps of the loader end at; None: none."""
         unpacker = msgpack.Unpacker()
         unpacker.feed(self.payload)
         marker = unpacker.unpack()
@@ -114,7 +114,7 @@ def link(
 
 
 def registered(path: Path) -> list[Registered]:
-    """Run a program, or load a library; give what its wrappers said, in their order."""
+    """Run a program, or load a library; return what its wrappers said, in their order."""
     is_program = "program" in path.name
     lines = run([str(path)]) if is_program else load(path)
     assert "values 6" in lines if is_program else "loaded" in lines
@@ -143,12 +143,12 @@ def make_wheel(path: Path, files: Mapping[str, bytes], *, metadata: bytes | None
 
 
 def hashed(data: bytes) -> str:
-    """Give a digest as RECORD has it."""
+    """Return a digest as RECORD has it."""
     return "sha256=" + urlsafe_b64encode(sha256(data).digest()).rstrip(b"=").decode()
 
 
 def record_faults(path: Path) -> list[str]:
-    """Compare a wheel's RECORD with its files; give what is wrong."""
+    """Compare a wheel's RECORD with its files; return what is wrong."""
     with zipfile.ZipFile(path) as wheel:
         assert wheel.testzip() is None
         files = {name: wheel.read(name) for name in wheel.namelist() if not name.endswith("/")}

@@ -24,7 +24,7 @@ def gpu(target: str) -> BundleEntryID:
 
 @pytest.fixture
 def inputs(tmp_path: Path) -> dict[BundleEntryID, Path]:
-    """Give files of several sizes, one of them empty, by entry ID."""
+    """Return files of several sizes, one of them empty, by entry ID."""
     source = random.Random(1)
     sizes = {HOST: 0, gpu("gfx906"): 1, gpu("gfx90a:xnack+"): 4096, gpu("gfx1100"): 70001}
     made = {}

@@ -34,7 +34,7 @@ PREFIX = "cuda-nvptx64-nvidia-cuda-unknown-"
 
 
 def cubin(processor: str, size: int = 9000, *, seed: int = 0) -> bytes:
-    """Give what looks like a cubin to a reader of headers: an ELF header, and anything."""
+    """Return what looks like a cubin to a reader of headers: an ELF header, and anything."""
     number = int("".join(filter(str.isdigit, processor)))
     header = bytearray(64)
     header[:9] = b"\x7fELF\x02\x01\x01\0\x08"
@@ -46,7 +46,7 @@ def cubin(processor: str, size: int = 9000, *, seed: int = 0) -> bytes:
 
 
 def fatbin(*processors: str, mode: str = "none", size: int = 9000, seed: int = 0) -> bytes:
-    """Give a fat binary of cubins (``sm_80``) and PTX (``compute_80``)."""
+    """Return a fat binary of cubins (``sm_80``) and PTX (``compute_80``)."""
     rows = [
         NewCudaEntry(
             name,
@@ -64,7 +64,7 @@ def targets(path: Path) -> list[str]:
 
 
 def contents(path: Path) -> list[tuple[str, bytes]]:
-    """Give all images of a fat binary, unpacked."""
+    """Return all images of a fat binary, unpacked."""
     data = memoryview(path.read_bytes())
     return [(i.processor, bytes(image_content(data, i))) for i in read_cuda_fatbin(data).images]
 
@@ -227,7 +227,7 @@ def shared_library(folder: Path, llvm: LLVM, images: list[bytes], section: str) 
 
 
 def registered(library: Path, count: int) -> list[str]:
-    """Load a library; give the hash of what each of its pointers leads to."""
+    """Load a library; return the hash of what each of its pointers leads to."""
     command = [sys.executable, "-c", LOADER, str(library), str(count)]
     found: list[str] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     return found

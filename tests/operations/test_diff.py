@@ -29,7 +29,7 @@ Build = Callable[..., Path]
 
 @pytest.fixture
 def build(tmp_path: Path, llvm: Callable[[str], str]) -> Build:
-    """Give a function that compiles the source in a folder."""
+    """Return a function that compiles the source in a folder."""
 
     def run(folder: str, *flags: str, value: str = "3", more: str = "0") -> Path:
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,7 @@ TRIPLE = "x86_64-unknown-linux-gnu"
 
 
 def asking(name: str) -> str:
-    """Give the module of a host object that asks for a bundle."""
+    """Return the module of a host object that asks for a bundle."""
     return (
         f'target triple = "{TRIPLE}"\n'
         f"@__hip_fatbin_{name} = external global i8\n@p = global ptr @__hip_fatbin_{name}\n"

@@ -38,12 +38,12 @@ NAME = "demo-1.2-py3-none-linux_x86_64.whl"
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory, llvm: Tool) -> Path:
-    """Give a folder with objects."""
+    """Return a folder with objects."""
     return build_objects(tmp_path_factory.mktemp("build"), llvm("clang"))
 
 
 def code(path: Path) -> list[dict[str, bytes]]:
-    """Give the content of each container of a file, by bundle entry ID."""
+    """Return the content of each container of a file, by bundle entry ID."""
     return [
         {image.id: bytes(image.content.view()) for image in found.images}
         for found in find_containers(path)

@@ -37,7 +37,7 @@ def write(path: Path, rows: Iterable[tuple[str, str]], scheme: str) -> Path:
 
 @pytest.fixture(params=SCHEMES)
 def archive(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """Give an archive of all of `CODE`."""
+    """Return an archive of all of `CODE`."""
     return write(tmp_path / "demo.kpack", CODE, request.param)
 
 

@@ -24,7 +24,7 @@ MARKER = KpackMarker("lib/a.so", ("../.kpack/demo_@GFXARCH@.kpack",))
 
 @pytest.fixture(params=[False, True])
 def library(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """Give an installed tree's library, with two wrappers, beside archives for two targets."""
+    """Return an installed tree's library, with two wrappers, beside archives for two targets."""
     for name in ("lib", ".kpack"):
         (tmp_path / name).mkdir()
     for target in ("gfx90a:xnack+", "gfx942"):
@@ -61,7 +61,7 @@ def test_match(library: Path) -> None:
 
 
 def faults(path: Path, *targets: str) -> list[str]:
-    """Give what `check` says of a path."""
+    """Return what `check` says of a path."""
     rule = Rule(targets=tuple(map(Device.parse, targets)))
     return [f"{Path(f.library).name}: {f.message}" for f in check_libraries([path], [rule])]
 

@@ -19,7 +19,7 @@ IDS = [
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
-    """Give a bundle of four entries; the content of each is its index, repeated."""
+    """Return a bundle of four entries; the content of each is its index, repeated."""
     items: list[tuple[BundleEntryID, Path | None]] = [(BundleEntryID.parse(IDS[0]), None)]
     for index, text in enumerate(IDS[1:], 1):
         path = tmp_path / f"in{index}"

@@ -20,7 +20,7 @@ from tests.operations.fatbins import HOST, make_bundle
 
 
 def loaded(path: Path, device: str) -> list[tuple[str, ...]]:
-    """Give the target IDs, or kinds and target IDs, that a device loads in each container."""
+    """Return the target IDs, or kinds and target IDs, that a device loads in each container."""
     return [
         tuple(entry_id.rpartition("--")[2] for entry_id in match.ids)
         for match in match_images(path, Device.parse(device))

@@ -48,7 +48,7 @@ def test_code_objects(tmp_path: Path) -> None:
 def test_bundles(
     tmp_path: Path, alignment: int, compression: Compression | None, file_type: str
 ) -> None:
-    """Bundles of one target each, in any order, give the bytes of a bundle of all."""
+    """Bundles of one target each, in any order, return the bytes of a bundle of all."""
 
     def make(name: str, *targets: str) -> Path:
         return make_bundle(
@@ -191,7 +191,7 @@ def test_one_clang_build(tmp_path: Path, llvm: Callable[[str], str], compressed:
 
 
 def refusal(tmp_path: Path, first: Path, second: Path) -> str:
-    """Give the reason why two files cannot be merged; it names both, and nothing is written."""
+    """Return the reason why two files cannot be merged; it names both, and nothing is written."""
     with pytest.raises(OffloadError) as caught:
         merge_files([first, second], tmp_path / "never")
     assert not (tmp_path / "never").exists()

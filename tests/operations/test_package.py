@@ -51,7 +51,7 @@ def archive_of(path: Path, members: dict[str, bytes]) -> Path:
 
 
 def found_in(path: Path, **options: object) -> list[tuple[str | None, bytes, bool]]:
-    """Give member, content and whether it is a range of the file, of all images."""
+    """Return member, content and whether it is a range of the file, of all images."""
     found = []
     with InputFile(path) as source, find_offload_binaries(source, **options) as binaries:  # type: ignore[arg-type]
         for binary in binaries:
@@ -70,7 +70,7 @@ def found_in(path: Path, **options: object) -> list[tuple[str | None, bytes, boo
 
 @pytest.fixture(scope="module")
 def zoo(tmp_path_factory: pytest.TempPathFactory, llvm: Callable[[str], str]) -> Path:
-    """Give a folder of files that embed offload binaries in every way, made by LLVM."""
+    """Return a folder of files that embed offload binaries in every way, made by LLVM."""
     folder = tmp_path_factory.mktemp("zoo")
 
     def run(tool: str, *arguments: str) -> None:

@@ -37,7 +37,7 @@ def changed(chance: random.Random, data: bytearray, end: int) -> bytearray:
 
 
 def random_file(chance: random.Random) -> bytes:
-    """Give a compressed bundle, sound or not, alone or with more behind it."""
+    """Return a compressed bundle, sound or not, alone or with more behind it."""
     contents = [chance.randbytes(chance.choice(SIZES)) for _ in range(chance.randint(1, 4))]
     data = bundle(contents, chance.choice((1, 4096)))
     if chance.random() < 0.3:
@@ -49,7 +49,7 @@ def random_file(chance: random.Random) -> bytes:
 
 
 def results(path: Path, wanted: list[BundleEntryID], **options: object) -> list[object]:
-    """Give what comes of listing and unbundling: IDs and bytes, or errors."""
+    """Return what comes of listing and unbundling: IDs and bytes, or errors."""
     outputs = {target: path.with_name(f"out{n}") for n, target in enumerate(wanted)}
     found: list[object] = []
     try:

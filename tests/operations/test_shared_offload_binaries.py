@@ -40,7 +40,7 @@ def make(path: Path, form: str, *targets: str) -> Path:
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    """Give target IDs and images of the one binary that the file is."""
+    """Return target IDs and images of the one binary that the file is."""
     data = memoryview(path.read_bytes())
     data, binary, _ = read_offload_binary(data, 0)
     return {image.arch: bytes(image.content(data)) for image in binary.images}

@@ -42,7 +42,7 @@ def make_bundle(path: Path, compression: Compression | None = None) -> Path:
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give an uncompressed bundle."""
+    """Return an uncompressed bundle."""
     return make_bundle(tmp_path_factory.mktemp("bundle") / "b")
 
 
@@ -107,7 +107,7 @@ _IMAGES = st.lists(
 
 
 def made(bundle: Path, rows: list[Row]) -> list[DeviceImage]:
-    """Give images with these fields, the others as in a real one."""
+    """Return images with these fields, the others as in a real one."""
     pattern = list_images(bundle)[1]
     return [
         replaced(

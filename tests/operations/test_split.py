@@ -39,12 +39,12 @@ LINKS = {
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory, llvm: Tool) -> Path:
-    """Give a folder with objects."""
+    """Return a folder with objects."""
     return build_objects(tmp_path_factory.mktemp("build"), llvm("clang"))
 
 
 def originals(path: Path) -> list[dict[str, bytes]]:
-    """Give the code of each bundle of a file that is not split, by target ID."""
+    """Return the code of each bundle of a file that is not split, by target ID."""
     return [
         {i.target_id: bytes(i.content.view()) for i in found.images if i.kind != "host"}
         for found in find_containers(path)

@@ -33,7 +33,7 @@ NAME = "demo-1.2+rocm7-py3-none-linux_x86_64.whl"
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory, llvm: Tool) -> Path:
-    """Give a folder with two libraries, and a link to one."""
+    """Return a folder with two libraries, and a link to one."""
     build = build_objects(tmp_path_factory.mktemp("build"), llvm("clang"))
     folder = tmp_path_factory.mktemp("made") / "demo"
     for name, prefix in (("lib/deep/liba.so", "k"), ("libb.so", "z")):
@@ -49,7 +49,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory, llvm: Tool) -> Path:
 
 @pytest.fixture
 def wheel(libraries: Path, tmp_path: Path) -> Path:
-    """Give a wheel with the libraries in a package."""
+    """Return a wheel with the libraries in a package."""
     files = {
         f"demo/{path.relative_to(libraries)}": path.read_bytes()
         for path in sorted(libraries.rglob("*"))

@@ -41,7 +41,7 @@ KEEP = [Device.parse("gfx90a:sramecc+:xnack+")]
 
 
 def thin(path: Path, *devices: str) -> Path:
-    """Thin a file for `devices`; give the new file."""
+    """Thin a file for `devices`; return the new file."""
     out = path.with_name(f"thin-{path.name}")
     thin_file(path, out, keep=[Device.parse(text) for text in devices] or KEEP)
     return out
@@ -375,7 +375,7 @@ _LINKS = {
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory, llvm: Callable[[str], str]) -> Path:
-    """Give a folder with objects of three HIP sources for four targets, and a runtime."""
+    """Return a folder with objects of three HIP sources for four targets, and a runtime."""
     folder = tmp_path_factory.mktemp("build")
     clang = llvm("clang")
     arch = [f"--offload-arch={target}" for target in TARGETS]
@@ -405,7 +405,7 @@ def link(build: Path, clang: str, out: Path, objects: list[Path], flags: list[st
 
 
 def registered(path: Path) -> list[str]:
-    """Run a program, or load a library; give what its bundles held in memory."""
+    """Run a program, or load a library; return what its bundles held in memory."""
     lines = run([str(path)]) if path.name.startswith("program") else load(path)
     assert lines[-1] in ("values 6", "loaded") or "values 6" in lines or "loaded" in lines
     return [line for line in lines if line not in ("values 6", "loaded")]
@@ -561,7 +561,7 @@ _MACHINES = {
 
 
 def memory(path: Path) -> tuple[bytes, bytes]:
-    """Load a file as a loader does; give its memory, and a 1 for each byte that is loaded."""
+    """Load a file as a loader does; return its memory, and a 1 for each byte that is loaded."""
     tables = read_elf_tables(memoryview(path.read_bytes()))
     segments = [segment for segment in tables.segments if segment.p_type == 1]
     size = max(segment.p_vaddr + segment.p_memsz for segment in segments)
@@ -618,7 +618,7 @@ def test_other_machines(triple: str, llvm: Callable[[str], str], tmp_path: Path)
 
 
 def headers(tables: ElfTables) -> int:
-    """Give the address where the ELF header and the old program headers end."""
+    """Return the address where the ELF header and the old program headers end."""
     return tables.header.e_phoff + tables.elf_class.segment.size * len(tables.segments)
 
 

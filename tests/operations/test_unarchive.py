@@ -74,7 +74,7 @@ def names(path: Path) -> list[str]:
 
 @pytest.fixture
 def contents(tmp_path: Path, llvm: Callable[[str], str]) -> dict[str, bytes]:
-    """Give what members are made of: a host object, bitcode, and code objects."""
+    """Return what members are made of: a host object, bitcode, and code objects."""
     source = tmp_path / "s.c"
     source.write_text(
         "int global = 1; static int hidden; int f(void) { return global + hidden; }\n"
@@ -671,7 +671,7 @@ SAMPLE = sample()
 
 
 def outcome(data: bytes) -> str:
-    """Unbundle; give the error, with more lines than one if it was not clean."""
+    """Unbundle; return the error, with more lines than one if it was not clean."""
     with tempfile.TemporaryDirectory() as folder:
         hda, out = Path(folder, "hda.a"), Path(folder, "out.a")
         hda.write_bytes(data)

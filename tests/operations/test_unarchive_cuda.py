@@ -31,7 +31,7 @@ def cubin(number: int) -> bytes:
 
 @pytest.fixture
 def assemble(tmp_path: Path, llvm: Callable[[str], str]) -> Make:
-    """Give a function that assembles lines to an object, or links them to a library."""
+    """Return a function that assembles lines to an object, or links them to a library."""
 
     def make(name: str, *lines: str, shared: bool = False) -> Path:
         made = tmp_path / name
@@ -47,7 +47,7 @@ def assemble(tmp_path: Path, llvm: Callable[[str], str]) -> Make:
 
 @pytest.fixture
 def fatbin(tmp_path: Path) -> Path:
-    """Give a fat binary: cubins of two processors, PTX of one."""
+    """Return a fat binary: cubins of two processors, PTX of one."""
     images = []
     for name, content in (("sm_80", cubin(80)), ("sm_90", cubin(90)), ("compute_90", PTX)):
         (tmp_path / name).write_bytes(content)

@@ -22,7 +22,7 @@ CONTENTS = (b"", b"x", b"\x7fELF\2\1\1" + bytes(70), b"MZ" + bytes(90), b"BC\xc0
 
 @st.composite
 def members(draw: st.DrawFn) -> bytes:
-    """Give a bundle, sound or with a changed byte, or something behind it, or cut short."""
+    """Return a bundle, sound or with a changed byte, or something behind it, or cut short."""
     names = draw(st.sampled_from([IDS[:3], IDS[:3], IDS[:2], (*IDS[1:3], IDS[1]), IDS]))
     items = [(name, draw(st.sampled_from(CONTENTS))) for name in names]
     unique = dict(items)
@@ -45,7 +45,7 @@ def members(draw: st.DrawFn) -> bytes:
 
 
 def _result(hda: Path, folder: Path, **options: object) -> tuple[str, list[bytes], list[str]]:
-    """Unbundle; give what was refused, the outputs and the warnings."""
+    """Unbundle; return what was refused, the outputs and the warnings."""
     outputs = {BundleEntryID.parse(name): folder / f"{n}.a" for n, name in enumerate(IDS[1:3])}
     said: list[str] = []
     try:

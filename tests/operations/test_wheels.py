@@ -39,7 +39,7 @@ pytestmark = pytest.mark.llvm
 
 @pytest.fixture(scope="module")
 def wheels(request: pytest.FixtureRequest) -> Path:
-    """Give the folder with both wheels, downloading what is not there."""
+    """Return the folder with both wheels, downloading what is not there."""
     cache = request.config.cache
     assert cache is not None
     folder = cache.mkdir("wheels")
@@ -66,7 +66,7 @@ def wheel(folder: Path, name: str) -> Path:
 
 
 def libraries(path: Path, folder: Path) -> list[Path]:
-    """Unpack a wheel; give its libraries that have images."""
+    """Unpack a wheel; return its libraries that have images."""
     with zipfile.ZipFile(path) as archive:
         archive.extractall(folder)
     return [Path(file) for file in dict.fromkeys(image.file for image in list_images(folder))]

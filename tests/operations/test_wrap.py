@@ -36,7 +36,7 @@ def image(tmp_path: Path) -> Path:
 
 
 def package(*contents: bytes) -> bytes:
-    """Give offload binaries, one behind the other."""
+    """Return offload binaries, one behind the other."""
     out = b""
     for content in contents:
         strings = {"arch": "gfx90a", "triple": "amdgcn-amd-amdhsa"}
@@ -132,7 +132,7 @@ def test_object_like_llvms(
 
 
 def relocations(readelf: str, path: Path) -> list[list[str]]:
-    """Give place, type and target of each relocation."""
+    """Return place, type and target of each relocation."""
     done = subprocess.run([readelf, "-rW", path], check=True, capture_output=True, text=True)
     rows = [line.split() for line in done.stdout.splitlines() if " R_X86_64_" in line]
     assert rows

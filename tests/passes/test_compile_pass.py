@@ -57,7 +57,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(compiler: Toolchain, job: CompilePass, source: Path, host_ir: Path | None = None) -> Path:
-    """Run a pass; give its output, unchecked."""
+    """Run a pass; return its output, unchecked."""
     name = job.device.filename if job.device is not None else job.stage
     output = source.with_name(f"{source.stem}.{name}.out")
     read = source if job.compiles_source else host_ir

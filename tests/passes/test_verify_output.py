@@ -24,7 +24,7 @@ PLAIN = ["-nogpuinc", "-nogpulib"]
 
 @pytest.fixture(scope="module")
 def compiler() -> Toolchain:
-    """Give the compiler of this machine."""
+    """Return the compiler of this machine."""
     try:
         return find_toolchain()
     except CompilerError as error:

@@ -202,7 +202,7 @@ class Trial:
             (self.folder / source).unlink()
 
     def command(self, stem: str, target: str) -> list[str]:
-        """Give the command of a pass, as builds with `OFFLOAD_DIRECT` have it."""
+        """Return the command of a pass, as builds with `OFFLOAD_DIRECT` have it."""
         output = f"{stem}.{target.replace(':', '_')}.co"
         dependencies = ["-dependency-file", f"{output}.d", "-MT", "object"]
         return [
@@ -225,12 +225,12 @@ class Trial:
             )
 
     def files(self) -> dict[str, bytes]:
-        """Give all files."""
+        """Return all files."""
         found = (path for path in self.folder.rglob("*") if path.is_file())
         return {str(path.relative_to(self.folder)): path.read_bytes() for path in found}
 
     def undo(self, before: dict[str, bytes]) -> dict[str, bytes]:
-        """Give what was written since, and take it away."""
+        """Return what was written since, and take it away."""
         now = self.files()
         made = {name: data for name, data in now.items() if before.get(name) != data}
         for name in made:
@@ -295,7 +295,7 @@ class _File:
 
 
 def _compared(expected: Outcome, found: Outcome, *, direct: bool) -> list[str]:
-    """Say what differs; of two runs of the driver, random names and times may."""
+    """Return what differs; of two runs of the driver, random names and times may."""
 
     def plain(data: bytes) -> bytes:
         return data if direct else _RANDOM.sub(b"-X", data)
@@ -316,7 +316,7 @@ def _compared(expected: Outcome, found: Outcome, *, direct: bool) -> list[str]:
 
 
 def trial(clang: str, seed: int, folder: Path) -> tuple[list[str], int, int]:
-    """Run one trial; give what differs, how many passes there were, and how many were direct."""
+    """Run one trial; return what differs, how many passes there were, and how many were direct."""
     made = Trial(clang, seed, folder)
     wrong: list[str] = []
     count = directly = 0

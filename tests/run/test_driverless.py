@@ -78,7 +78,7 @@ class Pass(NamedTuple):
 
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a folder with sources, in which compilers are run."""
+    """Return a folder with sources, in which compilers are run."""
     if not Path(CLANG).exists():
         missing("clang 22")
     monkeypatch.chdir(tmp_path)

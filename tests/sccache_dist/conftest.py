@@ -26,7 +26,7 @@ def cannot(reason: str) -> None:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Give a scheduler with two servers. A test that ends one of them starts it again."""
+    """Return a scheduler with two servers. A test that ends one of them starts it again."""
     reason = why_impossible()
     if reason:
         cannot(reason)
@@ -38,7 +38,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def distribution(
     cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, llvm: Callable[[str], str]
 ) -> Iterator[Distribution]:
-    """Give the folder that ``dist init`` makes for the cluster."""
+    """Return the folder that ``dist init`` makes for the cluster."""
     folder = tmp_path_factory.mktemp("dist") / "d"
     status = main(
         ["dist", "init", "--scheduler", cluster.url, "--token-file", str(cluster.token_file)]
@@ -52,7 +52,7 @@ def distribution(
 
 @pytest.fixture
 def fresh(distribution: Distribution, tmp_path: Path) -> Iterator[Distribution]:
-    """Give the same with a cache and a local server of its own."""
+    """Return the same with a cache and a local server of its own."""
     folder = tmp_path / "dist"
     folder.mkdir()
     for name in ("cache", "dist"):

@@ -32,7 +32,7 @@ class Scheduler(http.server.BaseHTTPRequestHandler):
 
 @contextmanager
 def serving() -> Iterator[str]:
-    """Give the URL of a scheduler that is there in the block."""
+    """Yield the URL of a scheduler that is there in the block."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Scheduler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

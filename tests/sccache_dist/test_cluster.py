@@ -79,7 +79,7 @@ class Checkout:
                     after[count]()  # type: ignore[operator]
 
     def differing(self, targets: Sequence[str]) -> list[str]:
-        """Compile all again on this machine alone; give the outputs that differ."""
+        """Compile all again on this machine alone; return the outputs that differ."""
         names = [(index, target) for index in range(self.sources) for target in targets]
 
         def one(job: tuple[int, str]) -> list[str]:

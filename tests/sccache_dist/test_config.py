@@ -44,7 +44,7 @@ def toolchain(llvm: Callable[[str], str]) -> Toolchain:
 def folder(
     scheduler: str, toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """Give a complete folder, quickly: with one small program in place of the compiler."""
+    """Return a complete folder, quickly: with one small program in place of the compiler."""
     program = tmp_path / "program"
     program.write_bytes(Path("/bin/true").read_bytes())
     monkeypatch.setattr(init, "compiler_programs", lambda _: [str(program)])

@@ -115,7 +115,7 @@ def test_reason_is_one_printable_line(tmp_path: Path) -> None:
 
 
 def fake(tmp_path: Path, sccache: str) -> Distribution:
-    """Give a distribution whose sccache is a script, for ``clang`` in `tmp_path`."""
+    """Return a distribution whose sccache is a script, for ``clang`` in `tmp_path`."""
     variables = {"SCCACHE_CONF": "/nowhere", "SCCACHE_SERVER_UDS": str(tmp_path / "socket")}
     return Distribution(
         folder=tmp_path,

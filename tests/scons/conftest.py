@@ -136,7 +136,7 @@ class Project:
         )
 
     def build(self, *arguments: str) -> list[str]:
-        """Run scons, which must succeed; give what it compiled."""
+        """Run scons, which must succeed; return what it compiled."""
         run = self.run(*arguments)
         assert run.status == 0, run.output + run.errors
         return run.compiles
@@ -164,7 +164,7 @@ def passes(source: str, *names: str) -> list[str]:
 
 
 def empty_project(folder: Path) -> Project:
-    """Give a project in a new folder; its launcher ``count`` counts compiles."""
+    """Return a project in a new folder; its launcher ``count`` counts compiles."""
     folder.mkdir()
     count = folder / "count"
     count.write_text(f'#!/bin/sh\necho "$*" >>{folder}/compiles.log\nexec "$@"\n')
@@ -176,7 +176,7 @@ def empty_project(folder: Path) -> Project:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    """Give a project of one kernel whose compiles are counted."""
+    """Return a project of one kernel whose compiles are counted."""
     try:
         find_toolchain()
     except CompilerError as error:

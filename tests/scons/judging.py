@@ -48,7 +48,7 @@ def assert_as_clean_build(project: Project, names: Sequence[str]) -> None:
 
 
 def own_clang() -> Path:
-    """Give a clang that a script may stand before."""
+    """Return a clang that a script may stand before."""
     found = find_toolchain()
     if found.is_embedded:
         pytest.skip("a script around the embedded compiler lacks what that one is given")
@@ -56,7 +56,7 @@ def own_clang() -> Path:
 
 
 def compiler_script(project: Project, name: str, after: str = "", before: str = "") -> str:
-    """Give an OFFLOAD_CLANG: a script that runs the compiler, with more around each compile.
+    """Return an OFFLOAD_CLANG: a script that runs the compiler, with more around each compile.
 
     `before` and `after` are lines of shell; in them, ``$out`` is the output, and ``$status``
     what the compiler said. Questions to the compiler pass through.

@@ -23,7 +23,7 @@ pathlib.Path("NAME.log").open("a").write(" ".join(sys.argv[1:]) + "\\n")
 
 
 def _stand_in(name: str, work: str) -> str:
-    """Give a script that knows NVIDIA's options, can write an empty cubin, and keeps a log."""
+    """Return a script that knows NVIDIA's options, can write an empty cubin, and keeps a log."""
     return f"#!{sys.executable}\n{_PROGRAM.replace('NAME', name)}{work}"
 
 

@@ -31,27 +31,27 @@ __global__ void second(int* p) { *p = helper(2); }
 
 
 def declarations(kind: str) -> str:
-    """Give what sources of a kind, ``hip`` or ``cuda``, need of the language's headers."""
+    """Return what sources of a kind, ``hip`` or ``cuda``, need of the language's headers."""
     return _DECLARATIONS.replace("LAUNCH", f"{kind}LaunchKernel")
 
 
 def one(kind: str) -> str:
-    """Give the source that needs the other."""
+    """Return the source that needs the other."""
     return declarations(kind) + _ONE
 
 
 def two(kind: str) -> str:
-    """Give the source that has a function and variables for both."""
+    """Return the source that has a function and variables for both."""
     return declarations(kind) + _TWO
 
 
 def started(program: Path) -> list[str]:
-    """Run a program, which must succeed, in its folder; give what it prints."""
+    """Run a program, which must succeed, in its folder; return what it prints."""
     return _lines([str(program)], program.parent)
 
 
 def loaded(library: Path) -> list[str]:
-    """Load a shared library; give what is printed meanwhile."""
+    """Load a shared library; return what is printed meanwhile."""
     load = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
     return _lines([sys.executable, "-c", load, str(library)], library.parent)
 

@@ -40,7 +40,7 @@ int host_NAME() { return 1; }
 
 @pytest.fixture
 def library(project: Project) -> Project:
-    """Give a project with two sources for a library, and one that uses it."""
+    """Return a project with two sources for a library, and one that uses it."""
     project.write("k.hip", KERNEL)
     for name in "abc":
         project.write(f"{name}.hip", PART.replace("NAME", name))
@@ -48,7 +48,7 @@ def library(project: Project) -> Project:
 
 
 def stamps(project: Project, *names: str) -> list[tuple[int, int]]:
-    """Give what tells whether files were written: their inodes and times."""
+    """Return what tells whether files were written: their inodes and times."""
     found = [(project.folder / name).stat() for name in names]
     return [(status.st_ino, status.st_mtime_ns) for status in found]
 

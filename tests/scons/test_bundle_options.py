@@ -20,7 +20,7 @@ TWO = f"files = ['a.in', 'b.in']\nids = ['{GFX906}', '{GFX908}']\n"
 
 @pytest.fixture
 def files(project: Project) -> Project:
-    """Give a project with files to bundle."""
+    """Return a project with files to bundle."""
     for name in ("host", *"abcd"):
         project.write(f"{name}.in", f"content of {name}\n")
     return project

@@ -30,7 +30,7 @@ PROGRAM = "env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n"
 
 
 def checkout(project: Project, place: Path) -> Project:
-    """Give another checkout of a project's sources, in a folder of another depth."""
+    """Return another checkout of a project's sources, in a folder of another depth."""
     place.parent.mkdir(parents=True, exist_ok=True)
     other = empty_project(place)
     for file in project.folder.iterdir():

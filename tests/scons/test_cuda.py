@@ -60,7 +60,7 @@ OBJECT = "env.OffloadObject('k.cu')\n"
 
 @pytest.fixture
 def kernels(project: Project) -> Project:
-    """Give a project with a CUDA source, built without ptxas."""
+    """Return a project with a CUDA source, built without ptxas."""
     project.write("k.cu", KERNEL)
     project.write("runtime.c", RUNTIME)
     project.write("main.c", MAIN)
@@ -70,14 +70,14 @@ def kernels(project: Project) -> Project:
 
 @pytest.fixture
 def assembled(kernels: Project) -> Project:
-    """Give that project with a stand-in for ptxas on PATH, before any real one."""
+    """Return that project with a stand-in for ptxas on PATH, before any real one."""
     write_tools(kernels)
     kernels.sconstruct(PROGRAM, HEAD)
     return kernels
 
 
 def entries(path: Path) -> list[tuple[str, str]]:
-    """Give what a fat binary's entries are, and for which processors."""
+    """Return what a fat binary's entries are, and for which processors."""
     data = memoryview(path.read_bytes())
     return [(entry.image_kind, entry.processor) for entry in read_cuda_fatbin(data).images]
 

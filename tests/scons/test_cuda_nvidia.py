@@ -49,7 +49,7 @@ env.Append(LIBPATH=[libraries], RPATH=[libraries])
 
 @pytest.fixture(scope="session")
 def toolkit(nvidia: Tool, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a folder as that of an installed toolkit, with the wheels' files in it."""
+    """Return a folder as that of an installed toolkit, with the wheels' files in it."""
     wheels = nvidia("nvlink").parent.parent
     folder = tmp_path_factory.mktemp("cuda")
     for name in ("bin", "include", "nvvm"):
@@ -82,7 +82,7 @@ def interposer(clang: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(interposer: Path, toolkit: Path, tmp_path: Path) -> Runner:
-    """Give a function that starts a program; it gives what is registered, as words."""
+    """Return a function that starts a program; it gives what is registered, as words."""
 
     def start(program: Path) -> list[list[str]]:
         log = tmp_path / "registered"
@@ -100,7 +100,7 @@ def run(interposer: Path, toolkit: Path, tmp_path: Path) -> Runner:
 
 @pytest.fixture
 def build(toolkit: Path, clang: str) -> Callable[..., str]:
-    """Give a function that builds the project in a folder, twice: the second does nothing."""
+    """Return a function that builds the project in a folder, twice: the second does nothing."""
 
     def scons(folder: Path, **variables: str) -> str:
         environment = os.environ | {
@@ -156,7 +156,7 @@ def check_images(program: Path, registered: list[list[str]], folder: Path) -> No
 
 
 def plain(registered: list[list[str]]) -> list[tuple[str, ...]]:
-    """Give kernels and variables without numbers of fat binaries, static ones without their ID."""
+    """Return kernels and variables without numbers of fat binaries and IDs of static ones."""
     return sorted(
         (words[0], re.sub(r"(_ZL7|__nv_static_\w+_)counter\w*", "counter", words[2]), *words[3:])
         for words in registered

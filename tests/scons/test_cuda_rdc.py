@@ -33,7 +33,7 @@ SOURCE_CODE = "| compute_80 compute_90"
 
 @pytest.fixture
 def sources(project: Project) -> Project:
-    """Give a project with two sources that use each other's device code."""
+    """Return a project with two sources that use each other's device code."""
     project.write("one.cu", one("cuda"))
     project.write("two.cu", two("cuda"))
     project.write("runtime.c", RUNTIME)

@@ -18,7 +18,7 @@ VALUED = "#include <value.h>\n" + KERNEL.replace("VALUE", "HERE")
 
 @pytest.fixture
 def folders(project: Project) -> Project:
-    """Give a built project whose header is in the second of two folders."""
+    """Return a built project whose header is in the second of two folders."""
     project.write("k.hip", VALUED)
     project.write("first/other.h", "")
     project.write("second/value.h", "#define HERE 1\n")

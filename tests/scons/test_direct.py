@@ -25,7 +25,7 @@ OUTPUTS = [f"{name}.{target}.co" for name in "abcd" for target in ("gfx906", "gf
 
 @pytest.fixture
 def sources(project: Project, tmp_path: Path) -> Project:
-    """Give a project of four sources with a header, and a compiler that is a program."""
+    """Return a project of four sources with a header, and a compiler that is a program."""
     clang = find_toolchain().clang
     if len(clang) != 1:
         missing("a clang of its own")

@@ -116,7 +116,7 @@ def releases(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, bytes]]
 def updated(
     releases: list[dict[str, bytes]], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Path]:
-    """Give the folders of a build that took the other release, and of a clean one of that."""
+    """Return the folders of a build that took the other release, and of a clean one of that."""
     folder = tmp_path_factory.mktemp("updated")
     built, clean = (empty_project(folder / name) for name in ("built", "clean"))
     cache = f"env.CacheDir({str(folder / 'cache')!r})\n"

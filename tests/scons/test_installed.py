@@ -26,7 +26,7 @@ KERNEL = "#include <hip/hip_runtime.h>\n__global__ void kernel(int* p) { *p = 1;
 
 @pytest.fixture
 def real(project: Project) -> Project:
-    """Give a project that includes HIP's header, in an environment that says where ROCm is."""
+    """Return a project that includes HIP's header, in an environment that says where ROCm is."""
     clang = shutil.which("clang-22")
     if clang is None:
         missing("clang-22")
@@ -159,7 +159,7 @@ def two_folders(project: Project) -> Project:
 
 
 def said_to_be_used(run: Run) -> list[str]:
-    """Give the installations of HIP that a run says it uses."""
+    """Return the installations of HIP that a run says it uses."""
     assert run.status == 0, run.output + run.errors
     return re.findall(r"HIP (\d\S+ \(\S+ \S+?\))", run.output)
 

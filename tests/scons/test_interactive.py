@@ -15,7 +15,7 @@ ONCE = ["k.hip gfx906"]
 
 
 def builds(project: Project, *steps: str, fails: bool = False) -> list[list[str]]:
-    """Build, then for each step run it in a shell and build again; give what each compiled.
+    """Build, then for each step run it in a shell and build again; return what each compiled.
 
     A step that begins with ``build`` is such a command itself.
     """
@@ -55,7 +55,7 @@ def _target(command: str) -> str:
 
 @pytest.fixture
 def headers(project: Project) -> Project:
-    """Give a project whose source includes a header of the second folder on its path."""
+    """Return a project whose source includes a header of the second folder on its path."""
     project.write("k.hip", SOURCE)
     project.write("one/other.h", "")
     project.write("two/value.h", "#define HEADER 1\n")

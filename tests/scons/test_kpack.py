@@ -43,7 +43,7 @@ PARTS = "['one.hip', 'two.hip', 'main.cpp', 'runtime.c']"
 
 @pytest.fixture
 def kpacked(project: Project) -> Project:
-    """Give a project of two kernels in two sources, and the stand-in for the runtime."""
+    """Return a project of two kernels in two sources, and the stand-in for the runtime."""
     for name in ("one", "two"):
         project.write(f"{name}.hip", SOURCE.format(name=name))
     project.write("main.cpp", MAIN)
@@ -52,7 +52,7 @@ def kpacked(project: Project) -> Project:
 
 
 def digest(data: bytes) -> str:
-    """Give the digest that the stand-in prints."""
+    """Return the digest that the stand-in prints."""
     value = 14695981039346656037
     for byte in data:
         value = (value ^ byte) * 1099511628211 % (1 << 64)
@@ -243,7 +243,7 @@ COLUMNS = ("HIP", "KPACK", "MARK", "EMBED", "LINK")
 
 
 def actions(project: Project, *arguments: str) -> dict[str, int]:
-    """Build; give how many actions of each sort ran."""
+    """Build; return how many actions of each sort ran."""
     run = project.run(*arguments)
     assert run.status == 0, run.output + run.errors
     lines = [line for line in run.output.splitlines() if re.match(r"[A-Z]{3,} |/|clang", line)]

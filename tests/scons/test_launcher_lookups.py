@@ -74,7 +74,7 @@ def prepare(project: Project, cache: Cache, case: str) -> None:  # noqa: F811
 
 
 def copy_of(project: Project, name: str) -> Project:
-    """Give another checkout of the files of a project."""
+    """Return another checkout of the files of a project."""
     other = empty_project(project.folder.parent / name)
     for file in ("k.hip", "SConstruct", "a", "b", "n", "other"):
         path = project.folder / file

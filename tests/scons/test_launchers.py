@@ -32,7 +32,7 @@ OPENMP = "env.OffloadDeviceObject('k.c', OFFLOAD_KIND='openmp')\n"
 
 
 def program(name: str) -> str:
-    """Give the path of a program of the test's environment."""
+    """Return the path of a program of the test's environment."""
     found = shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
     if found is None:
         missing(name)

@@ -40,7 +40,7 @@ def prepare(project: Project, head: str, setting: str) -> None:
 
 
 def checkout(project: Project, name: str = "other") -> Project:
-    """Give another checkout of the same files."""
+    """Return another checkout of the same files."""
     other = empty_project(project.folder.parent / "deep" / name)
     for name in ("k.hip", "SConstruct", "h", "i"):
         copy = shutil.copytree if (project.folder / name).is_dir() else shutil.copy

@@ -81,7 +81,7 @@ OF_THE_PROGRAM = ["loaded __CLANG_OFFLOAD_BUNDLE__ 1", "unloaded 1"]
 
 @pytest.fixture
 def sources(project: Project) -> Project:
-    """Give a project of two sources that use each other's device code, and one without kernels."""
+    """Return a project of two sources that use each other's device code, one without kernels."""
     for name, text in (("one", ONE), ("two", TWO), ("only", ONLY)):
         project.write(f"{name}.hip", HEAD + text)
     project.write("runtime.c", RUNTIME)
@@ -122,7 +122,7 @@ def started(project: Project, program: str = "prog") -> list[str]:
 
 
 def registered(lines: list[str]) -> set[str]:
-    """Give what was registered; the part of a name that is made of a CUID says nothing."""
+    """Return what was registered; the part of a name that is made of a CUID says nothing."""
     lines = [line for line in lines if not line.startswith(("loaded", "unloaded"))]
     assert len(lines) == len(set(lines)), "registered twice"
     return {re.sub(r"\.static\.[0-9a-f]+", "", line) for line in lines}

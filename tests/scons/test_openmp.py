@@ -114,7 +114,7 @@ ALL = sorted([*passes("work.c", "host-ir", *TARGETS), *passes("work.host.bc", "h
 
 @pytest.fixture
 def regions(project: Project) -> Project:
-    """Give a project with an OpenMP source, whose devices are a GPU and the CPU."""
+    """Return a project with an OpenMP source, whose devices are a GPU and the CPU."""
     if platform.machine() != "x86_64":
         pytest.skip("a device of these tests is an x86_64 CPU")
     project.write("work.c", REGION)
@@ -125,7 +125,7 @@ def regions(project: Project) -> Project:
 
 @pytest.fixture
 def runnable(regions: Project) -> Project:
-    """Give that project where programs can be linked and run on the CPU as a device."""
+    """Return that project where programs can be linked and run on the CPU as a device."""
     if openmp.host_runtime(find_toolchain()) is None:
         missing("LLVM's OpenMP offload runtime (liboffload-22-dev, libomp-22-dev)")
     regions.sconstruct(PROGRAM, HEAD)
@@ -142,7 +142,7 @@ def replace(path: Path, text: str | None = None) -> None:
 
 
 def kernels(path: Path) -> set[str]:
-    """Give the kernels that a device module or image of any kind defines."""
+    """Return the kernels that a device module or image of any kind defines."""
     data = memoryview(path.read_bytes())
     if bytes(data[:4]) == b"\x7fELF":
         symbols = read_elf_tables(data, path=path).named_symbols()

@@ -37,7 +37,7 @@ int main(void) {
 
 @pytest.fixture
 def library(regions: Project) -> Project:
-    """Give a project with two sources for a library, and a program's."""
+    """Return a project with two sources for a library, and a program's."""
     regions.write("other.c", OTHER)
     regions.write("main.c", MAIN)
     return regions

@@ -34,7 +34,7 @@ def images(path: Path) -> list[tuple[str, str]]:
 
 
 def image_bytes(path: Path) -> list[bytes]:
-    """Give the images of a package, as they are in it."""
+    """Return the images of a package, as they are in it."""
     data = memoryview(path.read_bytes())
     found = [image for binary in iter_offload_binaries(data, path=path) for image in binary.images]
     return [bytes(data[image.offset : image.offset + image.size]) for image in found]

@@ -57,7 +57,7 @@ ON = f"{ALSO_SMALL}env.Replace(OFFLOAD_PCH=True)"
 
 
 def twin(project: Project, folder: Path) -> Project:
-    """Give a like project in another folder of one name."""
+    """Return a like project in another folder of one name."""
     other = Project(folder / "other/project")
     shutil.copytree(project.folder, other.folder)
     count = other.folder / "count"
@@ -67,7 +67,7 @@ def twin(project: Project, folder: Path) -> Project:
 
 @pytest.fixture
 def pair(project: Project, tmp_path: Path) -> tuple[Project, Project]:
-    """Give two like projects in folders of one name; the first has precompiled headers."""
+    """Return two like projects in folders of one name; the first has precompiled headers."""
     write(project)
     other = twin(project, tmp_path)
     one_target = "env.Replace(OFFLOAD_ARCH='gfx90a:xnack+')"
@@ -77,7 +77,7 @@ def pair(project: Project, tmp_path: Path) -> tuple[Project, Project]:
 
 
 def made(project: Project) -> dict[str, object]:
-    """Give the digests of all outputs, and the manifests but for times."""
+    """Return the digests of all outputs, and the manifests but for times."""
     found: dict[str, object] = {}
     for file in sorted(project.folder.rglob("*")):
         name = str(file.relative_to(project.folder))
@@ -101,7 +101,7 @@ def assert_same(pair: tuple[Project, Project], *arguments: str) -> tuple[Run, Ru
 
 
 def said(run: Run) -> str:
-    """Give what the summary says of precompiled headers."""
+    """Return what the summary says of precompiled headers."""
     lines = [line for line in run.output.splitlines() if "precompiled headers:" in line]
     return lines[0].removeprefix("offload: precompiled headers: ") if lines else ""
 

@@ -21,7 +21,7 @@ TARGET = "env.Replace(OFFLOAD_ARCH='gfx906', OFFLOAD_LAUNCHER='')"
 
 
 def outputs(project: Project) -> dict[str, str]:
-    """Give the digests of code objects and host objects."""
+    """Return the digests of code objects and host objects."""
     files = [*project.folder.glob("*.co"), *project.folder.glob("*.o")]
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 

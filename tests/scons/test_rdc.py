@@ -20,7 +20,7 @@ TWO = two("hip")
 
 @pytest.fixture
 def sources(project: Project) -> Project:
-    """Give a project with two sources that use each other's device code."""
+    """Return a project with two sources that use each other's device code."""
     project.write("one.hip", one("hip"))
     project.write("two.hip", TWO)
     return project

@@ -34,7 +34,7 @@ RESULTS = ("{}.one", "{}.two", "{}.whole.o", "{}.of_object", "lib{}.so", "lib{}.
 
 
 def has_bundle(path: Path) -> bool:
-    """Tell whether a file, or a member of it, has the section of bundles."""
+    """Return whether a file, or a member of it, has the section of bundles."""
     return any(
         b".hip_fatbin" in read_elf_tables(place.source.data).names
         for place in open_file_or_members(path)

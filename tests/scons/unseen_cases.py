@@ -75,7 +75,7 @@ def copies(name: str, source: str) -> Change:
 
 
 def overlay(kind: str, name: str, target: str, more: str = "") -> str:
-    """Give an overlay of clang's that puts a file or folder in another place."""
+    """Return an overlay of clang's that puts a file or folder in another place."""
     root = f"'type': '{kind}', 'name': 'FOLDER/{name}', 'external-contents': 'FOLDER/{target}'"
     return f"{{'version': 0, {more}'roots': [{{{root}}}]}}"
 

@@ -10,7 +10,7 @@ from tests.conftest import ROOT
 
 
 def load(name: str) -> ModuleType:
-    """Give a module of docs/, which is no package."""
+    """Return a module of docs/, which is no package."""
     specification = importlib.util.spec_from_file_location(name, ROOT / f"docs/{name}.py")
     assert specification is not None
     assert specification.loader is not None

@@ -25,7 +25,7 @@ REMEDY = "the imports have changed: look whether that was meant, run docs/archit
 
 
 def seen(name: str) -> tuple[dict[str, list[str]], set[tuple[str, str]]]:
-    """Give the boxes of a picture with their lines, and its arrows."""
+    """Return the boxes of a picture with their lines, and its arrows."""
     boxes, arrows = {}, set()
     for group in ElementTree.parse(ROOT / f"docs/{name}.svg").iter(f"{SVG}g"):
         title = group.findtext(f"{SVG}title") or ""
@@ -55,7 +55,7 @@ def test_description_is_what_was_drawn(name: str) -> None:
 
 
 def imported(path: Path) -> set[str]:
-    """Give the packages whose modules a file names in import statements, wherever these stand."""
+    """Return the packages whose modules a file names in import statements, wherever these stand."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("offload_tool"):
@@ -115,7 +115,7 @@ sys.exit(status)
 
 
 def flow(title: str) -> list[str]:
-    """Give the modules that the page names in one of its flows."""
+    """Return the modules that the page names in one of its flows."""
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     _, found, rest = text.partition(f"**{title}**")
     assert found
@@ -125,7 +125,7 @@ def flow(title: str) -> list[str]:
 
 
 def entered(*arguments: str) -> set[str]:
-    """Give the modules whose functions a command enters, and the folders that they are in."""
+    """Return the modules whose functions a command enters, and the folders that they are in."""
     package = f"{ROOT / 'offload_tool'}/"
     script = TRACE.format(root=str(ROOT), package=package, arguments=list(arguments))
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -25,7 +25,7 @@ SECTIONS = dict(re.findall(r"^## (offload-tool.*)\n\n((?:(?!## ).*\n)*)", PAGE, 
 
 
 def help_of(words: str) -> str:
-    """Give what ``--help`` prints."""
+    """Return what ``--help`` prints."""
     with (
         contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), write_through=True)) as out,
         contextlib.suppress(SystemExit),
@@ -35,7 +35,7 @@ def help_of(words: str) -> str:
 
 
 def described(words: str) -> set[str]:
-    """Give the names that a command's section has an entry for."""
+    """Return the names that a command's section has an entry for."""
     lines = re.findall(r"^````\{option\} (.*)$", SECTIONS[words], re.MULTILINE)
     return {part.split(" ")[0] for line in lines for part in line.split(", ")}
 
@@ -95,7 +95,7 @@ def test_every_name_has_an_entry() -> None:
 
 
 def callables() -> Iterator[tuple[str, Callable[..., object]]]:
-    """Give the public functions, methods and properties of the interface."""
+    """Yield the public functions, methods and properties of the interface."""
     for name in offload_tool.__all__:
         thing = getattr(offload_tool, name)
         if inspect.isfunction(thing):

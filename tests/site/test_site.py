@@ -41,7 +41,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def pages() -> dict[Path, Page]:
-    """Give all pages."""
+    """Return all pages."""
     found = {path.resolve(): Page(path) for path in SITE.rglob("*.html")}
     assert found
     return found

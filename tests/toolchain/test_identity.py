@@ -28,7 +28,7 @@ def forget() -> None:
 
 @pytest.fixture
 def clang() -> str:
-    """Give the path of a clang that is not a part of a wheel."""
+    """Return the path of a clang that is not a part of a wheel."""
     try:
         found = find_toolchain()
     except CompilerError:

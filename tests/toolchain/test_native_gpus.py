@@ -16,7 +16,7 @@ from tests.toolchain.test_select import fake_clang
 
 @pytest.fixture
 def compiler(tmp_path: Path) -> Toolchain:
-    """Give a compiler whose folder has the programs that a test writes."""
+    """Return a compiler whose folder has the programs that a test writes."""
     select._find.cache_clear()
     driver.output_of.cache_clear()
     native_gpus.native_targets.cache_clear()

@@ -19,7 +19,7 @@ KERNEL = "__attribute__((global)) void kernel(float *p) { *p += 1; }\n"
 
 @pytest.fixture
 def newer_clang(tmp_path: Path, llvm: Callable[[str], str]) -> str:
-    """Give a clang that knows gfx9990, which is gfx90a under a name of the future."""
+    """Return a clang that knows gfx9990, which is gfx90a under a name of the future."""
     script = tmp_path / "newer-clang"
     script.write_text(
         f'#!/bin/bash\nexec {llvm("clang")} "${{@//gfx9990/gfx90a}}"\n'  # in each argument

@@ -57,7 +57,7 @@ def lacking(what: str) -> None:
 
 
 def complaint(clang: tuple[str, ...], *flags: str) -> str:
-    """Give why this compiler cannot compile HIP's header for a device; nothing if it can."""
+    """Return why this compiler cannot compile HIP's header for a device; nothing if it can."""
     words = [*clang, "-x", "hip", "--cuda-device-only", "--offload-arch=gfx906", "-fsyntax-only"]
     done = subprocess.run(
         [*words, *flags, "-"], input=_HIP, capture_output=True, text=True, check=False
@@ -67,7 +67,7 @@ def complaint(clang: tuple[str, ...], *flags: str) -> str:
 
 
 def device_libraries() -> list[str]:
-    """Give flags that name the device libraries, wherever a package of Debian puts them."""
+    """Return flags that name the device libraries, wherever a package of Debian puts them."""
     found = sorted(Path("/usr/lib").glob("llvm-*/lib/clang/*/amdgcn/bitcode"))
     return [f"--rocm-device-lib-path={folder}" for folder in found[-1:]]
 
@@ -85,7 +85,7 @@ def folder_of_programs(folder: Path, keep: str) -> Path:
 
 
 def make_usable(folder: Path, major: str) -> tuple[str, ...]:
-    """Give the clang in `folder`, made fit for the headers that are installed.
+    """Return the clang in `folder`, made fit for the headers that are installed.
 
     Headers of HIP 6.4 are older than clang 23, which needs declarations of clang 21 for them:
     a script in place of the compiler includes these, as an administrator would do it.
@@ -114,7 +114,7 @@ def make_usable(folder: Path, major: str) -> tuple[str, ...]:
 
 
 def own_compiler(major: str) -> str:
-    """Give a clang++ that compiles HIP's headers: of ROCm, or the newest of PATH."""
+    """Return a clang++ that compiles HIP's headers: of ROCm, or the newest of PATH."""
     rocm = Path(os.environ.get("ROCM_PATH", "/opt/rocm"), "llvm/bin/clang++")
     names = [f"clang++-{major}"] if major else [f"clang++-{number}" for number in range(40, 18, -1)]
     names = names if major else [str(rocm), *names, "clang++"]
@@ -131,7 +131,7 @@ def own_compiler(major: str) -> str:
 def installed(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Installed:
-    """Give each compiler that is to be tried."""
+    """Return each compiler that is to be tried."""
     name, _, major = str(request.param).partition("=")
     folder = tmp_path_factory.mktemp(name)
     environment = {
@@ -151,7 +151,7 @@ def installed(
 
 @pytest.fixture(scope="session")
 def counter(tmp_path_factory: pytest.TempPathFactory, installed: Installed) -> Path:
-    """Give the library that counts registrations, to be preloaded."""
+    """Return the library that counts registrations, to be preloaded."""
     built = tmp_path_factory.mktemp("counter") / "count_registrations.so"
     source = Path(__file__).with_name("count_registrations.c")
     words = ["-x", "c", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", str(source)]
@@ -162,7 +162,7 @@ def counter(tmp_path_factory: pytest.TempPathFactory, installed: Installed) -> P
 
 @pytest.fixture(scope="session")
 def run(counter: Path) -> Callable[[Path], tuple[str, list[list[str]]]]:
-    """Give a function that runs a program: what it printed, what it registered."""
+    """Return a function that runs a program: what it printed, what it registered."""
     return functools.partial(_run, counter)
 
 

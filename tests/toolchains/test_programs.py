@@ -31,7 +31,7 @@ Runner = Callable[[Path], tuple[str, list[list[str]]]]
 
 
 def build(program: Program, installed: Installed) -> Path:
-    """Build a program with scons, once for all tests; give its folder."""
+    """Build a program with scons, once for all tests; return its folder."""
     folder = installed.folder / program.name
     if folder.exists():
         return folder
@@ -72,7 +72,7 @@ def calls(registered: list[list[str]]) -> Counter[str]:
 
 
 def names(registered: list[list[str]]) -> list[tuple[str, str]]:
-    """Give the sorted (sort, name) of what was registered.
+    """Return the sorted (sort, name) of what was registered.
 
     The name of a static variable ends in a number that depends on the path of its source.
     """
@@ -84,7 +84,7 @@ def names(registered: list[list[str]]) -> list[tuple[str, str]]:
 
 
 def kernels(files: Iterable[Path], folder: Path) -> dict[str, set[str]]:
-    """Give the kernels that code objects of these files have, by target ID.
+    """Return the kernels that code objects of these files have, by target ID.
 
     Each kernel has a descriptor called ``<kernel>.kd``. The images are unpacked into `folder`.
     """

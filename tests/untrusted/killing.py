@@ -125,7 +125,7 @@ class Trial:
         return {path.name for path in self.outputs.iterdir()}
 
     def _state(self) -> dict[str, bytes]:
-        """Give the files of the output; one that is no folder has no name."""
+        """Return the files of the output; one that is no folder has no name."""
         out = self.outputs / "out"
         if out.is_dir():
             files = (path for path in out.rglob("*") if path.is_file())
@@ -191,7 +191,7 @@ class Trial:
         return ("left something" if left else "nothing left"), wrong
 
     def _is_whole(self, name: str) -> bool:
-        """Tell whether a file is the output that was about to get its name, of which none knows."""
+        """Return whether a file is the output that was about to get its name."""
         path = self.outputs / name
         has_name = name.startswith(".out.") and name.endswith(".tmp") and path.is_file()
         return has_name and path.read_bytes() in self.whole.values()
@@ -210,7 +210,7 @@ class Trial:
 
 @contextmanager
 def a_trial(name: str) -> Iterator[Trial]:
-    """Give the trial of a command, in a folder that is gone with the block."""
+    """Yield the trial of a command, in a folder that is gone with the block."""
     with tempfile.TemporaryDirectory(prefix="killing-") as folder, serving() as url:
         yield Trial(VICTIMS[name], Path(folder), url)
 

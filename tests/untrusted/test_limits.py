@@ -24,7 +24,7 @@ BLOCK = 1 << 17
 
 
 def bomb(size: int) -> bytes:
-    """Give a compressed bundle of so many bytes in a few thousand."""
+    """Return a compressed bundle of so many bytes in a few thousand."""
     blocks = size // BLOCK
     return compressed(b"", size=blocks * BLOCK, payload=repeated(b"\0", blocks), digest=bytes(8))
 

@@ -20,7 +20,7 @@ BUNDLE = bundle({GFX906: b"image"})
 
 
 def listed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[list[str], list[str]]:
-    """Run ``list --json``, which must end with 1; give the target IDs, and the lines of errors."""
+    """Run ``list --json``, which must end with 1; return target IDs and lines of errors."""
     assert main(["list", "--json", *words]) == 1
     captured = capsys.readouterr()
     return [row["target_id"] for row in json.loads(captured.out)], captured.err.splitlines()

@@ -26,7 +26,7 @@ HOST, GPU = "host-x86_64-unknown-linux-gnu-", "hip-amdgcn-amd-amdhsa--gfx906"
 
 
 def wrapped() -> Exception:
-    """Give what llvmlite raises where its library cannot be mapped."""
+    """Return what llvmlite raises where its library cannot be mapped."""
     try:
         try:
             raise OSError("libllvmlite.so: failed to map segment from shared object")
@@ -131,7 +131,7 @@ def test_llvmlite_without_memory(
 
 
 def commands(folder: Path) -> Iterator[list[str]]:
-    """Give short commands that read two megabytes, and write them."""
+    """Yield short commands that read two megabytes, and write them."""
     (folder / "empty").touch()
     (folder / "image").write_bytes(bytes(1 << 20) + bytes(range(256)) * (1 << 12))
     entries = [f"-targets={HOST},{GPU}", "-input=empty", "-input=image"]

@@ -296,7 +296,7 @@ def _refuse(*checks: tuple[bool, str]) -> None:
 
 
 def _temporary() -> str:
-    """Give a name such as LLVM gives its temporary files."""
+    """Return a name such as LLVM gives its temporary files."""
     from offload_tool.io.temporary_directory import usual_folder
 
     return f"{usual_folder()}/clang-offload-bundler-{os.urandom(3).hex()}.tmp"

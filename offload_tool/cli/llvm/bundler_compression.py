@@ -27,7 +27,7 @@ _DEFAULT_VERSION = 3
 
 
 def compressed_format_version(environ: Mapping[str, str]) -> tuple[int, str | None]:
-    """Give the version to write, and the warning to print if the variable is unusable."""
+    """Return the version to write, and the warning to print if the variable is unusable."""
     text = lookup(environ, _VERSION)
     if text is None:
         return _DEFAULT_VERSION, None
@@ -40,7 +40,7 @@ def compressed_format_version(environ: Mapping[str, str]) -> tuple[int, str | No
 
 
 def compression_level(environ: Mapping[str, str]) -> tuple[int | None, str | None]:
-    """Give the level (None: the default), and the warning if the variable is unusable."""
+    """Return the level (None: the default), and the warning if the variable is unusable."""
     text = lookup(environ, _LEVEL)
     if text is None:
         return None, None
@@ -50,7 +50,7 @@ def compression_level(environ: Mapping[str, str]) -> tuple[int | None, str | Non
 
 
 def lookup(environ: Mapping[str, str], name: str) -> str | None:
-    """Give a variable's value; None if it is not set, or all are to be ignored."""
+    """Return a variable's value; None if it is not set, or all are to be ignored."""
     return None if environ.get(_IGNORE) == "1" else environ.get(name)
 
 
@@ -66,7 +66,7 @@ def _parse(text: str, least: int, most: int) -> int | None:
 
 
 def describe_compression(report: CompressionReport) -> list[str]:
-    """Give the lines that clang-offload-bundler prints after compressing."""
+    """Return the lines that clang-offload-bundler prints after compressing."""
     header = report.header
     return [
         f"Compressed bundle format version: {header.version}",
@@ -81,7 +81,7 @@ def describe_compression(report: CompressionReport) -> list[str]:
 
 
 def describe_decompression(report: CompressionReport) -> list[str]:
-    """Give the lines that clang-offload-bundler prints after decompressing.
+    """Return the lines that clang-offload-bundler prints after decompressing.
 
     The hashes are equal: where they are not, decompressing is an error.
     """

@@ -137,7 +137,7 @@ class BundlerArguments:
 def parse_bundler_arguments(tool: str, arguments: Sequence[str]) -> BundlerArguments | Information:
     """Read a command line; `tool` is the name that the user invoked.
 
-    Where it asks for a text (``--help``, ``-h``, ``--version``), give that instead.
+    Where it asks for a text (``--help``, ``-h``, ``--version``), return that instead.
 
     :raises LlvmUsageError: clang-offload-bundler's option parser refuses it.
     """

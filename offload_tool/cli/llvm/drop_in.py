@@ -29,7 +29,7 @@ def run_drop_in(
     run: Callable[[_Parsed], None],
     described: Callable[[OffloadError], str] = str,
 ) -> int:
-    """Read the command line and run it; give the exit status, 0 or 1."""
+    """Read the command line and run it; return the exit status, 0 or 1."""
     try:
         parsed = parse()
         if isinstance(parsed, Information):

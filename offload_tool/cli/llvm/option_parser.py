@@ -115,22 +115,22 @@ class Values:
         self.given: dict[str, list[Value]] = {}
 
     def flag(self, name: str) -> bool | None:
-        """Give the value of a flag, or None if it was not given."""
+        """Return the value of a flag, or None if it was not given."""
         value = self._last(name)
         return value if isinstance(value, bool) else None
 
     def number(self, name: str) -> int | None:
-        """Give the value of an integer, or None if it was not given."""
+        """Return the value of an integer, or None if it was not given."""
         value = self._last(name)
         return value if isinstance(value, int) else None
 
     def text(self, name: str) -> str | None:
-        """Give the value of a string or an enum, or None if it was not given."""
+        """Return the value of a string or an enum, or None if it was not given."""
         value = self._last(name)
         return value if isinstance(value, str) else None
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Give the elements of a list; none if it was not given."""
+        """Return the elements of a list; none if it was not given."""
         return tuple(value for value in self.given.get(name, ()) if isinstance(value, str))
 
     def _last(self, name: str) -> Value | None:
@@ -266,7 +266,7 @@ class _CommandLineParser:
             self.values.positionals.append(word)
 
     def _option(self, word: str, remaining: Iterator[str]) -> str | None:
-        """Take one option; give the text it asks for, if it is one that does."""
+        """Take one option; return the text it asks for, if it is one that does."""
         argument = word[2:] if word.startswith("--") else word[1:]
         name, equals, text = argument.partition("=")
         option = self.options.get(name)
@@ -284,7 +284,7 @@ class _CommandLineParser:
     def _group(self, argument: str) -> tuple[Option | None, str, str | None]:
         """Take one-letter flags one by one, up to the last: give it, its name and value.
 
-        Without an option, give what remained and could not be understood.
+        Without an option, return what remained and could not be understood.
         """
         while option := self.options.get(argument[:1]):
             rest = argument[1:]
@@ -330,7 +330,7 @@ class _CommandLineParser:
                 self._wrong(option, "must be specified at least once!")
 
     def _nearest(self, argument: str) -> str:
-        """Give the option that the user may have meant, with the value that he gave."""
+        """Return the option that the user may have meant, with the value that he gave."""
         name, _, value = argument.partition("=")
         candidates = [option for option in self.options.values() if option.visibility != "never"]
         # What follows "=" counts as part of the name where no value is allowed.
@@ -358,7 +358,7 @@ class _CommandLineParser:
 
 
 def _converted(option: Option, text: str) -> list[Value]:
-    """Give the values that `text` is for `option`.
+    """Return the values that `text` is for `option`.
 
     :raises ValueError: it is none.
     """
@@ -413,7 +413,7 @@ def _information(tool: str, command_line: CommandLine, name: str) -> str:
 def help_text(
     tool: str, command_line: CommandLine, *, listed: bool = False, hidden: bool = False
 ) -> str:
-    """Give the text of ``--help``; `listed` and `hidden` as in ``--help-list-hidden``."""
+    """Return the text of ``--help``; `listed` and `hidden` as in ``--help-list-hidden``."""
     visible = {"shown", "hidden"} if hidden else {"shown"}
     groups = {
         "Generic Options": _GENERIC,

@@ -146,7 +146,7 @@ class WrapperArguments:
 
 
 def is_older(tool: str, words: Sequence[str]) -> bool:
-    """Tell whether a command line is for clang-offload-wrapper 15: by an option, or its name."""
+    """Return whether a command line is for clang-offload-wrapper 15: by an option, or its name."""
     names = set()
     for word in words:
         if word == "--":
@@ -178,7 +178,7 @@ def _generation(tool: str, words: Sequence[str], *, older: bool) -> Generation:
 def parse_wrapper_arguments(tool: str, arguments: Sequence[str]) -> WrapperArguments | Information:
     """Read a command line; `tool` is the name that the user invoked.
 
-    Where it asks for a text (``--help``, ``-h``, ``--version``), give that instead.
+    Where it asks for a text (``--help``, ``-h``, ``--version``), return that instead.
 
     :raises LlvmUsageError: the option parser of the tool that it is for refuses it.
     """

@@ -134,11 +134,11 @@ class Block:
     """Of the content, as it was read."""
 
     def blocks(self, number: int) -> Iterator[Block]:
-        """Give the blocks of this number directly inside."""
+        """Return the blocks of this number directly inside."""
         return (i for i in self.items if isinstance(i, Block) and i.number == number)
 
     def records(self) -> Iterator[Record]:
-        """Give the records directly inside."""
+        """Return the records directly inside."""
         return (item for item in self.items if isinstance(item, Record))
 
 
@@ -146,7 +146,7 @@ Item: TypeAlias = "Record | Definition | Elements | Block"
 
 
 def read_bitstream(data: bytes) -> list[Block]:
-    """Give the blocks of a bitcode file without a wrapper header.
+    """Return the blocks of a bitcode file without a wrapper header.
 
     :raises FormatError: it is none, or is cut short.
     """
@@ -163,7 +163,7 @@ def read_bitstream(data: bytes) -> list[Block]:
 
 
 def top_blocks(bits: Bits) -> Iterator[Block]:
-    """Give the blocks of a file, from behind its magic to where something else stands.
+    """Yield the blocks of a file, from behind its magic to where something else stands.
 
     That can be padding; it is for the caller to say.
 
@@ -193,7 +193,7 @@ def _fill(reader: Reader, block: Block, depth: int) -> None:
 
 
 def packed_bytes(data: memoryview, bit: int, count: int) -> Iterator[bytes]:
-    """Give the `count` numbers of 8 bits that begin at a bit of `data`, in pieces."""
+    """Yield the `count` numbers of 8 bits that begin at a bit of `data`, in pieces."""
     first, shift = divmod(bit, 8)
     for start in range(first, first + count, _CHUNK):
         size = min(_CHUNK, first + count - start)
@@ -220,7 +220,7 @@ class Bits:
         return word >> shift & ((1 << width) - 1)
 
     def peek(self, width: int) -> int:
-        """Give the number of `width` bits that is to be read next."""
+        """Return the number of `width` bits that is to be read next."""
         start = self.position
         number = self.fixed(width)
         self.position = start
@@ -286,7 +286,7 @@ class Reader:
         return block
 
     def items(self, block: Block) -> Iterator[Block | Definition | Record]:
-        """Give what is in a block; what is in inner blocks is passed over."""
+        """Yield what is in a block; what is in inner blocks is passed over."""
         start = 32 * block.content_at
         bits = Bits(self.data, start, start + 32 * block.size)
         abbreviations = list(self.known.get(block.number, ()))
@@ -551,7 +551,7 @@ class _BitWriter:
         self.data = bytearray()
 
     def finish(self) -> FilePlan:
-        """Put the blocks' sizes into place; give the plan."""
+        """Put the blocks' sizes into place; return the plan."""
         self._flush()
         literals: dict[int, bytearray] = {}
         for number, offset, size in self.sizes:

@@ -79,7 +79,7 @@ class EmbeddedObject:
     """The last byte is a NUL that is not stored."""
 
     def chunks(self) -> Iterator[bytes]:
-        """Give the content in pieces."""
+        """Yield the content in pieces."""
         yield from packed_bytes(self.data, self.bit, self.size - self.is_ended)
         if self.is_ended:
             yield b"\0"
@@ -92,7 +92,7 @@ def find_embedded_objects(
     path: StrPath | None = None,
     forget: Callable[[], object] = lambda: None,
 ) -> list[EmbeddedObject]:
-    """Give the objects that the bitcode in `data` embeds for the section of that name.
+    """Return the objects that the bitcode in `data` embeds for the section of that name.
 
     `forget` is called from time to time, and can give back what was mapped of the file.
 
@@ -134,7 +134,7 @@ def _version(data: memoryview, module: Block) -> int:
 
 
 def _contains(data: memoryview, name: bytes, forget: Callable[[], object]) -> bool:
-    """Tell whether a module can have `name` in its metadata, whose strings stand as they are."""
+    """Return whether a module can have `name` in its metadata, whose strings stand as they are."""
     pattern = re.compile(re.escape(name))
     for start in range(0, len(data), _SEARCHED):
         if pattern.search(data, start, start + _SEARCHED + len(name)):
@@ -164,7 +164,7 @@ class _ModuleScan:
         self._read(block)
 
     def find(self) -> Iterator[EmbeddedObject]:
-        """Give the objects for the section, in the order in which they are listed."""
+        """Yield the objects for the section, in the order in which they are listed."""
         for node in self.listed:
             variable, section = self.nodes.get(node, (0, 0))
             if section - 1 not in self.sections:

@@ -27,7 +27,7 @@ _MISSING = (
 
 
 def assemble(text: str) -> bytes:
-    """Give the bitcode of a module in LLVM IR.
+    """Return the bitcode of a module in LLVM IR.
 
     :raises UsageError: llvmlite is not installed.
     """
@@ -38,7 +38,7 @@ def assemble(text: str) -> bytes:
 
 
 def compile_object(text: str, triple: str) -> bytes:
-    """Give the object file of a module in LLVM IR: position-independent, unoptimised.
+    """Return the object file of a module in LLVM IR: position-independent, unoptimised.
 
     :raises UsageError: llvmlite is not installed, or has no code generator for the triple.
     """

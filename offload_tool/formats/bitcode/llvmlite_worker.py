@@ -38,7 +38,7 @@ _children: list[subprocess.Popen[bytes]] = []
 
 
 def rewrite(module: bytes) -> bytes:
-    """Give `module` as this LLVM writes it.
+    """Return `module` as this LLVM writes it.
 
     :raises FormatError: LLVM cannot read it.
     :raises UnsupportedError: llvmlite is not installed.

@@ -114,7 +114,7 @@ def _only(items: Sequence[Item], number: int) -> Block:
 
 
 def _set_array_types(types: Block, sizes: Sequence[int]) -> dict[int, int]:
-    """Give the arrays their sizes; give which type number is which image's."""
+    """Return the arrays their sizes; give which type number is which image's."""
     images = {PLACEHOLDER_SIZE + number: number for number, size in enumerate(sizes) if size}
     found: dict[int, int] = {}
     type_number = 0
@@ -147,7 +147,7 @@ def _blockinfo_abbreviations(module: Block) -> int:
 def _set_constants(
     block: Block, types: dict[int, int], sizes: Sequence[int], known: int
 ) -> Iterator[int]:
-    """Replace the zeros of images' types in `block`; give the images' numbers."""
+    """Replace the zeros of images' types in `block`; return the images' numbers."""
     own = sum(isinstance(item, Definition) for item in block.items)
     filler = _FIRST + known + own
     string = filler + 1

@@ -52,12 +52,12 @@ _NAMES_BUDGET = 16
 
 
 def is_bitcode(data: memoryview) -> bool:
-    """Tell whether `data` begins with bitcode's magic or that of its wrapper."""
+    """Return whether `data` begins with bitcode's magic or that of its wrapper."""
     return data[:4] in BITCODES
 
 
 def bitcode_symbols(data: memoryview) -> bytes:
-    """Give the names of the symbols that a module defines for others, each ended by NUL.
+    """Return the names of the symbols that a module defines for others, each ended by NUL.
 
     The order is LLVM's: functions, variables, aliases, ifuncs, those of assembler code.
 
@@ -68,7 +68,7 @@ def bitcode_symbols(data: memoryview) -> bytes:
 
 
 def bitcode_undefined(data: memoryview) -> bytes:
-    """Give the names of the symbols that a module wants of others, as `bitcode_symbols` does.
+    """Return the names of the symbols that a module wants of others, as `bitcode_symbols` does.
 
     :raises ContentError: as `bitcode_symbols`.
     """
@@ -90,7 +90,7 @@ def _symbols(data: memoryview, undefined: int) -> bytes:
 
 
 def bitcode_triple(data: memoryview) -> str:
-    """Give the triple of the target that a module is for; empty if it has no symbol table.
+    """Return the triple of the target that a module is for; empty if it has no symbol table.
 
     :raises FormatError: the module is broken.
     """
@@ -104,7 +104,7 @@ def bitcode_triple(data: memoryview) -> str:
 
 
 def unwrap_bitcode(data: memoryview) -> memoryview:
-    """Give the module in `data` without the wrapper that Apple's targets have before it.
+    """Return the module in `data` without the wrapper that Apple's targets have before it.
 
     :raises FormatError: the wrapper is broken.
     """
@@ -119,7 +119,7 @@ def unwrap_bitcode(data: memoryview) -> memoryview:
 
 
 def _find_tables(data: memoryview) -> tuple[memoryview, memoryview] | None:
-    """Give the symbol table and its strings, if they are there and tell of all modules."""
+    """Return the symbol table and its strings, if they are there and tell of all modules."""
     modules = 0
     table = strings = None
     bits = Bits(data, 8 * len(MAGIC), 8 * len(data))
@@ -147,7 +147,7 @@ def _find_tables(data: memoryview) -> tuple[memoryview, memoryview] | None:
 
 
 def _read_blob(data: memoryview, block: Block) -> memoryview | None:
-    """Give the blob of a block that has one record, which is a blob."""
+    """Return the blob of a block that has one record, which is a blob."""
     with suppress(FormatError):
         for item in Reader(data).items(block):
             if isinstance(item, Record):

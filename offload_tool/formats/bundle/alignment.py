@@ -22,7 +22,7 @@ _CANDIDATES = (_FAT_BINARY, *(1 << power for power in range(21)))
 
 
 def find_alignment(bundles: Sequence[Bundle]) -> int:
-    """Give the alignment, in bytes, with which all of `bundles` may have been written.
+    """Return the alignment, in bytes, with which all of `bundles` may have been written.
 
     Where none gives their layouts, it is one that no entry's offset contradicts.
     """

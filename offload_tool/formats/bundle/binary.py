@@ -75,7 +75,7 @@ class Bundle:
     """Bytes from the magic to the end of the last code object."""
 
     def image(self, data: memoryview, entry: BundleEntry) -> memoryview:
-        """Give the code object of `entry` as a slice of the `data` the bundle is in."""
+        """Return the code object of `entry` as a slice of the `data` the bundle is in."""
         start = self.offset + entry.offset
         return data[start : start + entry.size]
 
@@ -98,7 +98,7 @@ class BundleLayout:
 
 
 def is_bundle(data: memoryview, offset: int = 0) -> bool:
-    """Tell whether a binary bundle's magic stands at `offset`."""
+    """Return whether a binary bundle's magic stands at `offset`."""
     return data[offset : offset + len(MAGIC)] == MAGIC
 
 

@@ -86,7 +86,7 @@ class CompressedHeader:
         return _PREFIX.size + _FIELDS[self.version].size
 
     def pack(self) -> bytes:
-        """Give the header's bytes."""
+        """Return the header's bytes."""
         (method,) = (code for code, name in _METHODS.items() if name == self.method)
         sizes = [self.uncompressed_size, self.hash]
         if self.total_size is not None:
@@ -112,7 +112,7 @@ class CompressionReport:
 
 
 def is_compressed_bundle(data: memoryview, offset: int = 0) -> bool:
-    """Tell whether a compressed bundle's magic stands at `offset`."""
+    """Return whether a compressed bundle's magic stands at `offset`."""
     return data[offset : offset + len(MAGIC)] == MAGIC
 
 
@@ -162,7 +162,7 @@ def read_compressed_header(
 
 
 def truncate_digest(digest: bytes) -> int:
-    """Give the hash that the header records for data with this MD5."""
+    """Return the hash that the header records for data with this MD5."""
     return int.from_bytes(digest[:8], "little")
 
 

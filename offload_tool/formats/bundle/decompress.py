@@ -179,7 +179,7 @@ def decompress_range(
 def _kept(
     size: int, directory: StrPath | None, write: Callable[[_ByteSink], _Result]
 ) -> tuple[memoryview, _Result]:
-    """Give the `size` bytes that `write` writes, in memory or mapped, and what it returns."""
+    """Return the `size` bytes that `write` writes, in memory or mapped, and what it returns."""
     if size <= _IN_MEMORY:
         memory = _Memory()
         result = write(memory)

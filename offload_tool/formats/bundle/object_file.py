@@ -92,7 +92,7 @@ class ObjectEntry:
 
     @property
     def is_host_marker(self) -> bool:
-        """Tell whether this stands for the host object."""
+        """Return whether this stands for the host object."""
         return self.host_markers == 1
 
 

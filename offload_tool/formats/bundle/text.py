@@ -68,12 +68,12 @@ class TextEntry:
     """Bytes; the line feed before the end marker is not counted."""
 
     def content(self, data: memoryview) -> memoryview:
-        """Give the content as a slice of the `data` the entry was read from."""
+        """Return the content as a slice of the `data` the entry was read from."""
         return data[self.offset : self.offset + self.size]
 
 
 def start_marker(comment: str, entry_id: str) -> bytes:
-    """Give what stands before the content of an entry.
+    """Return what stands before the content of an entry.
 
     :raises UsageError: the ID holds a line feed, so that no reader would find its end.
     """
@@ -81,7 +81,7 @@ def start_marker(comment: str, entry_id: str) -> bytes:
 
 
 def end_marker(comment: str, entry_id: str) -> bytes:
-    """Give what stands after the content of an entry.
+    """Return what stands after the content of an entry.
 
     :raises UsageError: the ID holds a line feed.
     """

@@ -126,7 +126,7 @@ class BackgroundHash:
         self._waiting.put(chunk)
 
     def watch(self, chunks: Iterable[memoryview]) -> Iterator[memoryview]:
-        """Give the chunks on, each of them added."""
+        """Yield the chunks on, each of them added."""
         for chunk in chunks:
             self.update(chunk)
             yield chunk
@@ -207,7 +207,7 @@ def _zstd_compressor(level: int, size: int, threads: int | None) -> _Engine:
 
 
 def _job_size(level: int, size: int) -> int:
-    """Give the job size in bytes: such that the last job is shorter than the others."""
+    """Return the job size in bytes: such that the last job is shorter than the others."""
     job_size = _JOB_SIZE if level < _SLOW_LEVEL else _SLOW_JOB_SIZE
     while size and size % job_size == 0:
         job_size += 1
@@ -215,7 +215,7 @@ def _job_size(level: int, size: int) -> int:
 
 
 def _worker_count(level: int, size: int, job_size: int, threads: int | None) -> int:
-    """Give the number of threads: at least 1, because 0 means another way of cutting."""
+    """Return the number of threads: at least 1, because 0 means another way of cutting."""
     if threads is None:
         threads = len(os.sched_getaffinity(0))
     tables = zstandard.ZstdCompressionParameters.from_level(level, source_size=size)
@@ -281,7 +281,7 @@ class ZstdStream:
         return position
 
     def _skip_frame(self, start: int) -> int:
-        """Read the frame header at `start` and all block headers; give the frame's end."""
+        """Read the frame header at `start` and all block headers; return the frame's end."""
         head = self._data[start : start + _MAX_FRAME_HEADER]
         if head[:4] != zstandard.FRAME_HEADER:
             found = bytes(head[:4])
@@ -361,7 +361,7 @@ class ZlibStream:
         raise self._error(len(self._data), message)
 
     def _inflate(self, engine: zlib._Decompress, piece: memoryview) -> Iterator[bytes]:
-        """Give what comes out of `piece`, at most `_ROOM` bytes at a time."""
+        """Yield what comes out of `piece`, at most `_ROOM` bytes at a time."""
         rest: bytes | memoryview = piece
         while rest and not engine.eof:  # at the end, what is unconsumed stays what it was before
             try:

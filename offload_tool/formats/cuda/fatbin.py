@@ -223,18 +223,18 @@ class CudaFatbin:
 
 
 def is_cuda_fatbin(data: memoryview, offset: int = 0) -> bool:
-    """Tell whether a fat binary's magic stands at `offset`."""
+    """Return whether a fat binary's magic stands at `offset`."""
     return data[offset : offset + 4] == _BEGIN[:4]
 
 
 def cuda_fatbin_size(data: memoryview, offset: int) -> int:
-    """Give the size in bytes, with its header, of a fat binary that could be read there."""
+    """Return the size in bytes, with its header, of a fat binary that could be read there."""
     _, _, header_size, size = _HEADER.unpack_from(data, offset)
     return int(header_size + size)
 
 
 def find_cuda_fatbin(data: memoryview, start: int, stop: int, end: int) -> int | None:
-    """Give where, from `start` to `stop`, the first fat binary seems to begin.
+    """Return where, from `start` to `stop`, the first fat binary seems to begin.
 
     What stands there is a header and that of a first entry, which fit to each other and end
     before `end`.
@@ -298,13 +298,13 @@ class _Reader:
         self.number = 0
 
     def error(self, message: str, offset: int | None = None) -> FormatError:
-        """Say what contradicts in the entry that is being read."""
+        """Return what contradicts in the entry that is being read."""
         at = self.position if offset is None else offset
         field = f"CUDA entry {self.number + 1}"
         return FormatError(message, path=self.path, offset=at, field=field)
 
     def entries(self) -> Iterator[CudaEntry]:
-        """Give the entries, one after the other."""
+        """Yield the entries, one after the other."""
         while self.position < self.end:
             row = self._row(self.position, self.end)
             room = self.end - self.position
@@ -398,7 +398,7 @@ class _Reader:
         return tuple(images)
 
     def _inner_size(self, row: _EntryHeader, position: int, end: int) -> int:
-        """Give how many bytes the header of one of several images has."""
+        """Return how many bytes the header of one of several images has."""
         size = _ENTRY.size
         if row.identifier_size:
             size = row.identifier + _padded(row.identifier_size + 1)
@@ -417,7 +417,7 @@ class _Reader:
 def image_content(
     data: memoryview, image: CudaImage, *, path: StrPath | None = None
 ) -> bytes | memoryview:
-    """Give an image as ``cuobjdump --extract-elf`` or ``--extract-ptx`` does, unpacked.
+    """Return an image as ``cuobjdump --extract-elf`` or ``--extract-ptx`` does, unpacked.
 
     Without what pads it: PTX ends before its NUL, a cubin where the last of its two
     tables of headers does.
@@ -438,7 +438,7 @@ def image_content(
 
 
 def content_size(content: bytes | memoryview, image_kind: str) -> int:
-    """Give how many bytes an unpacked image has without padding, of which there are at most 8."""
+    """Return how many bytes an unpacked image has without padding, of which there are at most 8."""
     size = len(content)
     tail = bytes(content[-_ALIGNMENT:])
     least = size - len(tail) + len(tail.rstrip(b"\0"))
@@ -498,7 +498,7 @@ _Fields: TypeAlias = "tuple[int, tuple[int, int], bytes | memoryview, bytes | No
 def plan_cuda_fatbin(
     entries: Sequence[NewCudaEntry], style: FatbinStyle = _DEFAULT_STYLE
 ) -> list[bytes | memoryview]:
-    """Give the pieces of a fat binary, in their order: as ``fatbinary`` writes it.
+    """Return the pieces of a fat binary, in their order: as ``fatbinary`` writes it.
 
     :raises UsageError: a processor that an entry cannot name or a cubin is not for, or a style
         that does not exist.
@@ -508,12 +508,12 @@ def plan_cuda_fatbin(
 
 
 def plan_entries(pieces: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
-    """Give the pieces of a fat binary of these entries, with their headers, in their order."""
+    """Return the pieces of a fat binary of these entries, with their headers, in their order."""
     return [cuda_header(sum(map(len, pieces))), *pieces]
 
 
 def cuda_header(size: int) -> bytes:
-    """Give the header of a fat binary whose entries are `size` bytes together."""
+    """Return the header of a fat binary whose entries are `size` bytes together."""
     return _HEADER.pack(_MAGIC, 1, _HEADER.size, size)
 
 
@@ -569,7 +569,7 @@ def _is_to_be_compressed(kind: int, style: FatbinStyle) -> bool:
 
 
 def _described(entry: NewCudaEntry, style: FatbinStyle, number: int) -> _Fields:
-    """Give kind, versions, payload, text of the options (None: without), and flags."""
+    """Return kind, versions, payload, text of the options (None: without), and flags."""
     if is_elf(memoryview(entry.content)):
         return _described_cubin(entry, style, number)
     options = entry.options.encode()
@@ -601,7 +601,7 @@ def _described_cubin(entry: NewCudaEntry, style: FatbinStyle, number: int) -> _F
 
 
 def _names(identifier: bytes, options: bytes | None) -> tuple[bytes, int, int]:
-    """Give what stands behind an entry's header, and where in the entry its two parts begin."""
+    """Return what stands behind an entry's header, and where in the entry its two parts begin."""
     names, identifier_at, options_at = b"", 0, 0
     if identifier:
         identifier_at = _ENTRY.size

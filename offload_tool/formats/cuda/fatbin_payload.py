@@ -84,7 +84,7 @@ class Packed:
 
 
 def method_for(mode: CompressionMode, release: int) -> Method:
-    """Give the method of a ``--compress-mode`` other than none.
+    """Return the method of a ``--compress-mode`` other than none.
 
     :raises UsageError: there is no such mode.
     """

@@ -65,7 +65,7 @@ class CudaHostCode:
         return sorted(self.asked - self.served)
 
     def __or__(self, other: CudaHostCode) -> CudaHostCode:
-        """Give both together."""
+        """Return both together."""
         return CudaHostCode(
             self.asked | other.asked,
             self.served | other.served,

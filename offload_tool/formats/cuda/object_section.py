@@ -49,7 +49,7 @@ _SECTIONS = (SECTION.encode(), RELOCATABLE_SECTION.encode())
 
 
 def find_placeholder(data: memoryview, *, path: StrPath | None = None) -> int | None:
-    """Give the number of the section that holds the placeholder, in a host object.
+    """Return the number of the section that holds the placeholder, in a host object.
 
     None if there is no such section: clang makes none for a source that has neither kernels
     nor device variables.

@@ -35,12 +35,12 @@ _BLANKS = re.compile(rb"(?<=[ \t\n\v\f\r])[ \t]+")
 
 
 def is_ptx(data: bytes | memoryview) -> bool:
-    """Tell whether `data` begins as a PTX module does: comments, then its version."""
+    """Return whether `data` begins as a PTX module does: comments, then its version."""
     return _VERSION.search(bytes(data[:_HEAD])) is not None
 
 
 def ptx_version(text: bytes | memoryview) -> tuple[int, int]:
-    """Give major and minor version of a PTX module.
+    """Return major and minor version of a PTX module.
 
     :raises FormatError: it has no line ``.version``, as PTX must.
     """
@@ -53,7 +53,7 @@ def ptx_version(text: bytes | memoryview) -> tuple[int, int]:
 
 
 def shortened(text: bytes | memoryview, release: int = 13) -> bytes:
-    """Give the text as ``fatbinary`` of CUDA `release` (12 or 13) stores it, without a NUL."""
+    """Return the text as ``fatbinary`` of CUDA `release` (12 or 13) stores it, without a NUL."""
     whole = bytes(text).partition(b"\0")[0]
     return _shortened_12(whole) if release < 13 else _shortened_13(whole)
 

@@ -141,7 +141,7 @@ class HipWrapper(NamedTuple):
         return self.offset + 8
 
     def pack(self) -> bytes:
-        """Give the wrapper's bytes."""
+        """Return the wrapper's bytes."""
         return _WRAPPER.pack(self.magic, _WRAPPER_VERSION, self.pointer, self.number)
 
 
@@ -166,7 +166,7 @@ def read_wrappers(
 
 
 def wrappers_of(tables: ElfTables) -> Iterator[tuple[int, HipWrapper]]:
-    """Give the wrappers of an ELF file, each with the number of its section.
+    """Yield the wrappers of an ELF file, each with the number of its section.
 
     :raises FormatError: see `read_wrappers`.
     """
@@ -178,7 +178,7 @@ def wrappers_of(tables: ElfTables) -> Iterator[tuple[int, HipWrapper]]:
 
 
 def cuid_hash(cuid: str) -> str:
-    """Give the hash that clang puts into symbol names for ``-cuid=<cuid>``."""
+    """Return the hash that clang puts into symbol names for ``-cuid=<cuid>``."""
     digest = md5(cuid.encode(), usedforsecurity=False).digest()
     return f"{int.from_bytes(digest[:8], 'little'):x}"
 
@@ -292,7 +292,7 @@ class _Strings:
         self.data = b"\0"
 
     def add(self, name: str) -> int:
-        """Append `name`; give its offset."""
+        """Append `name`; return its offset."""
         offset = len(self.data)
         self.data += name.encode() + b"\0"
         return offset

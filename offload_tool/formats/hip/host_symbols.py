@@ -57,11 +57,11 @@ class HipHostCode:
 
     @property
     def asks(self) -> bool:
-        """Tell whether any bundle is asked for by name."""
+        """Return whether any bundle is asked for by name."""
         return bool(self.hashes) or self.asks_without_cuid
 
     def __or__(self, other: HipHostCode) -> HipHostCode:
-        """Give both together."""
+        """Return both together."""
         return HipHostCode(
             self.hashes | other.hashes,
             self.asks_without_cuid or other.asks_without_cuid,
@@ -80,7 +80,7 @@ def read_hip_host_code(data: memoryview, *, path: StrPath | None = None) -> HipH
 
 
 def hip_host_code(tables: ElfTables) -> HipHostCode:
-    """Give the same of an ELF object whose tables were read.
+    """Return the same of an ELF object whose tables were read.
 
     :raises FormatError: its symbols contradict it.
     """
@@ -101,7 +101,7 @@ def hip_host_code(tables: ElfTables) -> HipHostCode:
 
 
 def bitcode_host_code(data: memoryview) -> HipHostCode:
-    """Give the same of a host object of ``-flto``, whose entries are known by their symbols.
+    """Return the same of a host object of ``-flto``, whose entries are known by their symbols.
 
     :raises FormatError: as `bitcode_symbols`.
     """

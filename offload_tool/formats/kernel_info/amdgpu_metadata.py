@@ -103,7 +103,7 @@ def read_amdgpu_arguments(
 
 
 def _symbols(tables: ElfTables) -> tuple[dict[bytes, int], set[bytes]]:
-    """Give the sizes of functions, and the names of kernel descriptors."""
+    """Return the sizes of functions, and the names of kernel descriptors."""
     sizes: dict[bytes, int] = {}
     descriptors: set[bytes] = set()
     kinds = [row.sh_type for row in tables.sections]
@@ -127,7 +127,7 @@ def _symbols(tables: ElfTables) -> tuple[dict[bytes, int], set[bytes]]:
 
 
 def _notes(data: memoryview, tables: ElfTables, path: StrPath | None) -> Iterator[memoryview]:
-    """Give the descriptions of the metadata notes.
+    """Yield the descriptions of the metadata notes.
 
     :raises UnsupportedError: they are those of version 2.
     """

@@ -26,7 +26,7 @@ _NUMBERS = (
 
 
 def stable_name(name: str) -> str:
-    """Give the name that a kernel has in all builds of the same source."""
+    """Return the name that a kernel has in all builds of the same source."""
     for pattern, replacement in _NUMBERS:
         name = pattern.sub(replacement, name)
     return name

@@ -101,7 +101,7 @@ def _section_size(tables: ElfTables, sections: Mapping[bytes, int], name: bytes)
 def _of_functions(
     tables: ElfTables, sections: Mapping[bytes, int], count: int
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """Give the registers and the stack of functions, by the numbers of their symbols."""
+    """Return the registers and the stack of functions, by the numbers of their symbols."""
     found: dict[int, dict[int, int]] = {_REGCOUNT: {}, _MIN_STACK_SIZE: {}}
     index = sections.get(_INFO, 0)
     for which, value in _attributes(tables, index):
@@ -116,7 +116,7 @@ def _of_functions(
 
 
 def _largest(tables: ElfTables, index: int) -> int | None:
-    """Give the largest workgroup of a kernel; None where nothing limits it."""
+    """Return the largest workgroup of a kernel; None where nothing limits it."""
     for which, value in _attributes(tables, index):
         if which not in (_MAX_THREADS, _REQNTID):
             continue

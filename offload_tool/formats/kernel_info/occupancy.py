@@ -69,7 +69,7 @@ _FAMILIES = (
 
 
 def waves_per_simd(kernel: Kernel, target_id: str) -> int | None:
-    """Say how many waves of `kernel`, of code for `target_id`, a SIMD holds at most.
+    """Return how many waves of `kernel`, of code for `target_id`, a SIMD holds at most.
 
     None for other than AMD's GPUs, for processors whose limits are not known, and for kernels that
     do not say what they need.

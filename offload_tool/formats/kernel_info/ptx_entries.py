@@ -55,7 +55,7 @@ def read_ptx_kernels(text: memoryview) -> list[Kernel]:
 
 
 def ptx_statements(text: memoryview) -> bytes:
-    """Give a module without comments and blank lines, and what only debuggers read of it."""
+    """Return a module without comments and blank lines, and what only debuggers read of it."""
     module = _without_comments(bytes(text).partition(b"\0")[0])
     lines = _DEBUG_LINE.sub(b"", module).splitlines()
     return b"\n".join(filter(None, map(bytes.strip, lines)))
@@ -72,7 +72,7 @@ def _kernel(name: str, head: bytes) -> Kernel:
 
 
 def _number(digits: bytes | None) -> int:
-    """Give a number of C, of which no more than what a `Kernel` may say is read."""
+    """Return a number of C, of which no more than what a `Kernel` may say is read."""
     if digits is None:
         return 1
     if len(digits) > _LONGEST_NUMBER:

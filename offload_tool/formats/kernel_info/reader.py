@@ -36,7 +36,7 @@ _MAGICS = {
 
 
 def silent_code(image: memoryview, image_kind: str | None = None) -> str | None:
-    """Say why an image of a sort that is known says nothing of its kernels; None for all others.
+    """Return why an image of a sort that is known says nothing of its kernels; None for all others.
 
     `image` is its first 64 bytes, or more, as they are stored; `image_kind` is what the container
     says of it.

@@ -130,12 +130,12 @@ class KpackArchive(NamedTuple):
 
 
 def kernel_key(kernel_name: str, index: int = 0) -> str:
-    """Give the key under which a runtime looks for a wrapper's code object."""
+    """Return the key under which a runtime looks for a wrapper's code object."""
     return f"{kernel_name}#{index}"
 
 
 def archive_name(group: str, target_id: str) -> str:
-    """Give the usual name of an archive: of one group, for one target ID."""
+    """Return the usual name of an archive: of one group, for one target ID."""
     return f"{group}_{target_id}{SUFFIX}"
 
 
@@ -155,7 +155,7 @@ def read_kpack(data: memoryview, *, path: StrPath | None = None) -> KpackArchive
 def unpacked_kpack_image(
     data: memoryview, archive: KpackArchive, image: KpackImage, *, path: StrPath | None = None
 ) -> memoryview:
-    """Give the bytes of a code object: mapped, or decompressed in bounded memory.
+    """Return the bytes of a code object: mapped, or decompressed in bounded memory.
 
     :raises FormatError: it is damaged.
     :raises LimitError: it is more than the run's budget allows.
@@ -338,7 +338,7 @@ class _KpackReader:
             yield _image(entry, offset, size, unpacked)
 
     def _frames(self, numbers: dict[str, int]) -> list[tuple[int, int]]:
-        """Give where each frame is and its bytes."""
+        """Return where each frame is and its bytes."""
         for key in ("zstd_offset", "zstd_size"):
             if key not in numbers:
                 raise self._refusal(f"there is no {key}, which the scheme {ZSTD} has")
@@ -370,7 +370,7 @@ class _KpackReader:
         return found
 
     def _frame_size(self, entry: _TableEntry, start: int, end: int) -> int:
-        """Check that there is one frame, without decompressing it; give what it says it holds."""
+        """Check that there is one frame, without decompressing it; return what it says it holds."""
         from offload_tool.formats.codec.stream import ZstdStream
 
         stream = ZstdStream(self.data[:end], start, None, self.path)
@@ -430,14 +430,14 @@ class NewKpackImage(NamedTuple):
 
 
 def kept_image(archive: KpackArchive, image: KpackImage, source: InputFile) -> NewKpackImage:
-    """Give an image of the archive `source` to be stored in another one as it is."""
+    """Return an image of the archive `source` to be stored in another one as it is."""
     content = source.range(image.offset, image.stored_size)
     packed = image.size if archive.is_compressed else None
     return NewKpackImage(image.key, image.target_id, content, packed, image.metadata)
 
 
 def images_by_key(archive: KpackArchive) -> dict[str, list[KpackImage]]:
-    """Give the images under each key, in the order of the table."""
+    """Return the images under each key, in the order of the table."""
     found: dict[str, list[KpackImage]] = {}
     for image in archive.images:
         found.setdefault(image.key, []).append(image)

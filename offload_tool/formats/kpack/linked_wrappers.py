@@ -83,14 +83,14 @@ class LinkedWrappers:
         ]
 
     def rewired(self, magic: bytes, new: Sequence[tuple[int, int]]) -> Iterator[tuple[int, bytes]]:
-        """Give what to write where, for each to have the `magic` and (target, index) of `new`."""
+        """Yield what to write where, for each to have the `magic` and (target, index) of `new`."""
         for row, (target, index) in zip(self.rows, new, strict=True):
             yield row.wrapper.offset, magic
             yield row.wrapper.offset + _INDEX, _WORD.pack(index)
             yield from self.pointers.patches(row.address + _POINTER, target)
 
     def indexes(self) -> dict[int, int]:
-        """Give the index for what wrappers lead to, by address: the first one's position."""
+        """Return the index for what wrappers lead to, by address: the first one's position."""
         first: dict[int, int] = {}
         for at, row in enumerate(self.rows):
             first.setdefault(row.target, at)
@@ -174,7 +174,7 @@ def plan_unmarked(wrappers: LinkedWrappers, content: FilePlan, starts: Sequence[
 def _moved_symbols(
     tables: ElfTables, old: set[int], number: int, address: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Let symbols of sections that are gone lead to the beginning of another one."""
+    """Redirect symbols of sections that are gone to the beginning of another one."""
     size = tables.elf_class.symbol.size
     for index, row in enumerate(tables.sections):
         if row.sh_type not in (SHT_SYMTAB, SHT_DYNSYM):

@@ -56,7 +56,7 @@ class MarkedWrapper(NamedTuple):
 
 
 def is_marked(tables: ElfTables, number: int) -> bool:
-    """Tell whether a section has wrappers, and one of them may be one with a marker."""
+    """Return whether a section has wrappers, and one of them may be one with a marker."""
     row = tables.sections[number]
     if tables.names[number] != _SECTION or not row.has_content:
         return False
@@ -65,7 +65,7 @@ def is_marked(tables: ElfTables, number: int) -> bool:
 
 
 def marked_wrappers(tables: ElfTables) -> Iterator[MarkedWrapper]:
-    """Give the wrappers of a 64-bit little-endian ELF file that have markers, in file order.
+    """Yield the wrappers of a 64-bit little-endian ELF file that have markers, in file order.
 
     Those of an object whose marker is in another object are left out.
 
@@ -87,7 +87,7 @@ def marked_wrappers(tables: ElfTables) -> Iterator[MarkedWrapper]:
 
 
 def _is_wrapped(tables: ElfTables, at: int) -> bool:
-    """Tell whether what a wrapper has in the place of a bundle is a map: a marker.
+    """Return whether what a wrapper has in the place of a bundle is a map: a marker.
 
     Its magic is changed when the program starts, see ``passes/runtime/kpack_wrap.c``.
     """
@@ -95,7 +95,7 @@ def _is_wrapped(tables: ElfTables, at: int) -> bool:
 
 
 def _places_in_linked(tables: ElfTables, found: list[tuple[int, HipWrapper]]) -> list[int | None]:
-    """Give where in the file the markers of a linked file's wrappers are."""
+    """Return where in the file the markers of a linked file's wrappers are."""
     pointers = LinkedPointers(tables)
     addresses = []
     for number, wrapper in found:
@@ -106,7 +106,7 @@ def _places_in_linked(tables: ElfTables, found: list[tuple[int, HipWrapper]]) ->
 
 
 def _place_in_object(tables: ElfTables, number: int, wrapper: HipWrapper) -> int | None:
-    """Give where in an object the marker of a wrapper is; None: in another object."""
+    """Return where in an object the marker of a wrapper is; None: in another object."""
     place = wrapper.pointer_offset - tables.sections[number].sh_offset
     for index, other in enumerate(tables.sections):
         if other.sh_type != SHT_RELA or other.sh_info != number:
@@ -120,7 +120,7 @@ def _place_in_object(tables: ElfTables, number: int, wrapper: HipWrapper) -> int
 
 
 def _at_symbol(tables: ElfTables, index: int, symbol: int, addend: int) -> int | None:
-    """Give where in an object a relocation of section `index` points to."""
+    """Return where in an object a relocation of section `index` points to."""
     table = tables.linked(index)
     if tables.sections[table].sh_type != SHT_SYMTAB:
         raise tables.error(index, "sh_link", "expected a table of symbols")

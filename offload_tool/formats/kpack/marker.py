@@ -60,7 +60,7 @@ class KpackMarker(NamedTuple):
     search_paths: tuple[str, ...]
 
     def archives(self, folder: str, target_ids: Sequence[str]) -> Iterator[str]:
-        """Give the paths of the archives that the loader would open, in its order.
+        """Yield the paths of the archives that the loader would open, in its order.
 
         `folder` has the program or library in it, its links followed; `target_ids` are those of
         `asked_target_ids`. A path may come twice.
@@ -75,7 +75,7 @@ class KpackMarker(NamedTuple):
 
 
 def asked_target_ids(device: TargetID) -> list[str]:
-    """Give the target IDs that the loader asks for, for a device, the best first."""
+    """Return the target IDs that the loader asks for, for a device, the best first."""
     generic = generic_processor(device.processor)
     names = [device.processor] + ([] if generic is None else [generic.name])
     found = []
@@ -87,7 +87,7 @@ def asked_target_ids(device: TargetID) -> list[str]:
 
 
 def pack_marker(marker: KpackMarker) -> bytes:
-    """Give a marker's bytes, as AMD's splitter writes them.
+    """Return a marker's bytes, as AMD's splitter writes them.
 
     :raises UsageError: no path, a name that is empty or not UTF-8, or more than the loader reads.
     """

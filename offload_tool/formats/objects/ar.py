@@ -115,12 +115,12 @@ class ArchiveMember(NamedTuple):
     """The file that is the content, in a thin archive."""
 
     def content(self, data: memoryview) -> memoryview:
-        """Give the content as a slice of the archive's `data`; not for thin archives."""
+        """Return the content as a slice of the archive's `data`; not for thin archives."""
         return data[self.offset : self.offset + self.size]
 
 
 def is_archive(data: memoryview) -> bool:
-    """Tell whether `data` begins with an archive's magic, thin or not."""
+    """Return whether `data` begins with an archive's magic, thin or not."""
     return data[: len(MAGIC)] in (MAGIC, THIN_MAGIC)
 
 
@@ -193,7 +193,7 @@ class ArchiveReader:
 
     @property
     def is_coff(self) -> bool:
-        """Tell whether there are the two symbol indexes that only COFF has."""
+        """Return whether there are the two symbol indexes that only COFF has."""
         return self.indexes > 1
 
     def __iter__(self) -> Iterator[ArchiveMember]:
@@ -205,7 +205,7 @@ class ArchiveReader:
             yield member
 
     def plain(self, position: int) -> tuple[bytes, int, int] | None:
-        """Give the name of the member at `position`, where its content begins, and its size.
+        """Return the name of the member at `position`, where its content begins, and its size.
 
         None means that it is not sound, that the members are in files, or that the header is not
         one of GNU's with the attributes of the last member; `read` knows more.
@@ -242,7 +242,7 @@ class ArchiveReader:
         self.position = position
 
     def read(self) -> Iterator[ArchiveMember]:
-        """Give the members; a COFF import library's too."""
+        """Yield the members; a COFF import library's too."""
         if not is_archive(self.data):
             found = bytes(self.data[: len(MAGIC)])
             raise self._error(0, None, f"expected an archive, found {found!r}")
@@ -378,7 +378,7 @@ class ArchiveReader:
         return FormatError(message, path=self.path, offset=offset, field=field)
 
     def _describe(self, name: bytes) -> str:
-        """Say what it is whose header has this name; empty, if it is not known."""
+        """Return what it is whose header has this name; empty, if it is not known."""
         if self._is_special(name):
             return "the long-name table" if name == _LONG_NAMES else "the symbol index"
         text = name.decode("utf-8", "backslashreplace").removesuffix("/")
@@ -386,7 +386,7 @@ class ArchiveReader:
 
 
 def behind(position: int, size: int) -> int:
-    """Give where the header after that of `position` begins: at an even offset.
+    """Return where the header after that of `position` begins: at an even offset.
 
     `size` is that of the content between them, in bytes.
     """
@@ -524,7 +524,7 @@ class GrowingArchive:
         out.append_behind(self._rows())
 
     def _rows(self) -> Iterator[tuple[bytes, InputFile | None, int, int]]:
-        """Give what stands before each content, and where that is."""
+        """Yield what stands before each content, and where that is."""
         gap = self._head
         columns = zip(self._fields, self._sources, self._offsets, self._sizes, strict=True)
         for field, source, offset, size in columns:
@@ -554,7 +554,7 @@ class _NameFields:
         self._found: dict[bytes, bytes] = {}
 
     def field(self, name: bytes) -> bytes:
-        """Give a header's field, the same for the same name.
+        """Return a header's field, the same for the same name.
 
         :raises UsageError: no header can have it.
         """
@@ -574,7 +574,7 @@ class _NameFields:
 def _plan_head(
     objects: Sequence[tuple[int, bytes]], last: int, names: _NameFields, wide_offset: int
 ) -> bytes:
-    """Give what stands before the first member's header.
+    """Return what stands before the first member's header.
 
     `objects` are the positions and symbols of the members that have an entry in the index; they
     count, as `last`, the position of the last member, from that header.
@@ -589,7 +589,7 @@ def _plan_head(
 def _pack_index(
     objects: Sequence[tuple[int, bytes]], last: int, tail_size: int, wide_offset: int
 ) -> bytes:
-    """Give the symbol index with its header; `tail_size` bytes are between it and the members."""
+    """Return the symbol index with its header; `tail_size` bytes are between it and the members."""
     if not objects:
         return b""
     names = b"".join([symbols for _, symbols in objects])

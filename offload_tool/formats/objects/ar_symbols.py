@@ -66,7 +66,7 @@ def member_symbols(
     offset: int = 0,
     warn: Callable[[str], object] | None = None,
 ) -> bytes | None:
-    """Give the names of the symbols that `data` defines for others, each ended by NUL.
+    """Return the names of the symbols that `data` defines for others, each ended by NUL.
 
     None means that it is not an object. `path` and `offset`, where `data` begins in that file,
     are for messages. Bitcode and COFF that cannot be read are not objects, as for LLVM in

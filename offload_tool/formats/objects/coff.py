@@ -48,7 +48,7 @@ class CoffHeader(NamedTuple):
 
 
 def is_coff(data: memoryview) -> bool:
-    """Tell whether LLVM takes `data` for a COFF object or a PE image."""
+    """Return whether LLVM takes `data` for a COFF object or a PE image."""
     first = bytes(data[:2])
     if first == DOS:
         at = int.from_bytes(data[PE_OFFSET_AT : PE_OFFSET_AT + 4], "little")
@@ -65,5 +65,5 @@ def is_coff(data: memoryview) -> bool:
 
 
 def is_bigobj(data: memoryview) -> bool:
-    """Tell whether it is an object of ``/bigobj``, which has another header."""
+    """Return whether it is an object of ``/bigobj``, which has another header."""
     return data[:4] == _BIGOBJ and data[12:28] == _BIGOBJ_CLASS

@@ -142,7 +142,7 @@ class _Coff:
         ]
 
     def section_at(self, index: int) -> int:
-        """Give the offset of section header `index`, which counts from 0."""
+        """Return the offset of section header `index`, which counts from 0."""
         return self.header_end + self.header.optional_size + index * SECTION.size
 
     def _read_header(self) -> CoffHeader:
@@ -184,7 +184,7 @@ class _Coff:
         return rows
 
     def relocations_size(self, row: _SectionHeader) -> int:
-        """Give the bytes of a section's relocations; the first may hold their number."""
+        """Return the bytes of a section's relocations; the first may hold their number."""
         count = row.relocations
         if row.characteristics & _RELOCATION_OVERFLOW and count == 0xFFFF:
             count = int.from_bytes(self.take(row.relocations_at, 4, "relocation 0"), "little")
@@ -206,7 +206,7 @@ class _Coff:
         raise self.error(self.section_at(index), "Name", message)
 
     def string(self, offset: int, user: int) -> bytes:
-        """Give the string at `offset` of the string table, for the record at `user`."""
+        """Return the string at `offset` of the string table, for the record at `user`."""
         end = self.strings.find(b"\0", offset) if offset >= 4 else -1
         if end < 0:
             message = (
@@ -275,7 +275,7 @@ class _Planner:
         return FilePlan(join([Literal(0, head), *pieces, Literal(end, tail)]), end + len(tail))
 
     def _symbols(self) -> Iterator[tuple[bytes, bytes]]:
-        """Give each symbol's name, and the bytes of its record behind the name, renumbered."""
+        """Yield each symbol's name, and the bytes of its record behind the name, renumbered."""
         coff, size = self.coff, _SYMBOL.size
         position = 0
         while position < len(coff.symbols):

@@ -82,7 +82,7 @@ class CodeObject(NamedTuple):
 
 
 def is_code_object(data: memoryview, offset: int = 0) -> bool:
-    """Tell whether the ELF header of device code for HSA or CUDA is at `offset`."""
+    """Return whether the ELF header of device code for HSA or CUDA is at `offset`."""
     header = _header(data[offset : offset + _HEADER_SIZE])
     if header is None:
         return False

@@ -142,7 +142,7 @@ def _patch_coff(
 def _patch_coff_symbols(
     patched: bytearray, symbols_at: int, symbols: int, sections: dict[int, tuple[int, int]]
 ) -> None:
-    """Give the symbols of `sections`, number: (size, offset of the new name), both."""
+    """Set size and name of the symbols of `sections`: number to (size, offset of the new name)."""
     number = 0
     while number < symbols:
         at = symbols_at + number * _COFF_SYMBOL.size

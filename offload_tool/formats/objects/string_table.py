@@ -28,7 +28,7 @@ __all__ = ["build_string_table"]
 def build_string_table(
     *groups: Iterable[bytes], head: bytes = b"\0"
 ) -> tuple[bytes, dict[bytes, int]]:
-    """Give the table with `head`, and the offset of each string; the empty string has 0.
+    """Return the table with `head`, and the offset of each string; the empty string has 0.
 
     Each group is sorted by itself; a string of several groups belongs to the first.
     """

@@ -165,7 +165,7 @@ class BundleEntryID:
 
 
 def has_all_fields(text: str) -> bool:
-    """Tell whether an ID has an offload kind and the four fields of a triple."""
+    """Return whether an ID has an offload kind and the four fields of a triple."""
     return text.count("-") >= 4
 
 
@@ -198,7 +198,7 @@ def _canonical(text: str) -> str:
 
 
 def _old_target_id(rest: str) -> str | None:
-    """Give the target ID where the old spelling has it: in place of the environment.
+    """Return the target ID where the old spelling has it: in place of the environment.
 
     `rest` is all that follows the OS field. No environment looks like a GPU's name, but a
     target ID after an environment may hold dashes, so the processor alone decides.
@@ -336,7 +336,7 @@ def _duplicate(entry: BundleEntryID, first: str, second: str) -> str:
 def find_conflicts(
     ids: Iterable[BundleEntryID], spellings: Sequence[str] | None = None
 ) -> tuple[str, ...]:
-    """Give every reason why these entries cannot stand in one bundle, one message each.
+    """Return every reason why these entries cannot stand in one bundle, one message each.
 
     Two entries with one ID; or, for one kind, triple and processor, a feature set in one
     entry and left open (Any) in another. `spellings` are the texts the IDs were parsed
@@ -370,7 +370,7 @@ def _feature_conflicts(texts: Mapping[BundleEntryID, str]) -> Iterator[str]:
 
 
 def first_conflict(ids: Iterable[BundleEntryID]) -> tuple[BundleEntryID, BundleEntryID] | None:
-    """Give the first pair of entries that LLVM 22 does not bundle together, or None.
+    """Return the first pair of entries that LLVM 22 does not bundle together, or None.
 
     A little weaker than the documentation's rule, which `find_conflicts` follows: in
     sorted order, no later entry of a processor may set a feature that the first leaves open.
@@ -402,7 +402,7 @@ def check_composition(ids: Iterable[BundleEntryID], spellings: Sequence[str] | N
 def incompatibility(
     code_object: BundleEntryID, target: BundleEntryID, *, hip_openmp: bool = False
 ) -> str | None:
-    """Say in a few words why an entry does not serve a target; None where it does.
+    """Return in a few words why an entry does not serve a target; None where it does.
 
     Entries with the same kind and target ID, or none, and compatible triples serve each
     other. Otherwise the kinds must be compatible (equal, hip and hipv4, and with
@@ -437,7 +437,7 @@ def _kinds_compatible(first: str, second: str, *, hip_openmp: bool) -> bool:
 
 
 def _loadable(entry: BundleEntryID) -> TargetID | None:
-    """Give the entry's target ID if the entry's architecture can have it."""
+    """Return the entry's target ID if the entry's architecture can have it."""
     understood = _understood(entry.target_id)
     if understood is None:
         return None
@@ -451,14 +451,14 @@ def _loadable(entry: BundleEntryID) -> TargetID | None:
 def is_compatible(
     code_object: BundleEntryID, target: BundleEntryID, *, hip_openmp: bool = False
 ) -> bool:
-    """Say whether an entry serves a target (see `incompatibility`)."""
+    """Return whether an entry serves a target (see `incompatibility`)."""
     return incompatibility(code_object, target, hip_openmp=hip_openmp) is None
 
 
 def best_match(
     candidates: Sequence[BundleEntryID], target: BundleEntryID, *, hip_openmp: bool = False
 ) -> int | None:
-    """Give the index of the entry that serves `target` best, None if none does.
+    """Return the index of the entry that serves `target` best, None if none does.
 
     The very ID comes first, then the same kind and target ID, then the compatible entry
     that sets the most features, then the earliest. (LLVM 22 takes the first in the order

@@ -89,18 +89,18 @@ def generic_processor(name: str) -> Processor | None:
 
 
 def is_amd(entry: BundleEntryID) -> bool:
-    """Tell whether an entry is code for AMD GPUs, by its triple: their ISA, or SPIR-V."""
+    """Return whether an entry is code for AMD GPUs, by its triple: their ISA, or SPIR-V."""
     return triples.meaning(entry.triple).system == "amdhsa"
 
 
 def is_cuda(entry: BundleEntryID) -> bool:
-    """Tell whether an entry is code of CUDA for NVIDIA's GPUs."""
+    """Return whether an entry is code of CUDA for NVIDIA's GPUs."""
     return entry.kind == _CUDA and triples.meaning(entry.triple).arch == "nvptx64"
 
 
 @functools.lru_cache(maxsize=1 << 12)  # a library has the same few IDs in every bundle
 def find_fit(code: BundleEntryID, device: BundleEntryID) -> Fit | None:
-    """Say by which rule `code` serves `device`; None if by none.
+    """Return the rule by which `code` serves `device`; None if there is none.
 
     `device` has the kind and triple of the code objects that it asks for.
     """
@@ -127,7 +127,7 @@ def find_fit(code: BundleEntryID, device: BundleEntryID) -> Fit | None:
 
 
 def why_not(code: BundleEntryID, device: BundleEntryID) -> str:
-    """Say in a few words why `code` does not serve `device`."""
+    """Return in a few words why `code` does not serve `device`."""
     if is_cuda(code) and is_cuda(device):
         return why_no_cuda_fit(code.target_id, device.target_id)
     reason = incompatibility(code, device) or ""
@@ -148,7 +148,7 @@ def why_not(code: BundleEntryID, device: BundleEntryID) -> str:
 
 
 def completions(target: TargetID) -> Iterator[TargetID]:
-    """Give the target IDs that a device may have that `target` names.
+    """Yield the target IDs that a device may have that `target` names.
 
     A device has all features of its processor set, one way or the other.
     """
@@ -170,7 +170,7 @@ def _parsed(entry: BundleEntryID) -> TargetID | None:
 
 
 def _amd_gpu(device: BundleEntryID) -> TargetID | None:
-    """Give the target ID of a device that is an AMD GPU; a newer one may have any ``gfx`` name."""
+    """Return the target ID of an AMD GPU; a newer one may have any ``gfx`` name."""
     asked = _parsed(device)
     if asked is None or not is_amd(device):
         return None
@@ -195,7 +195,7 @@ def _native_fit(code: BundleEntryID, device: BundleEntryID) -> Fit:
 
 
 def _generic_device(device: BundleEntryID, asked: TargetID) -> BundleEntryID | None:
-    """Give the ID under which a device asks for generic code."""
+    """Return the ID under which a device asks for generic code."""
     generic = generic_processor(asked.processor)
     if generic is None:
         return None
@@ -204,7 +204,7 @@ def _generic_device(device: BundleEntryID, asked: TargetID) -> BundleEntryID | N
 
 
 def _features_lost(asked: TargetID) -> list[str]:
-    """Give the features of a processor that its generic processor does not have."""
+    """Return the features of a processor that its generic processor does not have."""
     processor, generic = find_processor(asked.processor), generic_processor(asked.processor)
     if processor is None or generic is None:
         return []

@@ -53,7 +53,7 @@ class CompileTarget:
         return self.triple.rstrip("-").removesuffix("-unknown")
 
     def entry_id(self, kind: str) -> BundleEntryID:
-        """Give the bundle entry ID of this device's image for an offload kind.
+        """Return the bundle entry ID of this device's image for an offload kind.
 
         A fat binary of HIP calls AMD GPUs ``hipv4`` and SPIR-V ``hip``, as the driver does.
         """

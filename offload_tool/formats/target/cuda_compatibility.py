@@ -67,7 +67,7 @@ class CudaFit(NamedTuple):
 
 
 def cuda_fit(code: str, device: str) -> CudaFit | None:
-    """Say by which rule an image for `code` (``sm_80``, ``compute_80``) serves `device`."""
+    """Return the rule by which an image for `code` (``sm_80``, ``compute_80``) serves `device`."""
     image, asked = CudaTarget.parse(code), CudaTarget.parse(device)
     if image is None or asked is None:
         return None
@@ -111,7 +111,7 @@ def _ptx_fit(image: CudaTarget, asked: CudaTarget) -> CudaFit | None:
 
 
 def why_no_cuda_fit(code: str, device: str) -> str:
-    """Say in a few words why an image for `code` does not serve `device`."""
+    """Return in a few words why an image for `code` does not serve `device`."""
     image, asked = CudaTarget.parse(code), CudaTarget.parse(device)
     if asked is None or asked.form != "sm":
         return f"'{device}' names no NVIDIA device, such as sm_90"

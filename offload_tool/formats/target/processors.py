@@ -240,7 +240,7 @@ def processor_of_mach(mach: int) -> Processor | None:
 
 
 def nearest_names(name: str, limit: int = 3) -> tuple[str, ...]:
-    """Give the known names most like `name`, best first, for an error message."""
+    """Return the known names most like `name`, best first, for an error message."""
     import difflib  # rarely needed
 
     known = [n for n, row in _BY_ANY_NAME.items() if row.family not in {"any", "intel"}]

@@ -214,7 +214,7 @@ def parse_target_ids(items: Iterable[str], *, allow_unknown: bool = False) -> tu
 
 
 def incompatibility(code_object: TargetID, device: TargetID) -> str | None:
-    """Say in a few words why `device` cannot load `code_object`; None where it can.
+    """Return in a few words why `device` cannot load `code_object`; None where it can.
 
     The processors are the same and every feature that the code object sets has the same
     setting on the device; what it leaves open, the device may set. Generic processors are
@@ -233,5 +233,5 @@ def incompatibility(code_object: TargetID, device: TargetID) -> str | None:
 
 
 def is_compatible(code_object: TargetID, device: TargetID) -> bool:
-    """Say whether `device` can load `code_object` (see `incompatibility`)."""
+    """Return whether `device` can load `code_object` (see `incompatibility`)."""
     return incompatibility(code_object, device) is None

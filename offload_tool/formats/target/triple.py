@@ -216,7 +216,7 @@ _ENVIRONMENT = _longest_first(_ENVIRONMENTS)
 
 
 def _beginning(name: str, known: Iterable[str]) -> str:
-    """Give the first of `known` that `name` begins with; empty if it is none."""
+    """Return the first of `known` that `name` begins with; empty if it is none."""
     return next((word for word in known if name.startswith(word)), "")
 
 
@@ -264,7 +264,7 @@ def _object_format(name: str) -> str:
 
 
 def is_known_arch(name: str) -> bool:
-    """Say whether LLVM 22 or 23 knows the architecture; no other field is ever refused."""
+    """Return whether LLVM 22 or 23 knows the architecture; no other field is ever refused."""
     return _arch(name) is not None
 
 
@@ -278,7 +278,7 @@ _ARCH, _VENDOR, _OS, _ENV = range(4)
 
 
 def _fits(position: int, name: str) -> bool:
-    """Say whether normalisation may move a field of this name to this position."""
+    """Return whether normalisation may move a field of this name to this position."""
     if position == _ARCH:
         return is_known_arch(name)
     if position == _VENDOR:
@@ -356,7 +356,7 @@ def _refine(parts: list[str]) -> None:
 
 
 def normalized(triple: str) -> str:
-    """Give LLVM's normal form of a triple, four fields, ``unknown`` where there is nothing."""
+    """Return LLVM's normal form of a triple, four fields, ``unknown`` where there is nothing."""
     parts = list(fields(triple))
     _, vendor_known, system_known, _ = fixed = _sort_fields(parts)
     outer_known = fixed[_ARCH] and fixed[_ENV]
@@ -368,7 +368,7 @@ def normalized(triple: str) -> str:
 
 
 def emitted(triple: str) -> str:
-    """Give a triple as LLVM 22 writes it in bundle entry IDs, four fields.
+    """Return a triple as LLVM 22 writes it in bundle entry IDs, four fields.
 
     That is the normal form, with an empty environment if the OS field as typed begins
     with ``amdhsa``: the ROCm runtimes look for exactly that spelling.
@@ -429,7 +429,7 @@ def _default_format(arch: str, system: str) -> str:
 
 
 def incompatibility(code_object: str, target: str) -> str | None:
-    """Say in a few words why code for one triple does not serve another; None if it does.
+    """Return in a few words why code for one triple does not serve another; None if it does.
 
     Sub-architectures and object formats count, versions of an OS do not. Apple's
     environments and object formats are not compared, nor the vendors of GNU on Windows.
@@ -450,7 +450,7 @@ def incompatibility(code_object: str, target: str) -> str | None:
 
 
 def without_gpu(triple: str) -> str:
-    """Give a triple that leaves open which AMD GPU is meant: ``amdgpu9.06-...`` is for one."""
+    """Return a triple that leaves open which AMD GPU is meant: ``amdgpu9.06-...`` is for one."""
     arch, dash, rest = triple.partition("-")
     return f"amdgcn{dash}{rest}" if arch.startswith(_AMDGPU) else triple
 
@@ -468,5 +468,5 @@ def _is_same_family(first: str, second: str) -> bool:
 
 
 def is_compatible(code_object: str, target: str) -> bool:
-    """Say whether code for one triple serves another (see `incompatibility`)."""
+    """Return whether code for one triple serves another (see `incompatibility`)."""
     return incompatibility(code_object, target) is None

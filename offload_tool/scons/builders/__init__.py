@@ -90,7 +90,7 @@ def add_builders(env: Environment) -> None:
 
 
 def extend_builders(env: Environment) -> None:
-    """Let SCons's own builders in a construction environment accept offload sources."""
+    """Make SCons's own builders in a construction environment accept offload sources."""
     accept_offload_sources(
         env,
         {
@@ -154,7 +154,7 @@ def _as_question(method: Any) -> Any:
 
 
 def _kinds(env: Environment, nodes: Iterable[Node]) -> set[str]:
-    """Give the offload kinds of the sources that a builder is given."""
+    """Return the offload kinds of the sources that a builder is given."""
     return {kind for kind in (kind_of(env, node) for node in nodes) if kind is not None}
 
 
@@ -174,28 +174,28 @@ def _as_users_see_it(method: Any) -> Any:
 
 
 def offload_kpack(env: Environment, target: str | None, source: Any) -> list[Node]:  # noqa: ARG001
-    """Give the kpack archives that programs, libraries and objects look for, to be installed."""
+    """Return the kpack archives that programs, libraries and objects look for, to be installed."""
     return given_archives(source_nodes(env, source))
 
 
 def offload_report(env: Environment, target: str | None, source: Any) -> list[Node]:
-    """Give the page of ``offload-tool report`` about files with device images."""
+    """Return the page of ``offload-tool report`` about files with device images."""
     return [report_node(env, target, source_nodes(env, source))]
 
 
 def offload_compilation_database(env: Environment, target: str | None, source: Any) -> list[Node]:  # noqa: ARG001
-    """Give ``compile_commands.json``: one entry per source and target, the host's first."""
+    """Return ``compile_commands.json``: one entry per source and target, the host's first."""
     return [database_node(env, target)]
 
 
 def offload_device_runtime(env: Environment, target_id: str) -> list[str]:
-    """Give the OpenMP device runtime that is linked into images for `target_id`; [] for none."""
+    """Return the OpenMP device runtime that is linked into images for `target_id`; [] for none."""
     found = readers.device_runtimes(env, parse_target(target_id))
     return [str(env.File(name, env.fs.Top)) for name in found]
 
 
 def offload_host_runtime(env: Environment) -> str | None:
-    """Give the OpenMP runtime that came with the compiler; without one, no program links."""
+    """Return the OpenMP runtime that came with the compiler; without one, no program links."""
     return openmp.host_runtime(readers.toolchain(env))
 
 
@@ -209,7 +209,7 @@ def offload_cuda_toolkit(env: Environment) -> str | None:
 
 
 def _one_name(env: Environment, target: Any) -> str | None:
-    """Give the one target name that a user may pass, as text in which nothing is replaced."""
+    """Return the one target name that a user may pass, as text in which nothing is replaced."""
     names = SCons.Util.flatten([target]) if target is not None else []
     if len(names) > 1:
         raise UsageError(f"expected one target name, found {len(names)}")

@@ -55,7 +55,7 @@ _UNBUNDLE = NodeBuilder(actions.UNBUNDLE)
 
 
 def offload_bundle(env: Environment, target: str | None, source: Any) -> list[Node]:
-    """Give the bundle of one HIP source, or of nodes and files.
+    """Return the bundle of one HIP source, or of nodes and files.
 
     A source stands for its code objects, one per target ID. Nodes of this tool carry
     their bundle entry ID; for other files, ``OFFLOAD_TARGETS`` gives the IDs in order.
@@ -91,7 +91,7 @@ def offload_bundle(env: Environment, target: str | None, source: Any) -> list[No
 
 
 def offload_unbundle(env: Environment, target: str | None, source: Any) -> list[Node]:
-    """Give one node per entry of a bundle: those of ``OFFLOAD_TARGETS``, or ``OFFLOAD_ARCH``.
+    """Return one node per entry of a bundle: those of ``OFFLOAD_TARGETS``, or ``OFFLOAD_ARCH``.
 
     The files are called ``<name>.<target ID>.co``, or ``<name>.<offload kind>.co`` for
     entries without a target ID; with both where two would have one name. Of a bundle of
@@ -125,7 +125,7 @@ def offload_unbundle(env: Environment, target: str | None, source: Any) -> list[
 
 
 def offload_package(env: Environment, target: str | None, source: Any) -> list[Node]:
-    """Give the offload binary of one offload source, or of nodes of this tool.
+    """Return the offload binary of one offload source, or of nodes of this tool.
 
     A source stands for its device code, one image per target ID. For files that are no
     nodes of this tool, ``OFFLOAD_TARGETS`` gives a bundle entry ID for each. More is said of
@@ -158,7 +158,7 @@ def offload_package(env: Environment, target: str | None, source: Any) -> list[N
 
 
 def offload_extract(env: Environment, target: str | None, source: Any) -> list[Node]:
-    """Give one node per image of an offload binary, for ``OFFLOAD_ARCH`` or ``OFFLOAD_TARGETS``.
+    """Return one node per image of an offload binary, for ``OFFLOAD_ARCH`` or ``OFFLOAD_TARGETS``.
 
     The package may be inside of an object, a program, an archive or bitcode. The files are
     called ``<name>.<target ID>.co``. With ``OFFLOAD_EXTRACT_ARCHIVE``, or a target name that ends
@@ -278,7 +278,7 @@ def _pair(env: Environment, key: Any, value: Any) -> dict[str, str]:
 
 
 def _given_devices(env: Environment, nodes: list[Node]) -> dict[Any, tuple[str, CompileTarget]]:
-    """Give the offload kinds and devices of plain files, which ``OFFLOAD_TARGETS`` tells."""
+    """Return the offload kinds and devices of plain files, which ``OFFLOAD_TARGETS`` tells."""
     given = packaged_ids(env)
     if len(nodes) != len(given):
         raise UsageError(

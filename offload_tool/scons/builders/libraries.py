@@ -31,7 +31,7 @@ __all__ = [
 
 
 def offload_archive(env: Environment, target: str | None, source: Any) -> list[Node]:
-    """Give the heterogeneous device archive (HDA) of HIP or OpenMP sources, or of bundles.
+    """Return the heterogeneous device archive (HDA) of HIP or OpenMP sources, or of bundles.
 
     Each member is an object bundle: a host object, and relocatable device code of each
     target ID. A host linker takes the archive as any static library.
@@ -64,7 +64,7 @@ def offload_archive(env: Environment, target: str | None, source: Any) -> list[N
 
 
 def offload_device_archive(env: Environment, target: str | None, source: Any) -> list[Node]:
-    """Give one device-specific archive (DSA) per target ID of a heterogeneous one.
+    """Return one device-specific archive (DSA) per target ID of a heterogeneous one.
 
     Of ``OFFLOAD_TARGETS``, or of ``OFFLOAD_ARCH`` for the archive's offload kind. The files
     are called ``<name>.<target ID>.a``, with the kind where two would have one name.
@@ -74,7 +74,7 @@ def offload_device_archive(env: Environment, target: str | None, source: Any) ->
 
 
 def offload_static_library(env: Environment, target: str | None, source: Any) -> list[Node]:
-    """Give a static library of offload sources, C and C++ sources, and objects.
+    """Return a static library of offload sources, C and C++ sources, and objects.
 
     With ``OFFLOAD_RDC`` it is a heterogeneous device archive: see OffloadArchive. OpenMP
     regions in it are linked into the images of the programs that take the library.
@@ -117,7 +117,7 @@ def offload_static_library(env: Environment, target: str | None, source: Any) ->
 
 
 def _relocatable_kinds(members: list[Node]) -> set[str]:
-    """Give the offload kinds of objects whose device code is yet to be linked."""
+    """Return the offload kinds of objects whose device code is yet to be linked."""
     return {
         module.attributes.offload_kind
         for member in members
@@ -126,7 +126,7 @@ def _relocatable_kinds(members: list[Node]) -> set[str]:
 
 
 def _keep_source_fatbins(library: Node, members: list[Node]) -> None:
-    """Let a link know the PTX of a library's CUDA sources, if no member has its own.
+    """Add the PTX of a library's CUDA sources to a link, if no member has its own.
 
     It is for devices that have no linked image.
     """
@@ -138,7 +138,7 @@ def _keep_source_fatbins(library: Node, members: list[Node]) -> None:
 
 
 def _library_file(env: Environment, target: str) -> Any:
-    """Give the node of a library: ``geometry`` is called ``libgeometry.a``."""
+    """Return the node of a library: ``geometry`` is called ``libgeometry.a``."""
     path = PurePath(target)
     suffix = env.subst("$LIBSUFFIX")
     name = path.name if path.suffix == suffix else path.name + suffix

@@ -41,18 +41,18 @@ __all__ = [
 
 
 def offload_device_object(env: Environment, target: str | None, source: Any) -> list[Node]:
-    """Give one node per source and target ID: that target's code object, bitcode or PTX."""
+    """Return one node per source and target ID: that target's code object, bitcode or PTX."""
     return [node for unit in units(env, target, source) for node in device_nodes(env, unit)]
 
 
 def offload_host_object(env: Environment, target: str | None, source: Any) -> list[Node]:
-    """Give the host object of each source; it does not depend on any device image."""
+    """Return the host object of each source; it does not depend on any device image."""
     name = env.fs.File(target) if target and PurePath(target).suffix else None
     return [host_node(env, unit, name) for unit in units(env, target, source)]
 
 
 def offload_object(env: Environment, target: str | None, source: Any) -> list[Node]:
-    """Give one linkable object per source: host code with all device images in it.
+    """Return one linkable object per source: host code with all device images in it.
 
     With ``OFFLOAD_RDC``, and of OpenMP sources, it holds device code that is yet to be
     linked: give it to OffloadProgram, or to clang.
@@ -61,7 +61,7 @@ def offload_object(env: Environment, target: str | None, source: Any) -> list[No
 
 
 def offload_shared_object(env: Environment, target: str | None, source: Any) -> list[Node]:
-    """Give the objects of OffloadObject for shared libraries."""
+    """Return the objects of OffloadObject for shared libraries."""
     nodes = _objects(env, target, source, readers.shared_suffix(env), shared=True)
     for node in nodes:
         node.attributes.shared = True  # SCons links no other objects into a shared library
@@ -82,7 +82,7 @@ def _objects(
 
 
 def plain_objects(env: Environment, node: Node, owner: Owner, *, shared: bool) -> list[Any]:
-    """Give the objects of a C or C++ source; anything else is given to the linker as it is."""
+    """Return the objects of a C or C++ source; anything else is given to the linker as it is."""
     if not is_plain_source(node):
         return [node]
     found = readers.toolchain(env)

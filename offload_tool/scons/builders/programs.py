@@ -44,17 +44,17 @@ _LIBRARY_SUFFIXES = (".a", ".o")
 
 
 def offload_shared_library(env: Environment, target: str | None, source: Any) -> list[Node]:
-    """Give a shared library; its sources are as of OffloadProgram."""
+    """Return a shared library; its sources are as of OffloadProgram."""
     return _link(env, target, source, "SharedLibrary")
 
 
 def offload_loadable_module(env: Environment, target: str | None, source: Any) -> list[Node]:
-    """Give a library that programs load when they run; its sources are as of OffloadProgram."""
+    """Return a library that programs load when they run; its sources are as of OffloadProgram."""
     return _link(env, target, source, "LoadableModule")
 
 
 def offload_program(env: Environment, target: str | None, source: Any) -> list[Node]:
-    """Give a program of offload sources, C and C++ sources, objects and libraries.
+    """Return a program of offload sources, C and C++ sources, objects and libraries.
 
     Heterogeneous device archives among the sources, or in ``OFFLOAD_LIBS``, take part in
     both links: their device code in each target's, their host code in the program's.
@@ -108,7 +108,7 @@ def _link(env: Environment, target: str | None, source: Any, builder: str) -> li
 
 
 def _link_variables(env: Environment, linked: Linked, link: str) -> dict[str, Any]:
-    """Give the variables with which SCons links; `link` is the variable of the linker."""
+    """Return the variables with which SCons links; `link` is the variable of the linker."""
     found = readers.toolchain(env)
     variables = {**readers.toolchain_variables(env), link: placed(found.cxx)}
     flags = readers.link_flags(env)
@@ -124,7 +124,7 @@ def _link_variables(env: Environment, linked: Linked, link: str) -> dict[str, An
 
 
 def _linkable(node: Node) -> Any:
-    """Give back a node of device code that takes part in a device link.
+    """Return a node of device code that takes part in a device link, as it was given.
 
     :raises UsageError: it is an image already.
     """
@@ -139,7 +139,7 @@ def _linkable(node: Node) -> Any:
 
 
 def _is_device_archive(node: Node) -> bool:
-    """Tell whether a library's device code is linked, too: of ours, or of clang's drivers."""
+    """Return whether a library's device code is linked, too: of ours, or of clang's drivers."""
     attributes = getattr(node, "attributes", None)
     if attributes is None:
         return False
@@ -149,7 +149,7 @@ def _is_device_archive(node: Node) -> bool:
 
 
 def _is_given_library(node: Node) -> bool:
-    """Tell whether a file that no one builds is an object or archive with relocatable code."""
+    """Return whether a file that no one builds is an object or archive with relocatable code."""
     if node.is_derived() or node.get_suffix() not in _LIBRARY_SUFFIXES:
         return False
     found = next((file for file in (node.rfile(), node.srcnode().rfile()) if file.exists()), None)

@@ -32,7 +32,7 @@ _LIBRARIES = ("StaticLibrary", "Library", "SharedLibrary", "LoadableModule")
 
 
 def accept_offload_sources(env: Environment, methods: Mapping[str, Method]) -> None:
-    """Let SCons's builders of these names call the methods where a source is an offload source.
+    """Make SCons's builders of these names call the methods where a source is an offload source.
 
     Only this environment, and clones of it, are changed. Where its builders are yet to
     come, as the tool is loaded before those of SCons, they refuse offload sources.
@@ -50,7 +50,7 @@ def accept_offload_sources(env: Environment, methods: Mapping[str, Method]) -> N
 
 
 def builder_of_scons(env: Environment, name: str) -> Any:
-    """Give SCons's builder as it was before."""
+    """Return SCons's builder as it was before."""
     builder = env["BUILDERS"][name]
     return builder.get() if isinstance(builder, _Accepting) else builder
 
@@ -92,7 +92,7 @@ class _Accepting(SCons.Util.Proxy):  # type: ignore[misc]
     def _objects(
         self, env: Environment, target: Any, given: list[Any], *arguments: Any, **overrides: Any
     ) -> Any:
-        """Give the object of each source: a target is that of the one source."""
+        """Return the object of each source: a target is that of the one source."""
         builder = self.get()
         made = SCons.Node.NodeList()
         local = env.Override(overrides) if overrides else env
@@ -102,7 +102,7 @@ class _Accepting(SCons.Util.Proxy):  # type: ignore[misc]
         return made
 
     def _is_own(self, env: Environment, item: Any) -> bool:
-        """Tell whether a source is for our builder: by its suffix, or as part of a device link."""
+        """Return whether a source is for our builder: by suffix, or as part of a device link."""
         if isinstance(item, SCons.Node.Node):
             if self._name in _LINKS and hasattr(item.attributes, "offload_device_nodes"):
                 return True
@@ -115,6 +115,6 @@ class _Accepting(SCons.Util.Proxy):  # type: ignore[misc]
 
 
 def _has_action(env: Environment, name: str) -> bool:
-    """Tell whether the user has given SCons an action for such a source."""
+    """Return whether the user has given SCons an action for such a source."""
     known = env["BUILDERS"]["StaticObject"].src_suffixes(env)
     return SCons.Util.splitext(name)[1] in known

@@ -49,7 +49,7 @@ def database_node(env: Environment, target: str | None) -> Node:
 
 
 def _signed(passes: DeclaredPasses) -> str:
-    """Give what each node's own signature has of its command, which SCons remembers."""
+    """Return what each node's own signature has of its command, which SCons remembers."""
     parts = (f"{row.source}\0{row.node}\0{compat.contents(row.node)!r}" for row in passes)
     return str(SCons.Util.hash_signature("\n".join(parts)))
 

@@ -64,7 +64,7 @@ def report_node(env: Environment, target: str | None, sources: list[Node]) -> No
 
 @functools.cache
 def _maker() -> str:
-    """Give a digest of what makes the page: this package, which reads the images, and plotly.
+    """Return a digest of what makes the page: this package, which reads the images, and plotly.
 
     It takes longer than all else here, and is asked for when it is decided about the page.
     """

@@ -35,7 +35,7 @@ class _Row:
 
 
 def timed(spawn: Callable[..., Any], declared: DeclaredPass) -> Callable[..., Any]:
-    """Give a SPAWN function that also notes how long the command of a pass takes."""
+    """Return a SPAWN function that also notes how long the command of a pass takes."""
     declared.seconds = 0.0
 
     def run(*arguments: Any) -> Any:
@@ -98,7 +98,7 @@ def _print_untold(passes: DeclaredPasses) -> None:
 
 
 def _rows(passes: DeclaredPasses) -> dict[str, _Row]:
-    """Give what became of the passes that this run looked at: the host's first."""
+    """Return what became of the passes that this run looked at: the host's first."""
     rows: dict[str, _Row] = defaultdict(_Row)
     for declared in passes:
         if declared.seconds is None:

@@ -34,7 +34,7 @@ _aliases: dict[str, Any] = {}
 
 
 def add_aliases(env: Environment, node: Node, device: CompileTarget) -> None:
-    """Let ``scons <target ID>``, and ``scons <processor>``, build a node of that target alone.
+    """Add a node of one target to the aliases ``scons <target ID>`` and ``scons <processor>``.
 
     A node that is made of a host object, or of other targets' code, is left out: what an archive of
     all targets gives for one, and the links of it.
@@ -67,12 +67,12 @@ def _is_alone(node: Any, device: CompileTarget) -> bool:
 
 
 def look_up_target_ids() -> None:
-    """Let SCons look up target IDs that the command line names, in any spelling."""
+    """Make SCons look up target IDs that the command line names, in any spelling."""
     compat.look_up_also(_look_up)
 
 
 def _look_up(name: str, curdir: str | None = None) -> Any:
-    """Give the alias that a name of the command line stands for, or None.
+    """Return the alias that a name of the command line stands for, or None.
 
     Names in SConscripts are asked for without `curdir`, and stand for files.
     """
@@ -113,7 +113,7 @@ def _find(name: str) -> Any:
 
 
 def _is_users(name: str, folder: str) -> bool:
-    """Tell whether there is a file or folder of this name, or one that is to be built."""
+    """Return whether there is a file or folder of this name, or one that is to be built."""
     fs = SCons.Node.FS.get_default_fs()
     path = os.path.relpath(Path(folder, name), fs.Top.get_abspath())
     places = [fs.Top.get_abspath(), *(place.get_abspath() for place in fs.Top.getRepositories())]

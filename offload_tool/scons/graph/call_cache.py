@@ -51,7 +51,7 @@ class Answers:
         self._depends_on_source = depends_on_source
 
     def once(self, text: str, find: Callable[[], Any]) -> Any:
-        """Give what `find` gives; the second time without it, unless sources decide it."""
+        """Return what `find` gives; the second time without it, unless sources decide it."""
         if self._depends_on_source:
             return find()
         if text not in self._by_text:
@@ -72,7 +72,7 @@ class Call:
         self._of_kinds: dict[str, Environment] = {}
 
     def for_kinds(self, kinds: Iterable[str]) -> Environment:
-        """Give the environment whose compiler can compile sources of these offload kinds."""
+        """Return the environment whose compiler can compile sources of these offload kinds."""
         text = ",".join(sorted(set(kinds)))
         if text not in self._of_kinds:
             differs = {KINDS: text} if text and self.env.get(KINDS) != text else {}
@@ -82,18 +82,18 @@ class Call:
 
 
 def for_kinds(env: Environment, kinds: Iterable[str]) -> Environment:
-    """Give an environment whose compiler can compile sources of these offload kinds."""
+    """Return an environment whose compiler can compile sources of these offload kinds."""
     return Call(env).for_kinds(kinds)
 
 
 def answers_of(env: Environment) -> Answers | None:
-    """Give what has been worked out with an environment of `for_kinds`; None of another one."""
+    """Return what has been worked out with an environment of `for_kinds`; None of another one."""
     found: Answers | None = env.get(_ANSWERS)
     return found
 
 
 def once(env: Environment, text: str, find: Callable[[], Any]) -> Any:
-    """Give what `find` gives, called once where it is the same for all nodes of a call."""
+    """Return what `find` gives, called once where it is the same for all nodes of a call."""
     answers = answers_of(env)
     return find() if answers is None else answers.once(text, find)
 
@@ -170,7 +170,7 @@ class _Copy:
         self._is_flat = not any(type(item) is _Copy for item in self._items)
 
     def is_equal(self, value: Any) -> bool:
-        """Tell whether a value is what was copied: of the same types, in the same order."""
+        """Return whether a value is what was copied: of the same types, in the same order."""
         if type(value) is not self._kind or len(value) != len(self._items):
             return False
         if self._keys is not None and list(value) != self._keys:
@@ -201,7 +201,7 @@ def _is_equal(before: Any, now: Any) -> bool:
 
 
 def _texts_read(env: Environment) -> tuple[set[str], bool]:
-    """Give the texts of the variables that answers are made of, and of those that they name.
+    """Return the texts of the variables that answers are made of, and of those that they name.
 
     And tell whether they are all: whether nothing else is evaluated than plain variables.
     """
@@ -224,7 +224,7 @@ def _texts_read(env: Environment) -> tuple[set[str], bool]:
 
 
 def _is_read(name: str) -> bool:
-    """Tell whether a variable of ours is looked at in a call, and not by SCons in a build."""
+    """Return whether a variable of ours is looked at in a call, and not by SCons in a build."""
     return not name.endswith(("COM", "COMSTR"))
 
 

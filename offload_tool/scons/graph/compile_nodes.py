@@ -53,7 +53,7 @@ _NO_CUID = "-cuid=0"
 
 
 def device_nodes(env: Environment, unit: Unit) -> list[Node]:
-    """Give one node per device: what the compiler makes of the source for it."""
+    """Return one node per device: what the compiler makes of the source for it."""
     made = []
     devices = partial(readers.devices, env, unit.kind)
     for device in once(env, f"devices of {unit.kind}", devices):
@@ -79,7 +79,7 @@ def _device_node(env: Environment, unit: Unit, job: CompilePass, node: Node) -> 
 
 
 def with_host(env: Environment, unit: Unit, *, shared: bool = False) -> tuple[Unit, Any]:
-    """Give the host object of a source, and the unit that all that belongs to it is made of.
+    """Return the host object of a source, and the unit that all that belongs to it is made of.
 
     It is another unit, of another CUID, where a host object compiled in another way has
     the usual name.
@@ -105,7 +105,7 @@ def with_host(env: Environment, unit: Unit, *, shared: bool = False) -> tuple[Un
 def host_node(
     env: Environment, unit: Unit, name: Node | None = None, *, shared: bool = False
 ) -> Node:
-    """Give the host object of a source; it depends on no device image."""
+    """Return the host object of a source; it depends on no device image."""
     node = name or unit.file(env, "$OFFLOADSHHOSTSUFFIX" if shared else "$OFFLOADHOSTSUFFIX")
     variables = {"_OFFLOAD_PIC_FLAGS": ["-fPIC"] if shared else []}
     job = _pass(env, unit, "host")
@@ -119,7 +119,7 @@ def host_node(
 
 
 def _host_ir_node(env: Environment, unit: Unit) -> Node:
-    """Give the node of the host IR, which is made anew when a source file is replaced."""
+    """Return the node of the host IR, which is made anew when a source file is replaced."""
     node = unit.file(env, _HOST_IR_SUFFIX)
     _compile(env, _HOST, node, unit, _pass(env, unit, "host-ir"))
     return node
@@ -193,7 +193,7 @@ def _compile(
 
 
 def _common_to_passes(env: Environment, unit: Unit, job: CompilePass) -> Any:
-    """Give the environment of all passes like one; each makes few variables its own."""
+    """Return the environment of all passes like one; each makes few variables its own."""
     local: list[Any] = job.local_flags(readers.toolchain(env), unit.source.name)
     variables = readers.toolchain_variables(env)
     if job.kind == "openmp" and env["OFFLOAD_LAUNCHER"]:
@@ -219,14 +219,14 @@ def _dependency_flags(
     env: Environment,  # noqa: ARG001
     for_signature: bool,
 ) -> list[Any]:
-    """Give the flags that write the depfile; they are in no signature."""
+    """Return the flags that write the depfile; they are in no signature."""
     if for_signature:
         return []
     return [Literal(word) for word in dependency_flags(depfile_of(target[0]))]
 
 
 def _keep_records(env: Environment, node: Node, unit: Unit, job: CompilePass, command: str) -> None:
-    """Let a node know its manifest, and ``scons -c`` what is beside it."""
+    """Connect a node with its manifest, and ``scons -c`` with what is beside it."""
     words = (*options_of(readers.toolchain(env).clang), *_flag_words(env, unit, job))
     if not hasattr(node.attributes, "offload_records"):
         node.attributes.offload_records = PassRecords(node, job, command, words)
@@ -238,13 +238,13 @@ def _keep_records(env: Environment, node: Node, unit: Unit, job: CompilePass, co
 
 
 def _run_alone(env: Environment, node: Node, unit: Unit) -> None:
-    """Let no two compiles run together that keep temporaries named after one source."""
+    """Prevent two compiles from running together that keep temporaries named after one source."""
     stem = os.path.splitext(unit.source.name)[0]  # noqa: PTH122 - called for each node
     env.SideEffect(env.File(f".{stem}.temporaries", env.fs.Top), node)
 
 
 def _flag_words(env: Environment, unit: Unit, job: CompilePass) -> tuple[str, ...]:
-    """Give the flags of a pass that the user decides, one word each."""
+    """Return the flags of a pass that the user decides, one word each."""
     own = "$OFFLOAD_HOST_FLAGS" if job.device is None else "$OFFLOAD_FLAGS"
     text = f"{unit.language_flags} $CCFLAGS $CPPFLAGS $_CPPDEFFLAGS {own}"
     device = job.device
@@ -260,7 +260,7 @@ def _flag_words(env: Environment, unit: Unit, job: CompilePass) -> tuple[str, ..
 
 
 def last_flags(env: Environment, job: CompilePass) -> list[str]:
-    """Give those flags of a pass that come after the user's."""
+    """Return those flags of a pass that come after the user's."""
     wanted = readers.archive_format(env, job.kind) if job.rdc else ""
     flags = job.last_flags(readers.toolchain(env), wanted)
     return [*flags, *_arch_list_flags(env)] if job.kind == "cuda" else flags
@@ -277,7 +277,7 @@ def _arch_list_flags(env: Environment) -> list[str]:
 
 
 def uses_new_driver(env: Environment, unit: Unit) -> bool:
-    """Tell whether relocatable code of a source is made by clang's new offload driver."""
+    """Return whether relocatable code of a source is made by clang's new offload driver."""
     toolchain = readers.toolchain(env)
     job = _pass(env, unit, "host")
     given = _substituted(env, f"{unit.language_flags} $CCFLAGS $OFFLOAD_HOST_FLAGS", unit)
@@ -300,7 +300,7 @@ def _substituted(env: Environment, text: str, unit: Unit) -> list[str]:
 def _cache_key(
     target: list[Node], source: list[Node], env: Environment, for_signature: bool
 ) -> list[str]:
-    """Give an option without an effect, by which a cache tells compiles of OpenMP apart.
+    """Return an option without an effect, by which a cache tells compiles of OpenMP apart.
 
     Their result depends on inode numbers: of the files read, or of those in the host IR.
     """
@@ -312,14 +312,14 @@ def _cache_key(
 
 
 def _shown_to_ccache(files: list[Node], variables: dict[str, str]) -> dict[str, str]:
-    """Give the variables of a command that tell ccache of inputs that it does not see."""
+    """Return the variables of a command that tell ccache of inputs that it does not see."""
     name = "CCACHE_EXTRAFILES"
     given = [variables[name]] if variables.get(name) else []
     return {**variables, name: os.pathsep.join([*given, *map(str, files)])}
 
 
 def _device_libraries(env: Environment, unit: Unit, job: CompilePass) -> list[Any]:
-    """Give the libraries that the compiler links into device code by itself."""
+    """Return the libraries that the compiler links into device code by itself."""
     if job.device is None or job.kind == "openmp" or "-nogpulib" in env["OFFLOAD_FLAGS"]:
         return []
     like = f"libraries of {job.kind} {job.rdc} {job.device.name} {unit.language_flags}"

@@ -75,13 +75,13 @@ def object_bundle(env: Environment, names: Iterable[Node], devices: list[Node], 
 
 
 def _bundled_id(node: Node, file_type: str) -> BundleEntryID | None:
-    """Give the entry ID of a node in a bundle; object bundles are what libraries are made of."""
+    """Return the entry ID of a node in a bundle; object bundles are what libraries are made of."""
     is_module = getattr(node.attributes, "offload_relocatable", False)
     return _in_library(node) if file_type == "o" and is_module else entry_id(node)
 
 
 def _in_library(node: Node) -> BundleEntryID:
-    """Give the entry ID of relocatable code: the driver calls it ``hip``, not ``hipv4``."""
+    """Return the entry ID of relocatable code: the driver calls it ``hip``, not ``hipv4``."""
     device, kind = node.attributes.offload_device, node.attributes.offload_kind
     return BundleEntryID.parse(f"{kind}-{device.triple}-{device.target_id or ''}")
 
@@ -112,13 +112,13 @@ def package_node(
 
 
 def _described(kind: str, device: CompileTarget) -> dict[str, Any]:
-    """Say of an image in an offload binary what it is, as the driver does."""
+    """Return what the driver says of an image in an offload binary."""
     arch = str(device.target_id) if device.target_id is not None else ""
     return {"kind": kind, "triple": device.packaged_triple, "arch": arch}
 
 
 def _image_kind(node: Node) -> dict[str, str]:
-    """Say what the content is, where its name tells something else than clang's link expects."""
+    """Return what the content is, where its name tells something else than clang's link expects."""
     is_cubin = node.get_suffix() == ".cubin"
     return {"image_kind": "OBJECT"} if is_cubin and node.attributes.offload_relocatable else {}
 

@@ -47,7 +47,7 @@ class NodeBuilder:
         self._node_class = node_class
 
     def __call__(self, env: Environment, node: Node, sources: Any, **variables: Any) -> list[Node]:
-        """Give the node, in a list.
+        """Return the node, in a list.
 
         :raises DeclaredOtherwiseError: it was declared before, and not so.
         :raises UsageError: SCons would not build it.
@@ -114,7 +114,7 @@ _NOT_IN_RESULTS = {"OFFLOAD_LAUNCHER": "", "_OFFLOAD_DEPENDENCY_FLAGS": []}
 
 
 def _declaration(action: Any, node: Node, sources: list[Node], env: Environment) -> list[Any]:
-    """Give all that a declaration says of how a node is made, the places of programs included."""
+    """Return all that a declaration says of how a node is made, the places of programs included."""
     made: list[Any] = []
     local = env.Override(_NOT_IN_RESULTS)
     for part in getattr(action, "list", [action]):

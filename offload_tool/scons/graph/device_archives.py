@@ -114,7 +114,7 @@ def _device_archive_node(
 
 
 def bundle_kind(env: Environment) -> str:
-    """Give the offload kind of entries that are asked for by target ID: HIP's, or OpenMP's.
+    """Return the offload kind of entries that are asked for by target ID: HIP's, or OpenMP's.
 
     :raises UsageError: ``OFFLOAD_KIND`` is one that bundles have no entries of.
     """
@@ -125,13 +125,13 @@ def bundle_kind(env: Environment) -> str:
 
 
 def device_of(entry: BundleEntryID) -> CompileTarget:
-    """Give the device of an entry, which has the triple for a name where it has no target ID."""
+    """Return the device of an entry, which has the triple for a name where it has no target ID."""
     target_id = TargetID.parse(entry.target_id, allow_unknown=True) if entry.target_id else None
     return CompileTarget(entry.target_id or entry.triple.rstrip("-"), entry.triple, target_id)
 
 
 def entry_names(entries: Sequence[BundleEntryID], names: list[str]) -> list[str]:
-    """Give a name for the file of each entry: of `names`, behind the kind where two are equal."""
+    """Return a name for the file of each entry: of `names`, behind the kind where two are equal."""
     return [
         f"{entry.kind}-{name}" if names.count(name) > 1 else name
         for entry, name in zip(entries, names, strict=True)

@@ -44,7 +44,7 @@ class Parts:
         self.modules.append(found)
 
     def of(self, device: CompileTarget) -> list[Any]:
-        """Give the inputs of the link for one device.
+        """Return the inputs of the link for one device.
 
         :raises UsageError: one of the files has no code for it.
         """
@@ -94,7 +94,7 @@ def link_node(
 def _link_inputs(
     env: Environment, inputs: list[Node], *, gpu: bool, runtimes: list[str]
 ) -> list[str]:
-    """Give the inputs as the linker wants them: archives with all members, as all are for it."""
+    """Return the inputs as the linker wants them: archives with all members, as all are for it."""
     if not gpu and any(node.get_suffix() == env.subst("$LIBSUFFIX") for node in inputs):
         return ["-Wl,--whole-archive", "$SOURCES", "-Wl,--no-whole-archive"]
     if not gpu:

@@ -103,7 +103,7 @@ class Owner:
         return cls(SCons.Util.splitext(node.name)[0], sort, node.get_internal_path())
 
     def names_for(self, stem: str) -> tuple[str, str]:
-        """Give names for what `stem` names already, of something else: a short and a sure one."""
+        """Return names for what `stem` names already, of something else: a short and a sure one."""
         word = self.sort if self.name == stem else self.name
         digest = hashlib.sha256(f"{self.sort}\0{self.path}".encode(errors="surrogateescape"))
         return f"{stem}.{word}", f"{stem}.{word}-{digest.hexdigest()[:6]}"
@@ -124,15 +124,15 @@ class Unit:
     """What it is compiled for, where its outputs are in between and may be renamed."""
 
     def file(self, env: Environment, suffix: str) -> Node:
-        """Give the node of the output with this suffix, in which variables are replaced."""
+        """Return the node of the output with this suffix, in which variables are replaced."""
         return self.folder.File(f"{self.name}{env.subst(suffix)}")
 
     def files(self, env: Environment, suffix: str) -> Iterator[Node]:
-        """Give the node of `file`, and those of its other names where that one is taken."""
+        """Return the node of `file`, and those of its other names where that one is taken."""
         return files_beside(env, Stem(self.folder, self.name), suffix, self.owner)
 
     def others(self, env: Environment) -> list[Unit]:
-        """Give the same source as other units, for where another host object has its name.
+        """Return the same source as other units, for where another host object has its name.
 
         Both may become part of one program, so each has a CUID of its own.
         """
@@ -155,7 +155,7 @@ class Unit:
 def files_beside(
     env: Environment, stem: Node | Stem, suffix: str, owner: Owner | None
 ) -> Iterator[Node]:
-    """Give the node of `stem` with a suffix, and those of its other names if it has an owner."""
+    """Yield the node of `stem` with a suffix, and those of its other names if it has an owner."""
     end = once(env, f"suffix {suffix}", lambda: env.subst(suffix))
     yield stem.dir.File(f"{stem.name}{end}")
     for name in owner.names_for(stem.name) if owner is not None else ():
@@ -170,7 +170,7 @@ def units(
     owner: Owner | None = None,
     own_cuid: bool = False,
 ) -> list[Unit]:
-    """Give the units of offload sources; one may be named after `target`.
+    """Return the units of offload sources; one may be named after `target`.
 
     All passes of a source have one CUID, derived from its path. With `own_cuid`, the
     outputs' name is part of it where it is not the source's: one source can then be
@@ -223,7 +223,7 @@ def _check_names(source: Node, folder: Folder) -> None:
 
 
 def kind_of(env: Environment, node: Node) -> str | None:
-    """Tell of which offload kind a source is, by its suffix or OFFLOAD_KIND; None if of none.
+    """Return the offload kind of a source, by its suffix or OFFLOAD_KIND; None if it has none.
 
     :raises UsageError: OFFLOAD_KIND is none of the kinds.
     """
@@ -242,18 +242,18 @@ def kind_of(env: Environment, node: Node) -> str | None:
 
 
 def _has_openmp_flags(env: Environment) -> bool:
-    """Tell whether OpenMP sources are to be offloaded: ``-fopenmp``, and devices for it."""
+    """Return whether OpenMP sources are to be offloaded: ``-fopenmp``, and devices for it."""
     words = [env.subst(f"${name}") for name in ("CCFLAGS", "CFLAGS", "CXXFLAGS")]
     return bool(env["OFFLOAD_ARCH"]) and "-fopenmp" in " ".join(words).split()
 
 
 def is_plain_source(node: Node) -> bool:
-    """Tell whether a node is C, C++ or assembler."""
+    """Return whether a node is C, C++ or assembler."""
     return node.get_suffix() in _PLAIN_SUFFIXES
 
 
 def source_nodes(env: Environment, source: Any) -> list[Node]:
-    """Give the nodes of the files that a user passed as source; a source given twice, once.
+    """Return the nodes of the files that a user passed as source; a source given twice, once.
 
     :raises UsageError: there is none, or something else than a file.
     """
@@ -273,7 +273,7 @@ def source_nodes(env: Environment, source: Any) -> list[Node]:
 
 
 def only_source(env: Environment, source: Any, problem: str) -> Node:
-    """Give the node of the one file that a user passed as source.
+    """Return the node of the one file that a user passed as source.
 
     :raises UsageError: `problem`, with how many there are instead.
     """
@@ -284,7 +284,7 @@ def only_source(env: Environment, source: Any, problem: str) -> Node:
 
 
 def _as_text(env: Environment, item: Any) -> Any:
-    """Give a node, or the name of a file."""
+    """Return a node, or the name of a file."""
     if isinstance(item, SCons.Node.Node):
         return item
     name = os.fspath(item) if isinstance(item, os.PathLike) else item
@@ -305,7 +305,7 @@ def _check_file(node: Node) -> None:
 
 
 def named(env: Environment, name: str, suffix: str) -> Node:
-    """Give the node of a user's target name, with the suffix if it has none."""
+    """Return the node of a user's target name, with the suffix if it has none."""
     return env.fs.File(name if PurePath(name).suffix else name + env.subst(suffix))
 
 
@@ -334,7 +334,7 @@ _entry_id_of = functools.cache(CompileTarget.entry_id)
 
 
 def entry_id(node: Node) -> BundleEntryID | None:
-    """Give the bundle entry ID that a node carries."""
+    """Return the bundle entry ID that a node carries."""
     found: BundleEntryID | None = getattr(node.attributes, "offload_entry_id", None)
     return found
 

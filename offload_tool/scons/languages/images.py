@@ -197,7 +197,7 @@ def _add_given(parts: dict[str, Parts], kind: str, node: Node, modules: list[Nod
 
 
 def _library_code(env: Environment, library: Node, stem: Stem) -> list[Any]:
-    """Give a library's device code: modules, or one archive per target ID.
+    """Return a library's device code: modules, or one archive per target ID.
 
     Of a library from elsewhere it goes to the program's folder.
     """

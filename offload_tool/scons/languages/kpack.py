@@ -80,7 +80,7 @@ class Packing:
     """Whether keys have a digest of the kernels' interface in them."""
 
     def archive(self, device: CompileTarget) -> str:
-        """Give the path of the archive for a device, from the program's folder on."""
+        """Return the path of the archive for a device, from the program's folder on."""
         return self.paths[0].replace(PLACEHOLDER, device.name, 1)
 
 
@@ -155,14 +155,14 @@ def check_kind(unit: Unit) -> None:
 
 
 def uses_lto(env: Environment) -> bool:
-    """Tell whether host objects are bitcode."""
+    """Return whether host objects are bitcode."""
     words = env.subst_list("$CXXFLAGS $CCFLAGS $OFFLOAD_HOST_FLAGS")[0]
     given = [str(word) for word in words if str(word).startswith(("-flto", "-fno-lto"))]
     return bool(given) and given[-1] != "-fno-lto"
 
 
 def kernel_name_of(unit: Unit, codes: Sequence[Any]) -> str:
-    """Give the name under which a source's code objects are in archives.
+    """Return the name under which a source's code objects are in archives.
 
     It is that of the source's outputs, of another one where these go by other names.
     """
@@ -205,7 +205,7 @@ def codes_of(nodes: Iterable[Any]) -> list[PackedCode]:
 
 
 def attach_archives(env: Environment, node: Node, codes: Iterable[PackedCode]) -> None:
-    """Let a program, library or object wait for the archives that it looks for.
+    """Make a program, library or object wait for the archives that it looks for.
 
     :raises UsageError: two code objects would have one key in one archive.
     """
@@ -218,7 +218,7 @@ def attach_archives(env: Environment, node: Node, codes: Iterable[PackedCode]) -
 
 
 def given_archives(nodes: Iterable[Any]) -> list[Any]:
-    """Give the archives of programs, libraries and objects.
+    """Return the archives of programs, libraries and objects.
 
     :raises UsageError: one of them has none.
     """
@@ -269,13 +269,13 @@ def _spec_of(
     env: Environment,  # noqa: ARG001
     for_signature: bool,  # noqa: ARG001
 ) -> str:
-    """Give what an archive is made of, which is known when all SConscripts have been read."""
+    """Return what an archive is made of, which is known when all SConscripts have been read."""
     contents: _Contents = target[0].attributes.offload_kpack_contents
     return contents.text().replace("$", "$$")
 
 
 def packed_files(node: Any) -> tuple[Packing, str, list[tuple[str, str]]]:
-    """Give what the action of an archive needs: its target ID, and names and paths of code."""
+    """Return what the action of an archive needs: its target ID, and names and paths of code."""
     contents: _Contents = node.attributes.offload_kpack_contents
     codes = [(name, str(code)) for name, code in contents.codes.items()]
     return contents.packing, contents.device.name, codes

@@ -61,7 +61,7 @@ class _Leftovers:
 
 
 def _is_target_id(name: str) -> bool:
-    """Tell whether a name is one: ``demo_x_gfx906`` is of another group than ``demo``.
+    """Return whether a name is one: ``demo_x_gfx906`` is of another group than ``demo``.
 
     So is ``demo_gfx906_gfx90a``: of processors that are not known, there is none with such a name.
     """
@@ -75,7 +75,7 @@ def _is_target_id(name: str) -> bool:
 
 
 def watch_archive(env: Environment, folder: Folder, path: str, archive: Node) -> None:
-    """Let the end of the build tell of files that are called as an archive of another target.
+    """Print at the end of the build which files are called as an archive of another target.
 
     `path` is where the archives of all targets are, with a placeholder, from `folder` on.
     """

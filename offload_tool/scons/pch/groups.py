@@ -76,7 +76,7 @@ class Group:
         self._shares: dict[str, tuple[str, ...]] = {}
 
     def shares(self) -> dict[str, tuple[str, ...]]:
-        """Return for each source the headers of the PCH that it is to use; none for too few."""
+        """Return the headers of the PCH that each source is to use; none for too few."""
         if not self._shares or compat.is_interactive():
             begins = {name: beginning_of(name).headers for name in map(_source_file, self.nodes)}
             self._shares = shared_beginnings(begins, self.wanted)
@@ -140,20 +140,20 @@ class Pchs:
         return _SETS_OF_FLAGS * sum(len({*filter(None, each.shares().values())}) for each in groups)
 
     def lock_of(self, file: str) -> threading.Lock:
-        """Give the lock under which a PCH is looked at and made."""
+        """Return the lock under which a PCH is looked at and made."""
         with self.lock:
             return self._locks[file]
 
 
 def pch_statistics(env: Environment) -> PchStatistics:
-    """Give the statistics of the build that an environment is part of."""
+    """Return the statistics of the build that an environment is part of."""
     return compat.of_build(env, Pchs).statistics
 
 
 def shared_beginnings(
     begins: Mapping[str, tuple[str, ...]], wanted: tuple[str, ...] | bool
 ) -> dict[str, tuple[str, ...]]:
-    """Give for each source the headers of the PCH that it shares with at least two others.
+    """Return the headers of the PCH that each source shares with at least two others.
 
     These are those of `wanted`; with True the longest common beginnings.
     """

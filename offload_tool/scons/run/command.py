@@ -37,7 +37,7 @@ _EXPANSION = re.compile(r"`|\$[({A-Za-z_]")
 
 
 def command_spawn(program: Sequence[str]) -> Callable[..., int]:
-    """Give the SPAWN function of commands that begin with `program`.
+    """Return the SPAWN function of commands that begin with `program`.
 
     No shell is between: what a file is called can never be a command. A command that is too long
     for the system is given to the program in a response file.
@@ -93,7 +93,7 @@ def split_words(parts: list[str]) -> list[str]:
 
 @contextmanager
 def shortened(command: list[str], program: int) -> Iterator[list[str]]:
-    """Give a command that the system can run: its options are in a file where they are many."""
+    """Yield a command that the system can run: its options are in a file where they are many."""
     sizes = [len(os.fsencode(word)) + 1 for word in command]
     if max(sizes) < _LONGEST_WORD and sum(sizes) < _LONGEST_COMMAND:
         yield command

@@ -35,7 +35,7 @@ _printing = threading.Lock()
 
 
 def device_spawn(env: Environment, kind: str) -> Callable[..., int]:
-    """Give the SPAWN function of device compiles.
+    """Return the SPAWN function of device compiles.
 
     :raises UsageError: OFFLOAD_DIST names no usable folder, or stands beside a launcher.
     :raises CompilerError: the folder is of another compiler.

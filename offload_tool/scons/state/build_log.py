@@ -48,7 +48,7 @@ class DeclaredPasses:
         return len(self._by_node)
 
     def get(self, node: Node) -> DeclaredPass | None:
-        """Give the pass that makes a node; None if none does."""
+        """Return the pass that makes a node; None if none does."""
         return self._by_node.get(node)
 
     def add(self, node: Node, source: Any, command: str, target: str) -> DeclaredPass | None:
@@ -63,12 +63,12 @@ class DeclaredPasses:
         return made
 
     def keep_commands(self) -> None:
-        """Let SCons remember the command of each pass, which it forgets when a node is done."""
+        """Make SCons remember the command of each pass, which it forgets when a node is done."""
         self._keeps_commands = True
         for node in self._by_node:
             compat.keep_command(node)
 
 
 def declared_passes(env: Environment) -> DeclaredPasses:
-    """Give the passes of the build that an environment is part of."""
+    """Return the passes of the build that an environment is part of."""
     return compat.of_build(env, DeclaredPasses)

@@ -41,7 +41,7 @@ __all__ = [
 
 
 def files_read(node: Node, command: str) -> list[str]:
-    """Give the files that the compile of a node has read: see `reading.files_read`.
+    """Return the files that the compile of a node has read: see `reading.files_read`.
 
     :raises CompilerError: the source is not among the files.
     """
@@ -59,7 +59,7 @@ def files_read(node: Node, command: str) -> list[str]:
 
 
 def preprocess(node: Node, command: str) -> list[str] | None:
-    """Let the compiler read the source of a node now; give the files; None where it fails."""
+    """Run the preprocessor on a node's source; return the files read, or None where it fails."""
     read = inputs.preprocess(*_job(node, command))
     return None if read is None else _all_placed(node, read)
 
@@ -84,7 +84,7 @@ def words_of(node: Node, command: str) -> list[str]:
 
 
 def configuring_files(node: Node, command: str) -> tuple[str, ...]:
-    """Give the configuration files that flags of a node's compile let clang read."""
+    """Return the configuration files that flags of a node's compile let clang read."""
     if not may_have_configuration(compat.contents(node)):  # the words themselves take long
         return ()
     words = words_of(node, command)
@@ -108,13 +108,13 @@ def ptxas_flags(node: Node) -> tuple[str, ...]:
 
 
 def side_files(node: Node, command: str) -> dict[str, bool]:
-    """Give the files that the compile of a node has written beside it: see `side_files`."""
+    """Return the files that the compile of a node has written beside it: see `side_files`."""
     words = words_of(node, command)
     return side.side_files(words, _variables(node.get_build_env()), node.get_internal_path())
 
 
 def nodes_of(node: Node, names: Iterable[str]) -> list[Any]:
-    """Give the nodes of files that were read, as far as they belong to the project.
+    """Return the nodes of files that were read, as far as they belong to the project.
 
     Headers of the compiler and the system are in the manifest alone.
     """
@@ -137,7 +137,7 @@ def nodes_of(node: Node, names: Iterable[str]) -> list[Any]:
 
 
 def copy_to_variants(node: Node, lookups: Lookups, prints: Fingerprints) -> None:
-    """Let SCons put into variant folders what the pass of a node may look for there."""
+    """Copy into variant folders what the pass of a node may look for there."""
     fs = node.fs
     for name in lookups.folders:
         if name.startswith("/"):
@@ -154,7 +154,7 @@ def copy_to_variants(node: Node, lookups: Lookups, prints: Fingerprints) -> None
 
 
 def renew_copies(node: Any, names: Iterable[str], prints: Fingerprints) -> None:
-    """Let SCons copy files into variant folders again that are others now, or gone.
+    """Copy files into variant folders again that are others now, or gone.
 
     It does so once, and a process with ``--interactive`` builds several times.
     """
@@ -168,7 +168,7 @@ def renew_copies(node: Any, names: Iterable[str], prints: Fingerprints) -> None:
 
 
 def _all_placed(node: Node, names: Iterable[str]) -> list[str]:
-    """Give the names of files of this checkout as they are in every checkout.
+    """Return the names of files of this checkout as they are in every checkout.
 
     Clang makes some absolute: of files for ``#embed``, for example.
     """

@@ -83,19 +83,19 @@ class PlainOutput(Input):
                 compat.adopt_input(child, Input)
 
     def changed(self, node: Node | None = None, allowcache: bool = False) -> bool:
-        """Tell whether the ``Decider`` says so, or what was just made is of other content."""
+        """Return whether the ``Decider`` says so, or what was just made is of other content."""
         if compat.other_was_built(self, node):
             return True
         return bool(super().changed(node, allowcache))
 
     def is_up_to_date(self) -> bool:
-        """Tell whether the file is current, and is the one that was made."""
+        """Return whether the file is current, and is the one that was made."""
         current = bool(super().is_up_to_date())
         return current and not (self.exists() and compat.was_damaged(self))
 
 
 def adopt_plain(nodes: Iterable[Node]) -> None:
-    """Let what SCons's own builders make be made again where it is not what was made."""
+    """Make SCons's own builders make an output again that is not what they made."""
     for node in nodes:
         compat.adopt(node, PlainOutput)
 
@@ -106,7 +106,7 @@ class Output(PlainOutput):
     __slots__ = ()
 
     def changed(self, node: Node | None = None, allowcache: bool = False) -> bool:
-        """Tell whether the children's content, or the action, is another one."""
+        """Return whether the children's content, or the action, is another one."""
         return compat.content_changed(self, node, remember=allowcache)
 
     def retrieve_from_cache(self) -> bool:
@@ -149,14 +149,14 @@ class PassOutput(Output):
         return records_of(self).is_current()
 
     def explain(self) -> Any:
-        """Say why the pass runs, for ``--debug=explain``."""
+        """Return why the pass runs, for ``--debug=explain``."""
         reason = records_of(self).reason
         if not self.exists() or not reason or reason.startswith(COMMAND):
             return super().explain()  # which shows both commands
         return f"rebuilding `{self}' because {reason}\n"
 
     def get_cachedir_bsig(self) -> str:
-        """Give the name of the result in a ``CacheDir``: of what was read, not of what may be."""
+        """Return the name of the result in a ``CacheDir``: of what was read, not of what may be."""
         return records_of(self).result_name()
 
     def retrieve_from_cache(self) -> bool:
@@ -181,7 +181,7 @@ class PassOutput(Output):
 
 
 def _note_of(node: Node) -> Path | None:
-    """Give the file beside a node's entry in the ``CacheDir`` that holds the entry's digest."""
+    """Return the file beside a node's entry in the ``CacheDir`` that holds the entry's digest."""
     cache = node.get_build_env().get_CacheDir()
     return Path(f"{cache.cachepath(node)[1]}.digest") if cache.is_enabled() else None
 
@@ -194,11 +194,11 @@ def _read(path: Path) -> str:
 
 
 def _digest(node: Node) -> str:
-    """Give the digest of a node's file."""
+    """Return the digest of a node's file."""
     return Fingerprints().digest(node.get_internal_path())
 
 
 def records_of(node: Node) -> PassRecords:
-    """Give what is known of a pass's output."""
+    """Return what is known of a pass's output."""
     found: PassRecords = node.attributes.offload_records
     return found

@@ -62,7 +62,7 @@ __all__ = ["PassRecords", "depfile_of", "prints_now"]
 
 
 def _is_unwritten(folder: str) -> bool:
-    """Tell whether this build writes nothing to a folder: SCons knows none of its files."""
+    """Return whether this build writes nothing to a folder: SCons knows none of its files."""
     return is_of_system(folder) or not compat.builds_in(folder)
 
 
@@ -125,7 +125,7 @@ class PassRecords:
     # -- what it is made of -------------------------------------------------------------
 
     def key(self) -> dict[str, str]:
-        """Give everything that is known before the compile, as digests, by what it is."""
+        """Return everything that is known before the compile, as digests, by what it is."""
         node = self._node
         source = node.sources[0]
         values = []
@@ -173,7 +173,7 @@ class PassRecords:
         return self._told[1]
 
     def identity(self) -> str:
-        """Give what changes when a file that the pass reads is replaced by another.
+        """Return what changes when a file that the pass reads is replaced by another.
 
         Where it has read nothing yet, it may read any file that its directives spell.
         """
@@ -181,12 +181,12 @@ class PassRecords:
         return digest_of_parts([identity(name) for name in names])
 
     def stored_inputs(self) -> list[str] | None:
-        """Give the names of the files that the last compile has read; None if none is known."""
+        """Return the names of the files that the last compile has read; None if none is known."""
         record = self._load()
         return list(record.inputs) if record is not None else None
 
     def known_nodes(self) -> list[Any]:
-        """Give the nodes of the files of the project that the last compile has read."""
+        """Return the nodes of the files of the project that the last compile has read."""
         record = self._load()
         if record is None:
             return []
@@ -198,7 +198,7 @@ class PassRecords:
         return compiler_queries.nodes_of(self._node, inputs)
 
     def renew_copies(self) -> None:
-        """Let SCons copy again what the last compile has read and is another file now."""
+        """Copy again what the last compile has read and is another file now."""
         if compat.is_interactive():
             self._forget_last_build()
             compiler_queries.renew_copies(self._node, self.stored_inputs() or (), _PRINTS)
@@ -217,7 +217,7 @@ class PassRecords:
     # -- decisions ------------------------------------------------------------------------
 
     def is_current(self) -> bool:
-        """Tell whether the output is what a compile would give now."""
+        """Return whether the output is what a compile would give now."""
         self.is_known_current = self._decide()
         return self.is_known_current
 
@@ -275,7 +275,7 @@ class PassRecords:
         self._key_before = self.key()
 
     def _folders_expected(self, files: Iterable[str]) -> list[str]:
-        """Give the folders in which the compile will look, as far as they are known before."""
+        """Return the folders in which the compile will look, as far as they are known before."""
         record = self._load()
         looked = record.lookups.folders if record is not None else ()
         return list(dict.fromkeys([*self.folders, *map(os.path.dirname, files), *looked]))
@@ -322,7 +322,7 @@ class PassRecords:
         return reads_of(read, folders, self.words, _PRINTS)
 
     def _known_folders(self, read: list[str], key: Mapping[str, str] | None) -> tuple[str, ...]:
-        """Give the folders of the record before; none where the compiler must be asked for them.
+        """Return the folders of the record before; none where the compiler must be asked for them.
 
         The same command has the same search path, and the same files are in the same folders.
         """
@@ -347,7 +347,7 @@ class PassRecords:
     # -- CacheDir ----------------------------------------------------------------------------
 
     def result_name(self) -> str:
-        """Give the name of the result in a ``CacheDir``; one that is nowhere if it has none."""
+        """Return the name of the result in a ``CacheDir``; one that is nowhere if it has none."""
         record = self._load()
         if record is None or not record.output:
             return digest_of_parts(["none", self._node.get_internal_path()])
@@ -436,15 +436,15 @@ class PassRecords:
 
 
 def prints_now() -> Fingerprints:
-    """Give what is known of files, for who has to look at them now."""
+    """Return what is known of files, for who has to look at them now."""
     return _PRINTS.looking_now()
 
 
 def _knows_none(folders: Iterable[str]) -> bool:
-    """Tell whether SCons knows no folder of some."""
+    """Return whether SCons knows no folder of some."""
     return not any(map(compat.builds_in, folders))
 
 
 def _path(node: Node) -> str:
-    """Give the name of the file that a node stands for: here, or in a Repository."""
+    """Return the name of the file that a node stands for: here, or in a Repository."""
     return str(node.rfile().get_internal_path())

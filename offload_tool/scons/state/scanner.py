@@ -57,7 +57,7 @@ def _scan(node: Node, env: Environment, path: Any) -> list[Any]:
 
 
 def _given(words: Iterable[str], env: Environment, path: tuple[Any, ...]) -> Iterator[Any]:
-    """Give the nodes that words of the command may stand for: of ``-include``, or of macros."""
+    """Yield the nodes that words of the command may stand for: of ``-include``, or of macros."""
     for word in words:
         names = [word, *(a or b for a, b in _SPELLED.findall(word))]
         for name in names:
@@ -68,7 +68,7 @@ def _given(words: Iterable[str], env: Environment, path: tuple[Any, ...]) -> Ite
 
 
 def _reachable(begin: Iterable[Any], path: tuple[Any, ...]) -> list[Any]:
-    """Give `begin` and all files that their directives spell, and those of these, ..."""
+    """Return `begin` and all files that their directives spell, and those of these, ..."""
     seen = dict.fromkeys(begin)
     waiting = list(seen)
     while waiting:

@@ -53,7 +53,7 @@ class Stream:
 
 
 def stream(content: Stream, *, width: int = WIDTH, size: int | None = None) -> bytes:
-    """Give a file of one block with this content, which says that it has `size` words."""
+    """Return a file of one block with this content, which says that it has `size` words."""
     inside = content.data()
     head = Stream().fixed(ENTER, 2).vbr(9, 8).vbr(width, 4).align()
     head.fixed(len(inside) // 4 if size is None else size, 32)

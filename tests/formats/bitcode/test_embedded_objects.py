@@ -33,7 +33,7 @@ def module(text: str) -> bytes:
 
 
 def embedding(*contents: bytes, listed: str = SECTION) -> str:
-    """Give the text of a module with constants, listed as embedded objects."""
+    """Return the text of a module with constants, listed as embedded objects."""
     lines = [
         "@before = global i32 5",
         "define i32 @f() { ret i32 7 }",

@@ -35,13 +35,13 @@ WRAPPER = struct.Struct("<IIIII")
 
 
 def module(sizes: Sequence[int], triple: str = LINUX) -> bytes:
-    """Give a module of images with these sizes, with placeholders."""
+    """Return a module of images with these sizes, with placeholders."""
     images = [RegisteredImage(size, ((0, size),)) for size in sizes]
     return assemble(bitcode_text(Registration("openmp", triple, images)))
 
 
 def spelled(data: bytes) -> str:
-    """Give bytes as LLVM writes them in text."""
+    """Return bytes as LLVM writes them in text."""
     if not any(data):
         return "zeroinitializer"
     plain = {byte: chr(byte) for byte in range(0x20, 0x7F)} | {0x22: "\\22", 0x5C: "\\\\"}
@@ -201,7 +201,7 @@ def test_places_of_others() -> None:
 
 
 def with_definitions(count: int) -> bytes:
-    """Give a module whose first block of constants has `count` abbreviations more."""
+    """Return a module whose first block of constants has `count` abbreviations more."""
     blocks = read_bitstream(module([5]))
     (body,) = (block for block in blocks if block.number == 8)
     constants = next(body.blocks(11))

@@ -32,7 +32,7 @@ MIB = 1 << 20
 
 
 def code(size: int, seed: int = 1) -> bytes:
-    """Give bytes that compress about as well as device code: words from a vocabulary."""
+    """Return bytes that compress about as well as device code: words from a vocabulary."""
     chance = random.Random(seed)
     words = [chance.randbytes(chance.randrange(4, 40)) for _ in range(4000)]
     out = bytearray()

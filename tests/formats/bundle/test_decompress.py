@@ -95,7 +95,7 @@ def test_skippable_frames_are_passed_over(version: int) -> None:
 
 
 def stored_payload(data: bytes, method: int) -> bytes:
-    """Give a payload in which `data` stands as it is."""
+    """Return a payload in which `data` stands as it is."""
     if method == ZLIB:
         return zlib.compress(data, 0)
     return ZSTD_MAGIC + bytes([0, 7 << 3]) + (len(data) << 3 | 1).to_bytes(3, "little") + data
@@ -285,7 +285,7 @@ LIMITED = """
 
 
 def in_256_mib(data: bytes) -> str:
-    """Decompress in a process with so little memory; give what it prints."""
+    """Decompress in a process with so little memory; return what it prints."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(LIMITED)], input=data, capture_output=True
     )

@@ -77,7 +77,7 @@ def entries_of(data: bytes) -> dict[str, bytes]:
 
 @pytest.fixture
 def bundler(llvm: Callable[[str], str]) -> Path:
-    """Give its real path: it runs the llvm-objcopy beside the path it is called by."""
+    """Return its real path: it runs the llvm-objcopy beside the path it is called by."""
     return Path(llvm("clang-offload-bundler")).resolve()
 
 

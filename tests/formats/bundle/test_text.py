@@ -33,7 +33,7 @@ def entry(name: str, content: bytes, comment: str = "//") -> bytes:
 
 
 def contents(data: bytes, wanted: str | None = None) -> dict[str, bytes]:
-    """Give the first entry of each ID."""
+    """Return the first entry of each ID."""
     view = memoryview(data)
     accept = None if wanted is None else (lambda name: name == wanted)
     found = read_text_bundle(view, "//", wanted=accept)
@@ -138,7 +138,7 @@ def test_ids_that_are_no_text() -> None:
 
 @pytest.fixture
 def bundler(llvm: Callable[[str], str], tmp_path: Path) -> Callable[..., bytes | None]:
-    """Give a function that runs LLVM's bundler and returns the output file's bytes."""
+    """Return a function that runs LLVM's bundler and returns the output file's bytes."""
     tool = llvm("clang-offload-bundler")
 
     def run(*arguments: str) -> bytes | None:

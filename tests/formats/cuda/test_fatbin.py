@@ -27,7 +27,7 @@ PACKED = lz4.block.compress(CUBIN, store_size=False)
 
 
 def cuda_fatbin() -> bytes:
-    """Give a CUDA fat binary of PTX, and `CUBIN`, which is compressed."""
+    """Return a CUDA fat binary of PTX, and `CUBIN`, which is compressed."""
     padded = PACKED + bytes(-len(PACKED) % 8)
     rows = [(1, 80, b".version 8.0\0\0\0\0", 0, 0), (2, 90, padded, len(PACKED), len(CUBIN))]
     entries = b""
@@ -108,7 +108,7 @@ CUBIN_AT = 16 + 64 + 16
 
 
 def patched(offset: int, value: int, size: int = 8) -> memoryview:
-    """Give the fat binary with another number in the header of its second entry."""
+    """Return the fat binary with another number in the header of its second entry."""
     data = bytearray(cuda_fatbin())
     data[CUBIN_AT + offset : CUBIN_AT + offset + size] = value.to_bytes(size, "little")
     return memoryview(data)

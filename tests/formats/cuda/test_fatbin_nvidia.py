@@ -31,7 +31,7 @@ ZSTD_OF_13 = zstandard.ZSTD_VERSION == (1, 5, 7)
 
 @pytest.fixture(scope="session")
 def cubins(nvidia: Tool, tmp_path_factory: pytest.TempPathFactory) -> list[Image]:
-    """Give a cubin of each processor, and a few relocatable ones."""
+    """Return a cubin of each processor, and a few relocatable ones."""
     folder, ptxas = tmp_path_factory.mktemp("cubins"), nvidia("ptxas")
     plain = [Image("elf", name, cubin(ptxas, folder, name)) for name in PROCESSORS]
     rest = [("sm_80", 7), ("sm_100a", 3), ("sm_120", 1)]
@@ -76,14 +76,14 @@ def random_style(rng: random.Random, release: int) -> FatbinStyle:
 
 
 def flags(style: FatbinStyle) -> list[str]:
-    """Give the options that `fatbinary` and its library have in common."""
+    """Return the options that `fatbinary` and its library have in common."""
     found = ["-64", f"-compress-mode={style.mode}"]
     found += ["-compress-all"] if style.compress_all else []
     return found + (["-g"] if style.debug else [])
 
 
 def same_bytes(style: FatbinStyle) -> bool:
-    """Say whether this machine's libraries compress as NVIDIA's do."""
+    """Return whether this machine's libraries compress as NVIDIA's do."""
     if style.mode == "none":
         return True
     if style.mode == "speed" or (style.mode == "default" and style.release < 13):

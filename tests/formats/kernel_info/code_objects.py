@@ -39,13 +39,13 @@ KERNEL stacked(int *p) { volatile int a[50]; a[p[0]] = 1; p[1] = a[p[2]]; }
 
 
 def metadata(kernels: Sequence[object], version: Sequence[int] = (1, 1), **more: object) -> bytes:
-    """Give the note's description."""
+    """Return the note's description."""
     whole = {"amdhsa.version": list(version), "amdhsa.kernels": kernels, **more}
     return bytes(msgpack.packb(whole, use_bin_type=False))
 
 
 def code_object(description: bytes, name: bytes = b"AMDGPU\0", number: int = 32) -> bytes:
-    """Give a code object that is nothing but a header and a segment with one note."""
+    """Return a code object that is nothing but a header and a segment with one note."""
     header, segment = struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQQQ")
     note = struct.pack("<III", len(name), len(description), number)
     note += name + bytes(-len(name) % 4) + description + bytes(-len(description) % 4)
@@ -57,7 +57,7 @@ def code_object(description: bytes, name: bytes = b"AMDGPU\0", number: int = 32)
 
 
 def compiled(clang: str, folder: Path, target: str, *flags: str, source: str = SOURCE) -> Path:
-    """Give the code object that clang makes of `source`; with ``-S``, its assembly."""
+    """Return the code object that clang makes of `source`; with ``-S``, its assembly."""
     path, output = folder / "source.hip", folder / f"{target.replace(':', '_')}.co"
     path.write_text(source)
     options = [

@@ -64,7 +64,7 @@ def test_as_cuobjdump(
 
 
 def _info(content: bytes) -> bytes:
-    """Give the seed with other attributes in its ``.nv.info``, which is long enough."""
+    """Return the seed with other attributes in its ``.nv.info``, which is long enough."""
     tables = read_elf_tables(memoryview(SEED))
     index = tables.names.index(b".nv.info")
     row = tables.sections[index]

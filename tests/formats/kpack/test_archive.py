@@ -35,7 +35,7 @@ A, B = b"\x7fELF-a" * 50, b"\x7fELF-b" * 9
 
 
 def mp(value: object) -> bytes:
-    """Give a value as MessagePack, by the specification's table."""
+    """Return a value as MessagePack, by the specification's table."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
@@ -55,12 +55,12 @@ def mp(value: object) -> bytes:
 
 
 def entry(ordinal: Any = 0, size: Any = 300) -> dict[str, Any]:
-    """Give an entry of the table as AMD's writer has it."""
+    """Return an entry of the table as AMD's writer has it."""
     return {"type": "hsaco", "ordinal": ordinal, "original_size": size}
 
 
 def table(data: bytes, scheme: str = NONE, **changes: Any) -> dict[str, Any]:
-    """Give the table of an archive with A and B for gfx942, whose content is `data`."""
+    """Return the table of an archive with A and B for gfx942, whose content is `data`."""
     made: dict[str, Any] = {
         "format_version": 1,
         "group_name": "demo",
@@ -84,12 +84,12 @@ def table(data: bytes, scheme: str = NONE, **changes: Any) -> dict[str, Any]:
 
 
 def frame(content: bytes, **options: Any) -> bytes:
-    """Give the zstd frame of a code object."""
+    """Return the zstd frame of a code object."""
     return zstandard.ZstdCompressor(level=3, **options).compress(content)
 
 
 def framed(*frames: bytes, count: int | None = None) -> bytes:
-    """Give the data area of the scheme "zstd-per-kernel"."""
+    """Return the data area of the scheme "zstd-per-kernel"."""
     rows = b"".join(struct.pack("<I", len(each)) + each for each in frames)
     return struct.pack("<I", len(frames) if count is None else count) + rows
 
@@ -97,7 +97,7 @@ def framed(*frames: bytes, count: int | None = None) -> bytes:
 def archive(
     data: bytes, contents: object, *, version: int = 1, toc: int | None = None, tail: bytes = b""
 ) -> bytes:
-    """Give the archive of a data area and a table."""
+    """Return the archive of a data area and a table."""
     at = 64 + len(data) if toc is None else toc
     head = struct.pack("<4sIQ", b"KPAK", version, at).ljust(64, b"\0")
     return head + data + mp(contents) + tail
@@ -109,7 +109,7 @@ PACKED = archive(FRAMES, table(FRAMES, ZSTD))
 
 
 def read(data: bytes) -> dict[tuple[str, str], bytes]:
-    """Give what an archive holds, by key and target ID."""
+    """Return what an archive holds, by key and target ID."""
     view = memoryview(data)
     found = read_kpack(view, path="demo.kpack")
     return {
@@ -121,7 +121,7 @@ def read(data: bytes) -> dict[tuple[str, str], bytes]:
 
 
 def written(tmp_path: Path, images: list[tuple[str, str, bytes]], **options: Any) -> bytes:
-    """Give the archive that is written of (key, target ID, content)."""
+    """Return the archive that is written of (key, target ID, content)."""
     return write_archive(tmp_path / "out.kpack", images, **options).read_bytes()
 
 
@@ -217,7 +217,7 @@ def packed(data: bytes = FRAMES, **changes: Any) -> Callable[[], bytes]:
 
 
 def toc_of(**changes: Any) -> dict[str, Any]:
-    """Give a table of one image whose entry is changed."""
+    """Return a table of one image whose entry is changed."""
     return {"k#0": {"gfx942": {k: v for k, v in (entry() | changes).items() if v is not None}}}
 
 

@@ -18,7 +18,7 @@ TWO = KpackMarker("lib/b.so", ("../.kpack/demo_@GFXARCH@.kpack",))
 
 
 def found(data: bytes) -> list[MarkedWrapper]:
-    """Give the wrappers with markers."""
+    """Return the wrappers with markers."""
     return list(marked_wrappers(read_elf_tables(memoryview(data))))
 
 

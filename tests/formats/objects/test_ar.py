@@ -57,7 +57,7 @@ def plain_archive(contents: Contents) -> bytes:
 
 
 def read(data: bytes, path: Path | None = None) -> Contents:
-    """Give names and contents of all members."""
+    """Return names and contents of all members."""
     view = memoryview(data)
     return [
         (
@@ -207,7 +207,7 @@ static void *res(void) {return (void *)f;} int ifn(void) __attribute__((ifunc("r
 
 @pytest.fixture(scope="module")
 def objects(llvm: Tool, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """Give the contents that members can have, by kind."""
+    """Return the contents that members can have, by kind."""
     folder = tmp_path_factory.mktemp("objects")
     (folder / "a.c").write_text(C_SOURCE, encoding="utf-8")
     (folder / "none.c").write_text("", encoding="utf-8")

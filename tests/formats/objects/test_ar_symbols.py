@@ -112,7 +112,7 @@ def compile_source(llvm: Tool, tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def index(llvm: Tool, tmp_path: Path) -> Callable[[Path], bytes | None]:
-    """Give the names in the index that llvm-ar makes of one file; None without an index."""
+    """Return the names in the index that llvm-ar makes of one file; None without an index."""
 
     def read(path: Path) -> bytes | None:
         archive = tmp_path / "index.a"
@@ -200,7 +200,7 @@ def test_bitcode_of_an_older_llvm(
 
 @pytest.fixture
 def untabled(llvm: Tool, compile_source: Callable[..., Path], tmp_path: Path) -> Path:
-    """Give bitcode that has no symbol table: llvm-as makes none of assembler code."""
+    """Return bitcode that has no symbol table: llvm-as makes none of assembler code."""
     text = compile_source(SOURCE + ASM, [*X86, "-S", "-emit-llvm"])
     made = tmp_path / "untabled.bc"
     subprocess.run([llvm("llvm-as"), text, "-o", made], check=True)

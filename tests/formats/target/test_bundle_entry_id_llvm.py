@@ -89,7 +89,7 @@ def bundler(llvm, tmp_path) -> Tool:
 
 @pytest.fixture
 def written_ids(bundler, tmp_path) -> Callable[[Sequence[str]], list[str]]:
-    """Give the IDs that the bundler writes for typed IDs, in order."""
+    """Return the IDs that the bundler writes for typed IDs, in order."""
 
     def write(typed: Sequence[str]) -> list[str]:
         bundler("-type=bc", f"-targets={','.join(typed)}", *["-input=x"] * len(typed), "-output=o")
@@ -241,7 +241,7 @@ def test_triples_serve_each_other_as_in_llvm(served, seed):
 
 
 def apple_on_windows_gnu(entry: str) -> bool:
-    """Say whether LLVM's rule for Apple takes this for code of any vendor's Windows."""
+    """Return whether LLVM's rule for Apple takes this for code of any vendor's Windows."""
     meaning = triples.meaning(BundleEntryID.read(entry).triple)
     return (meaning.vendor, meaning.system, meaning.environment) == ("apple", "windows", "gnu")
 

@@ -131,14 +131,14 @@ class _Grower:
         return SegmentHeader(PT_LOAD, _PF_R, offset, address, address, size, size, self.page)
 
     def _content_end(self) -> int:
-        """Give where the file ends, without a section header table at its end."""
+        """Return where the file ends, without a section header table at its end."""
         header = self.tables.header
         size = self.tables.elf_class.section.size * len(self.tables.sections)
         at_end = header.e_shoff + size == len(self.tables.data)
         return header.e_shoff if at_end else len(self.tables.data)
 
     def _has_room(self, row_size: int) -> bool:
-        """Tell whether one more program header can stand behind the table, where zeros are."""
+        """Return whether one more program header can stand behind the table, where zeros are."""
         tables = self.tables
         start = tables.header.e_phoff + row_size * len(tables.segments)
         end = start + row_size
@@ -153,7 +153,7 @@ class _Grower:
         return loaded and not used and not _NOT_ZERO.search(tables.data, start, end)
 
     def _place(self, end: int, *, moves_table: bool) -> tuple[int, int]:
-        """Give offset and address of the new segment."""
+        """Return offset and address of the new segment."""
         top = max(row.p_vaddr + row.p_memsz for row in self.loads)
         offset, address = (at + -at % self.page for at in (end, top))
         if self.is_program and moves_table:
@@ -179,7 +179,7 @@ class _Grower:
         return b"".join(map(self.tables.elf_class.pack_segment, rows))
 
     def _patched(self, literals: list[tuple[int, bytes]], end: int) -> Iterator[Piece]:
-        """Give the old file with literals over it."""
+        """Yield the old file with literals over it."""
         position = 0
         for offset, data in literals:
             if offset < position or offset + len(data) > end:

@@ -191,7 +191,7 @@ class _SectionEditor:
             section.set(sh_link=0 if stale else self._new_target(section.old))
 
     def _read_group(self, index: int) -> list[int]:
-        """Give the words of a group: flags, then section numbers, checked."""
+        """Return the words of a group: flags, then section numbers, checked."""
         content = self.tables.content(index)
         if len(content) % 4 or not content:
             message = f"expected one or more words, found {len(content)} bytes"
@@ -273,5 +273,5 @@ class _SectionEditor:
 
 
 def _is_rebuilt(header: SectionHeader) -> bool:
-    """Tell whether it is a string table of the file, not of the running program."""
+    """Return whether it is a string table of the file, not of the running program."""
     return header.sh_type == SHT_STRTAB and not header.sh_flags & SHF_ALLOC

@@ -102,7 +102,7 @@ class _Segment:
         return self.header.p_filesz
 
     def holds(self, section: SectionHeader) -> bool:
-        """Tell whether `section` lies inside; an empty one counts as one byte."""
+        """Return whether `section` lies inside; an empty one counts as one byte."""
         size = section.sh_size or 1
         own = self.header
         if section.sh_type != SHT_NOBITS:
@@ -165,7 +165,7 @@ class Layout:
                 raise self.tables.error(second, "sh_offset", message)
 
     def place(self, kept: Sequence[Section], names_index: int) -> FilePlan:
-        """Give the plan of the file of these sections, number 0 included, in their order.
+        """Return the plan of the file of these sections, number 0 included, in their order.
 
         :raises UnsupportedError: a section whose content changes lies inside a segment.
         """
@@ -282,7 +282,7 @@ def _first_header(count: int, names_index: int) -> SectionHeader:
 
 
 def _overlay(writes: Iterable[Piece]) -> Sequence[Piece]:
-    """Give disjoint pieces in file order; where two overlap, the later one wins."""
+    """Return disjoint pieces in file order; where two overlap, the later one wins."""
     result: list[Piece] = []
     for write in writes:
         start, end = write.position, write.position + write.size
@@ -293,7 +293,7 @@ def _overlay(writes: Iterable[Piece]) -> Sequence[Piece]:
 
 
 def _cut(piece: Piece, start: int, end: int | None = None) -> Piece:
-    """Give the part of `piece` between two positions of the new file; maybe empty."""
+    """Return the part of `piece` between two positions of the new file; maybe empty."""
     first = max(piece.position, start)
     last = piece.position + piece.size
     size = max((last if end is None else min(last, end)) - first, 0)

@@ -134,7 +134,7 @@ class SectionHeader(NamedTuple):
 
     @property
     def has_content(self) -> bool:
-        """Tell whether sh_offset and sh_size are a range of the file."""
+        """Return whether sh_offset and sh_size are a range of the file."""
         return self.sh_type not in (_SHT_NULL, SHT_NOBITS)
 
 
@@ -206,7 +206,7 @@ class ElfClass:
         return 8 if self.is_64 else 4
 
     def pack_segment(self, header: SegmentHeader) -> bytes:
-        """Give the program header's bytes; ELFCLASS32 has p_flags seventh."""
+        """Return the program header's bytes; ELFCLASS32 has p_flags seventh."""
         if self.is_64:
             return self.segment.pack(*header)
         segment_type, flags, *middle, align = header
@@ -220,14 +220,14 @@ class ElfClass:
         return SegmentHeader._make((fields[0], fields[6], *fields[1:6], fields[7]))
 
     def pack_symbol(self, symbol: Symbol) -> bytes:
-        """Give the symbol's bytes; ELFCLASS32 has st_value and st_size second and third."""
+        """Return the symbol's bytes; ELFCLASS32 has st_value and st_size second and third."""
         if self.is_64:
             return self.symbol.pack(*symbol)
         name, info, other, home, value, size = symbol
         return self.symbol.pack(name, value, size, info, other, home)
 
     def pack_note(self, name: bytes, number: int, description: bytes) -> bytes:
-        """Give the bytes of a note; its `name` is ended by NUL."""
+        """Return the bytes of a note; its `name` is ended by NUL."""
         head = self.note.pack(len(name), len(description), number)
         return head + _padded(name) + _padded(description)
 
@@ -316,7 +316,7 @@ class ElfTables:
     """Which section holds the names (0: none)."""
 
     def content(self, index: int) -> memoryview:
-        """Give the bytes of section `index` that are in the file.
+        """Return the bytes of section `index` that are in the file.
 
         :raises FormatError: these are more than the file has.
         """
@@ -331,7 +331,7 @@ class ElfTables:
         return self.data[section.sh_offset : end]
 
     def linked(self, index: int, field: str = "sh_link") -> int:
-        """Give the section number in sh_link or sh_info of section `index`.
+        """Return the section number in sh_link or sh_info of section `index`.
 
         :raises FormatError: there is no such section.
         """
@@ -342,7 +342,7 @@ class ElfTables:
         return number
 
     def symbols(self, index: int) -> list[Symbol]:
-        """Give the symbols of section `index`.
+        """Return the symbols of section `index`.
 
         :raises FormatError: it is not a table of symbols.
         """
@@ -357,7 +357,7 @@ class ElfTables:
         return self.elf_class.unpack_symbols(content)
 
     def named_symbols(self) -> Iterator[NamedSymbol]:
-        """Give the symbols with names of the static and the dynamic symbol table.
+        """Yield the symbols with names of the static and the dynamic symbol table.
 
         :raises FormatError: one of these contradicts the file.
         """
@@ -395,17 +395,17 @@ class ElfTables:
         return UnsupportedError(message, path=self.path, offset=at, field=field)
 
     def header_offset(self, index: int) -> int:
-        """Give where section header `index` is in the file."""
+        """Return where section header `index` is in the file."""
         return self.header.e_shoff + index * self.elf_class.section.size
 
 
 def is_elf(data: memoryview) -> bool:
-    """Tell whether `data` begins with ELF's magic."""
+    """Return whether `data` begins with ELF's magic."""
     return data[: len(_MAGIC)] == _MAGIC
 
 
 def is_elf_header(data: memoryview) -> bool:
-    """Tell whether `data` begins with an ELF header of a class and byte order that exist."""
+    """Return whether `data` begins with an ELF header of a class and byte order that exist."""
     elf_class = _find_class(data)
     return elf_class is not None and len(data) >= elf_class.header.size
 

@@ -103,7 +103,7 @@ class LinkedPointers:
         self._packed |= {place for place in self._relr() if place in places}
 
     def target(self, place: int) -> int:
-        """Give the address to which the pointer at address `place` leads; see `look_up`.
+        """Return the address to which the pointer at address `place` leads; see `look_up`.
 
         :raises FormatError: nothing of the file is at `place`.
         :raises UnsupportedError: what the pointer will be is not known.
@@ -124,7 +124,7 @@ class LinkedPointers:
         raise UnsupportedError(message, path=self.tables.path, offset=found.offset)
 
     def patches(self, place: int, target: int) -> Iterator[tuple[int, bytes]]:
-        """Give what to write where, for the pointer at address `place` to lead to `target`."""
+        """Yield what to write where, for the pointer at address `place` to lead to `target`."""
         yield self.offset(place), _WORD.pack(target)
         found = self._known.get(place)
         if found is not None:
@@ -132,7 +132,7 @@ class LinkedPointers:
             yield found.offset, _RELA.pack(place, self._relative, signed)
 
     def leading_into(self, start: int, end: int, besides: set[int]) -> int | None:
-        """Give the address of a pointer into a range of addresses, if there is one.
+        """Return the address of a pointer into a range of addresses, if there is one.
 
         Those at the addresses `besides` do not count. Of a program that is not relocated, no
         pointers are known.
@@ -150,7 +150,7 @@ class LinkedPointers:
         return None
 
     def offset(self, address: int) -> int:
-        """Give where the 8 bytes at an address are in the file.
+        """Return where the 8 bytes at an address are in the file.
 
         :raises FormatError: they are not in it.
         """
@@ -162,7 +162,7 @@ class LinkedPointers:
         raise FormatError(message, path=self.tables.path)
 
     def _rows(self, number: int) -> Iterator[tuple[int, int, int, int]]:
-        """Give offset, r_offset, r_info and r_addend of each relocation of a section."""
+        """Yield offset, r_offset, r_info and r_addend of each relocation of a section."""
         content = self.tables.content(number)
         start = self.tables.sections[number].sh_offset
         if len(content) % _RELA.size:
@@ -172,7 +172,7 @@ class LinkedPointers:
             yield (start + at * _RELA.size, *row)
 
     def _value(self, found: _Relocation) -> int:
-        """Give the address of the symbol that a relocation names.
+        """Return the address of the symbol that a relocation names.
 
         :raises UnsupportedError: it is not defined here.
         """
@@ -184,7 +184,7 @@ class LinkedPointers:
         return symbols[number].st_value
 
     def _symbols_inside(self, number: int, start: int, end: int) -> set[int]:
-        """Give the numbers of the symbols for a section of relocations that are in a range."""
+        """Return the numbers of the symbols for a section of relocations that are in a range."""
         linked = self.tables.linked(number)
         if not linked:
             return set()
@@ -195,7 +195,7 @@ class LinkedPointers:
         }
 
     def _relr(self) -> Iterator[int]:
-        """Give the addresses of packed pointers, which can be many times the bytes of the file."""
+        """Yield the addresses of packed pointers, which can be many times the bytes of the file."""
         for number, row in enumerate(self.tables.sections):
             if not (row.sh_flags & SHF_ALLOC and row.sh_type == _SHT_RELR):
                 continue

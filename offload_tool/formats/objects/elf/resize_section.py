@@ -97,7 +97,7 @@ def _section_with(tables: ElfTables, placeholder: bytes, path: StrPath | None) -
 
 
 def _order(tables: ElfTables) -> list[int]:
-    """Give the numbers of the sections in file order; number 0 is none."""
+    """Return the numbers of the sections in file order; number 0 is none."""
     sections = tables.sections
 
     def place(number: int) -> tuple[int, bool, int]:
@@ -133,7 +133,7 @@ def _check_layout(tables: ElfTables, order: list[int], path: StrPath | None, len
 
 
 def _symbols(tables: ElfTables, number: int, index: int, placeholder: bytes, size: int) -> bytes:
-    """Give a symbol table in which the content of the section is as large as it is."""
+    """Return a symbol table in which the content of the section is as large as it is."""
     shape = tables.elf_class
     packed = []
     for symbol in tables.symbols(number):

@@ -135,7 +135,7 @@ class _Changes:
         self._before = [0, *itertools.accumulate(cut.end - cut.start for cut in cuts)]
 
     def moved(self, offset: int) -> int:
-        """Give where a byte of the old file comes to be."""
+        """Return where a byte of the old file comes to be."""
         at = bisect.bisect_left(self._starts, offset)
         if at and offset < self.cuts[at - 1].end:
             return self.cuts[at - 1].start - self._before[at - 1]  # it was cut out
@@ -201,7 +201,7 @@ def _rooms(tables: ElfTables, replacements: Iterable[tuple[int, Replacement]]) -
 
 
 def page_size(tables: ElfTables, verb: str) -> int:
-    """Give how large pages can be where a program or library runs, in bytes.
+    """Return how large pages can be where a program or library runs, in bytes.
 
     :raises UnsupportedError: nothing of it is loaded.
     """
@@ -226,7 +226,7 @@ class _Shrinker:
         self._starts = [room.replacement.start for room in rooms]
 
     def error(self, message: str) -> UnsupportedError:
-        """Say why the file is refused."""
+        """Return why the file is refused."""
         message = f"cannot be {self.verb} safely: {message}"
         return UnsupportedError(message, path=self.tables.path)
 
@@ -235,7 +235,7 @@ class _Shrinker:
         raise NotImplementedError
 
     def rename(self, names: Mapping[int, bytes]) -> None:
-        """Give sections other names."""
+        """Rename sections."""
         if not names:
             return
         index = self.tables.names_index
@@ -249,7 +249,7 @@ class _Shrinker:
         self.changes.names = strings
 
     def symbols(self) -> Iterator[tuple[int, Symbol, tuple[int, int]]]:
-        """Give symbols in the rooms' sections: offset in the file, symbol, its table and number."""
+        """Yield symbols in the rooms' sections: offset in the file, symbol, table and number."""
         elf_class = self.tables.elf_class
         size = elf_class.symbol.size
         numbers = {room.section for room in self.rooms}
@@ -308,14 +308,14 @@ class _Shrinker:
         return [*self.tables.sections, *([None] * extra)]
 
     def content_end(self) -> int:
-        """Give where the old file ends, without a section header table at its end."""
+        """Return where the old file ends, without a section header table at its end."""
         header = self.tables.header
         size = self.tables.elf_class.section.size * header.e_shnum
         at_end = header.e_shoff + size == len(self.tables.data)
         return header.e_shoff if at_end else len(self.tables.data)
 
     def _pieces(self, end: int) -> Iterator[Piece]:
-        """Give what is before the section header table, in the order of the new file."""
+        """Yield what is before the section header table, in the order of the new file."""
         literals = deque(sorted(self.changes.literals))
         position = 0
         for room in self.rooms:
@@ -329,7 +329,7 @@ class _Shrinker:
         yield from self._copied(literals, position, end)
 
     def _copied(self, literals: deque[tuple[int, bytes]], start: int, end: int) -> Iterator[Piece]:
-        """Give a range of the host, with literals over it."""
+        """Yield a range of the host, with literals over it."""
         while literals and literals[0][0] < end:
             offset, data = literals.popleft()
             if offset < start or offset + len(data) > end:
@@ -460,7 +460,7 @@ class _Linked(_Shrinker):
         return b"".join(packed)
 
     def _split(self, segment: SegmentHeader) -> list[SegmentHeader]:
-        """Give what becomes of a segment: several where something is cut out of it.
+        """Return what becomes of a segment: several where something is cut out of it.
 
         It holds all of a cut or nothing of it, as `_check_loaded` has seen.
         """
@@ -505,7 +505,7 @@ class _Linked(_Shrinker):
         return max((s.sh_addralign for s in inside if row.p_vaddr <= s.sh_addr < end), default=1)
 
     def _split_sections(self) -> None:
-        """Give every piece of a section between two cuts a header of its own."""
+        """Write a header for every piece of a section between two cuts."""
         self.pieces: dict[int, list[tuple[int, int]]] = {}
         for number in dict.fromkeys(room.section for room in self.rooms):
             self._split_section(number)
@@ -544,7 +544,7 @@ class _Linked(_Shrinker):
                 target = len(self.changes.sections)
 
     def _filled(self, row: SectionHeader, size: int, name: int) -> SectionHeader:
-        """Give a section without its last bytes, which become one of their own."""
+        """Return a section without its last bytes, which become one of their own."""
         whole = row.sh_size - size
         fill = row._replace(
             sh_name=name,
@@ -557,7 +557,7 @@ class _Linked(_Shrinker):
         return row._replace(sh_size=whole)
 
     def _move_symbol(self, offset: int, symbol: Symbol) -> None:
-        """Let a symbol name the section piece that it is in now, and the new size."""
+        """Update a symbol's section, to the piece that it is in now, and its size."""
         number, value, size = symbol.st_shndx, symbol.st_value, symbol.st_size
         section = self.tables.sections[number]
         pieces = self.pieces[number]
@@ -620,7 +620,7 @@ class _Relocatable(_Shrinker):
         self.changes.sections[number] = row
 
     def _inside(self, number: int, value: int) -> int:
-        """Give where an offset in section `number` comes to be."""
+        """Return where an offset in section `number` comes to be."""
         start = self.tables.sections[number].sh_offset
         return self.changes.moved(start + value) - self.changes.moved(start)
 

@@ -47,7 +47,7 @@ class Symbols:
         return [word for (word,) in self._tables.elf_class.word.iter_unpack(content)]
 
     def _read_home(self, number: int) -> int:
-        """Give the section that defines a symbol; 0 for none (undefined, absolute, common)."""
+        """Return the section that defines a symbol; 0 for none (undefined, absolute, common)."""
         home = self._rows[number].st_shndx
         if home == SHN_XINDEX and self._indexes:
             home = self._indexes[number]
@@ -60,7 +60,7 @@ class Symbols:
         return home
 
     def is_local(self, number: int) -> bool:
-        """Tell whether a symbol of the host has binding STB_LOCAL."""
+        """Return whether a symbol of the host has binding STB_LOCAL."""
         return self._rows[number].is_local
 
     def select(self, gone: set[int]) -> None:
@@ -73,7 +73,7 @@ class Symbols:
         self._numbers = {old: new for new, old in enumerate(self._order)}
 
     def new_number(self, number: int, user: int) -> int:
-        """Give the new number of a symbol of the host that section `user` refers to.
+        """Return the new number of a symbol of the host that section `user` refers to.
 
         :raises FormatError: there is no such symbol.
         :raises UnsupportedError: it does not stay.
@@ -86,16 +86,16 @@ class Symbols:
         return self._numbers[number]
 
     def names(self) -> dict[int, bytes]:
-        """Give the names of the symbols that stay, by their old st_name."""
+        """Return the names of the symbols that stay, by their old st_name."""
         strings = self._tables.strings(self._tables.sections[self._symtab].sh_link)
         return {old: strings[old] for old in {self._rows[number].st_name for number in self._order}}
 
     def new_homes(self, new_numbers: Mapping[int, int]) -> list[int]:
-        """Give the new numbers of the sections that define the symbols, in their new order."""
+        """Return the new numbers of the sections that define the symbols, in their new order."""
         return [new_numbers[home] if (home := self._homes[old]) else 0 for old in self._order]
 
     def pack(self, homes: list[int], names: Mapping[int, int]) -> bytes:
-        """Give the table's new bytes; `names` has the new st_name of each old one."""
+        """Return the table's new bytes; `names` has the new st_name of each old one."""
         out = bytearray()
         for old, home in zip(self._order, homes, strict=True):
             row = self._rows[old]
@@ -106,6 +106,6 @@ class Symbols:
         return bytes(out)
 
     def pack_indexes(self, homes: list[int]) -> bytes:
-        """Give the new bytes of the SHT_SYMTAB_SHNDX section."""
+        """Return the new bytes of the SHT_SYMTAB_SHNDX section."""
         word = self._tables.elf_class.word
         return b"".join(word.pack(home if home >= SHN_LORESERVE else 0) for home in homes)

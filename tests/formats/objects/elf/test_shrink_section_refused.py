@@ -124,7 +124,7 @@ class Elf:
 
 
 def load(start: int = 0, end: int = END + DATA_SIZE, **fields: int) -> SegmentHeader:
-    """Give a loaded segment of a range of the file, at the address of its offset."""
+    """Return a loaded segment of a range of the file, at the address of its offset."""
     size = end - start
     return SegmentHeader(LOAD, 4, start, start, start, size, size, 4096)._replace(**fields)
 
@@ -163,7 +163,7 @@ def refused(elf: Elf, tmp_path: Path, message: str, new: bytes = b"new") -> None
 
 
 def memory(data: bytes) -> dict[int, bytes]:
-    """Give what loaded segments put at which addresses."""
+    """Return what loaded segments put at which addresses."""
     tables = read_elf_tables(memoryview(data))
     rows = [row for row in tables.segments if row.p_type == LOAD]
     for row in rows:
