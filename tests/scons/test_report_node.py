@@ -92,7 +92,7 @@ def test_another_tool(project: Project) -> None:
     project.sconstruct("env.OffloadReport('page.html', env.OffloadBundle('k.hip'))\n", head)
     assert "REPORT page.html" in project.run().output
     assert "REPORT" not in project.run().output
-    style = project.folder / "offload_tool" / "cli" / "report_page" / "page.css"
+    style = project.folder / "offload_tool/report/page.css"
     style.write_text(style.read_text() + "/* another look */\n")
     assert "REPORT page.html" in project.run().output
     assert "/* another look */" in (project.folder / "page.html").read_text()
