@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 
 MOST_CASES: dict[str, int] = {
     "tests/cli/test_compile_*": 2,
-    "tests/cli/*": 4,
+    "tests/cli/*": 3,
     "tests/clang/*": 4,
     "tests/manifest/*": 4,
     "tests/nvidia/*": 4,
