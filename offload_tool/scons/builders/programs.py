@@ -14,6 +14,7 @@ from offload_tool.passes import openmp
 from offload_tool.scons import actions, compat, readers
 from offload_tool.scons.builders.objects import plain_objects
 from offload_tool.scons.builders.standard import builder_of_scons
+from offload_tool.scons.graph.image_placement import placement_flags
 from offload_tool.scons.graph.units import (
     Owner,
     Unit,
@@ -118,8 +119,8 @@ def _link_variables(env: Environment, linked: Linked, link: str) -> dict[str, An
         flags = [*dict.fromkeys([*flags, *own]), "$(", *folder, "$)"]
     if linked.wraps:
         flags = [*flags, WRAP_FLAG]
-    if flags:
-        variables[f"{link}FLAGS"] = [f"${link}FLAGS", *flags]
+    variables["_OFFLOAD_PLACEMENT"] = placement_flags
+    variables[f"{link}FLAGS"] = [f"${link}FLAGS", *flags, "$(", "$_OFFLOAD_PLACEMENT", "$)"]
     return variables
 
 
