@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from offload_tool.io.atomic_write import (
     have_same_content,
-    new_file,
     replace_all,
     replace_file,
 )
@@ -25,7 +24,6 @@ __all__ = [
     "OutputFile",
     "StrPath",
     "have_same_content",
-    "new_file",
     "replace_all",
     "replace_file",
 ]

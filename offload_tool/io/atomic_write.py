@@ -81,25 +81,6 @@ def replace_all(
                 replacement.take_name()
 
 
-@contextmanager
-def new_file(path: StrPath) -> Iterator[OutputFile]:
-    """Write a file that is not there yet, in a folder that is of this run alone.
-
-    It has its name from the beginning, in half the time: who moves it from there, when all is
-    well, has `replace_file`'s promise for the many files of such a folder.
-
-    :raises FileError: the file cannot be created, as it is there already, say, or written.
-    """
-    with naming(path):
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        out = OutputFile(path, descriptor, seekable=True, budget=running())
-        yield out
-        out.finish()
-    finally:
-        os.close(descriptor)
-
-
 def _is_direct(path: StrPath) -> bool:
     """Return whether what is there is written as it is: no regular file, or standard output.
 
@@ -231,18 +212,26 @@ def _mode_of(path: StrPath) -> int:
 
 def _same_content(descriptor: int, path: StrPath) -> bool:
     """Return whether the file at `path` can be read and has the bytes of the one that is open."""
-    size = os.fstat(descriptor).st_size
     try:
         with open(path, "rb", buffering=0) as other:
-            if os.fstat(other.fileno()).st_size != size:
-                return False
-            ours, theirs = bytearray(_READ_CHUNK), bytearray(_READ_CHUNK)
-            for position in range(0, size, _READ_CHUNK):
-                wanted = min(size - position, _READ_CHUNK)
-                if os.preadv(descriptor, [ours], position) != wanted:
-                    return False
-                if os.preadv(other.fileno(), [theirs], position) != wanted or ours != theirs:
-                    return False
-            return True
+            return same_bytes(descriptor, other.fileno())
     except OSError:
         return False
+
+
+def same_bytes(descriptor: int, other: int) -> bool:
+    """Return whether two open files are regular and have the same bytes.
+
+    :raises OSError: one of them cannot be read.
+    """
+    status, size = os.fstat(other), os.fstat(descriptor).st_size
+    if not stat.S_ISREG(status.st_mode) or status.st_size != size:
+        return False
+    ours, theirs = bytearray(_READ_CHUNK), bytearray(_READ_CHUNK)
+    for position in range(0, size, _READ_CHUNK):
+        wanted = min(size - position, _READ_CHUNK)
+        if os.preadv(descriptor, [ours], position) != wanted:
+            return False
+        if os.preadv(other, [theirs], position) != wanted or ours != theirs:
+            return False
+    return True

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.containers.find import find_containers
-from offload_tool.errors import FileError, UnsupportedError
+from offload_tool.errors import UnsupportedError
 from offload_tool.formats.magic import BITCODES, SPIRVS
 from offload_tool.formats.objects.elf.reader import (
     EM_AMDGPU,
@@ -27,11 +27,9 @@ from offload_tool.formats.objects.elf.reader import (
     read_elf_header,
 )
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
-from offload_tool.io import have_same_content, new_file
-from offload_tool.io.signals import shielded
-from offload_tool.io.temporary_directory import made_folder, temporary_folder
+from offload_tool.io.output_folder import new_folder
 from offload_tool.operations.match import NoImageError, explained
-from offload_tool.util.frozen import frozen, replaced
+from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,6 +37,7 @@ if TYPE_CHECKING:
     from offload_tool.containers.find import FoundContainer, FoundImage
     from offload_tool.errors import OffloadError
     from offload_tool.io import StrPath
+    from offload_tool.io.output_folder import OutputFolder
     from offload_tool.operations.match import Device, Load
 
 __all__ = ["ExtractedImage", "extract_device_images"]
@@ -94,35 +93,15 @@ def extract_device_images(
     :raises UnsupportedError: one of a sort that is not read, or an image that cannot be unpacked.
     :raises FileError: a file cannot be read or written.
     """
-    folder = Path(directory)
-    with made_folder(folder), temporary_folder(".extract-", folder) as temporary:
-        run = _FolderOfImages(Path(path), temporary, devices, skipped)
-        written = run.write()
-        _refuse_folders(folder, written)
-        with shielded():
-            for image in written:
-                final = folder / image.path.name
-                if not (keep_equal and have_same_content(image.path, final)):
-                    image.path.replace(final)
-    return [_moved(image, folder) for image in written]
-
-
-def _refuse_folders(folder: Path, images: Sequence[ExtractedImage]) -> None:
-    for image in images:
-        final = folder / image.path.name
-        if final.is_dir():
-            raise FileError(final, "is a folder; an image is to be written there")
-
-
-def _moved(image: ExtractedImage, folder: Path) -> ExtractedImage:
-    return replaced(image, path=folder / image.path.name)
+    with new_folder(directory, keep_equal=keep_equal) as folder:
+        return _FolderOfImages(Path(path), folder, devices, skipped).write()
 
 
 class _FolderOfImages:
     def __init__(
         self,
         path: Path,
-        folder: Path,
+        folder: OutputFolder,
         devices: Sequence[Device],
         skipped: Callable[[OffloadError], None] | None,
     ) -> None:
@@ -174,10 +153,10 @@ class _FolderOfImages:
             self.unreadable[key] = self.unreadable.get(key, 0) + 1
             return
         name = self._name(found, image)
-        path = self.folder / name
-        with new_file(path) as out:
+        with self.folder.file(name) as out:
             image.content.write_to(out)
             size = out.position
+        path = self.folder.path / name
         self.written.append(
             ExtractedImage(
                 path, found.path, found.member, found.index, image.id, size, tuple(loads)

@@ -20,7 +20,7 @@ import os
 import posixpath
 import re
 from contextlib import ExitStack
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.containers.file_format import FileFormat, recognise
@@ -50,6 +50,7 @@ from offload_tool.formats.objects.elf.reader import ET_REL, read_elf_tables
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
 from offload_tool.formats.wheel import WheelName, header, is_wheel, without_headers
 from offload_tool.io import InputFile, replace_file
+from offload_tool.io.output_folder import new_folder
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.operations.rewrite_tree import (
@@ -61,15 +62,15 @@ from offload_tool.operations.rewrite_tree import (
     WheelTree,
     WheelWriter,
     is_inside,
-    new_folder,
 )
 from offload_tool.operations.split_wheel import DeviceWheels, device_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from offload_tool.formats.kpack.marker import KpackMarker
     from offload_tool.io import FileRange, StrPath
+    from offload_tool.io.output_folder import OutputFolder
 
 __all__ = ["JoinReport", "join_file"]
 
@@ -311,44 +312,34 @@ def _join_folder(
         if is_inside(output, folder):
             raise UsageError(f"the output '{output}' is in a folder to be joined, '{folder}'")
     trees = [FolderTree(folder) for folder in (host, *parts)]
-    with new_folder(output, keep_equal=keep_equal) as temporary:
+    with new_folder(output, keep_equal=keep_equal) as joined:
         archives = [joining.take_archives(tree) for tree in trees]
-        writer = FolderWriter(trees[0], temporary)
+        writer = FolderWriter(trees[0], joined)
         joining.write(trees[0], writer, archives[0])
         if not joining.files:
             raise _nothing(host)
         joining.check_asked()
         for tree, names in zip(trees[1:], archives[1:], strict=True):
-            _lay_over(tree, names, temporary)
+            _lay_over(tree, names, joined)
         writer.finish()
-        _remove_empty(temporary, {file.name for names in archives for file in _folders(names)})
+        for name in {posixpath.dirname(name) for names in archives for name in names} - {""}:
+            joined.remove_empty(name)
 
 
-def _folders(names: set[str]) -> Iterator[TreeFile]:
-    for name in names:
-        yield TreeFile(posixpath.dirname(name), "folder", 0)
-
-
-def _remove_empty(root: Path, names: set[str]) -> None:
-    """Remove the folders that had nothing but archives."""
-    for name in names:
-        folder = root / name
-        if name and folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
-            folder.rmdir()
-
-
-def _lay_over(tree: FolderTree, archives: set[str], root: Path) -> None:
+def _lay_over(tree: FolderTree, archives: set[str], folder: OutputFolder) -> None:
     """Copy what else there is in a folder of device code.
 
     :raises FileError: something is there already.
     """
-    writer = FolderWriter(tree, root)
+    writer = FolderWriter(tree, folder)
+    parents = {str(parent) for name in archives for parent in PurePosixPath(name).parents}
     for file in tree.files:
         if file.name in archives:
             continue
-        if file.kind != "folder" and os.path.lexists(root / file.name):
-            raise FileError(tree.path(file.name), "is in the host's folder, too")
-        if file.kind != "folder" or not any(n.startswith(f"{file.name}/") for n in archives):
+        there = folder.kind(file.name)
+        if there is not None and (there, file.kind) != ("folder", "folder"):
+            raise FileError(tree.path(file.name), f"is in the host's folder, too, as a {there}")
+        if file.kind != "folder" or file.name not in parents:
             writer.keep(file)
 
 

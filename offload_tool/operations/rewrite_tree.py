@@ -40,18 +40,17 @@ from offload_tool.formats.zip_writer import (
     packed_member,
     plan_zip,
 )
-from offload_tool.io import InputFile, have_same_content, new_file
+from offload_tool.io import InputFile
 from offload_tool.io.limits import Budget, running
-from offload_tool.io.open_regular import is_within
-from offload_tool.io.signals import shielded
-from offload_tool.io.temporary_directory import made_folder, temporary_folder
+from offload_tool.io.paths import naming
 from offload_tool.io.write_plan import FilePlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from offload_tool.io import OutputFile, StrPath
+    from offload_tool.io import StrPath
+    from offload_tool.io.output_folder import OutputFolder
     from offload_tool.io.spool import Spool
 
 __all__ = [
@@ -63,10 +62,7 @@ __all__ = [
     "WheelTree",
     "WheelWriter",
     "is_inside",
-    "new_folder",
     "packed_into",
-    "write_new",
-    "write_plan",
 ]
 
 _NEW_MODE = 0o644
@@ -320,47 +316,39 @@ def _is_record(name: str) -> bool:
 
 
 class FolderWriter(TreeWriter):
-    """Writes into `folder`, which is new; with `only_changed`, no file that is kept."""
+    """Writes into `folder`, below `at`; with `only_changed`, no file that is kept."""
 
-    def __init__(self, tree: Tree, folder: Path, *, only_changed: bool = False) -> None:
+    def __init__(
+        self, tree: Tree, folder: OutputFolder, at: str = "", *, only_changed: bool = False
+    ) -> None:
         super().__init__(tree)
         self.folder = folder
+        self.at = at
         self.only_changed = only_changed
 
     def _keep(self, file: TreeFile) -> None:
-        path = self.folder / file.name
         if self.only_changed:
             return
-        with _naming(path):
-            if file.kind == "folder":
-                path.mkdir(parents=True, exist_ok=True)
-                path.chmod(file.mode | 0o700)
-                return
-            path.parent.mkdir(parents=True, exist_ok=True)
-            old = self.tree.path(file.name)
-            if file.kind == "link":
-                path.symlink_to(Path(old).readlink())
-                return
-            with InputFile(old) as source, new_file(path) as out:
-                out.copy(source)
-                out.set_mode(file.mode)
-            times = Path(old).stat()
-            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        old, name = self.tree.path(file.name), self.at + file.name
+        if file.kind == "folder":
+            self.folder.folder(name, file.mode | 0o700)
+        elif file.kind == "link":
+            with naming(old):
+                target = os.readlink(old)  # noqa: PTH115 - a text
+            self.folder.link(name, target)
+        else:
+            with InputFile(old) as source:
+                status = Path(old).lstat()
+                times = status.st_atime_ns, status.st_mtime_ns
+                with self.folder.file(name, mode=file.mode, times=times) as out:
+                    out.copy(source)
 
     def _put(self, file: TreeFile, plan: FilePlan) -> None:
-        (self.folder / file.name).unlink(missing_ok=True)
-        self._write(file.name, plan, file.mode)
+        self.folder.remove(self.at + file.name)
+        self.folder.write(self.at + file.name, plan, file.mode)
 
     def _add(self, name: str, plan: FilePlan) -> None:
-        self._write(name, plan, None)
-
-    def _write(self, name: str, plan: FilePlan, mode: int | None) -> None:
-        path = self.folder / name
-        with _naming(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if not is_within(path.parent, self.folder):
-                raise FileError(path, "is behind a link that leads out of the folder")
-            write_plan(path, plan, mode)
+        self.folder.write(self.at + name, plan)
 
 
 class WheelWriter(TreeWriter):
@@ -397,72 +385,3 @@ def packed_into(spool: Spool, row: zipfile.ZipInfo, plan: FilePlan) -> PackedMem
     start = spool.out.position
     packed = pack_member(spool.out, row, plan.blocks())
     return packed_member(packed, spool.since(start))
-
-
-# -- many outputs at once ------------------------------------------------------------------
-
-
-@contextmanager
-def new_folder(directory: StrPath, *, keep_equal: bool = False) -> Iterator[Path]:
-    """Yield a folder whose files and folders are in `directory` when the block ends well.
-
-    `directory` is made if it is not there; files of the same names are replaced, or with
-    `keep_equal` left untouched where they have the very bytes.
-
-    :raises FileError: something cannot be written, or a folder and a file have one name.
-    """
-    folder = Path(directory)
-    with made_folder(folder), temporary_folder(".offload-", folder) as temporary:
-        yield temporary
-        _check_moves(temporary, folder)
-        with shielded():
-            _move(temporary, folder, keep_equal=keep_equal)
-
-
-def _check_moves(source: Path, target: Path) -> None:
-    for path in sorted(source.iterdir()):
-        final = target / path.name
-        is_folder = path.is_dir() and not path.is_symlink()
-        was_folder = final.is_dir() and not final.is_symlink()
-        if is_folder and was_folder:
-            _check_moves(path, final)
-        elif (is_folder or was_folder) and os.path.lexists(final):
-            kind = "a folder; a file is" if was_folder else "no folder; one is"
-            raise FileError(final, f"is {kind} to be written there")
-
-
-def _move(source: Path, target: Path, *, keep_equal: bool) -> None:
-    for path in sorted(source.iterdir()):
-        final = target / path.name
-        if path.is_dir() and not path.is_symlink() and final.is_dir():
-            _move(path, final, keep_equal=keep_equal)
-        elif path.is_symlink() or not (keep_equal and have_same_content(path, final)):
-            path.replace(final)
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise FileError(path, error) from error
-
-
-def write_plan(path: Path, plan: FilePlan, mode: int | None = None) -> int:
-    """Write a new file of a new folder; return its size in bytes."""
-
-    def write(out: OutputFile) -> None:
-        plan.write_to(out)
-        if mode is not None:
-            out.set_mode(mode)
-
-    return write_new(path, write)
-
-
-def write_new(path: Path, write: Callable[[OutputFile], None]) -> int:
-    """Write a new file of a new folder; return its size in bytes."""
-    with _naming(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with new_file(path) as out:
-            write(out)
-            return out.position

@@ -55,6 +55,7 @@ from offload_tool.formats.target.compatibility import SPIRV_PROCESSOR
 from offload_tool.formats.target.target_id import TargetID
 from offload_tool.formats.wheel import WheelName, in_file_name, installed_path, is_wheel
 from offload_tool.io import InputFile
+from offload_tool.io.output_folder import new_folder
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.operations.match import Device
@@ -66,9 +67,6 @@ from offload_tool.operations.rewrite_tree import (
     WheelTree,
     WheelWriter,
     is_inside,
-    new_folder,
-    write_new,
-    write_plan,
 )
 from offload_tool.operations.thin import COMPILED_LATER, check_only_bundles, section_of
 
@@ -77,6 +75,7 @@ if TYPE_CHECKING:
 
     from offload_tool.containers.find import FoundContainer, FoundImage
     from offload_tool.io import FileRange, OutputFile, StrPath
+    from offload_tool.io.output_folder import OutputFolder
 
 __all__ = ["SplitPart", "SplitReport", "WheelOptions", "split_file"]
 
@@ -169,7 +168,7 @@ def split_file(
     return SplitReport(moved, tuple(run.marked), tuple(run.left.items()))
 
 
-def _thinned(source: Path, folder: Path, run: _Splitting) -> list[SplitPart]:
+def _thinned(source: Path, folder: OutputFolder, run: _Splitting) -> list[SplitPart]:
     """Return a thinned one for each target ID of an input without HIP code."""
     from offload_tool.operations.thin import thin_file
 
@@ -178,12 +177,13 @@ def _thinned(source: Path, folder: Path, run: _Splitting) -> list[SplitPart]:
         raise NoContainerError("expected device code of one target ID at least", path=source)
     parts = []
     for target_id in targets:
-        inner = folder / _safe(target_id)
-        inner.mkdir()
-        out = inner / source.name
+        inner = _safe(target_id)
+        folder.folder(inner)  # where nothing is yet, a whole output is written by its path
+        path = Path(inner, source.name)
+        out = folder.temporary / path
         report = thin_file(source, out, keep=[Device.parse(target_id)])
         size = 0 if out.is_dir() else report.size_after
-        parts.append(SplitPart(out.relative_to(folder), target_id, size, report.kept))
+        parts.append(SplitPart(path, target_id, size, report.kept))
     run.left.clear()
     return parts
 
@@ -208,7 +208,7 @@ class _Splitting:
         self.others: set[str] = set()
         """Target IDs of code that is not HIP's."""
 
-    def write(self, folder: Path) -> list[SplitPart]:
+    def write(self, folder: OutputFolder) -> list[SplitPart]:
         """Write the parts; none if there is no code for kpack archives."""
         raise NotImplementedError
 
@@ -355,7 +355,7 @@ def _target_id(found: FoundContainer, image: FoundImage) -> str:
 class _SplitFile(_Splitting):
     """Of a library or program."""
 
-    def write(self, folder: Path) -> list[SplitPart]:
+    def write(self, folder: OutputFolder) -> list[SplitPart]:
         name = self.path.name
         group = self.group or _safe(name)
         with InputFile(self.path) as source:
@@ -374,9 +374,9 @@ class _SplitFile(_Splitting):
                     )
                 return []
             mode = self.path.stat().st_mode & 0o777
-            size = write_plan(folder / name, plan, mode)
+            size = folder.write(name, plan, mode)
             parts = [SplitPart(Path(name), None, size, self.left.total())]
-            return [*parts, *self.archives(folder, Path(FOLDER), group)]
+            return [*parts, *self.archives(folder, group)]
 
     def _kept(self, image: FoundImage) -> FileRange:
         content = image.content
@@ -385,11 +385,13 @@ class _SplitFile(_Splitting):
     def refuse(self, label: str, message: str) -> None:
         raise UnsupportedError(f"cannot be split: it {message}", path=label)
 
-    def archives(self, folder: Path, inner: Path, group: str) -> Iterator[SplitPart]:
+    def archives(self, folder: OutputFolder, group: str) -> Iterator[SplitPart]:
         """Write the archives."""
         for target_id in self.targets():
-            path = inner / archive_name(group, target_id)
-            size = write_new(folder / path, self.archive(group, target_id))
+            path = Path(FOLDER, archive_name(group, target_id))
+            with folder.file(str(path)) as out:
+                self.archive(group, target_id)(out)
+                size = out.position
             yield SplitPart(path, target_id, size, len(self.images[target_id]))
 
 
@@ -414,12 +416,12 @@ class _SplitFolder(_SplitTree):
         super().__init__(path, group, scheme)
         self.in_parts = in_parts
 
-    def write(self, folder: Path) -> list[SplitPart]:
+    def write(self, folder: OutputFolder) -> list[SplitPart]:
         name = self.path.resolve().name
         group = self.group or _safe(name)
-        host = folder / f"{name}_host" if self.in_parts else folder
+        host = f"{name}_host/" if self.in_parts else ""
         tree = FolderTree(self.path)
-        writer = FolderWriter(tree, host)
+        writer = FolderWriter(tree, folder, host)
         kept = []
         for file, plan in self.walk(tree, "", f"{FOLDER}/{archive_name(group, PLACEHOLDER)}"):
             if plan is None:
@@ -430,7 +432,7 @@ class _SplitFolder(_SplitTree):
             return []
         for file in kept:
             writer.keep(file)
-        parts = [SplitPart(host.relative_to(folder), None, 0, self.left.total())]
+        parts = [SplitPart(Path(host), None, 0, self.left.total())]
         for target_id in self.targets():
             inner = f"{FOLDER}/{archive_name(group, target_id)}"
             if any(file.name == inner for file in tree.files):
@@ -438,13 +440,13 @@ class _SplitFolder(_SplitTree):
                 raise UsageError(f"'{tree.path(inner)}' {message}")
             made = FilePlan.of([self.spool.added(self.archive(group, target_id))])
             if self.in_parts:
-                path = folder / f"{name}_{_safe(target_id)}" / inner
-                write_plan(path, made)
+                path = f"{name}_{_safe(target_id)}/{inner}"
+                folder.write(path, made)
             else:
-                path = host / inner
+                path = inner
                 writer.add(inner, made)
             images = len(self.images[target_id])
-            parts.append(SplitPart(path.relative_to(folder), target_id, made.size, images))
+            parts.append(SplitPart(Path(path), target_id, made.size, images))
         writer.finish()
         return parts
 
@@ -462,7 +464,7 @@ class _SplitWheel(_SplitTree):
             raise UnsupportedError(message, path=place.label)
         return plan
 
-    def write(self, folder: Path) -> list[SplitPart]:
+    def write(self, folder: OutputFolder) -> list[SplitPart]:
         from offload_tool.operations.split_wheel import DeviceWheels
 
         with WheelTree(self.path) as tree:
@@ -489,13 +491,13 @@ class _SplitWheel(_SplitTree):
                     for target in targets
                 }
                 name, plan = wheels.plan(bundle, made, self.spool)
-                size = write_plan(folder / name, plan)
+                size = folder.write(name, plan)
                 images = sum(len(self.images[target]) for target in targets)
                 parts.append(SplitPart(Path(name), bundle, size, images))
             file, metadata = wheels.host_metadata(list(bundles))
             writer.put(file, metadata)
             writer.finish()
-            size = write_plan(folder / self.path.name, writer.plan())
+            size = folder.write(self.path.name, writer.plan())
             return [SplitPart(Path(self.path.name), None, size, self.left.total()), *parts]
 
     def _overlay_root(self, tree: Tree) -> str:

@@ -11,6 +11,7 @@ from offload_tool.containers.find import containers_in
 from offload_tool.errors import UnsupportedError, UsageError
 from offload_tool.formats.wheel import is_wheel
 from offload_tool.io import replace_file
+from offload_tool.io.output_folder import new_folder, open_folder
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.operations.rewrite_tree import (
     FolderTree,
@@ -18,7 +19,6 @@ from offload_tool.operations.rewrite_tree import (
     WheelTree,
     WheelWriter,
     is_inside,
-    new_folder,
 )
 
 if TYPE_CHECKING:
@@ -52,16 +52,17 @@ def thin_folder(
     in_place = new.exists() and new.samefile(old)
     if not in_place and is_inside(new, old):
         raise UsageError(f"the output '{output}' is in the folder to be thinned, '{folder}'")
-    with new_folder(output, keep_equal=keep_equal) as temporary:
-        tree = FolderTree(old, besides=temporary)
-        writer = FolderWriter(tree, temporary, only_changed=in_place)
+    with new_folder(output, keep_equal=keep_equal) as fresh:
+        tree = FolderTree(old, besides=fresh.temporary)
+        writer = FolderWriter(tree, fresh, only_changed=in_place)
         saved = _thin(tree, writer, plan, spool)
         check()
         writer.finish()
         before = sum(Path(tree.path(f.name)).stat().st_size for f in tree.files if f.kind == "file")
     if in_place:
-        for name in writer.removed:
-            Path(tree.path(name)).unlink()
+        with open_folder(old) as thinned:
+            for name in writer.removed:
+                thinned.remove(name)
     return before, before - saved
 
 

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offload_tool.errors import FileError
-from offload_tool.io import FileRange, InputFile, atomic_write, new_file, replace_all, replace_file
+from offload_tool.io import FileRange, InputFile, atomic_write, replace_all, replace_file
 from offload_tool.io.spool import Spool
 from tests.conftest import identity
 
@@ -111,16 +111,6 @@ def test_output_appears_when_complete(tmp_path: Path) -> None:
     mask = os.umask(0)
     os.umask(mask)
     assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~mask
-
-
-def test_new_file(tmp_path: Path) -> None:
-    """A new file is written under its name; one that is there is not touched."""
-    with new_file(tmp_path / "x") as out:
-        out.write(b"new")
-    assert (tmp_path / "x").read_bytes() == b"new"
-    with pytest.raises(FileError, match=f"{tmp_path}/x"), new_file(tmp_path / "x"):
-        pass
-    assert (tmp_path / "x").read_bytes() == b"new"
 
 
 def test_failed_output_leaves_the_old_file(tmp_path: Path) -> None:

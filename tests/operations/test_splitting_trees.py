@@ -119,7 +119,7 @@ def test_link_out_of_the_folder(libraries: Path, tmp_path: Path) -> None:
     shutil.copytree(libraries, tmp_path / "in", symlinks=True)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "in/.kpack").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(Exception, match="behind a link that leads out of the folder"):
+    with pytest.raises(Exception, match="is a link: nothing is written through one"):
         split_file(tmp_path / "in", tmp_path / "out")
     assert not list((tmp_path / "elsewhere").iterdir())
     assert not (tmp_path / "out").exists()

@@ -168,9 +168,7 @@ class Trial:
             wrong.append(f"status {status}: {said!r}")
         left = self._litter()
         state = {
-            name: data
-            for name, data in self._state().items()
-            if not name.startswith((".extract-", ".offload-"))
+            name: data for name, data in self._state().items() if not name.startswith(".offload-")
         }
         if number != signal.SIGKILL:
             if left:

@@ -1,0 +1,215 @@
+"""Folders that are written into: the one way to make files, folders and links below one.
+
+Names of what is written come from inputs, and so do links that stand beside it. So each name is
+walked from the folder's descriptor, part by part, and no link is followed: what is below a link
+cannot be made, changed or removed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import FileError
+from offload_tool.io.atomic_write import same_bytes
+from offload_tool.io.limits import running
+from offload_tool.io.output_file import OutputFile
+from offload_tool.io.paths import naming
+from offload_tool.io.signals import shielded
+from offload_tool.io.temporary_directory import made_folder, temporary_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from offload_tool.io.paths import StrPath
+    from offload_tool.io.write_plan import FilePlan
+
+__all__ = ["OutputFolder", "new_folder"]
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class OutputFolder:
+    """A folder that is open; names are paths below it, with ``/``.
+
+    `path` stands for it in messages. `temporary` is where it is, for what can only write a whole
+    output by its path.
+
+    :raises FileError: all methods: it cannot be done, or a link is in the way.
+    """
+
+    def __init__(self, path: Path, temporary: Path, descriptor: int) -> None:
+        self.path = path
+        self.temporary = temporary
+        self._descriptor = descriptor
+
+    @contextmanager
+    def _parent(self, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+        """Open the folder of `name`; yield its descriptor, and the last part of `name`."""
+        *parents, last = name.split("/")
+        if not {"", ".", ".."}.isdisjoint((*parents, last)):
+            raise FileError(self.path / name, "is no name of a file below its folder")
+        descriptor = os.dup(self._descriptor)
+        try:
+            with naming(self.path / name):
+                for parent in parents:
+                    if make:
+                        with suppress(FileExistsError):
+                            os.mkdir(parent, dir_fd=descriptor)
+                    outer, descriptor = descriptor, _enter(descriptor, parent)
+                    os.close(outer)
+                yield descriptor, last
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def file(
+        self, name: str, *, mode: int | None = None, times: tuple[int, int] | None = None
+    ) -> Iterator[OutputFile]:
+        """Write a file that is not there yet; `times` are of access and change, in nanoseconds."""
+        with self._parent(name, make=True) as (parent, last):
+            descriptor = os.open(last, _NEW, 0o666, dir_fd=parent)
+        path = self.path / name
+        try:
+            out = OutputFile(path, descriptor, seekable=True, budget=running())
+            if mode is not None:
+                out.set_mode(mode)
+            yield out
+            out.finish()
+            if times is not None:
+                with naming(path):
+                    os.utime(descriptor, ns=times)
+        finally:
+            os.close(descriptor)
+
+    def write(self, name: str, plan: FilePlan, mode: int | None = None) -> int:
+        """Write a file that is not there yet; return its size in bytes."""
+        with self.file(name, mode=mode) as out:
+            plan.write_to(out)
+            return out.position
+
+    def folder(self, name: str, mode: int | None = None) -> None:
+        """Make a folder, if it is not there."""
+        with self._parent(f"{name}/-", make=True) as (folder, _):
+            if mode is not None:
+                os.fchmod(folder, mode)
+
+    def link(self, name: str, target: str) -> None:
+        """Make a link, which leads wherever it does."""
+        with self._parent(name, make=True) as (parent, last):
+            os.symlink(target, last, dir_fd=parent)
+
+    def remove(self, name: str) -> None:
+        """Remove a file or link, if it is there."""
+        if self.kind(name) is not None:
+            with self._parent(name) as (parent, last):
+                os.unlink(last, dir_fd=parent)
+
+    def remove_empty(self, name: str) -> None:
+        """Remove a folder, if it is one and empty."""
+        with suppress(OSError, FileError), self._parent(name) as (parent, last):
+            os.rmdir(last, dir_fd=parent)
+
+    def kind(self, name: str) -> str | None:
+        """Return ``folder``, ``link`` or ``file``; None where there is nothing."""
+        try:
+            with self._parent(name) as (parent, last):
+                return _kind(parent, last)
+        except FileError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
+
+
+def _enter(parent: int, name: str) -> int:
+    try:
+        return os.open(name, _FOLDER, dir_fd=parent)
+    except NotADirectoryError:
+        if _kind(parent, name) == "link":
+            raise OSError(f"'{name}' is a link: nothing is written through one") from None
+        raise
+
+
+def _kind(parent: int, name: str) -> str | None:
+    try:
+        mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return None
+    return "folder" if stat.S_ISDIR(mode) else "link" if stat.S_ISLNK(mode) else "file"
+
+
+@contextmanager
+def new_folder(directory: StrPath, *, keep_equal: bool = False) -> Iterator[OutputFolder]:
+    """Yield a folder whose files and folders are in `directory` when the block ends well.
+
+    `directory` is made if it is not there; files of the same names are replaced, or with
+    `keep_equal` left untouched where they have the very bytes.
+
+    :raises FileError: something cannot be written, or a folder and a file have one name.
+    """
+    path = Path(directory)
+    with made_folder(path), temporary_folder(".offload-", path) as temporary:
+        source = os.open(temporary, _FOLDER)
+        try:
+            yield OutputFolder(path, temporary, source)
+            with open_folder(path) as final:
+                for _ in _moves(source, final._descriptor, path):
+                    pass
+                with shielded():
+                    for old, new, name in _moves(source, final._descriptor, path):
+                        if not (keep_equal and _are_equal(old, new, name)):
+                            os.replace(name, name, src_dir_fd=old, dst_dir_fd=new)
+        finally:
+            os.close(source)
+
+
+@contextmanager
+def open_folder(path: Path) -> Iterator[OutputFolder]:
+    """Open a folder that is there, wherever links lead to it."""
+    with naming(path):
+        descriptor = os.open(path, _FOLDER & ~os.O_NOFOLLOW)
+    try:
+        yield OutputFolder(path, path, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _moves(source: int, target: int, path: Path) -> Iterator[tuple[int, int, str]]:
+    """Yield what is to be moved: the old folder, the new one, and the name in both.
+
+    :raises FileError: a folder and a file have one name.
+    """
+    for name in sorted(os.listdir(source)):
+        ours, theirs = _kind(source, name), _kind(target, name)
+        if ours == theirs == "folder":
+            old = new = -1
+            try:
+                old, new = _enter(source, name), _enter(target, name)
+                yield from _moves(old, new, path / name)
+            finally:
+                for descriptor in (old, new):
+                    if descriptor >= 0:
+                        os.close(descriptor)
+        elif theirs is not None and "folder" in (ours, theirs):
+            kind = "a folder; a file is" if theirs == "folder" else f"a {theirs}; a folder is"
+            raise FileError(path / name, f"is {kind} to be written there")
+        else:
+            yield source, target, name
+
+
+def _are_equal(source: int, target: int, name: str) -> bool:
+    descriptors: list[int] = []
+    try:
+        for folder in (source, target):
+            descriptors.append(os.open(name, _OLD, dir_fd=folder))
+        return same_bytes(*descriptors)
+    except OSError:
+        return False
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
