@@ -52,6 +52,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="bytes that the device images of a library may take in it (512M)",
     )
     parser.add_argument(
+        "--siblings",
+        action="store_true",
+        help="also print which targets have the same code, and what one image in their place "
+        "would save; no fault",
+    )
+    parser.add_argument(
         "--rules", metavar="TOML", help="a file with rules, each for libraries of some names"
     )
     parser.set_defaults(run=run)
@@ -69,6 +75,12 @@ def run(options: argparse.Namespace) -> int:
     ):
         print_lines([str(fault)], sys.stdout)
         faults += 1
+    if options.siblings:
+        from offload_tool.operations.siblings import find_siblings
+
+        for path in options.paths:  # what cannot be read was told of above
+            for siblings in find_siblings(path, skipped=lambda error: None):  # noqa: ARG005
+                print_lines([str(siblings)], sys.stdout)
     print_notes(notes)
     return print_problems(problems) or int(faults > 0)
 
