@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 __all__ = ["add_limits", "with_limits"]
 
+_OUTSIDE = (
+    ("thin_outside", "let thin archives name files outside of their folder"),
+    ("kpack_outside", "let kpack markers name archives elsewhere than beside their program"),
+)
 _OPTIONS = (
     ("unpacked", "SIZE", "bytes to unpack, beyond 100 times the size of the files (1G)"),
     ("written", "SIZE", "bytes to write, beyond 16 times those read and unpacked (1G)"),
@@ -24,15 +28,12 @@ _OPTIONS = (
 def add_limits(parser: argparse.ArgumentParser) -> None:
     """Add the options to a command that reads files of strangers."""
     group = parser.add_argument_group(
-        "limits", "of this run; also OFFLOAD_MAX_..., OFFLOAD_THIN_OUTSIDE; see docs/untrusted.md"
+        "limits", "of this run; also OFFLOAD_MAX_..., OFFLOAD_..._OUTSIDE; see docs/untrusted.md"
     )
     for name, metavar, text in _OPTIONS:
         group.add_argument(f"--max-{name}", metavar=metavar, help=text)
-    group.add_argument(
-        "--thin-outside",
-        action="store_true",
-        help="let thin archives name files outside of their folder",
-    )
+    for name, text in _OUTSIDE:
+        group.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=text)
 
 
 def with_limits(options: argparse.Namespace) -> AbstractContextManager[Budget]:
@@ -45,6 +46,7 @@ def with_limits(options: argparse.Namespace) -> AbstractContextManager[Budget]:
         text = getattr(options, f"max_{name}", None)
         if text is not None:
             limits = limits.having(name, read_size(text, f"--max-{name}"))
-    if getattr(options, "thin_outside", False):
-        limits = limits._replace(outside=True)
+    for name, _ in _OUTSIDE:
+        if getattr(options, name, False):
+            limits = limits.having(name, True)
     return limited(Budget(limits))

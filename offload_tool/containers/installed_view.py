@@ -138,7 +138,7 @@ def _placed(
 ) -> Iterator[tuple[str, _Member]]:
     for row in archive.infolist():
         path = _in_tree(row.filename)
-        if path is not None and not row.is_dir():
+        if path is not None and not row.filename.endswith("/"):
             yield path, _Member(archive, source, label, row)
 
 

@@ -3,23 +3,27 @@
 What an archive has under one key is a container, and the key is its member's name. What a
 wrapper of a host program gets from the archives that its marker names is a container too, of
 the host program: a device loads one of its images, as of a bundle.
+
+A marker may name any file, and be a stranger's. So an archive has to be in the folder of its
+program, or in a folder ``.kpack`` of one above, as of installed trees, unless the run allows more.
 """
 
 from __future__ import annotations
 
-import glob
 import os
 import posixpath
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.containers.entries import PackedFrame, StoredEntry
-from offload_tool.errors import ContentError, FileError
-from offload_tool.formats.kpack.archive import images_by_key, read_kpack
+from offload_tool.errors import ContentError, FileError, FormatError
+from offload_tool.formats.kpack.archive import FOLDER, images_by_key, read_kpack
 from offload_tool.formats.kpack.marked_host import marked_wrappers
 from offload_tool.formats.kpack.marker import PLACEHOLDER
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
 from offload_tool.io import InputFile
+from offload_tool.io.limits import Budget, allowed_outside, running
+from offload_tool.io.open_regular import is_within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from offload_tool.containers.location import Neighbours, Place
     from offload_tool.formats.kpack.archive import KpackArchive, KpackImage
     from offload_tool.formats.kpack.marked_host import MarkedWrapper
+    from offload_tool.formats.kpack.marker import KpackMarker
     from offload_tool.formats.objects.elf.reader import ElfTables
 
 __all__ = [
@@ -103,36 +108,36 @@ def code_of_wrappers(tables: ElfTables, place: Place) -> Iterator[WrappedCode]:
     It can be read until the next one is asked for. Nothing of a program that is in no file of a
     folder or zip file.
 
-    :raises FormatError: a wrapper or marker is broken.
+    :raises FormatError: a wrapper or marker is broken, or names an archive elsewhere.
     """
     with ExitStack() as stack:
         around = place.beside or (_Folder(place.files[-1], stack) if place.files else None)
         if around is None:
             return
-        archives = _OpenArchives(around)
+        archives = _Archives(around)
         seen = set()
         for wrapper in marked_wrappers(tables):
             code = wrapper.key, wrapper.marker
             if code not in seen:  # of relocatable code, all wrappers share one
                 seen.add(code)
-                yield _wrapped(wrapper, around, archives)
+                yield _wrapped(wrapper, archives)
 
 
 def archives_beside(tables: ElfTables, path: str) -> list[str]:
     """Return the archives in folders that the loader would find for the host program at `path`.
 
-    :raises FormatError: a wrapper or marker is broken.
+    :raises FormatError: a wrapper or marker is broken, or names an archive elsewhere.
     """
     with ExitStack() as stack:
-        around = _Folder(path, stack)
+        archives = _Archives(_Folder(path, stack))
         wrappers = marked_wrappers(tables)
-        return list(dict.fromkeys(p for one in wrappers for p in _archives_there(one, around)))
+        return list(dict.fromkeys(p for one in wrappers for p in archives.there(one.marker)))
 
 
-def _wrapped(wrapper: MarkedWrapper, around: Neighbours, archives: _OpenArchives) -> WrappedCode:
+def _wrapped(wrapper: MarkedWrapper, archives: _Archives) -> WrappedCode:
     entries: dict[str, tuple[BundleEntryID, StoredEntry, int]] = {}
     faults = []
-    paths = list(dict.fromkeys(_archives_there(wrapper, around)))
+    paths = archives.there(wrapper.marker)
     for path in paths:
         try:
             source, archive, images = archives.open(path)
@@ -148,25 +153,11 @@ def _wrapped(wrapper: MarkedWrapper, around: Neighbours, archives: _OpenArchives
                 faults.append(f"'{path}' has code for {image.target_id} that it does not list")
     if not paths:
         names = ", ".join(wrapper.marker.search_paths)
-        faults.append(f"there is no kpack archive {names} {around.where}")
+        faults.append(f"there is no kpack archive {names} {archives.around.where}")
     elif not entries and not faults:
         count = "the kpack archive has" if len(paths) == 1 else f"none of {len(paths)} archives has"
         faults.append(f"{count} code for '{wrapper.key}': is it of another build? ({paths[0]})")
     return WrappedCode(wrapper, list(entries.values()), tuple(faults))
-
-
-def _archives_there(wrapper: MarkedWrapper, around: Neighbours) -> Iterator[str]:
-    """Yield the archives that the loader would find for some device."""
-    for path in wrapper.marker.search_paths:
-        whole = posixpath.normpath(posixpath.join(around.folder, path))
-        before, placeholder, behind = whole.partition(PLACEHOLDER)
-        if not placeholder:
-            yield from [whole] if around.has(whole) else []
-            continue
-        for found in around.like(before, behind):
-            target = found[len(before) : len(found) - len(behind)]
-            if target.startswith(_TARGETS) and around.has(found):
-                yield found
 
 
 class _Folder:
@@ -175,14 +166,38 @@ class _Folder:
     where = "from its folder"
 
     def __init__(self, path: str, stack: ExitStack) -> None:
+        self.path = path
         self.folder = os.path.dirname(os.path.realpath(path))  # noqa: PTH120
         self._stack = stack
+        self._names: dict[str, list[str]] = {}
+        """By the folders that are looked into."""
 
     def has(self, path: str) -> bool:
-        return os.path.isfile(path)  # noqa: PTH113
+        if not os.path.isfile(path):  # noqa: PTH113
+            return False
+        if not self._is_beside(path) and (how := allowed_outside("kpack_outside")):
+            message = f"names the kpack archive '{path}', which is neither in '{self.folder}', its "
+            message += f"folder, nor in a folder {FOLDER} above; if that is meant, {how}"
+            raise FormatError(message, path=self.path)
+        return True
+
+    def _is_beside(self, path: str) -> bool:
+        place, name = os.path.split(os.path.dirname(os.path.realpath(path)))  # noqa: PTH120
+        return is_within(path, self.folder) or (name == FOLDER and is_within(self.folder, place))
 
     def like(self, before: str, behind: str) -> list[str]:
-        return sorted(glob.glob(f"{glob.escape(before)}*{glob.escape(behind)}"))  # noqa: PTH207
+        folder, begin = posixpath.split(before)
+        end, slash, inner = behind.partition("/")
+        if folder not in self._names:
+            try:
+                self._names[folder] = sorted(os.listdir(folder))  # noqa: PTH208 - names
+            except (OSError, ValueError):  # a name with a NUL
+                self._names[folder] = []
+        names = self._names[folder]
+        (running() or Budget()).member(folder, len(names))
+        least = len(begin) + len(end)
+        found = (n for n in names if n.startswith(begin) and n.endswith(end) and len(n) >= least)
+        return [f"{posixpath.join(folder, n)}{slash}{inner}" for n in found]
 
     def open(self, path: str) -> InputFile:
         return self._stack.enter_context(InputFile(path))
@@ -195,16 +210,39 @@ class _OpenArchive(NamedTuple):
     """By their keys."""
 
 
-class _OpenArchives:
-    """The archives of one program, read once."""
+class _Archives:
+    """The archives of one program: each is found and read once."""
 
     def __init__(self, around: Neighbours) -> None:
-        self._around = around
+        self.around = around
+        self._there: dict[tuple[str, ...], list[str]] = {}
         self._open: dict[str, _OpenArchive] = {}
+
+    def there(self, marker: KpackMarker) -> list[str]:
+        """Return the archives that the loader would find for some device.
+
+        :raises FormatError: one is elsewhere than beside the program.
+        """
+        paths = marker.search_paths
+        if paths not in self._there:
+            found = (path for name in dict.fromkeys(paths) for path in self._named(name))
+            self._there[paths] = list(dict.fromkeys(found))
+        return self._there[paths]
+
+    def _named(self, name: str) -> Iterator[str]:
+        whole = posixpath.normpath(posixpath.join(self.around.folder, name))
+        before, placeholder, behind = whole.partition(PLACEHOLDER)
+        if not placeholder:
+            yield from [whole] if self.around.has(whole) else []
+            return
+        for found in self.around.like(before, behind):
+            target = found[len(before) : len(found) - len(behind)]
+            if target.startswith(_TARGETS) and self.around.has(found):
+                yield found
 
     def open(self, path: str) -> _OpenArchive:
         if path not in self._open:
-            source = self._around.open(path)
+            source = self.around.open(path)
             archive = read_kpack(source.data, path=str(source.path))
             self._open[path] = _OpenArchive(source, archive, images_by_key(archive))
         return self._open[path]

@@ -34,7 +34,7 @@ from offload_tool.errors import (
 )
 from offload_tool.formats.magic import BUNDLE, DOS
 from offload_tool.io import InputFile
-from offload_tool.io.limits import Budget, running
+from offload_tool.io.limits import Budget, allowed_outside, running
 from offload_tool.io.open_regular import is_within
 from offload_tool.io.spool import Spool
 from offload_tool.util.shortage import shortage
@@ -233,7 +233,7 @@ def _open_member(place: Place, member: ArchiveMember, path: Path, policy: Policy
             raise policy.refusal(place, member, policy.contains_itself)
         if not stat.S_ISREG(status.st_mode):
             raise policy.refusal(place, member, policy.irregular.format(path=path))
-        if policy.confined and not (running() or Budget()).limits.outside:
+        if policy.confined:
             _check_inside(place, member, path, policy)
         return InputFile(path)
     except OSError as error:
@@ -244,9 +244,9 @@ def _open_member(place: Place, member: ArchiveMember, path: Path, policy: Policy
 
 def _check_inside(place: Place, member: ArchiveMember, path: Path, policy: Policy) -> None:
     folder = Path(place.files[0]).parent
-    if not is_within(path, folder):
+    if not is_within(path, folder) and (how := allowed_outside("thin_outside")):
         message = f"names a file outside of '{folder}', the folder of the archive"
-        message += "; if that is meant, allow it with --thin-outside or OFFLOAD_THIN_OUTSIDE=1"
+        message += f"; if that is meant, {how}"
         raise policy.refusal(place, member, message)
 
 

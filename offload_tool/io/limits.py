@@ -29,7 +29,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from os import PathLike
 
-__all__ = ["UNPACKED_RATIO", "WRITTEN_RATIO", "Budget", "Limits", "budget", "limited", "running"]
+__all__ = [
+    "UNPACKED_RATIO",
+    "WRITTEN_RATIO",
+    "Budget",
+    "Limits",
+    "allowed_outside",
+    "budget",
+    "limited",
+    "running",
+]
 
 UNPACKED_RATIO = 100
 """Device code becomes 3 to 50 times larger when it is unpacked; bombs a thousand times."""
@@ -49,8 +58,11 @@ class Limits(NamedTuple):
     """Bytes."""
     members: int = 2_000_000
     depth: int = 8
-    outside: bool = False
+    thin_outside: bool = False
     """Whether thin archives may name files outside of their folder."""
+    kpack_outside: bool = False
+    """Whether kpack markers may: archives that are neither in the program's folder nor in a folder
+    ``.kpack`` of one above."""
 
     def having(self, field: str, value: int) -> Limits:
         """Return the same with another number."""
@@ -67,11 +79,13 @@ class Limits(NamedTuple):
             name = f"OFFLOAD_MAX_{field.upper()}"
             if text := environ.get(name, ""):
                 limits = limits.having(field, read_size(text, name))
-        name = "OFFLOAD_THIN_OUTSIDE"
-        word = environ.get(name, "").lower()
-        if word not in (*_TRUE, *_FALSE):
-            raise UsageError(f"{name}={word!r}: expected 1 or 0")
-        return limits._replace(outside=word in _TRUE)
+        for field in ("thin_outside", "kpack_outside"):
+            name = f"OFFLOAD_{field.upper()}"
+            word = environ.get(name, "").lower()
+            if word not in (*_TRUE, *_FALSE):
+                raise UsageError(f"{name}={word!r}: expected 1 or 0")
+            limits = limits.having(field, word in _TRUE)
+        return limits
 
 
 def read_size(text: str, name: str) -> int:
@@ -176,6 +190,13 @@ class Budget:
         if depth > self.limits.depth:
             message = f"expected at most {self.limits.depth} files one inside the other"
             raise LimitError(f"{message}, found more", "OFFLOAD_MAX_DEPTH", path)
+
+
+def allowed_outside(field: str) -> str | None:
+    """Return None if the run allows what `field` of `Limits` says; else, what would allow it."""
+    if getattr((running() or Budget()).limits, field):
+        return None
+    return f"allow it with --{field.replace('_', '-')} or OFFLOAD_{field.upper()}=1"
 
 
 _running: ContextVar[Budget | None] = ContextVar("running", default=None)

@@ -39,6 +39,7 @@ from offload_tool.errors import (
 )
 from offload_tool.formats.hip.fatbin_section import SECTION
 from offload_tool.formats.kpack.archive import (
+    FOLDER,
     SCHEMES,
     ZSTD,
     NewKpackImage,
@@ -79,7 +80,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SplitPart", "SplitReport", "WheelOptions", "split_file"]
 
-FOLDER = ".kpack"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 
 

@@ -10,9 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from offload_tool import list_images
 from offload_tool.cli import main
-from offload_tool.errors import UsageError
+from offload_tool.errors import FormatError, UsageError
+from offload_tool.formats.kpack.marker import KpackMarker
+from offload_tool.io.limits import Budget, Limits, limited
+from offload_tool.operations.join import join_file
 from offload_tool.sccache_dist.config import load_distribution
+from tests.formats.kpack_archives import write_archive
+from tests.formats.marked_programs import marked_program
 from tests.fuzz.seeds import GFX906, archive, bundle, zipped
 from tests.operations.archives import thin_archive
 
@@ -29,10 +35,17 @@ def listed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[list[str], 
 def test_a_zip_member_with_an_empty_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A member without a name is read like any other."""
-    (tmp_path / "x.zip").write_bytes(zipped({"": BUNDLE, "b": BUNDLE}, zipfile.ZIP_DEFLATED))
+    """A member without a name is read like any other, and hides no archive from a program."""
+    program = marked_program((KpackMarker("a#0", ("@GFXARCH@.kpack",)), 0), relocated=True)
+    write_archive(tmp_path / "k", [("a#0#0", "gfx906", b"image")], scheme="none")
+    archive = (tmp_path / "k").read_bytes()
+    (tmp_path / "k").unlink()
+    members = {"": BUNDLE, "b": BUNDLE, "program": program, "gfx906.kpack": archive}
+    (tmp_path / "x.zip").write_bytes(zipped(members, zipfile.ZIP_DEFLATED))
     assert main(["list", "--json", str(tmp_path)]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == 2
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["member"] for row in rows] == ["", "b", "gfx906.kpack(a#0#0)"]
+    assert main(["check", str(tmp_path / "x.zip"), "--targets", "gfx906"]) == 0
 
 
 def test_whatever_happens_in_a_file(
@@ -145,6 +158,56 @@ def test_a_thin_archive_of_files_elsewhere(
     assert len([line for line in lines if "names a file outside of" in line]) == 4
     assert not [path for path in (tmp_path / "out").iterdir() if "secret" in path.name]
     assert main(["list", "--thin-outside", str(folder / "0.a")]) == 0
+
+
+@pytest.mark.parametrize("name", ["absolute", "above", "link", "pattern"])
+def test_a_kpack_marker_of_files_elsewhere(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An archive that is not beside its program is refused, unless the user allows it."""
+    private = tmp_path / "private"
+    private.mkdir()
+    kpack = private / "demo_gfx906.kpack"
+    write_archive(kpack, [("k#0", "gfx906", b"secret")], scheme="none")
+    folder = tmp_path / "tree/bin"
+    (folder / ".kpack").mkdir(parents=True)
+    path, link = {
+        "absolute": (str(kpack), None),
+        "above": ("../../private/demo_gfx906.kpack", None),
+        "pattern": ("../../private/demo_@GFXARCH@.kpack", None),
+        "link": (".kpack/demo_@GFXARCH@.kpack", folder / ".kpack" / kpack.name),
+    }[name]
+    if link is not None:
+        link.symlink_to(kpack)
+    program = folder / "program"
+    program.write_bytes(marked_program((KpackMarker("k", (path,)), 0), relocated=True))
+    out = tmp_path / "out"
+    for words in (["list"], ["extract", "-o", str(out)], ["check"]):
+        assert main([*words, str(program)]) == 1
+        assert "allow it with --kpack-outside or OFFLOAD_KPACK_OUTSIDE=1" in capsys.readouterr().err
+    with pytest.raises(FormatError, match=r"names the kpack archive '/.*', which is neither"):
+        list_images(program)
+    with pytest.raises(FormatError, match=r"names the kpack archive '/.*', which is neither"):
+        join_file(program, [], out)
+    assert not out.exists()
+    assert main(["extract", "--kpack-outside", "-o", str(out), str(program)]) == 0
+    assert [file.read_bytes() for file in out.iterdir()] == [b"secret"]
+    with limited(Budget(Limits(kpack_outside=True))):
+        assert len(list_images(program)) == 1
+
+
+@pytest.mark.parametrize(
+    "path", [".kpack/x.kpack", "x.kpack", "in/x.kpack", "../../.kpack/x.kpack"]
+)
+def test_kpack_archives_beside(path: str, tmp_path: Path) -> None:
+    """Archives in the program's folder and in those called ``.kpack`` are found."""
+    program = tmp_path / "tree/lib/program"
+    archive = program.parent / path
+    program.parent.mkdir(parents=True)
+    archive.parent.mkdir(exist_ok=True)
+    write_archive(archive, [("k#0", "gfx906", b"image")], scheme="none")
+    program.write_bytes(marked_program((KpackMarker("k", (path,)), 0), relocated=True))
+    assert len(list_images(program)) == 1
 
 
 def test_nested_json_in_a_dist_folder(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
 
 __all__ = [
+    "FOLDER",
     "NONE",
     "SCHEMES",
     "SUFFIX",
@@ -67,6 +68,8 @@ __all__ = [
 ]
 
 SUFFIX = ".kpack"
+FOLDER = ".kpack"
+"""Where the archives of a tree are."""
 NONE, ZSTD = SCHEMES = ("none", "zstd-per-kernel")
 _HEADER = struct.Struct("<4sIQ")
 _DATA = 64
