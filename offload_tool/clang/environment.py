@@ -29,6 +29,7 @@ ASKED_VARIABLES = ("PATH", "HOME", "LD_LIBRARY_PATH", "GCC_EXEC_PREFIX", *_WHERE
 
 _DEBUG, _COVERAGE = "-debug-info-kind=", "-fcoverage-mapping"
 _DEBUG_FOLDER, _COVERAGE_FOLDER = "-fdebug-compilation-dir=", "-fcoverage-compilation-dir="
+_DEBUG_MAP, _COVERAGE_MAP = "-fdebug-prefix-map=", "-fcoverage-prefix-map="
 _FILES = ("-coverage-data-file=", "-coverage-notes-file=", "-object-file-name=")
 
 
@@ -37,16 +38,33 @@ def tells_folder(job: Sequence[str], folders: Iterable[str]) -> bool:
 
     `folders` are the names of that directory. Source: clang 22.1.8, observed: the driver names the
     directory in every command; the front end uses it with debug information and coverage alone.
+    A prefix map of the whole name replaces it.
     """
+    folders = [name for name in folders if name]
+    debug = any(word.startswith(_DEBUG) for word in job)
     begins = (
-        *([_DEBUG_FOLDER] if any(word.startswith(_DEBUG) for word in job) else ()),
-        *([_COVERAGE_FOLDER] if _COVERAGE in job else ()),
+        *([_DEBUG_FOLDER] if debug and not _is_mapped(job, _DEBUG_MAP, folders) else ()),
+        *(
+            [_COVERAGE_FOLDER]
+            if _COVERAGE in job and not _is_mapped(job, _COVERAGE_MAP, folders)
+            else ()
+        ),
     )
     named = [next((w for w in reversed(job) if w.startswith(begin)), "") for begin in begins]
     named += [word for word in job if word.startswith(_FILES)]
     values = [f"{word.partition('=')[2]}/" for word in named]
     # Without an option, it is the folder of the process.
-    return "" in named or any(value.startswith(f"{x}/") for value in values for x in folders if x)
+    return "" in named or any(value.startswith(f"{x}/") for value in values for x in folders)
+
+
+def _is_mapped(job: Sequence[str], option: str, folders: Sequence[str]) -> bool:
+    """Return whether prefix maps replace every name of the working directory as a whole.
+
+    The last map of a prefix counts. Source: clang 22.1.8, observed.
+    """
+    old = [w[len(option) :].rpartition("=")[0] for w in job if w.startswith(option)]
+    found = [next((o for o in reversed(old) if f.startswith(o)), "") for f in folders]
+    return bool(found) and found == [*folders]
 
 
 _OF_THIS_MACHINE = ("-march=native", "-mcpu=native", "-mtune=native")

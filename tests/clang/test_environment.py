@@ -25,6 +25,13 @@ COMMANDS = {
     "fixed": ("-g", "-fdebug-compilation-dir=."),
     "fixed for all": ("-g", *INSTRUMENTED, "-ffile-compilation-dir=."),
     "fixed for debug information": ("-g", *INSTRUMENTED, "-fdebug-compilation-dir=."),
+    "mapped": ("-g", *INSTRUMENTED, "-ffile-prefix-map={here}=."),
+    "mapped with a slash": ("-g", "-ffile-prefix-map={here}/=./"),
+    "mapped for debug information": ("-g", *INSTRUMENTED, "-fdebug-prefix-map={here}=."),
+    "mapped in macros": ("-g", "-fmacro-prefix-map={here}=."),
+    "folder above mapped": ("-g", "-ffile-prefix-map={above}=."),
+    "both": ("-g", "-ffile-prefix-map={here}=a", "-ffile-prefix-map={above}=b"),
+    "both, the other way": ("-g", "-ffile-prefix-map={above}=b", "-ffile-prefix-map={here}=a"),
     "by the front end": ("-Xclang", "-debug-info-kind=limited"),
     "coverage": INSTRUMENTED,
     "profile alone": INSTRUMENTED[:1],
@@ -45,9 +52,10 @@ def test_working_directory(
     llvm: Callable[[str], str],
 ) -> None:
     """The plan tells of the working directory just where two directories give two objects."""
-    command = [llvm("clang++"), *words, "-c"]
     made, told = set(), set()
     for name in ("one", "two"):
+        places = {"here": str(tmp_path / name), "above": str(tmp_path)}
+        command = [llvm("clang++"), *(word.format(**places) for word in words), "-c"]
         (tmp_path / name).mkdir()
         monkeypatch.chdir(tmp_path / name)
         monkeypatch.setenv("PWD", os.getcwd())  # noqa: PTH109

@@ -14,6 +14,7 @@ whose inputs are as they are here names the result.
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,6 +71,7 @@ _PRINTS = Fingerprints(_is_unwritten)
 _MOST_RESULTS = 200
 """Results of one key that are looked at, the newest first; more only cost time."""
 _FOLDER = "the folder of the build"
+_PREFIX_MAP = rb"(-f(?:file|debug|macro|coverage)-prefix-map=)%s="
 _CHANGED_MEANWHILE = "changed meanwhile"
 _NO_RESULT = PassRecord({}, {}, Lookups(), "")
 
@@ -77,6 +79,16 @@ _NO_RESULT = PassRecord({}, {}, Lookups(), "")
 def depfile_of(node: Node) -> str:
     """Name the depfile of a node, relative to the top folder; it exists while it compiles."""
     return f"{node.get_internal_path()}.d"
+
+
+def _without_top(contents: bytes, node: Node) -> bytes:
+    """Return the signature of a command without the build's folder as a prefix that is mapped.
+
+    The compile replaces it, so that other checkouts have the same output; where it does not, the
+    key names the folder (`PassRecords._tells_folder`).
+    """
+    top = re.escape(node.fs.Top.get_abspath().encode("utf-8", "surrogateescape"))
+    return re.sub(_PREFIX_MAP % top, rb"\1.=", contents)
 
 
 class PassRecords:
@@ -130,7 +142,7 @@ class PassRecords:
         source = node.sources[0]
         values = []
         key = {
-            COMMAND: digest_of_parts(compat.contents(node).hex()),
+            COMMAND: digest_of_parts(_without_top(compat.contents(node), node).hex()),
             "its source's place": str(source.rfile()),
             "its place": node.get_internal_path(),
         }

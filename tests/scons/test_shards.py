@@ -1,0 +1,182 @@
+"""Builds of one target each, in folders of their own, and the join of their caches."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offload_tool import merge_files
+from offload_tool.errors import OffloadError
+from tests.conftest import ROOT
+from tests.scons import test_cuda, test_kpack, test_rdc
+from tests.scons import test_openmp as openmp
+from tests.scons.conftest import SCONSTRUCT, Project, empty_project
+from tests.scons.relocatable import RELOCATABLE, one
+
+CACHE = "CacheDir('cache')\n"
+HIP = ("gfx906", "gfx90a:xnack+")
+MAPPED = """\
+env.Append(CCFLAGS=["-g", f"-ffile-prefix-map={Dir('#').abspath}=."])
+"""
+
+
+def hip(project: Project) -> str:
+    return "env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n"
+
+
+def hip_with_debug_information(project: Project) -> str:
+    return MAPPED + hip(project)
+
+
+def rdc(project: Project) -> str:
+    project.write("one.hip", one("hip"))
+    project.write("two.hip", test_rdc.TWO)
+    return MAPPED + RELOCATABLE + test_rdc.PROGRAM
+
+
+def kpack(project: Project) -> str:
+    return test_kpack.HEAD + hip(project)
+
+
+def cuda(project: Project) -> str:
+    project.write("k.cu", test_cuda.KERNEL)
+    project.write("runtime.c", test_cuda.RUNTIME)
+    project.write("main.c", test_cuda.MAIN)
+    return test_cuda.PTX_ONLY + test_cuda.PROGRAM
+
+
+def copy_of(project: Project, folder: Path, copy: Callable[..., object] = shutil.copy) -> Project:
+    """Return another checkout of a project."""
+    made = empty_project(folder)
+    for file in project.folder.iterdir():
+        if file.name != "count":
+            copy(file, folder / file.name)
+    return made
+
+
+def outputs(folder: Path) -> dict[str, bytes]:
+    """Return what a build has made, but for the cache and records."""
+    names = [*folder.glob("prog*"), *folder.glob("*.co"), *folder.glob(".kpack/*")]
+    return {str(name.relative_to(folder)): name.read_bytes() for name in names}
+
+
+@pytest.mark.parametrize("layout", [hip, hip_with_debug_information, rdc, kpack, cuda])
+def test_join_compiles_no_device_code(
+    project: Project, tmp_path: Path, layout: Callable[[Project], str]
+) -> None:
+    """Caches that were copied into one give the join all device code, to the byte."""
+    head, targets = (test_cuda.HEAD, test_cuda.BOTH) if layout is cuda else (SCONSTRUCT, HIP)
+    project.sconstruct(layout(project) + CACHE, head)
+    joined = copy_of(project, tmp_path / "joined")
+    for number, target in enumerate(targets):
+        shard = copy_of(project, tmp_path / f"shard{number}")
+        compiled = shard.build(f"offload:{target}")
+        assert compiled, "a shard compiles its target"
+        assert {name.split()[1] for name in compiled} == {target}
+        shutil.copytree(shard.folder / "cache", joined.folder / "cache", dirs_exist_ok=True)
+    compiled = joined.build()
+    assert {name.split()[1] for name in compiled} == {"host"}
+    project.build()
+    expected = outputs(project.folder)
+    assert "prog" in expected
+    assert outputs(joined.folder) == expected
+    joined.assert_up_to_date()
+
+
+@pytest.mark.parametrize("checkout", [os.link, shutil.copy], ids=["hard links", "copies"])
+def test_shards_of_openmp(
+    project: Project, tmp_path: Path, checkout: Callable[..., object]
+) -> None:
+    """Target regions are named after inode numbers, so that shards need the same files."""
+    project.write("work.c", openmp.REGION)
+    project.sconstruct(openmp.OBJECT + CACHE, openmp.HEAD)
+    joined = copy_of(project, tmp_path / "joined", checkout)
+    for number, target in enumerate(openmp.TARGETS):
+        shard = copy_of(project, tmp_path / f"shard{number}", checkout)
+        shard.build(f"offload:{target}")
+        shutil.copytree(shard.folder / "cache", joined.folder / "cache", dirs_exist_ok=True)
+    on_devices = [name for name in joined.build() if name.split()[1] in openmp.TARGETS]
+    assert len(on_devices) == (0 if checkout is os.link else len(openmp.TARGETS))
+
+
+def test_workflow_of_the_documentation(project: Project, tmp_path: Path) -> None:
+    """The SConstruct and the commands of docs/sharding.md do what it says, as printed."""
+    text = (ROOT / "docs/sharding.md").read_text()
+    sconstruct = re.findall(r"```python\n# SConstruct\n(.*?)```", text, re.DOTALL)[0]
+    workflow = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)[0]
+    targets = re.findall(r"target: \[(.*)\]", workflow)[0].split(", ")
+    shard_command, join_command = re.findall(r"- run: scons ?(.*)", workflow)
+    flags = 'CCFLAGS=["-nogpuinc", "-nogpulib", '  # no HIP is installed here
+    counted = 'OFFLOAD_LAUNCHER=File("#count").abspath,\n    CCFLAGS'
+    sconstruct = sconstruct.replace("CCFLAGS=[", flags).replace("CCFLAGS", counted, 1)
+    for name in ("k.hip", "runtime.c"):
+        (project.folder / name).unlink()
+    shutil.copy(ROOT / "examples/saxpy/saxpy.hip", project.folder)
+    shutil.copy(ROOT / "examples/saxpy/hip_declarations.h", project.folder)
+    shutil.copy(ROOT / "examples/saxpy/standin_hip_runtime.cpp", project.folder / "main.cpp")
+    project.sconstruct(sconstruct, head="")
+    joined = copy_of(project, tmp_path / "joined")
+    for target in targets:
+        shard = copy_of(project, tmp_path / target)
+        assert shard.build(shard_command.replace("${{ matrix.target }}", target)) == [
+            f"saxpy.hip {target}"
+        ]
+        shutil.copytree(shard.folder / "cache", joined.folder / "cache", dirs_exist_ok=True)
+    assert joined.build(*join_command.split()) == ["saxpy.hip host"]
+    project.build()
+    assert (joined.folder / "saxpy").read_bytes() == (project.folder / "saxpy").read_bytes()
+
+
+@pytest.mark.parametrize("form", ["kpack", "archive", "bundle"])
+def test_finished_files_become_those_of_all(project: Project, tmp_path: Path, form: str) -> None:
+    """Builds of one target each, put together without sources, are the build of all."""
+    bodies = {
+        "kpack": kpack(project),
+        "archive": "env.Clone(OFFLOAD_RDC=True).OffloadArchive('prog', 'k.hip')\n",
+        "bundle": "env.OffloadBundle('prog', 'k.hip', OFFLOAD_BUNDLE_HOST=True)\n",
+    }
+    project.sconstruct(bodies[form])
+    builds = []
+    for number, target in enumerate(HIP):
+        builds.append(copy_of(project, tmp_path / f"build{number}"))
+        one_target = f"env.Replace(OFFLOAD_ARCH=['{target}'])\n"
+        builds[-1].sconstruct(one_target + bodies[form])
+        builds[-1].build()
+    project.build()
+    if form == "kpack":
+        first, second = (made.folder for made in builds)
+        assert (first / "prog").read_bytes() == (project.folder / "prog").read_bytes()
+        shutil.copytree(second / ".kpack", first / ".kpack", dirs_exist_ok=True)
+        archives = {path.name: path.read_bytes() for path in (first / ".kpack").iterdir()}
+        expected = (project.folder / ".kpack").iterdir()
+        assert archives == {path.name: path.read_bytes() for path in expected}
+        return
+    name = {"archive": "libprog.a", "bundle": "prog.hipfb"}[form]
+    merge_files([made.folder / name for made in builds], tmp_path / name)
+    assert (tmp_path / name).read_bytes() == (project.folder / name).read_bytes()
+
+
+@pytest.mark.parametrize(("flag", "is_equal"), [("-cuid=k", True), ("-fuse-cuid=hash", False)])
+def test_objects_of_the_driver(
+    project: Project, llvm: Callable[[str], str], flag: str, is_equal: bool
+) -> None:
+    """Objects of clang's driver need an ID that does not depend on the targets."""
+    words = [llvm("clang++"), "-nogpuinc", "-nogpulib", "-fgpu-rdc", "--no-offload-new-driver"]
+    command = [*words, flag, "-DVALUE=1", "-c", "k.hip", "-o"]
+    targets = ("gfx906", "gfx942")
+    for name, built in ((targets[0], targets[:1]), (targets[1], targets[1:]), ("all", targets)):
+        flags = [f"--offload-arch={target}" for target in built]
+        subprocess.run([*command, f"{name}.o", *flags], cwd=project.folder, check=True)
+    objects = [project.folder / f"{target}.o" for target in targets]
+    if not is_equal:
+        with pytest.raises(OffloadError, match="the first has one host object"):
+            merge_files(objects, project.folder / "merged.o")
+        return
+    merge_files(objects, project.folder / "merged.o")
+    assert (project.folder / "merged.o").read_bytes() == (project.folder / "all.o").read_bytes()
