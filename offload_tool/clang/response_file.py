@@ -21,6 +21,7 @@ import os
 import stat
 
 from offload_tool.errors import UsageError
+from offload_tool.io.limits import current
 from offload_tool.util.frozen import frozen
 from offload_tool.util.named_tuple import NamedTuple
 
@@ -49,6 +50,8 @@ _QUOTED = rb"""(?s)\\(.)|'((?:\\.|[^'])*)'?|"((?:\\.|[^"])*)"?"""
 _ESCAPE = rb"(?s)\\(.)"
 _LINE = rb"(?s)[ \t\r\n]+|\#[^\n]*|((?:\\\r\n|\\.|[^\n])+)"
 _CONTINUED = rb"(?s)\\(?:\r?\n|(.))"
+_ARGUMENTS = 16
+"""What an argument takes in memory, for each of its bytes, about."""
 _OTHER_QUOTING = ("--rsp-quoting=windows", "--driver-mode=cl")
 
 
@@ -121,6 +124,8 @@ def _expand(
 ) -> Iterator[str]:
     # A stack of its own, not recursion: a long chain of files is no reason to fail.
     stack: list[_Level] = [_Level(iter(arguments))]
+    limits = current()
+    seen: set[_Identity] = set()
     while stack:
         word = next(stack[-1].words, None)
         if word is None:
@@ -132,11 +137,21 @@ def _expand(
             yield word
             continue
         inner, identity = opened
+        if identity in seen:  # it was believed once to be as long as it is
+            limits.look(_ARGUMENTS * _size_of(word[1:]), word[1:])
+        seen.add(identity)
         for outer in stack:
             if identity == outer.identity:
                 raise UsageError(f"recursive expansion of: '{_absolute(outer.name)}'")
         files.append(word[1:])
         stack.append(_Level(iter(inner), word[1:], identity))
+
+
+def _size_of(name: str) -> int:
+    try:
+        return os.stat(name or ".").st_size  # noqa: PTH116
+    except OSError:
+        return 0
 
 
 def _read_once(name: str) -> _Found | None:

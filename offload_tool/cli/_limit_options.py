@@ -20,6 +20,7 @@ _OUTSIDE = (
 _OPTIONS = (
     ("unpacked", "SIZE", "bytes to unpack, beyond 100 times the size of the files (1G)"),
     ("written", "SIZE", "bytes to write, beyond 16 times those read and unpacked (1G)"),
+    ("reread", "SIZE", "bytes to look at again, beyond 8 times those read and unpacked (8M)"),
     ("members", "N", "members, files of folders and images to look at (2,000,000)"),
     ("depth", "N", "files one inside the other (8)"),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from offload_tool.formats.bundle.binary import read_begun_bundle, read_bundle
 from offload_tool.formats.bundle.text import read_text_bundle
 from offload_tool.io import InputFile
+from offload_tool.io.limits import running
 from offload_tool.util.frozen import frozen
 
 TYPE_CHECKING = False
@@ -168,7 +169,10 @@ class StoredEntry:
 
         :raises ContentError: the host object cannot be separated from the bundle, or what is
             compressed is damaged.
+        :raises LimitError: the same bytes were asked for too often.
         """
+        if budget := running():
+            budget.look(self.size, self.source.path)
         if self.cuda is not None:
             return self.cuda.view(self.source)
         if self.frame is not None:

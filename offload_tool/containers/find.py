@@ -66,7 +66,7 @@ from offload_tool.formats.offload_binary import (
 from offload_tool.formats.target import triple
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID
 from offload_tool.io import InputFile
-from offload_tool.io.limits import Budget, running
+from offload_tool.io.limits import current
 from offload_tool.util.frozen import frozen, replaced
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ def find_containers(
         scan=_found_size if scan else None,
         overlay=overlay,
     )
-    budget = running() or Budget()
+    budget = current()
     for found in _find(path, walk):
         budget.member(found.label, len(found.images))
         index, last = (index + 1 if found.path == last else 0), found.path

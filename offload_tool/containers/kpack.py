@@ -22,7 +22,7 @@ from offload_tool.formats.kpack.marked_host import marked_wrappers
 from offload_tool.formats.kpack.marker import PLACEHOLDER
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
 from offload_tool.io import InputFile
-from offload_tool.io.limits import Budget, allowed_outside, running
+from offload_tool.io.limits import allowed_outside, current
 from offload_tool.io.open_regular import is_within
 
 if TYPE_CHECKING:
@@ -188,13 +188,14 @@ class _Folder:
     def like(self, before: str, behind: str) -> list[str]:
         folder, begin = posixpath.split(before)
         end, slash, inner = behind.partition("/")
-        if folder not in self._names:
+        if folder in self._names:
+            current().member(folder, len(self._names[folder]))
+        else:
             try:
                 self._names[folder] = sorted(os.listdir(folder))  # noqa: PTH208 - names
             except (OSError, ValueError):  # a name with a NUL
                 self._names[folder] = []
         names = self._names[folder]
-        (running() or Budget()).member(folder, len(names))
         least = len(begin) + len(end)
         found = (n for n in names if n.startswith(begin) and n.endswith(end) and len(n) >= least)
         return [f"{posixpath.join(folder, n)}{slash}{inner}" for n in found]

@@ -15,6 +15,7 @@ where they are used. One file at a time is open, besides those that it is in.
 
 from __future__ import annotations
 
+import bisect
 import os
 import stat
 from contextlib import contextmanager
@@ -34,7 +35,7 @@ from offload_tool.errors import (
 )
 from offload_tool.formats.magic import BUNDLE, DOS
 from offload_tool.io import InputFile
-from offload_tool.io.limits import Budget, allowed_outside, running
+from offload_tool.io.limits import allowed_outside, current, running
 from offload_tool.io.open_regular import is_within
 from offload_tool.io.spool import Spool
 from offload_tool.util.shortage import shortage
@@ -219,9 +220,10 @@ def open_file_or_members(path: StrPath) -> Iterator[Place]:
 
 def _label(place: Place, name: str, policy: Policy) -> str:
     label = policy.label(place, name)
-    budget = running() or Budget()
+    budget = current()
     budget.enter(len(place.names) + 1, label)
     budget.member(label)
+    budget.look(len(name), place.label)  # names, too, can be the same bytes
     return label
 
 
@@ -285,12 +287,12 @@ class Walk(Generic[_T]):
 
     def folder(self, folder: StrPath) -> Iterator[_T]:
         """Yield what is in the files of a folder, in the order of their names."""
-        budget = running() or Budget()
+        budget = current()
         self.in_folder = True
         for path in _files(folder, self._skip):
             with self._isolated(path):
                 budget.next_file()
-                budget.member(path)
+                budget.file(path)
                 with InputFile(path) as source:
                     yield from self.look(Place.of(source, path))
 
@@ -318,12 +320,18 @@ class Walk(Generic[_T]):
             return
         if not self.policy.opens(place, file_format):
             return
+        if file_format is FileFormat.ZIP:
+            yield from self._in_zip(place)
+            return
+        if budget := running():
+            budget.look(len(place.source), place.label)
+        yield from self._in_known(place, file_format, named=named)
+
+    def _in_known(self, place: Place, file_format: FileFormat, *, named: bool) -> Iterator[_T]:
         if file_format is FileFormat.ARCHIVE:
             for _, inner in open_members(place, self.policy):
                 with self._isolated(inner.label):
                     yield from self.look(inner)
-        elif file_format is FileFormat.ZIP:
-            yield from self._in_zip(place)
         elif file_format is FileFormat.ELF:
             yield from self._in_elf(place)
         elif file_format is FileFormat.COFF:
@@ -489,8 +497,20 @@ class Walk(Generic[_T]):
                     yield from self.read(Spot(inner, FileFormat.OFFLOAD_BINARY, *rest))
 
 
-def _is_in(at: int, ranges: Iterable[tuple[int, int]]) -> bool:
-    return any(start <= at < end for start, end in ranges)
+class _Ranges:
+    """Ranges of a file, any of which may share bytes with others."""
+
+    def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        """The furthest end of those that begin so early."""
+        for start, end in sorted(ranges):
+            self._starts.append(start)
+            self._ends.append(max(end, self._ends[-1] if self._ends else 0))
+
+    def __contains__(self, at: int) -> bool:
+        number = bisect.bisect_right(self._starts, at)
+        return number > 0 and at < self._ends[number - 1]
 
 
 def _strays(
@@ -499,12 +519,13 @@ def _strays(
     """Search all bytes of a file but the `known` ranges."""
     from offload_tool.containers.scan_magic import find_strays
 
+    inside = _Ranges(searched)
     position, done = 0, 0
     for start, end in (*sorted(known), (len(source), len(source))):
         for begin in range(position, start, _FORGET_AFTER):
             stop = min(begin + _FORGET_AFTER, start)
             for at, file_format in find_strays(source.data, begin, stop, start):
-                found = file_format is FileFormat.CUDA_FATBIN and _is_in(at, searched)
+                found = file_format is FileFormat.CUDA_FATBIN and at in inside
                 if at and not found:  # at 0, it is what was looked into
                     yield at, file_format
             done += stop - begin

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["open_zip", "open_zip_member"]
 
 _PEEK = 4096
+_ROW = 64
+"""Bytes of a row of the directory, at least; the format needs 46, of no name."""
 _CHUNK = 1 << 20
 _LOCAL_HEADER, _NAME_LENGTH_AT = 30, 26
 _ENCRYPTED = 1
@@ -40,8 +42,34 @@ def open_zip(source: InputFile, label: str) -> Iterator[zipfile.ZipFile]:
     """
     with ExitStack() as stack:
         with _reading(label):
-            archive = zipfile.ZipFile(_stream(source, stack))
+            stream = _Directory(_stream(source, stack), len(source), label)
+            archive = zipfile.ZipFile(stream)
+            stream.is_read = True
         yield archive
+
+
+class _Directory:
+    """The bytes of a zip file: its directory is read at once, so the run is asked before."""
+
+    def __init__(self, stream: BinaryIO, size: int, label: str) -> None:
+        self._stream = stream
+        self._size = size
+        self._label = label
+        self.is_read = False
+        self.seek, self.tell, self.close = stream.seek, stream.tell, stream.close
+
+    def read(self, size: int = -1) -> bytes:
+        """Read bytes.
+
+        :raises LimitError: they can have more rows of the directory than this run may look at.
+        """
+        if not self.is_read and size > _PEEK:
+            budget(self._size).check_members(size // _ROW, self._label)
+        return self._stream.read(size)
+
+    def seekable(self) -> bool:
+        """Return whether it can be read from anywhere."""
+        return True
 
 
 @contextmanager

@@ -4,7 +4,9 @@
 
     bytes unpacked     at most `unpacked`, and `UNPACKED_RATIO` times the files read
     bytes written      at most `written`, and `WRITTEN_RATIO` times the bytes read and unpacked
-    members            of archives and zip files, and files of folders
+    bytes looked at    at most `reread`, and `REREAD_RATIO` times those read and unpacked
+    members            of archives and zip files, and files of folders; of one file, a part of the
+                       limit, and one for each `MEMBER_BYTES` that it has
     depth              files one inside the other
 
 Each is asked for before the work is done, so that what is refused costs nothing. What a file
@@ -36,6 +38,7 @@ __all__ = [
     "Limits",
     "allowed_outside",
     "budget",
+    "current",
     "limited",
     "running",
 ]
@@ -44,6 +47,14 @@ UNPACKED_RATIO = 100
 """Device code becomes 3 to 50 times larger when it is unpacked; bombs a thousand times."""
 WRITTEN_RATIO = 16
 """One image may go into the outputs of several targets."""
+REREAD_RATIO = 8
+"""Bytes are looked at once as a file, as a section, as an image; tables can name them again."""
+MEMBER_BYTES = 100
+"""The least that a member takes, with its name and row; rows can be packed a thousand times."""
+_FEW_MEMBERS, _PART = 20_000, 100
+"""What a file may have beyond: so many, or that part of the limit."""
+_ANY = 1 << 40
+"""Bytes of files that nobody has counted."""
 _SIZE = r"(?ia)([0-9]+)\s*([kmgt]?)(i?b)?"
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _TRUE, _FALSE = ("1", "yes", "on"), ("", "0", "no", "off")
@@ -55,6 +66,8 @@ class Limits(NamedTuple):
     unpacked: int = 1 << 30
     """Bytes."""
     written: int = 1 << 30
+    """Bytes."""
+    reread: int = 8 << 20
     """Bytes."""
     members: int = 2_000_000
     depth: int = 8
@@ -75,7 +88,7 @@ class Limits(NamedTuple):
         :raises UsageError: one of them is no number.
         """
         limits = cls()
-        for field in ("unpacked", "written", "members", "depth"):
+        for field in ("unpacked", "written", "reread", "members", "depth"):
             name = f"OFFLOAD_MAX_{field.upper()}"
             if text := environ.get(name, ""):
                 limits = limits.having(field, read_size(text, name))
@@ -99,6 +112,28 @@ def read_size(text: str, name: str) -> int:
     return int(match[1]) << _UNITS[match[2].lower()]
 
 
+class _Share:
+    """What is left of one limit: `own` of the file that is read, `common` of the run."""
+
+    def __init__(self, common: int, ratio: float) -> None:
+        self.own, self.common, self._ratio = 0.0, common, ratio
+
+    def bring(self, size: int) -> None:
+        """Add what `size` bytes of a file allow."""
+        self.own += size * self._ratio
+
+    @property
+    def left(self) -> int:
+        """What may be taken."""
+        return int(self.own) + self.common
+
+    def take(self, size: int) -> None:
+        """Take of the file's own first."""
+        own = min(size, int(self.own))
+        self.own -= own
+        self.common -= size - own
+
+
 class Budget:
     """What is left of a run's limits; safe to use from several threads."""
 
@@ -106,20 +141,32 @@ class Budget:
         self.limits = Limits() if limits is None else limits
         self._lock = Lock()
         self._read = self._unpacked = self._written = self._members = 0
-        self._own = 0
-        """Bytes that may be unpacked for the files that are read, beyond the run's limit."""
-        self._common = self.limits.unpacked
+        self._few = max(self.limits.members // _PART, _FEW_MEMBERS)
+        self._unpack = _Share(self.limits.unpacked, UNPACKED_RATIO)
+        self._reread = _Share(self.limits.reread, REREAD_RATIO)
+        self._rows = _Share(self._few, 1 / MEMBER_BYTES)
+        self._opened: set[object] = set()
 
-    def opened(self, size: int) -> None:
-        """Note that an input of `size` bytes was opened: it brings an allowance of its own."""
+    def opened(self, size: int, identity: object = None) -> None:
+        """Note that an input of `size` bytes was opened: it brings an allowance of its own.
+
+        What is the same file by its `identity` brings nothing again.
+        """
         with self._lock:
+            if identity is not None:
+                if identity in self._opened:
+                    return
+                self._opened.add(identity)
             self._read += size
-            self._own += size * UNPACKED_RATIO
+            for share in (self._unpack, self._reread, self._rows):
+                share.bring(size)
 
     def next_file(self) -> None:
         """Begin with another file of many: what the last one brought ends with it."""
         with self._lock:
-            self._own = 0
+            self._opened.clear()
+            for share in (self._unpack, self._reread, self._rows):
+                share.own = 0.0
 
     def unpack(self, size: int, path: str | PathLike[str] | None = None) -> None:
         """Ask for the room of `size` bytes that are to be unpacked; `path` is for the message.
@@ -128,9 +175,8 @@ class Budget:
         """
         with self._lock:
             self._check_unpack(size, path)
-            own = min(size, self._own)
-            self._own -= own
-            self._common -= size - own
+            self._unpack.take(size)
+            self._reread.bring(size)
             self._unpacked += size
 
     def check_unpack(self, size: int, path: str | PathLike[str] | None = None) -> None:
@@ -142,7 +188,7 @@ class Budget:
             self._check_unpack(size, path)
 
     def _check_unpack(self, size: int, path: str | PathLike[str] | None) -> None:
-        left = self._own + self._common
+        left = self._unpack.left
         if size > left:
             message = f"unpacking needs {size} bytes, and {left} are left of this run's limit"
             raise LimitError(message, "OFFLOAD_MAX_UNPACKED", path)
@@ -172,11 +218,45 @@ class Budget:
             message += f"{WRITTEN_RATIO} times the {known} that were read, found {beyond}"
             raise LimitError(message, "OFFLOAD_MAX_WRITTEN", path)
 
-    def member(self, path: str | PathLike[str] | None = None, count: int = 1) -> None:
-        """Ask for `count` more members, or files of a folder, to be looked at.
+    def look(self, size: int, path: str | PathLike[str] | None = None) -> None:
+        """Ask for `size` bytes to be looked at, which may have been looked at before.
 
         :raises LimitError: that is more than is left.
         """
+        with self._lock:
+            if size > self._reread.left:
+                message = f"expected at most {self.limits.reread} bytes to be looked at again "
+                message += f"beyond {REREAD_RATIO} times those read and unpacked, found more"
+                raise LimitError(message, "OFFLOAD_MAX_REREAD", path)
+            self._reread.take(size)
+
+    def file(self, path: str | PathLike[str] | None = None) -> None:
+        """Ask for one more file of a folder to be looked at.
+
+        :raises LimitError: that is more than is left.
+        """
+        self._count(1, path)
+
+    def member(self, path: str | PathLike[str] | None = None, count: int = 1) -> None:
+        """Ask for `count` more members of a file to be looked at.
+
+        :raises LimitError: that is more than is left.
+        """
+        self.check_members(count, path)
+        self._rows.take(count)
+        self._count(count, path)
+
+    def check_members(self, count: int, path: str | PathLike[str] | None = None) -> None:
+        """Raise now what `member` would raise for so many of one file.
+
+        :raises LimitError: it would.
+        """
+        if count > self._rows.left:
+            message = f"expected one member for each {MEMBER_BYTES} bytes of a file, and "
+            message += f"{self._few} beyond, found more"
+            raise LimitError(message, "OFFLOAD_MAX_MEMBERS", path)
+
+    def _count(self, count: int, path: str | PathLike[str] | None) -> None:
         self._members += count  # whoever walks is alone
         if self._members > self.limits.members:
             message = f"expected at most {self.limits.members} members and files in a run"
@@ -194,7 +274,7 @@ class Budget:
 
 def allowed_outside(field: str) -> str | None:
     """Return None if the run allows what `field` of `Limits` says; else, what would allow it."""
-    if getattr((running() or Budget()).limits, field):
+    if getattr(current().limits, field):
         return None
     return f"allow it with --{field.replace('_', '-')} or OFFLOAD_{field.upper()}=1"
 
@@ -205,6 +285,15 @@ _running: ContextVar[Budget | None] = ContextVar("running", default=None)
 def running() -> Budget | None:
     """Return the budget of the run; None where nobody limits one."""
     return _running.get()
+
+
+def current() -> Budget:
+    """Return the budget of the run; where there is none, a new one, as if all were open."""
+    found = _running.get()
+    if found is None:
+        found = Budget()
+        found.opened(_ANY)
+    return found
 
 
 def budget(payload: int) -> Budget:

@@ -65,7 +65,8 @@ def open_regular(path: str | os.PathLike[str]) -> tuple[int, int]:
     if budget is not None:
         # Holes are no bytes that something could be packed into.
         used = status.st_blocks * _BLOCK or status.st_size
-        budget.opened(min(status.st_size, used))
+        identity = status.st_dev, status.st_ino
+        budget.opened(min(status.st_size, used), identity)
     return descriptor, status.st_size
 
 

@@ -41,7 +41,7 @@ from offload_tool.formats.zip_writer import (
     plan_zip,
 )
 from offload_tool.io import InputFile
-from offload_tool.io.limits import Budget, running
+from offload_tool.io.limits import current, running
 from offload_tool.io.paths import naming
 from offload_tool.io.write_plan import FilePlan
 
@@ -113,9 +113,9 @@ class FolderTree:
         self.label = str(folder)
         self.root = Path(folder)
         self.files: list[TreeFile] = []
-        budget = running() or Budget()
+        budget = current()
         for file in self._read(besides):
-            budget.member(self.path(file.name))
+            budget.file(self.path(file.name))
             self.files.append(file)
 
     def _read(self, besides: Path | None) -> Iterator[TreeFile]:
@@ -182,7 +182,7 @@ class WheelTree:
             raise
 
     def _read(self) -> Iterator[TreeFile]:
-        budget = running() or Budget()
+        budget = current()
         seen: set[str] = set()
         for row in self._zip.infolist():
             label = self.path(row.filename)

@@ -43,7 +43,7 @@ from offload_tool.formats.target.bundle_entry_id import (
 )
 from offload_tool.formats.target.processors import PROCESSORS
 from offload_tool.io import FileRange, InputFile, replace_all
-from offload_tool.io.limits import Budget, running
+from offload_tool.io.limits import current
 from offload_tool.io.spool import Spool
 from offload_tool.operations.unarchive_fast_path import AlikeMembers, Service
 
@@ -181,7 +181,7 @@ class _Walk:
         self.warn = warn
         self.offload_binaries = False
         self.place = Place.of(source, str(source.path))
-        self.budget = running() or Budget()
+        self.budget = current()
         self.services: dict[str, Service] = {}
         """By ID as stored; an archive's members have few different ones."""
         self.archives = [GrowingArchive() for _ in targets]

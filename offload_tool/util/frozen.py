@@ -81,13 +81,15 @@ class _Frozen:
         names = cls.__match_args__
         if len(values) > len(names):
             raise TypeError(f"{cls.__name__}: {len(values)} values for {len(names)} names")
-        given = dict(zip(names, values, strict=False))
-        if wrong := [name for name in named if name in given or name not in names]:
+        rest = names[len(values) :]
+        if wrong := [name for name in named if name not in rest]:
             raise TypeError(f"{cls.__name__}: {wrong[0]!r} is given twice, or unknown")
-        found = {**cls._defaults, **given, **named}
-        if missing := [name for name in names if name not in found]:
-            raise TypeError(f"{cls.__name__}: {', '.join(missing)} missing")
-        return tuple(found[name] for name in names)
+        found = {**cls._defaults, **named} if named else cls._defaults
+        try:
+            return (*values, *[found[name] for name in rest])
+        except KeyError:
+            missing = ", ".join(name for name in rest if name not in found)
+            raise TypeError(f"{cls.__name__}: {missing} missing") from None
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not self.__class__:

@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.magic import KPACK
 from offload_tool.formats.msgpack_stream import check_text, messagepack, reading
+from offload_tool.io.limits import budget
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -75,6 +76,8 @@ _HEADER = struct.Struct("<4sIQ")
 _DATA = 64
 """Where the code objects begin."""
 _VERSION = 1
+_LEAST = 8
+"""Bytes of an entry, with its key."""
 _COUNT = struct.Struct("<I")
 _MOST_FRAMES = 1 << 20
 """More are refused by the runtime."""
@@ -267,7 +270,10 @@ class _KpackReader:
 
     def _read_entries(self, reader: MessagePackReader) -> None:
         keys: set[str] = set()
-        for _ in range(reader.map_size("a map for toc")):
+        count = reader.map_size("a map for toc")
+        size = len(self.data)
+        budget(size).check_members(min(count, size // _LEAST), self.path)
+        for _ in range(count):
             key = reader.string("a kernel key")
             if key in keys:
                 raise self._refusal(f"the kernel key {key!r} is there twice")

@@ -30,6 +30,7 @@ from offload_tool.formats.objects.elf.reader import (
     SHT_SYMTAB,
 )
 from offload_tool.formats.objects.elf.relocations import LinkedPointers
+from offload_tool.io.limits import budget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,9 +80,14 @@ def marked_wrappers(tables: ElfTables) -> Iterator[MarkedWrapper]:
         places = [_place_in_object(tables, *row) for row in found]
     else:
         places = _places_in_linked(tables, found)
+    markers: dict[int, KpackMarker] = {}
+    limits = budget(len(tables.data))
     for position, ((_, wrapper), at) in enumerate(zip(found, places, strict=True)):
         if at is not None and (wrapper.magic == KPACKED or _is_wrapped(tables, at)):
-            marker, _ = read_marker(tables.data, path=tables.path, offset=at)
+            if at not in markers:
+                markers[at], size = read_marker(tables.data, path=tables.path, offset=at)
+                limits.look(size, tables.path)
+            marker = markers[at]
             key = kernel_key(marker.kernel_name, wrapper.number)
             yield MarkedWrapper(position, key, marker)
 

@@ -49,6 +49,8 @@ _SYMBOL = struct.Struct("<8sIHHBB")
 _SECTION_AUX = struct.Struct("<IHHIHBBH")
 """Auxiliary record of a section's symbol; fields 4 and 7 are a section number."""
 _RELOCATION_SIZE = 10
+_SHARED = 4
+"""As in `offload_tool.formats.objects.elf.reader`."""
 _BIGOBJ_HEADER = struct.Struct("<6xHI32xIII")
 _BIGOBJ_SYMBOL_SIZE = 20
 _MAX_SECTIONS = 65279
@@ -181,6 +183,9 @@ class _Coff:
             if row.raw_at:
                 self.take(row.raw_at, row.raw_size, f"PointerToRawData of {field}")
             self.take(row.relocations_at, self.relocations_size(row), f"relocations of {field}")
+        if sum(row.raw_size for row in rows if row.raw_at) > _SHARED * len(self.data):
+            message = "the sections, taken together, are far longer than the file"
+            raise self.error(self.section_at(0), "section headers", message)
         return rows
 
     def relocations_size(self, row: _SectionHeader) -> int:

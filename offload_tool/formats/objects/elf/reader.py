@@ -25,7 +25,7 @@ from offload_tool.util.named_tuple import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from offload_tool.io import StrPath
 
@@ -94,6 +94,8 @@ _PN_XNUM = 0xFFFF
 _MAX_ALIGN = 1 << 32
 """Bytes; a broken alignment must not make the new file larger than any disk."""
 _NAMES_BUDGET = 16
+_SHARED = 4
+"""How often sections, or notes, taken together, may be as long as the file: they share no bytes."""
 """Times the size of the file; no known file needs more than 1."""
 _NOTE_ALIGNMENT = 4
 _NUL = re.compile(rb"\0")
@@ -494,6 +496,8 @@ class _ElfReader:
             if end > len(self.data):
                 raise self._error(at, field, _outside(self.data, segment.p_offset, end))
             self._check_alignment(segment.p_align, at, f"p_align of {field}")
+        notes = ((s.p_offset, s.p_filesz) for s in segments if s.p_type == PT_NOTE)
+        self._check_together(notes, header.e_phoff, "program header table")
         return segments
 
     def sections(self, segments: tuple[SegmentHeader, ...]) -> ElfTables:
@@ -512,10 +516,19 @@ class _ElfReader:
                     row._replace(sh_type=_CUDA_TYPES.get(row.sh_type, row.sh_type)) for row in rows
                 ]
             sections = (*([_UNDEFINED] if rows else []), *rows[1:])
+            parts = ((row.sh_offset, row.sh_size) for row in sections if row.has_content)
+            self._check_together(parts, header.e_shoff, "section header table")
             names_index = zero.sh_link if header.e_shstrndx == SHN_XINDEX else header.e_shstrndx
         return ElfTables(
             self.data, self.path, self.elf_class, header, segments, sections, (), names_index
         )
+
+    def _check_together(self, parts: Iterable[tuple[int, int]], at: int, field: str) -> None:
+        """Refuse parts that share bytes: a small file could ask for any amount of work."""
+        whole = len(self.data)
+        if sum(size for start, size in parts if start + size <= whole) > _SHARED * whole:
+            message = "what it names, taken together, is far longer than the file"
+            raise self._error(at, field, message)
 
     def check_sections(self, tables: ElfTables) -> None:
         for index, section in enumerate(tables.sections):

@@ -1,0 +1,44 @@
+"""Small files whose tables name the same bytes again and again do not cost much time or memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.untrusted.small_files import CASES
+
+SECONDS, MEGABYTES = 3, 200
+# Its own memory counts for what it starts, so nothing else may be in it.
+_MEASURE = """
+import os, resource, sys
+child = os.fork()
+if not child:
+    resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
+    os.execv(sys.executable, [sys.executable, '-m', 'offload_tool', *sys.argv[1:]])
+_, status, used = os.wait4(child, 0)
+print(os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime, used.ru_maxrss >> 10)
+"""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_small_files_much_work(name: str, tmp_path: Path) -> None:
+    """A command ends by itself, within the default limits."""
+    case = CASES[name]
+    assert case.write(tmp_path) < 16 << 20
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", _MEASURE, *case.words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    status, seconds, megabytes = done.stdout.splitlines()[-1].split()
+    assert status in ("0", "1"), done.stderr
+    assert float(seconds) < SECONDS
+    assert int(megabytes) < MEGABYTES
+    assert "nobody foresaw" not in done.stderr
+    if case.refused is not None:
+        assert case.refused in done.stderr
