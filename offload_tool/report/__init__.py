@@ -1,14 +1,15 @@
 """The page of ``offload-tool report``: one HTML file, with all that it needs in it.
 
 Styles, scripts and the plotting library are in the page, and its Content-Security-Policy
-lets a browser fetch nothing and run only the scripts whose hashes it names. Sizes and sums are
-complete without scripts; these make tables sortable, draw the picture, and show the tables of all
-kernels and changes, which are data in the page. Nothing in it depends on the time or the machine:
-equal inputs give equal bytes.
+lets a browser fetch nothing, and take only the scripts and styles whose hashes it names. Sizes
+and sums are complete without scripts; these make tables sortable, draw the picture, and show the
+tables of all kernels and changes, which are data in the page. Nothing in it depends on the time or
+the machine: equal inputs give equal bytes.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from string import Template
 from typing import TYPE_CHECKING
@@ -49,6 +50,9 @@ _SCRIPTS = (
     "kernels.js",
     "changes.js",
 )
+_STYLE = re.compile("<style>(.*?)</style>")
+_SHEET = re.compile(r'if\(!document\.getElementById\("([0-9a-f]{64})"\)')
+"""The styles of plotly's maps, which it makes unless an element has this name."""
 _MOST_NOTES = 100
 """Lines; more are said by their number."""
 
@@ -82,15 +86,18 @@ def render_page(content: Content, *, library: str) -> Iterator[str]:
     script = inline("".join(map(part, _SCRIPTS)))
     plotly = inline(library) if report.size else ""
     every = (first, script, plotly) if plotly else (first, script)
-    hashes = " ".join(f"'sha256-{digest(code)}'" for code in every)
-    # Styles: plotly.js sets them as it draws.
-    policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'"
+    scripts = " ".join(f"'sha256-{digest(code)}'" for code in every)
+    style = part("page.css")
+    # plotly.js makes an empty element, and its rules by calls, which no policy forbids.
+    allowed = (style, "", *_STYLE.findall(part("picture.html")))
+    styles = " ".join(f"'sha256-{digest(code)}'" for code in allowed)
+    policy = f"default-src 'none'; script-src {scripts}; style-src {styles}"
     picture = Template(part("picture.html")).substitute(summary=picture_summary(report))
     yield Template(part("page.html")).substitute(
         policy=f"{policy}; base-uri 'none'; form-action 'none'",
         title=text_of(f"Device code: {', '.join(content.paths)}"),
         first=f"<script>{first}</script>",
-        style=part("page.css"),
+        style=f"<style>{style}</style>",
         inputs="\n".join(map(text_of, content.paths)),
         views=_links(content),
         problems=_notice(
@@ -117,6 +124,8 @@ def render_page(content: Content, *, library: str) -> Iterator[str]:
         yield data_script("demangled", demangled_texts(content.names, strings))
     if data:
         yield data_script("strings", list(strings.texts))
+    for name in _SHEET.findall(plotly):
+        yield f'<template id="{name}"></template>\n'
     if plotly:  # sizes.js runs it when the picture is seen: that takes half a second
         yield f'<script type="text/plain" id="plotly">{plotly}</script>\n'
     yield f"<script>{script}</script>\n"

@@ -110,7 +110,15 @@ def test_self_contained(page: Path) -> None:
     policy = next(a["content"] for t, a in elements if t == "meta" and "http-equiv" in a)
     assert policy is not None
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
-    assert not {"'unsafe-eval'", "http:", "https:", "*", "data:"} & set(policy.split())
+    assert not {
+        "'unsafe-eval'",
+        "'unsafe-inline'",
+        "'unsafe-hashes'",
+        "http:",
+        "https:",
+        "*",
+        "data:",
+    } & set(policy.split())
 
 
 def test_hostile_names(page: Path) -> None:
@@ -260,12 +268,13 @@ def test_no_request(browser: Browser, page: Path) -> None:
 def test_requests_are_seen(browser: Browser, page: Path, tmp_path: Path) -> None:
     """What `test_no_request` finds none of is found in a page that does it; the policy bites."""
     foreign = '<img src="nowhere.png"><script>1</script><img src="http://127.0.0.1:9/x.png">'
+    foreign += '<style>p { color: red; }</style><p style="color: red">'
     text = page.read_text()
     bad = tmp_path / "bad.html"
     bad.write_text(text.replace("<header>", foreign + "<header>"))
     browser.open(bad)
     browser.collect()
-    assert sum("Content Security Policy" in message for message in browser.console) == 3
+    assert sum("Content Security Policy" in message for message in browser.console) == 5
     bad.write_text(re.sub("<meta http-equiv[^>]*>", "", bad.read_text()))
     browser.open(bad)
     browser.collect()
