@@ -24,7 +24,7 @@ _READING = (
     "embed",
 )
 """Commands that read files of which nobody may know where they come from."""
-_COMMANDS = (*_READING, "repack", "target", "archive", "dist", "completion")
+_COMMANDS = (*_READING, "repack", "target", "why", "archive", "dist", "completion")
 SELF_READING = {
     "compile": "compile a source for one target ID, or for the host",
     "launch": "run a compiler's command, a compile for several targets as one pass for each",

@@ -72,12 +72,14 @@ __all__ = [
     "write_record",
 ]
 
-_VERSION = 4
+_VERSION = 5
 _IDENTITY = "@"
 """Between an input's digest and its identity."""
 _OTHERS = {"": CHANGED}
 """Which folders are the same where one was replaced while the pass ran: equal to none."""
 _NO_LOOKS = b"{}"
+_NAMED = 5
+"""Words of a command that a reason names."""
 _LARGEST = 64 << 20
 """Bytes; a pass that reads 10,000 headers has a record of 2 MB."""
 
@@ -98,6 +100,8 @@ class PassRecord(NamedTuple):
     """Of inputs of equal content, the first name of each one's file: see `same_files`."""
     same_folders: Mapping[str, str] = MappingProxyType({})
     """Of folders that are looked into and are the same as an earlier one, the name of that."""
+    why: str = ""
+    """Why the pass ran; "" where that is not known."""
 
     @property
     def result(self) -> str:
@@ -161,10 +165,11 @@ def judge(
     for `record_pass_result`.
     """
     if record is None:
-        return Judgement(State.OUTDATED, "nothing is known of how it was made")
+        return Judgement(State.OUTDATED, "it has no manifest of an earlier compile")
     for part in sorted({*key, *record.key}):
         if key.get(part) != record.key.get(part):
-            return Judgement(State.OUTDATED, f"{part} changed")
+            words = _words_changed(part, record.key.get(part, ""), key.get(part, ""))
+            return Judgement(State.OUTDATED, f"{part} changed{words}")
     damage = _damage(record, prints, output) if output is not None else ""
     if damage:
         return Judgement(State.OUTDATED, damage)
@@ -184,6 +189,25 @@ def judge(
         names = names or ("another folder" if elsewhere else "a computed name")
         return Judgement(State.UNSURE, f"{names} may be read now", tuple(found_now), elsewhere)
     return Judgement(State.CURRENT)
+
+
+def _words_changed(part: str, before: str, now: str) -> str:
+    """Return which words two texts of a command do not share; "" for other parts of a key."""
+    if not part.endswith(" command") or not before or not now:
+        return ""
+    old, new = _words_of(before), _words_of(now)
+    lists = {
+        "without": [word for word in old if word not in new],
+        "with": [word for word in new if word not in old],
+    }
+    parts = [f"{how} {', '.join(words[:_NAMED])}" for how, words in lists.items() if words]
+    return f" ({'; '.join(parts)})" if parts else ""
+
+
+def _words_of(text: str) -> list[str]:
+    """Return the words of a command: of a list in JSON, or of a digest and the command's text."""
+    words: list[str] = json.loads(text) if text.startswith("[") else text.split()[1:]
+    return words
 
 
 def _to_be_looked_at(
@@ -216,7 +240,7 @@ def _damage(record: PassRecord, prints: Fingerprints, output: str) -> str:
     if not found:
         return "it does not exist"
     if not record.output:
-        return "nobody can tell all that it was made of"
+        return "its inputs are not fully known"
     if found != record.output:
         return "it is not the file that was made"
     for name, digest in record.beside.items():
@@ -315,6 +339,7 @@ def write_record(path: str, record: PassRecord, prints: Fingerprints, output: st
         "beside": dict(record.beside),
         "same files": dict(record.same_files),
         "same folders": dict(record.same_folders),
+        "why": record.why,
     }
     digests = {**_named(record.key), **inputs, **record.beside}
     if output is not None:
@@ -392,6 +417,7 @@ def _record_of(value: Any, shared: bytes) -> PassRecord:
         _text_by_text(value["beside"]),
         _text_by_text(value["same files"]),
         _text_by_text(value["same folders"]),
+        str(value["why"]),
     )
 
 

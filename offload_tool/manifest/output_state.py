@@ -125,6 +125,7 @@ class Recorded:
         self._reads: PassReads | None = None
         """What it has read."""
         self._known = read_record(self._path, self._prints, work.output)
+        self._why = ""
 
     @property
     def _path(self) -> str:
@@ -165,6 +166,7 @@ class Recorded:
             return None
         key = self._key(record.inputs, self._named_files())
         judgement = judge(record, key, self._prints, self._work.output)
+        self._why = judgement.reason
         if judgement.state is State.UNSURE and self._work.preprocess is not None:
             read = self._work.preprocess()
             surer = None
@@ -227,7 +229,8 @@ class Recorded:
         lookups = Lookups() if self._reads is None else self._reads.lookups
         key = self._key(read, self._named_files())
         output, prints = work.output, self._prints
-        self._write(record_pass_result(key, read, lookups, output, start, prints))
+        made = record_pass_result(key, read, lookups, output, start, prints)
+        self._write(made._replace(why=self._why))
 
     def _reads_of(self, listed: Sequence[str]) -> PassReads:
         folders = self._work.surroundings().folders

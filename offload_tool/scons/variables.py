@@ -58,6 +58,11 @@ def _text(env: Environment, given: Any) -> Any:  # noqa: ARG001 - a reader
     return given if _is_text(given) else _WRONG
 
 
+def _json_file(env: Environment, given: Any) -> Any:
+    text = env.subst(str(given)) if _is_item(given) else ""
+    return text if text.endswith(".json") else _WRONG
+
+
 def _texts(env: Environment, given: Any) -> Any:
     if SCons.Util.is_Sequence(given):
         return given if all(map(_is_item, SCons.Util.flatten([given]))) else _WRONG
@@ -182,8 +187,10 @@ VARIABLES: dict[str, Variable] = {
     "OFFLOAD_REPORT_BEFORE": _LIST,
     "OFFLOAD_REPORT_FLAGS": _FLAGS,
     "OFFLOAD_ROCM_PATH": _PATH,
-    "OFFLOAD_SUMMARY": _boolean(False)._replace(
-        expected="True or False ('offload-tool diff' says which kernels changed)"
+    "OFFLOAD_SUMMARY": Variable(
+        False,
+        "True, False or the name of a .json file ('offload-tool diff' says which kernels changed)",
+        _boolean_or(_json_file),
     ),
     "OFFLOAD_TARGETS": _LIST,
     "OFFLOAD_WRAPPER_LLVM": Variable(22, "15, 22 or 23", _one_of(15, 22, 23)),

@@ -24,7 +24,7 @@ from tests.scripts import script
 
 COMMANDS = [
     *("list", "extract", "match", "thin", "split", "join", "merge", "check", "diff", "report"),
-    *("repack", "target"),
+    *("repack", "target", "why"),
     *(
         "embed",
         "archive",
@@ -46,6 +46,7 @@ ERRORS = {
     "match": ["none", "gfx906"],
     "repack": ["none", "-o", "out"],
     "target": ["none"],
+    "why": ["none"],
     "thin": ["none", "--keep", "gfx906", "-o", "out"],
     "split": ["none", "-o", "out"],
     "join": ["none", "-o", "out"],

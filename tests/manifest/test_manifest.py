@@ -47,6 +47,7 @@ VALUE = {
     "beside": {},
     "same files": {},
     "same folders": {},
+    "why": "",
 }
 """An empty record, as JSON."""
 OUTSIDE = '{"inputs": {"/a": "1"}, "names": []}'

@@ -124,8 +124,9 @@ def test_compile_commands(project: Project) -> None:
 
 
 def summary(output: str) -> dict[str, list[float]]:
-    """Read the summary: {target ID: [compiled, from cache, up to date, seconds]}."""
-    rows = re.findall(r"^offload: (\S+) +(\d+) +(\d+) +(\d+) +([\d.]+)$", output, re.MULTILINE)
+    """Read the summary: {target ID: [compiled, from cache, up to date, failed, seconds]}."""
+    pattern = r"^offload: (\S+)" + r" +(\d+)" * 4 + r" +([\d.]+)$"
+    rows = re.findall(pattern, output, re.MULTILINE)
     return {name: [float(number) for number in numbers] for name, *numbers in rows}
 
 
@@ -142,12 +143,12 @@ def test_summary(project: Project) -> None:
     rows = summary(project.run().output)
     assert list(rows) == ["host", *BOTH]
     assert all(row[:3] == [1, 0, 0] for row in rows.values())
-    assert all(row[3] > 0 for row in rows.values())
+    assert all(row[4] > 0 for row in rows.values())
     rows = summary(project.run().output)
-    assert all(row == [0, 0, 1, 0] for row in rows.values())
+    assert all(row == [0, 0, 1, 0, 0] for row in rows.values())
     project.build("-c")
     rows = summary(project.run().output)
-    assert all(row == [0, 1, 0, 0] for row in rows.values())
+    assert all(row == [0, 1, 0, 0, 0] for row in rows.values())
     project.sconstruct("env['OFFLOAD_ARCH_FLAGS'] = {'gfx906': '-O1'}\n" + body)
     rows = summary(project.run().output)
     assert [row[:3] for row in rows.values()] == [[0, 0, 1], [1, 0, 0], [0, 0, 1]]
@@ -171,17 +172,47 @@ def test_misspelled_summary(project: Project, value: str) -> None:
     project.sconstruct(f"env['OFFLOAD_SUMMARY'] = {value!r}\n" + NODES)
     run = project.run()
     assert run.status == 2
-    assert "OFFLOAD_SUMMARY: expected True or False ('offload-tool diff'" in run.errors
+    assert "OFFLOAD_SUMMARY: expected True, False or the name of a .json file" in run.errors
     assert f"found '{value}'" in run.errors
 
 
 def test_summary_of_a_failed_build(project: Project) -> None:
-    """The summary counts no compile that failed."""
+    """The summary counts the compiles that failed."""
     project.write("k.hip", '#ifdef __gfx90a__\n#error "not for this"\n#endif\n' + KERNEL)
     project.sconstruct("env['OFFLOAD_SUMMARY'] = True\n" + NODES)
     rows = summary(project.run("-k").output)
-    assert rows["gfx906"][0] == 1
-    assert rows["gfx90a:xnack+"][0] == 0
+    assert rows["gfx906"][:4] == [1, 0, 0, 0]
+    assert rows["gfx90a:xnack+"][:4] == [0, 0, 0, 1]
+
+
+def test_summary_as_json(project: Project) -> None:
+    """A file for CI: what became of each pass, why, and which were the slowest."""
+    project.write("k.hip", '#ifdef __gfx90a__\n#error "not for this"\n#endif\n' + KERNEL)
+    project.sconstruct("env['OFFLOAD_SUMMARY'] = '#out/summary.json'\n" + NODES)
+    project.run("-n")
+    summary_file = project.folder / "out/summary.json"
+    assert not summary_file.exists()
+    (project.folder / "out").mkdir()
+    project.run("-k")
+    value = json.loads(summary_file.read_text())
+    names = ("compiled", "from_cache", "up_to_date", "failed")
+    assert value["targets"] == {
+        "host": dict(zip(names, (1, 0, 0, 0), strict=True)),
+        "gfx906": dict(zip(names, (1, 0, 0, 0), strict=True)),
+        "gfx90a:xnack+": dict(zip(names, (0, 0, 0, 1), strict=True)),
+    }
+    assert {*value["slowest"]} == {found["output"] for found in value["passes"]}
+    assert value["seconds"] >= value["critical_path"]["seconds"] > 0
+    project.write("k.hip", KERNEL)
+    project.build()
+    value = json.loads(summary_file.read_text())
+    by_target = {found["target"]: found for found in value["passes"]}
+    assert by_target["gfx906"]["outcome"] == "compiled"
+    assert by_target["gfx906"]["why"] == "'k.hip' changed"
+    project.build()
+    value = json.loads(summary_file.read_text())
+    assert {(found["outcome"], found["why"]) for found in value["passes"]} == {("up to date", "")}
+    assert value["critical_path"]["outputs"] == []
 
 
 def on_terminal(project: Project, *arguments: str) -> str:

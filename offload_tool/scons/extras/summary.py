@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import atexit
+import json
 import sys
 import time
-from collections import defaultdict
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import SCons.Node
 import SCons.Script
 
+from offload_tool.errors import OffloadError
+from offload_tool.io import replace_file
 from offload_tool.scons.state.build_log import declared_passes
 from offload_tool.scons.state.node_classes import records_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from offload_tool.scons.state.build_log import DeclaredPass, DeclaredPasses
     from offload_tool.scons.types import Environment, Node
@@ -26,12 +29,28 @@ __all__ = ["ask_for_summary", "offload_progress", "timed"]
 _HOST = "host"
 
 
-@dataclass
-class _Row:
-    compiled: int = 0
-    cached: int = 0
-    kept: int = 0
-    seconds: float = 0.0
+_STATES = {
+    SCons.Node.up_to_date: "up to date",
+    SCons.Node.executed: "compiled",
+    SCons.Node.failed: "failed",
+}
+_COLUMNS = ("compiled", "from cache", "up to date", "failed")
+_SLOWEST = 10
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """What became of a pass that this run looked at."""
+
+    output: str
+    source: str
+    target: str
+    outcome: str
+    """One of `_COLUMNS`."""
+    seconds: float
+    why: str
+    """Why it ran; empty where it did not."""
 
 
 def timed(spawn: Callable[..., Any], declared: DeclaredPass) -> Callable[..., Any]:
@@ -49,8 +68,10 @@ def timed(spawn: Callable[..., Any], declared: DeclaredPass) -> Callable[..., An
 
 
 def ask_for_summary(env: Environment) -> None:
-    """Print the summary when SCons ends."""
+    """Print the summary when SCons ends, and write it where ``OFFLOAD_SUMMARY`` names a file."""
     passes = declared_passes(env)
+    if env["OFFLOAD_SUMMARY"] is not True:
+        passes.summary_file = env.File(env["OFFLOAD_SUMMARY"]).get_abspath()
     if env["OFFLOAD_PCH"] and passes.pch_statistics is None:
         from offload_tool.scons.pch.groups import pch_statistics
 
@@ -63,23 +84,68 @@ def ask_for_summary(env: Environment) -> None:
 def _print(passes: DeclaredPasses) -> None:
     if SCons.Script.GetOption("clean") or SCons.Script.GetOption("silent"):
         return
-    rows = _rows(passes)
-    if rows:
-        _print_rows(rows)
+    done = _passes_done(passes)
+    if done:
+        _print_rows(done)
         _print_untold(passes)
     pchs = passes.pch_statistics
-    if pchs is not None and (rows or pchs):
+    if pchs is not None and (done or pchs):
         print(f"offload: precompiled headers: {pchs}")  # noqa: T201
+    if passes.summary_file and not SCons.Script.GetOption("no_exec"):
+        _write(passes.summary_file, done, _critical_path(passes))
 
 
-def _print_rows(rows: dict[str, _Row]) -> None:
-    width = max(len("target ID"), *map(len, rows))
-    print(f"offload: {'target ID':{width}}  compiled  from cache  up to date  seconds")  # noqa: T201
-    for name, row in rows.items():
-        print(  # noqa: T201 - the answer to OFFLOAD_SUMMARY
-            f"offload: {name:{width}}  {row.compiled:8}  {row.cached:10}  {row.kept:10}  "
-            f"{row.seconds:7.1f}"
-        )
+def _print_rows(done: list[_Pass]) -> None:
+    """Print a line for each target: the host's first."""
+    targets = sorted({found.target for found in done}, key=lambda name: (name != _HOST, name))
+    width = max(len("target ID"), *map(len, targets))
+    print(f"offload: {'target ID':{width}}  {'  '.join(_COLUMNS)}  seconds")  # noqa: T201
+    for name in targets:
+        mine = [found for found in done if found.target == name]
+        counts = Counter(found.outcome for found in mine)
+        cells = "  ".join(f"{counts[column]:{len(column)}}" for column in _COLUMNS)
+        seconds = sum(found.seconds for found in mine)
+        print(f"offload: {name:{width}}  {cells}  {seconds:7.1f}")  # noqa: T201
+
+
+def _write(path: str, done: list[_Pass], critical: list[DeclaredPass]) -> None:
+    """Write the summary as JSON, for CI."""
+    targets: dict[str, Counter[str]] = defaultdict(Counter)
+    for found in done:
+        targets[found.target][found.outcome] += 1
+    slowest = sorted(done, key=lambda found: -found.seconds)[:_SLOWEST]
+    value = {
+        "version": _VERSION,
+        "targets": {
+            name: {column.replace(" ", "_"): counts[column] for column in _COLUMNS}
+            for name, counts in sorted(targets.items())
+        },
+        "seconds": sum(found.seconds for found in done),
+        "slowest": [found.output for found in slowest if found.seconds],
+        "critical_path": {
+            "seconds": sum(declared.seconds or 0.0 for declared in critical),
+            "outputs": [str(declared.node) for declared in critical],
+        },
+        "passes": [asdict(found) for found in done],
+    }
+    try:
+        with replace_file(path) as out:
+            out.write(f"{json.dumps(value, indent=1)}\n".encode())
+    except OffloadError as error:
+        sys.stderr.write(f"offload: warning: OFFLOAD_SUMMARY: {error}\n")
+
+
+def _critical_path(passes: DeclaredPasses) -> list[DeclaredPass]:
+    """Return the passes, each a source of the next, that take the longest together."""
+
+    def chain(declared: DeclaredPass) -> list[DeclaredPass]:
+        before = filter(None, map(passes.get, declared.node.sources))
+        return [*longest(map(chain, before)), declared]
+
+    def longest(chains: Iterable[list[DeclaredPass]]) -> list[DeclaredPass]:
+        return max(chains, key=lambda found: sum(d.seconds or 0.0 for d in found), default=[])
+
+    return longest(chain(declared) for declared in passes if declared.seconds)
 
 
 def _print_untold(passes: DeclaredPasses) -> None:
@@ -97,26 +163,27 @@ def _print_untold(passes: DeclaredPasses) -> None:
         )
 
 
-def _rows(passes: DeclaredPasses) -> dict[str, _Row]:
-    """Return what became of the passes that this run looked at: the host's first."""
-    rows: dict[str, _Row] = defaultdict(_Row)
+def _passes_done(passes: DeclaredPasses) -> list[_Pass]:
+    """Return what became of the passes that this run looked at."""
+    found = []
     for declared in passes:
-        if declared.seconds is None:
+        outcome = _STATES.get(declared.node.get_state())
+        if declared.seconds is None or outcome is None:
             continue
-        row = rows[declared.target]
-        state = declared.node.get_state()
-        if state == SCons.Node.up_to_date:
-            row.kept += 1
-        elif state == SCons.Node.executed and records_of(declared.node).is_fetched:
-            row.cached += 1
-        elif state == SCons.Node.executed:
-            row.compiled += 1
-        row.seconds += declared.seconds
-    return {
-        name: rows[name]
-        for name in sorted(rows, key=lambda name: (name != _HOST, name))
-        if rows[name] != _Row()
-    }
+        records = records_of(declared.node)
+        if outcome == "compiled" and records.is_fetched:
+            outcome = "from cache"
+        found.append(
+            _Pass(
+                str(declared.node),
+                str(declared.source),
+                declared.target,
+                outcome,
+                declared.seconds,
+                "" if outcome == "up to date" else records.reason,
+            )
+        )
+    return found
 
 
 def offload_progress(env: Environment, node: Node) -> None:

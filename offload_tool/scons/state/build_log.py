@@ -38,6 +38,8 @@ class DeclaredPasses:
         self._by_node: dict[Any, DeclaredPass] = {}
         self._keeps_commands = False
         self.are_summed_up = False
+        self.summary_file = ""
+        """Where the summary goes as JSON; empty where it does not."""
         self.pch_statistics: Any = None
         """Of `groups`, where precompiled headers are asked for."""
 

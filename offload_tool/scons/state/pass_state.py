@@ -32,7 +32,7 @@ from offload_tool.clang.environment import processor_of
 from offload_tool.clang.search_path import origins_digest
 from offload_tool.clang.side_outputs import WRITES_MORE
 from offload_tool.errors import FileError, OffloadError
-from offload_tool.io.file_digests import Fingerprints, identity, is_of_system
+from offload_tool.io.file_digests import Fingerprints, digest_of, identity, is_of_system
 from offload_tool.manifest.include_search import Lookups
 from offload_tool.manifest.manifest import (
     Judgement,
@@ -71,6 +71,7 @@ _PRINTS = Fingerprints(_is_unwritten)
 _MOST_RESULTS = 200
 """Results of one key that are looked at, the newest first; more only cost time."""
 _FOLDER = "the folder of the build"
+_UNREADABLE = re.compile(rb"[^ -~]+")
 _PREFIX_MAP = rb"(-f(?:file|debug|macro|coverage)-prefix-map=)%s="
 _CHANGED_MEANWHILE = "changed meanwhile"
 _NO_RESULT = PassRecord({}, {}, Lookups(), "")
@@ -89,6 +90,11 @@ def _without_top(contents: bytes, node: Node) -> bytes:
     """
     top = re.escape(node.fs.Top.get_abspath().encode("utf-8", "surrogateescape"))
     return re.sub(_PREFIX_MAP % top, rb"\1.=", contents)
+
+
+def _text_of(contents: bytes) -> str:
+    """Return the digest of a signature, and what people can read of it."""
+    return f"{digest_of(contents)} {_UNREADABLE.sub(b'', contents).decode('ascii')}"
 
 
 class PassRecords:
@@ -142,7 +148,7 @@ class PassRecords:
         source = node.sources[0]
         values = []
         key = {
-            COMMAND: digest_of_parts(_without_top(compat.contents(node), node).hex()),
+            COMMAND: _text_of(_without_top(compat.contents(node), node)),
             "its source's place": str(source.rfile()),
             "its place": node.get_internal_path(),
         }
@@ -314,7 +320,7 @@ class PassRecords:
             key, read, lookups, output, self._start, _PRINTS, identified=self._is_identified
         )
         believed = "" if self.untold or finds_libraries(self.words) else record.output
-        self._keep(record._replace(beside=self._beside(), output=believed))
+        self._keep(record._replace(beside=self._beside(), output=believed, why=self.reason))
 
     def _beside(self) -> dict[str, str]:
         if not self._writes_more:
@@ -389,7 +395,7 @@ class PassRecords:
                 Path(file).unlink(missing_ok=True)
             self._record = None
             return False
-        self._keep(record)
+        self._keep(record._replace(why=f"{self.reason}; a CacheDir had the result"))
         compat.replace_implicit(self._node, compiler_queries.nodes_of(self._node, record.inputs))
         return True
 
@@ -409,7 +415,7 @@ class PassRecords:
         with suppress(OSError, OffloadError):  # a full disk, say: as SCons's own cache
             if not file.exists():
                 file.parent.mkdir(parents=True, exist_ok=True)
-                write_record(str(file), record, _PRINTS, None)
+                write_record(str(file), record._replace(why=""), _PRINTS, None)
         return pushed
 
     def _cache(self) -> Any:
@@ -429,14 +435,20 @@ class PassRecords:
             files = list(self._folder(cache, key).iterdir())
             files.sort(key=lambda file: file.stat().st_mtime_ns, reverse=True)
         except OSError:
+            self.reason += "; no result of this command is in the CacheDir"
             return None
         read: list[str] | None = None
+        nearest: tuple[int, str] | None = None
         for file in files[:_MOST_RESULTS]:
             record = read_record(str(file), _PRINTS)
             if record is not None:
                 compiler_queries.copy_to_variants(self._node, record.lookups, _PRINTS)
             judgement = self._judge(record, key)
-            if record is None or judgement.state is State.OUTDATED:
+            if record is None:
+                continue
+            if judgement.state is State.OUTDATED:
+                others = [n for n, digest in record.inputs.items() if _PRINTS.digest(n) != digest]
+                nearest = min(nearest or (len(others) + 1, ""), (len(others), judgement.reason))
                 continue
             if judgement.state is State.CURRENT:
                 return record
@@ -444,6 +456,9 @@ class PassRecords:
             surer = self._confirmed(record, read or [], judgement)
             if surer is not None:
                 return surer
+        if nearest is not None:
+            files_of = f"{nearest[0]} other file{'s' * (nearest[0] != 1)}"
+            self.reason += f"; the nearest result in the CacheDir has {files_of}: {nearest[1]}"
         return None
 
 

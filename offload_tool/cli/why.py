@@ -1,0 +1,123 @@
+"""``offload-tool why OUTPUT...``: of what a result was made, why, and whether it is current.
+
+It reads the manifest beside the output (`offload_tool.manifest.manifest`) and looks at the files.
+Whether the command or the compiler is another one now, only the build itself knows.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offload_tool.cli._output import print_lines
+from offload_tool.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from offload_tool.io.file_digests import Fingerprints
+    from offload_tool.manifest.manifest import Judgement, PassRecord
+
+__all__ = ["add", "run"]
+
+_NAMED = 10
+"""Files that are named; the others are counted."""
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of ``offload-tool``."""
+    parser = commands.add_parser(
+        "why",
+        help="tell what a compile's output was made of, and why it was made",
+        description="For each output of a compile of SCons or of 'offload-tool compile': why it "
+        "was compiled the last time, of which files, whether it is what these files would give "
+        "now, and what would make it stale.",
+        epilog="The exit status is 1 where an output is not current.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("outputs", nargs="+", metavar="OUTPUT", help="such as build/k.gfx942.co")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what is known of each output; return 1 where one is not current."""
+    started = Path.cwd()
+    is_current = True
+    for name in options.outputs:
+        path = started / name
+        try:
+            lines = list(_explanation(name, path))
+        finally:
+            os.chdir(started)
+        print_lines(lines, sys.stdout)
+        is_current = is_current and lines[0].endswith(": current")
+    return int(not is_current)
+
+
+def _explanation(name: str, path: Path) -> Iterator[str]:
+    from offload_tool.io.file_digests import Fingerprints
+    from offload_tool.manifest.manifest import State, judge, manifest_path, read_record
+
+    prints = Fingerprints()
+    record = read_record(manifest_path(str(path)), prints, str(path))
+    if record is None:
+        raise UsageError(
+            f"'{name}': no manifest ({manifest_path(name)}) of this version is there; name an "
+            "output that SCons or 'offload-tool compile' has compiled for a target or the host"
+        )
+    os.chdir(_folder_of(record, path))
+    judgement = judge(record, _key_now(record, prints), prints, str(path))
+    if judgement.state is State.UNSURE:
+        yield f"{name}: not sure: {judgement.reason}; the next build asks the preprocessor"
+    else:
+        yield f"{name}: {_state(judgement)}"
+    yield f"  compiled because: {record.why or 'it was not recorded'}"
+    yield from _made_of(record)
+
+
+def _state(judgement: Judgement) -> str:
+    from offload_tool.manifest.manifest import State
+
+    is_current = judgement.state is State.CURRENT
+    return "current" if is_current else f"stale: {judgement.reason}"
+
+
+def _folder_of(record: PassRecord, path: Path) -> Path:
+    """Return the folder of the build, from which names in the record are: there all files are."""
+    names = [name for name in record.inputs if not os.path.isabs(name)]  # noqa: PTH117
+    folders = [Path.cwd(), *path.resolve().parents]
+    found = {folder: sum((folder / name).exists() for name in names) for folder in folders}
+    return max(folders, key=lambda folder: found[folder])
+
+
+def _key_now(record: PassRecord, prints: Fingerprints) -> dict[str, str]:
+    """Return the key of the record with the digests that named files have now."""
+    return {
+        part: prints.digest(part[1:-1]) if part.startswith("'") else value
+        for part, value in record.key.items()
+    }
+
+
+def _made_of(record: PassRecord) -> Iterator[str]:
+    from offload_tool.manifest.system_headers import is_outside
+
+    own = [name for name in record.inputs if not is_outside(name)]
+    named = [part[1:-1] for part in record.key if part.startswith("'")]
+    for what, names in (("made of", own), ("flags name", named)):
+        if names:
+            more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+            yield f"  {what}: {', '.join(names[:_NAMED])}{more}"
+    yield f"  and of {len(record.inputs) - len(own):,} files outside of the build's folder"
+    yield (
+        "  stale if: one of these files, the command, the compiler or a variable that it heeds "
+        "changes,"
+    )
+    lookups = record.lookups
+    number = len(lookups.names) + len(lookups.outside)
+    yield (
+        f"  or a file appears under one of {number:,} names in {len(lookups.folders):,} folders "
+        "where the compiler looks for headers"
+    )
