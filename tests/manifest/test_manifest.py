@@ -38,7 +38,7 @@ RECORDS = st.builds(
     DIGESTS,
 )
 VALUE = {
-    "version": 4,
+    "version": 5,
     "key": {},
     "inputs": {},
     "places": [],
