@@ -34,7 +34,6 @@ class InputFile:
         self._start = 0
         self._descriptor: int | None = None
         self._data: memoryview | None = None
-        mapped_file.forget(path)
         descriptor, self._size = open_regular(path)
         if self._size >= 0:
             self._descriptor = descriptor
@@ -175,10 +174,9 @@ class InputFile:
         self, _: type[BaseException] | None, error: BaseException | None, __: object
     ) -> None:
         descriptor, size = self._descriptor, self._size
-        shorter = descriptor is not None and mapped_file.is_broken(self.path, descriptor, size)
+        shorter = descriptor is not None and os.fstat(descriptor).st_size < size
         self.close()
         if shorter and (error is None or isinstance(error, Exception)):
-            mapped_file.forget(self.path)
             raise FileError(self.path, mapped_file.SHORTER) from error  # whatever that led to
 
 

@@ -211,9 +211,10 @@ def test_bitcode_cut_between_blocks(
 # -- inputs that become shorter --------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [0, 5000, 300_000])
-def test_an_input_is_cut_while_it_is_mapped(tmp_path: Path, size: int) -> None:
-    """A page that is gone is no end of the process (SIGBUS), but an error that names the file."""
+@pytest.mark.parametrize("size", [0, 5000, 3_999_999])
+@pytest.mark.parametrize("at", ["while it is read", "before the output is complete"])
+def test_an_input_is_cut_while_it_is_mapped(tmp_path: Path, size: int, at: str) -> None:
+    """No output is completed: an error names the file, or the system ends the process (SIGBUS)."""
     script = f"""
         import os, sys
         from offload_tool.errors import FileError
@@ -221,8 +222,10 @@ def test_an_input_is_cut_while_it_is_mapped(tmp_path: Path, size: int) -> None:
         try:
             with InputFile("in") as source, replace_file("out") as out:
                 data = source.data
-                os.truncate("in", {size})
+                if {at!r} == "while it is read":
+                    os.truncate("in", {size})
                 out.write(bytes(data[3_000_000:]))
+                os.truncate("in", {size})
         except FileError as error:
             print(error)
     """
@@ -234,15 +237,17 @@ def test_an_input_is_cut_while_it_is_mapped(tmp_path: Path, size: int) -> None:
         text=True,
         check=False,
     )
-    assert done.stdout == "'in': became shorter while it was read; try again\n", done
-    assert done.returncode == 0
+    if done.returncode == -signal.SIGBUS:
+        assert at == "while it is read"
+    else:
+        assert done.stdout == "'in': became shorter while it was read; try again\n", done
+        assert done.returncode == 0
     assert not (tmp_path / "out").exists()
 
 
 def test_an_input_is_cut_while_a_command_runs(folder: Path) -> None:
-    """At whatever moment: the command ends by itself, and says so where it was too late."""
+    """At whatever moment: the command ends with a line for an error, or as LLVM's would."""
     data = b"".join(bundle({GFX906: bytes([n]) * 100_000}) for n in range(60))
-    statuses = set()
     for step in range(12):
         (folder / "x").write_bytes(data)
         with subprocess.Popen([*TOOL, "list", "x"], cwd=folder, stderr=subprocess.PIPE,
@@ -250,22 +255,8 @@ def test_an_input_is_cut_while_a_command_runs(folder: Path) -> None:
             time.sleep(0.03 * step)
             os.truncate(folder / "x", 400_000 + step)
             _, said = process.communicate(timeout=60)
-        statuses.add(process.returncode)
-        assert process.returncode in (0, 1), said
-        assert said.count(b"\n") == process.returncode
-    assert statuses  # none of them is that of a signal
-
-
-def test_other_faults_are_not_hidden(tmp_path: Path) -> None:
-    """A fault in a map that is not of an input ends the process as before."""
-    script = (
-        "import mmap, os\nfrom offload_tool.io import InputFile\n"
-        "open('in','wb').write(bytes(400_000))\nsource = InputFile('in')\nsource.data\n"
-        "f = open('other','w+b')\nf.truncate(8192)\nm = mmap.mmap(f.fileno(), 8192)\n"
-        "f.truncate(0)\nm[5000]\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=False)
-    assert done.returncode == -signal.SIGBUS
+        assert process.returncode in (0, 1, -signal.SIGBUS), said
+        assert said.count(b"\n") == max(process.returncode, 0)
 
 
 # -- signals ---------------------------------------------------------------------------
