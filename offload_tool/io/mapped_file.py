@@ -1,7 +1,7 @@
 """Files in memory: small ones are read, large ones mapped.
 
 A file that becomes shorter while it is mapped has no bytes behind its new end: reading them ends
-the process with SIGBUS, as it does LLVM's tools. An output is not completed then: `check_maps` compares
+the process with SIGBUS, as it does LLVM's tools. No output is completed then: `check_maps` compares
 sizes before, so that a file that was cut after it was read is an error, too.
 """
 
