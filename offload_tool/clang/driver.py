@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer",
     "ask",
-    "ask_at_terminal",
     "forget_jobs",
     "front_end_jobs",
     "job_words",
@@ -35,10 +34,12 @@ __all__ = [
     "option_values",
     "output_of",
     "response_text",
+    "words_for_terminal",
 ]
 
 _SECONDS = 120
 _PLAN = "-###"
+_ERRORS = 2
 _FRONT_END = "-cc1"
 # Compiled when they are needed: often nothing has to be asked.
 _QUOTED = r"\"[^\"\\]*(?:\\.[^\"\\]*)*\""
@@ -93,33 +94,13 @@ def ask(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
     return Answer(done.returncode, os.fsdecode(done.stdout), os.fsdecode(done.stderr), folder)
 
 
-def ask_at_terminal(command: Sequence[str], environment: Mapping[str, str]) -> Answer:
-    """Run a program that only tells something, and believes that a user sees its errors.
+def words_for_terminal(environment: Mapping[str, str]) -> list[str]:
+    """Return the option that asks for messages in colour, where a user sees them in colour.
 
-    Its output, and what it reads, is nothing. It speaks English.
-
-    :raises CompilerError: it cannot be run, or there is no terminal for it.
+    It stands before a command's own options, which win.
     """
-    import subprocess
-
-    from offload_tool.clang.terminal import Terminal
-
-    with _temporaries_apart(command, environment) as (variables, folder):
-        try:
-            with Terminal() as errors:
-                done = subprocess.run(
-                    command,
-                    env={**variables, "LC_ALL": "C"},
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=errors.descriptor,
-                    timeout=_SECONDS,
-                    check=False,
-                )
-                said = errors.end()
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise CompilerError(f"{command[0]} cannot be run at a terminal: {error}") from error
-    return Answer(done.returncode, "", os.fsdecode(said), folder)
+    sees_colours = os.isatty(_ERRORS) and environment.get("TERM", "dumb") not in ("", "dumb")
+    return ["-fcolor-diagnostics"] if sees_colours else []
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import os
 from contextlib import ExitStack, suppress
 from functools import partial
 
-from offload_tool.clang.driver import llvm_temporary_folder
+from offload_tool.clang.driver import llvm_temporary_folder, words_for_terminal
 from offload_tool.clang.job_plan import HOST, DriverPlan, UnknownPlanError, read_plan
 from offload_tool.clang.response_file import expand_command
 from offload_tool.errors import UsageError
@@ -44,7 +44,6 @@ _CUID = ("-cuid=", "-fuse-cuid=")
 _DEPFILE = "-dependency-file"
 _WRAPPER_JOBS = "--wrapper-jobs="
 """Of clang-linker-wrapper, since LLVM 15."""
-_ERRORS = 2
 _FAILED = 1
 """The compiler's status for an error in what it was given."""
 _FOR_TARGETS = ("--offload-arch=", "--no-offload-arch=", "--cuda-gpu-arch=", "-Xarch_gfx")
@@ -168,9 +167,10 @@ class _Split:
             raise PassedThroughError(reason)
         self._pinned = _cuid(given)
         # First: the last of the given words may take the next one as its value, or be "--".
-        words = [self._command[0], "-###", *self._pinned, *self._command[1:]]
+        more = [] if self._hands_on else words_for_terminal(self._environ)
+        words = [self._command[0], "-###", *more, *self._pinned, *self._command[1:]]
         try:
-            status = self._ask_at_terminal(words, said)
+            status = self._ask(words, said)
         except OSError as error:
             raise PassedThroughError(f"the compiler cannot be run: {error}") from error
         if status:
@@ -193,27 +193,6 @@ class _Split:
         question.words, question.said = words, said
         run_steps([question], Slots("one", 0), self._asking)
         return question.status
-
-    def _ask_at_terminal(self, words: Sequence[str], said: str) -> int | None:
-        """Ask the driver as `_ask` does; where a user sees messages, at a terminal, for colours.
-
-        Where there is no other terminal to be had, it is asked without.
-        """
-        if not os.isatty(_ERRORS) or self._hands_on:
-            return self._ask(words, said)
-        from offload_tool.clang.terminal import Terminal
-
-        name = f"{said}.terminal"
-        try:
-            with Terminal() as terminal:
-                os.symlink(os.ttyname(terminal.descriptor), name)  # noqa: PTH211
-                status = self._ask(words, name)
-                text = terminal.end()
-        except OSError:
-            return self._ask(words, said)
-        with open(said, "wb") as file:  # noqa: PTH123
-            file.write(text)
-        return status
 
     @property
     def _hands_on(self) -> bool:

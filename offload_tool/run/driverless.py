@@ -14,7 +14,7 @@ The names are those of source, output and depfile, the CUID, and how much of the
 precompiled header stands for. What is not plainly understood is left to the driver, and so is a
 pass whose programs crash, or whose linker fails: all that there is to say of it, and crash reports,
 are the driver's own. So are passes for which this process may open no more files (``ulimit -n``).
-At a terminal the driver is asked there, for it would have the messages in colour.
+At a terminal the driver is asked for messages in colour.
 
 Source: clang 22.1.8, observed; ``clang/lib/Driver/Job.cpp``: several jobs are processes of
 their own, one job is not.
@@ -30,7 +30,7 @@ import sys
 import threading
 from contextlib import contextmanager, suppress
 
-from offload_tool.clang.driver import ask, ask_at_terminal, jobs_of, llvm_temporary_folder
+from offload_tool.clang.driver import ask, jobs_of, llvm_temporary_folder, words_for_terminal
 from offload_tool.clang.options import DRIVER, beginnings
 from offload_tool.errors import CompilerError
 from offload_tool.io.signals import shielded
@@ -41,8 +41,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import IO
-
-    from offload_tool.clang.terminal import Terminal
 
     Job = tuple[str, ...]
 
@@ -66,7 +64,7 @@ _BETWEEN = "/proc/self/fd/3"
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 """As `subprocess` does, programs are given these signals back."""
 _FILES = 4
-"""What this process has open for a pass; at a terminal, a few more."""
+"""What this process has open for a pass."""
 _UNLIMITED = 1 << 16
 _STOPPED_BY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MAIN = "-main-file-name"
@@ -168,7 +166,7 @@ class DirectPasses:
         key = (
             tuple(_renamed(command, names, _MARKS)),
             os.path.splitext(names.source)[1],  # noqa: PTH122 - called for each pass
-            "terminal" if os.isatty(_ERRORS) else "",
+            " ".join(words_for_terminal(environment)),
             tuple(sorted(environment.items())),
             os.getcwd(),  # noqa: PTH109
         )
@@ -284,9 +282,9 @@ def _is_plain(command: Sequence[str], environment: Mapping[str, str]) -> bool:
 
 def _asked(command: Sequence[str], names: _Names, environment: Mapping[str, str]) -> _Plan | None:
     """Ask the driver what it would run; None if that, or all that it says, is not understood."""
-    asking = ask_at_terminal if os.isatty(_ERRORS) else ask
+    more = words_for_terminal(environment)
     try:
-        answer = asking([*command, _QUESTION], environment)
+        answer = ask([command[0], *more, *command[1:], _QUESTION], environment)
     except CompilerError:
         return None
     lines = answer.errors.splitlines()
@@ -369,11 +367,11 @@ def _run_jobs(plan: _Plan, environment: Mapping[str, str]) -> tuple[int, bytes]:
     folder = llvm_temporary_folder(environment)
     try:
         with (
-            _errors() as errors,
+            _in_memory() as errors,
             _in_memory() as output,
             _without_name(folder) as between,
         ):
-            files = [output.fileno(), errors.descriptor, between.fileno()]
+            files = [output.fileno(), errors.fileno(), between.fileno()]
             for job in (own.front_end, own.linker):
                 status = _run_job(job, environment, files)
                 if -status in _STOPPED_BY:
@@ -382,24 +380,12 @@ def _run_jobs(plan: _Plan, environment: Mapping[str, str]) -> tuple[int, bytes]:
                     break  # the code is wrong, and nobody says more of that
                 if status:
                     raise _UnknownEndError
-            text = errors.end()
+            text = os.pread(errors.fileno(), os.fstat(errors.fileno()).st_size, 0)
             if os.fstat(output.fileno()).st_size:
                 raise _UnknownEndError
     except OSError as error:  # too long a command, or a program or folder that is gone
         raise _UnknownEndError from error
     return status, text
-
-
-class _FileOfErrors:
-    """Keeps what is written to it, as a `Terminal` does."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.descriptor = file.fileno()
-
-    def end(self) -> bytes:
-        """Return what was written."""
-        return os.pread(self.descriptor, os.fstat(self.descriptor).st_size, 0)
 
 
 def _in_memory() -> IO[bytes]:
@@ -418,19 +404,6 @@ def _without_name(folder: str) -> IO[bytes]:
         import tempfile  # which takes longer to load than a small file to compile
 
         return tempfile.TemporaryFile(buffering=0, dir=folder)
-
-
-@contextmanager
-def _errors() -> Iterator[_FileOfErrors | Terminal]:
-    """Yield what is like this process's standard error: a terminal, or a file."""
-    if os.isatty(_ERRORS):
-        from offload_tool.clang.terminal import Terminal
-
-        with Terminal() as terminal:
-            yield terminal
-    else:
-        with _in_memory() as file:
-            yield _FileOfErrors(file)
 
 
 def _run_job(job: Job, environment: Mapping[str, str], files: Sequence[int]) -> int:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from offload_tool.clang.terminal import Terminal
 from offload_tool.launch.merge_diagnostics import joined_messages
 from tests.launch.compiles import HIP, LAUNCH, TARGETS, environment, make_project, run
+from tests.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,21 +99,3 @@ def test_colours_at_a_terminal(more: list[str], tmp_path: Path, llvm: Callable[[
     driver, ours = ({x for x in text if b"\x1b[" in x} for text in lines)
     assert driver
     assert ours == driver
-
-
-@pytest.mark.llvm
-def test_no_other_terminal(tmp_path: Path, llvm: Callable[[str], str]) -> None:
-    """Where there is no terminal to ask the driver at, the compile is split all the same."""
-    make_project(tmp_path)
-    (tmp_path / "sitecustomize.py").write_text(
-        "import os\ndef openpty():\n    raise OSError('no terminals')\nos.openpty = openpty\n"
-    )
-    with Terminal() as terminal:
-        subprocess.run(
-            [*LAUNCH, llvm("clang++"), *HIP, *TARGETS, "-c", "s.hip", "-o", "s.o"],
-            cwd=tmp_path,
-            env=environment({"PYTHONPATH": str(tmp_path)}),
-            stderr=terminal.descriptor,
-            check=True,
-        )
-        assert b"split: " in terminal.end()

@@ -20,9 +20,9 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from offload_tool.clang.terminal import Terminal
 from offload_tool.run.driverless import DirectPasses
 from offload_tool.toolchain.disk_cache import cache_folder
+from tests.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,8 +1,4 @@
-"""A terminal that nobody sees: what programs say that write their errors to a user's terminal.
-
-They may ask what they write to: for colours, and how wide lines are. Source: clang 19 and 22 are
-told by their driver, which asks; clang 23's front end asks as well.
-"""
+"""A terminal that nobody sees, for what programs say to a user's terminal."""
 
 from __future__ import annotations
 
