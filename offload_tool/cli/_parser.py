@@ -24,7 +24,12 @@ _READING = (
     "embed",
 )
 """Commands that read files of which nobody may know where they come from."""
-_COMMANDS = (*_READING, "repack", "target", "why", "archive", "dist", "completion")
+_COMMANDS = (*_READING, "repack", "target", "why", "archive", "dist")
+_REMOVED = {
+    "completion": "use shtab: shtab --shell=bash --prog=offload-tool "
+    "offload_tool.cli._whole_parser.whole_parser (or zsh)",
+}
+"""Commands that are gone, and what to do instead."""
 SELF_READING = {
     "compile": "compile a source for one target ID, or for the host",
     "launch": "run a compiler's command, a compile for several targets as one pass for each",
@@ -38,6 +43,8 @@ SELF_READING = {
 def run_command(words: Sequence[str]) -> int:
     """Read the words and run the command that they name; return its exit status."""
     parser = make_parser(words[0] if words else "", _add_names)
+    if words and words[0] in _REMOVED:
+        parser.error(f"{words[0]}: the command is gone; {_REMOVED[words[0]]}")
     options = parser.parse_args(words)
     try:
         with with_limits(options):
