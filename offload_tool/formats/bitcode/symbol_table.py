@@ -20,9 +20,8 @@
 
 Integers are little-endian. Every LLVM since 13 writes such a table, linkers read it, and it
 has what the module alone does not tell: mangled names and the symbols of module-level
-assembler code. Where it is missing (llvm-as and llvm-link leave it out if there is such
-code), llvmlite writes the module anew, in a process of its own because LLVM aborts on some
-broken modules.
+assembler code. llvm-as and llvm-link leave it out where there is such code: that bitcode is
+refused by name.
 
 Source: the symbol table as clang 22.1.8 and 19.1.7 write it, observed, and compared with the
 symbols that llvm-ar 22.1.8 finds.
@@ -35,7 +34,6 @@ from contextlib import suppress
 
 from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.bitcode.bitstream import MAGIC, Bits, Block, Reader, Record, top_blocks
-from offload_tool.formats.bitcode.llvmlite_worker import rewrite
 from offload_tool.formats.magic import BITCODE_WRAPPER, BITCODES
 
 __all__ = ["bitcode_symbols", "bitcode_triple", "bitcode_undefined", "is_bitcode", "unwrap_bitcode"]
@@ -62,7 +60,7 @@ def bitcode_symbols(data: memoryview) -> bytes:
     The order is LLVM's: functions, variables, aliases, ifuncs, those of assembler code.
 
     :raises FormatError: the module is broken.
-    :raises UnsupportedError: it has no symbol table, and llvmlite is not there or makes none.
+    :raises UnsupportedError: it has no symbol table.
     """
     return _symbols(data, 0)
 
@@ -79,12 +77,8 @@ def _symbols(data: memoryview, undefined: int) -> bytes:
     module = unwrap_bitcode(data)
     tables = _find_tables(module)
     if tables is None:
-        module = memoryview(rewrite(bytes(module)))
-        tables = _find_tables(module)
-    if tables is None:
         raise UnsupportedError(
-            "bitcode without a symbol table, of which llvmlite made none (it knows assembler "
-            "code of this machine's processor only); use clang or opt, not llvm-as or llvm-link"
+            "bitcode without a symbol table; write it with clang or opt, not llvm-as or llvm-link"
         )
     return _read_symbols(*tables, _NAMES_BUDGET * len(module), undefined | _GLOBAL)
 
