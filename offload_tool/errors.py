@@ -68,8 +68,8 @@ class FileError(OffloadError):
 
     def __init__(self, path: str | PathLike[str], reason: OSError | str) -> None:
         self.path = path
-        text = reason if isinstance(reason, str) else reason.strerror or str(reason)
-        super().__init__(f"'{path}': {text}")
+        self.reason = reason if isinstance(reason, str) else reason.strerror or str(reason)
+        super().__init__(f"'{path}': {self.reason}")
 
 
 class ContentError(OffloadError):

@@ -20,7 +20,7 @@ import codecs
 import os
 import stat
 
-from offload_tool.errors import UsageError
+from offload_tool.errors import FileError, UsageError
 from offload_tool.io.limits import current
 from offload_tool.util.frozen import frozen
 from offload_tool.util.named_tuple import NamedTuple
@@ -156,16 +156,22 @@ def _size_of(name: str) -> int:
 
 def _read_once(name: str) -> _Found | None:
     """Return the arguments in a file and its identity, or None if there is none."""
+    from offload_tool.io.open_regular import open_regular, read_all
+
     try:
-        with open(name or ".", "rb") as file:  # noqa: PTH123
-            status = os.fstat(file.fileno())
-            return _split(_decoded(file.read())), (status.st_dev, status.st_ino)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
+        descriptor, _ = open_regular(name or ".")
+        try:
+            status = os.fstat(descriptor)
+            content = read_all(name, descriptor)
+        finally:
+            os.close(descriptor)
+    except FileError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
         # The words are LLVM's.
-        reason = f"cannot not open file '{_absolute(name)}': {error.strerror}"
+        reason = f"cannot not open file '{_absolute(name)}': {error.reason}"
         raise UsageError(reason) from error
+    return _split(_decoded(content)), (status.st_dev, status.st_ino)
 
 
 _known: dict[str, tuple[Look, _Identity, list[str]]] = {}

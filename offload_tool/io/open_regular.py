@@ -79,7 +79,7 @@ def _check(path: str | os.PathLike[str], status: os.stat_result) -> None:
 
 
 def read_all(path: str | os.PathLike[str], descriptor: int) -> bytes:
-    """Read what has no size, up to the limit of a run.
+    """Read what is open to its end, up to the limit of a run: what has no size, say.
 
     :raises FileError: it cannot be read, or does not end.
     """
@@ -95,7 +95,7 @@ def read_all(path: str | os.PathLike[str], descriptor: int) -> bytes:
                 raise FileError(path, f"{message}; give a file, or raise OFFLOAD_MAX_UNPACKED")
     except OSError as error:
         raise FileError(path, error) from error
-    if budget is not None:
+    if budget is not None and not stat.S_ISREG(os.fstat(descriptor).st_mode):
         budget.opened(size)
     return b"".join(chunks)
 

@@ -17,6 +17,7 @@ StrPath: TypeAlias = "str | os.PathLike[str]"
 
 STDIN = "/dev/stdin"
 STDOUT = "/dev/stdout"
+_OTHERS_WRITE = 0o022
 _LONGEST = 200
 """Bytes of a name that is taken over; file systems have names of 255."""
 
@@ -28,6 +29,11 @@ def naming(path: StrPath) -> Iterator[None]:
         yield
     except OSError as error:
         raise FileError(path, error) from error
+
+
+def is_of_others(status: os.stat_result, *owners: int) -> bool:
+    """Return whether others than this user and `owners` can have written a file or folder."""
+    return status.st_uid not in (os.getuid(), *owners) or bool(status.st_mode & _OTHERS_WRITE)
 
 
 def beside(output: str, suffix: str) -> str:

@@ -385,7 +385,7 @@ def read_record(path: str, prints: Fingerprints, output: str | None = None) -> P
 
 def _content(path: str) -> bytes:
     """Read a file with few calls of the system: there is one for each pass."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # no FIFO blocks
     try:
         return os.read(descriptor, min(os.fstat(descriptor).st_size, _LARGEST))
     finally:

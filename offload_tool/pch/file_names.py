@@ -75,7 +75,7 @@ def kept_words(file: str) -> list[str] | None:
     try:
         with open(file, "rb") as opened:  # noqa: PTH123 - called for each pass
             return [*map(str, json.load(opened))]
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
 
 

@@ -18,11 +18,13 @@ import os
 import re
 import shutil
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.errors import CompilerError, UsageError
+from offload_tool.io.paths import is_of_others
 from offload_tool.io.temporary_directory import usual_folder
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ SETUP_VERSION = 1
 CLIENT, ENVIRONMENT, ARCHIVE, SETUP = "client.toml", "env", "toolchain.tar.gz", "setup.json"
 
 _HASH_CHUNK = 1 << 20
+_ROOT = 0
 _TOKEN_LINE = re.compile(r'^token = (?P<token>".*")$', re.MULTILINE)
 
 
@@ -158,6 +161,10 @@ _AGAIN = "run 'offload-tool dist init' again"
 
 @functools.lru_cache(maxsize=8)
 def _load(folder: Path) -> Distribution:
+    with suppress(FileNotFoundError):
+        if is_of_others(folder.stat(), _ROOT):  # it says whom the token is sent to
+            message = "can be written by others than its owner, or is another user's"
+            raise UsageError(f"OFFLOAD_DIST: '{folder}' {message}; make it your own, mode 755")
     for name in (SETUP, CLIENT, ENVIRONMENT, ARCHIVE):
         if not (folder / name).is_file():
             raise UsageError(

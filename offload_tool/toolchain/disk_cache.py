@@ -22,6 +22,7 @@ import os
 import time
 
 from offload_tool.errors import CompilerError, OffloadError
+from offload_tool.io.paths import is_of_others
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ _LARGEST = 1 << 20
 """Bytes; real answers have some thousand."""
 _KEYS = {"question", "package", "witnesses", "answer"}
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
-_WRITABLE_BY_OTHERS = 0o022
 _OWNER_ONLY = 0o600
 _COARSE = 20_000_000
 """Nanoseconds by which the times in inodes may be behind the clock: Linux counts them in ticks."""
@@ -54,11 +54,13 @@ def cache_folder() -> str:
             continue
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
-            owner = os.stat(folder).st_uid  # noqa: PTH116
+            found, link = os.stat(folder), os.lstat(folder)  # noqa: PTH116
         except OSError:
             continue
-        # Programs are run from here: a folder that somebody else made is not trusted.
-        if owner == os.getuid() and os.access(folder, os.W_OK | os.X_OK):
+        # Programs are run from here: a folder, or a link to one, that somebody else made, or can
+        # write to, is not trusted.
+        is_own = link.st_uid == os.getuid() and not is_of_others(found)
+        if is_own and os.access(folder, os.W_OK | os.X_OK):
             return folder
     raise CompilerError("no folder for the embedded compiler's cache; set XDG_CACHE_HOME to one")
 
@@ -164,12 +166,7 @@ def _read(file: str) -> dict[str, Any] | None:
         return None
     with os.fdopen(descriptor, "rb") as opened:
         status = os.fstat(descriptor)
-        if (
-            not stat.S_ISREG(status.st_mode)
-            or status.st_uid != os.getuid()
-            or status.st_mode & _WRITABLE_BY_OTHERS
-            or status.st_size > _LARGEST
-        ):
+        if not stat.S_ISREG(status.st_mode) or is_of_others(status) or status.st_size > _LARGEST:
             return None
         try:
             known = json.loads(opened.read())
@@ -182,11 +179,14 @@ def _read(file: str) -> dict[str, Any] | None:
 
 def _write(file: str, known: dict[str, Any]) -> None:
     import json
+    import stat
 
     from offload_tool.io import replace_file
 
     try:
         os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120
+        if os.path.lexists(file) and not stat.S_ISREG(os.lstat(file).st_mode):
+            os.unlink(file)  # noqa: PTH108 - a link would be followed, and a FIFO blocks
         with replace_file(file) as out:
             out.set_mode(_OWNER_ONLY)
             out.write(json.dumps(known).encode())

@@ -1,0 +1,325 @@
+"""The table of docs/untrusted.md: what is checked of what this run did not make, row by row."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from offload_tool import list_images
+from offload_tool.cli import main
+from offload_tool.errors import FileError, FormatError, LimitError, OffloadError, UsageError
+from offload_tool.formats.kpack.marker import KpackMarker
+from offload_tool.io import InputFile
+from offload_tool.io.file_digests import Fingerprints
+from offload_tool.io.limits import Budget, Limits, limited
+from offload_tool.io.output_folder import new_folder
+from offload_tool.io.temporary_directory import _boot_id, temporary_folder
+from offload_tool.launch.jobserver import slots_of
+from offload_tool.manifest.manifest import read_record
+from offload_tool.pch.file_names import keep_words, kept_words
+from offload_tool.sccache_dist.config import load_distribution
+from offload_tool.sccache_dist.init import read_token
+from offload_tool.toolchain import disk_cache
+from tests.formats.kpack_archives import write_archive
+from tests.formats.marked_programs import marked_program
+from tests.fuzz.seeds import GFX906, bundle, zipped
+from tests.operations.archives import thin_archive
+
+BUNDLE = bundle({GFX906: b"image"})
+DOCUMENT = Path(__file__).parents[2] / "docs/untrusted.md"
+NOBODY = 65534
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be a second user, too")
+
+
+def run(*words: str, cwd: Path | None = None) -> str:
+    """Run a command that must refuse what it is given; return what it says."""
+    command = [sys.executable, "-m", "offload_tool", *words]
+    done = subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, check=False, timeout=60, stdin=0
+    )
+    assert done.returncode == 1, done.stderr
+    return done.stderr
+
+
+def as_nobody(action: Callable[[], object]) -> None:
+    """Run `action` as another user; it must end well."""
+    child = os.fork()
+    if not child:
+        try:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            action()
+        except BaseException as error:
+            os.write(2, f"{error!r}\n".encode())
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """Return a folder that all users can write to."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o777)
+    for parent in (tmp_path, *tmp_path.parents):
+        if os.geteuid() == 0 and not parent.stat().st_mode & 0o001:
+            parent.chmod(parent.stat().st_mode | 0o011)
+    return folder
+
+
+def test_the_table_and_the_tests_agree() -> None:
+    """Each row of the table has a test, and each test a row."""
+    table = DOCUMENT.read_text().partition("## What is read that")[2].partition("\n\n`tests")[0]
+    rows = re.findall(r"^\| ([a-z][^|]*?) \|", table, re.MULTILINE)
+    rows.remove("what")
+    names = {row.replace(" ", "_").replace("`", "") for row in rows}
+    tests = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
+    assert names == tests - {"the_table_and_the_tests_agree"}
+
+
+def test_input_file(tmp_path: Path) -> None:
+    """What is not regular is refused by what it is, and does not block."""
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "link").symlink_to("/dev/zero")
+    assert "is a FIFO" in run("list", str(tmp_path / "fifo"))
+    assert "is a device" in run("list", str(tmp_path / "link"))
+    (tmp_path / "broken").write_bytes(BUNDLE[:40])
+    assert "broken" in run("list", str(tmp_path / "broken"))
+
+
+def test_member_of_a_zip_file(tmp_path: Path) -> None:
+    """A name that leads out of a wheel, and a member that is too large, are refused."""
+    wheel = tmp_path / "a-1-py3-none-any.whl"
+    wheel.write_bytes(zipped({"../out": BUNDLE}, zipfile.ZIP_DEFLATED))
+    text = run("thin", str(wheel), "--keep", "gfx906", "-o", str(tmp_path / "out.whl"))
+    assert "its name leads out of the wheel" in text
+    wheel.write_bytes(zipped({"large": BUNDLE + bytes(1 << 20)}, zipfile.ZIP_DEFLATED))
+    assert "--max-unpacked" in run("list", "--max-unpacked", "1K", str(wheel))
+
+
+def test_member_of_a_thin_archive(tmp_path: Path) -> None:
+    """A member elsewhere is refused."""
+    (tmp_path / "secret").write_bytes(BUNDLE)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/link").symlink_to("../secret")
+    for name in ("../secret", "link"):
+        thin_archive(tmp_path / "in/a", [name])
+        assert "names a file outside of" in run("list", str(tmp_path / "in/a"))
+
+
+def test_kpack_archive_beside_a_program(tmp_path: Path) -> None:
+    """An archive elsewhere is refused; a broken one is passed over with a word."""
+    program = tmp_path / "in/program"
+    program.parent.mkdir()
+    program.write_bytes(marked_program((KpackMarker("k", ("../a.kpack",)), 0), relocated=True))
+    write_archive(tmp_path / "a.kpack", [("k#0", "gfx906", b"image")], scheme="none")
+    with pytest.raises(FormatError, match="names the kpack archive"):
+        list_images(program)
+    program.write_bytes(marked_program((KpackMarker("k", ("b.kpack",)), 0), relocated=True))
+    (tmp_path / "in/b.kpack").write_bytes(b"KPAK")
+    assert list_images(program) == []
+
+
+def test_response_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A FIFO and a device are refused; files that name each other end."""
+    os.mkfifo(tmp_path / "fifo")
+    assert "is a FIFO" in run("bundler", f"@{tmp_path / 'fifo'}")
+    assert "is a device" in run("bundler", "@/dev/zero")
+    for name, inner in (("a", "b"), ("b", "c")):
+        (tmp_path / name).write_text(f"@{tmp_path / inner} " * 1000)
+    (tmp_path / "c").write_text("-help " * 1000)
+    assert main(["bundler", f"@{tmp_path / 'a'}"]) == 1
+    assert "--max-reread" in capsys.readouterr().err
+
+
+def test_output_folder(tmp_path: Path) -> None:
+    """A link below it is not followed; see test_output_folders.py."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/in").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FileError, match="is a link"), new_folder(tmp_path / "out") as made:
+        made.folder("in")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@as_root
+def test_temporary_folder_of_an_earlier_run(shared: Path) -> None:
+    """Another user's folder, and what a link of theirs leads to, stay."""
+    own = shared / "own"
+    own.mkdir()
+    (own / "kept").write_text("kept")
+
+    def plant() -> None:
+        (shared / f"x-{_boot_id()}-1").mkdir()
+        (shared / f"x-{_boot_id()}-2").symlink_to(own)
+
+    as_nobody(plant)
+    (shared / f"x-{_boot_id()}-3").mkdir()
+    with temporary_folder("x-", shared):
+        pass
+    left = {path.name[-2:] for path in shared.iterdir()}
+    assert left == {"wn", "-1", "-2"}
+    assert (own / "kept").read_text() == "kept"
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], bool]]:
+    """Return a function that says whether an answer is found anew."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    disk_cache.cache_folder.cache_clear()
+
+    def ask() -> bool:
+        found = []
+        answer = disk_cache.cached_answer(
+            ["question"], lambda: found.append(1) or "right", lambda _: [str(DOCUMENT)]
+        )
+        assert answer == "right"
+        return bool(found)
+
+    yield ask
+    disk_cache.cache_folder.cache_clear()
+
+
+@as_root
+def test_cache_folder(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of another user, one that others can write to, and a link of theirs are not used."""
+    made = shared / "offload_tool"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(shared))
+    monkeypatch.setenv("TMPDIR", str(shared.parent))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    own = shared.parent / "own"
+    own.mkdir(mode=0o700)
+
+    def used() -> str:
+        disk_cache.cache_folder.cache_clear()
+        return disk_cache.cache_folder()
+
+    fallback = str(shared.parent / f"offload_tool-{os.getuid()}")
+    as_nobody(made.mkdir)
+    assert used() == fallback
+    made.rmdir()
+    made.mkdir(mode=0o700)
+    made.chmod(0o770)
+    assert used() == fallback
+    made.rmdir()
+    as_nobody(lambda: made.symlink_to(own))
+    assert used() == fallback
+    made.unlink()
+    assert used() == str(made)
+    disk_cache.cache_folder.cache_clear()
+
+
+def test_answer_of_the_driver(asked: Callable[[], bool], tmp_path: Path) -> None:
+    """What somebody else has put in its place is not believed, and the driver is asked."""
+    assert asked()
+    assert not asked()
+    [file] = tmp_path.rglob("*.json")
+    good = file.read_bytes()
+    lie = json.dumps({**json.loads(good), "answer": "wrong"}).encode()
+
+    def put(content: bytes, mode: int = 0o600) -> None:
+        file.unlink(missing_ok=True)
+        file.write_bytes(content)
+        file.chmod(mode)
+
+    put(lie, 0o620)
+    assert asked()
+    (tmp_path / "lie").write_bytes(lie)
+    file.unlink()
+    file.symlink_to(tmp_path / "lie")
+    assert asked()
+    file.unlink()
+    os.mkfifo(file)
+    assert asked()
+    for content in (b"[" * 100_000, b"{}", lie.replace(b'"package"', b'"other"'), bytes(2 << 20)):
+        put(content)
+        assert asked()
+    witness = {str(DOCUMENT): [1, 2, 3, 4]}
+    put(json.dumps({**json.loads(lie), "witnesses": witness}).encode())
+    assert asked()
+    if os.geteuid() == 0:
+        put(lie)
+        os.chown(file, NOBODY, NOBODY)
+        assert asked()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}\n{}\n{}\n{}\n", b"[" * 100_000, b'{"version": 1}\n{}\n{}\n{}\n', b"\xff"]
+)
+def test_manifest(content: bytes, tmp_path: Path) -> None:
+    """What is no manifest of this version is as good as none, and a FIFO does not block."""
+    (tmp_path / "m").write_bytes(content)
+    os.mkfifo(tmp_path / "fifo")
+    for name in ("m", "fifo", "."):
+        assert read_record(str(tmp_path / name), Fingerprints()) is None
+
+
+def test_words_kept_beside_a_PCH(tmp_path: Path) -> None:  # noqa: N802 - the row's name
+    """What is no list of JSON is as good as none."""
+    file = str(tmp_path / "x")
+    keep_words(file, ["a", "b"])
+    assert kept_words(file) == ["a", "b"]
+    for content in ("", "1", "{", "[" * 100_000, "\udcff"):
+        Path(file).write_bytes(content.encode(errors="surrogateescape"))
+        assert kept_words(file) is None
+
+
+def test_folder_of_dist_init(shared: Path) -> None:
+    """One that others can write to, or that is another user's, is refused."""
+    with pytest.raises(UsageError, match="can be written by others"):
+        load_distribution(shared)
+    (shared / "in").mkdir(mode=0o755)
+    (shared / "in").chmod(0o755)
+    for name in ("setup.json", "client.toml", "env", "toolchain.tar.gz"):
+        (shared / "in" / name).write_text("[" * 100_000)
+    with pytest.raises(UsageError, match="is not what 'dist init' writes"):
+        load_distribution(shared / "in")
+    if os.geteuid() == 0:
+        os.chown(shared / "in", NOBODY, NOBODY)
+        with pytest.raises(UsageError, match="another user's"):
+            load_distribution(shared / "in")
+
+
+@pytest.mark.parametrize("content", [b"", b"two words", b"two\nlines", b"a" * 5000, b"\xff"])
+def test_token_file(content: bytes, tmp_path: Path) -> None:
+    """What is no token alone on its line is refused."""
+    (tmp_path / "token").write_bytes(content)
+    with pytest.raises(UsageError, match="does not hold a token alone"):
+        read_token(tmp_path / "token")
+
+
+def test_jobserver(tmp_path: Path) -> None:
+    """What is no pipe, and pipes that are not one, leave one job."""
+    (tmp_path / "file").write_bytes(b"+" * 100)
+    reader, other = os.pipe(), os.pipe()
+    auths = [f"fifo:{tmp_path / 'file'}", "fifo:/dev/zero", f"{reader[0]},{other[1]}", "98,99", "x"]
+    for auth in auths:
+        slots = slots_of({"MAKEFLAGS": f"-j8 --jobserver-auth={auth}"})
+        assert slots.described.startswith("one: ")
+        assert slots.take()
+        assert not slots.take()
+    for descriptor in (*reader, *other):
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize("name", ["MAX_UNPACKED", "MAX_REREAD", "MAX_DEPTH", "KPACK_OUTSIDE"])
+def test_variable_of_the_environment(name: str, tmp_path: Path) -> None:
+    """A limit that is none ends the run, by its name."""
+    with pytest.raises(OffloadError, match=f"OFFLOAD_{name}"):
+        Limits.of({f"OFFLOAD_{name}": "some"})
+    (tmp_path / "x").write_bytes(bytes(100))
+    budget = Budget(Limits.of({"OFFLOAD_MAX_REREAD": "10"}))
+    with limited(budget), InputFile(tmp_path / "x"), pytest.raises(LimitError):
+        budget.look(811)
