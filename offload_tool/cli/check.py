@@ -87,12 +87,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _rules(options: argparse.Namespace) -> list[Rule]:
     from offload_tool.cli.check_rules import read_rules
+    from offload_tool.formats.target.target_id import split_list
     from offload_tool.operations.check import Rule
     from offload_tool.operations.match import Device
 
     words: list[str] = []
     for text in options.targets:
-        found = list(filter(None, map(str.strip, text.split(","))))
+        found = split_list(text)
         if not found:  # of a variable that is empty, perhaps: no gate at all
             raise UsageError(f"--targets: expected target IDs with commas, found {text!r}")
         words += found

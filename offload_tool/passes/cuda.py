@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from offload_tool.formats.target.target_id import TargetID
 
 __all__ = [
+    "ALL",
     "ARCHIVE_FORMATS",
     "ARCH_LIST",
     "ARCH_LIST_SINCE",
     "PLACEHOLDER_FILE",
     "Ptxas",
+    "all_processors",
     "arch_list_flags",
     "check_ptxas",
     "cubin_arguments",
@@ -56,6 +58,8 @@ ARCH_LIST = "__CUDA_ARCH_LIST__"
 ARCH_LIST_SINCE = 22
 """The first clang that defines it."""
 _OUTPUT, _PROCESSOR = "--output-file", "--gpu-name"
+ALL = ("all", "all-major")
+"""Names that CMake has for lists of processors."""
 _NO_PTXAS = ("none", "no", "false", "0")
 ARCHIVE_FORMATS = {
     "offload-binary": "--offload-new-driver",
@@ -230,6 +234,16 @@ def _processors_of(ptxas: Ptxas) -> frozenset[str]:
     except CompilerError:
         return frozenset()
     return frozenset(re.findall(r"'(sm_\d+[af]?)'", said))
+
+
+def all_processors(ptxas: Ptxas, which: str) -> list[str]:
+    """Return the processors that a ptxas knows: all, or with ``all-major`` the first of each major.
+
+    Those of one GPU alone (``sm_90a``) are left out. Source: CMake's CUDA_ARCHITECTURES.
+    """
+    numbers = sorted(int(name[3:]) for name in _processors_of(ptxas) if name[3:].isdecimal())
+    majors = {number // 10: number for number in reversed(numbers)}
+    return [f"sm_{number}" for number in (numbers if which == "all" else sorted(majors.values()))]
 
 
 def check_ptxas(ptxas: Ptxas, target_id: TargetID) -> None:

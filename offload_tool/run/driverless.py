@@ -127,11 +127,24 @@ class _FlagSet:
         """Whether it is the same for other names; None until there was one."""
 
 
+_UNDEFINED = re.compile(rb"error: undefined (?:\w+ )?symbol: ")
+_LACKING = (
+    "offload: {output}: device code calls what its own source does not define; if another source "
+    "does, set OFFLOAD_RDC=True ('offload-tool compile': --rdc, then --link)\n"
+)
+
+
 class DirectPasses:
     """Runs the device passes of one build; each command in one folder, that of this process."""
 
     def __init__(self) -> None:
         self._told: dict[object, _FlagSet] = {}
+        self._lacking = threading.local()
+
+    def advise(self, command: Sequence[str]) -> None:
+        """Write what to do after this thread's pass has failed in the driver's hands, too."""
+        if getattr(self._lacking, "symbols", False):
+            sys.stderr.write(_LACKING.format(output=command[-1]))
 
     def run(self, command: Sequence[str], environment: Mapping[str, str]) -> int | None:
         """Run a command of a device pass, if that can be done without the driver.
@@ -141,8 +154,13 @@ class DirectPasses:
         driver to be run: nothing was said, and what was written will be written again.
         """
         plan = self._plan(command, environment)
+        self._lacking.symbols = False
         with _files_left() as are_left:
-            return _run(plan, environment) if plan and are_left else None
+            try:
+                return _run(plan, environment) if plan and are_left else None
+            except _UnknownEndError as error:
+                self._lacking.symbols = _UNDEFINED.search(error.text) is not None
+                return None
 
     def run_quietly(self, command: Sequence[str], environment: Mapping[str, str]) -> bool | None:
         """Run a command as `run` does, but say nothing; tell whether all is well.
@@ -337,11 +355,11 @@ def _renamed(words: Iterable[str], before: _Names, after: _Names) -> list[str]:
 
 
 def _run(plan: _Plan, environment: Mapping[str, str]) -> int | None:
-    """Run a plan, and say what it says; return the status, None if the driver has more to say."""
-    try:
-        status, text = _run_jobs(plan, environment)
-    except _UnknownEndError:
-        return None
+    """Run a plan, and say what it says; return the status, None if the driver has more to say.
+
+    :raises _UnknownEndError: see `_run_jobs`.
+    """
+    status, text = _run_jobs(plan, environment)
     if os.fsencode(_BETWEEN) in text or (status == 1 and not text):
         return None  # the driver's object has another name, and something to say of a failure
     if text:
@@ -353,6 +371,10 @@ def _run(plan: _Plan, environment: Mapping[str, str]) -> int | None:
 
 class _UnknownEndError(Exception):
     """A job has ended in a way of which the driver has more to say."""
+
+    def __init__(self, text: bytes = b"") -> None:
+        super().__init__()
+        self.text = text
 
 
 def _run_jobs(plan: _Plan, environment: Mapping[str, str]) -> tuple[int, bytes]:
@@ -379,13 +401,17 @@ def _run_jobs(plan: _Plan, environment: Mapping[str, str]) -> tuple[int, bytes]:
                 if status == 1 and job is own.front_end and os.path.exists(job[-1]):  # noqa: PTH110
                     break  # the code is wrong, and nobody says more of that
                 if status:
-                    raise _UnknownEndError
-            text = os.pread(errors.fileno(), os.fstat(errors.fileno()).st_size, 0)
+                    raise _UnknownEndError(_content(errors))
+            text = _content(errors)
             if os.fstat(output.fileno()).st_size:
                 raise _UnknownEndError
     except OSError as error:  # too long a command, or a program or folder that is gone
         raise _UnknownEndError from error
     return status, text
+
+
+def _content(file: IO[bytes]) -> bytes:
+    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
 
 
 def _in_memory() -> IO[bytes]:

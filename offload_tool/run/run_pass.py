@@ -113,7 +113,7 @@ def run_pass(
     inputs = [source] if host_ir is None else [source, host_ir]
     output, depfile = outputs.file, _depfile_beside(outputs.file)
     check_names(inputs, outputs)
-    check_flags(flags)
+    check_flags(flags, rdc=wanted.rdc)
     check_depfile_flags(flags, outputs.depfile)
     found = pass_command(
         wanted, source, environ=environ, flags=flags, host_ir=host_ir, depfile=depfile
@@ -460,9 +460,14 @@ def _run_here(job: OutputJob, meanwhile: Callable[[], None]) -> int:
         from offload_tool.run.driverless import DirectPasses
 
         sys.stdout.flush()
-        status = DirectPasses().run(job.command, job.environment)
+        passes = DirectPasses()
+        status = passes.run(job.command, job.environment)
         if status is not None:
             return status if status >= 0 else _SIGNAL_BASE - status
+        status = run_command(job.command, job.environment, meanwhile)
+        if status:
+            passes.advise(job.command)
+        return status
     return run_command(job.command, job.environment, meanwhile)
 
 

@@ -31,25 +31,47 @@ _TAKING = """
 """
 WITH_NEXT = frozenset(_TAKING.split())
 """Options that take the next word. Source: clang 22.1.8, which was asked with each at the end."""
+_HABITS = {
+    "-fgpu-rdc": "relocatable device code is OFFLOAD_RDC=True, or --rdc of 'offload-tool compile'",
+    **dict.fromkeys(
+        ("--offload-arch", "--cuda-gpu-arch", "--no-offload-arch", "-gencode", "-arch=", "--gpu-a"),
+        "targets are those of OFFLOAD_ARCH, or --target-id of 'offload-tool compile'",
+    ),
+    **dict.fromkeys(
+        ("-rdc=", "--relocatable-device-code", "--device-c"),
+        "is nvcc's: relocatable device code is OFFLOAD_RDC=True",
+    ),
+    "-Xcompiler": "is nvcc's: flags of the host compile are OFFLOAD_HOST_FLAGS",
+    **dict.fromkeys(
+        ("--cuda-device-only", "--offload-device-only", "--cuda-host-only", "--offload-host-only"),
+        "which pass is run is the builder's choice: OffloadDeviceObject, OffloadHostObject",
+    ),
+}
+"""Flags that other ways of building are used to, by beginning, and what to write here."""
 _OPEN_FILES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 """Can be read once, or are other files for the compiler."""
 
 
-def check_flags(flags: Sequence[str]) -> None:
+def check_flags(flags: Sequence[str], *, rdc: bool = False) -> None:
     """Look for what would go wrong without a word.
 
-    :raises UsageError: the last flag wants a value; one names the output, or a file that is open; a
-        response file cannot be read.
+    With `rdc`, relocatable device code is asked for already, so that its flag may stay.
+
+    :raises UsageError: the last flag wants a value; one is another tool's, or names the output, or
+        a file that is open; a response file cannot be read.
     """
-    waiting = ""
+    waiting, allowed = "", "-fgpu-rdc" if rdc else None
     words, files = expand_command(flags)
     for word in (*files, *words):
         if any(name in word for name in _OPEN_FILES):
             raise UsageError(
                 f"'{word}' among the flags is a file that is open already: give it a name"
             )
+        habit = next((text for flag, text in _HABITS.items() if word.startswith(flag)), "")
         if waiting:
             waiting = ""
+        elif habit and word != allowed:
+            raise UsageError(f"'{word}' among the flags: {habit}")
         elif word == "-o":
             raise UsageError("'-o' among the flags: the output has its name already")
         elif word in WITH_NEXT or word.startswith(("-Xarch_", "-Xopenmp-target=")):

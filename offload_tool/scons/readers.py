@@ -25,8 +25,10 @@ from offload_tool.containers.open_bundle import FILE_TYPES
 from offload_tool.errors import CompilerError, TargetIDError, UsageError
 from offload_tool.formats.target.compile_target import CompileTarget, parse_target, parse_targets
 from offload_tool.formats.target.processors import find_processor
+from offload_tool.formats.target.target_id import split_list
 from offload_tool.passes import cuda, hip, openmp
 from offload_tool.passes.cuda import Ptxas, find_ptxas
+from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons import compat
 from offload_tool.scons.graph.call_cache import KINDS, Call, answers_of, call_of, once
 from offload_tool.scons.run.command import command_spawn
@@ -194,6 +196,8 @@ def devices(env: Environment, kind: str) -> tuple[CompileTarget, ...]:
     if NATIVE in given:
         here = native_targets(toolchain(env), kind)
         given = [name for item in given for name in (here if item == NATIVE else [item])]
+    if not {*given}.isdisjoint(cuda.ALL):
+        given = [name for item in given for name in _all_processors(env, kind, item)]
     if env["OFFLOAD_ALLOW_UNKNOWN_ARCH"]:
         found = parse_targets(given, kind, allow_unknown=True)
     else:
@@ -208,6 +212,22 @@ def devices(env: Environment, kind: str) -> tuple[CompileTarget, ...]:
             f"{', '.join(device.name for device in found)} only"
         )
     return found
+
+
+def _all_processors(env: Environment, kind: str, item: str) -> list[str]:
+    """Return what ``all`` and ``all-major`` stand for, as CMake has them; other items as they are.
+
+    :raises UsageError: there is no ptxas to tell, or the sources are not CUDA's.
+    """
+    if item not in cuda.ALL:
+        return [item]
+    found = ptxas(env) if kind == "cuda" else None
+    if found is None:
+        raise UsageError(
+            f"OFFLOAD_ARCH: '{item}' is for CUDA with a ptxas, which lists its processors; give "
+            "target IDs, such as gfx90a or sm_80"
+        )
+    return cuda.all_processors(found, item)
 
 
 def knows_processor(env: Environment, target_id: TargetID) -> bool:
@@ -232,7 +252,7 @@ def _show_error(text: str) -> None:
 
 def _given_targets(env: Environment) -> list[str]:
     items = SCons.Util.flatten([env["OFFLOAD_ARCH"]])
-    return [word for item in items for word in env.subst(str(item)).replace(",", " ").split()]
+    return [word for item in items for word in split_list(env.subst(str(item)))]
 
 
 def shared_suffix(env: Environment) -> str:
@@ -533,10 +553,14 @@ def _search(question: _Question, *, lenient: bool = False) -> Toolchain:
 
 
 def _device_words(env: Environment) -> tuple[str, ...]:
-    """Return all flags that the user gives to device passes of C++."""
+    """Return all flags that the user gives to device passes of C++.
+
+    :raises UsageError: see `check_flags`.
+    """
     text = "$CXXFLAGS $CCFLAGS $CPPFLAGS $_CPPDEFFLAGS $_OFFLOAD_INCLUDES $OFFLOAD_FLAGS"
-    words = env.subst_list(text)[0]
-    return trial_flags(word for word in map(str, words) if word not in ("$(", "$)"))
+    words = [word for word in map(str, env.subst_list(text)[0]) if word not in ("$(", "$)")]
+    check_flags(words, rdc=env["OFFLOAD_RDC"])
+    return trial_flags(words)
 
 
 def launcher(env: Environment) -> list[str]:

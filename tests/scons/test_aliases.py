@@ -81,6 +81,9 @@ def test_target_that_is_not_built(project: Project) -> None:
     assert run.status == 2
     assert "nothing is built for gfx1100, but for gfx906, gfx90a, gfx90a:xnack+" in run.errors
     assert "Do not know how to make File target `gfx1100'" in run.errors
+    errors = project.run("offload:gfx90b").errors
+    assert "nothing is built for gfx90b" in errors
+    assert "did you mean gfx90a?" in errors
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["folder-first", "folder-last"])

@@ -149,6 +149,20 @@ def test_processor_that_ptxas_does_not_know(assembled: Project) -> None:
     assert assembled.build() == passes("k.cu", "host", "sm_80", "sm_87")
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("all-major", ["sm_70", "sm_80", "sm_90"]),
+        ("all", ["sm_70", "sm_80", "sm_86", "sm_90"]),
+        ("sm_80;sm_90a", ["sm_80", "sm_90a"]),
+    ],
+)
+def test_lists_of_cmake(assembled: Project, given: str, expected: list[str]) -> None:
+    """CMake's names for lists, by what ptxas knows, and its way to write them."""
+    assembled.sconstruct(f"env['OFFLOAD_ARCH'] = {given!r}\n" + OBJECT, HEAD)
+    assert assembled.build() == passes("k.cu", "host", *expected)
+
+
 def test_with_and_without_ptxas(assembled: Project) -> None:
     """A ptxas that appears, goes, or is another version assembles; nothing is compiled."""
     assembled.build()

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.scons.conftest import Project
+from tests.scons.conftest import KERNEL, Project
 
 BUNDLE = "env.OffloadBundle('k.hip')\n"
 
@@ -137,6 +137,40 @@ WRONG = {
         "for name in ('k', 'other'):\n    env.OffloadProgram('p', [name + '.hip', 'runtime.c'])\n",
         ["Multiple ways to build the same target were specified for: p"],
     ),
+    "relocatable-code-by-a-flag": (
+        "env.Append(CCFLAGS='-fgpu-rdc')\n" + BUNDLE,
+        ["'-fgpu-rdc' among the flags: relocatable device code is OFFLOAD_RDC=True"],
+    ),
+    "target-by-a-flag": (
+        "env.Append(OFFLOAD_FLAGS='--offload-arch=gfx942')\n" + BUNDLE,
+        ["'--offload-arch=gfx942' among the flags: targets are those of OFFLOAD_ARCH"],
+    ),
+    "target-by-nvccs-flag": (
+        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', OFFLOAD_FLAGS='-arch=sm_80')\n",
+        ["'-arch=sm_80' among the flags: targets are those of OFFLOAD_ARCH"],
+    ),
+    "pass-by-a-flag": (
+        "env.Append(CCFLAGS='--offload-device-only')\n" + BUNDLE,
+        ["'--offload-device-only' among the flags: which pass is run is the builder's choice"],
+    ),
+    "host-flags-of-nvcc": (
+        "env.Append(CCFLAGS=['-Xcompiler', '-fPIC'])\n" + BUNDLE,
+        [
+            "'-Xcompiler' among the flags: is nvcc's: flags of the host compile are OFFLOAD_HOST",
+        ],
+    ),
+    "name-of-a-product": (
+        "env['OFFLOAD_ARCH'] = 'MI300X'\n" + BUNDLE,
+        ["unknown processor 'MI300X', did you mean 'gfx942'?"],
+    ),
+    "cmakes-numbers": (
+        "env.OffloadObject('k.cu', OFFLOAD_ARCH='80-real;90')\n",
+        ["unknown processor '80-real', did you mean 'sm_80'?", "'90', did you mean 'sm_90'?"],
+    ),
+    "all-of-hip": (
+        "env['OFFLOAD_ARCH'] = 'all'\n" + BUNDLE,
+        ["OFFLOAD_ARCH: 'all' is for CUDA with a ptxas"],
+    ),
     "one-name-for-two": (
         "env.OffloadObject('o', ['k.hip', 'other.hip'])\n",
         ["one target name ('o') cannot serve 2 sources"],
@@ -236,3 +270,22 @@ def test_cycle_beside_a_failure(project: Project) -> None:
     )
     run = project.run("-k")
     assert "Found dependency cycle(s):\n  b -> c -> b" in run.errors
+
+
+def test_symbols_of_another_source(project: Project) -> None:
+    """A device link that lacks symbols is followed by one line that says what to set."""
+    project.write(
+        "k.hip",
+        "__attribute__((device)) int other(int);\n"
+        + KERNEL.replace("*p = VALUE", "*p = other(VALUE)"),
+    )
+    project.sconstruct("env.Replace(OFFLOAD_LAUNCHER='')\n" + BUNDLE)
+    run = project.run("-Q")
+    assert run.status == 2
+    assert "undefined" in run.errors
+    error, _, advice = run.errors.partition("offload: k.hip: device code calls")
+    assert "other(int)" in error
+    assert "set OFFLOAD_RDC=True" in advice.splitlines()[0]
+    project.sconstruct("env.Replace(OFFLOAD_LAUNCHER='', OFFLOAD_RDC=True, CCFLAGS='-fgpu-rdc')\n"
+                       "env.OffloadDeviceObject('k.hip')\n")  # fmt: skip
+    assert project.run("-Q").status == 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import TargetIDError
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID
-from offload_tool.formats.target.target_id import TargetID, parse_target_ids
+from offload_tool.formats.target.target_id import TargetID, parse_target_ids, split_list
 from offload_tool.formats.target.triple import is_known_arch, meaning
 
 if TYPE_CHECKING:
@@ -80,14 +80,14 @@ def parse_target(text: str, *, allow_unknown: bool = False) -> CompileTarget:
 def parse_targets(
     items: Iterable[str], kind: str, *, allow_unknown: bool = False
 ) -> tuple[CompileTarget, ...]:
-    """Read a list of devices, each item one or several apart by commas or blanks.
+    """Read a list of devices, each item one or several, as `split_list` reads them.
 
     They come back sorted, so that the order in which they were given means nothing.
 
     :raises TargetIDError: invalid or conflicting ones, or some that `kind` cannot serve;
         all problems are told.
     """
-    words = [word for item in items for word in item.replace(",", " ").split()]
+    words = [word for item in items for word in split_list(item)]
     ids = parse_target_ids([w for w in words if not _is_triple(w)], allow_unknown=allow_unknown)
     found = {CompileTarget(str(target), target.triple, target) for target in ids}
     found |= {parse_target(word) for word in words if _is_triple(word)}

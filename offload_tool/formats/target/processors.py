@@ -239,9 +239,27 @@ def processor_of_mach(mach: int) -> Processor | None:
     return _BY_MACH.get(mach)
 
 
+_SOLD_AS = """
+mi50=gfx906 mi60=gfx906 mi100=gfx908 mi200=gfx90a mi210=gfx90a mi250=gfx90a mi300=gfx942
+mi325=gfx942 mi350=gfx950 mi355=gfx950 v100=sm_70 t4=sm_75 a100=sm_80 l4=sm_89 l40=sm_89
+h100=sm_90 h200=sm_90 b200=sm_100
+"""
+_PRODUCTS = dict(item.split("=") for item in _SOLD_AS.split())
+"""What GPUs are sold as. Source: AMDGPUUsage; NVIDIA's table of compute capabilities."""
+_PRODUCT = re.compile(r"(?:amd|nvidia|instinct)?[-_ ]?([a-z]+\d+)[a-z]*")
+
+
 def nearest_names(name: str, limit: int = 3) -> tuple[str, ...]:
-    """Return the known names most like `name`, best first, for an error message."""
+    """Return the known names most like `name`, best first, for an error message.
+
+    A number stands for a compute capability, the name of a product for its processor.
+    """
     import difflib  # rarely needed
 
+    if name.removesuffix("-real").removesuffix("-virtual").isdecimal():
+        return (f"sm_{name.partition('-')[0]}",)
+    product = _PRODUCT.fullmatch(name.lower())
+    if product and product[1] in _PRODUCTS:
+        return (_PRODUCTS[product[1]],)
     known = [n for n, row in _BY_ANY_NAME.items() if row.family not in {"any", "intel"}]
     return tuple(difflib.get_close_matches(name.lower(), known, n=limit, cutoff=0.7))

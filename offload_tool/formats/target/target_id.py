@@ -35,6 +35,7 @@ __all__ = [
     "incompatibility",
     "is_compatible",
     "parse_target_ids",
+    "split_list",
 ]
 
 _PROCESSOR = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
@@ -194,15 +195,20 @@ def _conflict_problem(first: TargetID, second: TargetID) -> str:
     )
 
 
+def split_list(text: str) -> list[str]:
+    """Return the items of a list with commas, blanks, or semicolons as CMake's lists have them."""
+    return re.split(r"[,;\s]+", text.strip(",; \t\n")) if text.strip(",; \t\n") else []
+
+
 def parse_target_ids(items: Iterable[str], *, allow_unknown: bool = False) -> tuple[TargetID, ...]:
-    """Read a list of target IDs, each item one ID or several apart by commas or blanks.
+    """Read a list of target IDs, each item one ID or several, as `split_list` reads them.
 
     Keeps the given order and drops repeated IDs. Raises one TargetIDError with every
     problem of every item, in the given order, then every conflict between the valid ones.
     """
     found: dict[TargetID, None] = {}
     problems: list[str] = []
-    for text in itertools.chain.from_iterable(item.replace(",", " ").split() for item in items):
+    for text in itertools.chain.from_iterable(split_list(item) for item in items):
         try:
             found[TargetID.parse(text, allow_unknown=allow_unknown)] = None
         except TargetIDError as error:

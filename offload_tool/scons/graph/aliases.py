@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,11 +80,15 @@ def _look_up(name: str, curdir: str | None = None) -> Any:
     if curdir is None or not _aliases:
         return None
     alias = _find(name)
-    if alias is None and not _is_target_id(name):
+    is_ours = name.startswith(PREFIX)
+    if alias is None and not is_ours and not _is_target_id(name):
         return None
     if not _is_users(name, curdir):
         if alias is None:
-            _say(f"nothing is built for {name}, but for {', '.join(sorted(_aliases))}")
+            asked = name.removeprefix(PREFIX)
+            near = get_close_matches(asked, _aliases, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            _say(f"nothing is built for {asked}, but for {', '.join(sorted(_aliases))}{hint}")
         return alias
     if alias is not None:
         _say(f"'{name}' is a file or folder of the project; the device code is {alias}")

@@ -252,7 +252,7 @@ def _flag_words(env: Environment, unit: Unit, job: CompilePass) -> tuple[str, ..
     def find() -> tuple[str, ...]:
         of_device = readers.arch_flags(env, device) if device is not None else ()
         found = (*_substituted(env, text, unit), *map(str, of_device))
-        check_flags(found)
+        check_flags(found, rdc=job.rdc)
         return found
 
     words: tuple[str, ...] = once(env, f"{text} of {device.name if device else 'host'}", find)

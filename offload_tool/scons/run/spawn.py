@@ -75,8 +75,14 @@ class DirectSpawn:
     ) -> int:
         """Run the command of a pass, as SCons's SPAWN."""
         # Between the builds of one process, another compiler may be installed.
-        done = None if compat.is_interactive() else self._passes.run(split_words(words), env)
-        return self._through_driver(shell, escape, name, words, env) if done is None else done
+        command = split_words(words)
+        done = None if compat.is_interactive() else self._passes.run(command, env)
+        if done is not None:
+            return done
+        status = self._through_driver(shell, escape, name, words, env)
+        if status:
+            self._passes.advise(command)
+        return status
 
     def run_quietly(self, command: Sequence[str], environment: Mapping[str, str]) -> bool | None:
         """Run a command and say nothing; see `DirectPasses.run_quietly`."""
