@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from offload_tool.io.file_digests import Fingerprints
 
-__all__ = ["FrontEnd", "folders_of_job", "front_end_of", "origins", "origins_digest"]
+__all__ = ["FrontEnd", "front_end_of", "origins", "origins_digest"]
 
 _FOLDER_OPTIONS = frozenset(
     {
@@ -59,12 +59,12 @@ def front_end_of(command: Sequence[str], environment: Mapping[str, str]) -> Fron
     jobs = front_end_jobs([*command, *language], environment)
     here = (os.getcwd(), environment.get("PWD", ""))  # noqa: PTH109
     return FrontEnd(
-        tuple(dict.fromkeys(folder for job in jobs for folder in folders_of_job(job))),
+        tuple(dict.fromkeys(folder for job in jobs for folder in _folders_of_job(job))),
         not jobs or any(tells_folder(job, here) for job in jobs),
     )
 
 
-def folders_of_job(job: Sequence[str]) -> Iterator[str]:
+def _folders_of_job(job: Sequence[str]) -> Iterator[str]:
     """Yield the folders in which a command of the front end looks for headers."""
     root = next(reversed([*_values(job, "-isysroot")]), "")
     prefix = ""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["launch", "launch_as_hipcc"]
 
 _VERBOSE = "OFFLOAD_LAUNCH_VERBOSE"
+_GONE = "OFFLOAD_LAUNCH_CACHE"
 _TOOL = "offload-tool launch"
 _USAGE = f"usage: {_TOOL} COMPILER ARGS..."
 _WRONG_USAGE = 2
@@ -30,6 +31,13 @@ def launch(words: Sequence[str], environ: Mapping[str, str]) -> int:
     if not words or words[0].startswith("-"):
         _print_line(_USAGE)
         return _WRONG_USAGE
+    if environ.get(_GONE):
+        _print(f"error: {_GONE}: launch keeps no results itself; set OFFLOAD_LAUNCHER=ccache")
+        return _WRONG_USAGE
+    return _run(words, environ)
+
+
+def _run(words: Sequence[str], environ: Mapping[str, str]) -> int:
     reason = reason_to_pass(words[0], words[1:], environ)
     if reason:
         return _pass_through(words, environ, reason)

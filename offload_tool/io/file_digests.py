@@ -36,7 +36,6 @@ __all__ = [
     "look_at",
     "look_of",
     "make_marker",
-    "new_digest",
 ]
 
 _CHUNK = 1 << 20
@@ -64,7 +63,7 @@ def digest_of(data: bytes) -> str:
     return str(blake2b(data, digest_size=_DIGEST_BYTES).hexdigest())
 
 
-def new_digest() -> blake2b:
+def _new_digest() -> blake2b:
     """Return a digest of nothing, to be told more bytes."""
     return blake2b(digest_size=_DIGEST_BYTES)
 
@@ -207,7 +206,7 @@ class Fingerprints:
 
 def _read(path: str) -> str:
     """Return the digest of a file's content; "" where it cannot be read or has none."""
-    digest = new_digest()
+    digest = _new_digest()
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb", buffering=0) as file:

@@ -13,6 +13,7 @@ is the very job of the plan, the launcher gets it. Else the job is run as it is.
 from __future__ import annotations
 
 import os
+import re
 
 from offload_tool.clang.job_plan import (
     EMBEDDING,
@@ -29,7 +30,14 @@ if TYPE_CHECKING:
 
     from offload_tool.clang.job_plan import DriverJob
 
-__all__ = ["check_result", "command_of_pass", "is_the_pass", "reading_only"]
+__all__ = [
+    "check_result",
+    "command_of_pass",
+    "is_the_pass",
+    "reading_only",
+    "why_not_launched",
+    "without_files",
+]
 
 _GONE = ("--offload-arch=", "--no-offload-arch=", "--cuda-gpu-arch=", "--no-cuda-gpu-arch=")
 _GONE_ALONE = ("-MD", "-MMD", "-MP", "-MG", "-MV")
@@ -39,6 +47,16 @@ _XARCH = "-Xarch_"
 _OF_FILES = ("-MT", "-dependency-file")
 _ALONE = ("-sys-header-deps", "-MP", "-MV", "-MG")
 _ACTIONS = ("-emit-obj", "-emit-llvm-bc", "-S")
+
+_NOT_FOLLOWED = (
+    *("-fmodule", "-fbuild-session", "-fprebuilt-module"),
+    *("-load", "-fplugin", "-fpass-plugin", "--load-pass-plugin"),
+    *("-ivfsoverlay", "-iframework", "-F", "-include-pch"),
+)
+"""Beginnings of options whose files no depfile lists, or not by the names that are looked for."""
+_LIBRARIES = ("-l", "--library", "-T", "--script")
+_OF_THE_TIME = re.compile(r"__(TIME|DATE|TIMESTAMP)__")
+_HEADER_MAP = ".hmap"
 
 
 def command_of_pass(words: Sequence[str], first: DriverJob, output: str) -> list[str]:
@@ -80,6 +98,20 @@ def _names(target: str) -> tuple[str, ...]:
     return ("host",) if target == HOST else ("device", target)
 
 
+def why_not_launched(jobs: Sequence[DriverJob]) -> str:
+    """Return why a cache would not see all that a pass reads, or not keep all that it writes."""
+    for job in jobs:
+        if job.beside():
+            return f"it also writes '{job.beside()[0]}'"
+        for word in job.words[1:]:
+            looks = job.sort == "lld" and word.startswith(_LIBRARIES)
+            if looks or word.startswith(_NOT_FOLLOWED) or word.endswith(_HEADER_MAP):
+                return f"no depfile lists what it reads for '{word}'"
+            if _OF_THE_TIME.search(word):
+                return f"'{word}' is of the time"
+    return ""
+
+
 def is_the_pass(said: str, jobs: Sequence[DriverJob]) -> bool:
     """Return whether the driver's answer is just these jobs, whatever their files are called."""
     try:
@@ -94,12 +126,12 @@ def _forms(jobs: Sequence[DriverJob]) -> list[tuple[list[str], list[str]]]:
     marks = {job.output: f"\0{number}" for number, job in enumerate(jobs)}
     forms = []
     for job in jobs:
-        words = [marks.get(word, word) for word in _without_files(job.words)]
+        words = [marks.get(word, word) for word in without_files(job.words)]
         forms.append((words, job.embedded()))
     return forms
 
 
-def _without_files(words: Sequence[str]) -> Iterator[str]:
+def without_files(words: Sequence[str]) -> Iterator[str]:
     """Yield words without depfile and without what is embedded, which stands elsewhere."""
     rest = iter(words)
     for word in rest:
@@ -132,11 +164,13 @@ def check_result(jobs: Sequence[DriverJob]) -> None:
         raise blame_launcher(error) from None
 
 
-def reading_only(job: DriverJob, depfile: str) -> list[str]:
+def reading_only(
+    job: DriverJob, depfile: str, action: str = "-Eonly", output: str = os.devnull
+) -> list[str]:
     """Return the command that only lists what a front end reads; its launcher may not tell."""
-    words = ["-Eonly" if word in _ACTIONS else word for word in job.words]
+    words = [action if word in _ACTIONS else word for word in job.words]
     at = words.index("-o")
-    words[at + 1] = os.devnull
+    words[at + 1] = output
     if "-dependency-file" not in words:
         words[2:2] = ["-dependency-file", depfile]
     return words

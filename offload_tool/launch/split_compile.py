@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from offload_tool.clang.job_plan import DriverJob
     from offload_tool.launch.bundle_job import FatBinary
-    from offload_tool.launch.cached_passes import CachedPass
     from offload_tool.launch.remote_passes import OnCluster
 
 __all__ = ["PassedThroughError", "run_split"]
@@ -93,6 +92,8 @@ class _Split:
         """The result's name."""
         self._depfiles: dict[int, str] = {}
         """Of passes over the source, by the number of the job."""
+        self._listed: set[int] = set()
+        """The passes whose depfile their launcher writes, too."""
 
     def run(self) -> tuple[int, bytes, bytes]:
         plan = self._asked()
@@ -120,12 +121,11 @@ class _Split:
         steps = [self._step(plan, number) for number in range(len(plan.jobs))]
         if can_wait(plan.jobs[-1]):
             steps.append(self._embed_later(plan, steps[-1]))
-        passes = self._cached(plan, steps)
         launched = self._launched(plan, steps, slots)
-        if with_depfiles or passes:
+        if with_depfiles:
             for number, name in self._depfiles.items():
                 _let_list(plan.jobs[number], name)
-                if number in launched:
+                if number in launched and number not in self._listed:
                     steps.append(self._reading(len(steps), plan.jobs[number], name))
         self._run_steps(steps, slots)
         status = self._status(plan, steps)
@@ -134,10 +134,6 @@ class _Split:
 
             for numbers in launched.values():
                 check_result([plan.jobs[number] for number in numbers])
-        for one in passes:
-            own = [steps[number] for number in one.numbers]
-            if all(step.status == 0 and not _content(step.printed) for step in own):
-                one.store()
         lines = (
             plan.said if self._cluster is None else [*plan.said, *self._cluster.told(self._named)]
         )
@@ -165,7 +161,7 @@ class _Split:
         reason = reason_in_words([*files, *given])
         if reason:
             raise PassedThroughError(reason)
-        self._pinned = _cuid(given)
+        self._pinned = _cuid(given, self._environ)
         # First: the last of the given words may take the next one as its value, or be "--".
         more = [] if self._hands_on else words_for_terminal(self._environ)
         words = [self._command[0], "-###", *more, *self._pinned, *self._command[1:]]
@@ -231,27 +227,6 @@ class _Split:
         except UnknownPlanError as error:
             self._say(f"all targets are linked in one job: {error}")
 
-    def _cached(self, plan: DriverPlan, steps: Sequence[Step]) -> Sequence[CachedPass]:
-        """Take the results of passes that are known; return the passes that can be kept."""
-        if not self._environ.get("OFFLOAD_LAUNCH_CACHE"):
-            return ()
-        from offload_tool.launch.cached_passes import cached_passes
-        from offload_tool.launch.result_cache import ResultCache
-
-        cache = ResultCache.of(self._environ)
-        assert cache is not None  # noqa: S101 - it is named
-        passes = cached_passes(plan, cache, self._folder, self._environ)
-        for one in passes:
-            number = one.numbers[0]
-            one.let_tell(self._depfiles[number])
-            if one.fetch():
-                self._say(f"{one.job.target}: from the cache")
-                for number in one.numbers:
-                    steps[number].status = 0
-            else:
-                _let_list(one.job, self._depfiles[number])
-        return passes
-
     def _launched(
         self, plan: DriverPlan, steps: Sequence[Step], slots: Slots
     ) -> dict[int, list[int]]:
@@ -263,7 +238,11 @@ class _Split:
         import shlex
 
         from offload_tool.clang.plan_passes import passes_of
-        from offload_tool.launch.launcher_commands import command_of_pass, is_the_pass
+        from offload_tool.launch.launcher_commands import (
+            command_of_pass,
+            is_the_pass,
+            why_not_launched,
+        )
 
         words = [*self._command, *self._pinned]
         where = "launcher" if cluster is None else "cluster"
@@ -271,7 +250,10 @@ class _Split:
         wanted = {}
         for numbers in passes:
             first, jobs = numbers[0], [plan.jobs[number] for number in numbers]
-            if steps[first].status is None and (cluster is None or cluster.may_run(jobs[0])):
+            reason = "" if cluster is not None else why_not_launched(jobs)
+            if reason:
+                self._say(f"{jobs[0].target}: without the {where}: {reason}")
+            elif cluster is None or cluster.may_run(jobs[0]):
                 if cluster is not None:
                     words = cluster.with_language(words)
                 command = command_of_pass(words, jobs[0], jobs[-1].output)
@@ -286,7 +268,7 @@ class _Split:
             said = _content(question.said).decode(errors="surrogateescape")
             reason = ""
             if question.status or not is_the_pass(said, jobs):
-                reason = "no command is this pass alone"
+                reason = self._compile_by_script(plan, numbers, own, launcher)
             elif cluster is not None:
                 reason = cluster.send(target, command, own)
             else:
@@ -296,6 +278,26 @@ class _Split:
             else:
                 launched[first] = numbers
         return launched
+
+    def _compile_by_script(
+        self, plan: DriverPlan, numbers: list[int], steps: Sequence[Step], launcher: str
+    ) -> str:
+        """Hand a pass that is no command of the driver's to ccache; return why it cannot be."""
+        from offload_tool.launch.pass_compiler import command_for_ccache, is_ccache
+
+        if not is_ccache(launcher):
+            return "no command is this pass alone"
+        import shlex
+
+        jobs, depfile = [plan.jobs[number] for number in numbers], self._depfiles[numbers[0]]
+        try:
+            words, more = command_for_ccache(jobs, depfile, plan.version, self._environ)
+        except OSError as error:
+            return str(error)
+        steps[0].environment = more
+        as_one(steps, [*shlex.split(launcher), *words])
+        self._listed.add(numbers[0])
+        return ""
 
     def _say_left(self, plan: DriverPlan, taken: set[int], where: str) -> None:
         """Print which passes are no candidates for a launcher or cluster."""
@@ -395,10 +397,11 @@ class _Split:
             raise PassedThroughError(f"'{depfile}': {error.strerror}") from error
 
 
-def _cuid(words: Sequence[str]) -> list[str]:
+def _cuid(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     """Return the option with the ID of this compile, which the driver would make of its words.
 
-    Another target among them must not change it, for it is in the code of each.
+    Another target among them must not change it, for it is in the code of each; nor must another
+    folder where ccache takes the results of one for those of the other.
     """
     if any(word.startswith(_CUID) for word in words):
         return []
@@ -411,6 +414,10 @@ def _cuid(words: Sequence[str]) -> list[str]:
         if not (about_targets or word.startswith("-M") or before in _OF_DEPFILES):
             kept.append(word)
         before = word
+    if environ.get("CCACHE_BASEDIR") and environ.get("OFFLOAD_LAUNCHER"):
+        from offload_tool.launch.pass_compiler import relative_to_build
+
+        kept = [relative_to_build(word, environ) for word in kept]
     digest = digest_of("\0".join(kept).encode(errors="surrogateescape"))
     return [f"-cuid={digest[:16]}"]
 

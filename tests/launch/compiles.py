@@ -6,13 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, missing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 LAUNCH = (sys.executable, "-m", "offload_tool", "launch")
 CUID = "-cuid=1234"
@@ -39,8 +39,8 @@ def make_project(folder: Path) -> None:
 
 def environment(more: Mapping[str, str]) -> dict[str, str]:
     """Return an environment in which nothing is said of jobs or launchers but by `more`."""
-    gone = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "OFFLOAD_LAUNCHER", "OFFLOAD_DIST")
-    left = {name: value for name, value in os.environ.items() if name not in gone}
+    gone = ("MAKE", "MFLAGS", "OFFLOAD_LAUNCHER", "OFFLOAD_DIST", "CCACHE_")
+    left = {name: value for name, value in os.environ.items() if not name.startswith(gone)}
     return {**left, "OFFLOAD_LAUNCH_VERBOSE": "1", **more}
 
 
@@ -62,3 +62,20 @@ def files(folder: Path) -> dict[str, bytes]:
     """Return all files of a folder with their content."""
     found = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def ccache(folder: Path) -> dict[str, str]:
+    """Return the variables for a ccache of the tests' own, in a folder."""
+    if shutil.which("ccache") is None:
+        missing("ccache")
+    folder.mkdir(exist_ok=True)
+    log = {"CCACHE_STATSLOG": str(folder / "log"), "CCACHE_CONFIGPATH": str(folder / "conf")}
+    return {"OFFLOAD_LAUNCHER": "ccache", "CCACHE_DIR": str(folder / "ccache"), **log}
+
+
+def misses(variables: Mapping[str, str]) -> int:
+    """Return how many passes ccache has run since the last call."""
+    log = Path(variables["CCACHE_STATSLOG"])
+    found = log.read_text().splitlines().count("cache_miss") if log.exists() else 0
+    log.unlink(missing_ok=True)
+    return found

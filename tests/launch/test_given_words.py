@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from offload_tool.launch.passthrough import reason_in_words
-from tests.launch.compiles import HIP, LAUNCH, TARGETS, files, make_project, run
+from tests.launch.compiles import HIP, LAUNCH, TARGETS, ccache, files, make_project, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +50,7 @@ def test_nothing_is_lost(words: list[str], tmp_path: Path, llvm: Callable[[str],
         (place / "records").write_text("-frecord-command-line")
         command = [*launch, llvm("clang++"), *HIP, *TARGETS, *words]
         with_input = ["sh", "-c", '"$@" < value.h > printed', "sh", *command]
-        done = run(with_input, place, {"OFFLOAD_LAUNCH_CACHE": str(tmp_path / "cache")})
+        done = run(with_input, place, ccache(tmp_path / "cache"))
         made = files(place)
         results.append((done.returncode, set(made), made["printed"] == b"", made.get("s.o")))
         place.rename(tmp_path / f"done{len(results)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from offload_tool.sccache_dist.config import find_sccache
-from tests.conftest import missing
 from tests.launch.compiles import HIP, LAUNCH, TARGETS, make_project, run
 from tests.launch.test_bytes import FLAGS
 
@@ -50,32 +48,6 @@ def test_bytes(flags: str, tmp_path: Path, llvm: Callable[[str], str]) -> None:
 
 
 @pytest.mark.llvm
-def test_ccache(tmp_path: Path, llvm: Callable[[str], str]) -> None:
-    """With ccache, one more target and another flag of one target compile that target only."""
-    if shutil.which("ccache") is None:
-        missing("ccache")
-    make_project(tmp_path)
-    more = {"OFFLOAD_LAUNCHER": "ccache", "CCACHE_DIR": str(tmp_path / "ccache")}
-    more["CCACHE_STATSLOG"] = str(tmp_path / "log")
-
-    def misses(*words: str) -> int:
-        (tmp_path / "log").write_text("")
-        command = [*LAUNCH, llvm("clang++"), *HIP, *words, "-MD", "-c", "s.hip", "-o", "s.o"]
-        done = run(command, tmp_path, more)
-        assert done.returncode == 0, done.stderr
-        expected = (tmp_path / "s.o").read_bytes()
-        assert ("only_gfx90a.h" in (tmp_path / "s.d").read_text()) == ("gfx90a" in str(words))
-        run(command[len(LAUNCH) :], tmp_path)
-        assert (tmp_path / "s.o").read_bytes() == expected
-        return (tmp_path / "log").read_text().split("\n").count("cache_miss")
-
-    assert misses("--offload-arch=gfx906") == 2
-    assert misses("--offload-arch=gfx906,gfx90a") == 1
-    assert misses("--offload-arch=gfx906,gfx90a", "-Xarch_gfx90a", "-O1") == 1
-    assert misses("--offload-arch=gfx90a,gfx906") == 0
-
-
-@pytest.mark.llvm
 def test_sccache(tmp_path: Path, llvm: Callable[[str], str]) -> None:
     """With sccache, device passes come from its cache; the host's it refuses."""
     make_project(tmp_path)
@@ -105,21 +77,6 @@ def test_sccache(tmp_path: Path, llvm: Callable[[str], str]) -> None:
         assert counted("--offload-arch=gfx90a,gfx906") == (2, 0, 1)
     finally:
         run([sccache, "--stop-server"], tmp_path, more)
-
-
-@pytest.mark.llvm
-def test_with_a_cache_of_ours(tmp_path: Path, llvm: Callable[[str], str]) -> None:
-    """With OFFLOAD_LAUNCH_CACHE, the launcher gets what is not there; depfiles are whole."""
-    make_project(tmp_path)
-    words = [*LAUNCH, llvm("clang++"), *HIP, *TARGETS, "-MD", "-c", "s.hip", "-o", "s.o"]
-    more = {"OFFLOAD_LAUNCHER": str(counting(tmp_path)), "OFFLOAD_LAUNCH_CACHE": "cache"}
-    texts = []
-    for _ in range(2):
-        assert run(words, tmp_path, more).returncode == 0
-        assert len((tmp_path / "log").read_text().splitlines()) == 3
-        texts.append((tmp_path / "s.d").read_text())
-        assert "only_gfx90a.h" in texts[-1]
-    assert texts[0] == texts[1]
 
 
 @pytest.mark.llvm

@@ -1,4 +1,4 @@
-"""The new offload driver, clang 23's default: each target is linked, and kept, by itself."""
+"""The new offload driver, clang 23's default: each target is linked by itself."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.launch.compiles import HIP, LAUNCH, TARGETS, make_project, run
+from tests.launch.compiles import HIP, LAUNCH, TARGETS, ccache, make_project, run
 from tests.launch.test_bytes import compare
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable
 
 NEW = "--offload-new-driver"
@@ -68,59 +67,23 @@ def test_map(driver: str, tmp_path: Path, llvm: Callable[[str], str]) -> None:
     assert (tmp_path / "map").exists()
 
 
-class Cached:
-    """A project that is compiled with a cache."""
-
-    def __init__(self, folder: Path, clang: str) -> None:
-        self.folder = folder
-        self.clang = clang
-        make_project(folder)
-
-    def taken(self, *words: str) -> set[str]:
-        """Compile as the driver does; return the targets whose passes come from the cache."""
-        command = [self.clang, *HIP, NEW, *words, *COMPILE]
-        objects = []
-        done: subprocess.CompletedProcess[str]
-        for launch in ((), LAUNCH):
-            done = run([*launch, *command], self.folder, {"OFFLOAD_LAUNCH_CACHE": "cache"})
-            assert done.returncode == 0, done.stderr
-            objects.append((self.folder / "s.o").read_bytes())
-            (self.folder / "s.o").unlink()
-        assert objects[0] == objects[1]
-        begin, end = "offload-tool launch: ", ": from the cache"
-        lines = [line for line in done.stderr.splitlines() if line.endswith(end)]
-        return {line.removeprefix(begin).removesuffix(end) for line in lines}
-
-
-@pytest.fixture
-def cached(tmp_path: Path, llvm: Callable[[str], str]) -> Cached:
-    return Cached(tmp_path, llvm("clang++"))
-
-
-def test_header_of_one_target(cached: Cached) -> None:
-    """A header that one target reads compiles that target only."""
-    words = ("--offload-arch=gfx906,gfx90a,gfx1100",)
-    assert cached.taken(*words) == set()
-    assert cached.taken(*words) == {"gfx906", "gfx90a", "gfx1100", "host"}
-    (cached.folder / "only_gfx90a.h").write_text("#undef VALUE\n#define VALUE 7\n")
-    assert cached.taken(*words) == {"gfx906", "gfx1100", "host"}
-
-
-def test_only_what_has_changed_is_linked(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_has_changed_is_linked(tmp_path: Path, llvm: Callable[[str], str]) -> None:
     """The driver's job for all targets is asked, not run; the linker runs for what is compiled."""
-    log = cached.folder / "log"
-    tools = cached.folder / "tools"
+    make_project(tmp_path)
+    clang = llvm("clang++")
+    log = tmp_path / "log"
+    tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("ld.lld", "clang-linker-wrapper"):
-        program = Path(shutil.which(cached.clang) or "").resolve().with_name(name)
+        program = Path(shutil.which(clang) or "").resolve().with_name(name)
         (tools / name).write_text(f'#!/bin/sh\necho {name} "$*" >>{log}\nexec {program} "$@"\n')
         (tools / name).chmod(0o755)
-    monkeypatch.setenv("COMPILER_PATH", str(tools))
-    words = [*LAUNCH, cached.clang, *HIP, NEW, "--offload-arch=gfx906,gfx90a,gfx1100", *COMPILE]
+    more = {**ccache(tmp_path / "kept"), "COMPILER_PATH": str(tools)}
+    words = [*LAUNCH, clang, *HIP, NEW, "--offload-arch=gfx906,gfx90a,gfx1100", *COMPILE]
 
     def linked() -> list[str]:
         log.write_text("")
-        done = run(words, cached.folder, {"OFFLOAD_LAUNCH_CACHE": "cache"})
+        done = run(words, tmp_path, more)
         assert done.returncode == 0, done.stderr
         lines = log.read_text().splitlines()
         wrapper = [line for line in lines if line.startswith("clang-linker-wrapper ")]
@@ -129,22 +92,6 @@ def test_only_what_has_changed_is_linked(cached: Cached, monkeypatch: pytest.Mon
         return sorted(match[1] for match in found if match)
 
     assert linked() == ["gfx1100", "gfx906", "gfx90a"]
-    (cached.folder / "only_gfx90a.h").write_text("#undef VALUE\n#define VALUE 7\n")
+    (tmp_path / "only_gfx90a.h").write_text("#undef VALUE\n#define VALUE 7\n")
     assert linked() == ["gfx90a"]
     assert linked() == []
-
-
-def test_target_added(cached: Cached) -> None:
-    """A target more compiles that target only; one less, or another order, nothing."""
-    assert cached.taken("--offload-arch=gfx906") == set()
-    assert cached.taken("--offload-arch=gfx906,gfx942") == {"gfx906", "host"}
-    assert cached.taken("--offload-arch=gfx942") == {"gfx942", "host"}
-    assert cached.taken("--offload-arch=gfx942,gfx906") == {"gfx906", "gfx942", "host"}
-
-
-def test_how_it_is_linked(cached: Cached) -> None:
-    """Words for the link of device code compile device code only; compression nothing."""
-    targets = "--offload-arch=gfx906,gfx942"
-    assert cached.taken(targets) == set()
-    assert cached.taken(targets, "-Xoffload-linker", "--lto-O1") == {"host"}
-    assert cached.taken(targets, "--offload-compress") == {"gfx906", "gfx942", "host"}
