@@ -125,6 +125,7 @@ def test_second_folder(cuid: str, mode: str, driver: str, project: Project) -> N
 
 def test_another_folder(project: Project) -> None:
     """Where ccache is not told so, another folder compiles for itself: it may be in the result."""
+    project.more["CCACHE_BASEDIR"] = str(project.folder.parent)
     assert project.ran() == 2
     project.folder = project.folder.rename(project.folder.with_name("moved"))
     assert project.ran() > 0
@@ -218,6 +219,26 @@ def test_linker_is_replaced(project: Project, tmp_path: Path) -> None:
         tool.chmod(0o755)
         counts.append(project.ran())
     assert counts == [2, 0, 1]
+
+
+@pytest.mark.parametrize("how", ["linker", "crash"])
+def test_failures(how: str, project: Project, tmp_path: Path) -> None:
+    """A linker that fails and a front end that crashes let the driver run: it has more to say."""
+    tool = tmp_path / "tools/ld.lld"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\necho linker: nothing goes >&2\nexit 1\n")
+    tool.chmod(0o755)
+    if how == "linker":
+        project.more["COMPILER_PATH"] = str(tool.parent)
+    else:
+        project.add("#ifdef __gfx906__\n#pragma clang __debug llvm_fatal_error\n#endif")
+    project.more["TMPDIR"] = str(tmp_path)
+    done = project.ours()
+    assert done.returncode != 0
+    assert "launch: passed through: " in done.stderr
+    assert "(use -v to see invocation)" in done.stderr
+    assert not (project.folder / "s.o").exists()
+    assert not list(tmp_path.glob("offload-launch-*"))
 
 
 @pytest.mark.parametrize(
