@@ -72,7 +72,7 @@ __all__ = [
     "write_record",
 ]
 
-_VERSION = 5
+_VERSION = 6
 _IDENTITY = "@"
 """Between an input's digest and its identity."""
 _OTHERS = {"": CHANGED}
@@ -102,6 +102,8 @@ class PassRecord(NamedTuple):
     """Of folders that are looked into and are the same as an earlier one, the name of that."""
     why: str = ""
     """Why the pass ran; "" where that is not known."""
+    bitcode: str = ""
+    """The digest of the unoptimised bitcode of which the output is; "" where it decides nothing."""
 
     @property
     def result(self) -> str:
@@ -340,6 +342,7 @@ def write_record(path: str, record: PassRecord, prints: Fingerprints, output: st
         "same files": dict(record.same_files),
         "same folders": dict(record.same_folders),
         "why": record.why,
+        "bitcode": record.bitcode,
     }
     digests = {**_named(record.key), **inputs, **record.beside}
     if output is not None:
@@ -418,6 +421,7 @@ def _record_of(value: Any, shared: bytes) -> PassRecord:
         _text_by_text(value["same files"]),
         _text_by_text(value["same folders"]),
         str(value["why"]),
+        str(value["bitcode"]),
     )
 
 

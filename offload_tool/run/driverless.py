@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import IO
 
+    from offload_tool.run.cut_off import Stages
+
     Job = tuple[str, ...]
 
 __all__ = ["DirectPasses"]
@@ -61,9 +63,11 @@ _FILES_OF_THE_LINKER = re.compile(r"--?(Map|reproduce|dependency-file|why-extrac
 """Its options that write what it was given, which has another name with the driver."""
 _BETWEEN = "/proc/self/fd/3"
 """The object that the front end writes and the linker reads; see `_run`."""
+_BITCODE = "/proc/self/fd/4"
+"""What is between the front end and the backend, where these are two jobs."""
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 """As `subprocess` does, programs are given these signals back."""
-_FILES = 4
+_FILES = 5
 """What this process has open for a pass."""
 _UNLIMITED = 1 << 16
 _STOPPED_BY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -146,18 +150,24 @@ class DirectPasses:
         if getattr(self._lacking, "symbols", False):
             sys.stderr.write(_LACKING.format(output=command[-1]))
 
-    def run(self, command: Sequence[str], environment: Mapping[str, str]) -> int | None:
+    def run(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        stages: Stages | None = None,
+    ) -> int | None:
         """Run a command of a device pass, if that can be done without the driver.
 
         The command is the compiler's one word, flags, ``-o OUTPUT SOURCE``. Gives its status: 0, 1
         for code that is wrong, or minus the signal by which somebody stopped it. None is for the
-        driver to be run: nothing was said, and what was written will be written again.
+        driver to be run: nothing was said, and what was written will be written again. With
+        `stages`, the front end and the backend are two jobs, and the output may stay as it is.
         """
         plan = self._plan(command, environment)
         self._lacking.symbols = False
         with _files_left() as are_left:
             try:
-                return _run(plan, environment) if plan and are_left else None
+                return _run(plan, environment, stages) if plan and are_left else None
             except _UnknownEndError as error:
                 self._lacking.symbols = _UNDEFINED.search(error.text) is not None
                 return None
@@ -354,13 +364,15 @@ def _renamed(words: Iterable[str], before: _Names, after: _Names) -> list[str]:
     return found
 
 
-def _run(plan: _Plan, environment: Mapping[str, str]) -> int | None:
+def _run(plan: _Plan, environment: Mapping[str, str], stages: Stages | None) -> int | None:
     """Run a plan, and say what it says; return the status, None if the driver has more to say.
 
     :raises _UnknownEndError: see `_run_jobs`.
     """
-    status, text = _run_jobs(plan, environment)
-    if os.fsencode(_BETWEEN) in text or (status == 1 and not text):
+    status, text = _run_jobs(plan, environment, stages)
+    if any(os.fsencode(name) in text for name in (_BETWEEN, _BITCODE)) or (
+        status == 1 and not text
+    ):
         return None  # the driver's object has another name, and something to say of a failure
     if text:
         sys.stderr.flush()
@@ -377,7 +389,9 @@ class _UnknownEndError(Exception):
         self.text = text
 
 
-def _run_jobs(plan: _Plan, environment: Mapping[str, str]) -> tuple[int, bytes]:
+def _run_jobs(
+    plan: _Plan, environment: Mapping[str, str], stages: Stages | None = None
+) -> tuple[int, bytes]:
     """Run a plan; return the status: 0, 1, or minus a signal, and what was said.
 
     The output is written over, as the driver does; after a failure it does so again. The object
@@ -392,16 +406,23 @@ def _run_jobs(plan: _Plan, environment: Mapping[str, str]) -> tuple[int, bytes]:
             _in_memory() as errors,
             _in_memory() as output,
             _without_name(folder) as between,
+            _without_name(folder) as bitcode,
         ):
             files = [output.fileno(), errors.fileno(), between.fileno()]
-            for job in (own.front_end, own.linker):
+            two = stages.jobs(own.front_end, _BITCODE) if stages is not None else ()
+            if stages is not None and two:
+                files.append(bitcode.fileno())
+                stages.watch(bitcode, errors)
+            for number, job in enumerate([*(two or [own.front_end]), own.linker]):
                 status = _run_job(job, environment, files)
                 if -status in _STOPPED_BY:
                     return status, b""
-                if status == 1 and job is own.front_end and os.path.exists(job[-1]):  # noqa: PTH110
+                if status == 1 and not number and os.path.exists(job[-1]):  # noqa: PTH110
                     break  # the code is wrong, and nobody says more of that
                 if status:
                     raise _UnknownEndError(_content(errors))
+                if two and stages is not None and stages.end_with(number):
+                    break
             text = _content(errors)
             if os.fstat(output.fileno()).st_size:
                 raise _UnknownEndError

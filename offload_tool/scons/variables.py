@@ -166,6 +166,7 @@ VARIABLES: dict[str, Variable] = {
     "OFFLOAD_COMPRESS_VERSION": Variable(None, "2 or 3", _one_of(2, 3)),
     "OFFLOAD_CUDA_PATH": _PATH,
     "OFFLOAD_CUID": _TEXT,
+    "OFFLOAD_CUTOFF": _boolean(True),
     "OFFLOAD_DEVICE_LIB_PATH": _PATH,
     "OFFLOAD_DEVICE_RUNTIME": _LIST._replace(default=None),
     "OFFLOAD_DIRECT": _boolean(True),

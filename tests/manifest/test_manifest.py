@@ -38,7 +38,7 @@ RECORDS = st.builds(
     DIGESTS,
 )
 VALUE = {
-    "version": 5,
+    "version": 6,
     "key": {},
     "inputs": {},
     "places": [],
@@ -48,6 +48,7 @@ VALUE = {
     "same files": {},
     "same folders": {},
     "why": "",
+    "bitcode": "",
 }
 """An empty record, as JSON."""
 OUTSIDE = '{"inputs": {"/a": "1"}, "names": []}'

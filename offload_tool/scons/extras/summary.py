@@ -34,7 +34,7 @@ _STATES = {
     SCons.Node.executed: "compiled",
     SCons.Node.failed: "failed",
 }
-_COLUMNS = ("compiled", "from cache", "up to date", "failed")
+_COLUMNS = ("compiled", "front end only", "from cache", "up to date", "failed")
 _SLOWEST = 10
 _VERSION = 1
 
@@ -173,6 +173,8 @@ def _passes_done(passes: DeclaredPasses) -> list[_Pass]:
         records = records_of(declared.node)
         if outcome == "compiled" and records.is_fetched:
             outcome = "from cache"
+        elif outcome == "compiled" and records.is_cut_off:
+            outcome = "front end only"
         found.append(
             _Pass(
                 str(declared.node),

@@ -12,6 +12,8 @@ import atexit
 import functools
 import sys
 import threading
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import SCons.Errors
@@ -19,16 +21,18 @@ import SCons.Errors
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.scons import compat, readers
 from offload_tool.scons.run.command import command_spawn, run_words, shortened, split_words
+from offload_tool.scons.state.node_classes import records_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from offload_tool.run.cut_off import Stages
     from offload_tool.sccache_dist.fallback import Finished
     from offload_tool.sccache_dist.session import Session
     from offload_tool.scons.types import Environment
     from offload_tool.toolchain.probe import Toolchain
 
-__all__ = ["DirectSpawn", "device_spawn", "host_spawn"]
+__all__ = ["DirectSpawn", "device_spawn", "host_spawn", "with_cut_off"]
 
 
 _printing = threading.Lock()
@@ -71,14 +75,22 @@ class DirectSpawn:
         self._through_driver = command_spawn(clang)
 
     def __call__(
-        self, shell: Any, escape: Any, name: str, words: list[str], env: dict[str, str]
+        self,
+        shell: Any,
+        escape: Any,
+        name: str,
+        words: list[str],
+        env: dict[str, str],
+        stages: Stages | None = None,
     ) -> int:
-        """Run the command of a pass, as SCons's SPAWN."""
+        """Run the command of a pass, as SCons's SPAWN; with `stages`, as `DirectPasses.run`."""
         # Between the builds of one process, another compiler may be installed.
         command = split_words(words)
-        done = None if compat.is_interactive() else self._passes.run(command, env)
+        done = None if compat.is_interactive() else self._passes.run(command, env, stages)
         if done is not None:
             return done
+        if stages is not None:
+            stages.digest = ""
         status = self._through_driver(shell, escape, name, words, env)
         if status:
             self._passes.advise(command)
@@ -89,6 +101,33 @@ class DirectSpawn:
         if compat.is_interactive():
             return None
         return self._passes.run_quietly(command, environment)
+
+
+def with_cut_off(spawn: Callable[..., int], node: Any) -> Callable[..., int]:
+    """Return the SPAWN function of a device pass that stops where its bitcode is as it was.
+
+    The output stays there until then, and goes where the compile fails.
+    """
+    from offload_tool.run.cut_off import Stages
+
+    if not isinstance(spawn, DirectSpawn):
+        return spawn
+    node.set_precious()
+
+    def run(shell: Any, escape: Any, name: str, words: list[str], env: dict[str, str]) -> int:
+        records = records_of(node)
+        stages = Stages(records.known_bitcode()) if records.takes_stages else None
+        output = node.get_internal_path()
+        if stages is None or not stages.known:
+            Path(output).unlink(missing_ok=True)
+        started = time.perf_counter()
+        status = spawn(shell, escape, name, words, env, stages)
+        records.note_stages(stages, time.perf_counter() - started)
+        if status:
+            Path(output).unlink(missing_ok=True)
+        return status
+
+    return run
 
 
 _without_driver = functools.lru_cache(maxsize=8)(DirectSpawn)

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from offload_tool.passes.compile_pass import CompilePass
+    from offload_tool.run.cut_off import Stages
     from offload_tool.scons.types import Node
 
 __all__ = ["PassRecords", "depfile_of", "prints_now"]
@@ -74,6 +75,10 @@ _FOLDER = "the folder of the build"
 _UNREADABLE = re.compile(rb"[^ -~]+")
 _PREFIX_MAP = rb"(-f(?:file|debug|macro|coverage)-prefix-map=)%s="
 _CHANGED_MEANWHILE = "changed meanwhile"
+_SHORT = "short"
+"""In the place of a digest of bitcode: the pass is too short for two stages."""
+_TOO_SHORT = 0.2
+"""Seconds; one more process takes a fifth of shorter passes, and a tenth of longer ones."""
 _NO_RESULT = PassRecord({}, {}, Lookups(), "")
 
 
@@ -101,10 +106,12 @@ class PassRecords:
     """The manifest of one output, and the decisions that it serves."""
 
     __slots__ = (
-        *("_before", "_key_before", "_node", "_record", "_start", "_told"),
+        *("_assembler_reads", "_before", "_bitcode", "_key_before", "_known_bitcode", "_node"),
+        *("_record", "_start", "_told"),
         *(
             "command",
             "folders",
+            "is_cut_off",
             "is_fetched",
             "is_known_current",
             "job",
@@ -139,6 +146,10 @@ class PassRecords:
         self._start: Start | None = None
         self._told: tuple[dict[str, str], bool] | None = None
         self._key_before: Mapping[str, str] = {}
+        self._assembler_reads = False
+        self._bitcode = self._known_bitcode = ""
+        self.is_cut_off = False
+        """Whether the pass has found its bitcode as it was, and left the output as it is."""
 
     # -- what it is made of -------------------------------------------------------------
 
@@ -290,7 +301,11 @@ class PassRecords:
             self._start = began._replace(digests=digests)
         except OSError as error:
             raise FileError(depfile_of(node), error) from error
-        self._key_before = self.key()
+        self._key_before = key = self.key()
+        record, self._bitcode, self.is_cut_off = self._before, "", False
+        is_whole = record is not None and _PRINTS.digest(_path(node)) == record.output != ""
+        same = record is not None and record.key == key and is_whole
+        self._known_bitcode = record.bitcode if record is not None and same else ""
 
     def _folders_expected(self, files: Iterable[str]) -> list[str]:
         """Return the folders in which the compile will look, as far as they are known before."""
@@ -309,7 +324,9 @@ class PassRecords:
         read, lookups, key = [_path(node.sources[0])], Lookups(), self.key()
         if self.job.compiles_source:
             read = compiler_queries.files_read(node, self.command)
+            listed = len(read)
             read, lookups, self.untold = self._reads(read, key)
+            self._assembler_reads = len(read) > listed
         compat.replace_implicit(node, compiler_queries.nodes_of(node, read))
         before = self._key_before
         for part in {*before, *key}:
@@ -320,7 +337,9 @@ class PassRecords:
             key, read, lookups, output, self._start, _PRINTS, identified=self._is_identified
         )
         believed = "" if self.untold or finds_libraries(self.words) else record.output
-        self._keep(record._replace(beside=self._beside(), output=believed, why=self.reason))
+        made = record._replace(beside=self._beside(), output=believed, why=self.reason)
+        bitcode = "" if self._assembler_reads or made.beside or not believed else self._bitcode
+        self._keep(made._replace(bitcode=bitcode))
 
     def _beside(self) -> dict[str, str]:
         if not self._writes_more:
@@ -361,6 +380,32 @@ class PassRecords:
             self.is_known_current = True
             output = _path(self._node)
             write_record(manifest_path(output), record, _PRINTS, output)
+
+    # -- the two stages of a device pass ----------------------------------------------------
+
+    @property
+    def takes_stages(self) -> bool:
+        """Whether the pass takes long enough for two stages, by what the last one took.
+
+        The first one does, unless it is without the headers of HIP.
+        """
+        if self._before is None:
+            return "-nogpuinc" not in self.words
+        return self._before.bitcode != _SHORT
+
+    def known_bitcode(self) -> str:
+        """Return the digest of the bitcode of which the output is; "" where that is not known.
+
+        The key and the output must be as they were: `begin` has looked at both.
+        """
+        return self._known_bitcode
+
+    def note_stages(self, stages: Stages | None, seconds: float) -> None:
+        """Note what became of the stages of the pass that has just run."""
+        self.is_cut_off = stages is not None and stages.is_cut_off
+        self._bitcode = stages.digest if stages is not None else ""
+        if not self.is_cut_off and seconds < _TOO_SHORT:
+            self._bitcode = _SHORT
 
     # -- CacheDir ----------------------------------------------------------------------------
 

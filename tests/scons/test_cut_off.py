@@ -1,0 +1,221 @@
+"""The cut-off: where the bitcode is as it was, the backend does not run and the output stays.
+
+Judge of all bytes: a build of the same sources without the cut-off, in a folder of its own.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.scons.conftest import SCONSTRUCT, Project, empty_project
+
+OUTPUT = "k.gfx906.co"
+HEAD = SCONSTRUCT.replace('["gfx906", "gfx90a:xnack+"]', '["gfx906"]') + (
+    "from offload_tool.scons.state import pass_state\n"
+    "pass_state._TOO_SHORT = 0\n"
+    "env.Replace(OFFLOAD_LAUNCHER='', OFFLOAD_SUMMARY=True)\n"
+    "env.Append(CCFLAGS=['-O2', '-Wall'])\n"
+)
+BODY = "env.OffloadBundle('k.hip')\n"
+SOURCE = """\
+#include "h.h"
+struct dim3 { unsigned x, y, z; };
+extern "C" int hipLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
+__attribute__((global)) void kernel(float* p, float x) { *p = *p * x + scaled(*p); }
+int host_value() { return 1; }
+"""
+HEADER = """\
+#define VALUE 1
+static inline __attribute__((device)) float scaled(float x) {
+#pragma clang fp contract(off)
+    float y = x * 3.5f;
+    return y + VALUE;
+}
+"""
+
+
+@pytest.fixture
+def built(project: Project) -> Project:
+    """Return a project whose manifest has the digest of its bitcode."""
+    project.write("h.h", HEADER)
+    project.write("k.hip", SOURCE)
+    project.sconstruct(BODY, HEAD)
+    assert outcome(project) == "compiled"
+    edit(project, "k.hip", "", "// the second compile is of two stages\n")
+    assert outcome(project) == "compiled"
+    return project
+
+
+def edit(project: Project, name: str, old: str, new: str) -> None:
+    """Replace a text in a file; without an old one, add one at the end."""
+    path = project.folder / name
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new) if old else text + new)
+
+
+def outcome(project: Project) -> str:
+    """Build; return what became of the device pass, by the summary."""
+    run = project.run("-Q")
+    assert run.status == 0, run.output + run.errors
+    header, row = (
+        line
+        for line in run.output.splitlines()
+        if line.split()[:2] in (["offload:", "target"], ["offload:", "gfx906"])
+    )
+    columns = [name.strip() for name in header.split("target ID", 1)[1].split("  ") if name.strip()]
+    counts = dict(zip(columns, row.split()[2:], strict=True))
+    return next(name for name in columns if counts[name] != "0")
+
+
+def assert_as_without(project: Project) -> None:
+    """Check that all outputs are those of a clean build without the cut-off."""
+    clean = empty_project(project.folder.parent / "clean")
+    for name in ("k.hip", "h.h", "SConstruct", "data.bin"):
+        if (project.folder / name).exists():
+            shutil.copy(project.folder / name, clean.folder)
+    edit(clean, "SConstruct", BODY, f"env.Replace(OFFLOAD_CUTOFF=False)\n{BODY}")
+    clean.build()
+    for name in (OUTPUT, "k.hipfb"):
+        assert (project.folder / name).read_bytes() == (clean.folder / name).read_bytes(), name
+    shutil.rmtree(clean.folder)
+
+
+EDITS: dict[str, tuple[tuple[str, str, str], str]] = {
+    "a comment": (("k.hip", "", "// a comment\n"), "front end only"),
+    "a comment in a header": (("h.h", "", "// a comment\n"), "front end only"),
+    "host code": (("k.hip", "return 1", "return 2"), "front end only"),
+    "an unused function": (
+        ("h.h", "", "static inline __attribute__((device)) int unused() { return 9; }\n"),
+        "front end only",
+    ),
+    "a macro that a kernel uses": (("h.h", "VALUE 1", "VALUE 2"), "compiled"),
+    "a kernel": (("k.hip", "* x +", "* x -"), "compiled"),
+    "a kernel more": (
+        ("k.hip", "", "__attribute__((global)) void more(int* p) { *p = 1; }\n"),
+        "compiled",
+    ),
+    "a flag": (("SConstruct", "'-O2'", "'-O3'"), "compiled"),
+    "a flag that is not the backend's": (("SConstruct", "'-O2'", "'-O2', '-DX=1'"), "compiled"),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_edits(built: Project, name: str) -> None:
+    """What leaves the device code as it is costs the front end alone; the output's time stays."""
+    output = built.folder / OUTPUT
+    before = output.stat()
+    change, expected = EDITS[name]
+    edit(built, *change)
+    assert outcome(built) == expected
+    after = output.stat()
+    assert ((before.st_mtime_ns, before.st_ino) == (after.st_mtime_ns, after.st_ino)) == (
+        expected == "front end only"
+    )
+    assert_as_without(built)
+    built.assert_up_to_date()
+
+
+@pytest.mark.parametrize("damage", [lambda p: p.write_bytes(b"damaged"), Path.unlink])
+def test_output_that_is_not_what_was_made(built: Project, damage: Callable[[Path], None]) -> None:
+    """Such an output is made anew, also where the bitcode is as it was."""
+    edit(built, "k.hip", "", "// a comment\n")
+    damage(built.folder / OUTPUT)
+    assert outcome(built) == "compiled"
+    assert_as_without(built)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    ["'-ffast-math'", "'-ffp-contract=fast'", "'-O0'", "'-O2', '-ftime-trace'"],
+)
+def test_flags_that_need_one_stage(built: Project, flags: str) -> None:
+    """Where two stages would give other bytes or files, there is one."""
+    edit(built, "SConstruct", "'-O2'", flags)
+    for text in ("// one\n", "// two\n"):
+        edit(built, "k.hip", "", text)
+        assert outcome(built) == "compiled"
+        assert_as_without(built)
+
+
+def test_messages_of_the_backend_are_printed_each_time(built: Project) -> None:
+    """A backend that prints something runs in each build of the pass; a front end is heard."""
+    edit(built, "SConstruct", "'-Wall'", "'-Wall', '-Rpass=inline'")
+    for text in ("// one\n", "// two\n"):
+        edit(built, "k.hip", "", text)
+        run = built.run("-Q")
+        assert run.status == 0
+        assert "'_ZL6scaledf' inlined into" in run.errors
+        assert "front end only" in run.output
+        assert run.output.count("offload: gfx906            1 ") == 1
+    edit(built, "SConstruct", ", '-Rpass=inline'", "")
+    edit(built, "k.hip", "return 1", "int unused; return 1")
+    assert outcome(built) == "compiled"
+    edit(built, "k.hip", "", "// three\n")
+    run = built.run("-Q")
+    assert run.errors.count("unused variable 'unused'") == 1
+
+
+def test_files_of_the_assembler(built: Project) -> None:
+    """A file that inline assembly includes is read by the backend: such a pass is never cut off."""
+    built.write("data.bin", "first")
+    text = '.pushsection .data\\n.incbin \\"data.bin\\"\\n.popsection'
+    kernel = f'__attribute__((global)) void more() {{ asm volatile("{text}"); }}\n'
+    edit(built, "k.hip", "", f"#ifdef __HIP_DEVICE_COMPILE__\n{kernel}#endif\n")
+    assert outcome(built) == "compiled"
+    edit(built, "k.hip", "", "// a comment\n")
+    assert outcome(built) == "compiled"
+    built.write("data.bin", "other")
+    assert outcome(built) == "compiled"
+    assert b"other" in (built.folder / OUTPUT).read_bytes()
+    assert_as_without(built)
+
+
+def test_failed_compile_leaves_no_output(built: Project) -> None:
+    edit(built, "k.hip", "return 1", "return none")
+    assert built.run("-Q").status == 2
+    assert not (built.folder / OUTPUT).exists()
+    edit(built, "k.hip", "return none", "return 1")
+    assert outcome(built) == "compiled"
+    assert_as_without(built)
+
+
+def test_variable(built: Project) -> None:
+    """OFFLOAD_CUTOFF=False compiles each change to the end."""
+    edit(built, "SConstruct", "OFFLOAD_SUMMARY=True", "OFFLOAD_SUMMARY=True, OFFLOAD_CUTOFF=False")
+    edit(built, "k.hip", "", "// a comment\n")
+    assert outcome(built) == "compiled"
+
+
+def test_random_edits(built: Project) -> None:
+    """Of random edits, one after the other, each build is what a clean one makes."""
+    chosen = random.Random(40)
+    changes = [
+        ("k.hip", "", "// {}\n"),
+        ("h.h", "", "// {}\n"),
+        ("k.hip", "return 1", "return 1 + {}"),
+        ("h.h", "#define VALUE 1", "#define VALUE 1{}"),
+        ("h.h", "", "static inline __attribute__((device)) int f{0}() {{ return {0}; }}\n"),
+        ("k.hip", "", "__attribute__((global)) void k{0}(int* p) {{ *p = {0}; }}\n"),
+        ("k.hip", "", "__attribute__((device)) int v{0} = {0};\n"),
+        ("k.hip", "x * 3", "x * 4"),
+    ]
+    original = {name: (built.folder / name).read_text() for name in ("k.hip", "h.h")}
+    seen = set()
+    for number in range(12):
+        name, old, new = chosen.choice(changes[:-1])
+        if chosen.random() < 0.3:
+            built.write(name, original[name])
+        if old in (built.folder / name).read_text():
+            edit(built, name, old, new.format(number))
+        run = built.run("-Q")
+        assert run.status == 0, run.errors
+        seen.add("front end only" in run.output and " 0               1 " in run.output)
+        if number % 3 == 2:
+            assert_as_without(built)
+    assert seen == {True, False}
