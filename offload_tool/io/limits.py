@@ -53,6 +53,8 @@ MEMBER_BYTES = 100
 """The least that a member takes, with its name and row; rows can be packed a thousand times."""
 _FEW_MEMBERS, _PART = 20_000, 100
 """What a file may have beyond: so many, or that part of the limit."""
+_HOLES = 1 << 30
+"""Bytes."""
 _ANY = 1 << 40
 """Bytes of files that nobody has counted."""
 _SIZE = r"(?ia)([0-9]+)\s*([kmgt]?)(i?b)?"
@@ -147,10 +149,11 @@ class Budget:
         self._rows = _Share(self._few, 1 / MEMBER_BYTES)
         self._opened: set[object] = set()
 
-    def opened(self, size: int, identity: object = None) -> None:
+    def opened(self, size: int, identity: object = None, length: int = 0) -> None:
         """Note that an input of `size` bytes was opened: it brings an allowance of its own.
 
-        What is the same file by its `identity` brings nothing again.
+        What is the same file by its `identity` brings nothing again. Of its `length`, holes count
+        as what may be looked at, which is fast, up to `_HOLES`.
         """
         with self._lock:
             if identity is not None:
@@ -158,7 +161,8 @@ class Budget:
                     return
                 self._opened.add(identity)
             self._read += size
-            for share in (self._unpack, self._reread, self._rows):
+            self._reread.bring(max(size, min(length, _HOLES)))
+            for share in (self._unpack, self._rows):
                 share.bring(size)
 
     def next_file(self) -> None:

@@ -66,7 +66,7 @@ def open_regular(path: str | os.PathLike[str]) -> tuple[int, int]:
         # Holes are no bytes that something could be packed into.
         used = status.st_blocks * _BLOCK or status.st_size
         identity = status.st_dev, status.st_ino
-        budget.opened(min(status.st_size, used), identity)
+        budget.opened(min(status.st_size, used), identity, status.st_size)
     return descriptor, status.st_size
 
 
