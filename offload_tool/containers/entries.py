@@ -171,8 +171,8 @@ class StoredEntry:
             compressed is damaged.
         :raises LimitError: the same bytes were asked for too often.
         """
-        if budget := running():
-            budget.look(self.size, self.source.path)
+        if run := running():
+            run.look(self.size, self.source.path)
         if self.cuda is not None:
             return self.cuda.view(self.source)
         if self.frame is not None:

@@ -35,6 +35,7 @@ from offload_tool.formats.objects.coff import is_coff
 from offload_tool.formats.objects.coff_edit import plan_coff, read_coff_sections
 from offload_tool.formats.objects.elf.edit_sections import plan_elf
 from offload_tool.formats.objects.elf.reader import is_elf_header, read_elf_tables
+from offload_tool.io.limits import budget
 from offload_tool.util.frozen import frozen
 
 TYPE_CHECKING = False
@@ -200,8 +201,11 @@ def plan_host(host: memoryview, *, path: StrPath | None = None) -> FilePlan:
     :raises UsageError: the file has a format from which no sections can be removed.
     :raises FormatError: its tables contradict it.
     :raises UnsupportedError: something else needs these sections.
+    :raises LimitError: it would be far longer, as alignments can ask for any number of zeros.
     """
-    return _editor(host, path)(host, removed=lambda name: name.startswith(_PREFIX), path=path)
+    plan = _editor(host, path)(host, removed=lambda name: name.startswith(_PREFIX), path=path)
+    budget(len(host)).look(plan.size, path)
+    return plan
 
 
 def _editor(host: memoryview, path: StrPath | None) -> Callable[..., FilePlan]:
