@@ -10,7 +10,7 @@
 
     offset  size  field of the symbol table (SYMTAB's blob)
     ------  ----  ---------------------------------------------------------------------
-    0       4     version, 3
+    0       4     version: 3, since LLVM 23 4 (what differs is behind the symbols)
     12      8     modules: offset in the blob, number
     28      8     symbols: offset in the blob, number
     44      8     the target's triple: offset in STRTAB's blob, size
@@ -23,8 +23,8 @@ has what the module alone does not tell: mangled names and the symbols of module
 assembler code. llvm-as and llvm-link leave it out where there is such code: that bitcode is
 refused by name.
 
-Source: the symbol table as clang 22.1.8 and 19.1.7 write it, observed, and compared with the
-symbols that llvm-ar 22.1.8 finds.
+Source: the symbol table as clang 23.1.4, 22.1.8 and 19.1.7 write it, observed, and compared with
+the symbols that llvm-ar 22.1.8 finds.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = ["bitcode_symbols", "bitcode_triple", "bitcode_undefined", "is_bitcode
 
 _WRAPPER = struct.Struct("<8xII")
 _MODULE, _STRTAB, _SYMTAB = 8, 23, 25
-_VERSION = 3
+_VERSIONS = (3, 4)
 _TABLE = struct.Struct("<I8x4xI8xII")
 _TRIPLE = struct.Struct("<44xII")
 _SYMBOL = struct.Struct("<II12xI")
@@ -135,7 +135,7 @@ def _find_tables(data: memoryview) -> tuple[memoryview, memoryview] | None:
     if table is None or strings is None or len(table) < _TABLE.size:
         return None
     version, in_table, _, _ = _TABLE.unpack_from(table)
-    if version != _VERSION or in_table != modules:
+    if version not in _VERSIONS or in_table != modules:
         return None
     return table, strings
 

@@ -259,6 +259,7 @@ def module(flags: int = 1 << 10, *, name: tuple[int, int] = (0, 1), **changes: i
 def test_module_by_hand() -> None:
     """A symbol table is found block by block, and the flags choose the symbols."""
     assert member_symbols(memoryview(module())) == b"s\0"
+    assert member_symbols(memoryview(module(version=4))) == b"s\0"
     for flags in (0, 1 << 10 | 1 << 3, 1 << 10 | 1 << 11):
         assert member_symbols(memoryview(module(flags))) == b""
 
@@ -292,7 +293,7 @@ def test_padding_behind_bitcode() -> None:
 
 
 UNTRUSTED_TABLES = {
-    "version": module(version=4),
+    "version": module(version=5),
     "modules": module(modules=2),
     "two-modules": module() + block(8, bytes(8)),
     "no-strings": b"BC\xc0\xde" + block(8, bytes(8)) + block(25, blob(bytes(40))),
