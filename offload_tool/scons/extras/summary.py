@@ -40,7 +40,7 @@ _VERSION = 1
 
 
 @dataclass(frozen=True)
-class _Pass:
+class _Outcome:
     """What became of a pass that this run looked at."""
 
     output: str
@@ -95,7 +95,7 @@ def _print(passes: DeclaredPasses) -> None:
         _write(passes.summary_file, done, _critical_path(passes))
 
 
-def _print_rows(done: list[_Pass]) -> None:
+def _print_rows(done: list[_Outcome]) -> None:
     """Print a line for each target: the host's first."""
     targets = sorted({found.target for found in done}, key=lambda name: (name != _HOST, name))
     width = max(len("target ID"), *map(len, targets))
@@ -108,7 +108,7 @@ def _print_rows(done: list[_Pass]) -> None:
         print(f"offload: {name:{width}}  {cells}  {seconds:7.1f}")  # noqa: T201
 
 
-def _write(path: str, done: list[_Pass], critical: list[DeclaredPass]) -> None:
+def _write(path: str, done: list[_Outcome], critical: list[DeclaredPass]) -> None:
     """Write the summary as JSON, for CI."""
     targets: dict[str, Counter[str]] = defaultdict(Counter)
     for found in done:
@@ -163,7 +163,7 @@ def _print_untold(passes: DeclaredPasses) -> None:
         )
 
 
-def _passes_done(passes: DeclaredPasses) -> list[_Pass]:
+def _passes_done(passes: DeclaredPasses) -> list[_Outcome]:
     """Return what became of the passes that this run looked at."""
     found = []
     for declared in passes:
@@ -176,7 +176,7 @@ def _passes_done(passes: DeclaredPasses) -> list[_Pass]:
         elif outcome == "compiled" and records.is_cut_off:
             outcome = "front end only"
         found.append(
-            _Pass(
+            _Outcome(
                 str(declared.node),
                 str(declared.source),
                 declared.target,
