@@ -7,9 +7,10 @@ expected, what was found, and what to do. Callers that want to stop cleanly catc
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from offload_tool.util.escape import one_line
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from os import PathLike

@@ -10,10 +10,10 @@ import functools
 import itertools
 import os
 import re
+from typing import TYPE_CHECKING
 
 from offload_tool.clang.response_file import expand_command
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 

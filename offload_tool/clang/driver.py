@@ -12,13 +12,12 @@ import itertools
 import os
 import re
 from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.temporary_outputs import without_removed
 from offload_tool.errors import CompilerError
 from offload_tool.util.memoize import remembered
-from offload_tool.util.named_tuple import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 

@@ -5,7 +5,8 @@ These are variables, the working folder, and the processor that it runs on.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 

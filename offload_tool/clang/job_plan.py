@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import os
 import re
+from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import job_words
 from offload_tool.clang.linker_options import unknown_word
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 

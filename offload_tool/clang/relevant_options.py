@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from typing import TYPE_CHECKING
 
 from offload_tool.clang.options import BESIDE, ELSEWHERE, beginnings
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

@@ -19,13 +19,12 @@ from __future__ import annotations
 import codecs
 import os
 import stat
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FileError, UsageError
 from offload_tool.io.limits import current
 from offload_tool.util.frozen import frozen
-from offload_tool.util.named_tuple import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     import re
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -6,13 +6,12 @@ import functools
 import itertools
 import os
 import posixpath
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.driver import front_end_jobs
 from offload_tool.clang.environment import tells_folder
 from offload_tool.io.file_digests import digest_of
-from offload_tool.util.named_tuple import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 import itertools
 import os
 import posixpath
+from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import ask, jobs_of
 from offload_tool.clang.options import BESIDE, beginnings
 from offload_tool.clang.temporary_outputs import without_removed
 from offload_tool.errors import CompilerError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 

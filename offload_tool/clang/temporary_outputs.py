@@ -6,9 +6,10 @@ clang 22.1.8, observed: the files of ``-MJ`` and ``--serialize-diagnostics``.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from offload_tool.clang.argument_files import all_words
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from offload_tool.cli._output import (
     StreamError,
@@ -31,7 +32,6 @@ from offload_tool.io.limits import Budget, Limits, limited
 from offload_tool.io.signals import Stopped, check_stopped, stopping
 from offload_tool.util.shortage import shortage
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

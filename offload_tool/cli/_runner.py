@@ -6,10 +6,11 @@ once, and said; passes that must stay on this machine stay.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from offload_tool.cli._output import pass_on, print_lines
 from offload_tool.errors import UsageError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 

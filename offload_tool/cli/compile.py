@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import argparse
 import functools
+from typing import TYPE_CHECKING
 
 from offload_tool.cli._output import print_lines
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.passes.source_kind import KINDS, derive_cuid, kind_of_suffix
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import NoReturn

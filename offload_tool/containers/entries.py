@@ -6,13 +6,14 @@ need neither, and start in half the time without.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from offload_tool.formats.bundle.binary import read_begun_bundle, read_bundle
 from offload_tool.formats.bundle.text import read_text_bundle
 from offload_tool.io import InputFile
 from offload_tool.io.limits import running
 from offload_tool.util.frozen import frozen
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

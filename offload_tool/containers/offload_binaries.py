@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 from offload_tool.containers.file_format import FileFormat
 from offload_tool.containers.location import Place
@@ -28,7 +29,6 @@ from offload_tool.io import InputFile
 from offload_tool.io.spool import Spool
 from offload_tool.util.frozen import frozen
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 

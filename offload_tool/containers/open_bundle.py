@@ -16,6 +16,8 @@ is bounded by its own sizes.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from offload_tool.containers.entries import (
     begun_bundle,
     binary_bundle,
@@ -30,7 +32,6 @@ from offload_tool.formats.bundle.text import COMMENT_MARKS
 from offload_tool.formats.magic import COMPRESSED_BUNDLE
 from offload_tool.util.frozen import frozen, replaced
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 

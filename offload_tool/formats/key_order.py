@@ -12,8 +12,8 @@ Source: llvm/ADT/Hashing.h and DenseMap.h of LLVM 22; llvm-offload-binary 22.1.8
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

@@ -51,6 +51,7 @@ from __future__ import annotations
 import re
 import struct
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.key_order import in_table_order
@@ -59,7 +60,6 @@ from offload_tool.formats.magic import OFFLOAD_BINARY as MAGIC
 from offload_tool.formats.objects.string_table import build_string_table
 from offload_tool.util.frozen import frozen
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Literal, TypeAlias

@@ -13,8 +13,8 @@ Source: ``llvm/Frontend/Offloading/Utility.h`` of LLVM 22; objects of clang 19 t
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from offload_tool.formats.objects.elf.reader import ElfTables
 

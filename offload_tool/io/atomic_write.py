@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError, UsageError
 from offload_tool.io import mapped_file
@@ -17,7 +18,6 @@ from offload_tool.io.output_file import PERMISSIONS, OutputFile
 from offload_tool.io.paths import STDOUT, naming
 from offload_tool.io.signals import check_stopped, shielded
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 

@@ -12,10 +12,8 @@ from __future__ import annotations
 import os
 import stat
 import time
+from typing import TYPE_CHECKING, NamedTuple
 
-from offload_tool.util.named_tuple import NamedTuple
-
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
     from typing import Any

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import mmap
 import os
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FileError
 from offload_tool.io import mapped_file
 from offload_tool.io.open_regular import open_regular, read_all
-from offload_tool.util.named_tuple import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

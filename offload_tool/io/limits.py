@@ -22,11 +22,10 @@ import re
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import LimitError, UsageError
-from offload_tool.util.named_tuple import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from os import PathLike

@@ -10,10 +10,10 @@ from __future__ import annotations
 import mmap
 import os
 import weakref
+from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from offload_tool.io import StrPath
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError
 from offload_tool.io.input_file import FileRange
 from offload_tool.io.paths import naming
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TypeAlias

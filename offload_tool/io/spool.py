@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError
 from offload_tool.io import FileRange, InputFile, OutputFile
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -14,12 +14,11 @@ the files in. Of `Unopened` files a plan can have more than can be open at once.
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FileError
 from offload_tool.io import FileRange, InputFile
-from offload_tool.util.named_tuple import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager

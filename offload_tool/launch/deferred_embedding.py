@@ -8,8 +8,8 @@ pass waits for no target, and its result depends on none.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from offload_tool.clang.job_plan import DriverJob
 

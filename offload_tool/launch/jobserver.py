@@ -23,10 +23,10 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from offload_tool.io.signals import shielded
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 

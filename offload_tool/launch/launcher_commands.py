@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+from typing import TYPE_CHECKING
 
 from offload_tool.clang.job_plan import (
     EMBEDDING,
@@ -24,7 +25,6 @@ from offload_tool.clang.job_plan import (
 )
 from offload_tool.launch.deferred_embedding import PLACEHOLDER_FILE
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 

@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import os
 import re
+from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import job_words, option_values
 from offload_tool.clang.job_plan import UnknownPlanError, job_in, read_lines
 from offload_tool.clang.linker_options import unknown_word
 from offload_tool.launch.scheduler import Step, run_steps
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 

@@ -11,8 +11,8 @@ Source: the messages of clang 21 to 23, observed; colours are left out where lin
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 

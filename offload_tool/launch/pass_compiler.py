@@ -22,6 +22,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from offload_tool.clang.argument_files import possible_files
 from offload_tool.clang.depfile import read_depfile
@@ -34,7 +35,6 @@ from offload_tool.manifest.assembler_includes import lets_assembler_read
 from offload_tool.toolchain.identity import file_digest
 from offload_tool.toolchain.programs import LIBRARY_PATH, program_identity
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 

@@ -9,7 +9,8 @@ Nothing is imported: this is all that a command that passes through needs.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 

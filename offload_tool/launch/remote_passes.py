@@ -12,6 +12,8 @@ sccache-dist tells errors in the source and failures of its own alike, so what f
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from offload_tool.clang.driver import option_values
 from offload_tool.clang.job_plan import HOST
 from offload_tool.launch.scheduler import as_one
@@ -20,7 +22,6 @@ from offload_tool.sccache_dist.eligibility import why_local
 from offload_tool.sccache_dist.fallback import Finished
 from offload_tool.sccache_dist.session import Session, again_here
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import select
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from offload_tool.io.signals import shielded
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack, suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import llvm_temporary_folder, words_for_terminal
 from offload_tool.clang.job_plan import HOST, DriverPlan, UnknownPlanError, read_plan
@@ -29,7 +30,6 @@ from offload_tool.launch.passthrough import reason_in_words
 from offload_tool.launch.scheduler import Step, as_one, run_steps
 from offload_tool.launch.write_result import why_not_replaced, write_depfile
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 

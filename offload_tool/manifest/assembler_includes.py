@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import os
 import re
+from typing import TYPE_CHECKING
 
 from offload_tool.clang.argument_files import all_words, possible_files
 from offload_tool.io.file_digests import Look, look_at
 from offload_tool.toolchain.config_files import has_configuration
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 

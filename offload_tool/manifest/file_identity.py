@@ -11,9 +11,10 @@ redefinition; ``#include_next`` counts a folder and a link to it as one.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from offload_tool.io.file_digests import identity
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 

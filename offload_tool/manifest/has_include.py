@@ -15,12 +15,11 @@ from __future__ import annotations
 import functools
 import os
 import re
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.argument_files import all_words
 from offload_tool.io.file_digests import is_of_system
-from offload_tool.util.named_tuple import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 

@@ -20,15 +20,14 @@ from __future__ import annotations
 import functools
 import os
 import posixpath
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.argument_files import all_words
 from offload_tool.clang.options import HEADERS, beginnings
 from offload_tool.clang.search_path import origins_digest
 from offload_tool.manifest.has_include import asked_in, asked_names
 from offload_tool.manifest.system_headers import is_outside
-from offload_tool.util.named_tuple import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 

@@ -8,13 +8,13 @@ output may write none. The preprocessor is asked then.
 from __future__ import annotations
 
 import posixpath
+from typing import TYPE_CHECKING
 
 from offload_tool.clang.depfile import depfile_command, read_depfile
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.io.paths import remove
 from offload_tool.manifest.depfile_paths import with_backslashes
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 

@@ -25,6 +25,7 @@ import json
 import os
 from enum import Enum
 from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.driver import forget_jobs
 from offload_tool.clang.search_path import origins_digest
@@ -49,9 +50,7 @@ from offload_tool.manifest.system_headers import (
     outside_of_text,
     text_of_outside,
 )
-from offload_tool.util.named_tuple import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.argument_files import (
     all_words,
@@ -44,9 +45,7 @@ from offload_tool.manifest.manifest import (
 )
 from offload_tool.manifest.pass_inputs import PassReads, all_reads, reads_of
 from offload_tool.toolchain.config_files import configuring_files
-from offload_tool.util.named_tuple import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 

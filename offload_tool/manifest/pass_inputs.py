@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 from offload_tool.manifest.assembler_includes import UnknownReadsError, assembler_reads
 from offload_tool.manifest.include_search import Lookups, expected_lookups
-from offload_tool.util.named_tuple import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import stat
 from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.io.file_digests import (
     CHANGED,
@@ -20,9 +21,7 @@ from offload_tool.io.file_digests import (
     look_at,
     make_marker,
 )
-from offload_tool.util.named_tuple import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 

@@ -8,10 +8,10 @@ of two manifests are the same text, they are parsed once, and one answer serves 
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 from offload_tool.io.file_digests import digest_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any

@@ -7,6 +7,7 @@ compressed bundle is another one, that LLVM reads as well.
 from __future__ import annotations
 
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from offload_tool.containers.open_bundle import DEFAULT_FILE_TYPE, check_file_type
 from offload_tool.errors import UsageError
@@ -16,7 +17,6 @@ from offload_tool.formats.target.bundle_entry_id import OffloadKind, check_compo
 from offload_tool.io import InputFile, replace_file
 from offload_tool.util.frozen import frozen
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from offload_tool.errors import UsageError
 from offload_tool.formats.offload_binary import (
@@ -23,7 +24,6 @@ from offload_tool.io import InputFile, replace_file
 from offload_tool.io.write_plan import reopened
 from offload_tool.util.frozen import frozen
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Literal, TypeAlias

@@ -6,12 +6,13 @@ version 2 of compressed bundles alone, and clang 22 writes version 3.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from offload_tool.containers.open_bundle import open_bundle
 from offload_tool.errors import NoContainerError, UsageError
 from offload_tool.formats.bundle.binary import plan_bundle
 from offload_tool.io import InputFile, replace_file
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from offload_tool.io import StrPath
     from offload_tool.operations.bundle import Compression

@@ -7,6 +7,8 @@ one, else the first in the file. Each entry serves one target. (clang-offload-bu
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from offload_tool.containers.open_bundle import (
     DEFAULT_FILE_TYPE,
     check_file_type,
@@ -23,7 +25,6 @@ from offload_tool.formats.target.bundle_entry_id import (
 )
 from offload_tool.io import InputFile, replace_all
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 

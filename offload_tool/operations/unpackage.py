@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from offload_tool.containers.offload_binaries import find_offload_binaries, found_binary
 from offload_tool.errors import FormatError, UsageError
@@ -34,7 +35,6 @@ from offload_tool.io.write_plan import Unopened
 from offload_tool.operations.package import kind_number
 from offload_tool.util.frozen import frozen
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 

@@ -15,9 +15,10 @@ is asked for where the new one gives something else, observed with
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from offload_tool.clang.driver import front_end_jobs
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 

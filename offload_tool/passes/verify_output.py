@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from offload_tool.errors import CodeObjectError, ContentError, FormatError
 from offload_tool.formats.hip.fatbin_section import FATBIN, cuid_hash, cuid_symbol, fatbin_symbol
@@ -25,7 +26,6 @@ from offload_tool.formats.objects.elf.reader import (
 from offload_tool.formats.target.processors import find_processor
 from offload_tool.io import InputFile
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 

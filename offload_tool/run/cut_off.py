@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import os
 import re
+from typing import TYPE_CHECKING
 
 from offload_tool.clang.options import BESIDE, ELSEWHERE, READS, beginnings
 from offload_tool.io.file_digests import digest_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import IO

@@ -29,15 +29,14 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.driver import ask, jobs_of, llvm_temporary_folder, words_for_terminal
 from offload_tool.clang.options import DRIVER, beginnings
 from offload_tool.errors import CompilerError
 from offload_tool.io.signals import shielded
 from offload_tool.toolchain.driver_cache import kept_answer, program_of
-from offload_tool.util.named_tuple import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import IO

@@ -11,13 +11,12 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.relevant_options import folder_meant, relevant_flags
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain.disk_cache import PACKAGE, cached_answer
-from offload_tool.util.named_tuple import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any

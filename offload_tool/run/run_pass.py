@@ -22,6 +22,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import CodeObjectError, CompilerError, FileError, UsageError
 from offload_tool.io.open_regular import open_regular
@@ -31,9 +32,7 @@ from offload_tool.manifest import MANIFEST
 from offload_tool.run.output_backup import OutputBackup
 from offload_tool.run.pass_command import pass_command
 from offload_tool.run.validate_flags import check_depfile_flags, check_flags
-from offload_tool.util.named_tuple import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Protocol

@@ -6,10 +6,11 @@ those that we add. Such flags did what nobody asked for, and the compile succeed
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from offload_tool.clang.response_file import expand_command
 from offload_tool.errors import UsageError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

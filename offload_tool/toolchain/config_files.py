@@ -7,6 +7,7 @@ their own there. So the driver is asked, and what its files include by ``@file``
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from offload_tool.clang.argument_files import all_words
 from offload_tool.clang.driver import ask
@@ -14,7 +15,6 @@ from offload_tool.clang.temporary_outputs import without_removed
 from offload_tool.errors import CompilerError
 from offload_tool.util.memoize import remembered
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 

@@ -20,11 +20,11 @@ from __future__ import annotations
 import functools
 import os
 import time
+from typing import TYPE_CHECKING
 
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.io.paths import is_of_others
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any

@@ -8,6 +8,7 @@ GPU libraries. Those it names, with the folders that they are in, and are looked
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from offload_tool.clang.environment import processor_of
 from offload_tool.formats.magic import ELF
@@ -15,7 +16,6 @@ from offload_tool.io.file_digests import digest_of
 from offload_tool.toolchain.disk_cache import cached_answer
 from offload_tool.util.memoize import remembered
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any

@@ -19,13 +19,12 @@ from __future__ import annotations
 
 import os
 import re
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.driver import ask
 from offload_tool.errors import OffloadError
 from offload_tool.toolchain.disk_cache import cached_answer
-from offload_tool.util.named_tuple import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any

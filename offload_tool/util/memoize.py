@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 import os
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, ParamSpec, Protocol, TypeVar

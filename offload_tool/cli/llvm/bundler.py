@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from offload_tool.cli._output import print_lines
 from offload_tool.cli.llvm.bundler_compression import (
@@ -35,7 +36,6 @@ from offload_tool.operations.unbundle import (
     unbundle_file,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 

@@ -14,11 +14,11 @@ For commands that stand in for an LLVM tool. A tool describes its options in a
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from offload_tool.errors import UsageError
 from offload_tool.util.frozen import frozen
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Literal, TypeAlias

@@ -8,6 +8,7 @@ order in which it does them, with its messages; where these do not name the file
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from offload_tool.cli._output import print_lines
 from offload_tool.cli.llvm.drop_in import give, run_drop_in
@@ -22,7 +23,6 @@ from offload_tool.errors import ContentError, OffloadError, UsageError
 from offload_tool.io import STDIN, STDOUT
 from offload_tool.util.frozen import frozen
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from offload_tool.cli.llvm.option_parser import (
     CommandLine,
@@ -23,7 +24,6 @@ from offload_tool.cli.llvm.option_parser import (
 from offload_tool.errors import UsageError
 from offload_tool.util.frozen import frozen
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

@@ -23,12 +23,12 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UsageError
 from offload_tool.formats.magic import BUNDLE as MAGIC
 from offload_tool.util.frozen import frozen
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 

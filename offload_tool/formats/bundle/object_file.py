@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.bundle.binary import MAGIC
@@ -38,7 +39,6 @@ from offload_tool.formats.objects.elf.reader import is_elf_header, read_elf_tabl
 from offload_tool.io.limits import budget
 from offload_tool.util.frozen import frozen
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 

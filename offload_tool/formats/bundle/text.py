@@ -20,11 +20,11 @@ the first end marker ends an entry whatever ID it names.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UsageError
 from offload_tool.util.frozen import frozen
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 

@@ -39,6 +39,7 @@ The embedding object is an ELF64 relocatable file of 6 sections::
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FormatError, UsageError
 from offload_tool.formats.magic import ELF
@@ -53,9 +54,7 @@ from offload_tool.formats.objects.elf.reader import (
     STT_OBJECT,
 )
 from offload_tool.io.write_plan import FilePlan, Literal, content
-from offload_tool.util.named_tuple import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 

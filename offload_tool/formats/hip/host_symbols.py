@@ -15,12 +15,13 @@ functions for device code alone has neither, and nothing to register. Source: ob
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from offload_tool.formats import offload_entries
 from offload_tool.formats.hip.fatbin_section import CUID_PREFIX, FATBIN
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.util.frozen import frozen
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from offload_tool.formats.objects.elf.reader import ElfTables
     from offload_tool.io import StrPath

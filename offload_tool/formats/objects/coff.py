@@ -6,9 +6,9 @@ Source: the PE Format document, "COFF File Header"; LLVM's identify_magic (Magic
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 from offload_tool.formats.magic import DOS
-from offload_tool.util.named_tuple import NamedTuple
 
 __all__ = [
     "HEADER",

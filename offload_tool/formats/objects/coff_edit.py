@@ -21,6 +21,7 @@ observed, for x86-64, i686 and aarch64 objects. Images (``.exe``, ``.dll``) and
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.magic import DOS
@@ -35,9 +36,7 @@ from offload_tool.formats.objects.coff import (
 from offload_tool.formats.objects.string_table import build_string_table
 from offload_tool.io.write_plan import HOST, FilePlan, Literal, Piece, Range, content, join
 from offload_tool.util.frozen import frozen
-from offload_tool.util.named_tuple import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 

@@ -18,7 +18,8 @@ Source: llvm-objcopy and llvm-offload-binary 22.1.8, observed.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

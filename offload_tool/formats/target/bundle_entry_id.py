@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from typing import TYPE_CHECKING
 
 from offload_tool.errors import EntryIDError, TargetIDError
 from offload_tool.formats.target import target_id as target_ids
@@ -29,7 +30,6 @@ from offload_tool.formats.target.processors import find_processor
 from offload_tool.formats.target.target_id import TargetID
 from offload_tool.util.frozen import frozen
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 

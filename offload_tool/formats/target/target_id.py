@@ -20,12 +20,12 @@ from __future__ import annotations
 import functools
 import itertools
 import re
+from typing import TYPE_CHECKING
 
 from offload_tool.errors import TargetIDError
 from offload_tool.formats.target.processors import Processor, find_processor, nearest_names
 from offload_tool.util.frozen import frozen
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 

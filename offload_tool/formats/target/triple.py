@@ -26,11 +26,10 @@ from __future__ import annotations
 
 import functools
 import re
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.formats.target.processors import AMDGPU_ARCHES
-from offload_tool.util.named_tuple import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

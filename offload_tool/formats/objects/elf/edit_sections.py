@@ -22,6 +22,7 @@ llvm-objcopy loses.
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING
 
 from offload_tool.errors import UnsupportedError
 from offload_tool.formats.objects.elf.layout import Layout, Section
@@ -45,7 +46,6 @@ from offload_tool.formats.objects.elf.reader import (
 from offload_tool.formats.objects.elf.symbols import Symbols
 from offload_tool.formats.objects.string_table import build_string_table
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 

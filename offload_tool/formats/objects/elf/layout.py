@@ -18,6 +18,7 @@ Source: llvm-objcopy 22.1.8, observed.
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from offload_tool.errors import UnsupportedError
 from offload_tool.formats.objects.elf.reader import (
@@ -34,7 +35,6 @@ from offload_tool.formats.objects.elf.reader import (
 )
 from offload_tool.io.write_plan import HOST, FilePlan, Literal, Piece, Range, content, join
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 

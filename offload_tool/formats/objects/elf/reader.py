@@ -17,13 +17,12 @@ from __future__ import annotations
 
 import re
 import struct
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.magic import ELF as _MAGIC
 from offload_tool.util.frozen import frozen, replaced
-from offload_tool.util.named_tuple import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 

@@ -8,9 +8,10 @@ Source: the gABI, "Symbol Table"; order and removal as llvm-objcopy 22.1.8, obse
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from offload_tool.formats.objects.elf.reader import SHN_LORESERVE, SHN_XINDEX, ElfTables
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
