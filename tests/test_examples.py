@@ -245,3 +245,12 @@ def test_kpack_library(tmp_path: Path, compiler: str) -> None:
     again = [line for line in ran_again if line.startswith(("KPACK", "MARK", "EMBED", "/"))]
     assert [line.split()[0] for line in again] == ["KPACK"] * len(gpus)
     assert not [line for line in ran_again if line.startswith("write_host(")]
+
+
+def test_examples_can_be_copied_out() -> None:
+    """No example has links to another; what two of them share is the same text."""
+    files = [path for path in (ROOT / "examples").rglob("*") if path.is_symlink()]
+    assert files == []
+    for name in ("standin_hip_runtime.cpp", "hip_declarations.h"):
+        texts = {path.read_text() for path in (ROOT / "examples").glob(f"*saxpy/{name}")}
+        assert len(texts) == 1, name

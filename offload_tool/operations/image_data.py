@@ -38,6 +38,8 @@ def iter_image_data(
 ) -> Iterator[tuple[DeviceImage, memoryview]]:
     """Yield the images that `iter_images` gives for the same arguments, each with its bytes.
 
+    Host entries of bundles are among them: see `DeviceImage.is_host`.
+
     `path` is a file, folder or zip file; with `devices`, only what these would load. This
     unpacks each container once, and is the way to read all images. `skipped` is also called
     with images that cannot be unpacked; without it, the first one ends this.

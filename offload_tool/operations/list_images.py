@@ -69,6 +69,11 @@ class DeviceImage:
     loads: tuple[tuple[str, Load], ...] = ()
     """The devices asked for that would load it, each as it was given, and why."""
 
+    @property
+    def is_host(self) -> bool:
+        """Whether it is a bundle's host entry, and no device image."""
+        return self.kind == OffloadKind.HOST
+
 
 def list_images(path: StrPath) -> list[DeviceImage]:
     """List the images of all containers in the file at `path`, in file order.

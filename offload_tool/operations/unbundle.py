@@ -16,6 +16,7 @@ from offload_tool.containers.open_bundle import (
     open_passing,
 )
 from offload_tool.errors import FormatError, OffloadError, UsageError
+from offload_tool.formats.objects.elf.reader import is_elf
 from offload_tool.formats.target.bundle_entry_id import (
     BundleEntryID,
     OffloadKind,
@@ -41,7 +42,17 @@ class MissingEntriesError(OffloadError):
     def __init__(self, path: StrPath, missing: Sequence[str], present: Sequence[str]) -> None:
         self.missing = tuple(missing)
         listed = ", ".join(present) if present else "none"
+        if not present and _is_elf_file(path):
+            listed += " (linked files: offload_tool.extract_device_images, 'offload-tool extract')"
         super().__init__(f"'{path}': no entry for {', '.join(missing)}; entries found: {listed}")
+
+
+def _is_elf_file(path: StrPath) -> bool:
+    try:
+        with InputFile(path) as source:
+            return is_elf(source.data)
+    except OffloadError:
+        return False
 
 
 def unbundle_file(

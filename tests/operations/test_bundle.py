@@ -182,3 +182,12 @@ def test_memory_does_not_grow_with_the_images(tmp_path: Path) -> None:
     )
     assert int(done.stdout) < 64 << 10
     assert (tmp_path / "out1").stat().st_size == 256 << 20
+
+
+def test_linked_file_is_told_from_a_bundle() -> None:
+    """Of a program, the error names the function for linked files."""
+    wanted = BundleEntryID.parse("hipv4-amdgcn-amd-amdhsa--gfx906")
+    with pytest.raises(
+        MissingEntriesError, match="linked files: offload_tool"
+    ):
+        unbundle_file(sys.executable, {wanted: "none"})

@@ -171,6 +171,14 @@ WRONG = {
         "env['OFFLOAD_ARCH'] = 'all'\n" + BUNDLE,
         ["OFFLOAD_ARCH: 'all' is for CUDA with a ptxas"],
     ),
+    "program-without-sources": (
+        "env.OffloadProgram('p8')\n",
+        ["OffloadProgram('p8'): no source was given; write OffloadProgram('p8', ['k.hip', ...])"],
+    ),
+    "members-of-one-name": (
+        "env.OffloadArchive('a', ['k.hip', 'sub/k.hip'])\n",
+        ["'k.o' and 'sub/k.o' would both be its member 'k.o'; give one of their sources another"],
+    ),
     "one-name-for-two": (
         "env.OffloadObject('o', ['k.hip', 'other.hip'])\n",
         ["one target name ('o') cannot serve 2 sources"],
@@ -286,6 +294,7 @@ def test_symbols_of_another_source(project: Project) -> None:
     error, _, advice = run.errors.partition("offload: k.hip: device code calls")
     assert "other(int)" in error
     assert "set OFFLOAD_RDC=True" in advice.splitlines()[0]
+    assert not list(project.folder.glob("*.d")), "depfiles of failed passes"
     project.sconstruct("env.Replace(OFFLOAD_LAUNCHER='', OFFLOAD_RDC=True, CCFLAGS='-fgpu-rdc')\n"
                        "env.OffloadDeviceObject('k.hip')\n")  # fmt: skip
     assert project.run("-Q").status == 0

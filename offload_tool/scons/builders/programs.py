@@ -71,6 +71,12 @@ def _link(env: Environment, target: str | None, source: Any, builder: str) -> li
             f"Offload{builder} needs SCons's linker tool: Environment(tools=['default', 'offload'])"
         )
     nodes = source_nodes(env, source)
+    first = nodes[0]
+    if target is None and not first.get_suffix() and not first.is_derived() and not first.exists():
+        raise UsageError(
+            f"Offload{builder}('{first}'): no source was given; write "
+            f"Offload{builder}('{first}', ['k.hip', ...])"
+        )
     stem = output_stem(env, target, nodes[0])
     owner = Owner.of(stem, "shared" if shared else "program")
     given_libraries = [*filter(_is_device_archive, nodes), *_given_libraries(env)]

@@ -29,7 +29,7 @@ from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.call_cache import once
 from offload_tool.scons.graph.declare import DeclaredOtherwiseError, NodeBuilder, declare_free
 from offload_tool.scons.graph.units import identified, label
-from offload_tool.scons.run.spawn import device_spawn, host_spawn, with_cut_off
+from offload_tool.scons.run.spawn import device_spawn, host_spawn, with_cut_off, without_leftovers
 from offload_tool.scons.state.build_log import declared_passes
 from offload_tool.scons.state.node_classes import PassOutput, records_of
 from offload_tool.scons.state.pass_state import PassRecords, depfile_of
@@ -172,7 +172,8 @@ def _compile(
         alike = (common, *map(str, own))
         variables["SPAWN"] = spawn = pch_spawn(env, node, job, alike, spawn)
     elif env["OFFLOAD_CUTOFF"] and job.kind == "hip" and job.stage == "device" and not job.rdc:
-        variables["SPAWN"] = spawn = with_cut_off(spawn, node)
+        spawn = with_cut_off(spawn, node)
+    variables["SPAWN"] = spawn = without_leftovers(spawn, node)
     if env["OFFLOAD_SUMMARY"] and declared is not None:
         ask_for_summary(env)
         variables["SPAWN"] = timed(spawn, declared)

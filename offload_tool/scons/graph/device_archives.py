@@ -42,7 +42,18 @@ _DEVICE_ARCHIVE = NodeBuilder(actions.DEVICE_ARCHIVE)
 
 
 def archive_node(env: Environment, archive: Any, members: list[Node]) -> Node:
-    """Declare the archive of bundles; each member is called as its file."""
+    """Declare the archive of bundles; each member is called as its file.
+
+    :raises UsageError: two members would have one name.
+    """
+    by_name: dict[str, Any] = {}
+    for member in members:
+        other = by_name.setdefault(member.name, member)
+        if other is not member:
+            raise UsageError(
+                f"'{archive}': '{other}' and '{member}' would both be its member '{member.name}'; "
+                "give one of their sources another name"
+            )
     return _ARCHIVE(env, archive, members, _OFFLOAD_SPEC=readers.spec())[0]
 
 

@@ -22,6 +22,7 @@ from offload_tool.errors import OffloadError, UsageError
 from offload_tool.scons import compat, readers
 from offload_tool.scons.run.command import command_spawn, run_words, shortened, split_words
 from offload_tool.scons.state.node_classes import records_of
+from offload_tool.scons.state.pass_state import depfile_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from offload_tool.scons.types import Environment
     from offload_tool.toolchain.probe import Toolchain
 
-__all__ = ["DirectSpawn", "device_spawn", "host_spawn", "with_cut_off"]
+__all__ = ["DirectSpawn", "device_spawn", "host_spawn", "with_cut_off", "without_leftovers"]
 
 
 _printing = threading.Lock()
@@ -101,6 +102,18 @@ class DirectSpawn:
         if compat.is_interactive():
             return None
         return self._passes.run_quietly(command, environment)
+
+
+def without_leftovers(spawn: Callable[..., int], node: Any) -> Callable[..., int]:
+    """Return the SPAWN function of a pass that removes its depfile where it fails."""
+
+    def run(*arguments: Any) -> int:
+        status = spawn(*arguments)
+        if status:
+            Path(depfile_of(node)).unlink(missing_ok=True)
+        return status
+
+    return run
 
 
 def with_cut_off(spawn: Callable[..., int], node: Any) -> Callable[..., int]:
