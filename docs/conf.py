@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 project = "Offload"
 copyright = "the authors of Offload"  # noqa: A001 (Sphinx's name)
 version = release = importlib.metadata.version("offload-tool")
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton"]
+copybutton_prompt_text = "$ "
 exclude_patterns = ["*.py"]
 smartquotes = False  # --target is to stay that
 default_role = "py:obj"  # of `names` in docstrings: a link, where there is such a thing
@@ -31,15 +33,12 @@ nitpick_ignore_regex = [
     ("py:.*", r"(?!offload_tool\.).*"),  # other libraries, and arguments
     ("py:obj", r"offload_tool\.[a-z_]+\.[a-z_.]+"),  # modules, which the reference leaves out
 ]
-html_theme = "alabaster"  # comes with Sphinx, and loads nothing from elsewhere
-html_theme_options = {
-    "description": "GPU offload builds for SCons",
-    "fixed_sidebar": True,
-    "page_width": "70rem",
-}
+html_theme = "furo"
+html_title = "Offload"
 html_show_sphinx = False
 html_copy_source = False
 
+_NAMED_BLOCK = re.compile(r"^```(\w+) (\S+)$", re.MULTILINE)
 _GENERATED = {"api": api_page, "commands": commands_page}
 """Pages that go on with what is made from the code."""
 
@@ -47,8 +46,16 @@ _GENERATED = {"api": api_page, "commands": commands_page}
 def setup(app: Sphinx) -> None:
     """Connect what is generated to its pages."""
     app.connect("source-read", _add_generated)
+    app.connect("source-read", _show_file_names)
+    app.connect("include-read", lambda app, _, page, text: _show_file_names(app, page, text))
     app.connect("autodoc-process-bases", _leave_out_private_bases)
     app.add_lexer("ninja", TextLexer)  # Pygments has none
+
+
+def _show_file_names(app: Sphinx, page: str, source: list[str]) -> None:
+    """Show the name of a file above its block: ``cpp saxpy.hip`` behind the fence."""
+    del app, page
+    source[0] = _NAMED_BLOCK.sub(r"```{code-block} \1\n:caption: \2\n", source[0])
 
 
 def _leave_out_private_bases(
