@@ -549,7 +549,7 @@ def test_what_is_loaded(folder: Path) -> None:
     Path("k.co").unlink()
     loaded = loaded_modules(words)
     assert "offload_tool.passes.verify_output" in loaded
-    heavy = {"subprocess", "shutil", "tempfile", "typing", "pathlib", "hashlib", "zstandard"}
+    heavy = {"subprocess", "shutil", "tempfile", "pathlib", "hashlib", "zstandard"}
     heavy |= {"elftools", "rich", "SCons"}
     heavy |= {"concurrent.futures", "offload_tool.operations", "offload_tool.sccache_dist"}
     heavy |= {"offload_tool.passes.compile_pass", "offload_tool.toolchain.select"}

@@ -187,7 +187,5 @@ def test_memory_does_not_grow_with_the_images(tmp_path: Path) -> None:
 def test_linked_file_is_told_from_a_bundle() -> None:
     """Of a program, the error names the function for linked files."""
     wanted = BundleEntryID.parse("hipv4-amdgcn-amd-amdhsa--gfx906")
-    with pytest.raises(
-        MissingEntriesError, match="linked files: offload_tool"
-    ):
+    with pytest.raises(MissingEntriesError, match="linked files: offload_tool"):
         unbundle_file(sys.executable, {wanted: "none"})
