@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from messages import messages_page
 from pygments.lexers.special import TextLexer
 from reference import api_page, commands_page
 
@@ -39,7 +40,7 @@ html_show_sphinx = False
 html_copy_source = False
 
 _NAMED_BLOCK = re.compile(r"^```(\w+) (\S+)$", re.MULTILINE)
-_GENERATED = {"api": api_page, "commands": commands_page}
+_GENERATED = {"api": api_page, "commands": commands_page, "messages": messages_page}
 """Pages that go on with what is made from the code."""
 
 
