@@ -56,7 +56,7 @@ def run_command(words: Sequence[str]) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Tells what is wrong through the one printer: words of the command line can be names."""
+    """Prints errors by the one printer: words of the command line can be names."""
 
     def print_help(self, file: object = None) -> None:  # noqa: ARG002 - it is asked for
         print_text(self.format_help(), sys.stdout)

@@ -37,7 +37,7 @@ class _Formatter(argparse.HelpFormatter):
 
 
 class _OneLineParser(argparse.ArgumentParser):
-    """Tells what is wrong in one line, so that it can be found in a build's output."""
+    """Prints errors in one line, so that they can be found in a build's output."""
 
     def error(self, message: str) -> NoReturn:
         print_lines([f"{self.prog}: error: {message}"])

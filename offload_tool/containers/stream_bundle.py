@@ -75,7 +75,7 @@ class PassingContent:
 
 
 class _Parts:
-    """Gives each file its part of what passes by."""
+    """Writes each part of a stream to its file."""
 
     def __init__(self, ranges: Sequence[tuple[int, int, OutputFile]]) -> None:
         self._ranges = ranges

@@ -448,7 +448,7 @@ class Walk(Generic[_T]):
         known: Sequence[tuple[int, int]],
         searched: Sequence[tuple[int, int]],
     ) -> Iterator[_T]:
-        """Give, or only say, what is outside of an object file's known sections.
+        """Yield, or only name, what is outside of an object file's known sections.
 
         The `searched` ones were looked through for fat binaries of CUDA.
         """

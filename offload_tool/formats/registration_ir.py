@@ -33,7 +33,7 @@ Two generations are in use, which differ in that struct and in how the end is ar
                                                                   i32 reserved
 
 With target IDs there is also, for each image, a string ``__offload_arch[.N]`` in section
-``.offload_arch_list`` (a program's list of what it was built for) and
+``.offload_arch_list``, a program's list of what it was built for. Beside it is
 ``.offload_image_info[.N]``, {i32 version, i32 image number, i32 number of images, ptr
 offload arch, ptr compile options}; the constructor calls ``__tgt_register_image_info`` for
 each before anything else. LLVM's runtimes have no such function, AMD's had: in generation

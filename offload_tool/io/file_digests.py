@@ -2,9 +2,9 @@
 
 A file's *look* is what its inode tells: time of modification, time of change, size and
 number. Whoever writes to a file changes its look, also where the time of modification is put
-back (``cp -p``): the time of change cannot be set. A digest is believed for as long as the look
-stays, unless the file was changed so shortly before it was read that a second change could have
-the same time (the kernel's clock for files has steps of some milliseconds).
+back (``cp -p``): the time of change cannot be set. A digest is valid while the file's status stays
+the same. It is not where the file was changed so shortly before it was read that a second change
+could have the same time: the kernel's clock for files has steps of some milliseconds.
 """
 
 from __future__ import annotations

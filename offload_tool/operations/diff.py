@@ -1,8 +1,9 @@
 """What changed between two builds: targets and kernels that came, went, grew or need other things.
 
 Libraries are compared by their names as seen from the path that was given (a file with a file,
-whatever they are called), images by their targets, kernels by their names without what compilers
-put in of the folder of a build. Of images, what a device loads is compared, so that symbols,
+whatever they are called), and images by their targets. Kernels are compared by their names, without
+what compilers put in of the folder of a build. Of images, what a device loads is compared, so that
+symbols,
 paths and debug information are no change; of kernels the instructions too, byte by byte.
 """
 

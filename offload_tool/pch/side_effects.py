@@ -1,9 +1,9 @@
 """What a precompiled header (PCH) changes: a probe is compiled with it and without.
 
 A PCH promises the bytes of a compile without it. Clang does not write all that it knows into one
-(docs/precompiled-headers.md has the table), and what headers have emitted into each source that
-includes them (objects with constructors, variables of ``__attribute__((used))``, kernels,
-statements of the assembler) stands at other places with one. So for each PCH a small source is
+(docs/precompiled-headers.md has the table). What headers emit into each source that includes them
+stands at other places with one: objects with constructors, variables of ``__attribute__((used))``,
+kernels, statements of the assembler. So for each PCH a small source is
 compiled:
 
 - with it, and with the same ``#include``s: where the assembly differs, no source may use the PCH;

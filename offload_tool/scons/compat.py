@@ -487,8 +487,8 @@ def of_build(env: Environment, make: Callable[[], T]) -> T:
 def at_top(env: Environment) -> Iterator[None]:
     """Be in the folder in which SCons runs commands, not in that of the SConscript being read.
 
-    What a compiler is asked is asked where it is run, so that a relative name in its flags, in
-    PATH or in a variable of the shell means in both the same, and the same in each SConscript.
+    The compiler is queried in the folder where it runs. A relative name in its flags, in PATH or in
+    a variable of the shell then means the same in both, and in each SConscript.
     SCons also spells nodes in variables as it does in commands: elsewhere `str(node)` is relative
     to the SConscript. Names that are to become nodes are looked up before.
     """

@@ -1,8 +1,8 @@
 """What tells one compiler from another, without paths: part of each signature.
 
-The version text alone is not enough. The output depends as well on the words that stand
-after the compiler in ``OFFLOAD_CLANG``, on the lld that links device code, on configuration
-files that clang reads by itself, and on what a wrapper script adds. All of these are told by
+The version text alone is not enough. The output also depends on the words after the compiler in
+``OFFLOAD_CLANG``, on the lld that links device code, on configuration files that clang reads by
+itself, and on what a wrapper script adds. All of these are told by
 what they hold, so that two machines with the same programs agree.
 
 Programs are told apart by what they say of themselves, and by their files and libraries: see

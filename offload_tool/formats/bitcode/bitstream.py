@@ -261,7 +261,7 @@ class Bits:
 
 
 class Reader:
-    """Gives the items of blocks; knows the abbreviations. Nothing in the data is believed.
+    """Reads the items of blocks; knows the abbreviations. Nothing in the data is believed.
 
     `exact`: blocks end where they say, and very long records are refused.
     """

@@ -1,9 +1,9 @@
 """The processors that device code is compiled for, as data.
 
-One row names a processor the way a target ID spells it, its family (which decides the
-triple), its alternative names, the target features that a target ID may set for it, and
-for AMD GPUs the number that marks its ELF code objects (EF_AMDGPU_MACH, the low byte of
-e_flags). A new GPU is one more row; its column of features is what
+One row names a processor the way a target ID spells it, its family (which decides the triple), its
+alternative names, and the target features that a target ID may set for it. AMD GPUs also have the
+number that marks their ELF code objects (EF_AMDGPU_MACH, the low byte of e_flags). A new GPU is one
+more row; its column of features is what
 ``clang --offload-arch=NAME:FEATURE+`` accepts, its number what AMDGPUUsage lists.
 
 An AMD GPU also has the architecture name that LLVM 23 puts into triples, which is a

@@ -1,9 +1,9 @@
 """What one call of a builder has worked out, for its other nodes and for the calls after it.
 
 A SConstruct calls a builder for each of ten thousand sources, mostly with an environment that
-nobody has changed in between. What is the same for all nodes of a call is worked out once, and
-the next call has it too if its variables, its overrides, its folder and what the shell says are
-equal to those of the call before. Variables are compared with a copy: they may be changed in place.
+nobody has changed in between. What is the same for all nodes of a call is worked out once. The next
+call reuses it if its variables, overrides, folder and shell variables are equal to those of the
+call before. Variables are compared with a copy: they may be changed in place.
 """
 
 from __future__ import annotations

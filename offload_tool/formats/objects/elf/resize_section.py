@@ -1,4 +1,4 @@
-"""Gives one section of LLVM's object files another content, with the layout that LLVM would choose.
+"""Replaces the content of a section of LLVM's object files, with the layout LLVM would choose.
 
 LLVM writes the sections of an object one behind the other, each at the next multiple of its
 alignment, and their headers at the end. So what comes behind a section that grows moves::
