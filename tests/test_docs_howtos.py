@@ -1,0 +1,80 @@
+"""Pages that are followed step by step, run as printed in an empty folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from offload_tool.errors import CompilerError, UsageError
+from offload_tool.run.validate_flags import check_flags
+from offload_tool.scons.variables import VARIABLES
+from offload_tool.toolchain.select import find_toolchain
+from tests.conftest import ROOT, missing
+
+BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def run(command: str, folder: Path) -> list[str]:
+    """Return what a command prints, on both streams."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["sh", "-c", f"{command} 2>&1"],
+        cwd=folder,
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "100"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    return done.stdout.splitlines()
+
+
+def fits(line: str, expected: str) -> bool:
+    """Return whether a line is as printed; three dots stand for anything."""
+    return re.fullmatch(re.escape(expected).replace(r"\.\.\.", ".*"), line) is not None
+
+
+def assert_as_printed(given: list[str], expected: list[str]) -> None:
+    """Check output line by line; a line of three dots stands for any number of lines."""
+    position, is_open = 0, False
+    for line in expected:
+        if line == "...":
+            is_open = True
+            continue
+        rest = given[position:] if is_open else given[position : position + 1]
+        found = next((at for at, each in enumerate(rest) if fits(each, line)), None)
+        assert found is not None, f"{line!r} is not in {given[position:]}"
+        position, is_open = position + found + 1, False
+    assert is_open or position == len(given), given[position:]
+
+
+def test_tutorial(tmp_path: Path) -> None:
+    """The tutorial's files and commands give what it prints."""
+    try:
+        find_toolchain()
+    except CompilerError as error:
+        missing(f"a compiler ({error})")
+    steps = 0
+    for language, name, text in BLOCK.findall((ROOT / "docs/tutorial.md").read_text()):
+        if name:
+            (tmp_path / name).write_text(text)
+        elif language == "console":
+            for step in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+                command, *expected = step.splitlines()
+                assert_as_printed(run(command, tmp_path), expected)
+                steps += 1
+    assert steps > 8
+
+
+def test_other_tools() -> None:
+    """Flags of other tools are answered, and the variables in their place exist."""
+    page = (ROOT / "docs/coming-from.md").read_text()
+    assert {*re.findall(r"OFFLOAD_[A-Z_]+", page)} <= {*VARIABLES}
+    for flag in ("-arch=sm_80", "-Xcompiler", "-rdc=true", "-fgpu-rdc", "--offload-arch=gfx906"):
+        with pytest.raises(UsageError, match="among the flags"):
+            check_flags([flag])
