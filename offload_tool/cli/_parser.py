@@ -24,7 +24,7 @@ _READING = (
     "embed",
 )
 """Commands that read files of which nobody may know where they come from."""
-_COMMANDS = (*_READING, "repack", "target", "why", "archive", "dist")
+_COMMANDS = (*_READING, "repack", "target", "why", "doctor", "archive", "dist")
 _REMOVED = {
     "completion": "use shtab: shtab --shell=bash --prog=offload-tool "
     "offload_tool.cli._whole_parser.whole_parser (or zsh)",

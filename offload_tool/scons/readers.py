@@ -442,6 +442,15 @@ class _Question(NamedTuple):
     shell: tuple[tuple[str, str], ...]
 
 
+def _is_new(text: str) -> bool:
+    """Return whether a text was not told on this machine before, since the package changed."""
+    from offload_tool.toolchain.disk_cache import cached_answer
+
+    found: list[str] = []
+    cached_answer(["told", text], lambda: found.append(text), lambda _: [])
+    return bool(found)
+
+
 class _Toolchains:
     """The compilers that a build has found, and said."""
 
@@ -467,7 +476,12 @@ class _Toolchains:
                 asked = (question._replace(jobs=jobs), lenient)
                 found = self._found.get(asked) or _search(asked[0], lenient=lenient)
             self._found[asked] = found
-            self.announce(f"offload: using {found}")
+            self.announce(f"offload: using {found.used}")
+            if found.passed_over and _is_new(str(found)):
+                self.announce(
+                    f"offload: passed over: {'; '.join(found.passed_over)} (once; "
+                    "'offload-tool doctor' prints it again)"
+                )
             for doubt in found.doubts:
                 self.announce(f"offload: warning: {doubt}; used all the same")
         return found

@@ -103,10 +103,15 @@ class Toolchain:
         """The first number of the version."""
         return int(self.version.split(".", 1)[0])
 
+    @property
+    def used(self) -> str:
+        """The compiler, and what it uses of the machine, for people."""
+        with_these = f", {self.installations}" if self.installations else ""
+        return f"clang {self.version} ({self.origin}){with_these}"
+
     def __str__(self) -> str:
-        used = f", {self.installations}" if self.installations else ""
         others = f"; passed over: {'; '.join(self.passed_over)}" if self.passed_over else ""
-        return f"clang {self.version} ({self.origin}){used}{others}"
+        return f"{self.used}{others}"
 
 
 def probe(

@@ -113,7 +113,8 @@ def test_every_row_is_run() -> None:
 def test_every_command_is_here() -> None:
     """The commands are all that there are."""
     (commands,) = (action for action in whole_parser()._actions if action.choices)
-    assert {words.split()[0] for words in (*COMMANDS, *DROP_INS)} == set(commands.choices or ())
+    known = {words.split()[0] for words in (*COMMANDS, *DROP_INS)}
+    assert known | {"doctor"} == set(commands.choices or ())
     assert set(ERRORS) == {*COMMANDS, *DROP_INS} - {"dist"}
 
 
@@ -193,6 +194,14 @@ def test_target() -> None:
     """The device does not load such code."""
     assert run("target", "gfx906", "gfx906:xnack+") == 0
     assert run("target", "gfx906", "gfx908") == 1
+
+
+@case("`doctor`", "1")
+def test_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No language has a compiler; the command has no arguments that could be wrong."""
+    monkeypatch.setenv("OFFLOAD_CLANG", "/no/clang")
+    assert run("doctor") == 1
+    assert run("doctor", "--bogus") == 2
 
 
 @case("`match`", "1")

@@ -1,0 +1,91 @@
+"""``offload-tool doctor``: which compilers were looked at, which is used, and what is missing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from offload_tool.cli._output import print_lines
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+__all__ = ["add", "run"]
+
+_KINDS = {"hip": ("HIP", "gfx906"), "cuda": ("CUDA", "sm_80"), "openmp": ("OpenMP", "gfx906")}
+_USABLE = ("HIP: clang", "CUDA: clang", "OpenMP: clang")
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of ``offload-tool``."""
+    parser = commands.add_parser(
+        "doctor",
+        help="tell which compiler is used for each language, and what is missing",
+        description="For HIP, CUDA and OpenMP: the compiler that builds use, with which "
+        "installation, what was passed over and why, and how to get what is missing. Variables of "
+        "the environment count as in builds; construction variables are the SConstruct's.",
+        epilog="The exit status is 1 where there is no compiler for any of them.",
+        allow_abbrev=False,
+    )
+    parser.set_defaults(run=run)
+
+
+def run(_: argparse.Namespace) -> int:
+    """Print what was found; return 1 where no language has a compiler."""
+    lines = list(_lines())
+    print_lines(lines, sys.stdout)
+    return int(not any(line.startswith(_USABLE) for line in lines))
+
+
+def _lines() -> Iterator[str]:
+    import importlib.metadata
+    import platform
+
+    from offload_tool.errors import CompilerError
+    from offload_tool.passes.cuda import find_ptxas
+    from offload_tool.toolchain.capability_check import Job
+    from offload_tool.toolchain.disk_cache import cache_folder
+    from offload_tool.toolchain.installations import VARIABLES
+    from offload_tool.toolchain.select import find_toolchain
+
+    versions = [f"Python {platform.python_version()}"]
+    for name in ("offload-tool", "SCons"):
+        try:
+            versions.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            versions.append(f"no {name}")
+    yield ", ".join(versions)
+    for kind, (name, target) in _KINDS.items():
+        try:
+            found = find_toolchain(jobs=(Job(kind, (target,)),))
+        except CompilerError as error:
+            yield f"{name}: {error}"
+            yield from _without_headers(name, kind, target)
+            continue
+        yield f"{name}: {found.used}"
+        yield from (f"  passed over: {reason}" for reason in found.passed_over)
+    try:
+        ptxas = find_ptxas()
+        yield f"ptxas: {ptxas.command[0] if ptxas else 'none; PTX alone is embedded'}"
+    except CompilerError as error:
+        yield f"ptxas: {error}"
+    named = ("OFFLOAD_CLANG", "OFFLOAD_LAUNCHER", "OFFLOAD_DIST", *VARIABLES)
+    given = [f"{name}={os.environ[name]}" for name in dict.fromkeys(named) if name in os.environ]
+    yield f"environment: {', '.join(given) or 'no variable of ours is set'}"
+    yield f"kept answers: {cache_folder()}"
+
+
+def _without_headers(name: str, kind: str, target: str) -> Iterator[str]:
+    """Yield the compiler of sources that use neither headers nor libraries of a language."""
+    from offload_tool.errors import CompilerError
+    from offload_tool.toolchain.capability_check import Job
+    from offload_tool.toolchain.select import find_toolchain
+
+    flags = ("-nogpuinc", "-nogpulib") if kind == "hip" else ("-nocudainc", "-nocudalib")
+    try:
+        found = find_toolchain(jobs=(Job(kind, (target,), flags),))
+    except CompilerError:
+        return
+    yield f"  {name} with {' '.join(flags)}: {found.used}"
