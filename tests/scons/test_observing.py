@@ -247,3 +247,16 @@ def test_progress(project: Project) -> None:
     for number, name in enumerate(("gfx906", "gfx90a:xnack+", "host"), start=1):
         assert f"[{number}/3] [{name}] k." in shown
     assert "/3]" not in project.run().output
+
+
+def test_compilers_passed_over_are_told_once(project: Project) -> None:
+    """The compiler in use is named in each build; others, once for a machine and their state."""
+    broken = project.write("bin/clang-99", "#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    path = f"{broken.parent}{os.pathsep}{project.environment['PATH']}"
+    project.environment |= {"PATH": path, "XDG_CACHE_HOME": str(project.folder / "cache")}
+    project.environment.pop("OFFLOAD_CLANG", None)
+    project.sconstruct(NODES)
+    outputs = [project.run("-Q").output for _ in range(2)]
+    assert all("offload: using clang" in output for output in outputs)
+    assert ["clang-99" in output for output in outputs] == [True, False]
