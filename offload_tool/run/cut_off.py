@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.options import BESIDE, ELSEWHERE, READS, beginnings
@@ -62,6 +63,8 @@ class Stages:
         """Whether the output was left as it is."""
         self._files: tuple[IO[bytes], ...] = ()
         self._printed = 0
+        self._started = time.perf_counter()
+        self.front_end_seconds = 0.0
 
     def jobs(self, job: Sequence[str], bitcode: str) -> tuple[tuple[str, ...], ...]:
         """Return the commands of the front end and of the backend for a job of cc1.
@@ -100,6 +103,7 @@ class Stages:
         if not number:
             self.digest = digest_of(os.pread(self._files[0].fileno(), bitcode, 0))
             self._printed = errors
+            self.front_end_seconds = time.perf_counter() - self._started
             self.is_cut_off = self.digest == self.known
         elif errors > self._printed:
             self.digest = ""  # the backend has something to print, in each run

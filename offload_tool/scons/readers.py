@@ -95,15 +95,15 @@ _DEFAULTS: dict[str, Any] = {
     **{name: variable.default for name, variable in VARIABLES.items()},
     # Commands and the messages shown in their place; an empty message shows the command.
     "OFFLOADDEVICECOM": _COMPILE.format(flags="$OFFLOAD_FLAGS $_OFFLOAD_ARCH_FLAGS"),
-    "OFFLOADDEVICECOMSTR": "$_OFFLOAD_LANGUAGE [$_OFFLOAD_TARGET_ID] $SOURCE",
+    "OFFLOADDEVICECOMSTR": "$_OFFLOAD_LANGUAGE [$_OFFLOAD_TARGET_ID] $_OFFLOAD_SHOWN",
     "OFFLOADHOSTCOM": _COMPILE.format(flags="$_OFFLOAD_PIC_FLAGS $OFFLOAD_HOST_FLAGS"),
-    "OFFLOADHOSTCOMSTR": "$_OFFLOAD_LANGUAGE [host] $SOURCE",
+    "OFFLOADHOSTCOMSTR": "$_OFFLOAD_LANGUAGE [host] $_OFFLOAD_SHOWN",
     "OFFLOADHOSTIRCOM": (
         "$_OFFLOAD_PROGRAM $_OFFLOAD_PASS_FLAGS "
         "$_OFFLOAD_LANGUAGE_FLAGS $CCFLAGS $_OFFLOAD_PIC_FLAGS $OFFLOAD_HOST_FLAGS "
         "-o $TARGET $SOURCE"
     ),
-    "OFFLOADHOSTIRCOMSTR": "$_OFFLOAD_LANGUAGE [host code] $SOURCE",
+    "OFFLOADHOSTIRCOMSTR": "$_OFFLOAD_LANGUAGE [host code] $_OFFLOAD_SHOWN",
     "OFFLOADLINKCOM": (
         "$( $_OFFLOAD_LINKER $) $_OFFLOAD_LINK_ARGUMENTS $OFFLOAD_LINK_FLAGS -o $TARGET "
         "$_OFFLOAD_LINK_INPUTS"
@@ -154,6 +154,7 @@ _DEFAULTS: dict[str, Any] = {
     "SHLIBSUFFIX": ".so",
     "SHOBJSUFFIX": ".os",
     "_OFFLOAD_INCLUDES": compat.include_flags,
+    "_OFFLOAD_SHOWN": compat.shown_source,
     "INCPREFIX": "-I",
     "INCSUFFIX": "",
     "CPPDEFPREFIX": "-D",

@@ -5,6 +5,7 @@ Judge of all bytes: a build of the same sources without the cut-off, in a folder
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from collections.abc import Callable
@@ -183,6 +184,16 @@ def test_failed_compile_leaves_no_output(built: Project) -> None:
     edit(built, "k.hip", "return none", "return 1")
     assert outcome(built) == "compiled"
     assert_as_without(built)
+
+
+def test_seconds_of_the_stages(built: Project) -> None:
+    """The summary for CI has the seconds of the front end beside those of the pass."""
+    edit(built, "SConstruct", "OFFLOAD_SUMMARY=True", "OFFLOAD_SUMMARY='#summary.json'")
+    edit(built, "k.hip", "", "// a comment\n")
+    assert outcome(built) == "front end only"
+    value = json.loads((built.folder / "summary.json").read_text())
+    (found,) = value["passes"]
+    assert 0 < found["front_end_seconds"] <= found["seconds"]
 
 
 def test_variable(built: Project) -> None:

@@ -118,3 +118,19 @@ def test_header_that_becomes_a_folder(project: Project) -> None:
     (project.folder / "one/v").unlink()
     (project.folder / "one/v").mkdir()
     assert project.build() == passes("k.hip", "gfx906", "host")
+
+
+@pytest.mark.parametrize("duplicate", [0, 1])
+def test_variants_are_told_apart(project: Project, duplicate: int) -> None:
+    """Messages name a source by its variant folder, so that two variants have different lines."""
+    project.write("lib/SConscript", "Import('env')\nenv.OffloadDeviceObject('k.hip')\n")
+    (project.folder / "k.hip").rename(project.folder / "lib/k.hip")
+    project.sconstruct(
+        "for name in ('debug', 'release'):\n"
+        "    SConscript('lib/SConscript', variant_dir=f'build/{name}/lib',\n"
+        f"        duplicate={duplicate}, exports={{'env': env.Clone(OFFLOAD_ARCH='gfx906')}})\n"
+    )
+    run = project.run("-Q")
+    assert run.status == 0, run.errors
+    lines = [line for line in run.output.splitlines() if line.startswith("HIP ")]
+    assert lines == [f"HIP [gfx906] build/{name}/lib/k.hip" for name in ("debug", "release")]

@@ -49,6 +49,8 @@ class _Outcome:
     outcome: str
     """One of `_COLUMNS`."""
     seconds: float
+    front_end_seconds: float
+    """0 where the front end and the backend were one job."""
     why: str
     """Why it ran; empty where it did not."""
 
@@ -182,6 +184,7 @@ def _passes_done(passes: DeclaredPasses) -> list[_Outcome]:
                 declared.target,
                 outcome,
                 declared.seconds,
+                records.front_end_seconds,
                 "" if outcome == "up to date" else records.reason,
             )
         )

@@ -111,6 +111,7 @@ class PassRecords:
         *(
             "command",
             "folders",
+            "front_end_seconds",
             "is_cut_off",
             "is_fetched",
             "is_known_current",
@@ -148,6 +149,8 @@ class PassRecords:
         self._key_before: Mapping[str, str] = {}
         self._assembler_reads = False
         self._bitcode = self._known_bitcode = ""
+        self.front_end_seconds = 0.0
+        """What the front end took, where the pass had two stages."""
         self.is_cut_off = False
         """Whether the pass has found its bitcode as it was, and left the output as it is."""
 
@@ -404,6 +407,7 @@ class PassRecords:
         """Note what became of the stages of the pass that has just run."""
         self.is_cut_off = stages is not None and stages.is_cut_off
         self._bitcode = stages.digest if stages is not None else ""
+        self.front_end_seconds = stages.front_end_seconds if stages is not None else 0.0
         if not self.is_cut_off and seconds < _TOO_SHORT:
             self._bitcode = _SHORT
 
