@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from offload_tool.errors import FileError
 from offload_tool.io import FileRange, InputFile, atomic_write, replace_all, replace_file
+from offload_tool.io.mapped_file import check_maps, load
 from offload_tool.io.spool import Spool
 from tests.conftest import identity
 
@@ -433,3 +434,35 @@ def test_small_ranges_are_read_many_at_a_time(tmp_path: Path, monkeypatch: Any) 
     wanted = b"".join(content[at : at + 100] for at in range(0, 400_000, 200))
     assert (tmp_path / "out").read_bytes() == wanted
     assert len(calls) <= 4
+
+
+@pytest.mark.parametrize("size", [100, 400_000])
+def test_a_file_that_is_shorter_than_it_was(tmp_path: Path, size: int) -> None:
+    """It is refused when it is opened, read or mapped."""
+    path = tmp_path / "short"
+    path.write_bytes(bytes(50))
+    with path.open("rb") as file, pytest.raises(FileError, match="became shorter"):
+        load(path, file.fileno(), size)
+
+
+def test_a_file_that_cannot_be_mapped(tmp_path: Path) -> None:
+    """What the system says is the error's cause."""
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with pytest.raises(FileError, match=str(tmp_path)):
+            load(tmp_path, descriptor, 400_000)
+    finally:
+        os.close(descriptor)
+
+
+def test_no_output_is_complete_after_an_input_was_cut(tmp_path: Path) -> None:
+    """A mapped file that is shorter now ends the writing of an output."""
+    path = tmp_path / "large"
+    path.write_bytes(bytes(400_000))
+    with path.open("rb") as file:
+        data = load(path, file.fileno(), 400_000)
+        check_maps()
+        os.truncate(path, 10)
+        with pytest.raises(FileError, match=r"'.*large': became shorter while it was read"):
+            check_maps()
+        data.release()
