@@ -375,21 +375,6 @@ def keep_command(node: Any) -> None:
     node.attributes.keep_targetinfo = True
 
 
-def shown_source(
-    target: list[Any],
-    source: list[Any],
-    env: Any,  # noqa: ARG001
-    for_signature: bool,  # noqa: ARG001
-) -> str:
-    """Return what messages call a source: its name in a variant folder, where it is in one."""
-    if not target or not source:
-        return ""
-    node, file = target[0].get(), source[0].get()  # SCons gives proxies of nodes
-    if node.dir is not file.dir and node.dir.srcnode() is file.dir:
-        return f"{node.dir.get_internal_path()}/{file.name}"
-    return str(file)
-
-
 def contents(node: Any) -> bytes:
     """Return what SCons signs of how a node is made."""
     return bytes(node.get_executor().get_contents())

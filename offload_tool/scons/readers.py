@@ -154,7 +154,7 @@ _DEFAULTS: dict[str, Any] = {
     "SHLIBSUFFIX": ".so",
     "SHOBJSUFFIX": ".os",
     "_OFFLOAD_INCLUDES": compat.include_flags,
-    "_OFFLOAD_SHOWN": compat.shown_source,
+    "_OFFLOAD_SHOWN": "$SOURCE",
     "INCPREFIX": "-I",
     "INCSUFFIX": "",
     "CPPDEFPREFIX": "-D",

@@ -212,8 +212,27 @@ def _common_to_passes(env: Environment, unit: Unit, job: CompilePass) -> Any:
             "_OFFLOAD_DEPENDENCY_FLAGS": _dependency_flags,
             "_OFFLOAD_LANGUAGE": unit.kind.upper(),
             "_OFFLOAD_LANGUAGE_FLAGS": unit.language_flags,
+            "_OFFLOAD_SHOWN": _shown_source,
         }
     )
+
+
+def _shown_source(
+    target: list[Any],
+    source: list[Any],
+    env: Environment,
+    for_signature: bool,  # noqa: ARG001
+) -> str:
+    """Return what a message calls a source: by its variant folder, where it is in several."""
+    if not target or not source:
+        return ""
+    node, file = target[0].get(), source[0].get()  # SCons gives proxies of nodes
+    passes = declared_passes(env)
+    made = passes.get(node)
+    is_variant = node.dir is not file.dir and node.dir.srcnode() is file.dir
+    if made is not None and is_variant and passes.is_ambiguous(made):
+        return f"{node.dir.get_internal_path()}/{file.name}"
+    return str(file)
 
 
 def _dependency_flags(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,7 @@ class DeclaredPasses:
 
     def __init__(self) -> None:
         self._by_node: dict[Any, DeclaredPass] = {}
+        self._alike: Counter[tuple[Any, str]] = Counter()
         self._keeps_commands = False
         self.are_summed_up = False
         self.summary_file = ""
@@ -60,9 +62,14 @@ class DeclaredPasses:
         made = self._by_node[node] = DeclaredPass(
             node, source, command, target, len(self._by_node) + 1
         )
+        self._alike[source.srcnode(), target] += 1
         if self._keeps_commands:
             compat.keep_command(node)
         return made
+
+    def is_ambiguous(self, made: DeclaredPass) -> bool:
+        """Return whether another pass has the same source and target: of another variant, say."""
+        return self._alike[made.source.srcnode(), made.target] > 1
 
     def keep_commands(self) -> None:
         """Make SCons remember the command of each pass, which it forgets when a node is done."""
