@@ -18,11 +18,30 @@ What a killed run has left is given its name back by the next one.
 from __future__ import annotations
 
 import os
+import re
 
 from offload_tool.errors import FileError
 from offload_tool.io.paths import beside, remove
 
-__all__ = ["OutputBackup"]
+__all__ = ["OutputBackup", "remove_half_written"]
+
+
+def remove_half_written(output: str, since: int) -> None:
+    """Remove what LLVM's programs began under other names and were ended before they renamed it.
+
+    They remove it themselves, but for the moment between making the file and noting its name.
+    lld names it ``OUT.tmp`` and 7 hexadecimal digits (FileOutputBuffer), clang ``OUT-8DIGITS.EXT``
+    and ``.tmp`` (CompilerInstance::createOutputFile). Files that were changed before `since`, in
+    nanoseconds of the file system's clock, are somebody's own.
+    """
+    folder, name = os.path.split(output)
+    stem, extension = os.path.splitext(name)
+    lld, clang = re.escape(name), rf"{re.escape(stem)}-[0-9a-f]{{8}}{re.escape(extension)}"
+    half_written = re.compile(rf"{lld}\.tmp[0-9a-f]{{7}}|{clang}\.tmp")
+    for entry in os.scandir(folder or "."):
+        is_such = half_written.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
+        if is_such and entry.stat(follow_symlinks=False).st_ctime_ns >= since:
+            remove(entry.path)
 
 
 class OutputBackup:

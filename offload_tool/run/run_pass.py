@@ -29,7 +29,7 @@ from offload_tool.io.open_regular import open_regular
 from offload_tool.io.paths import beside, remove
 from offload_tool.io.signals import shielded
 from offload_tool.manifest import MANIFEST
-from offload_tool.run.output_backup import OutputBackup
+from offload_tool.run.output_backup import OutputBackup, remove_half_written
 from offload_tool.run.pass_command import pass_command
 from offload_tool.run.validate_flags import check_depfile_flags, check_flags
 
@@ -357,6 +357,8 @@ def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
         with shielded():
             if not ended:
                 _remove(*outputs, beside(outputs.file, MANIFEST))
+            if status:
+                run.remove_half_written()
             aside.drop()
             _remove(_depfile_beside(outputs.file))
     return status
@@ -411,6 +413,11 @@ class _Run:
             self._moment = make_marker(marker)
         except OSError as error:
             raise FileError(marker, error) from error
+
+    def remove_half_written(self) -> None:
+        """Remove what the ended compiler has left beside the output."""
+        if self._moment:
+            remove_half_written(self._job.outputs.file, self._moment)
 
     def meanwhile(self) -> None:
         """Do what is needed in the end and can be done while the command runs."""

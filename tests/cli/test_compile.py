@@ -378,6 +378,25 @@ def test_stopped(folder: Path) -> None:
     assert Path("k.co").read_text() == "old"
 
 
+def test_stopped_while_the_compiler_makes_its_file(folder: Path) -> None:
+    """What clang or lld began under a name of its own is gone; older files of such names stay."""
+    begun = "touch k.co.tmp0a1b2c3 k-0a1b2c3d.co.tmp k.co.tmpl k.co.tmp0a1b2c3d begun"
+    launcher = script(folder.parent / "slow", f"{begun}; sleep 60")
+    Path("k.co.tmp9876543").write_text("a user's")
+    with subprocess.Popen(
+        [sys.executable, "-m", "offload_tool", *GFX906, *FLAGS],
+        env=os.environ | {"OFFLOAD_LAUNCHER": launcher},
+    ) as process:
+        for _ in range(1000):
+            if Path("begun").exists():
+                break
+            time.sleep(0.01)
+        process.terminate()
+        assert process.wait(timeout=20) == 128 + signal.SIGTERM
+    others = {"k.co.tmpl", "k.co.tmp0a1b2c3d", "k.co.tmp9876543"}
+    assert names() == {"k.hip", "begun", *others}
+
+
 def test_rdc(folder: Path) -> None:
     """With --rdc a source becomes bitcode, and --link makes the code object of several."""
     Path("twice.hip").write_text("__attribute__((device)) int twice(int x) { return 2 * x; }\n")
