@@ -51,7 +51,7 @@ def read_depfile(path: StrPath) -> list[str]:
     :raises FileError: it cannot be read.
     """
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
             return parse_depfile(file.read())
     except OSError as error:
         raise FileError(path, error) from error

@@ -82,7 +82,7 @@ def processor_of(words: Iterable[str]) -> str:
     if not any(word in _OF_THIS_MACHINE for word in words):
         return ""
     try:
-        with open(_PROCESSORS, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+        with open(_PROCESSORS, encoding="utf-8", errors="replace") as file:
             lines = file.read().splitlines()
     except OSError:
         return "unknown"

@@ -172,7 +172,7 @@ class DriverPlan:
 
     def with_temporaries_in(self, folder: str) -> None:
         """Name the temporary files as files of a folder."""
-        names = {name: f"{folder}/{os.path.basename(name)}" for name in self.temporary}  # noqa: PTH119
+        names = {name: f"{folder}/{os.path.basename(name)}" for name in self.temporary}
         for job in self.jobs:
             job.words = [_renamed(word, names) for word in job.words]
             job.output = names.get(job.output, job.output)
@@ -242,7 +242,7 @@ def job_in(words: list[str]) -> DriverJob:
     """
     if any(word.startswith("@") for word in words):
         raise UnknownPlanError("the driver would write a response file")
-    name = os.path.basename(words[0])  # noqa: PTH119
+    name = os.path.basename(words[0])
     if words[1:2] in (["-cc1"], ["-cc1as"]):
         sort = words[1][1:]
     else:
@@ -344,9 +344,7 @@ def _check(jobs: list[DriverJob]) -> str:
 
 
 def _is_temporary(name: str, folder: str) -> bool:
-    return os.path.dirname(name) == folder and bool(  # noqa: PTH120
-        _TEMPORARY.fullmatch(os.path.basename(name))  # noqa: PTH119
-    )
+    return os.path.dirname(name) == folder and bool(_TEMPORARY.fullmatch(os.path.basename(name)))
 
 
 def _renamed(word: str, names: Mapping[str, str]) -> str:

@@ -44,5 +44,5 @@ def folder_meant(words: Iterable[str]) -> list[str]:
         for name in (word, word.partition("=")[2], word.removeprefix("-isysroot")):
             is_name = "/" in name or name is not word
             if is_name and name and not name.startswith(("/", "-")) and os.path.lexists(name):
-                return [os.getcwd()]  # noqa: PTH109
+                return [os.getcwd()]
     return []

@@ -109,7 +109,7 @@ def configuration_words(name: str) -> list[str]:
     import re
 
     try:
-        with open(name, "rb") as file:  # noqa: PTH123
+        with open(name, "rb") as file:
             content = _decoded(file.read())
     except (OSError, UsageError):
         return []
@@ -148,7 +148,7 @@ def _expand(
 
 def _size_of(name: str) -> int:
     try:
-        return os.stat(name or ".").st_size  # noqa: PTH116
+        return os.stat(name or ".").st_size
     except OSError:
         return 0
 
@@ -182,7 +182,7 @@ def _read_known(name: str) -> _Found | None:
     from offload_tool.io.file_digests import has_settled, look_at, look_of
 
     try:
-        status = os.stat(name or ".")  # noqa: PTH116
+        status = os.stat(name or ".")
     except OSError:
         return _read_once(name)
     look, identity = look_of(status), (status.st_dev, status.st_ino)
@@ -204,7 +204,7 @@ def _read_known(name: str) -> _Found | None:
 
 def _absolute(name: str) -> str:
     # Unlike a Path, this keeps "./" and a final "/" as the user wrote them.
-    return os.path.join(os.getcwd(), name) if name else os.getcwd()  # noqa: PTH109, PTH118
+    return os.path.join(os.getcwd(), name) if name else os.getcwd()
 
 
 def _decoded(content: bytes) -> bytes:

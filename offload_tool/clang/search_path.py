@@ -56,7 +56,7 @@ def front_end_of(command: Sequence[str], environment: Mapping[str, str]) -> Fron
     """
     language = () if "-x" in command else ("-x", "c++")
     jobs = front_end_jobs([*command, *language], environment)
-    here = (os.getcwd(), environment.get("PWD", ""))  # noqa: PTH109
+    here = (os.getcwd(), environment.get("PWD", ""))
     return FrontEnd(
         tuple(dict.fromkeys(folder for job in jobs for folder in _folders_of_job(job))),
         not jobs or any(tells_folder(job, here) for job in jobs),

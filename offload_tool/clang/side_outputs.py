@@ -56,7 +56,7 @@ def side_files(
     found: dict[str, bool] = {}
     for job in jobs:
         found.update(_written(job, output))
-    return {name: own for name, own in found.items() if os.path.isfile(name)}  # noqa: PTH113
+    return {name: own for name, own in found.items() if os.path.isfile(name)}
 
 
 def _written(words: list[str], output: str) -> dict[str, bool]:

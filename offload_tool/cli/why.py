@@ -87,7 +87,7 @@ def _state(judgement: Judgement) -> str:
 
 def _folder_of(record: PassRecord, path: Path) -> Path:
     """Return the folder of the build, from which names in the record are: there all files are."""
-    names = [name for name in record.inputs if not os.path.isabs(name)]  # noqa: PTH117
+    names = [name for name in record.inputs if not os.path.isabs(name)]
     folders = [Path.cwd(), *path.resolve().parents]
     found = {folder: sum((folder / name).exists() for name in names) for folder in folders}
     return max(folders, key=lambda folder: found[folder])

@@ -167,13 +167,13 @@ class _Folder:
 
     def __init__(self, path: str, stack: ExitStack) -> None:
         self.path = path
-        self.folder = os.path.dirname(os.path.realpath(path))  # noqa: PTH120
+        self.folder = os.path.dirname(os.path.realpath(path))
         self._stack = stack
         self._names: dict[str, list[str]] = {}
         """By the folders that are looked into."""
 
     def has(self, path: str) -> bool:
-        if not os.path.isfile(path):  # noqa: PTH113
+        if not os.path.isfile(path):
             return False
         if not self._is_beside(path) and (how := allowed_outside("kpack_outside")):
             message = f"names the kpack archive '{path}', which is neither in '{self.folder}', its "
@@ -182,7 +182,7 @@ class _Folder:
         return True
 
     def _is_beside(self, path: str) -> bool:
-        place, name = os.path.split(os.path.dirname(os.path.realpath(path)))  # noqa: PTH120
+        place, name = os.path.split(os.path.dirname(os.path.realpath(path)))
         return is_within(path, self.folder) or (name == FOLDER and is_within(self.folder, place))
 
     def like(self, before: str, behind: str) -> list[str]:
@@ -192,7 +192,7 @@ class _Folder:
             current().member(folder, len(self._names[folder]))
         else:
             try:
-                self._names[folder] = sorted(os.listdir(folder))  # noqa: PTH208 - names
+                self._names[folder] = sorted(os.listdir(folder))
             except (OSError, ValueError):  # a name with a NUL
                 self._names[folder] = []
         names = self._names[folder]

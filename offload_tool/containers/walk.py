@@ -556,7 +556,7 @@ def _is_any(_: memoryview) -> bool:
 
 def _is_file(path: str, status: os.stat_result) -> bool:
     try:
-        return os.path.samestat(os.stat(path), status)  # noqa: PTH116
+        return os.path.samestat(os.stat(path), status)
     except OSError:
         return False
 

@@ -74,7 +74,7 @@ def is_of_system(folder: str) -> bool:
 def look_at(path: str) -> Look | None:
     """Return the look of a file; None where there is none."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - called for each file of each pass
+        found = os.stat(path)
     except (OSError, ValueError):
         return None
     return look_of(found)
@@ -88,7 +88,7 @@ def look_of(found: os.stat_result) -> Look:
 def identity(name: str) -> str:
     """Return what identifies a file or folder beside its content; "" where there is none."""
     try:
-        found = os.stat(name)  # noqa: PTH116
+        found = os.stat(name)
     except OSError:
         return ""
     return f"{found.st_dev:x}:{found.st_ino:x}"
@@ -100,7 +100,7 @@ def make_marker(path: str) -> int:
     :raises OSError: it cannot be made.
     """
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666))
-    return os.stat(path).st_ctime_ns  # noqa: PTH116
+    return os.stat(path).st_ctime_ns
 
 
 class Fingerprints:
@@ -194,7 +194,7 @@ class Fingerprints:
         if known is not None and known[0] == look:
             return known[1]
         try:
-            found = frozenset(os.listdir(folder))  # noqa: PTH208 - called often
+            found = frozenset(os.listdir(folder))
         except OSError:
             return _NOTHING
         if has_settled(look):

@@ -47,7 +47,7 @@ def open_regular(path: str | os.PathLike[str]) -> tuple[int, int]:
     :raises FileError: it is neither a regular file nor given, or cannot be opened.
     """
     try:
-        status = os.stat(path)  # noqa: PTH116 - a path of any type
+        status = os.stat(path)
         _check(path, status)
         descriptor = os.open(path, _FLAGS)
         try:

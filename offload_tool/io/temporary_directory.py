@@ -86,8 +86,8 @@ def usual_folder() -> str:
         return os.fsdecode(tempfile.tempdir)
     named = (os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
     for folder in (*named, "/tmp", "/var/tmp", "/usr/tmp"):  # noqa: S108 - as tempfile has them
-        if folder and os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):  # noqa: PTH112
-            return os.path.abspath(folder)  # noqa: PTH100
+        if folder and os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):
+            return os.path.abspath(folder)
     return tempfile.gettempdir()
 
 
@@ -102,8 +102,8 @@ def _boot_id() -> str:
 def _make(prefix: str, parent: str) -> tuple[str, int | None]:
     """Make a folder and lock it; return its path and the lock, if there is one to be had."""
     while True:
-        made = os.path.join(os.path.abspath(parent), f"{prefix}{os.urandom(8).hex()}")  # noqa: PTH100, PTH118
-        os.mkdir(made, 0o700)  # noqa: PTH102
+        made = os.path.join(os.path.abspath(parent), f"{prefix}{os.urandom(8).hex()}")
+        os.mkdir(made, 0o700)
         try:
             lock = os.open(made, _FLAGS)
         except FileNotFoundError:  # another took it for abandoned before it was locked
@@ -117,7 +117,7 @@ def _is_ours(lock: int, path: str) -> bool:
     """Lock a folder that was just made; tell whether nobody has begun to remove it."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.stat(path)  # noqa: PTH116 - Path has no better
+        os.stat(path)
     except (BlockingIOError, FileNotFoundError):
         return False
     except OSError:  # no locks, so nobody else gets one either

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PLACEHOLDER_FILE", "can_wait", "embed_now"]
 
-PLACEHOLDER_FILE = os.path.join(os.path.dirname(__file__), "placeholder.txt")  # noqa: PTH118, PTH120
+PLACEHOLDER_FILE = os.path.join(os.path.dirname(__file__), "placeholder.txt")
 """What is embedded at first: of no usual size, and not so short that an optimizer would copy it.
 
 It is the same file for all runs, so that a compiler cache knows the host pass again.
@@ -42,7 +42,7 @@ def embed_now(made: str, images: str, output: str) -> None:
     from offload_tool.formats.objects.elf.resize_section import plan_with_content
     from offload_tool.io import InputFile, replace_file
 
-    with open(PLACEHOLDER_FILE, "rb") as file:  # noqa: PTH123
+    with open(PLACEHOLDER_FILE, "rb") as file:
         placeholder = file.read()
     with InputFile(made) as host, InputFile(images) as content:
         plan = plan_with_content(host.data, placeholder, len(content), path=made)

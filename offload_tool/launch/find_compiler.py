@@ -24,35 +24,35 @@ def find_hipcc(invoked: str, environ: Mapping[str, str]) -> str | None:
     for folder in _folders(environ):
         path = f"{folder}/{_NAME}"
         real = os.path.realpath(path)
-        if real == own or os.path.basename(real) == _OURS:  # noqa: PTH119
+        if real == own or os.path.basename(real) == _OURS:
             continue
-        if os.path.isfile(path) and os.access(path, os.X_OK):  # noqa: PTH113
+        if os.path.isfile(path) and os.access(path, os.X_OK):
             return path
     return None
 
 
 def why_unknown(compiler: str, environ: Mapping[str, str]) -> str:
     """Return why nobody knows what a command does beside calling clang; "" for clang and hipcc."""
-    if os.path.basename(compiler).startswith(_NAME):  # noqa: PTH119
+    if os.path.basename(compiler).startswith(_NAME):
         return ""
     folders = [""] if "/" in compiler else environ.get("PATH", os.defpath).split(os.pathsep)
     for folder in folders:
-        path = os.path.join(folder, compiler)  # noqa: PTH118
-        if os.path.isfile(path) and os.access(path, os.X_OK):  # noqa: PTH113
+        path = os.path.join(folder, compiler)
+        if os.path.isfile(path) and os.access(path, os.X_OK):
             return _why_unknown(path)
     return "there is no such program"
 
 
 def _why_unknown(path: str) -> str:
     try:
-        with open(path, "rb") as file:  # noqa: PTH123
+        with open(path, "rb") as file:
             is_script = file.read(len(_SCRIPT)) == _SCRIPT
     except OSError as error:
         return str(error)
     if is_script:
         return f"'{path}' is a script, which may do more than to call a compiler"
     real = os.path.realpath(path)
-    if "clang" not in os.path.basename(real):  # noqa: PTH119
+    if "clang" not in os.path.basename(real):
         return f"'{real}' is no clang"
     return ""
 

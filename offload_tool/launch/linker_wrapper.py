@@ -80,7 +80,7 @@ class _Questions:
     def __init__(self, folder: str, environ: Mapping[str, str], slots: Slots) -> None:
         self.results = folder
         self.folder = f"{folder}/questions"
-        os.mkdir(self.folder)  # noqa: PTH102
+        os.mkdir(self.folder)
         self._environment = {**environ, "TMPDIR": self.folder}
         self._slots = slots
         self._asked = 0
@@ -164,7 +164,7 @@ class _Links:
         found = [[line[1], *line[2].split(" ")] for line in lines if line is not None]
         if len(found) != len(lines) or not found:
             raise UnknownPlanError("what it would run cannot be read")
-        if not all(os.path.isabs(command[0]) for command in found):  # noqa: PTH117
+        if not all(os.path.isabs(command[0]) for command in found):
             raise UnknownPlanError("it does not find its programs")
         *links, last = found
         if not _base(last[0]).startswith(_BUNDLER):
@@ -230,14 +230,14 @@ def _renamed(word: str, names: dict[str, str]) -> str:
 
 
 def _make_empty(name: str) -> None:
-    with open(name, "wb"):  # noqa: PTH123
+    with open(name, "wb"):
         pass
 
 
 def _content(name: str) -> str:
-    with open(name, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
+    with open(name, encoding="utf-8", errors="surrogateescape") as file:
         return file.read()
 
 
 def _base(name: str) -> str:
-    return os.path.basename(name)  # noqa: PTH119
+    return os.path.basename(name)

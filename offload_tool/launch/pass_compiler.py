@@ -80,7 +80,7 @@ _COMPILE_FOLDER = ("-fdebug-compilation-dir=", "-fcoverage-compilation-dir=")
 
 def is_ccache(launcher: str) -> bool:
     """Return whether a launcher is ccache, which may stand behind other words."""
-    return any(os.path.basename(word) == "ccache" for word in shlex.split(launcher))  # noqa: PTH119
+    return any(os.path.basename(word) == "ccache" for word in shlex.split(launcher))
 
 
 def is_all_listed(depfile: str) -> bool:
@@ -136,7 +136,7 @@ def command_for_ccache(
 
 
 def _script(jobs: Sequence[DriverJob], depfile: str, environ: Mapping[str, str]) -> str:
-    folder = os.path.dirname(depfile)  # noqa: PTH120
+    folder = os.path.dirname(depfile)
 
     def line(words: Sequence[str]) -> str:
         return shlex.join(
@@ -170,5 +170,5 @@ def _digest(
     parts = [text, version, *(environ.get(name, "") for name in HEEDED_VARIABLES)]
     path = environ.get(LIBRARY_PATH, "")
     parts += [program_identity(job.words[0], path) for job in jobs]
-    parts += [file_digest(name) for name in possible_files(options) if os.path.isfile(name)]  # noqa: PTH113
+    parts += [file_digest(name) for name in possible_files(options) if os.path.isfile(name)]
     return digest_of("\0".join(parts).encode(errors="surrogateescape"))

@@ -108,7 +108,7 @@ class _Split:
             if status == 0:
                 if depfile:
                     self._join_depfiles(plan, depfile)
-                os.replace(result, output)  # noqa: PTH105
+                os.replace(result, output)
         finally:
             _remove(result)
         if status:
@@ -176,7 +176,7 @@ class _Split:
             plan = read_plan(text, self._folder)
         except UnknownPlanError as error:
             raise PassedThroughError(str(error)) from error
-        if not os.path.isfile(plan.source):  # noqa: PTH113
+        if not os.path.isfile(plan.source):
             raise PassedThroughError(f"'{plan.source}' is no file")
         return plan
 
@@ -407,7 +407,7 @@ def _cuid(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
         return []
     from offload_tool.io.file_digests import digest_of
 
-    kept = [os.getcwd()]  # noqa: PTH109
+    kept = [os.getcwd()]
     before = ""
     for word in words:
         about_targets = word.startswith(_FOR_TARGETS) or before.startswith(_FOR_TARGETS[-1:])
@@ -460,7 +460,7 @@ def _taken(words: list[str]) -> str:
 
 def _content(name: str) -> bytes:
     try:
-        with open(name, "rb") as file:  # noqa: PTH123
+        with open(name, "rb") as file:
             return file.read()
     except FileNotFoundError:
         return b""
@@ -475,4 +475,4 @@ def _moved_out(name: str) -> bytes:
 
 def _remove(name: str) -> None:
     with suppress(OSError):
-        os.unlink(name)  # noqa: PTH108
+        os.unlink(name)

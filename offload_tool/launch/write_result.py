@@ -20,11 +20,11 @@ def why_not_replaced(name: str) -> str:
     """Return why a file cannot get its name when it is complete; "" where it can."""
     if name == "-":
         return "a result is standard output"
-    folder = os.path.dirname(name) or "."  # noqa: PTH120
+    folder = os.path.dirname(name) or "."
     try:
-        mode = os.stat(name).st_mode  # noqa: PTH116
+        mode = os.stat(name).st_mode
     except FileNotFoundError:
-        if not os.path.isdir(folder):  # noqa: PTH112
+        if not os.path.isdir(folder):
             return f"there is no folder '{folder}'"
     except OSError as error:
         return f"'{name}': {error.strerror}"
@@ -46,17 +46,17 @@ def write_depfile(name: str, text: bytes) -> None:
     :raises OSError: it cannot be written.
     """
     if _has_other_names(name):
-        with open(name, "wb") as file:  # noqa: PTH123
+        with open(name, "wb") as file:
             file.write(text)
         return
     beside = f"{name}.{os.urandom(6).hex()}.tmp"
     try:
-        with open(beside, "wb") as file:  # noqa: PTH123
+        with open(beside, "wb") as file:
             file.write(text)
-        os.replace(beside, name)  # noqa: PTH105
+        os.replace(beside, name)
     except BaseException:
-        if os.path.exists(beside):  # noqa: PTH110
-            os.unlink(beside)  # noqa: PTH108
+        if os.path.exists(beside):
+            os.unlink(beside)
         raise
 
 

@@ -104,7 +104,7 @@ def assembler_reads(
         file = waiting.pop()
         for raw in _names_in(file):
             name = os.fsdecode(raw)
-            places = (os.path.join(folder, name) for folder in ("", *folders))  # noqa: PTH118
+            places = (os.path.join(folder, name) for folder in ("", *folders))
             there = list(filter(os.path.isfile, places))
             if not there or len(found) > _MOST_FOLLOWED:
                 raise UnknownReadsError(file)  # a comment, say, or text for another program
@@ -141,7 +141,7 @@ def _names_in(file: str) -> tuple[bytes, ...]:
             return ()
         known = _known.get(file)
         if known is None or known[0] != look:
-            with open(file, "rb") as opened:  # noqa: PTH123
+            with open(file, "rb") as opened:
                 known = _known[file] = (look, _names(opened.read()))
     except OSError:
         return ()

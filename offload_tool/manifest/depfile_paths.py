@@ -27,8 +27,8 @@ def with_backslashes(names: Iterable[str], words: Iterable[str]) -> list[str]:
     spelled = {_written(each): each for word in words if "\\" in word for each in _spellings(word)}
     found: dict[str, None] = {}
     for name in names:
-        meant = [each for each in _meant(name, spelled) if os.path.exists(each)]  # noqa: PTH110
-        if os.path.exists(name):  # noqa: PTH110 - called for each header
+        meant = [each for each in _meant(name, spelled) if os.path.exists(each)]
+        if os.path.exists(name):
             meant.append(name)
         found.update(dict.fromkeys(meant or _on_disk(name) or [name]))
     return list(found)
@@ -37,7 +37,7 @@ def with_backslashes(names: Iterable[str], words: Iterable[str]) -> list[str]:
 def _spellings(word: str) -> Iterator[str]:
     attached = _ATTACHED.match(word)
     for name in (word, word[attached.end() :] if attached else ""):
-        folder = os.path.dirname(name)  # noqa: PTH120
+        folder = os.path.dirname(name)
         yield from (each for each in (name, folder) if "\\" in each)
 
 
@@ -58,16 +58,16 @@ def _on_disk(name: str) -> list[str]:
 def _below(folder: str, rest: str) -> Iterator[str]:
     """Yield the files below a folder whose names are written as `rest`."""
     head, _, tail = rest.partition("/")
-    if tail and os.path.isdir(os.path.join(folder, head)):  # noqa: PTH112, PTH118
-        yield from _below(os.path.join(folder, head), tail)  # noqa: PTH118
+    if tail and os.path.isdir(os.path.join(folder, head)):
+        yield from _below(os.path.join(folder, head), tail)
     try:
-        entries = sorted(os.listdir(folder or "."))  # noqa: PTH208
+        entries = sorted(os.listdir(folder or "."))
     except OSError:
         return
     for entry in entries:
         if "\\" not in entry:
             continue
-        path, written = os.path.join(folder, entry), _written(entry)  # noqa: PTH118
+        path, written = os.path.join(folder, entry), _written(entry)
         if rest == written:
             yield path
         elif rest.startswith(f"{written}/"):

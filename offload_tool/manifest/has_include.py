@@ -144,7 +144,7 @@ class _Definitions:
 
 def _stamp(path: str) -> tuple[int, int]:
     try:
-        found = os.stat(path)  # noqa: PTH116 - called for each file of each pass
+        found = os.stat(path)
     except OSError:
         return (0, 0)
     return (found.st_ctime_ns, found.st_size)
@@ -240,7 +240,7 @@ def _uses_in(
 def _text(path: str) -> bytes:
     """Return a file's text with continued lines joined; nothing where it cannot be read."""
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - called for each file of each pass
+        with open(path, "rb") as file:
             return re.sub(_CONTINUATION, b"", file.read())
     except OSError:
         return b""

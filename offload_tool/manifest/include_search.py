@@ -138,7 +138,7 @@ def appeared(lookups: Lookups, read: frozenset[str], prints: Fingerprints) -> li
 
 def _is_file(name: str) -> bool:
     """Return whether there is a file that can be read, and not a folder, or a link to nothing."""
-    return os.path.exists(name) and not os.path.isdir(name)  # noqa: PTH110, PTH112
+    return os.path.exists(name) and not os.path.isdir(name)
 
 
 def _when_to_look(

@@ -135,17 +135,13 @@ class Recorded:
         own = {self._work.output, *self._work.given}
         general = general_words(self._work.command, own)
         named = (*possible_files(words), *configuring_files(general, self._work.environment))
-        return [
-            name
-            for name in dict.fromkeys(named)
-            if name not in own and os.path.isfile(name)  # noqa: PTH113 - called for each word
-        ]
+        return [name for name in dict.fromkeys(named) if name not in own and os.path.isfile(name)]
 
     def _key(self, read: Iterable[str], named: Sequence[str]) -> dict[str, str]:
         work = self._work
         variables = {name: work.environment.get(name, "") for name in HEEDED_VARIABLES}
         tells = work.surroundings().tells_folder
-        folder = [os.getcwd(), work.environment.get("PWD", "")] if tells else []  # noqa: PTH109
+        folder = [os.getcwd(), work.environment.get("PWD", "")] if tells else []
         return {
             "its command": json.dumps([*work.command]),
             "the compiler": work.compiler,
@@ -238,7 +234,7 @@ class Recorded:
     def forget(self) -> None:
         """Remove the manifest."""
         with suppress(OSError):
-            os.unlink(self._path)  # noqa: PTH108
+            os.unlink(self._path)
 
     def _all(self, read: Iterable[str]) -> list[str]:
         """Return all inputs, of which the compiler tells the files `read`."""
@@ -257,14 +253,14 @@ def _inodes(names: Iterable[str]) -> list[str]:
     found = []
     for name in sorted(names):
         with suppress(OSError):
-            status = os.stat(name)  # noqa: PTH116 - called for each input
+            status = os.stat(name)
             found.append(f"{name} {status.st_dev} {status.st_ino}")
     return found
 
 
 def _is_thin_archive(name: str) -> bool:
     try:
-        with open(name, "rb") as file:  # noqa: PTH123 - called for each input
+        with open(name, "rb") as file:
             return file.read(len(THIN_ARCHIVE)) == THIN_ARCHIVE
     except OSError:
         return False

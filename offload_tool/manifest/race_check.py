@@ -118,7 +118,7 @@ class Meanwhile:
         if was is not None:
             return identity(folder) != was
         try:
-            changed = os.stat(folder).st_ctime_ns  # noqa: PTH116
+            changed = os.stat(folder).st_ctime_ns
         except OSError:
             return True
         return changed >= self._start.moment or self._came(folder.rpartition("/")[0])
@@ -139,7 +139,7 @@ class Meanwhile:
 
     def _finds_it_renamed(self, folder: str) -> bool:
         try:
-            found = os.stat(folder)  # noqa: PTH116 - for each folder of each pass
+            found = os.stat(folder)
         except OSError:
             return True
         return found.st_ctime_ns >= self._start.moment and found.st_ctime_ns != found.st_mtime_ns
@@ -158,7 +158,7 @@ class Meanwhile:
                 return False
             if not target:
                 return True
-            name = os.path.join(folder, target)  # noqa: PTH118 - keeps absolute ones
+            name = os.path.join(folder, target)
             left -= 1
         return True
 
@@ -175,6 +175,6 @@ class Meanwhile:
             status = os.lstat(name)
             if not stat.S_ISLNK(status.st_mode):
                 return None
-            return "" if status.st_ctime_ns >= self._start.moment else os.readlink(name)  # noqa: PTH115
+            return "" if status.st_ctime_ns >= self._start.moment else os.readlink(name)
         except OSError:
             return ""

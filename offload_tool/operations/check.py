@@ -226,7 +226,7 @@ def check_libraries(
     alone: list[_Library] | None = []  # kpack archives, as long as nothing else was seen
     codes: list[_Library] = []
     given = [str(path) for path in paths]
-    files = [path for path in given if not os.path.isdir(path)]  # noqa: PTH112
+    files = [path for path in given if not os.path.isdir(path)]
     for path in given:
         empty = True
         told = _Told(skipped, notes, path)
@@ -303,7 +303,7 @@ def _label_of(found: FoundContainer) -> str:
 def _name(path: str, found: FoundContainer) -> str:
     """Name a library as seen from `path`: ``lib/x.so``, ``x.whl(lib/x.so)``, ``lib.a(a.o)``."""
     is_folder = found.path != path
-    name = os.path.relpath(found.path, path) if is_folder else os.path.basename(path)  # noqa: PTH119
+    name = os.path.relpath(found.path, path) if is_folder else os.path.basename(path)
     return name + _label_of(found).removeprefix(found.path)
 
 

@@ -249,7 +249,7 @@ def weight_of(row: KernelChange) -> tuple[int, int, str, str, str]:
 
 def _are_equal(before: StrPath, after: StrPath) -> bool:
     """Return whether both are files with the same bytes."""
-    if not (os.path.isfile(before) and os.path.isfile(after)):  # noqa: PTH113 - of any type
+    if not (os.path.isfile(before) and os.path.isfile(after)):
         return False
     return have_same_content(before, os.path.realpath(after))
 

@@ -334,7 +334,7 @@ class FolderWriter(TreeWriter):
             self.folder.folder(name, file.mode | 0o700)
         elif file.kind == "link":
             with naming(old):
-                target = os.readlink(old)  # noqa: PTH115 - a text
+                target = os.readlink(old)
             self.folder.link(name, target)
         else:
             with InputFile(old) as source:

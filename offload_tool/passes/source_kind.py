@@ -23,12 +23,12 @@ KIND_OF_SUFFIX = {".hip": "hip", ".cu": "cuda"}
 
 def kind_of_suffix(name: str) -> str | None:
     """Return the offload kind that a source's suffix tells, if it does."""
-    return KIND_OF_SUFFIX.get(os.path.splitext(name)[1])  # noqa: PTH122 - a fast start
+    return KIND_OF_SUFFIX.get(os.path.splitext(name)[1])
 
 
 def language_of(name: str) -> str:
     """Return what a compiler is to take a source for that is of no offload language."""
-    suffix = os.path.splitext(name)[1]  # noqa: PTH122 - a fast start
+    suffix = os.path.splitext(name)[1]
     if suffix in C_SUFFIXES:
         return "c"
     return "c++" if suffix in CXX_SUFFIXES else ""

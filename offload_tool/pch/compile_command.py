@@ -150,7 +150,7 @@ def _recipe(
         return surroundings_of(found, words, environ)
 
     return pch.PchRecipe(
-        os.path.abspath(file),  # noqa: PTH100 - however it is spelled, it is the same one
+        os.path.abspath(file),
         wanted.stage,
         pch.words_without_source(words),
         len(found.compiler),

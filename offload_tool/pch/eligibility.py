@@ -168,7 +168,7 @@ def reason_of_headers(stage: str, files: Collection[str]) -> str:
 @functools.lru_cache(maxsize=65536)
 def _reason_of_file(name: str, look: Look | None) -> str:  # noqa: ARG001 - a look, a content
     try:
-        with open(name, "rb") as file:  # noqa: PTH123 - called for each header
+        with open(name, "rb") as file:
             text = _NEWLINE + _with_whole_lines(file.read())
     except OSError:
         return f"'{name}' cannot be read"
@@ -188,7 +188,7 @@ def _inline_device_variable(name: str, look: Look | None) -> int:  # noqa: ARG00
     """
     if any(part in name for part in _OF_RUNTIMES):
         return 0
-    with suppress(OSError), open(name, "rb") as file:  # noqa: PTH123 - called for each header
+    with suppress(OSError), open(name, "rb") as file:
         text = file.read()
         if re.search(rb"__(?:device|constant|managed)__|DEVICE|CONSTANT", text):
             return _variable_in(_without_texts(_with_whole_lines(text)))
@@ -302,7 +302,7 @@ def _what_is_not_ended(files: Iterable[str]) -> str:
 def _not_ended_in(name: str, look: Look | None) -> tuple[tuple[bytes, int], ...]:  # noqa: ARG001
     """Return what is begun in a file, and how often more than it is ended."""
     try:
-        with open(name, "rb") as file:  # noqa: PTH123 - called for each header
+        with open(name, "rb") as file:
             text = file.read()
     except OSError:
         return ()

@@ -73,7 +73,7 @@ def keep_words(file: str, words: Sequence[str]) -> None:
 def kept_words(file: str) -> list[str] | None:
     """Return the words that `keep_words` wrote; None if there are none."""
     try:
-        with open(file, "rb") as opened:  # noqa: PTH123 - called for each pass
+        with open(file, "rb") as opened:
             return [*map(str, json.load(opened))]
     except (OSError, ValueError, TypeError, RecursionError):
         return None

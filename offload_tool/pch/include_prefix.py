@@ -71,7 +71,7 @@ def _plain_text(text: bytes) -> bytes:
 def beginning_of(source: str) -> Beginning:
     """Return the leading includes of the file `source`; none where it cannot be read."""
     try:
-        with open(source, "rb") as file:  # noqa: PTH123 - called for each pass
+        with open(source, "rb") as file:
             return leading_includes(file.read(_LARGEST))
     except OSError:
         return Beginning()

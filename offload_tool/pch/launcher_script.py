@@ -65,7 +65,7 @@ def _script(compiler: Sequence[str], identity: str) -> str:
         compiler=shlex.join(compiler),
     ).encode(errors="surrogateescape")
     folder = Path(cache_folder()) / "pch" / hashlib.sha256(text).hexdigest()[:16]
-    name = os.path.basename(compiler[0])  # noqa: PTH119 - by which ccache knows what it is
+    name = os.path.basename(compiler[0])
     file = folder / (name if "clang" in name else "clang")
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

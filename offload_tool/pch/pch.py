@@ -240,7 +240,7 @@ def bytes_of(files: Iterable[str]) -> int:
 def refusal_of(file: str) -> str:
     """Return why the file `file` is no PCH; "" where it is one."""
     try:
-        with open(file, "rb") as opened:  # noqa: PTH123 - called for each pass
+        with open(file, "rb") as opened:
             begin = opened.read(_LONGEST_REASON)
     except OSError as error:
         return f"it cannot be read: {error.strerror}"
@@ -379,7 +379,7 @@ def _reason_of_made(recipe: PchRecipe, least: int) -> str:
 def _bytes_of(file: str) -> bytes:
     """Return the content of a file; none where it cannot be read."""
     try:
-        with open(file, "rb") as opened:  # noqa: PTH123 - called for each pass
+        with open(file, "rb") as opened:
             return opened.read()
     except OSError:
         return b""
@@ -392,9 +392,9 @@ def _folder(environment: Mapping[str, str]) -> str:
     """
     given = environment.get("PWD", "")
     with suppress(OSError):
-        if os.path.isabs(given) and os.path.samefile(given, "."):  # noqa: PTH117, PTH121
+        if os.path.isabs(given) and os.path.samefile(given, "."):
             return given
-    return os.getcwd()  # noqa: PTH109
+    return os.getcwd()
 
 
 def read_with_pch(pch: UsablePch, source: str, listed: Sequence[str]) -> list[str]:

@@ -192,10 +192,10 @@ class DirectPasses:
             return None
         key = (
             tuple(_renamed(command, names, _MARKS)),
-            os.path.splitext(names.source)[1],  # noqa: PTH122 - called for each pass
+            os.path.splitext(names.source)[1],
             " ".join(words_for_terminal(environment)),
             tuple(sorted(environment.items())),
-            os.getcwd(),  # noqa: PTH109
+            os.getcwd(),
         )
         question = [*key[0], *key[1:3]]
         told = self._told.setdefault(key, _FlagSet())
@@ -331,7 +331,7 @@ def _asked(command: Sequence[str], names: _Names, environment: Mapping[str, str]
         and "-emit-obj" in front_end
         and linker[linker.index("-o") + 1] == names.output
         and linker.count(made) == 1
-        and os.path.dirname(made) == answer.folder  # noqa: PTH120
+        and os.path.dirname(made) == answer.folder
         and not any(word.startswith("@") or _QUESTION in word for word in (*front_end, *linker))
         and not any(map(_FILES_OF_THE_LINKER.match, linker))
         and _is_program(front_end[0], command[0], environment)
@@ -343,7 +343,7 @@ def _is_program(asked: str, command: str, environment: Mapping[str, str]) -> boo
     """Return whether the front end is the program that was called: no cache, say, is between."""
     called = program_of([command], environment)
     try:
-        return called is not None and os.path.samefile(asked, called)  # noqa: PTH121
+        return called is not None and os.path.samefile(asked, called)
     except OSError:
         return False
 
@@ -358,8 +358,8 @@ def _renamed(words: Iterable[str], before: _Names, after: _Names) -> list[str]:
     found = [known.get(word, word) for word in given]
     if _MAIN in given:
         at = given.index(_MAIN) + 1
-        if given[at] == os.path.basename(before.source):  # noqa: PTH119 - called for each pass
-            found[at] = os.path.basename(after.source)  # noqa: PTH119
+        if given[at] == os.path.basename(before.source):
+            found[at] = os.path.basename(after.source)
     return found
 
 
@@ -416,7 +416,7 @@ def _run_jobs(
                 status = _run_job(job, environment, files)
                 if -status in _STOPPED_BY:
                     return status, b""
-                if status == 1 and not number and os.path.exists(job[-1]):  # noqa: PTH110
+                if status == 1 and not number and os.path.exists(job[-1]):
                     break  # the code is wrong, and nobody says more of that
                 if status:
                     raise _UnknownEndError(_content(errors))

@@ -60,14 +60,14 @@ def run_launched(
     told = listed_files(depfile, source, command)
     if told is not None:
         return status if {*told} == {*read} else run((), command)
-    with open(depfile, "w", encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
+    with open(depfile, "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(depfile_text("object", read))
     return status
 
 
 def _digest(compiler: str, read: Sequence[str]) -> str:
     """Return a digest of files' names, relative to this folder, of which are one, and more."""
-    here = f"{os.getcwd()}/"  # noqa: PTH109
+    here = f"{os.getcwd()}/"
     first: dict[str, int] = {}
     parts = [
         f"{first.setdefault(identity(name), place)} {name.removeprefix(here)}"

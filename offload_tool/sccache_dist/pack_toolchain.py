@@ -84,10 +84,10 @@ def compiler_names(toolchain: Toolchain) -> list[str]:
     found = shutil.which(toolchain.clang[0])
     if found is None:
         raise CompilerError(f"'{toolchain.clang[0]}' is not an executable file or on PATH")
-    names = [os.path.abspath(found)]  # noqa: PTH100 - resolve() would follow the links
+    names = [os.path.abspath(found)]
     while len(names) < _LINKS_AT_MOST and Path(names[-1]).is_symlink():
         last = Path(names[-1])
-        names.append(os.path.abspath(last.parent / last.readlink()))  # noqa: PTH100
+        names.append(os.path.abspath(last.parent / last.readlink()))
     return list(dict.fromkeys([*names, os.path.realpath(found)]))
 
 

@@ -237,7 +237,7 @@ def _spec(env: Environment) -> Any:
 # The operations are imported where they are used: a build of one language needs few of them.
 
 
-def _begin_compile(target: list[Node], source: list[Node], env: Environment) -> None:  # noqa: ARG001
+def _begin_compile(target: list[Node], source: list[Node], env: Environment) -> None:
     records_of(target[0]).begin()
 
 
@@ -260,17 +260,17 @@ def _check(job: Any, output: str, host_ir: str | None, env: Environment) -> None
         raise
 
 
-def _finish_link(target: list[Node], source: list[Node], env: Environment) -> None:  # noqa: ARG001 - one form for all
+def _finish_link(target: list[Node], source: list[Node], env: Environment) -> None:
     device = target[0].attributes.offload_device
     if device.target_id is not None:
         check_code_object(str(target[0]), device.target_id, None)
 
 
-def _finish_cubin(target: list[Node], source: list[Node], env: Environment) -> None:  # noqa: ARG001
+def _finish_cubin(target: list[Node], source: list[Node], env: Environment) -> None:
     check_cubin(str(target[0]), rdc=getattr(target[0].attributes, "offload_relocatable", False))
 
 
-def _check_unseen(target: list[Node], source: list[Node], env: Environment) -> None:  # noqa: ARG001
+def _check_unseen(target: list[Node], source: list[Node], env: Environment) -> None:
     """Refuse files whose device code the link would leave out, which were not there to be read."""
     from offload_tool.containers.relocatable import has_relocatable_code
 
@@ -282,7 +282,7 @@ def _check_unseen(target: list[Node], source: list[Node], env: Environment) -> N
             )
 
 
-def _archive(target: list[Node], source: list[Node], env: Environment) -> None:  # noqa: ARG001
+def _archive(target: list[Node], source: list[Node], env: Environment) -> None:
     from offload_tool.operations.archive import create_archive
 
     create_archive([(node.name, str(node)) for node in source], str(target[0]))
@@ -397,7 +397,7 @@ def _link_ptx(target: list[Node], source: list[Node], env: Environment) -> None:
     check_ptx(str(target[0]), target[0].attributes.offload_device.target_id)
 
 
-def _embed_package(target: list[Node], source: list[Node], env: Environment) -> None:  # noqa: ARG001
+def _embed_package(target: list[Node], source: list[Node], env: Environment) -> None:
     from offload_tool.operations.embed import embed_offload_binary
 
     check_holds_code(str(source[0]))
@@ -440,7 +440,7 @@ def _fatbin(target: list[Node], source: list[Node], env: Environment) -> None:
     )
 
 
-def _kpack(target: list[Node], source: list[Node], env: Environment) -> None:  # noqa: ARG001
+def _kpack(target: list[Node], source: list[Node], env: Environment) -> None:
     from offload_tool.formats.kpack.archive import kernel_key
     from offload_tool.operations.kpack import CodeFile, interface_of, pack_code_objects
     from offload_tool.scons.languages.kpack import packed_files
@@ -459,7 +459,7 @@ def _kpack(target: list[Node], source: list[Node], env: Environment) -> None:  #
     )
 
 
-def _mark(target: list[Node], source: list[Node], env: Environment) -> None:  # noqa: ARG001
+def _mark(target: list[Node], source: list[Node], env: Environment) -> None:
     from offload_tool.operations.kpack import mark_host_file
 
     mark_host_file(str(source[0]), str(target[0]))

@@ -238,7 +238,7 @@ def include_flags(
     target: list[Any],
     source: list[Any],
     env: Environment,
-    for_signature: bool,  # noqa: ARG001
+    for_signature: bool,
 ) -> list[Any]:
     """Return the flags of ``CPPPATH``, each one word whatever its folder is called.
 
@@ -265,7 +265,7 @@ def header_folders(
     dir: Any = None,  # noqa: A002 - SCons calls it so
     target: Any = None,
     source: Any = None,
-    argument: Any = None,  # noqa: ARG001
+    argument: Any = None,
 ) -> tuple[Any, ...]:
     """Return the folders of ``CPPPATH``, as SCons's ``FindPathDirs``, without header maps."""
     base: Any = dir or env.fs.getcwd()
@@ -492,7 +492,7 @@ def at_top(env: Environment) -> Iterator[None]:
     SCons also spells nodes in variables as it does in commands: elsewhere `str(node)` is relative
     to the SConscript. Names that are to become nodes are looked up before.
     """
-    fs, place = env.fs, os.getcwd()  # noqa: PTH109 - often called
+    fs, place = env.fs, os.getcwd()
     top, folder = fs.Top, fs.getcwd()
     fs.chdir(top)
     os.chdir(top.get_abspath())

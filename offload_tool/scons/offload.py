@@ -34,6 +34,6 @@ def generate(env: Environment, **overrides: Any) -> None:
     compat.tell_failures_from_cycles()
 
 
-def exists(env: Environment) -> bool:  # noqa: ARG001 - the interface of SCons tools
+def exists(env: Environment) -> bool:
     """Return SCons that the tool can be loaded; which compiler there is shows later."""
     return True

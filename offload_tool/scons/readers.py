@@ -649,9 +649,9 @@ def nvlink(env: Environment) -> NvLinker | None:
 
 
 def _program_words(
-    target: list[Any],  # noqa: ARG001
-    source: list[Any],  # noqa: ARG001
-    env: Environment,  # noqa: ARG001
+    target: list[Any],
+    source: list[Any],
+    env: Environment,
     for_signature: bool,
 ) -> list[str]:
     """Return the words before the flags; they are in no signature, and not worked out for one."""

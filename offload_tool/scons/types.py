@@ -94,10 +94,10 @@ class Folder(Node, Protocol):
     duplicate: bool
     """Whether a variant folder gets copies of the sources."""
 
-    def File(self, name: str) -> Node:  # noqa: N802 - SCons's name
+    def File(self, name: str) -> Node:
         """Return the node of a file in it."""
 
-    def getRepositories(self) -> list[Folder]:  # noqa: N802 - SCons's name
+    def getRepositories(self) -> list[Folder]:
         """Return the top folders of repositories."""
 
     def srcnode(self) -> Folder:
@@ -118,13 +118,13 @@ class FileSystem(Protocol):
     def chdir(self, dir: Folder) -> None:  # noqa: A002 - as SCons calls it
         """Make names relative to another folder."""
 
-    def File(self, name: str, directory: Folder | None = None, create: bool = True) -> Node:  # noqa: N802
+    def File(self, name: str, directory: Folder | None = None, create: bool = True) -> Node:
         """Return the node of a file."""
 
-    def Dir(self, name: str, directory: Folder | None = None, create: bool = True) -> Folder:  # noqa: N802
+    def Dir(self, name: str, directory: Folder | None = None, create: bool = True) -> Folder:
         """Return the node of a folder."""
 
-    def Entry(self, name: str, directory: Any = None, create: bool = True) -> Node:  # noqa: N802
+    def Entry(self, name: str, directory: Any = None, create: bool = True) -> Node:
         """Return the node of what may be either."""
 
 
@@ -145,56 +145,56 @@ class Environment(Protocol):
     def subst_list(self, string: Any, *, target: Any = None, source: Any = None) -> list[list[Any]]:
         """Replace variables in commands; return the words of each."""
 
-    def Override(self, overrides: dict[str, Any]) -> Environment:  # noqa: N802
+    def Override(self, overrides: dict[str, Any]) -> Environment:
         """Return this environment with some variables replaced."""
 
-    def SetDefault(self, **variables: Any) -> None:  # noqa: N802
+    def SetDefault(self, **variables: Any) -> None:
         """Set what is not set."""
 
-    def Replace(self, **variables: Any) -> None:  # noqa: N802
+    def Replace(self, **variables: Any) -> None:
         """Set variables."""
 
-    def Dictionary(self) -> dict[str, Any]:  # noqa: N802
+    def Dictionary(self) -> dict[str, Any]:
         """Return all variables."""
 
-    def Split(self, arg: Any) -> list[Any]:  # noqa: N802
+    def Split(self, arg: Any) -> list[Any]:
         """Return a list, of a list or of a text with blanks."""
 
     def arg2nodes(self, args: Any, node_factory: Any = None) -> list[Any]:
         """Return the nodes of names."""
 
-    def File(self, name: Any, *args: Any) -> Any:  # noqa: N802
+    def File(self, name: Any, *args: Any) -> Any:
         """Return the node of a file, or those of several."""
 
-    def Dir(self, name: Any, *args: Any) -> Any:  # noqa: N802
+    def Dir(self, name: Any, *args: Any) -> Any:
         """Return the node of a folder, or those of several."""
 
-    def Value(self, value: Any) -> Node:  # noqa: N802
+    def Value(self, value: Any) -> Node:
         """Return the node of a value."""
 
-    def Alias(self, target: str, source: Any = None) -> list[Node]:  # noqa: N802
+    def Alias(self, target: str, source: Any = None) -> list[Node]:
         """Return the node of a name for others."""
 
-    def Depends(self, target: Any, dependency: Any) -> Any:  # noqa: N802
+    def Depends(self, target: Any, dependency: Any) -> Any:
         """Make nodes depend on others."""
 
-    def Clean(self, target: Any, files: Iterable[Any]) -> Any:  # noqa: N802
+    def Clean(self, target: Any, files: Iterable[Any]) -> Any:
         """Add to what ``scons -c`` removes."""
 
-    def NoCache(self, target: Any) -> Any:  # noqa: N802
+    def NoCache(self, target: Any) -> Any:
         """Keep nodes out of a ``CacheDir``."""
 
-    def Precious(self, target: Any) -> Any:  # noqa: N802
+    def Precious(self, target: Any) -> Any:
         """Keep outputs while they are made anew."""
 
-    def SideEffect(self, side_effect: Any, target: Any) -> Any:  # noqa: N802
+    def SideEffect(self, side_effect: Any, target: Any) -> Any:
         """Prevent nodes that have one side effect from being built together."""
 
-    def AddPreAction(self, files: Any, action: Any) -> Any:  # noqa: N802
+    def AddPreAction(self, files: Any, action: Any) -> Any:
         """Run an action before those of nodes."""
 
-    def AddMethod(self, function: Callable[..., Any], name: str) -> None:  # noqa: N802
+    def AddMethod(self, function: Callable[..., Any], name: str) -> None:
         """Add a method to the environment."""
 
-    def get_CacheDir(self) -> Any:  # noqa: N802
+    def get_CacheDir(self) -> Any:
         """Return the cache in use."""

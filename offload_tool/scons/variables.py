@@ -50,11 +50,11 @@ def _boolean_or(other: Reader) -> Reader:
     return read
 
 
-def _wrong(env: Environment, given: Any) -> Any:  # noqa: ARG001 - a reader
+def _wrong(env: Environment, given: Any) -> Any:
     return _WRONG
 
 
-def _text(env: Environment, given: Any) -> Any:  # noqa: ARG001 - a reader
+def _text(env: Environment, given: Any) -> Any:
     return given if _is_text(given) else _WRONG
 
 
@@ -77,7 +77,7 @@ def _words(env: Environment, given: Any) -> Any:
     return given if callable(given) else _text(env, given)
 
 
-def _mapping(env: Environment, given: Any) -> Any:  # noqa: ARG001 - a reader
+def _mapping(env: Environment, given: Any) -> Any:
     return given if given is None or hasattr(given, "items") else _WRONG
 
 

@@ -62,7 +62,7 @@ def _found(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -
     from offload_tool.toolchain.identity import all_configuration_files, configuration_files
 
     found = all_configuration_files(configuration_files(answer.output + answer.errors))
-    here = [f"{folder}/" for folder in (os.getcwd(), dict(environment).get("PWD")) if folder]  # noqa: PTH109
+    here = [f"{folder}/" for folder in (os.getcwd(), dict(environment).get("PWD")) if folder]
     return tuple(_local(name, here) for name in found)
 
 

@@ -49,10 +49,10 @@ def _known(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -
         return list(_ask(command, environment))
 
     def witnesses(answer: list[str]) -> list[str]:
-        folders = {os.path.dirname(file) for file in answer}  # noqa: PTH120
+        folders = {os.path.dirname(file) for file in answer}
         return [*sorted(folders), *answer]
 
-    question = ["device libraries", os.getcwd(), *command]  # noqa: PTH109
+    question = ["device libraries", os.getcwd(), *command]
     answer = cached_answer(question, find, witnesses, lambda _: command, variables)
     # None of them may be somewhere tomorrow.
     return tuple(map(str, answer)) if answer else _ask(command, environment)

@@ -34,7 +34,7 @@ __all__ = ["PACKAGE", "cache_folder", "cached_answer", "package_state"]
 _LARGEST = 1 << 20
 """Bytes; real answers have some thousand."""
 _KEYS = {"question", "package", "witnesses", "answer"}
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _OWNER_ONLY = 0o600
 _COARSE = 20_000_000
 """Nanoseconds by which the times in inodes may be behind the clock: Linux counts them in ticks."""
@@ -50,11 +50,11 @@ def cache_folder() -> str:
     :raises CompilerError: none of them can be written.
     """
     for folder in _cache_folders():
-        if not os.path.isabs(folder):  # HOME is not set  # noqa: PTH117
+        if not os.path.isabs(folder):  # HOME is not set
             continue
         try:
-            os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
-            found, link = os.stat(folder), os.lstat(folder)  # noqa: PTH116
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            found, link = os.stat(folder), os.lstat(folder)
         except OSError:
             continue
         # Programs are run from here: a folder, or a link to one, that somebody else made, or can
@@ -66,11 +66,11 @@ def cache_folder() -> str:
 
 
 def _cache_folders() -> Iterator[str]:
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
-    yield os.path.join(base, "offload_tool")  # noqa: PTH118
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    yield os.path.join(base, "offload_tool")
     from offload_tool.io.temporary_directory import usual_folder  # slow, and rarely needed
 
-    yield os.path.join(usual_folder(), f"offload_tool-{os.getuid()}")  # noqa: PTH118
+    yield os.path.join(usual_folder(), f"offload_tool-{os.getuid()}")
 
 
 def cached_answer(
@@ -149,7 +149,7 @@ def package_state(package: str = PACKAGE) -> str:
 def _look(path: str) -> list[int] | None:
     """Return what changes when the file or folder at `path` does; None where there is none."""
     try:
-        found = os.stat(path)  # noqa: PTH116
+        found = os.stat(path)
     except (OSError, ValueError):
         return None
     return [found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino]
@@ -184,9 +184,9 @@ def _write(file: str, known: dict[str, Any]) -> None:
     from offload_tool.io import replace_file
 
     try:
-        os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120
+        os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
         if os.path.lexists(file) and not stat.S_ISREG(os.lstat(file).st_mode):
-            os.unlink(file)  # noqa: PTH108 - a link would be followed, and a FIFO blocks
+            os.unlink(file)
         with replace_file(file) as out:
             out.set_mode(_OWNER_ONLY)
             out.write(json.dumps(known).encode())

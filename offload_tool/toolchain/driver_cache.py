@@ -43,7 +43,7 @@ def program_of(command: Sequence[str], environment: Mapping[str, str]) -> str | 
 @remembered(16)
 def _is_executable(program: str) -> bool:
     try:
-        with open(program, "rb") as file:  # noqa: PTH123
+        with open(program, "rb") as file:
             return file.read(len(ELF)) == ELF and os.access(program, os.X_OK)
     except OSError:
         return False
@@ -61,7 +61,7 @@ def kept_answer(
 
     `named` gives the words of an answer, of which absolute names are looked at again.
     """
-    own = os.getcwd()  # noqa: PTH109
+    own = os.getcwd()
     machine, variables = processor_of(words), _digest_of_variables(environment)
     question = [what, program, own, *words, machine, variables]
 
@@ -72,7 +72,7 @@ def kept_answer(
             for word in named(answer)
             if word.startswith("/") and not f"{word}/".startswith(f"{own}/")
         )
-        folders = [os.path.dirname(file) for file in files]  # noqa: PTH120
+        folders = [os.path.dirname(file) for file in files]
         from offload_tool.clang.search_path import origins
 
         return [*files, *folders, *origins(files)]

@@ -83,7 +83,7 @@ def command_identity(command: Sequence[str], path: str, library_path: str = "") 
 def file_digest(path: str | os.PathLike[str]) -> str:
     """Return the digest of a file's content, or ``missing``; remembered while it looks the same."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - as the key of what is remembered
+        found = os.stat(path)
     except OSError:
         return "missing"
     return _file_digest(os.fspath(path), found.st_mtime_ns, found.st_size, found.st_ino)
@@ -132,8 +132,8 @@ def _included(path: Path) -> list[str]:
             from offload_tool.toolchain.lookup_dependencies import CONFIGURATION_FOLDERS
 
             places = map(os.path.expanduser, CONFIGURATION_FOLDERS)
-            found += [f"{place}/{name}" for place in places if os.path.isfile(f"{place}/{name}")]  # noqa: PTH113
-        found.append(os.path.join(folder, name.replace("<CFGDIR>", folder)))  # noqa: PTH118 - keeps absolute ones
+            found += [f"{place}/{name}" for place in places if os.path.isfile(f"{place}/{name}")]
+        found.append(os.path.join(folder, name.replace("<CFGDIR>", folder)))
     return found
 
 

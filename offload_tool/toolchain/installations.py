@@ -110,7 +110,7 @@ def rocm_compilers(environ: Mapping[str, str], named: str = "") -> Iterator[tupl
     places = [(named, "OFFLOAD_ROCM_PATH")] if named else _rocm_places(environ)
     for path, origin in places:
         for name in _COMPILERS:
-            file = os.path.join(path, name)  # noqa: PTH118 - as it is spelled
+            file = os.path.join(path, name)
             if os.access(file, os.X_OK):
                 yield file, f"{origin}: {file}" if origin else file
                 break
@@ -130,7 +130,7 @@ def _rocm_places(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     places += [(path, "") for path in ("/opt/rocm", *others, "/usr")]
     seen: dict[str, tuple[str, str]] = {}
     for path, origin in places:
-        if path and os.path.isdir(path):  # noqa: PTH112 - called in each run
+        if path and os.path.isdir(path):
             seen.setdefault(os.path.realpath(path), (path, origin))
     return list(seen.values())
 
@@ -243,7 +243,7 @@ def _text(file: str) -> str:
 
 
 def _has(folder: str, name: str) -> bool:
-    return os.path.isfile(os.path.join(folder, name))  # noqa: PTH113, PTH118
+    return os.path.isfile(os.path.join(folder, name))
 
 
 def _newest(folder: str, pattern: str) -> list[str]:

@@ -42,7 +42,7 @@ def asked_in(environment: Mapping[str, str]) -> list[str]:
     values = [environment.get(name, "") for name in ASKED_VARIABLES]
     places = (place for value in filter(None, values) for place in value.split(os.pathsep))
     relative = not all(place.startswith("/") for place in places)
-    return [*values, os.getcwd() if relative else ""]  # noqa: PTH109
+    return [*values, os.getcwd() if relative else ""]
 
 
 def places_asked(words: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:
@@ -62,12 +62,12 @@ def places_asked(words: Sequence[str], environment: Mapping[str, str]) -> Iterat
             yield from program_places(program, environment.get(LIBRARY_PATH, ""))
             real = os.path.realpath(program)
             yield real
-            folders += (os.path.dirname(name) for name in (program, real))  # noqa: PTH120
+            folders += (os.path.dirname(name) for name in (program, real))
     folders += _values(words, _CONFIGURATION_FOLDER)
     for folder in folders:
         yield folder
-        if os.path.isdir(folder):  # noqa: PTH112
-            names = os.listdir(folder)  # noqa: PTH208
+        if os.path.isdir(folder):
+            names = os.listdir(folder)
             yield from (f"{folder}/{name}" for name in names if name.endswith(_CONFIGURATION))
     yield from _values(words, _CONFIGURATION_FILE)
     for root in ("/usr", *_values(words, _ROOTS)):
@@ -91,7 +91,7 @@ def _looked_up(word: str, environment: Mapping[str, str]) -> list[str]:
 
 
 def _is_program(name: str) -> bool:
-    return os.path.isfile(name) and os.access(name, os.X_OK)  # noqa: PTH113
+    return os.path.isfile(name) and os.access(name, os.X_OK)
 
 
 def _folders(environment: Mapping[str, str], name: str) -> list[str]:
@@ -113,5 +113,5 @@ def _program_folders(words: Sequence[str], environment: Mapping[str, str]) -> It
             prefixes.append(word.removeprefix(option) or behind)
     for prefix in prefixes:
         yield prefix
-        if not os.path.isdir(prefix):  # noqa: PTH112
-            yield os.path.dirname(prefix) or "."  # noqa: PTH120
+        if not os.path.isdir(prefix):
+            yield os.path.dirname(prefix) or "."

@@ -212,7 +212,7 @@ def _facts(command: tuple[str, ...], version: re.Match[str], path: str) -> _Fact
 
     question = ["facts", *command, version.string]
     if not command[0].startswith("/"):
-        question.append(os.getcwd())  # noqa: PTH109
+        question.append(os.getcwd())
     answer = cached_answer(question, find, witnesses, lambda _: command, environment)
     try:
         amdgpu, lld, lld_version, configuration, front_ends = answer

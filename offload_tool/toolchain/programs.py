@@ -66,7 +66,7 @@ class Loaded(NamedTuple):
 def is_script(program: str) -> bool:
     """Check whether a program is a text for another program to run."""
     try:
-        with open(program, "rb") as opened:  # noqa: PTH123
+        with open(program, "rb") as opened:
             return opened.read(len(_SCRIPT)) == _SCRIPT
     except OSError:
         return False
@@ -106,9 +106,9 @@ def libraries_of(
     places = _matches(_TRIED, search)
     if places:
         folders = ":".join(_matches(_SEARCHED, search)).split(":")
-        places += (folder for folder in dict.fromkeys(folders) if not os.path.isdir(folder))  # noqa: PTH112
+        places += (folder for folder in dict.fromkeys(folders) if not os.path.isdir(folder))
     else:
-        places = sorted({os.path.dirname(file) for file in libraries})  # noqa: PTH120
+        places = sorted({os.path.dirname(file) for file in libraries})
     missing = _matches(_MISSING, said) or _matches(_NO_FILE, said)
     if answer.status and not missing:
         missing = [said[-1] if said else "?"]
@@ -135,7 +135,7 @@ def _facts(program: str, library_path: str) -> dict[str, Any]:
     real = os.path.realpath(program)
     question = ["program", real, library_path]
     if library_path and not all(map(os.path.isabs, library_path.split(os.pathsep))):
-        question.append(os.getcwd())  # noqa: PTH109
+        question.append(os.getcwd())
 
     def find() -> dict[str, Any]:
         from offload_tool.toolchain.identity import file_digest, text_digest
@@ -153,7 +153,7 @@ def _facts(program: str, library_path: str) -> dict[str, Any]:
             pass
         files = list(dict.fromkeys([real, *libraries]))
         digest = text_digest(" ".join(map(file_digest, files)))
-        is_there = os.path.isfile(real)  # noqa: PTH113
+        is_there = os.path.isfile(real)
         return {
             "identity": f"program {digest}" if is_there else "",
             "places": [*files, *places],

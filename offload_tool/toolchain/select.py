@@ -234,7 +234,7 @@ def _on_path(path: str) -> Iterator[tuple[str, str]]:
         (int(match["major"] or 0), file)
         for folder in path.split(os.pathsep)
         if folder and Path(folder).is_dir()
-        for name in sorted(filter(CLANG_NAME.fullmatch, os.listdir(folder)))  # noqa: PTH208
+        for name in sorted(filter(CLANG_NAME.fullmatch, os.listdir(folder)))
         if (match := CLANG_NAME.fullmatch(name)) and os.access(file := Path(folder, name), os.X_OK)
     ]
     plain = [(_plain_major(file), file) for major, file in found if not major]

@@ -109,7 +109,7 @@ def _header_flags(zig: str, zig_target: str) -> tuple[str, ...]:
     if not end:
         raise CompilerError("the embedded compiler did not tell its header folders")
     # zig shortens what is below the current folder.
-    paths = [os.path.abspath(line.strip()) for line in folders.splitlines()]  # noqa: PTH100
+    paths = [os.path.abspath(line.strip()) for line in folders.splitlines()]
     includes = [word for path in paths for word in ("-isystem", path)]
     return ("-nostdinc", "-nostdinc++", *defines, *includes)
 

@@ -45,7 +45,7 @@ def remembered(most: int) -> Callable[[Callable[P, R]], Remembered[P, R]]:
 
         @functools.wraps(find)
         def ask(*arguments: Any, **options: Any) -> R:
-            here = os.getcwd()  # noqa: PTH109 - called for each pass
+            here = os.getcwd()
             return answer(here, os.environ.get("PATH", ""), *arguments, **options)
 
         asked: Any = ask

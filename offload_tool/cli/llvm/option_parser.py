@@ -354,7 +354,7 @@ class _CommandLineParser:
         self._error(f"for the {option.dashed} option: {problem}")
 
     def _error(self, text: str) -> None:
-        self.errors.append(f"{os.path.basename(self.tool)}: {text}")  # noqa: PTH119
+        self.errors.append(f"{os.path.basename(self.tool)}: {text}")
 
 
 def _converted(option: Option, text: str) -> list[Value]:
@@ -429,7 +429,7 @@ def help_text(
     width = max(len(head) for option in every for head, _ in _rows(option))
     usage = " ".join(filter(None, ["[options]", command_line.positionals.usage]))
     lines = [f"OVERVIEW: {command_line.overview}", ""]
-    lines += [f"USAGE: {os.path.basename(tool)} {usage}", "", "OPTIONS:"]  # noqa: PTH119
+    lines += [f"USAGE: {os.path.basename(tool)} {usage}", "", "OPTIONS:"]
     if listed:
         lines += _described(every, width)
     else:

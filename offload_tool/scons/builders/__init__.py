@@ -173,7 +173,7 @@ def _as_users_see_it(method: Any) -> Any:
     return call
 
 
-def offload_kpack(env: Environment, target: str | None, source: Any) -> list[Node]:  # noqa: ARG001
+def offload_kpack(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Return the kpack archives that programs, libraries and objects look for, to be installed."""
     return given_archives(source_nodes(env, source))
 
@@ -183,7 +183,7 @@ def offload_report(env: Environment, target: str | None, source: Any) -> list[No
     return [report_node(env, target, source_nodes(env, source))]
 
 
-def offload_compilation_database(env: Environment, target: str | None, source: Any) -> list[Node]:  # noqa: ARG001
+def offload_compilation_database(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Return ``compile_commands.json``: one entry per source and target, the host's first."""
     return [database_node(env, target)]
 

@@ -55,7 +55,7 @@ def builder_of_scons(env: Environment, name: str) -> Any:
     return builder.get() if isinstance(builder, _Accepting) else builder
 
 
-def _refuse(target: list[Node], source: list[Node], env: Environment) -> Any:  # noqa: ARG001 - as SCons calls it
+def _refuse(target: list[Node], source: list[Node], env: Environment) -> Any:
     raise SCons.Errors.UserError(
         f"'{source[0]}' is an offload source: use env.OffloadProgram and its like, or load the "
         "tool last: Environment(tools=['default', 'offload'])"

@@ -28,7 +28,7 @@ _WITHOUT = {"OFFLOAD_LAUNCHER": "", "_OFFLOAD_DEPENDENCY_FLAGS": []}
 """A launcher is not a compiler, and reading code writes no depfile."""
 
 
-def offload_compile_commands(target: list[Node], source: list[Node], env: Environment) -> int:  # noqa: ARG001
+def offload_compile_commands(target: list[Node], source: list[Node], env: Environment) -> int:
     _write(str(target[0]), env)
     return 0
 

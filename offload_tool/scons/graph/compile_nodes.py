@@ -221,7 +221,7 @@ def _shown_source(
     target: list[Any],
     source: list[Any],
     env: Environment,
-    for_signature: bool,  # noqa: ARG001
+    for_signature: bool,
 ) -> str:
     """Return what a message calls a source: by its variant folder, where it is in several."""
     if not target or not source:
@@ -237,8 +237,8 @@ def _shown_source(
 
 def _dependency_flags(
     target: list[Node],
-    source: list[Node],  # noqa: ARG001
-    env: Environment,  # noqa: ARG001
+    source: list[Node],
+    env: Environment,
     for_signature: bool,
 ) -> list[Any]:
     """Return the flags that write the depfile; they are in no signature."""
@@ -261,7 +261,7 @@ def _keep_records(env: Environment, node: Node, unit: Unit, job: CompilePass, co
 
 def _run_alone(env: Environment, node: Node, unit: Unit) -> None:
     """Prevent two compiles from running together that keep temporaries named after one source."""
-    stem = os.path.splitext(unit.source.name)[0]  # noqa: PTH122 - called for each node
+    stem = os.path.splitext(unit.source.name)[0]
     env.SideEffect(env.File(f".{stem}.temporaries", env.fs.Top), node)
 
 

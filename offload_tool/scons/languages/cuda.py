@@ -138,10 +138,10 @@ def assembled(
 
 
 def _driver_flags(
-    target: list[Any],  # noqa: ARG001
+    target: list[Any],
     source: list[Any],
-    env: Environment,  # noqa: ARG001
-    for_signature: bool,  # noqa: ARG001
+    env: Environment,
+    for_signature: bool,
 ) -> list[str]:
     """Return what the driver tells its ptxas, by the flags with which the PTX was compiled."""
     return [*compiler_queries.ptxas_flags(source[0])]

@@ -265,9 +265,9 @@ def _check_equal(node: Any, contents: _Contents, code: PackedCode) -> None:
 
 def _spec_of(
     target: list[Any],
-    source: list[Any],  # noqa: ARG001
-    env: Environment,  # noqa: ARG001
-    for_signature: bool,  # noqa: ARG001
+    source: list[Any],
+    env: Environment,
+    for_signature: bool,
 ) -> str:
     """Return what an archive is made of, which is known when all SConscripts have been read."""
     contents: _Contents = target[0].attributes.offload_kpack_contents

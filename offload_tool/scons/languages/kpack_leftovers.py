@@ -53,8 +53,8 @@ class _Leftovers:
 
     def _found(self) -> Iterator[str]:
         for folder, path in self._places:
-            begin, _, end = os.path.normpath(os.path.join(folder, path)).partition(PLACEHOLDER)  # noqa: PTH118
-            for file in glob.glob(f"{glob.escape(begin)}*{glob.escape(end)}"):  # noqa: PTH207
+            begin, _, end = os.path.normpath(os.path.join(folder, path)).partition(PLACEHOLDER)
+            for file in glob.glob(f"{glob.escape(begin)}*{glob.escape(end)}"):
                 name = file[len(begin) : len(file) - len(end)]
                 if file not in self._made and _is_target_id(name):
                     yield file

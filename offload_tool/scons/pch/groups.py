@@ -174,4 +174,4 @@ def shared_beginnings(
 def _source_file(node: Node) -> str:
     source = node.sources[0]
     file = str(source.rfile())
-    return file if os.path.exists(file) else str(source.srcnode().rfile())  # noqa: PTH110
+    return file if os.path.exists(file) else str(source.srcnode().rfile())

@@ -262,7 +262,7 @@ class _PchSpawn:
             return pch.SMALL
         if recipe.file not in self._pchs.failed and group.users_of(headers) < FEWEST_USERS:
             return f"fewer than {FEWEST_USERS} compiles to share it: it pays in larger builds"
-        os.makedirs(PCH_FOLDER, exist_ok=True)  # noqa: PTH103
+        os.makedirs(PCH_FOLDER, exist_ok=True)
         least = SMALLEST if group.wanted is True else 0  # the user's may be small
         if recipe.file in self._pchs.failed or pch.make_pch(
             recipe, includes_text(headers), least=least
@@ -280,7 +280,7 @@ class _PchSpawn:
         begin = made.rpartition(".pch")[0].rpartition(".")[0]
         with self._pchs.lock:
             used = {*self._pchs.used}
-        files = [Path(name) for name in glob.glob(f"{glob.escape(begin)}.*.pch")]  # noqa: PTH207
+        files = [Path(name) for name in glob.glob(f"{glob.escape(begin)}.*.pch")]
         for file in sorted(files, key=_made_at)[: -self._pchs.most_files(self._node)]:
             if str(file) not in used:
                 for old in (file, *file.parent.glob(f".{glob.escape(file.name)}.*")):
@@ -292,13 +292,13 @@ class _PchSpawn:
         :raises BuildError: the result is another one.
         """
         output = self._node.get_internal_path()
-        with open(output, "rb") as file:  # noqa: PTH123
+        with open(output, "rb") as file:
             accelerated = file.read()
         status = plain()
         if status:
             return status
         self._node.attributes.offload_pch = None
-        with open(output, "rb") as file:  # noqa: PTH123
+        with open(output, "rb") as file:
             if file.read() == accelerated:
                 return 0
         raise SCons.Errors.BuildError(

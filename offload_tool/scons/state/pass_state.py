@@ -178,7 +178,7 @@ class PassRecords:
         linkers = [name for folder in folders if folder for name in programs_in(folder)]
         configuration = compiler_queries.configuring_files(node, self.command)
         for name in (*possible_files(self.words), *configuration, *linkers):
-            if os.path.isfile(name):  # noqa: PTH113 - called often
+            if os.path.isfile(name):
                 key[f"'{name}'"] = _PRINTS.digest(name)
         processor = processor_of(all_words(self.words))
         if processor:
