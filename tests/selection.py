@@ -52,7 +52,7 @@ NAMED: dict[str, tuple[str, ...]] = {
         "test_error_in_a_source",
     ),
     "tests/fuzz/*": ("test_no_findings",),
-    "tests/test_docs_howtos.py": ("test_other_tools",),
+    "tests/test_docs_howtos.py": ("test_other_tools", "test_every_page*", "test_page[[]why]"),
     "tests/scons/test_rebuild_table.py": ("*-HIP]", "test_table_is_complete"),
     "tests/scons/test_aliases.py": ("test_target_id_on_the_command_line*", "test_unknown_target"),
     "tests/scons/test_archives.py": (

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,15 @@ from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import ROOT, missing
 
 BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+HOWTOS = ROOT / "docs/howto"
+ELSEWHERE = {"index", "sharding"}
+"""Pages without steps, or with a workflow that tests/scons/test_shards.py runs."""
+PAGES = [
+    ROOT / "docs/tutorial.md",
+    *(page for page in sorted(HOWTOS.glob("*.md")) if page.stem not in ELSEWHERE),
+]
 
 
 def run(command: str, folder: Path) -> list[str]:
@@ -53,14 +64,33 @@ def assert_as_printed(given: list[str], expected: list[str]) -> None:
     assert is_open or position == len(given), given[position:]
 
 
-def test_tutorial(tmp_path: Path) -> None:
-    """The tutorial's files and commands give what it prints."""
+def needed_by_a_page(page: str) -> None:
+    """Skip a page whose compiler or runtime this machine lacks."""
     try:
         find_toolchain()
     except CompilerError as error:
         missing(f"a compiler ({error})")
+    if page == "openmp" and not list(Path("/usr/lib").glob("llvm-*/lib/libomptarget.so")):
+        missing("LLVM's offload runtime (liboffload-dev, libomp-dev)")
+    if page == "cmake":
+        for name in ("cmake", "ninja", "clang++-22"):
+            if not shutil.which(name):
+                missing(name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_page(
+    page: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    nvidia: Callable[[str], Path],
+) -> None:
+    """A page's files and commands give what it prints."""
+    needed_by_a_page(page.stem)
+    if page.stem == "cuda":
+        monkeypatch.setenv("CUDA_PATH", str(nvidia("ptxas").parents[1]))
     steps = 0
-    for language, name, text in BLOCK.findall((ROOT / "docs/tutorial.md").read_text()):
+    for language, name, text in BLOCK.findall(page.read_text()):
         if name:
             (tmp_path / name).write_text(text)
         elif language == "console":
@@ -68,7 +98,15 @@ def test_tutorial(tmp_path: Path) -> None:
                 command, *expected = step.splitlines()
                 assert_as_printed(run(command, tmp_path), expected)
                 steps += 1
-    assert steps > 8
+    assert steps > 1
+
+
+def test_every_page_is_in_the_index() -> None:
+    """Each how-to is in the index's table, and in its table of contents."""
+    index = (HOWTOS / "index.md").read_text()
+    names = {page.stem for page in HOWTOS.glob("*.md")} - {"index"}
+    assert {*re.findall(r"\((\w[\w-]*)\.md\)", index)} == names
+    assert {*re.findall(r"^([\w-]+)$", index.partition("{toctree}")[2], re.MULTILINE)} == names
 
 
 def test_other_tools() -> None:

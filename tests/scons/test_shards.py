@@ -106,8 +106,8 @@ def test_shards_of_openmp(
 
 
 def test_workflow_of_the_documentation(project: Project, tmp_path: Path) -> None:
-    """The SConstruct and the commands of docs/sharding.md do what it says, as printed."""
-    text = (ROOT / "docs/sharding.md").read_text()
+    """The SConstruct and the commands of docs/howto/sharding.md do what it says, as printed."""
+    text = (ROOT / "docs/howto/sharding.md").read_text()
     sconstruct = re.findall(r"```python\n# SConstruct\n(.*?)```", text, re.DOTALL)[0]
     workflow = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)[0]
     targets = re.findall(r"target: \[(.*)\]", workflow)[0].split(", ")

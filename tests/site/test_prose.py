@@ -35,7 +35,7 @@ def too_long(text: str) -> list[str]:
 
 def test_sentences_of_pages() -> None:
     """No sentence of a page has more than 35 words."""
-    pages = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
     found = {page.name: too_long(page.read_text()) for page in pages}
     assert {name: texts for name, texts in found.items() if texts} == {}
 

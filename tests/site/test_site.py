@@ -83,10 +83,11 @@ def test_anchors_are_one_each(pages: dict[Path, Page]) -> None:
 
 def test_every_page_can_be_reached(pages: dict[Path, Page]) -> None:
     """Each page of docs/ is in the site, and in the table of contents of the first page."""
-    wanted = {f"{path.stem}.html" for path in (ROOT / "docs").glob("*.md")}
+    docs = ROOT / "docs"
+    wanted = {str(path.relative_to(docs).with_suffix(".html")) for path in docs.rglob("*.md")}
     first = pages[(SITE / "index.html").resolve()]
     assert wanted <= {urlsplit(link).path for link in first.links} | {"index.html"}
-    assert wanted <= {path.name for path in pages}
+    assert wanted <= {str(path.relative_to(SITE.resolve())) for path in pages}
 
 
 def test_reference_is_complete(pages: dict[Path, Page]) -> None:
