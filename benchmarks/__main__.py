@@ -1,6 +1,7 @@
 """``python -m benchmarks [NAME...]``: rows of the table of aims, against LLVM 22 in the same run.
 
-Names are those of the modules here (``archive``, say); without one, all of them run.
+Names are those of the modules here (``archive``, say); without one, all of them run, but for
+``ggml FOLDER``, which measures a real project and needs HIP.
 Needs LLVM 22's clang-offload-bundler and libraries, and 4 GB in the temporary folder. On a
 machine that does nothing else it takes some minutes.
 """
@@ -20,6 +21,7 @@ from benchmarks import (
     compile_overhead,
     compress,
     first_build,
+    ggml,
     launch,
     null_build,
     reading,
@@ -44,6 +46,10 @@ BENCHMARKS = {
 
 def main(names: list[str]) -> int:
     """Run the benchmarks of these names; all, if there are none."""
+    # An installed package has its modules compiled; without this, each call might compile them.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    if names[:1] == ["ggml"]:
+        return ggml.main(names[1:])
     if unknown := [name for name in names if name not in BENCHMARKS]:
         print(f"benchmarks: {unknown[0]!r} is none of {', '.join(BENCHMARKS)}", file=sys.stderr)
         return 1
@@ -52,8 +58,6 @@ def main(names: list[str]) -> int:
     if llvm is None:
         print("benchmarks: clang-offload-bundler 22 is not installed", file=sys.stderr)
         return 1
-    # An installed package has its modules compiled; without this, each call might compile them.
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory() as folder:
         for name in names or BENCHMARKS:
             BENCHMARKS[name](Path(folder), llvm)
