@@ -171,7 +171,12 @@ class DirectPasses:
                 self._lacking.symbols = _UNDEFINED.search(error.text) is not None
                 return None
 
-    def run_quietly(self, command: Sequence[str], environment: Mapping[str, str]) -> bool | None:
+    def run_quietly(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        stages: Stages | None = None,
+    ) -> bool | None:
         """Run a command as `run` does, but say nothing; tell whether all is well.
 
         It is not where there is anything to say. None is for the driver to be run.
@@ -181,7 +186,7 @@ class DirectPasses:
             if plan is None or not are_left:
                 return None
             try:
-                return _run_jobs(plan, environment) == (0, b"")
+                return _run_jobs(plan, environment, stages) == (0, b"")
             except _UnknownEndError:
                 return False
 

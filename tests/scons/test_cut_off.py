@@ -17,8 +17,8 @@ from tests.scons.conftest import SCONSTRUCT, Project, empty_project
 
 OUTPUT = "k.gfx906.co"
 HEAD = SCONSTRUCT.replace('["gfx906", "gfx90a:xnack+"]', '["gfx906"]') + (
-    "from offload_tool.scons.state import pass_state\n"
-    "pass_state._TOO_SHORT = 0\n"
+    "from offload_tool.run import cut_off\n"
+    "cut_off._TOO_SHORT = 0\n"
     "env.Replace(OFFLOAD_LAUNCHER='', OFFLOAD_SUMMARY=True)\n"
     "env.Append(CCFLAGS=['-O2', '-Wall'])\n"
 )
@@ -31,11 +31,11 @@ __attribute__((global)) void kernel(float* p, float x) { *p = *p * x + scaled(*p
 int host_value() { return 1; }
 """
 HEADER = """\
-#define VALUE 1
+#define FACTOR 1
 static inline __attribute__((device)) float scaled(float x) {
 #pragma clang fp contract(off)
     float y = x * 3.5f;
-    return y + VALUE;
+    return y + FACTOR;
 }
 """
 
@@ -60,8 +60,8 @@ def edit(project: Project, name: str, old: str, new: str) -> None:
     path.write_text(text.replace(old, new) if old else text + new)
 
 
-def outcome(project: Project) -> str:
-    """Build; return what became of the device pass, by the summary."""
+def outcome(project: Project, count: int = 1) -> str:
+    """Build; return what became of the device pass, or of several, by the summary."""
     run = project.run("-Q")
     assert run.status == 0, run.output + run.errors
     header, row = (
@@ -71,16 +71,16 @@ def outcome(project: Project) -> str:
     )
     columns = [name.strip() for name in header.split("target ID", 1)[1].split("  ") if name.strip()]
     counts = dict(zip(columns, row.split()[2:], strict=True))
-    return next(name for name in columns if counts[name] != "0")
+    return next(name for name in columns if counts[name] == str(count))
 
 
 def assert_as_without(project: Project) -> None:
     """Check that all outputs are those of a clean build without the cut-off."""
     clean = empty_project(project.folder.parent / "clean")
-    for name in ("k.hip", "h.h", "SConstruct", "data.bin"):
+    for name in ("k.hip", "l.hip", "m.hip", "h.h", "SConstruct", "data.bin"):
         if (project.folder / name).exists():
             shutil.copy(project.folder / name, clean.folder)
-    edit(clean, "SConstruct", BODY, f"env.Replace(OFFLOAD_CUTOFF=False)\n{BODY}")
+    edit(clean, "SConstruct", BODY, f"env.Replace(OFFLOAD_CUTOFF=False, OFFLOAD_PCH=False)\n{BODY}")
     clean.build()
     for name in (OUTPUT, "k.hipfb"):
         assert (project.folder / name).read_bytes() == (clean.folder / name).read_bytes(), name
@@ -95,7 +95,7 @@ EDITS: dict[str, tuple[tuple[str, str, str], str]] = {
         ("h.h", "", "static inline __attribute__((device)) int unused() { return 9; }\n"),
         "front end only",
     ),
-    "a macro that a kernel uses": (("h.h", "VALUE 1", "VALUE 2"), "compiled"),
+    "a macro that a kernel uses": (("h.h", "FACTOR 1", "FACTOR 2"), "compiled"),
     "a kernel": (("k.hip", "* x +", "* x -"), "compiled"),
     "a kernel more": (
         ("k.hip", "", "__attribute__((global)) void more(int* p) { *p = 1; }\n"),
@@ -203,6 +203,34 @@ def test_variable(built: Project) -> None:
     assert outcome(built) == "compiled"
 
 
+def test_precompiled_header(built: Project) -> None:
+    """Bitcode is compared with that of a precompiled header, too; the header may be a new one."""
+    source = SOURCE.replace('"h.h"', "<h.h>")
+    for name in ("k", "l", "m"):
+        built.write(f"{name}.hip", source.replace("kernel(", f"kernel_{name}("))
+    pch = "env.Replace(OFFLOAD_PCH=['h.h'], CPPPATH=['#'])\n"
+    more = "env.OffloadBundle('l.hip')\nenv.OffloadBundle('m.hip')\n"
+    edit(built, "SConstruct", BODY, f"{pch}{BODY}{more}")
+    assert outcome(built, 3) == "compiled"
+    edit(built, "h.h", "", "// the second compile is of two stages\n")
+    assert built.run("-Q").status == 0
+    assert len([*(built.folder / ".offload-pch").glob("gfx906*.pch")]) == 1
+    for name, change, count, expected in (
+        ("k.hip", ("", "// a comment\n"), 1, "front end only"),
+        ("h.h", ("", "// a comment\n"), 3, "front end only"),
+        ("h.h", ("FACTOR 1", "FACTOR 2"), 3, "compiled"),
+        ("k.hip", ("* x +", "* x -"), 1, "compiled"),
+    ):
+        edit(built, name, *change)
+        assert outcome(built, count) == expected
+        assert_as_without(built)
+    built.assert_up_to_date()
+    edit(built, "k.hip", "", "// a comment\n")
+    run = built.run("-Q")
+    assert "precompiled headers: 1 compiles with, 0 without" in run.output
+    assert " 0               1 " in run.output
+
+
 def test_random_edits(built: Project) -> None:
     """Of random edits, one after the other, each build is what a clean one makes."""
     chosen = random.Random(40)
@@ -210,7 +238,7 @@ def test_random_edits(built: Project) -> None:
         ("k.hip", "", "// {}\n"),
         ("h.h", "", "// {}\n"),
         ("k.hip", "return 1", "return 1 + {}"),
-        ("h.h", "#define VALUE 1", "#define VALUE 1{}"),
+        ("h.h", "#define FACTOR 1", "#define FACTOR 1{}"),
         ("h.h", "", "static inline __attribute__((device)) int f{0}() {{ return {0}; }}\n"),
         ("k.hip", "", "__attribute__((global)) void k{0}(int* p) {{ *p = {0}; }}\n"),
         ("k.hip", "", "__attribute__((device)) int v{0} = {0};\n"),

@@ -165,14 +165,19 @@ def _compile(
     like = f"{job.kind} {job.stage} {job.rdc} {is_gpu} {unit.language_flags}"
     common = once(env, like, lambda: _common_to_passes(env, unit, job))
     spawn = common["SPAWN"]
-    if env["OFFLOAD_PCH"]:
+
+    def accelerated(spawn: Any) -> Any:
+        if not env["OFFLOAD_PCH"]:
+            return spawn
         from offload_tool.scons.pch.spawn import pch_spawn  # few builds need it
 
         own = (variables.get(name) for name in ("_OFFLOAD_TARGET_ID", "_OFFLOAD_PIC_FLAGS"))
-        alike = (common, *map(str, own))
-        variables["SPAWN"] = spawn = pch_spawn(env, node, job, alike, spawn)
-    elif env["OFFLOAD_CUTOFF"] and job.kind == "hip" and job.stage == "device" and not job.rdc:
-        spawn = with_cut_off(spawn, node)
+        return pch_spawn(env, node, job, (common, *map(str, own)), spawn)
+
+    if env["OFFLOAD_CUTOFF"] and job.kind == "hip" and job.stage == "device" and not job.rdc:
+        spawn = with_cut_off(spawn, node, accelerated)
+    else:
+        spawn = accelerated(spawn)
     variables["SPAWN"] = spawn = without_leftovers(spawn, node)
     if env["OFFLOAD_SUMMARY"] and declared is not None:
         ask_for_summary(env)

@@ -9,10 +9,10 @@ once, and said.
 from __future__ import annotations
 
 import atexit
+import copy
 import functools
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,24 +74,25 @@ class DirectSpawn:
 
         self._passes = DirectPasses()
         self._through_driver = command_spawn(clang)
+        self._stages: Stages | None = None
+
+    def in_stages(self, stages: Stages) -> DirectSpawn:
+        """Return the like of it for one pass, which is run in stages."""
+        made = copy.copy(self)
+        made._stages = stages
+        return made
 
     def __call__(
-        self,
-        shell: Any,
-        escape: Any,
-        name: str,
-        words: list[str],
-        env: dict[str, str],
-        stages: Stages | None = None,
+        self, shell: Any, escape: Any, name: str, words: list[str], env: dict[str, str]
     ) -> int:
-        """Run the command of a pass, as SCons's SPAWN; with `stages`, as `DirectPasses.run`."""
+        """Run the command of a pass, as SCons's SPAWN."""
         # Between the builds of one process, another compiler may be installed.
-        command = split_words(words)
+        command, stages = split_words(words), self._stages
         done = None if compat.is_interactive() else self._passes.run(command, env, stages)
         if done is not None:
             return done
         if stages is not None:
-            stages.digest = ""
+            stages.forget()
         status = self._through_driver(shell, escape, name, words, env)
         if status:
             self._passes.advise(command)
@@ -101,7 +102,7 @@ class DirectSpawn:
         """Run a command and say nothing; see `DirectPasses.run_quietly`."""
         if compat.is_interactive():
             return None
-        return self._passes.run_quietly(command, environment)
+        return self._passes.run_quietly(command, environment, self._stages)
 
 
 def without_leftovers(spawn: Callable[..., int], node: Any) -> Callable[..., int]:
@@ -116,28 +117,32 @@ def without_leftovers(spawn: Callable[..., int], node: Any) -> Callable[..., int
     return run
 
 
-def with_cut_off(spawn: Callable[..., int], node: Any) -> Callable[..., int]:
+def with_cut_off(
+    spawn: Callable[..., int],
+    node: Any,
+    accelerated: Callable[[Callable[..., int]], Callable[..., int]],
+) -> Callable[..., int]:
     """Return the SPAWN function of a device pass that stops where its bitcode is as it was.
 
-    The output stays there until then, and goes where the compile fails.
+    `accelerated` makes a quicker SPAWN function of one. The output stays there until the bitcode
+    is another one, and goes where the compile fails.
     """
     from offload_tool.run.cut_off import Stages
 
     if not isinstance(spawn, DirectSpawn):
-        return spawn
+        return accelerated(spawn)
+    stages = Stages()
+    whole = accelerated(spawn.in_stages(stages))
     node.set_precious()
 
-    def run(shell: Any, escape: Any, name: str, words: list[str], env: dict[str, str]) -> int:
-        records = records_of(node)
-        stages = Stages(records.known_bitcode()) if records.takes_stages else None
-        output = node.get_internal_path()
-        if stages is None or not stages.known:
-            Path(output).unlink(missing_ok=True)
-        started = time.perf_counter()
-        status = spawn(shell, escape, name, words, env, stages)
-        records.note_stages(stages, time.perf_counter() - started)
+    def run(*arguments: Any) -> int:
+        output = Path(node.get_internal_path())
+        records_of(node).begin_stages(stages)
+        if not stages.known:
+            output.unlink(missing_ok=True)
+        status = whole(*arguments)
         if status:
-            Path(output).unlink(missing_ok=True)
+            output.unlink(missing_ok=True)
         return status
 
     return run

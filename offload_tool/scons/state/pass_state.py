@@ -75,10 +75,6 @@ _FOLDER = "the folder of the build"
 _UNREADABLE = re.compile(rb"[^ -~]+")
 _PREFIX_MAP = rb"(-f(?:file|debug|macro|coverage)-prefix-map=)%s="
 _CHANGED_MEANWHILE = "changed meanwhile"
-_SHORT = "short"
-"""In the place of a digest of bitcode: the pass is too short for two stages."""
-_TOO_SHORT = 0.2
-"""Seconds; one more process takes a fifth of shorter passes, and a tenth of longer ones."""
 _NO_RESULT = PassRecord({}, {}, Lookups(), "")
 
 
@@ -106,13 +102,11 @@ class PassRecords:
     """The manifest of one output, and the decisions that it serves."""
 
     __slots__ = (
-        *("_assembler_reads", "_before", "_bitcode", "_key_before", "_known_bitcode", "_node"),
-        *("_record", "_start", "_told"),
+        *("_assembler_reads", "_before", "_is_whole", "_key_before", "_node"),
+        *("_record", "_stages", "_start", "_told"),
         *(
             "command",
             "folders",
-            "front_end_seconds",
-            "is_cut_off",
             "is_fetched",
             "is_known_current",
             "job",
@@ -148,11 +142,8 @@ class PassRecords:
         self._told: tuple[dict[str, str], bool] | None = None
         self._key_before: Mapping[str, str] = {}
         self._assembler_reads = False
-        self._bitcode = self._known_bitcode = ""
-        self.front_end_seconds = 0.0
-        """What the front end took, where the pass had two stages."""
-        self.is_cut_off = False
-        """Whether the pass has found its bitcode as it was, and left the output as it is."""
+        self._is_whole = False
+        self._stages: Stages | None = None
 
     # -- what it is made of -------------------------------------------------------------
 
@@ -305,10 +296,9 @@ class PassRecords:
         except OSError as error:
             raise FileError(depfile_of(node), error) from error
         self._key_before = key = self.key()
-        record, self._bitcode, self.is_cut_off = self._before, "", False
+        record, self._stages = self._before, None
         is_whole = record is not None and _PRINTS.digest(_path(node)) == record.output != ""
-        same = record is not None and record.key == key and is_whole
-        self._known_bitcode = record.bitcode if record is not None and same else ""
+        self._is_whole = record is not None and record.key == key and is_whole
 
     def _folders_expected(self, files: Iterable[str]) -> list[str]:
         """Return the folders in which the compile will look, as far as they are known before."""
@@ -341,8 +331,9 @@ class PassRecords:
         )
         believed = "" if self.untold or finds_libraries(self.words) else record.output
         made = record._replace(beside=self._beside(), output=believed, why=self.reason)
-        bitcode = "" if self._assembler_reads or made.beside or not believed else self._bitcode
-        self._keep(made._replace(bitcode=bitcode))
+        if self._stages is not None and believed and not (self._assembler_reads or made.beside):
+            made = made._replace(bitcode=self._stages.bitcode())
+        self._keep(made)
 
     def _beside(self) -> dict[str, str]:
         if not self._writes_more:
@@ -386,30 +377,20 @@ class PassRecords:
 
     # -- the two stages of a device pass ----------------------------------------------------
 
+    def begin_stages(self, stages: Stages) -> None:
+        """Begin the stages of the pass that is about to run; `begin` has looked at the output."""
+        stages.begin(self._before, self.words, is_whole=self._is_whole)
+        self._stages = stages
+
     @property
-    def takes_stages(self) -> bool:
-        """Whether the pass takes long enough for two stages, by what the last one took.
+    def is_cut_off(self) -> bool:
+        """Whether the pass has found its bitcode as it was, and left the output as it is."""
+        return self._stages is not None and self._stages.is_cut_off
 
-        The first one does, unless it is without the headers of HIP.
-        """
-        if self._before is None:
-            return "-nogpuinc" not in self.words
-        return self._before.bitcode != _SHORT
-
-    def known_bitcode(self) -> str:
-        """Return the digest of the bitcode of which the output is; "" where that is not known.
-
-        The key and the output must be as they were: `begin` has looked at both.
-        """
-        return self._known_bitcode
-
-    def note_stages(self, stages: Stages | None, seconds: float) -> None:
-        """Note what became of the stages of the pass that has just run."""
-        self.is_cut_off = stages is not None and stages.is_cut_off
-        self._bitcode = stages.digest if stages is not None else ""
-        self.front_end_seconds = stages.front_end_seconds if stages is not None else 0.0
-        if not self.is_cut_off and seconds < _TOO_SHORT:
-            self._bitcode = _SHORT
+    @property
+    def front_end_seconds(self) -> float:
+        """What the front end took, where the pass had two stages."""
+        return self._stages.front_end_seconds if self._stages is not None else 0.0
 
     # -- CacheDir ----------------------------------------------------------------------------
 
