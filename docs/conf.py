@@ -30,6 +30,7 @@ autodoc_preserve_defaults = True  # functions have addresses, which are others e
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
 myst_heading_anchors = 4
+myst_enable_extensions = ["deflist"]
 nitpick_ignore_regex = [
     ("py:.*", r"(?!offload_tool\.).*"),  # other libraries, and arguments
     ("py:obj", r"offload_tool\.[a-z_]+\.[a-z_.]+"),  # modules, which the reference leaves out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import offload_tool
@@ -11,8 +12,27 @@ from offload_tool import errors
 __all__ = ["messages", "messages_page"]
 
 _PACKAGE = Path(offload_tool.__file__).parent
-_SHORTEST = 6
-"""Characters of a text that are a message; shorter ones are a path or a number."""
+_SHORTEST = 9
+"""Letters of a text that is a message; shorter ones are a path or a number."""
+_ID_WORDS = 9
+_EXPECTED = re.compile(r"\bexpected (.{3,}), found")
+_ADVICE = {
+    "CodeObjectError": "compile again without `OFFLOAD_LAUNCHER` and without a cache.",
+    "CompilerError": "`offload-tool doctor` says which compilers are there, and what each lacks.",
+    "EntryIDError": "`offload-tool list` prints the bundle entry IDs of a file.",
+    "FileError": "see that the file is there, that you may read or write it, and that the disk has "
+    "room.",
+    "FormatError": "build or download the file again. If another program reads it, report a fault "
+    "here, with the file.",
+    "LimitError": "raise the limit that the message names, if you trust the file "
+    "([limits](untrusted.md#limits-of-a-run)).",
+    "NoContainerError": "`offload-tool list --scan` looks for device code anywhere in a file.",
+    "TargetIDError": "`offload-tool target ID` says what a target ID means.",
+    "UnsupportedError": "nothing was written. Use the program that made the file.",
+    "UsageError": "`--help`, [the commands](commands.md) and [the variables](scons.md#variables) "
+    "say what is expected.",
+}
+"""What to do about each message of a class that says nothing of it."""
 
 
 def messages() -> dict[str, dict[str, set[str]]]:
@@ -29,7 +49,7 @@ def messages() -> dict[str, dict[str, set[str]]]:
                 if not isinstance(getattr(errors, name, None), type):
                     continue
                 texts = [_text(argument) for argument in node.args]
-                text = next((t for t in texts if len(t.replace(".", "")) > _SHORTEST), "")
+                text = next((t for t in texts if sum(map(str.isalpha, t)) >= _SHORTEST), "")
                 if text:
                     found.setdefault(name, {}).setdefault(text, set()).add(module)
     return found
@@ -52,17 +72,39 @@ def _text(node: ast.expr) -> str:
 
 
 def messages_page() -> str:
-    """Describe every message: its class, its cause, what to do, and where it comes from."""
-    rows = []
+    """Describe every message: an ID, its class, its cause, what to do, and where it comes from.
+
+    The ID is made of the message's words and its first module, so that other messages keep theirs.
+    """
+    lines = []
     for name, texts in sorted(messages().items()):
         meaning = (getattr(errors, name).__doc__ or "").partition("\n\n")[0]
-        rows += [f"\n## {name}\n", _escaped(" ".join(meaning.split())), ""]
-        rows += ["| message | what to do | raised by |", "|---|---|---|"]
+        lines += [f"\n## {name}\n", _escaped(" ".join(meaning.split()))]
+        if name in _ADVICE:
+            lines.append(f"\nWhere an entry says no more: {_ADVICE[name]}")
         for text, modules in sorted(texts.items(), key=lambda item: item[0].strip("'. ").lower()):
-            cause, _, fix = text.partition("; ")
             places = ", ".join(f"`{module}`" for module in sorted(modules))
-            rows.append(f"| {_escaped(cause)} | {_escaped(fix)} | {places} |")
-    return "\n".join(rows) + "\n"
+            cause, fix = _parts(text)
+            place = _id(text, min(modules))
+            places += f" [#](#{place})"
+            lines += [f"\n({place})=", _escaped(cause)]
+            lines.append(f": {_escaped(fix)}\n  {places}" if fix else f": {places}")
+    return "\n".join(lines) + "\n"
+
+
+def _parts(text: str) -> tuple[str, str]:
+    """Return the cause and what to do about it, which may be empty."""
+    cause, _, fix = text.partition("; ")
+    wanted = _EXPECTED.search(cause)
+    if not fix and wanted:
+        fix = f"give {wanted[1].strip()}"
+    return cause, fix[:1].upper() + fix[1:] + "." * bool(fix and fix[-1] not in ".?")
+
+
+def _id(text: str, module: str) -> str:
+    """Return the name of an entry's anchor."""
+    words = re.findall(r"[a-z0-9]+", text.lower())
+    return "-".join(["message", module.rpartition(".")[2].strip("_"), *words[:_ID_WORDS]])
 
 
 def _escaped(text: str) -> str:

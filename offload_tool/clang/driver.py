@@ -89,7 +89,9 @@ def ask(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise CompilerError(f"{command[0]} cannot be run: {error}") from error
+            raise CompilerError(
+                f"{command[0]} cannot be run: {error}; install it, or name another program"
+            ) from error
     return Answer(done.returncode, os.fsdecode(done.stdout), os.fsdecode(done.stderr), folder)
 
 

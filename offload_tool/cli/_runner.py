@@ -98,4 +98,6 @@ def launcher_of(environ: Mapping[str, str]) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise UsageError(f"OFFLOAD_LAUNCHER={text!r} is not a command: {error}") from error
+        raise UsageError(
+            f"OFFLOAD_LAUNCHER={text!r} is not a command: {error}; quote it as a shell does"
+        ) from error

@@ -190,7 +190,9 @@ def _emit_pch(
 
     for option in ("pch", "host_ir"):
         if getattr(options, option) is not None:
-            raise UsageError(f"--{option.replace('_', '-')} is of no use with --emit-pch")
+            raise UsageError(
+                f"--{option.replace('_', '-')} is of no use with --emit-pch; leave it out"
+            )
     (source,) = options.sources
     return emit_pch(wanted, source, outputs, environ=environ, flags=flags, say=_say)
 
@@ -203,12 +205,12 @@ def _link(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[st
     from offload_tool.toolchain.supported_processors import targets_of_compiler
 
     if options.target_id is None:
-        raise UsageError("--link links for one target ID: give --target-id ID")
+        raise UsageError("--link links for one target ID; give --target-id ID")
     for option in ("cuid", "host_ir", "pch"):
         if getattr(options, option) is not None:
-            raise UsageError(f"--{option.replace('_', '-')} is of no use with --link")
+            raise UsageError(f"--{option.replace('_', '-')} is of no use with --link; leave it out")
     if options.emit_pch:
-        raise UsageError("--emit-pch is of no use with --link")
+        raise UsageError("--emit-pch is of no use with --link; leave it out")
     kind = options.kind or ("cuda" if options.target_id.startswith("sm_") else "hip")
     devices = targets_of_compiler(
         [options.target_id], kind, functools.cache(lambda: cached_toolchain(environ))

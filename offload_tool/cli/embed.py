@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
         )
     if sort != "HIP" and len(hosts) != 1:
         what = "a CUDA fat binary" if sort == "CUDA" else "an offload binary"
-        raise UsageError(f"'{images}' is {what}: give the one --host-object that it goes into")
+        raise UsageError(f"'{images}' is {what}; give the one --host-object that it goes into")
     if sort == "CUDA":
         embed.embed_cuda_fatbin(hosts[0], images, output, keep_equal=True)
     elif sort != "HIP":
@@ -138,7 +138,7 @@ def _embed_linked_cuda(
     from offload_tool.run.pass_command import cached_toolchain
 
     if not hosts:
-        raise UsageError("linked cubins are registered by name: give every --host-object")
+        raise UsageError("linked cubins are registered by name; give every --host-object")
     cubins = [name for name in images if _sort(name) == "cubin"]
     sources = [name for name in images if _sort(name) == "CUDA"]
     if len(cubins) + len(sources) < len(images):

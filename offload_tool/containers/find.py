@@ -315,7 +315,11 @@ def _no_images(data: memoryview, path: StrPath) -> NoContainerError:
         return NoContainerError(message, path=path)
     name = _EMPTY.get(recognise(data)) or ("an object file" if is_object_file(data) else None)
     if name:
-        return NoContainerError(f"expected device images, found {name} without any", path=path)
+        return NoContainerError(
+            f"expected device images, found {name} without any; "
+            "'offload-tool list --scan' looks everywhere in a file",
+            path=path,
+        )
     return NoContainerError(f"expected {_KNOWN}, found {bytes(data[:8])!r}", path=path, offset=0)
 
 

@@ -88,7 +88,10 @@ def find_nvlink(named: str = "", toolkit: str = "", ptxas: str = "") -> NvLinker
             identity = identity_text([said, program_identity(program)])
             return NvLinker(command, identity, _device_libraries(place, toolkit))
         if named:
-            raise CompilerError(f"OFFLOAD_NVLINK={named!r} cannot be run: {answer.reason}")
+            raise CompilerError(
+                f"OFFLOAD_NVLINK={named!r} cannot be run: {answer.reason}; "
+                "unset it to let one be found"
+            )
     return None
 
 

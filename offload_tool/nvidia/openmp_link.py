@@ -70,7 +70,10 @@ def link_bitcode(
         modules = [str(path) for given in inputs for path in _modules(given, folder)]
         own = [str(path) for given in runtimes for path in _modules(given, folder)]
         if not modules:
-            raise CodeObjectError(f"'{output}': there is nothing to link: all archives are empty")
+            raise CodeObjectError(
+                f"'{output}': there is nothing to link: all archives are empty; "
+                "build them for this target"
+            )
         words = [word for path in modules[1:] for word in ("-mlink-bitcode-file", path)]
         words += [word for path in own for word in ("-mlink-builtin-bitcode", path)]
         made = folder / "linked.ptx"

@@ -74,6 +74,6 @@ def _describe(name: str, path: StrPath, warn: Callable[[str], None] | None) -> N
 
     with InputFile(path) as source:
         if source.fileno() is None:
-            raise UsageError(f"'{path}': an archive member must be a regular file")
+            raise UsageError(f"'{path}': an archive member must be a regular file; give files")
         symbols = member_symbols(source.data, path=path, warn=warn_of_symbols)
         return NewMember(name, len(source), symbols)

@@ -48,7 +48,9 @@ def _asked(mangled: list[str]) -> list[str]:
             [program], input=lines, capture_output=True, text=True, check=False, timeout=_LONGEST
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UsageError(f"'{program}' did not demangle {len(mangled)} names: {error}") from error
+        raise UsageError(
+            f"'{program}' did not demangle {len(mangled)} names: {error}; leave --demangle out"
+        ) from error
     answers = done.stdout.splitlines()
     if done.returncode or len(answers) != len(mangled):
         raise UsageError(

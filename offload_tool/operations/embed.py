@@ -96,7 +96,7 @@ def embed_bundle(
         if code.has_entries and not registers_entries:
             raise UsageError(
                 "the host objects have entries of the new offload driver, which no symbol "
-                "registers: link an object that does, or compile with --no-offload-new-driver"
+                "registers; link an object that does, or compile with --no-offload-new-driver"
             )
         for_all = registers_entries or code.asks_without_cuid
         hashes = sorted(code.hashes)

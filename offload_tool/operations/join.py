@@ -150,7 +150,7 @@ class _Joining:
     def add(self, name: str, place: Place, *, anywhere: bool = False) -> None:
         """Take an archive in."""
         if name in self.archives:
-            raise UsageError(f"'{name}' is there twice")
+            raise UsageError(f"'{name}' is there twice; give each file once")
         self.archives[name] = _Archive(name, place, anywhere=anywhere)
 
     def check_asked(self) -> None:
@@ -212,7 +212,7 @@ class _Joining:
                         found.setdefault(image.target_id, (archive, image))
         if not found:
             paths = ", ".join(marker.search_paths)
-            message = f"expected code for {key!r} in {paths}, found none: give its archives"
+            message = f"expected code for {key!r} in {paths}, found none; give its archives"
             raise FormatError(message, path=place.label)
         host = BundleEntryID(OffloadKind.HOST, f"{_HOSTS[machine]}-unknown-linux-gnu", "")
         rows, contents = [(str(host), 0)], []
@@ -284,7 +284,10 @@ def _join_program(
         raise _nothing(host)
     for found in joining.archives.values():
         if found.anywhere and not found.asked:
-            raise UsageError(f"'{found.place.label}' has no code that '{host}' asks for")
+            raise UsageError(
+                f"'{found.place.label}' has no code that '{host}' asks for; "
+                "give the parts that one run of 'split' wrote"
+            )
     mode = Path(host).stat().st_mode & 0o777
     with replace_file(output, keep_equal=keep_equal) as out:
         plan.write_to(out)
@@ -310,7 +313,9 @@ def _join_folder(
             raise UsageError(f"'{part}' is no folder, as what is laid over a folder must be")
     for folder in (host, *parts):
         if is_inside(output, folder):
-            raise UsageError(f"the output '{output}' is in a folder to be joined, '{folder}'")
+            raise UsageError(
+                f"the output '{output}' is in a folder to be joined, '{folder}'; write elsewhere"
+            )
     trees = [FolderTree(folder) for folder in (host, *parts)]
     with new_folder(output, keep_equal=keep_equal) as joined:
         archives = [joining.take_archives(tree) for tree in trees]
@@ -371,7 +376,7 @@ def _join_wheel(
         others += [(other, f) for f in inside if not f.name.startswith(f"{name.dist_info}/")]
     missing = [bundle for bundle in bundles if bundle not in prefixes]
     if missing:
-        message = f"asks for device code of {', '.join(missing)}, too: give these wheels"
+        message = f"asks for device code of {', '.join(missing)}, too; give these wheels"
         raise UsageError(f"'{host}' {message}")
     joining.write(tree, writer, names)
     if not joining.files:

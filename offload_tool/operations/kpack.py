@@ -144,6 +144,9 @@ def _magics_of(place: Place) -> Iterator[int]:
     tables = read_elf_tables(place.source.data, path=place.label)
     for _, wrapper in wrappers_of(tables):
         if place.base is None:
-            raise UnsupportedError("a thin archive cannot be changed", path=place.label)
+            raise UnsupportedError(
+                "a thin archive cannot be changed; make an archive of its members ('ar rcs')",
+                path=place.label,
+            )
         if wrapper.magic == EMBEDDED:
             yield place.base + wrapper.offset

@@ -94,7 +94,7 @@ def merge_files(paths: Sequence[StrPath], output: StrPath, *, keep_equal: bool =
     :raises FileError: a file cannot be read or written.
     """
     if len(paths) < 2:
-        raise UsageError("expected two or more files to merge")
+        raise UsageError("expected two or more files to merge; give the builds of all targets")
     with ExitStack() as stack:
         merger = _Merger(stack.enter_context(Spool()))
         files = [stack.enter_context(InputFile(path)) for path in paths]

@@ -146,20 +146,24 @@ def split_file(
     source = Path(path)
     if group is not None and (not group or _UNSAFE.search(group)):
         raise UsageError(
-            f"the group {group!r} is to be a part of file names: use letters, digits, and . _ + -"
+            f"the group {group!r} is to be a part of file names; use letters, digits, and . _ + -"
         )
     if source.is_dir():
         if is_inside(directory, source):
-            raise UsageError(f"the output '{directory}' is in the folder to be split, '{path}'")
+            raise UsageError(
+                f"the output '{directory}' is in the folder to be split, '{path}'; write elsewhere"
+            )
         run: _Splitting = _SplitFolder(source, group, scheme, in_parts=in_parts)
     elif is_wheel(path):
         run = _SplitWheel(source, group, scheme, wheel or WheelOptions())
     else:
         run = _SplitFile(source, group, scheme)
     if in_parts and not isinstance(run, _SplitFolder):
-        raise UsageError(f"'{path}' is no folder: its parts are files already")
+        raise UsageError(f"'{path}' is no folder: its parts are files already; leave --parts out")
     if wheel is not None and not isinstance(run, _SplitWheel):
-        raise UsageError(f"'{path}' is no wheel: options of wheels mean nothing for it")
+        raise UsageError(
+            f"'{path}' is no wheel: options of wheels mean nothing for it; leave them out"
+        )
     with new_folder(directory, keep_equal=keep_equal) as folder, Spool() as run.spool:
         parts = run.write(folder)
         if not parts:
@@ -361,7 +365,7 @@ class _SplitFile(_Splitting):
         with InputFile(self.path) as source:
             if recognise(source.data) is FileFormat.ZIP:
                 raise UsageError(
-                    f"'{self.path}' is a zip file, but no wheel: unpack it, and split the folder"
+                    f"'{self.path}' is a zip file, but no wheel; unpack it, and split the folder"
                 )
             place = Place.of(source, str(self.path))
             archives = f"{FOLDER}/{archive_name(group, PLACEHOLDER)}"
@@ -513,10 +517,13 @@ class _SplitWheel(_SplitTree):
             if root.startswith(("/", "..")) or not (
                 root == "." or any(f.name.startswith(f"{root}/") for f in tree.files)
             ):
-                raise UsageError(f"the overlay root '{given}' is no folder of '{self.path}'")
+                raise UsageError(
+                    f"the overlay root '{given}' is no folder of '{self.path}'; "
+                    "name one of its packages"
+                )
             return "" if root == "." else root
         if len(folders) != 1:
             found = ", ".join(sorted(folders)) or "none"
-            message = f"expected one package in '{self.path}', found {found}: give the overlay root"
+            message = f"expected one package in '{self.path}', found {found}; give the overlay root"
             raise UsageError(f"{message}, the folder that is to have {FOLDER}")
         return folders.pop()

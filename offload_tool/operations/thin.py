@@ -123,7 +123,7 @@ def thin_file(
     :raises FileError: a file cannot be read or written.
     """
     if not keep:
-        raise UsageError("no devices to keep: give at least one target ID")
+        raise UsageError("no devices to keep; give at least one target ID")
     if Path(path).is_dir() or is_wheel(path):
         return _thin_tree(path, output, keep, keep_ptx=keep_ptx, keep_equal=keep_equal)
     with InputFile(path) as source, Spool() as spool:
@@ -217,7 +217,7 @@ class _Thinner:
         if file_format in planners:
             return planners[file_format](source, label)
         if file_format is FileFormat.ZIP:
-            message = "is a zip file, but no wheel by its name: unpack it, and thin the folder"
+            message = "is a zip file, but no wheel by its name; unpack it, and thin the folder"
             raise UsageError(f"'{label}' {message}")
         if file_format is FileFormat.BITCODE:
             for found in containers_in(source, label):

@@ -51,7 +51,10 @@ def thin_folder(
     old, new = Path(folder), Path(output)
     in_place = new.exists() and new.samefile(old)
     if not in_place and is_inside(new, old):
-        raise UsageError(f"the output '{output}' is in the folder to be thinned, '{folder}'")
+        raise UsageError(
+            f"the output '{output}' is in the folder to be thinned, '{folder}'; "
+            "write elsewhere, or to the folder itself"
+        )
     with new_folder(output, keep_equal=keep_equal) as fresh:
         tree = FolderTree(old, besides=fresh.temporary)
         writer = FolderWriter(tree, fresh, only_changed=in_place)

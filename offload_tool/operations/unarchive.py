@@ -111,7 +111,7 @@ def unbundle_archive(
     :raises FileError: a file cannot be read or written.
     """
     if not outputs:
-        raise UsageError("no targets to unbundle: give at least one bundle entry ID")
+        raise UsageError("no targets to unbundle; give at least one bundle entry ID")
     with InputFile(path) as source, ExitStack() as stack:
         if not is_archive(source.data) and not (offload_binaries and is_elf(source.data)):
             raise NotAnArchiveError(path, bytes(source.data[:8]))

@@ -82,7 +82,7 @@ def unbundle_file(
     :raises FileError: a file cannot be read or written.
     """
     if not outputs:
-        raise UsageError("no targets to unbundle: give at least one bundle entry ID")
+        raise UsageError("no targets to unbundle; give at least one bundle entry ID")
     targets = list(outputs)
 
     def wanted(entry_id: str) -> bool:

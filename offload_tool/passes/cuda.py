@@ -211,7 +211,8 @@ def find_ptxas(named: str = "", toolkit: str = "") -> Ptxas | None:
         except CompilerError as error:
             if named:
                 raise CompilerError(
-                    f"OFFLOAD_PTXAS={named!r} cannot be run: {error.__cause__}"
+                    f"OFFLOAD_PTXAS={named!r} cannot be run: {error.__cause__}; "
+                    "unset it to let one be found, or set it to 'none'"
                 ) from error
             continue
         if answer.status == 0:
@@ -219,7 +220,10 @@ def find_ptxas(named: str = "", toolkit: str = "") -> Ptxas | None:
             programs = filter(None, map(shutil.which, command))
             return Ptxas(command, identity_text([said, *map(program_identity, programs)]))
         if named:
-            raise CompilerError(f"OFFLOAD_PTXAS={named!r} cannot be run: {answer.reason}")
+            raise CompilerError(
+                f"OFFLOAD_PTXAS={named!r} cannot be run: {answer.reason}; "
+                "unset it to let one be found, or set it to 'none'"
+            )
     return None
 
 

@@ -128,7 +128,10 @@ def check_host_object(path: StrPath, cuid: str, *, rdc: bool = False) -> None:
     with _read(path, "a host object") as elf:
         code, defined = hip_host_code(elf), _defined(elf)
     if elf.header.e_machine == EM_AMDGPU:
-        raise CodeObjectError(f"'{path}': expected a host object, found AMDGPU code")
+        raise CodeObjectError(
+            f"'{path}': expected a host object, found AMDGPU code; "
+            "remove flags that ask for device code alone"
+        )
     _check_registration(path, code, cuid, rdc=rdc)
     _check_cuid(path, defined, cuid)
 
@@ -242,7 +245,10 @@ def check_cuda_host_object(path: StrPath, *, rdc: bool = False) -> None:
     with _read(path, "a host object") as elf:
         kernels = [name for name in _defined(elf) if _KERNEL_STUB in name]
     if elf.header.e_machine in (EM_AMDGPU, EM_CUDA):
-        raise CodeObjectError(f"'{path}': expected a host object, found device code")
+        raise CodeObjectError(
+            f"'{path}': expected a host object, found device code; "
+            "remove flags that ask for device code alone"
+        )
     with InputFile(path) as source:
         code = cuda_host_code(read_elf_tables(source.data, path=path)) if rdc else None
         if code is not None and SHARED_MODULE_ID in code.asked:

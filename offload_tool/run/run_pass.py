@@ -118,7 +118,7 @@ def run_pass(
         wanted, source, environ=environ, flags=flags, host_ir=host_ir, depfile=depfile
     )
     if found.needs_host_ir and host_ir is None:
-        raise UsageError("this pass of an OpenMP source reads its host IR: give --host-ir F")
+        raise UsageError("this pass of an OpenMP source reads its host IR; give --host-ir F")
     if host_ir is not None and not found.needs_host_ir:
         raise UsageError("--host-ir: only host and device passes of OpenMP sources read host IR")
     environment = {**environ, **found.environment}
@@ -294,7 +294,11 @@ def check_names(inputs: Sequence[str], outputs: Outputs) -> None:
             raise UsageError(f"'{name}': expected the name of a regular file to write")
         folder = os.path.dirname(name) or "."
         if not os.access(folder, os.W_OK | os.X_OK):
-            raise FileError(name, f"cannot be written: no such folder, or not writable: '{folder}'")
+            raise FileError(
+                name,
+                f"cannot be written: no such folder, or not writable: '{folder}'; "
+                "make the folder, or its permission",
+            )
         real = os.path.realpath(name)
         if real in taken:
             raise UsageError(f"'{name}' would replace '{taken[real]}'; give it another name")
@@ -431,7 +435,8 @@ class _Run:
         if not os.path.isfile(outputs.file):
             program = self._job.command[0]
             raise CodeObjectError(
-                f"'{outputs.file}': '{program}' reported success but wrote no such file"
+                f"'{outputs.file}': '{program}' reported success but wrote no such file; "
+                "run it by hand, without its launcher"
             )
         self._job.check()
         read = self._manifest().files_read()
@@ -512,7 +517,10 @@ def _spawn(command: Sequence[str], environment: Mapping[str, str]) -> int:
     try:
         return os.posix_spawnp(command[0], list(command), environment, file_actions=no_input)
     except OSError as error:
-        raise CompilerError(f"'{command[0]}' cannot be run: {error.strerror}") from error
+        raise CompilerError(
+            f"'{command[0]}' cannot be run: {error.strerror}; "
+            "install it, or set OFFLOAD_CLANG or OFFLOAD_LAUNCHER to another program"
+        ) from error
 
 
 def write_beside(outputs: Outputs, names: Sequence[str], compiler: Sequence[str]) -> None:

@@ -66,7 +66,7 @@ def check_flags(flags: Sequence[str], *, rdc: bool = False) -> None:
     for word in (*files, *words):
         if any(name in word for name in _OPEN_FILES):
             raise UsageError(
-                f"'{word}' among the flags is a file that is open already: give it a name"
+                f"'{word}' among the flags is a file that is open already; give it a name"
             )
         habit = next((text for flag, text in _HABITS.items() if word.startswith(flag)), "")
         if waiting:
@@ -74,11 +74,13 @@ def check_flags(flags: Sequence[str], *, rdc: bool = False) -> None:
         elif habit and word != allowed:
             raise UsageError(f"'{word}' among the flags: {habit}")
         elif word == "-o":
-            raise UsageError("'-o' among the flags: the output has its name already")
+            raise UsageError("'-o' among the flags: the output has its name already; remove it")
         elif word in WITH_NEXT or word.startswith(("-Xarch_", "-Xopenmp-target=")):
             waiting = word
     if waiting:
-        raise UsageError(f"'{waiting}' at the end of the flags wants a value")
+        raise UsageError(
+            f"'{waiting}' at the end of the flags wants a value; add the value, or remove the flag"
+        )
 
 
 def check_depfile_flags(flags: Sequence[str], depfile: str | None) -> None:
@@ -91,5 +93,5 @@ def check_depfile_flags(flags: Sequence[str], depfile: str | None) -> None:
         wanted = word if before == "-MF" else word[3:] if word.startswith("-MF") else ""
         if (wanted and wanted != depfile) or (word in ("-MD", "-MMD") and depfile is None):
             flag = "-MF" if wanted else word
-            raise UsageError(f"'{flag}' among the flags: name the depfile by --depfile")
+            raise UsageError(f"'{flag}' among the flags; name the depfile by --depfile")
         before = word

@@ -99,7 +99,10 @@ def read_token(path: StrPath) -> str:
     except UnicodeDecodeError:
         token = ""
     if not token or len(data) > _TOKEN_BYTES or not token.isprintable() or " " in token:
-        raise UsageError(f"--token-file: '{path}' does not hold a token alone on one line")
+        raise UsageError(
+            f"--token-file: '{path}' does not hold a token alone on one line; "
+            "write the token of 'sccache-dist auth generate-shared-token' to it"
+        )
     return token
 
 

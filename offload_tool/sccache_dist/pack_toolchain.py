@@ -83,7 +83,10 @@ def compiler_names(toolchain: Toolchain) -> list[str]:
     """
     found = shutil.which(toolchain.clang[0])
     if found is None:
-        raise CompilerError(f"'{toolchain.clang[0]}' is not an executable file or on PATH")
+        raise CompilerError(
+            f"'{toolchain.clang[0]}' is not an executable file or on PATH; "
+            "give --clang the path of a clang"
+        )
     names = [os.path.abspath(found)]
     while len(names) < _LINKS_AT_MOST and Path(names[-1]).is_symlink():
         last = Path(names[-1])

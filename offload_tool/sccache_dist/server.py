@@ -97,7 +97,8 @@ class Engine:
             if not self._wait(running=True):
                 said = (answer.stderr or answer.stdout).strip().splitlines() or ["no message"]
                 raise CompilerError(
-                    f"OFFLOAD_DIST: the local sccache server does not start: {said[-1]}"
+                    f"OFFLOAD_DIST: the local sccache server does not start: {said[-1]}; "
+                    "'offload-tool dist status' checks the folder"
                 )
             self._socket.with_suffix(".started").write_text(self._configuration())
             return True

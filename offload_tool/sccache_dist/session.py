@@ -142,7 +142,8 @@ class Session:
         if compiler is None:
             raise CompilerError(
                 f"OFFLOAD_DIST: '{self.distribution.folder}' holds "
-                f"{self.distribution.compilers[0]}, but this compile runs '{command[0]}'"
+                f"{self.distribution.compilers[0]}, but this compile runs '{command[0]}'; "
+                "run 'offload-tool dist init' with --clang again"
             )
         remote = remote_form([compiler, *command[1:]], environment)
         variables = self._engine.environment(environment) | dict(remote.environment)

@@ -425,7 +425,10 @@ def _extract(target: list[Node], source: list[Node], env: Environment) -> None:
         raise UsageError(f"{error}; {way_out}") from None
     if not written:
         text = ", ".join(f"{key} {value}" for key, value in spec["strings"].items())
-        raise UsageError(f"'{source[0]}': no image of {spec['kind']} with {text}")
+        raise UsageError(
+            f"'{source[0]}': no image of {spec['kind']} with {text}; "
+            "'offload-tool list' shows what there is"
+        )
 
 
 def _fatbin(target: list[Node], source: list[Node], env: Environment) -> None:

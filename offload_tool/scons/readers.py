@@ -204,13 +204,14 @@ def devices(env: Environment, kind: str) -> tuple[CompileTarget, ...]:
     else:
         found = targets_of_compiler(given, kind, lambda: toolchain(env))
     if not found:
-        raise UsageError("OFFLOAD_ARCH is empty: set it to target IDs, such as ['gfx90a:xnack+']")
+        raise UsageError("OFFLOAD_ARCH is empty; set it to target IDs, such as ['gfx90a:xnack+']")
     built = {name for device in found for name in _flag_keys(device)}
     unused = sorted(set(_flags_by_name(env, built)) - built)
     if unused:
         raise UsageError(
             f"OFFLOAD_ARCH_FLAGS has flags for {', '.join(unused)}, but OFFLOAD_ARCH builds "
-            f"{', '.join(device.name for device in found)} only"
+            f"{', '.join(device.name for device in found)} only; "
+            "remove them, or add the target"
         )
     return found
 

@@ -269,5 +269,6 @@ def _package_folders() -> list[str]:
 def _demand(variable: str, path: str, name: str, what: str) -> None:
     if not _has(path, name):
         raise CompilerError(
-            f"{variable}='{path}' is not a folder of {what}: '{path}/{name}' is not there"
+            f"{variable}='{path}' is not a folder of {what}: '{path}/{name}' is not there; "
+            "set it to another folder, or unset it to let one be found"
         )

@@ -191,7 +191,9 @@ def _named(
     try:
         command = tuple(shlex.split(named))
     except ValueError as error:
-        raise CompilerError(f"OFFLOAD_CLANG={named!r} is not a command: {error}") from error
+        raise CompilerError(
+            f"OFFLOAD_CLANG={named!r} is not a command: {error}; quote it as a shell does"
+        ) from error
     from offload_tool.clang.response_file import check_quoting
 
     check_quoting(command)

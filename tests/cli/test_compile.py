@@ -238,7 +238,7 @@ def test_line_break_in_a_name(folder: Path, capfd: pytest.CaptureFixture[str]) -
         ([*GFX906, "--depfile", "k.co"], 2, "'k.co' would replace 'k.co'"),
         ([*GFX906, "--depfile", "k.d", "--stamp", "k.d"], 2, "'k.d' would replace 'k.d'"),
         ([*GFX906, "--host-ir", "k.hip"], 2, "only host and device passes of OpenMP"),
-        ([*GFX906, "--kind", "openmp"], 2, "reads its host IR: give --host-ir"),
+        ([*GFX906, "--kind", "openmp"], 2, "reads its host IR; give --host-ir"),
         ([*GFX906, "--kind", "openmp", "--host-ir", "none.bc"], 1, "'none.bc': No such file"),
         ([*HOST[:-1], "--emit-host-ir"], 2, "only OpenMP sources are compiled to host IR"),
         ([*GFX906, "--kind", "cuda"], 1, "gfx906 cannot be compiled from CUDA sources"),

@@ -232,7 +232,7 @@ def test_offload_binary() -> None:
         (["k.hipfb", "-o", "a.o", "--host-object", "none"], 1, "'none': No such file"),
         (["k.hipfb", "-o", "a.o", "--host-object", "image"], 1, "no host object to embed"),
         (["image", "-o", "a.o", "--cuid", "1"], 1, "expected a bundle, a CUDA fat binary"),
-        (["c.fatbin", "-o", "a.o", "--cuid", "1"], 1, "'c.fatbin' is a CUDA fat binary: give"),
+        (["c.fatbin", "-o", "a.o", "--cuid", "1"], 1, "'c.fatbin' is a CUDA fat binary; give"),
         (["c.fatbin", "-o", "a.o", "--host-object", "image"], 1, "'image'"),
         (["k.hipfb", "-o", "a.o", "--cuid", "1", "--host-triple", "mars-linux"], 1, "mars"),
     ],

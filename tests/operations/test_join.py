@@ -158,7 +158,7 @@ def test_wheels(build: Path, llvm: Tool, tmp_path: Path) -> None:
                 assert new.read(name) == old.read(name)
         new.extractall(tmp_path / "site")
     assert code(tmp_path / "site/demo/a.so") == code(library)
-    with pytest.raises(UsageError, match="asks for device code of gfx942, too: give these wheels"):
+    with pytest.raises(UsageError, match="asks for device code of gfx942, too; give these wheels"):
         join_file(host, parts[:2], tmp_path / "x.whl")
     other = make_wheel(tmp_path / "other-1-py3-none-any.whl", {})
     with pytest.raises(OffloadError, match="expected the header Requires-Dist"):

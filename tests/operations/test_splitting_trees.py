@@ -251,7 +251,7 @@ def test_refused_wheels(wheel: Path, libraries: Path, tmp_path: Path) -> None:
     path.parent.mkdir()
     cases = (
         ({"demo/a.so": library, f"{info}/RECORD.jws": b"x"}, UnsupportedError, "is a signature"),
-        ({"demo/a.so": library, "more/b": b""}, UsageError, "found demo, more: give the overlay"),
+        ({"demo/a.so": library, "more/b": b""}, UsageError, "found demo, more; give the overlay"),
         ({"demo/../a.so": library}, FormatError, "its name leads out of the wheel"),
         ({"/demo/a.so": library}, FormatError, "its name leads out of the wheel"),
         (

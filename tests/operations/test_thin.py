@@ -251,7 +251,7 @@ def test_refused(tmp_path: Path) -> None:
     header = b"%-16s%-12d%-6d%-6d%-8o%-10d`\n" % (b"b/", 0, 0, 0, 0o644, bundle.stat().st_size)
     thin_archive.write_bytes(b"!<thin>\n" + header)
     for path, message in (
-        (tmp_path / "x.zip", "is a zip file, but no wheel by its name: unpack it"),
+        (tmp_path / "x.zip", "is a zip file, but no wheel by its name; unpack it"),
         (thin_archive, "is a thin archive"),
     ):
         with pytest.raises(UsageError, match=message):

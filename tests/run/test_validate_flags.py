@@ -74,7 +74,7 @@ def test_depfiles(flags: str, depfile: str | None, refused: str) -> None:
     if not refused:
         check_depfile_flags(flags.split(), depfile)
         return
-    with pytest.raises(UsageError, match=f"'{refused}' among the flags: name the depfile by"):
+    with pytest.raises(UsageError, match=f"'{refused}' among the flags; name the depfile by"):
         check_depfile_flags(flags.split(), depfile)
 
 

@@ -115,7 +115,7 @@ def test_tool_before_those_of_scons(project: Project, call: str) -> None:
     project.sconstruct(f"env.{call}\n", head)
     run = project.run()
     assert run.status == 2
-    assert "'k.hip' is an offload source: use env.OffloadProgram" in run.errors
+    assert "'k.hip' is an offload source; use env.OffloadProgram" in run.errors
     assert "Traceback" not in run.errors
     project.sconstruct("env.OffloadProgram('p', ['k.hip', 'runtime.c'])\n", head)
     project.build()

@@ -345,7 +345,7 @@ def test_shared_library(sources: Project) -> None:
     [
         (
             "env.OffloadProgram('prog', ['one.cu', env.OffloadDeviceObject('two.cu')])\n",
-            "takes part in no link without its host code: give its source",
+            "takes part in no link without its host code; give its source",
         ),
         (
             "env['OFFLOAD_ARCHIVE_FORMAT'] = 'object-bundle'\n" + PROGRAM,

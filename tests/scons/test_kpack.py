@@ -416,7 +416,7 @@ REFUSED = {
     ),
     "no archives": (
         "env.OffloadKpack(env.OffloadObject('one.hip', OFFLOAD_KPACK=False))",
-        "'one.o' has no kpack archives",
+        "'one.o' was built without OFFLOAD_KPACK",
     ),
 }
 

@@ -135,7 +135,7 @@ def test_two_kinds_in_one_archive(library: Project) -> None:
     )
     run = library.run()
     assert run.status == 2
-    assert "'libparts.a' has sources of hip and openmp: one archive each" in run.errors
+    assert "'libparts.a' has sources of hip and openmp; make one archive of each" in run.errors
 
 
 def test_targets_of_another_kind(library: Project) -> None:

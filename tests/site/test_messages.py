@@ -24,7 +24,17 @@ def test_every_message_has_an_entry() -> None:
 
 
 def test_what_to_do() -> None:
-    """A message of the form "cause; fix" has its fix in a column of its own."""
+    """A message of the form "cause; fix" has its fix below it, and each class an advice."""
     lines = load("messages").messages_page().splitlines()
-    (row,) = (line for line in lines if "which no program is linked of" in line)
-    assert row.split(" | ")[1].startswith("give the program its source")
+    (number,) = (n for n, line in enumerate(lines) if "which no program is linked of" in line)
+    assert lines[number + 1].startswith(": Give the program its source")
+    classes = [line.removeprefix("## ") for line in lines if line.startswith("## ")]
+    assert {*classes} - {"OffloadError"} == {*load("messages")._ADVICE}
+
+
+def test_ids() -> None:
+    """Each message has an ID of its own, which another message does not change."""
+    page = load("messages")
+    ids = re.findall(r"^\((.*)\)=$", page.messages_page(), re.MULTILINE)
+    assert len(ids) == sum(len(texts) for texts in page.messages().values())
+    assert [one for one in ids if ids.count(one) > 1] == []

@@ -49,7 +49,7 @@ def test_known_processors_are_asked_of_nobody() -> None:
 @pytest.mark.parametrize("kind", ["hip", "openmp"])
 def test_triples_of_gpus_are_no_devices(text: str, kind: str) -> None:
     """Only a CPU is named by its triple."""
-    with pytest.raises(TargetIDError, match=f"'{text}' is a GPU's triple: give its target ID"):
+    with pytest.raises(TargetIDError, match=f"'{text}' is a GPU's triple; give its target ID"):
         targets_of_compiler([text], kind, nobody)
 
 

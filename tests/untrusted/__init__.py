@@ -1,1 +1,1 @@
-"""Files of strangers: each fault that was seen once, as a test; see docs/untrusted.md."""
+"""Untrusted files: each fault that was seen once, as a test; see docs/untrusted.md."""

@@ -592,7 +592,7 @@ class _KpackWriter:
         size = self.out.position - at - _COUNT.size
         if size > _MOST_DATA - 1:
             message = f"a code object of {content.size} bytes is too large to be compressed"
-            raise FormatError(f"{message}: use '{NONE}'", path=content.source.path)
+            raise FormatError(f"{message}; use '{NONE}'", path=content.source.path)
         self.out.patch(at, _COUNT.pack(size))
 
     def _table(

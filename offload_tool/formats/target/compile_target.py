@@ -70,7 +70,7 @@ def parse_target(text: str, *, allow_unknown: bool = False) -> CompileTarget:
     if _is_triple(text):
         triple = BundleEntryID.parse(f"openmp-{text}-").triple
         if meaning(triple).arch in _GPUS:
-            message = f"'{text}' is a GPU's triple: give its target ID, such as gfx90a or sm_90"
+            message = f"'{text}' is a GPU's triple; give its target ID, such as gfx90a or sm_90"
             raise TargetIDError([message])
         return CompileTarget(triple.removesuffix("-"), triple)
     target_id = TargetID.parse(text, allow_unknown=allow_unknown)

@@ -114,7 +114,7 @@ class TargetID:
         family = _family(self.processor)
         if family not in _TRIPLES:
             raise TargetIDError(
-                [f"no device triple is known for processor '{self.processor}': give the triple"]
+                [f"no device triple is known for processor '{self.processor}'; give the triple"]
             )
         return _TRIPLES[family]
 

@@ -74,7 +74,10 @@ def offload_bundle(env: Environment, target: str | None, source: Any) -> list[No
         )
     if not sources:
         if target is None:
-            raise UsageError("OffloadBundle of nodes or files needs a target name")
+            raise UsageError(
+                "OffloadBundle of nodes or files needs a target name; "
+                "write OffloadBundle('name', sources)"
+            )
         return [bundle_node(env, [named(env, target, suffix)], nodes, file_type)]
     unit = units(env, target, sources)[0]
     bundle = named(env, target, suffix) if target else unit.file(env, suffix)
@@ -198,7 +201,7 @@ def offload_repack(env: Environment, target: str | None, source: Any) -> list[No
     """
     bundle = only_source(env, source, "OffloadRepack takes one file")
     if target is None:
-        raise UsageError("OffloadRepack needs a target name")
+        raise UsageError("OffloadRepack needs a target name; write OffloadRepack('name', bundle)")
     compression = readers.compression(env)
     spec = readers.spec(alignment=env["OFFLOAD_BUNDLE_ALIGN"], compression=compression)
     name = named(env, target, "$OFFLOADBUNDLESUFFIX")
@@ -215,7 +218,9 @@ def offload_wrapper(env: Environment, target: str | None, source: Any) -> list[N
     """
     images = source_nodes(env, source)
     if target is None:
-        raise UsageError("OffloadWrapper needs a target name, ending in .o or .bc")
+        raise UsageError(
+            "OffloadWrapper needs a target name; write OffloadWrapper('name.o', bundle)"
+        )
     if target.endswith(".ll"):
         raise UsageError(f"OffloadWrapper of '{target}': LLVM IR text is not written; name it .bc")
     kind = env.subst("$OFFLOAD_KIND").lower() or "hip"
@@ -239,7 +244,10 @@ def _registered_id(env: Environment, text: str) -> str:
     if text.count("-") > 1:
         found = BundleEntryID.asked(text).target_id
         if found is None:
-            raise UsageError(f"OFFLOAD_TARGETS: '{text}' has no target ID")
+            raise UsageError(
+                f"OFFLOAD_TARGETS: '{text}' has no target ID; "
+                "write it as in 'hip-amdgcn-amd-amdhsa--gfx90a'"
+            )
         text = str(found)
     return registered_id(text, allow_unknown=env["OFFLOAD_ALLOW_UNKNOWN_ARCH"])
 
@@ -266,8 +274,8 @@ def _package_keys(env: Environment, images: list[Node]) -> Callable[[Node], dict
 def _pair(env: Environment, key: Any, value: Any) -> dict[str, str]:
     if key in ("file", "kind", "triple", "arch"):
         raise UsageError(
-            f"OFFLOAD_PACKAGE_KEYS: '{key}' is what nodes know of themselves, and OFFLOAD_TARGETS "
-            "tells of files"
+            f"OFFLOAD_PACKAGE_KEYS: '{key}' is what nodes set by themselves; use OFFLOAD_TARGETS "
+            "for files"
         )
     if not (isinstance(key, str) and key and isinstance(value, str)):
         raise UsageError(

@@ -37,7 +37,9 @@ def offload_archive(env: Environment, target: str | None, source: Any) -> list[N
     target ID. A host linker takes the archive as any static library.
     """
     if target is None:
-        raise UsageError("OffloadArchive needs a target name")
+        raise UsageError(
+            "OffloadArchive needs a target name; write OffloadArchive('name', sources)"
+        )
     library = _library_file(env, target)
     members = []
     kinds = set()
@@ -54,7 +56,7 @@ def offload_archive(env: Environment, target: str | None, source: Any) -> list[N
     archive.attributes.offload_archive = True
     if len(kinds) > 1:
         raise UsageError(
-            f"'{archive}' has sources of {' and '.join(sorted(kinds))}: one archive each"
+            f"'{archive}' has sources of {' and '.join(sorted(kinds))}; make one archive of each"
         )
     told = kinds or {env.subst("$OFFLOAD_KIND").lower()}
     if not told.isdisjoint({"openmp", "cuda"}):
@@ -80,7 +82,9 @@ def offload_static_library(env: Environment, target: str | None, source: Any) ->
     regions in it are linked into the images of the programs that take the library.
     """
     if target is None:
-        raise UsageError("OffloadStaticLibrary needs a target name")
+        raise UsageError(
+            "OffloadStaticLibrary needs a target name; write OffloadStaticLibrary('name', sources)"
+        )
     library = _library_file(env, target)
     owner = Owner.of(library, "library")
     members = []
@@ -107,8 +111,8 @@ def offload_static_library(env: Environment, target: str | None, source: Any) ->
     kinds = _relocatable_kinds(members)
     if len(kinds) > 1:
         raise UsageError(
-            f"'{archive}' has relocatable device code of {' and '.join(sorted(kinds))}: one "
-            "library each"
+            f"'{archive}' has relocatable device code of {' and '.join(sorted(kinds))}; make "
+            "one library of each"
         )
     if kinds == {"cuda"}:
         archive.attributes.offload_library_kind = "cuda"

@@ -68,7 +68,8 @@ def _link(env: Environment, target: str | None, source: Any, builder: str) -> li
     shared = builder != "Program"
     if builder not in env["BUILDERS"]:
         raise UsageError(
-            f"Offload{builder} needs SCons's linker tool: Environment(tools=['default', 'offload'])"
+            f"Offload{builder} needs SCons's linker tool; "
+            "write Environment(tools=['default', 'offload'])"
         )
     nodes = source_nodes(env, source)
     first = nodes[0]
@@ -141,7 +142,7 @@ def _linkable(node: Node) -> Any:
             "program its source, or embed its bundle with OffloadWrapper"
         )
     if node.attributes.offload_kind == "cuda":
-        raise UsageError(f"'{node}' takes part in no link without its host code: give its source")
+        raise UsageError(f"'{node}' takes part in no link without its host code; give its source")
     return node
 
 
@@ -164,7 +165,9 @@ def _is_given_library(node: Node) -> bool:
 
     kinds = relocatable_kinds(found.get_abspath()) if found is not None else frozenset()
     if len(kinds) > 1:
-        raise UsageError(f"'{node}' has relocatable device code of HIP and CUDA: one library each")
+        raise UsageError(
+            f"'{node}' has relocatable device code of HIP and CUDA; make one library of each"
+        )
     if kinds == {"cuda"}:
         node.attributes.offload_library_kind = "cuda"
     return bool(kinds)

@@ -57,7 +57,7 @@ def builder_of_scons(env: Environment, name: str) -> Any:
 
 def _refuse(target: list[Node], source: list[Node], env: Environment) -> Any:
     raise SCons.Errors.UserError(
-        f"'{source[0]}' is an offload source: use env.OffloadProgram and its like, or load the "
+        f"'{source[0]}' is an offload source; use env.OffloadProgram and its like, or load the "
         "tool last: Environment(tools=['default', 'offload'])"
     )
 

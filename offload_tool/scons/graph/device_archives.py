@@ -131,7 +131,10 @@ def bundle_kind(env: Environment) -> str:
     """
     kind = env.subst("$OFFLOAD_KIND").lower() or OffloadKind.HIP
     if kind not in (OffloadKind.HIP, OffloadKind.OPENMP):
-        raise UsageError(f"OFFLOAD_KIND: bundles hold code of hip and openmp, not of {kind!r}")
+        raise UsageError(
+            f"OFFLOAD_KIND: bundles hold code of hip and openmp, not of {kind!r}; "
+            "set it to 'hip' or 'openmp'"
+        )
     return str(kind)
 
 

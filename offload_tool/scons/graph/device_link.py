@@ -51,10 +51,16 @@ class Parts:
         for host, found in zip(self.hosts, self.modules, strict=True):
             if device not in found:
                 names = ", ".join(other.name for other in found)
-                raise UsageError(f"'{host}' has device code for {names}, not for {device.name}")
+                raise UsageError(
+                    f"'{host}' has device code for {names}, not for {device.name}; "
+                    "build it for this target, too"
+                )
         if self.device_code and device not in self.device_code:
             given = ", ".join(str(node) for nodes in self.device_code.values() for node in nodes)
-            raise UsageError(f"of the device code given ({given}), none is for {device.name}")
+            raise UsageError(
+                f"of the device code given ({given}), none is for {device.name}; "
+                "build some for it, or take it out of OFFLOAD_ARCH"
+            )
         own = [node for modules in self.modules for node in modules[device]]
         return list(dict.fromkeys([*own, *self.device_code.get(device, ())]))
 

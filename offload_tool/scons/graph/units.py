@@ -178,7 +178,10 @@ def units(
     """
     nodes = source_nodes(env, source)
     if target is not None and len(nodes) > 1:
-        raise UsageError(f"one target name ('{target}') cannot serve {len(nodes)} sources")
+        raise UsageError(
+            f"one target name ('{target}') cannot serve {len(nodes)} sources; "
+            "call the builder once for each source"
+        )
     return [_unit(env, node, target, owner, own_cuid=own_cuid) for node in nodes]
 
 

@@ -226,7 +226,9 @@ def given_archives(nodes: Iterable[Any]) -> list[Any]:
     for node in nodes:
         archives = getattr(node.attributes, "offload_kpack_archives", None)
         if not archives:
-            raise UsageError(f"'{node}' has no kpack archives: it was built without OFFLOAD_KPACK")
+            raise UsageError(
+                f"'{node}' was built without OFFLOAD_KPACK; set it there to have kpack archives"
+            )
         found.update(dict.fromkeys(archives))
     return list(found)
 
@@ -254,7 +256,10 @@ def _check_equal(node: Any, contents: _Contents, code: PackedCode) -> None:
     for name in ("group", "scheme", "interface"):
         if getattr(ours, name) != getattr(theirs, name):
             found = f"{getattr(ours, name)!r} and {getattr(theirs, name)!r}"
-            raise UsageError(f"the archive '{node}' is given two values for its {name}: {found}")
+            raise UsageError(
+                f"the archive '{node}' is given two values for its {name}: {found}; "
+                "set one, or use another OFFLOAD_KPACK_PATHS for one of them"
+            )
     other = contents.codes.get(code.kernel_name, code.node)
     if other is not code.node:
         raise UsageError(

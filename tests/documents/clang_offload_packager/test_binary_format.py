@@ -70,7 +70,7 @@ def test_arbitrary_keys(beside: Beside) -> None:
     ("keys", "message"),
     [
         ("{'z.in': {'feature': 'x'}}", "'z.in' is not in the package; expected one of a.in"),
-        ("{'arch': 'gfx908'}", "'arch' is what nodes know of themselves"),
+        ("{'arch': 'gfx908'}", "'arch' is what nodes set by themselves"),
         ("{'feature': 1}", "expected texts for a key and its value, found 'feature': 1"),
     ],
 )
