@@ -79,11 +79,13 @@ def options_of(command: Sequence[str]) -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=64)
-def include_folders(words: tuple[str, ...]) -> tuple[str, ...]:
+def include_folders(
+    words: tuple[str, ...], flags: tuple[str, ...] = _FOLDER_FLAGS
+) -> tuple[str, ...]:
     """Return the folders that flags name for headers."""
     found = []
     for at, word in enumerate(words):
-        for flag in _FOLDER_FLAGS:
+        for flag in flags:
             if word == flag and at + 1 < len(words):
                 found.append(words[at + 1])
             elif word.startswith(flag) and word != flag:

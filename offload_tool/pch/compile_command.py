@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import UsageError
 from offload_tool.pch import pch
-from offload_tool.pch.include_prefix import beginning_of, includes_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -45,7 +44,9 @@ def emit_pch(
     flags: Sequence[str] = (),
     say: Callable[[str], None],
 ) -> int:
-    """Make the PCH of the leading includes of `source`; return the compiler's exit status.
+    """Make the PCH of what `source` begins with; return the compiler's exit status.
+
+    These are its leading includes, or the first header on its chain of first includes.
 
     Where there can be none, the output is a line that says why, which `say` is told, too.
 
@@ -60,11 +61,14 @@ def emit_pch(
     check_names([source], outputs)
     check_flags(flags)
     check_depfile_flags(flags, outputs.depfile)
-    headers = beginning_of(source).headers
-    if not headers:
-        raise UsageError(f"'{source}': expected lines '#include <...>' at its beginning")
     found = pass_command(wanted, source, environ=environ, flags=flags)
     recipe = _recipe(outputs.file, wanted, found, flags, environ)
+    candidates = recipe.search_path.candidates(source)
+    if not candidates.all:
+        raise UsageError(
+            f"'{candidates.stop}': expected lines '#include <...>', or one of a header that has "
+            "'#pragma once' or an include guard"
+        )
     installed = [source, *found.installed]
     reason = _reason(recipe, wanted, found, environ)
     if reason:
@@ -72,8 +76,8 @@ def emit_pch(
         write_beside(outputs, installed, found.compiler)
         say(f"'{outputs.file}': no precompiled header: {reason}")
         return 0
-    text = includes_text(headers)
-    status = pch.make_pch(recipe, text, failed=_pass_on, outputs=outputs, installed=installed)
+    of = candidates.all[0]
+    status = pch.make_pch(recipe, of, failed=_pass_on, outputs=outputs, installed=installed)
     if status == 0 and (refusal := pch.refusal_of(outputs.file)):
         say(f"'{outputs.file}': no precompiled header: {refusal}")
     return status

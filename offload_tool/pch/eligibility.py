@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RULES", "reason_of_flags", "reason_of_headers"]
 
-RULES = 6
+RULES = 7
 """To be raised when one is added: what a PCH was made for once is not asked again."""
 
 _KINDS = ("hip", "cuda")
@@ -53,6 +53,8 @@ _REFUSED = (
     ("-fmacro-prefix-map", "other names of files (-fmacro-prefix-map)"),
     ("-ffile-reproducible", "other names of files (-ffile-reproducible)"),
     ("-include-pch", "a precompiled header in its flags (-include-pch)"),
+    ("-ivfsoverlay", "virtual files (-ivfsoverlay, -working-directory)"),
+    ("-working-directory", "virtual files (-ivfsoverlay, -working-directory)"),
     ("-emit-pch", "a precompiled header in its flags (-include-pch)"),
     ("-fpch-", "a precompiled header in its flags (-include-pch)"),
     ("-fno-validate-pch", "a precompiled header in its flags (-include-pch)"),

@@ -16,12 +16,20 @@ Source: clang 19.1, 21, 22.1 and 23, observed: where two folders begin a name, t
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["absolute_name", "is_renamed", "keep_words", "kept_words", "words_for"]
+__all__ = [
+    "Names",
+    "absolute_name",
+    "is_renamed",
+    "keep_words",
+    "kept_words",
+    "without_dots",
+    "words_for",
+]
 
 _MAP = "-fmacro-prefix-map="
 _KEEP_DOTS = "-fno-file-reproducible"
@@ -32,6 +40,47 @@ def absolute_name(name: str, folder: str) -> str:
     """Return the name that a PCH made in `folder` has for a file."""
     whole = name if name.startswith("/") else f"{folder}/{name}"
     return "/" + "/".join(part for part in whole.split("/") if part not in ("", "."))
+
+
+class Names(NamedTuple):
+    """What a PCH is made with where its header, looked up beside another, is named from the root.
+
+    Without a PCH such a header, and what it includes in quotes, has the name of a relative folder::
+
+        src/norm.cuh    #include "common.cuh"                 src/common.cuh
+        text of a PCH   #include "/home/x/src/common.cuh"     /home/x/src/common.cuh
+    """
+
+    folder: str = ""
+    """Of the header, with a slash at its end."""
+    spelled: str = ""
+    """Likewise, as it is without a PCH."""
+
+    @staticmethod
+    def of(headers: Sequence[str], folder: str) -> Names:
+        """Return those of the headers of a PCH."""
+        for each in headers:
+            if each[0] == '"':
+                spelled = each[1:-1]
+                return Names(_folder_of(absolute_name(spelled, folder)), _folder_of(spelled))
+        return Names()
+
+    @property
+    def words(self) -> list[str]:
+        """The words by which macros of headers have the names that they have without a PCH."""
+        if self.folder == self.spelled:
+            return []
+        return [_KEEP_DOTS, f"{_MAP}{self.folder}={self.spelled}"]
+
+    def given(self, name: str) -> str:
+        """Return a name of the compiler's as it is without a PCH."""
+        if self.folder and name.startswith(self.folder):
+            return self.spelled + name.removeprefix(self.folder)
+        return name
+
+    def shown(self, name: str) -> str:
+        """Return what depfiles, and messages, have for it."""
+        return without_dots(self.given(name))
 
 
 def words_for(entered: Iterable[str], folder: str) -> tuple[list[str], str]:
@@ -59,24 +108,32 @@ def is_renamed(name: str, words: Sequence[str]) -> bool:
     return _named(name, words) != name
 
 
-def keep_words(file: str, words: Sequence[str]) -> None:
-    """Write the words of a PCH into a file.
+def keep_words(file: str, words: Sequence[str], *, is_guarded: bool) -> None:
+    """Write into a file the words of a PCH, and whether none of its headers comes twice.
 
     :raises FileError: it cannot be written.
     """
     from offload_tool.io import replace_file
 
     with replace_file(file) as out:
-        out.write(json.dumps(words).encode())
+        out.write(json.dumps([is_guarded, *words]).encode())
 
 
-def kept_words(file: str) -> list[str] | None:
-    """Return the words that `keep_words` wrote; None if there are none."""
+def kept_words(file: str) -> tuple[tuple[str, ...], bool] | None:
+    """Return what `keep_words` wrote; None if there is nothing."""
     try:
         with open(file, "rb") as opened:
-            return [*map(str, json.load(opened))]
+            is_guarded, *words = json.load(opened)
+            return tuple(map(str, words)), is_guarded is True
     except (OSError, ValueError, TypeError, RecursionError):
         return None
+
+
+def without_dots(name: str) -> str:
+    """Return a name as clang's depfiles have it: without a leading ``./``."""
+    while name.startswith("./"):
+        name = name[2:].lstrip("/")
+    return name
 
 
 def _folder_of(name: str) -> str:

@@ -1,33 +1,87 @@
-"""What a source begins with: its leading run of ``#include <...>`` lines.
+"""What a source begins with: the headers that its precompiled header (PCH) may hold.
 
-A precompiled header stands in for just these bytes of a source, which clang then skips
-(``-preamble-bytes``). So they are told strictly: comments and blank lines may stand between the
-lines, and whatever else there is ends the run: a macro, a condition, a name in quotes (looked up
-beside the source), a line that goes on after a backslash.
+There are two ways to find them:
+
+- the leading run of lines ``#include <...>``. The PCH stands in for just these bytes of the source,
+  which clang then skips (``-preamble-bytes``);
+- the chain of first includes: the source's, that header's own first one, and so on. Clang reads the
+  source from its first line, and a header that the PCH holds does not come twice, since it is
+  guarded. Headers that the chain passes define nothing before their first include but guards::
+
+      norm.cu    #include "norm.cuh"
+      norm.cuh   #pragma once          passed
+                 #include "common.cuh" the PCH may hold this one, or what that begins with
+
+Both are told strictly: comments and blank lines may stand between the lines, and on a chain
+``#pragma once`` and include guards. Whatever else there is ends them: a macro, a condition, a line
+that goes on after a backslash.
+
+A name in quotes is looked up beside the file that has it, so that the name with the folder tells
+which header it is: ``"src/common.cuh"`` and ``"src/x/../common.cuh"`` are two.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-__all__ = ["Beginning", "beginning_of", "includes_text", "leading_includes"]
+from offload_tool.clang.argument_files import all_words, include_folders
+from offload_tool.io.file_digests import look_at
+from offload_tool.pch.file_names import absolute_name, without_dots
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from offload_tool.io.file_digests import Look
+
+__all__ = [
+    "Beginning",
+    "Candidate",
+    "Headers",
+    "Passed",
+    "SearchPath",
+    "beginning_of",
+    "bytes_read",
+    "identity",
+    "includes_text",
+    "leading_includes",
+    "own_folders",
+]
+
+Headers = tuple[str, ...]
+"""The headers of a PCH: ``<name>``, or ``"path"`` where it is looked up beside its includer."""
 _LARGEST = 1 << 16
-"""Bytes of a source that are looked at."""
+"""Bytes of a file that are looked at."""
+_LONGEST = 64
+"""Headers on a chain."""
 _NO_SPLICE = rb"\\(?![ \t\f\v\r\n])"
 """A backslash that does not join lines; clang lets blanks follow one that does."""
 _LINE_COMMENT = rb"//(?:[^\n\\]|" + _NO_SPLICE + rb")*"
 _COMMENT = rb"/\*(?:[^*\\]|\*(?!/)|" + _NO_SPLICE + rb")*\*/"
 _COMMENT_IN_LINE = rb"/\*(?:[^*\\\n]|\*(?!/)|" + _NO_SPLICE + rb")*\*/"
 _BLANK = rb"[ \t\f\v\r\n]"
-_BETWEEN = re.compile(rb"(?:" + _BLANK + rb"|" + _LINE_COMMENT + rb"\n|" + _COMMENT + rb")*")
-_INCLUDE = re.compile(
-    rb"#[ \t]*include[ \t]*<([^<>\"\\\r\n]+)>"
-    rb"(?:[ \t\r]|" + _COMMENT_IN_LINE + rb")*(?:" + _LINE_COMMENT + rb")?\n"
+_GAP = rb"(?:" + _BLANK + rb"|" + _LINE_COMMENT + rb"\n|" + _COMMENT + rb")*"
+_BETWEEN = re.compile(_GAP)
+_REST = rb"(?:[ \t\r]|" + _COMMENT_IN_LINE + rb")*(?:" + _LINE_COMMENT + rb")?\n"
+_NAME = rb"[^<>\"\\\r\n]+"
+_INCLUDE = re.compile(rb"#[ \t]*include[ \t]*<(" + _NAME + rb")>" + _REST)
+_QUOTED_INCLUDE = re.compile(rb"#[ \t]*include[ \t]*\"(" + _NAME + rb")\"" + _REST)
+_ONCE = re.compile(rb"#[ \t]*pragma[ \t]+once" + _REST)
+_GUARD = re.compile(
+    rb"#[ \t]*(?:ifndef[ \t]+|if[ \t]+![ \t]*defined[ \t]*(\([ \t]*)?)(\w+)[ \t]*(?(1)\))"
+    + _REST
+    + _GAP
+    + rb"#[ \t]*define[ \t]+\2(?:[ \t]+\w+)?"
+    + _REST
 )
 _HIDDEN = re.compile(rb"\?\?|\r(?!\n)")
+_ANY_INCLUDE = re.compile(
+    rb"(?m)^[ \t]*#[ \t]*include(?:_next)?[ \t]*(\"[^\"\n]+|<[^>\n]+)", re.MULTILINE
+)
+_IN_NO_TEXT = re.compile(r"[\"\\\r\n=]")
+"""What a name in the text of a PCH, or in a word that maps it, may not have."""
 
 
 class Beginning(NamedTuple):
@@ -38,10 +92,37 @@ class Beginning(NamedTuple):
     ends: tuple[int, ...] = ()
     """For each of them, how many bytes of the source end with its line."""
 
-    def end_of(self, headers: tuple[str, ...]) -> int:
-        """Return the number of bytes that are just these includes; 0 if the source differs."""
-        count = len(headers)
-        return self.ends[count - 1] if count and self.headers[:count] == headers else 0
+
+class Passed(NamedTuple):
+    """A file of a chain before the header that a PCH holds: first the source itself."""
+
+    name: str
+    guards: tuple[tuple[str, int], ...] = ()
+    """The macros that it defines before its first include, and in which lines."""
+
+
+class Candidate(NamedTuple):
+    """What a PCH for a source may hold."""
+
+    headers: Headers
+    end: int = 0
+    """The bytes of the source that it stands for; 0: the source is read from its first line."""
+    passed: tuple[Passed, ...] = ()
+    """The files of the chain before it; none where it stands for bytes of the source."""
+    written: str = ""
+    """The header's name as the chain has it."""
+
+
+class Candidates(NamedTuple):
+    """All that PCHs for a source may hold."""
+
+    all: tuple[Candidate, ...]
+    stop: str
+    """The file and line at which the chain of first includes ends."""
+
+    def of(self, headers: Headers) -> Candidate | None:
+        """Return the one of some headers."""
+        return next((each for each in self.all if each.headers == headers), None)
 
 
 def leading_includes(text: bytes) -> Beginning:
@@ -51,13 +132,18 @@ def leading_includes(text: bytes) -> Beginning:
     ends: list[int] = []
     at = 0
     while True:
-        between = _BETWEEN.match(text, at)
-        found = _INCLUDE.match(text, between.end() if between else at)
+        found = _INCLUDE.match(text, _directive(text, at))
         if found is None:
             return Beginning(tuple(headers), tuple(ends))
         headers.append(os.fsdecode(found[1]))
         at = found.end()
         ends.append(at)
+
+
+def _directive(text: bytes, at: int) -> int:
+    """Return where the next line that says anything begins."""
+    between = _BETWEEN.match(text, at)
+    return between.end() if between else at
 
 
 def _plain_text(text: bytes) -> bytes:
@@ -68,15 +154,201 @@ def _plain_text(text: bytes) -> bytes:
     return re.split(_HIDDEN, text, maxsplit=1)[0]
 
 
+def _begin(name: str) -> bytes:
+    try:
+        with open(name, "rb") as file:
+            return file.read(_LARGEST)
+    except OSError:
+        return b""
+
+
 def beginning_of(source: str) -> Beginning:
     """Return the leading includes of the file `source`; none where it cannot be read."""
+    return leading_includes(_begin(source))
+
+
+class _First(NamedTuple):
+    """What a file has up to its first include."""
+
+    guards: tuple[tuple[str, int], ...]
+    is_guarded: bool
+    include: str
+    """As ``<name`` or ``"name``; empty where something else comes first."""
+    line: int
+
+
+def _first_of(name: str) -> _First:
+    return _first_as_it_is(name, look_at(name))
+
+
+@functools.lru_cache(maxsize=4096)
+def _first_as_it_is(name: str, look: Look | None) -> _First:  # noqa: ARG001 - a look, a content
+    text = _plain_text(_begin(name))
+    guards: list[tuple[str, int]] = []
+    is_guarded = False
+    at = 0
+    while True:
+        at = _directive(text, at)
+        line = text.count(b"\n", 0, at) + 1
+        if found := _ONCE.match(text, at):
+            is_guarded = True
+        elif found := _GUARD.match(text, at):
+            guards.append((found[2].decode(), line))
+            is_guarded = True
+        else:
+            angled, quoted = _INCLUDE.match(text, at), _QUOTED_INCLUDE.match(text, at)
+            include = f"<{os.fsdecode(angled[1])}" if angled else ""
+            include = f'"{os.fsdecode(quoted[1])}' if quoted else include
+            return _First(tuple(guards), is_guarded, include, line)
+        at = found.end()
+
+
+class SearchPath(NamedTuple):
+    """Where a pass looks for headers."""
+
+    folder: str
+    """The working directory, as clang spells it."""
+    folders: tuple[str, ...] = ()
+    """All that the front end is given, whatever their order."""
+    own: tuple[str, ...] = ()
+    """Those of ``-I`` and ``-iquote``, whose headers are no system headers."""
+
+    def find(self, name: str) -> tuple[str, bool]:
+        """Return the header of a name, and whether it is a system header; "" where unsure.
+
+        It is told where all folders that have one have the same, so that no order counts.
+        """
+        found = [each for each in self.folders if os.path.isfile(_joined(each, name))]
+        if len({identity(_joined(each, name)) for each in found}) != 1:
+            return "", True
+        systems = {identity(each) for each in self.folders if each not in self.own}
+        is_system = found[0] not in self.own or identity(found[0]) in systems
+        return _joined(found[0], name), is_system
+
+    def beside(self, name: str, includer: str) -> tuple[str, bool]:
+        """Return what `find` does for a name in quotes, and whether it is beside the includer."""
+        found = _joined(_parent(includer), name)
+        return (found, True) if os.path.isfile(found) else (self.find(name)[0], False)
+
+    def candidates(self, source: str) -> Candidates:
+        """Return what PCHs for a source may hold, those of most text first."""
+        run = beginning_of(source)
+        names = tuple(f"<{name}>" for name in run.headers)
+        found = [Candidate(names[:at], end) for at, end in enumerate(run.ends, 1)][::-1]
+        passed: list[Passed] = []
+        name = source
+        while True:
+            first = _first_of(name)
+            guards = {guard for each in passed for guard, _ in each.guards}
+            stop = f"{without_dots(name)}:{first.line}"
+            if guards.intersection(guard for guard, _ in first.guards):
+                break
+            passed.append(Passed(name, first.guards))
+            header, is_system = self._named(first.include, name)
+            if not header or name in (each.name for each in passed[:-1]) or len(passed) > _LONGEST:
+                break
+            candidate = self._candidate(first.include, header, passed)
+            if candidate is not None and (len(passed) > 1 or first.include[0] == '"'):
+                found.append(candidate)
+            if is_system:
+                break
+            name = header
+        return Candidates(tuple(found), stop)
+
+    def _named(self, include: str, includer: str) -> tuple[str, bool]:
+        if not include:
+            return "", True
+        if include[0] == '"':
+            beside, is_beside = self.beside(include[1:], includer)
+            if is_beside:
+                return beside, False
+        return self.find(include[1:])
+
+    def _candidate(self, include: str, header: str, passed: Sequence[Passed]) -> Candidate | None:
+        if not _first_of(header).is_guarded:
+            return None
+        is_beside = include[0] == '"' and self.beside(include[1:], passed[-1].name)[1]
+        key = f'"{header}"' if is_beside else f"<{include[1:]}>"
+        if is_beside and _IN_NO_TEXT.search(header + self.folder):
+            return None
+        return Candidate((key,), 0, tuple(passed), include[1:])
+
+
+def own_folders(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the folders of ``-I`` and ``-iquote`` in a command."""
+    return include_folders(all_words(words), ("-I", "-iquote"))
+
+
+def _joined(folder: str, name: str) -> str:
+    """Return the name of a file in a folder as clang spells it."""
+    if name.startswith("/"):
+        return name
+    return f"{folder}{name}" if folder.endswith("/") else f"{folder}/{name}"
+
+
+def _parent(name: str) -> str:
+    """Return the folder of a file as clang spells it."""
+    folder = name.rpartition("/")[0].rstrip("/")
+    return folder or ("/" if name.startswith("/") else ".")
+
+
+def identity(name: str) -> tuple[int, int] | None:
+    """Return what tells a file from others, whatever its name; None where there is none."""
     try:
-        with open(source, "rb") as file:
-            return leading_includes(file.read(_LARGEST))
+        found = os.stat(name)
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino
+
+
+def includes_text(headers: Headers, folder: str) -> bytes:
+    """Return the text that includes some headers, and nothing else.
+
+    What is looked up beside its includer is named from the root; a comment has its other name.
+    """
+    lines = (
+        f'#include "{absolute_name(each[1:-1], folder)}" // {each[1:-1]}\n'
+        if each[0] == '"'
+        else f"#include {each}\n"
+        for each in headers
+    )
+    return b"".join(map(os.fsencode, lines))
+
+
+def bytes_read(headers: Headers, path: SearchPath) -> int:
+    """Return about how many bytes some headers and all that they include have.
+
+    Conditions do not count, so that it is more than the compiler reads.
+    """
+    found: dict[str, int] = {}
+    wanted = [each[1:-1] if each[0] == '"' else path.find(each[1:-1])[0] for each in headers]
+    resolved: dict[str, str] = {}
+    while wanted:
+        name = wanted.pop()
+        if name in found or not name:
+            continue
+        size, includes = _includes_in(name, look_at(name))
+        found[name] = size
+        wanted += [_resolved(each, name, path, resolved) for each in includes]
+    return sum(found.values())
+
+
+def _resolved(include: str, includer: str, path: SearchPath, known: dict[str, str]) -> str:
+    if include[0] == '"':
+        beside = _joined(_parent(includer), include[1:])
+        if os.path.isfile(beside):
+            return beside
+    if include[1:] not in known:
+        names = (_joined(folder, include[1:]) for folder in path.folders)
+        known[include[1:]] = next(filter(os.path.isfile, names), "")
+    return known[include[1:]]
+
+
+@functools.lru_cache(maxsize=16384)
+def _includes_in(name: str, look: Look | None) -> tuple[int, tuple[str, ...]]:  # noqa: ARG001
+    try:
+        with open(name, "rb") as file:
+            text = file.read()
     except OSError:
-        return Beginning()
-
-
-def includes_text(headers: tuple[str, ...]) -> bytes:
-    """Return the text that includes some headers, and nothing else."""
-    return b"".join(b"#include <%s>\n" % os.fsencode(name) for name in headers)
+        return 0, ()
+    return len(text), tuple(dict.fromkeys(map(os.fsdecode, _ANY_INCLUDE.findall(text))))

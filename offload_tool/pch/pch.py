@@ -4,14 +4,16 @@
 
     F              clang's PCH of the text, for one compiler, pass, set of flags and folder;
                    or a line that says why there is none
-    .F.includes    the text: lines ``#include <...>``
+    .F.includes    the text: lines ``#include``
     .F.manifest    what it was made of: see `manifest`
     .F.names       the words that give its headers their names back: see `file_names`
+    .F.words       the words that are in its headers: see `chain_macros`
 
 A PCH only saves time: outputs, messages, depfiles and manifests are what they would be without.
-It takes the place of the first bytes of a source, where those are its text (`beginning`); clang
-skips them. Both when it is made and when it is used, the contents of headers count and not their
-times (see `_BY_CONTENT`). A compile that says anything, or fails, is done again without.
+It takes the place of the first bytes of a source, where those are its text, and clang skips them;
+or of a header on the chain of first includes, which does not come twice (`include_prefix`). Both
+when it is made and when it is used, the contents of headers count and not their times (see
+`_BY_CONTENT`). A compile that says anything, or fails, is done again without.
 
 Source: clang 19.1 and 22.1, observed.
 """
@@ -28,21 +30,25 @@ from offload_tool.clang.argument_files import possible_files
 from offload_tool.io.file_digests import look_at
 from offload_tool.io.paths import beside, remove
 from offload_tool.passes.compile_pass import dependency_flags
+from offload_tool.pch.chain_macros import reason_of_passed, words_file
 from offload_tool.pch.eligibility import RULES, reason_of_headers
 from offload_tool.pch.file_names import (
+    Names,
     absolute_name,
     is_renamed,
     keep_words,
     kept_words,
+    without_dots,
     words_for,
 )
-from offload_tool.pch.include_prefix import beginning_of, leading_includes
+from offload_tool.pch.include_prefix import SearchPath, includes_text, own_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from offload_tool.io.file_digests import Fingerprints
     from offload_tool.manifest.output_state import Surroundings, Work
+    from offload_tool.pch.include_prefix import Candidate
     from offload_tool.run.run_pass import Outputs
 
 __all__ = [
@@ -115,12 +121,17 @@ class PchRecipe(NamedTuple):
         """The file in which the compiler lists what it reads for the PCH."""
         return beside(self.file, ".d")
 
-    def command(self) -> list[str]:
-        """Return the command that makes the PCH."""
+    @property
+    def search_path(self) -> SearchPath:
+        """Where these passes look for headers."""
+        return SearchPath(self.folder, self.surroundings().folders, own_folders(self.words))
+
+    def command(self, names: Names) -> list[str]:
+        """Return the command that makes the PCH of headers with such names."""
         making = ("-emit-pch", "-o", self.file, "-header-include-file", self.names_file)
         words = [part for word in making for part in ("-Xclang", word)]
         return [
-            *(*self.words, "-fsyntax-only", *words, *self.reading()),
+            *(*self.words, "-fsyntax-only", *words, *self.reading(), *names.words),
             *(*dependency_flags(self.depfile), self.text_file),
         ]
 
@@ -152,11 +163,11 @@ class PchRecipe(NamedTuple):
 
 
 class UsablePch(NamedTuple):
-    """A PCH that is current, for one source that begins with its text."""
+    """A PCH that is current, for one source."""
 
     recipe: PchRecipe
-    end: int
-    """Bytes of the source that it stands for."""
+    of: Candidate
+    """What it is for the source."""
     inputs: tuple[str, ...]
     """The files that it was made of, as the compiler spells them."""
     naming: tuple[str, ...] = ()
@@ -164,7 +175,8 @@ class UsablePch(NamedTuple):
 
     def words(self) -> list[str]:
         """Return the words that let a pass use it."""
-        words = ("-include-pch", self.recipe.file, f"-preamble-bytes={self.end},1")
+        words = ["-include-pch", self.recipe.file]
+        words += [f"-preamble-bytes={self.of.end},1"] if self.of.end else []
         flags = (part for word in words for part in ("-Xclang", word))
         return [*flags, *self.recipe.reading(), *self.naming]
 
@@ -207,16 +219,26 @@ class UsablePch(NamedTuple):
             done = status == 0 and not said
         return self._reason_of_names(command) if done else MESSAGES
 
+    def chain(self) -> list[str]:
+        """Return the files through which the source reaches it, as its depfile has them."""
+        names = [each.name for each in self.of.passed]
+        names += [each[1:-1] for each in self.of.headers if names and each[0] == '"']
+        return [without_dots(name) for name in names]
+
     def _reason_of_names(self, command: Sequence[str]) -> str:
-        """Return which file of the source's own got another name by `naming`; "" if none did."""
-        if not self.naming:
+        """Return which file of the source's own has another name than expected; "" if none has."""
+        if not self.naming and not self.of.passed:
             return ""
         from offload_tool.clang.depfile import read_depfile
         from offload_tool.passes.compile_pass import depfile_in
 
         depfile, theirs = depfile_in(command), {*self.inputs}
         theirs.update(absolute_name(name, self.recipe.folder) for name in self.inputs)
-        for name in [command[-1], *(read_depfile(depfile) if depfile else ())]:
+        read = read_depfile(depfile) if depfile else []
+        for name in self.chain():
+            if name not in read:
+                return f"'{name}' was not found where its source leads to"
+        for name in [command[-1], *read]:
             if name not in theirs and is_renamed(name, self.naming):
                 return (
                     f"'{name}' is absolute, in a folder that a precompiled header has as relative"
@@ -265,17 +287,33 @@ def find_usable(recipe: PchRecipe, source: str) -> UsablePch | str:
     text = _bytes_of(recipe.text_file)
     if not text:
         return "no precompiled header is there: make it first"
-    end = beginning_of(source).end_of(leading_includes(text).headers)
-    if not end:
-        return "different leading includes: it must begin with those of the precompiled header"
+    found = recipe.search_path.candidates(source)
+    of = next(
+        (each for each in found.all if includes_text(each.headers, recipe.folder) == text), None
+    )
+    if of is None:
+        return (
+            "different leading includes: it must begin with those of the precompiled header, "
+            f"'{found.stop}' is where they end"
+        )
     read = _inputs_if_current(recipe)
     if read is None:
         return "the precompiled header is of other flags, or out of date: make it again"
-    reason = refusal_of(recipe.file)
-    naming = kept_words(recipe.names_file)
-    if naming is None and not reason:
-        reason = f"'{recipe.names_file}' is not there: make the precompiled header again"
-    return reason or UsablePch(recipe, end, tuple(read), tuple(naming or ()))
+    if reason := refusal_of(recipe.file):
+        return reason
+    kept = kept_words(recipe.names_file)
+    if kept is None:
+        return f"'{recipe.names_file}' is not there: make the precompiled header again"
+    naming, is_guarded = kept
+    if of.passed and not is_guarded:
+        return _twice(of)
+    reason = reason_of_passed(recipe, read, of, run_quietly)
+    return reason or UsablePch(recipe, of, tuple(read), naming)
+
+
+def _twice(of: Candidate) -> str:
+    header = without_dots(of.headers[0][1:-1])
+    return f"'{header}' can be included twice: add '#pragma once'"
 
 
 def is_current(recipe: PchRecipe) -> bool:
@@ -308,14 +346,14 @@ def run_quietly(command: Sequence[str], environment: Mapping[str, str]) -> tuple
 
 def make_pch(
     recipe: PchRecipe,
-    text: bytes,
+    of: Candidate,
     *,
     failed: Callable[[bytes], None] = lambda _: None,
     outputs: Outputs | None = None,
     installed: Sequence[str] = (),
     least: int = 0,
 ) -> int:
-    """Make the PCH of a text where it is not current; return the compiler's exit status.
+    """Make the PCH that a source may use where it is not current; return the compiler's status.
 
     Where no pass may use it, its file says why. `failed` is told what the compiler says where it
     fails. `outputs` has what is written beside the PCH; `installed` are further files for the rule.
@@ -326,12 +364,15 @@ def make_pch(
     from offload_tool.io import replace_file
     from offload_tool.run.run_pass import OutputJob, Outputs, produce_output
 
+    text = includes_text(of.headers, recipe.folder)
+    names = Names.of(of.headers, recipe.folder)
     if _bytes_of(recipe.text_file) != text:
         with replace_file(recipe.text_file) as out:
             out.write(text)
     reasons: list[str] = []
 
     def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
+        remove(words_file(recipe.file))
         remove(recipe.names_file)  # clang appends to it
         status, said = run_quietly(command, environment)
         if status:
@@ -341,12 +382,12 @@ def make_pch(
         return status
 
     def check() -> None:
-        reason = "".join(reasons[:1]) or _reason_of_made(recipe, least)
+        reason = "".join(reasons[:1]) or _reason_of_made(recipe, of, names, least)
         if reason:
             refuse(recipe.file, reason)
 
     job = OutputJob(
-        recipe.command(),
+        recipe.command(names),
         recipe.environment,
         outputs or Outputs(recipe.file),
         recipe.words[: recipe.program],
@@ -358,21 +399,26 @@ def make_pch(
     return produce_output(job, run)
 
 
-def _reason_of_made(recipe: PchRecipe, least: int) -> str:
+def _reason_of_made(recipe: PchRecipe, of: Candidate, names: Names, least: int) -> str:
     """Return why a PCH that was just made may not be used; "" where it may."""
     read = [name for name in recipe.work().listed() if name != recipe.text_file]
     reason = reason_of_headers(recipe.stage, read)
     if not reason and bytes_of(read) < least:
         reason = SMALL
-    if not reason:
-        from offload_tool.pch.side_effects import reason_of_probe
+    if reason:
+        return reason
+    from offload_tool.pch.side_effects import reason_of_order, reason_of_probe
 
-        entered = os.fsdecode(_bytes_of(recipe.names_file)).splitlines()
-        naming, wrong = words_for(entered, recipe.folder)
-        if wrong:
-            return f"the folder of '{wrong}' is spelled in two ways"
-        reason = reason_of_probe(recipe, naming, entered, run_quietly)
-        keep_words(recipe.names_file, naming)
+    entered = [*map(names.given, os.fsdecode(_bytes_of(recipe.names_file)).splitlines())]
+    naming, wrong = words_for(entered, recipe.folder)
+    if wrong:
+        return f"the folder of '{wrong}' is spelled in two ways"
+    reason, is_guarded = reason_of_probe(recipe, names.words, naming, entered, run_quietly)
+    if not reason and not is_guarded and names.folder:
+        reason = _twice(of)
+    if not reason and of.passed:
+        reason = reason_of_order(recipe, of, entered, run_quietly)
+    keep_words(recipe.names_file, naming, is_guarded=is_guarded)
     return reason
 
 
@@ -407,11 +453,17 @@ def read_with_pch(pch: UsablePch, source: str, listed: Sequence[str]) -> list[st
     recipe, known = pch.recipe, set(listed)
     text, named = recipe.text_file, set(possible_files(recipe.words))
     absolute = partial(absolute_name, folder=recipe.folder)
+    names = Names.of(pch.of.headers, recipe.folder)
+    chain = pch.chain()
     first = [
         name
         for name in pch.inputs
         if name != text and (name not in named or {name, absolute(name)} & known)
     ]
+    first = [*map(names.shown, first)] if names.words else first
+    if chain:  # what -include names comes before
+        at = first.index(chain[-1]) if chain[-1] in first else 0
+        first[at:at] = chain[1:]
     begin = [source, *first]
     theirs = {absolute(name) for name in (text, *pch.inputs)}.difference(begin)
     return list(dict.fromkeys([*begin, *(name for name in listed if name not in theirs)]))

@@ -7,6 +7,7 @@ kernels, statements of the assembler. So for each PCH a small source is
 compiled:
 
 - with it, and with the same ``#include``s: where the assembly differs, no source may use the PCH;
+  the source with it has those ``#include``s, too, by which no header may come twice;
 - for the host an empty one, with it and without any header: where that makes a difference, the
   order of initialisation and of variables would change in a source. Device code was the same.
 
@@ -31,11 +32,12 @@ from offload_tool.pch.file_names import absolute_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from offload_tool.pch.include_prefix import Candidate
     from offload_tool.pch.pch import PchRecipe
 
     Run = Callable[[Sequence[str], Mapping[str, str]], tuple[int, bytes]]
 
-__all__ = ["reason_of_probe"]
+__all__ = ["reason_of_order", "reason_of_probe"]
 
 _PROBE = b"""\
 #if defined __HIP_DEVICE_COMPILE__ || defined __CUDA_ARCH__
@@ -73,15 +75,23 @@ _SHOWN = (
 
 
 def reason_of_probe(
-    recipe: PchRecipe, naming: Sequence[str], entered: Iterable[str], run: Run
-) -> str:
+    recipe: PchRecipe,
+    making: Sequence[str],
+    naming: Sequence[str],
+    entered: Iterable[str],
+    run: Run,
+) -> tuple[str, bool]:
     """Return why no pass may use a PCH, which is there; "" where they may.
 
-    `naming` and the files `entered` are as of `file_names.words_for`. `run` runs a command; it
-    gives its exit status, and all that it says.
+    The second value is whether its headers come once where they are included again. `making` are
+    the words by which its text has the names of a source, `naming` and the files `entered` are as
+    of `file_names.words_for`. `run` runs a command; it gives its exit status, and all that it says.
     """
-    source, output, depfile = (beside(recipe.file, end) for end in (".probe", ".s", ".probe.d"))
+    source, output, depfile, again = (
+        beside(recipe.file, end) for end in (".probe", ".s", ".probe.d", ".probe.names")
+    )
     use = ["-Xclang", "-include-pch", "-Xclang", recipe.file, *recipe.reading(), *naming]
+    use_again = [*use, *_writing_names(again)]
 
     def compiled(*more: str, source: str = os.devnull) -> str:
         words, program = recipe.words, recipe.program
@@ -90,27 +100,75 @@ def reason_of_probe(
         return "" if status or said else Path(output).read_text(errors="replace")
 
     try:
+        includes = Path(recipe.text_file).read_bytes()
+        Path(source).write_bytes(includes + _PROBE)
+        remove(again)
+        with_it = compiled(*use_again, *dependency_flags(depfile), source=source)
+        is_guarded = bool(with_it) and not _names_in(again)
         Path(source).write_bytes(_PROBE)
-        with_it = compiled(*use, *dependency_flags(depfile), source=source)
-        plain = compiled("-include", recipe.text_file, source=source)
+        if not is_guarded:
+            with_it = compiled(*use, *dependency_flags(depfile), source=source)
+        plain = compiled("-include", recipe.text_file, *making, source=source)
         if not with_it or not plain:
-            return "a probe does not compile with it"
+            return "a probe does not compile with it", False
         if difference := _difference(plain, with_it):
-            return f"a probe compiles to other bytes with it: {difference}"
+            return f"a probe compiles to other bytes with it: {difference}", False
         known = {*read_depfile(depfile)}
         for name in entered:
             if absolute_name(name, recipe.folder) not in known:
-                return f"'{name}' has another name in it"
+                return f"'{name}' has another name in it", False
         if recipe.stage == "device":
-            return ""
+            return "", is_guarded
         return _reason_of_emission(
             compiled(*use), compiled(), lambda: compiled("-include", "iostream")
-        )
+        ), is_guarded
     except OSError as error:
-        return f"a probe cannot be compiled: {error.strerror}"
+        return f"a probe cannot be compiled: {error.strerror}", False
     finally:
-        for name in (source, output, depfile):
+        for name in (source, output, depfile, again):
             remove(name)
+
+
+def reason_of_order(recipe: PchRecipe, of: Candidate, entered: Sequence[str], run: Run) -> str:
+    """Return which file a source reads otherwise than its PCH, without it; "" if there is none.
+
+    `entered` are the files of the PCH by the names and in the order of a source. That is asked of
+    the preprocessor, for the source for which it is made.
+    """
+    names = beside(recipe.file, ".source.names")
+    source, *passed = (each.name for each in of.passed)
+    try:
+        remove(names)
+        words = [*recipe.words, "-w", "-fsyntax-only", "-Xclang", "-Eonly", *_writing_names(names)]
+        status, _ = run([*words, source], recipe.environment)
+        if status:
+            return f"'{source}' does not compile by itself"
+        read = _names_in(names)
+    finally:
+        remove(names)
+    for name in passed:
+        if name not in read:
+            return f"'{name}' is not what '{source}' reads first"
+        read.remove(name)
+    for expected, found in zip(entered, [*read, *[""] * len(entered)], strict=False):
+        if expected != found:
+            return f"'{expected}' is not read behind '{of.passed[-1].name}', but '{found}'"
+    return ""
+
+
+def _writing_names(file: str) -> list[str]:
+    """Return the words by which clang writes the names of the headers that it enters.
+
+    With those for system headers, it names those of ``-include``, too.
+    """
+    return ["-Xclang", "-header-include-file", "-Xclang", file, "-Xclang=-sys-header-deps"]
+
+
+def _names_in(file: str) -> list[str]:
+    try:
+        return os.fsdecode(Path(file).read_bytes()).splitlines()
+    except OSError:
+        return []
 
 
 def _reason_of_emission(with_it: str, nothing: str, iostream: Callable[[], str]) -> str:

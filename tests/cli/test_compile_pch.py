@@ -215,7 +215,10 @@ def test_pch_of_something_else(project: Path, capfd: pytest.CaptureFixture[str])
     assert_same(capfd, "host", why=stale)
     assert_same(capfd, "device", why="no precompiled header is there: make it first")
     Path("first.hip").write_text("int first;\n" + BEGIN + SOURCE)
-    different = "different leading includes: it must begin with those of the precompiled header"
+    different = (
+        "different leading includes: it must begin with those of the precompiled header, "
+        "'first.hip:1' is where they end"
+    )
     assert_same(capfd, "host", source="first.hip", why=different)
 
 

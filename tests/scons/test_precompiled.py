@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from offload_tool.pch.include_prefix import Candidate
 from offload_tool.pch.pch import SMALL, refusal_of
-from offload_tool.scons.pch.groups import shared_beginnings
+from offload_tool.scons.pch.groups import shared_headers
 from offload_tool.scons.pch.spawn import PCH_FOLDER
 from tests.cli.test_compile_pch import HEADER, LAUNCH, NAMES, USER
 from tests.conftest import missing
@@ -31,7 +32,10 @@ static int host_NAME(int x) {
 int (*use_NAME)(int) = host_NAME;
 """
 SOURCES = ["a", "b", "c"]
-NO_INCLUDES = "no leading includes: begin the source with '#include <...>'"
+NO_INCLUDES = (
+    "no leading includes up to '{}': begin the source with '#include <...>', or with a header that "
+    "has '#pragma once' or an include guard"
+)
 UNLIKE = "different leading includes: begin 3 sources alike"
 NOT_NAMED = "different leading includes: begin the source with the headers of OFFLOAD_PCH"
 BUILD = "env.Append(CPPPATH=['#first', '#second'], CCFLAGS=['-O2'])\nenv.OffloadObject({})\n"
@@ -128,7 +132,7 @@ def test_changes(pair: tuple[Project, Project]) -> None:
         for project in pair:
             project.write(name, text)
         run, _ = assert_same(pair, "-j2")
-    assert said(run) == f"0 compiles with, 2 without (2: {NO_INCLUDES})"
+    assert said(run) == f"0 compiles with, 2 without (2: {NO_INCLUDES.format('b.hip:1')})"
     for project in pair:
         (project.folder / "first/header.h").unlink()
         (project.folder / "second/header.h").touch()
@@ -140,7 +144,7 @@ def test_changes(pair: tuple[Project, Project]) -> None:
 def test_too_few_users(project: Project) -> None:
     """For two sources none is made, whatever a third one begins with."""
     write(project)
-    project.write("c.hip", "#include <header.h>\nint c;\n")
+    project.write("c.hip", "#include <empty.h>\nint c;\n")
     settings(project, ON, "env.Replace(OFFLOAD_ARCH='gfx906')")
     assert said(project.run()) == f"0 compiles with, 6 without (6: {UNLIKE})"
     assert pchs(project) == []
@@ -433,17 +437,29 @@ BEGINS = {
 }
 
 
+SIZES = {"x": 40, "y": 5, "z": 150, "v": 1, "w": 1}
+
+
 @pytest.mark.parametrize(
-    ("wanted", "expected"),
+    ("wanted", "sizes", "expected"),
     [
-        (True, {"a": 3, "b": 3, "c": 3, "d": 1, "e": 1, "f": 1, "g": 0}),
-        (("x", "y"), {"a": 2, "b": 2, "c": 2, "d": 2, "e": 0, "f": 0, "g": 0}),
-        (("x", "v"), dict.fromkeys(BEGINS, 0)),
-        (("y",), dict.fromkeys(BEGINS, 0)),
+        (True, {}, {"a": 3, "b": 3, "c": 3, "d": 1, "e": 1, "f": 1, "g": 0}),
+        (True, {"x": 100}, {"a": 1, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1, "g": 0}),
+        (("x", "y"), {}, {"a": 2, "b": 2, "c": 2, "d": 2, "e": 0, "f": 0, "g": 0}),
+        (("x", "v"), {}, dict.fromkeys(BEGINS, 0)),
+        (("y",), {}, dict.fromkeys(BEGINS, 0)),
     ],
 )
-def test_shared_beginnings(wanted: tuple[str, ...] | bool, expected: dict[str, int]) -> None:
-    """Each source shares the longest beginning that three or more have; or the one asked for."""
-    found = shared_beginnings(BEGINS, wanted)
-    assert {name: len(headers) for name, headers in found.items()} == expected
-    assert all(BEGINS[name][: len(headers)] == headers for name, headers in found.items())
+def test_shared_headers(
+    wanted: tuple[str, ...] | bool, sizes: dict[str, int], expected: dict[str, int]
+) -> None:
+    """Sources share what saves most: more of their beginnings, or with more others."""
+    candidates = {
+        name: [Candidate(tuple(f"<{x}>" for x in all_[:at]), at) for at in range(1, len(all_) + 1)]
+        for name, all_ in BEGINS.items()
+    }
+    every = {**SIZES, **sizes}
+    found = shared_headers(
+        candidates, wanted, lambda headers: sum(every[each[1:-1]] for each in headers)
+    )
+    assert {name: found[name].end if name in found else 0 for name in BEGINS} == expected

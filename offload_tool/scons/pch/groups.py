@@ -1,12 +1,15 @@
 """Passes that may share precompiled headers (PCHs), and what a build knows of its PCHs.
 
 Passes of one group have all words of their commands in common, but for source and output. Which of
-them share a PCH depends on their sources: those that begin with the same lines ``#include <...>``.
+them share a PCH depends on their sources: on what each begins with (`include_prefix`). Of all that
+they could share, that is made which saves most reading: its users, less those that it takes to
+pay, times the bytes of its headers.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections import Counter, defaultdict
 from functools import cache
@@ -14,12 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import SCons.Node
 
-from offload_tool.pch.include_prefix import beginning_of
+from offload_tool.pch.include_prefix import bytes_read
 from offload_tool.scons import compat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from offload_tool.pch.include_prefix import Candidate, Headers, SearchPath
     from offload_tool.scons.types import Environment, Node
 
 __all__ = [
@@ -29,7 +33,7 @@ __all__ = [
     "PchStatistics",
     "Pchs",
     "pch_statistics",
-    "shared_beginnings",
+    "shared_headers",
 ]
 
 FEWEST_USERS = 3
@@ -51,7 +55,14 @@ class PchStatistics:
 
     def __str__(self) -> str:
         without = sum(self.reasons.values())
-        reasons = "; ".join(f"{count}: {reason}" for reason, count in self.reasons.most_common())
+        alike: dict[str, Counter[str]] = {}
+        for reason, count in self.reasons.items():
+            alike.setdefault(re.sub("'[^']*'", "", reason), Counter())[reason] += count
+        counts = {
+            each.most_common(1)[0][0] + " (for instance)" * (len(each) > 1): sum(each.values())
+            for each in alike.values()
+        }
+        reasons = "; ".join(f"{count}: {reason}" for reason, count in Counter(counts).most_common())
         return f"{self.used} compiles with, {without} without" + (
             f" ({reasons})" if without else ""
         )
@@ -73,20 +84,22 @@ class Group:
     def __init__(self, wanted: tuple[str, ...] | bool) -> None:
         self.wanted = wanted
         self.nodes: list[Node] = []
-        self._shares: dict[str, tuple[str, ...]] = {}
+        self._shares: dict[str, Candidate] = {}
 
-    def shares(self) -> dict[str, tuple[str, ...]]:
-        """Return the headers of the PCH that each source is to use; none for too few."""
+    def shares(self, path: SearchPath) -> dict[str, Candidate]:
+        """Return the PCH that each source is to use, if there are enough for it."""
         if not self._shares or compat.is_interactive():
-            begins = {name: beginning_of(name).headers for name in map(_source_file, self.nodes)}
-            self._shares = shared_beginnings(begins, self.wanted)
+            sources = dict.fromkeys(map(_source_file, self.nodes))
+            found = {name: path.candidates(name).all for name in sources}
+            weigh = cache(lambda headers: bytes_read(headers, path))
+            self._shares = shared_headers(found, self.wanted, weigh)
         return self._shares
 
-    def users_of(self, headers: tuple[str, ...]) -> int:
+    def users_of(self, headers: Headers) -> int:
         """Count the compiles that may yet be compiled with a PCH of these headers."""
+        users = {name for name, each in self._shares.items() if each.headers == headers}
         return sum(
-            self._shares.get(_source_file(node)) == headers and node.get_state() in _UNDECIDED
-            for node in self.nodes
+            _source_file(node) in users and node.get_state() in _UNDECIDED for node in self.nodes
         )
 
 
@@ -102,7 +115,7 @@ class Pchs:
         self._groups: dict[Key, Group] = {}
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self.failed: set[str] = set()
-        self.small: set[tuple[str, tuple[str, ...]]] = set()
+        self.small: set[tuple[str, Headers]] = set()
         """Kinds with headers that were found to be small, for one target."""
         self.used: set[str] = set()
         """The files that passes of this build were given."""
@@ -133,11 +146,12 @@ class Pchs:
             key = self._keys[node]
             return self._groups[key], self._groups[key._replace(words=())]
 
-    def most_files(self, node: Node) -> int:
+    def most_files(self, node: Node, path: SearchPath) -> int:
         """Return how many PCHs of a node's target and kind are kept: for some sets of flags."""
         like = self._keys[node][:2]
         groups = [group for key, group in self._groups.items() if key[:2] == like and key.words]
-        return _SETS_OF_FLAGS * sum(len({*filter(None, each.shares().values())}) for each in groups)
+        shares = ({each.headers for each in group.shares(path).values()} for group in groups)
+        return _SETS_OF_FLAGS * sum(map(len, shares))
 
     def lock_of(self, file: str) -> threading.Lock:
         """Return the lock under which a PCH is looked at and made."""
@@ -150,25 +164,38 @@ def pch_statistics(env: Environment) -> PchStatistics:
     return compat.of_build(env, Pchs).statistics
 
 
-def shared_beginnings(
-    begins: Mapping[str, tuple[str, ...]], wanted: tuple[str, ...] | bool
-) -> dict[str, tuple[str, ...]]:
-    """Return the headers of the PCH that each source shares with at least two others.
+def shared_headers(
+    candidates: Mapping[str, Sequence[Candidate]],
+    wanted: tuple[str, ...] | bool,
+    weigh: Callable[[Headers], int],
+) -> dict[str, Candidate]:
+    """Return the PCH that each source shares with at least two others.
 
-    These are those of `wanted`; with True the longest common beginnings.
+    It is that of `wanted`; with True the one that saves most. `weigh` tells how many bytes headers
+    have.
     """
-    shares: dict[str, tuple[str, ...]] = dict.fromkeys(begins, ())
-    longest = max(map(len, begins.values()), default=0)
-    lengths = range(longest, 0, -1) if wanted is True else [len(wanted or ())]
-    for length in lengths:
-        alike = defaultdict(list)
-        for name, headers in begins.items():
-            if len(headers) >= length and not shares[name]:
-                alike[headers[:length]].append(name)
-        for headers, names in alike.items():
-            if len(names) >= FEWEST_USERS and wanted in (True, headers):
-                shares.update(dict.fromkeys(names, headers))
-    return shares
+    shares: dict[str, Candidate] = {}
+    while True:
+        users: dict[Headers, dict[str, Candidate]] = {}
+        for name, each in candidates.items():
+            if name not in shares:
+                for candidate in filter(lambda one: _is_wanted(one, wanted), each):
+                    users.setdefault(candidate.headers, {})[name] = candidate
+        users = {each: names for each, names in users.items() if len(names) >= FEWEST_USERS}
+        if not users:
+            return shares
+        saved = {
+            headers: (len(names) - FEWEST_USERS + 1) * weigh(headers)
+            for headers, names in users.items()
+            if len(users) > 1
+        }
+        shares.update(users[max(users, key=lambda each: saved.get(each, 0))])
+
+
+def _is_wanted(candidate: Candidate, wanted: tuple[str, ...] | bool) -> bool:
+    """Return whether a PCH is one that the user has asked for, by names of headers."""
+    names = tuple(each[1:-1] for each in candidate.headers if each[0] == "<")
+    return wanted in (True, names) or (bool(candidate.written) and wanted == (candidate.written,))
 
 
 def _source_file(node: Node) -> str:

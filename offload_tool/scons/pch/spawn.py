@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import glob
 import os
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,7 +36,6 @@ from offload_tool.manifest.inputs import front_end, general_words
 from offload_tool.passes.compile_pass import without_dependency_flags
 from offload_tool.pch import pch
 from offload_tool.pch.eligibility import reason_of_flags
-from offload_tool.pch.include_prefix import beginning_of, includes_text
 from offload_tool.scons import compat, readers
 from offload_tool.scons.pch.groups import FEWEST_USERS, Group, Key, Pchs
 from offload_tool.scons.run.command import split_words
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
 
     from offload_tool.manifest.output_state import Surroundings
     from offload_tool.passes.compile_pass import CompilePass
+    from offload_tool.pch.include_prefix import Candidate, Headers, SearchPath
     from offload_tool.scons.types import Environment, Node
 
     Spawn = Callable[..., int]
@@ -211,10 +211,12 @@ class _PchSpawn:
         """Return the PCH for a compile, which is made if need be; or why there is none."""
         source = compiled.source
         group, any_flags = self._pchs.groups_of(self._node)
-        headers = group.shares().get(source, ())
-        if not headers:
-            return self._question.refuses(compiled) or _why_none(source, any_flags)
-        recipe = self._recipe(compiled, includes_text(headers), group.wanted)
+        recipe = self._recipe(compiled, (), group.wanted)
+        path = recipe.search_path
+        of = group.shares(path).get(source)
+        if of is None:
+            return self._question.refuses(compiled) or _why_none(source, any_flags, path)
+        recipe = self._recipe(compiled, of.headers, group.wanted)
         with self._pchs.lock:
             self._pchs.used.add(recipe.file)
         found = pch.find_usable(recipe, source)
@@ -224,12 +226,12 @@ class _PchSpawn:
         if refused := self._question.refuses(compiled):
             return refused
         with self._pchs.lock_of(recipe.file):
-            return self._made(recipe, group, headers, source)
+            return self._made(recipe, group, of, source)
 
     def _recipe(
-        self, compiled: Compile, text: bytes, wanted: tuple[str, ...] | bool
+        self, compiled: Compile, headers: Headers, wanted: tuple[str, ...] | bool
     ) -> pch.PchRecipe:
-        """Describe a PCH of a text."""
+        """Describe a PCH of some headers."""
         from offload_tool.manifest.output_state import Surroundings
 
         question = self._question
@@ -239,7 +241,8 @@ class _PchSpawn:
             return Surroundings(found.folders, tells_folder=found.tells_folder)
 
         decides = (*question.decides(compiled.made, compiled.variables), str(wanted is True))
-        number = digest_of(text + "\0".join(decides).encode(errors="surrogateescape"))[:16]
+        text = "\0".join(["\n".join(headers), *decides])
+        number = digest_of(text.encode(errors="surrogateescape"))[:16]
         return pch.PchRecipe(
             f"{PCH_FOLDER}/{question.name}.{question.kind}.{number}.pch",
             question.stage,
@@ -247,41 +250,39 @@ class _PchSpawn:
             question.program,
             compiled.variables,
             question.identity,
-            surroundings,
+            cache(surroundings),
             prints=prints_now,
         )
 
     def _made(
-        self, recipe: pch.PchRecipe, group: Group, headers: tuple[str, ...], source: str
+        self, recipe: pch.PchRecipe, group: Group, of: Candidate, source: str
     ) -> pch.UsablePch | str:
         found = pch.find_usable(recipe, source)
         if not isinstance(found, str) or pch.is_current(recipe):
             return found
-        small = (self._question.kind, headers)
+        small = (self._question.kind, of.headers)
         if small in self._pchs.small:
             return pch.SMALL
-        if recipe.file not in self._pchs.failed and group.users_of(headers) < FEWEST_USERS:
+        if recipe.file not in self._pchs.failed and group.users_of(of.headers) < FEWEST_USERS:
             return f"fewer than {FEWEST_USERS} compiles to share it: it pays in larger builds"
         os.makedirs(PCH_FOLDER, exist_ok=True)
         least = SMALLEST if group.wanted is True else 0  # the user's may be small
-        if recipe.file in self._pchs.failed or pch.make_pch(
-            recipe, includes_text(headers), least=least
-        ):
+        if recipe.file in self._pchs.failed or pch.make_pch(recipe, of, least=least):
             self._pchs.failed.add(recipe.file)
             return "headers that do not compile by themselves: mend what they do not include"
-        self._make_room(recipe.file)
+        self._make_room(recipe.file, recipe.search_path)
         found = pch.find_usable(recipe, source)
         if found == pch.SMALL:
             self._pchs.small.add(small)
         return found
 
-    def _make_room(self, made: str) -> None:
+    def _make_room(self, made: str, path: SearchPath) -> None:
         """Remove the oldest PCHs of this target that no pass of this build was given."""
         begin = made.rpartition(".pch")[0].rpartition(".")[0]
         with self._pchs.lock:
             used = {*self._pchs.used}
         files = [Path(name) for name in glob.glob(f"{glob.escape(begin)}.*.pch")]
-        for file in sorted(files, key=_made_at)[: -self._pchs.most_files(self._node)]:
+        for file in sorted(files, key=_made_at)[: -self._pchs.most_files(self._node, path)]:
             if str(file) not in used:
                 for old in (file, *file.parent.glob(f".{glob.escape(file.name)}.*")):
                     old.unlink(missing_ok=True)
@@ -313,12 +314,15 @@ def _made_at(file: Path) -> int:
     return look.modified if look is not None else 0
 
 
-def _why_none(source: str, any_flags: Group) -> str:
-    """Return why a source shares no beginning with enough others, and what can be done."""
-    headers = beginning_of(source).headers
-    if not headers:
-        return "no leading includes: begin the source with '#include <...>'"
-    if any_flags.shares().get(source):
+def _why_none(source: str, any_flags: Group, path: SearchPath) -> str:
+    """Return why a source shares no header with enough others, and what can be done."""
+    candidates = path.candidates(source)
+    if not candidates.all:
+        return (
+            f"no leading includes up to '{candidates.stop}': begin the source with "
+            "'#include <...>', or with a header that has '#pragma once' or an include guard"
+        )
+    if source in any_flags.shares(path):
         return f"different flags: fewer than {FEWEST_USERS} compiles have all in common"
     if any_flags.wanted is not True:
         return "different leading includes: begin the source with the headers of OFFLOAD_PCH"
