@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from messages import messages_page
 from pygments.lexers.special import TextLexer
-from reference import api_page, commands_page
+from reference import api_page, builders_page, commands_page
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -41,7 +41,12 @@ html_show_sphinx = False
 html_copy_source = False
 
 _NAMED_BLOCK = re.compile(r"^```(\w+) (\S+)$", re.MULTILINE)
-_GENERATED = {"api": api_page, "commands": commands_page, "messages": messages_page}
+_GENERATED = {
+    "api": api_page,
+    "builders": builders_page,
+    "commands": commands_page,
+    "messages": messages_page,
+}
 """Pages that go on with what is made from the code."""
 
 

@@ -96,7 +96,7 @@ def _parts(text: str) -> tuple[str, str]:
     """Return the cause and what to do about it, which may be empty."""
     cause, _, fix = text.partition("; ")
     wanted = _EXPECTED.search(cause)
-    if not fix and wanted:
+    if not fix and wanted and sum(map(str.isalpha, wanted[1])) >= _SHORTEST:
         fix = f"give {wanted[1].strip()}"
     return cause, fix[:1].upper() + fix[1:] + "." * bool(fix and fix[-1] not in ".?")
 

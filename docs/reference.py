@@ -4,15 +4,50 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import offload_tool
 from offload_tool.cli._whole_parser import whole_parser
+from offload_tool.scons import builders
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-__all__ = ["api_page", "commands", "commands_page"]
+__all__ = ["READS", "api_page", "builders_page", "commands", "commands_page", "signatures"]
+
+_COMPILES = (
+    *("ARCH", "ARCH_FLAGS", "ALLOW_UNKNOWN_ARCH", "FLAGS", "HOST_FLAGS", "KIND", "RDC", "CUID"),
+    *("CLANG", "ROCM_PATH", "DEVICE_LIB_PATH", "CUDA_PATH", "PTXAS", "PTXAS_FLAGS"),
+    *("CUTOFF", "DIRECT", "DIST", "LAUNCHER", "PCH", "PCH_CHECK", "SUMMARY"),
+)
+_BUNDLES = ("BUNDLE_ALIGN", "COMPRESS", "COMPRESS_LEVEL", "COMPRESS_VERSION")
+_KPACK = ("KPACK", "KPACK_COMPRESS", "KPACK_INTERFACE", "KPACK_PATHS")
+_ENTRIES = ("ARCH", "ARCH_FLAGS", "ALLOW_UNKNOWN_ARCH", "KIND", "TARGETS")
+_UNBUNDLES = (*_ENTRIES, "ALLOW_MISSING_BUNDLES", "HIP_OPENMP_COMPATIBLE")
+_OBJECTS = (*_COMPILES, *_BUNDLES, *_KPACK, "ARCHIVE_FORMAT")
+_LINKS = (*_COMPILES, *_BUNDLES, *_KPACK, "LIBS", "LINK_FLAGS", "DEVICE_RUNTIME", "NVLINK")
+_TOOLCHAIN = ("CLANG", "ROCM_PATH", "DEVICE_LIB_PATH", "CUDA_PATH")
+READS: dict[str, tuple[str, ...]] = {
+    "OffloadDeviceObject": _COMPILES,
+    "OffloadHostObject": _COMPILES,
+    "OffloadBundle": (*_COMPILES, *_BUNDLES, "TARGETS", "BUNDLE_HOST", "BUNDLE_TYPE"),
+    "OffloadUnbundle": (*_UNBUNDLES, "BUNDLE_TYPE"),
+    "OffloadArchive": (*_COMPILES, *_KPACK, "ARCHIVE_FORMAT"),
+    "OffloadDeviceArchive": (*_UNBUNDLES, "CHECK_INPUT_ARCHIVE"),
+    "OffloadPackage": (*_COMPILES, "TARGETS", "PACKAGE_BASE", "PACKAGE_KEYS"),
+    "OffloadExtract": (*_ENTRIES, "EXTRACT_ARCHIVE"),
+    "OffloadRepack": _BUNDLES,
+    "OffloadWrapper": (*_TOOLCHAIN, *_ENTRIES, "WRAPPER_LLVM"),
+    "OffloadObject": _OBJECTS,
+    "OffloadStaticLibrary": _OBJECTS,
+    "OffloadSharedLibrary": _LINKS,
+    "OffloadProgram": _LINKS,
+    "OffloadReport": ("REPORT_BEFORE", "REPORT_FLAGS"),
+    "OffloadDeviceRuntime": (*_TOOLCHAIN, "DEVICE_RUNTIME"),
+    "OffloadHostRuntime": _TOOLCHAIN,
+    "OffloadCudaToolkit": (*_TOOLCHAIN, "ARCH", "ALLOW_UNKNOWN_ARCH"),
+}
+"""Of each builder, the construction variables that it reads; a test records what is read."""
 
 
 def api_page() -> str:
@@ -37,6 +72,35 @@ def _api_section(title: str, names: list[str]) -> str:
         rows += [] if title == "Functions" else ["   :members:", "   :show-inheritance:"]
         rows.append("")
     return "\n".join([*rows, "```\n"])
+
+
+def signatures() -> dict[str, tuple[str, str]]:
+    """Return signature and docstring of each method that the tool adds to an environment."""
+    found = {}
+
+    class Environment:
+        def AddMethod(self, method: Callable[..., object], name: str) -> None:  # noqa: N802
+            signature = inspect.signature(method)
+            shown = [
+                str(one.replace(annotation=one.empty, default=one.empty))
+                + ("=None" if one.default is None else "")
+                for one in [*signature.parameters.values()][1:]
+            ]
+            found[name] = f"env.{name}({', '.join(shown)})", inspect.getdoc(method) or ""
+
+    builders.add_builders(cast("Any", Environment()))
+    return found
+
+
+def builders_page() -> str:
+    """Describe every builder: arguments, nodes returned, construction variables read."""
+    rows = []
+    for name, (signature, text) in sorted(signatures().items()):
+        rows += [f"\n## {name}\n", f"```python\n{signature}\n```\n", text.replace("``", "`")]
+        if name in READS:
+            names = ", ".join(f"`OFFLOAD_{one}`" for one in sorted({*READS[name]}))
+            rows.append(f"\nReads {names}.")
+    return "\n".join(rows) + "\n"
 
 
 def commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:

@@ -70,6 +70,7 @@ NAMED: dict[str, tuple[str, ...]] = {
         "test_program_finds_its_bundle",
         "test_unbundle",
     ),
+    "tests/scons/test_builders_reference.py": ("*",),
     "tests/scons/test_bundle_options.py": ("test_file_types*", "test_mistakes*"),
     "tests/scons/test_caches.py": ("test_actions_are_thin", "test_checkouts_share_a_cache[[]hip*"),
     "tests/scons/test_command_line.py": ("test_option*",),

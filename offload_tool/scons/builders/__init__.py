@@ -6,6 +6,7 @@ What each of them declares is in `objects`, `containers`, `libraries` and
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -146,10 +147,10 @@ def _as_builder(name: str, method: Any) -> Any:
 def _as_question(method: Any) -> Any:
     """Return the method of an environment that calls `method` with its variables read."""
 
+    @functools.wraps(method)
     def question(env: Environment, *arguments: Any) -> Any:
         return method(readers.call(env, {}).env, *arguments)
 
-    question.__doc__ = method.__doc__
     return _as_users_see_it(question)
 
 
@@ -161,6 +162,7 @@ def _kinds(env: Environment, nodes: Iterable[Node]) -> set[str]:
 def _as_users_see_it(method: Any) -> Any:
     """Turn an error into SCons's, which is shown with the line of the SConscript."""
 
+    @functools.wraps(method)
     def call(*arguments: Any, **overrides: Any) -> Any:
         try:
             with compat.refusing_folders_for_files():
@@ -169,7 +171,6 @@ def _as_users_see_it(method: Any) -> Any:
             raise SCons.Errors.UserError(str(error)) from None
 
     compat.blame_caller(call)
-    call.__doc__ = method.__doc__
     return call
 
 
