@@ -123,7 +123,8 @@ class Recorded:
         self._prints = prints or Fingerprints()
         self._reads: PassReads | None = None
         """What it has read."""
-        self._known = read_record(self._path, self._prints, work.output)
+        self.before = read_record(self._path, self._prints, work.output)
+        """What the last run has recorded."""
         self._why = ""
 
     @property
@@ -156,7 +157,7 @@ class Recorded:
 
     def files_if_current(self) -> list[str] | None:
         """Return the files that the output was made of where it is what a run would make now."""
-        record = self._known
+        record = self.before
         if record is None or not self._work.has_record:
             return None
         key = self._key(record.inputs, self._named_files())
@@ -181,14 +182,26 @@ class Recorded:
             return files_in_order(surer)
         return files_in_order(record) if judgement.state is State.CURRENT else None
 
+    def is_whole(self) -> bool:
+        """Return whether output and command are as they were, and all that the command names."""
+        record = self.before
+        if record is None or not self._work.has_record or not record.output:
+            return False
+        named = self._named_files()
+        return (
+            self._prints.digest(self._work.output) == record.output
+            and self._key(record.inputs, named) == record.key
+            and all(self._prints.digest(name) == record.inputs.get(name) for name in named)
+        )
+
     def inputs_before(self) -> tuple[str, ...]:
         """Return the files that the run may read, as far as they are known before."""
-        known = self._known.inputs if self._known else ()
+        known = self.before.inputs if self.before else ()
         return tuple(dict.fromkeys([*self._work.given, *self._named_files(), *known]))
 
     def folders_before(self) -> tuple[str, ...]:
         """Return the folders into which the run may look, as far as they are known before."""
-        known = self._known.lookups.folders if self._known else ()
+        known = self.before.lookups.folders if self.before else ()
         flagged = include_folders(all_words(self._work.command))
         files = map(os.path.dirname, self.inputs_before())
         return tuple(dict.fromkeys([*flagged, *files, *known]))
@@ -210,8 +223,11 @@ class Recorded:
         self._reads = self._reads_of(listed)
         return self._all(self._reads.files)
 
-    def finish(self, read: Sequence[str], start: Start) -> None:
-        """Record what the run that began at `start` has read and made."""
+    def finish(self, read: Sequence[str], start: Start, bitcode: str = "") -> None:
+        """Record what the run that began at `start` has read and made.
+
+        `bitcode` is the digest of that of which the output was made, if it was.
+        """
         work = self._work
         if not work.has_record:
             self.forget()
@@ -225,7 +241,9 @@ class Recorded:
         key = self._key(read, self._named_files())
         output, prints = work.output, self._prints
         made = record_pass_result(key, read, lookups, output, start, prints)
-        self._write(made._replace(why=self._why))
+        if self._reads is None or self._reads.by_assembler:
+            bitcode = ""
+        self._write(made._replace(why=self._why, bitcode=bitcode))
 
     def _reads_of(self, listed: Sequence[str]) -> PassReads:
         folders = self._work.surroundings().folders

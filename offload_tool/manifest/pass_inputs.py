@@ -22,6 +22,8 @@ class PassReads(NamedTuple):
     lookups: Lookups
     untold: str = ""
     """Where it may have read more; "" where nothing else was read."""
+    by_assembler: bool = False
+    """Whether its assembler has read files: what comes out is not of the bitcode alone."""
 
 
 def reads_of(
@@ -33,25 +35,23 @@ def reads_of(
     """
     lookups = expected_lookups(listed, folders, words, prints)
     untold = ""
+    found: list[str] = []
     try:
-        files = _with_assembler(listed, lookups, words)
+        found = assembler_reads(listed, lookups.folders, words)
     except UnknownReadsError as error:
-        files, untold = [*listed], str(error)
-    if len(files) > len(listed):
+        untold = str(error)
+    files = list(dict.fromkeys([*listed, *found]))
+    if found:
         lookups = expected_lookups(files, ["", *folders], words, prints)
     if not folders:
         lookups = lookups._replace(unknown=True)
-    return PassReads(files, lookups, untold)
+    return PassReads(files, lookups, untold, bool(found))
 
 
 def all_reads(listed: Sequence[str], lookups: Lookups, words: Sequence[str]) -> list[str] | None:
     """Add what the assembler reads to what a pass lists; None where nobody knows that."""
     try:
-        return _with_assembler(listed, lookups, words)
+        found = assembler_reads(listed, lookups.folders, words)
     except UnknownReadsError:
         return None
-
-
-def _with_assembler(listed: Sequence[str], lookups: Lookups, words: Sequence[str]) -> list[str]:
-    found = assembler_reads(listed, lookups.folders, words)
     return list(dict.fromkeys([*listed, *found]))

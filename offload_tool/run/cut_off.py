@@ -8,8 +8,8 @@
                         key names are as they were, the output stays as it is, its time too
 
 A comment, host code, or a function that no kernel calls changes the source and not the bitcode.
-Device libraries are linked into the bitcode. It is another one with a precompiled header than
-without, of which the code objects are the same.
+Device libraries are linked into the bitcode. With a precompiled header
+it may be another one of the same code object; then the first pass with one runs to its end.
 
 The bytes are those of one stage: 8 of 8 code objects of llama.cpp, and 81 of 85 sets of flags, with
 clang 21 and 22. Not where contraction is ``fast``: of a source, the backend then fuses what
@@ -62,7 +62,8 @@ _TOO_SHORT = 0.2
 class Stages:
     """What one pass is to do in two stages, and what became of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_on: bool = True) -> None:
+        self._is_on = is_on
         self.known = ""
         """The digest of the bitcode of which the output is; "" where it is to be made anew."""
         self.is_cut_off = False
@@ -82,8 +83,8 @@ class Stages:
         the backend depends on beside the bitcode is as it was.
         """
         is_short = "-nogpuinc" in words if before is None else before.bitcode == _SHORT
-        self._is_taken = not is_short
-        self.known = before.bitcode if before is not None and is_whole and not is_short else ""
+        self._is_taken = self._is_on and not is_short
+        self.known = before.bitcode if before is not None and is_whole else ""
         self._began = time.perf_counter()
         self.forget()
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from offload_tool.formats.target.compile_target import CompileTarget
     from offload_tool.io.file_digests import Look
     from offload_tool.manifest.output_state import Recorded, Work
+    from offload_tool.run.cut_off import Stages
     from offload_tool.run.pass_command import WantedPass
     from offload_tool.toolchain.select import Toolchain
 
@@ -69,6 +70,7 @@ __all__ = [
     "write_beside",
 ]
 
+_CUTOFF = "OFFLOAD_CUTOFF"
 _SIGNAL_BASE = 128
 """Added to a signal's number for the exit status, as shells do."""
 
@@ -127,13 +129,11 @@ def run_pass(
     key = [] if runner is None else _cache_key(wanted, host_ir)
     whole = [*words, *key, *found.dependencies, *end]
     given = tuple(dict.fromkeys([read, *inputs[1:]]))
-    is_one_program = len(found.compiler) == 1
-    may_be_direct = wanted.kind == "hip" and wanted.stage == "device" and is_one_program
+    may_be_direct = wanted.kind == "hip" and wanted.stage == "device" and len(found.compiler) == 1
+    stages = _stages(environ) if may_be_direct and runner is None else None
     faster = None
     if accelerator is not None:
-        from offload_tool.run.driverless import DirectPasses
-
-        without_driver = DirectPasses().run_quietly if may_be_direct and runner is None else None
+        without_driver = _without_driver(stages)
         faster = accelerator(
             wanted, found, source, [*flags], whole, environ, without_driver=without_driver
         )
@@ -188,9 +188,26 @@ def run_pass(
             found.installed,
         ),
         faster=None if faster is None else faster.run,
-        may_be_direct=may_be_direct,
+        stages=stages,
     )
     return produce_output(job, runner)
+
+
+def _stages(environ: Mapping[str, str]) -> Stages:
+    from offload_tool.run.cut_off import Stages
+
+    switch = environ.get(_CUTOFF, "") or "1"
+    if switch not in {"0", "1"}:
+        raise UsageError(f"{_CUTOFF}: expected 0 or 1, found {switch!r}")
+    return Stages(is_on=switch == "1")
+
+
+def _without_driver(stages: Stages | None) -> Callable[..., bool | None] | None:
+    if stages is None:
+        return None
+    from offload_tool.run.driverless import DirectPasses
+
+    return functools.partial(DirectPasses().run_quietly, stages=stages)
 
 
 def _cache_key(wanted: WantedPass, host_ir: str | None) -> list[str]:
@@ -322,8 +339,8 @@ class OutputJob(NamedTuple):
     """Files that the compiler uses beside what it tells, and that tell it from another one."""
     faster: Callable[[], bool] | None = None
     """Runs it in a faster way, and tells whether that did; if not, the command is run."""
-    may_be_direct: bool = False
-    """Whether it is one of those that can be run without the compiler's driver."""
+    stages: Stages | None = None
+    """Of one that can be run without the compiler's driver."""
 
 
 def _depfile_beside(output: str) -> str:
@@ -344,6 +361,7 @@ def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
         run.begin()
         # Others than the compiler may write into the old file.
         aside.put(keep=runner is None)
+        run.begin_stages()
         if job.faster is not None and job.faster():
             status = 0
         elif runner is None:
@@ -351,6 +369,8 @@ def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
         else:
             status = runner(job.command, job.environment)
         if status == 0:
+            if job.stages is not None and job.stages.is_cut_off:
+                aside.take_back()
             run.complete(aside)
         ended = status == 0
     except (KeyboardInterrupt, SystemExit):  # stopped: as if it had never run
@@ -418,6 +438,15 @@ class _Run:
         except OSError as error:
             raise FileError(marker, error) from error
 
+    def begin_stages(self) -> None:
+        """Find out in how many stages it runs, and whether the output may stay."""
+        stages, recorded = self._job.stages, self._recorded
+        if stages is None:
+            return
+        before = recorded.before if recorded is not None else None
+        is_whole = recorded is not None and recorded.is_whole()
+        stages.begin(before, self._job.command, is_whole=is_whole)
+
     def remove_half_written(self) -> None:
         """Remove what the ended compiler has left beside the output."""
         if self._moment:
@@ -444,7 +473,9 @@ class _Run:
         _write_depfile(outputs, [*read, *self._job.installed], self._job.tool)
         from offload_tool.manifest.race_check import Start
 
-        self._manifest().finish(read, Start(self._moment, self._looks, folders=self._folders))
+        bitcode = self._job.stages.bitcode() if self._job.stages is not None else ""
+        start = Start(self._moment, self._looks, folders=self._folders)
+        self._manifest().finish(read, start, bitcode)
         aside.drop()  # from here on the new output stays, whatever comes
         _write_stamp(outputs.stamp)
 
@@ -467,14 +498,15 @@ def _write_stamp(name: str | None) -> None:
 
 
 def _run_here(job: OutputJob, meanwhile: Callable[[], None]) -> int:
-    if job.may_be_direct:
+    if job.stages is not None:
         from offload_tool.run.driverless import DirectPasses
 
         sys.stdout.flush()
         passes = DirectPasses()
-        status = passes.run(job.command, job.environment)
+        status = passes.run(job.command, job.environment, job.stages)
         if status is not None:
             return status if status >= 0 else _SIGNAL_BASE - status
+        job.stages.forget()
         status = run_command(job.command, job.environment, meanwhile)
         if status:
             passes.advise(job.command)

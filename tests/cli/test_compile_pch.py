@@ -103,6 +103,7 @@ def compiled(side: str, *flags: str, source: str = "k.hip", use: str = "") -> di
     assert run(*words, *(["--pch", use] if use else []), *(flags or FLAGS)) == 0
     record = json.loads(Path(".out.manifest").read_text().partition("\n")[0])
     inputs = [*record["inputs"]]  # in their order
+    record.pop("bitcode")  # which tells how long it took
     output, rule = Path("out").read_bytes(), Path("out.d").read_text()
     return {"output": output, "depfile": rule, "inputs in order": inputs, **record}
 

@@ -317,9 +317,7 @@ class PassRecords:
         read, lookups, key = [_path(node.sources[0])], Lookups(), self.key()
         if self.job.compiles_source:
             read = compiler_queries.files_read(node, self.command)
-            listed = len(read)
-            read, lookups, self.untold = self._reads(read, key)
-            self._assembler_reads = len(read) > listed
+            read, lookups, self.untold, self._assembler_reads = self._reads(read, key)
         compat.replace_implicit(node, compiler_queries.nodes_of(node, read))
         before = self._key_before
         for part in {*before, *key}:

@@ -1,0 +1,143 @@
+"""The cut-off in ``offload-tool compile``: the judge is a compile of one stage beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offload_tool.run import cut_off, driverless
+from tests.cli.test_compile import GFX906, run, state
+
+SOURCE = """\
+#include "h.h"
+struct dim3 { unsigned x, y, z; };
+extern "C" int hipLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
+__attribute__((global)) void kernel(float* p, float x) { *p = *p * x + scaled(*p); }
+int host_value() { return 1; }
+"""
+HEADER = "static inline __attribute__((device)) float scaled(float x) { return x * 3.5f; }\n"
+FLAGS = ("-nogpuinc", "-nogpulib", "-O2", "-I.")
+FRONT_END, ONE_STAGE, TWO_STAGES = 1, 2, 3
+"""How many programs run."""
+
+
+@pytest.fixture
+def compiled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Return a function that compiles with flags, and returns how many programs have run."""
+    monkeypatch.setattr(cut_off, "_TOO_SHORT", 0)
+    run_job, jobs = driverless._run_job, []
+
+    def counted(*arguments: Any) -> int:
+        jobs.append(arguments)
+        return run_job(*arguments)
+
+    monkeypatch.setattr(driverless, "_run_job", counted)
+
+    def call(*flags: str, words: tuple[str, ...] = ()) -> int:
+        jobs.clear()
+        assert run(*GFX906, *words, "--", *FLAGS, *flags) == 0
+        count = len(jobs)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("OFFLOAD_CUTOFF", "0")
+            words = tuple("clean.co" if word == "k.co" else word for word in GFX906)
+            Path("clean.co").unlink(missing_ok=True)
+            assert run(*words, "--", *FLAGS, *flags) == 0
+        assert Path("k.co").read_bytes() == Path("clean.co").read_bytes()
+        return count
+
+    (folder / "h.h").write_text(HEADER)
+    (folder / "k.hip").write_text(SOURCE)
+    assert call() == ONE_STAGE
+    (folder / "k.hip").write_text(SOURCE + "// the second compile is of two stages\n")
+    assert call() == TWO_STAGES
+    return call
+
+
+def test_edits(compiled: Callable[..., int]) -> None:
+    """What leaves the device code as it is costs the front end; the output is left untouched."""
+    before = state("k.co")
+    for name, text in (
+        ("k.hip", SOURCE + "// another comment\n"),
+        ("k.hip", SOURCE.replace("return 1", "return 2")),
+        ("h.h", HEADER + "// a comment\n"),
+        ("h.h", HEADER + "static inline __attribute__((device)) int unused() { return 9; }\n"),
+    ):
+        Path(name).write_text(text)
+        assert compiled(words=("--depfile", "k.d", "--stamp", "k.stamp")) == FRONT_END
+        assert state("k.co") == before
+        assert "h.h" in Path("k.d").read_text()
+        assert compiled() == 0
+    Path("h.h").write_text(HEADER.replace("3.5", "4.5"))
+    assert compiled() == TWO_STAGES
+    assert state("k.co") != before
+    assert compiled("-O3") == TWO_STAGES
+    assert compiled("-ffast-math") == ONE_STAGE
+
+
+def test_output_that_is_not_what_was_made(compiled: Callable[..., int]) -> None:
+    for text in (b"damaged", None):
+        if text is None:
+            Path("k.co").unlink()
+        else:
+            Path("k.co").write_bytes(text)
+        with Path("k.hip").open("a") as file:
+            file.write("// a comment\n")
+        assert compiled() == TWO_STAGES
+
+
+def test_file_that_the_command_names(compiled: Callable[..., int]) -> None:
+    """The backend may read such a file."""
+    Path("more.h").write_text("// one\n")
+    compiled("-include", "more.h")
+    Path("k.hip").write_text(SOURCE + "// a comment\n")
+    assert compiled("-include", "more.h") == FRONT_END
+    Path("more.h").write_text("// two\n")
+    assert compiled("-include", "more.h") == TWO_STAGES
+
+
+def test_files_of_the_assembler(compiled: Callable[..., int]) -> None:
+    """The backend reads them, also where the front end does."""
+    Path("data.inc").write_text("1\n")
+    text = '.pushsection .data\\n.incbin \\"data.inc\\"\\n.popsection'
+    kernel = f'__attribute__((global)) void more() {{ asm volatile("{text}"); }}\n'
+    more = f"#ifdef __HIP_DEVICE_COMPILE__\n{kernel}#endif\nint host[] = {{\n"
+    Path("k.hip").write_text(SOURCE + more + '#include "data.inc"\n};\n')
+    assert compiled() == TWO_STAGES
+    Path("data.inc").write_text("2\n")
+    assert compiled() == TWO_STAGES
+
+
+def test_precompiled_header(
+    compiled: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A pass with one is compared with the last one; the header may be made anew meanwhile."""
+    pch = ("compile", "k.hip", "-o", "k.pch", "--target-id", "gfx906", "--emit-pch")
+    source = SOURCE.replace('"h.h"', "<h.h>")
+    Path("h.h").write_text(HEADER + "// text of a header\n" * 10)
+    Path("k.hip").write_text(source)
+    assert run(*pch, "--", *FLAGS) == 0
+    with_pch = ("--pch", "k.pch")
+    compiled(words=with_pch)  # its bitcode may be that without
+    for name, text, expected in (
+        ("k.hip", source + "// a comment\n", FRONT_END),
+        ("h.h", HEADER + "// a comment\n", FRONT_END),
+        ("h.h", HEADER.replace("3.5", "4.5"), TWO_STAGES),
+    ):
+        Path(name).write_text(text)
+        assert run(*pch, "--", *FLAGS) == 0
+        assert compiled(words=with_pch) == expected
+    assert "is not used" not in capfd.readouterr().err
+
+
+def test_errors(compiled: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """After one there is no output; a switch that is neither on nor off is one."""
+    Path("k.hip").write_text(SOURCE.replace("return 1", "return none"))
+    assert run(*GFX906, "--", *FLAGS) == 1
+    assert not Path("k.co").exists()
+    Path("k.hip").write_text(SOURCE)
+    assert compiled() == ONE_STAGE
+    monkeypatch.setenv("OFFLOAD_CUTOFF", "maybe")
+    assert run(*GFX906, "--", *FLAGS) == 2
