@@ -12,6 +12,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
+from offload_tool.clang.options import FOLDER, LIBRARY, beginnings, does
 from offload_tool.clang.response_file import expand_command
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ __all__ = [
     "programs_in",
 ]
 
-_FOLDER_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter")
+_FOLDER_FLAGS = beginnings(FOLDER)
 _PARTS = re.compile(r"[=,]")
 _ATTACHED = re.compile(r"-(?:include|imacros|T|B)(?=[^-=])")
 _TO_OTHERS = ("-Wl,", "-Wa,", "-Wp,")
@@ -38,7 +39,6 @@ _NO_FILES = (
 """Macros may be called like files; folders are looked through by the preprocessor; what a compile
 writes is not an input of the next one."""
 _TO_LINKERS = ("-Xoffload-linker", "-Xlinker")
-_LIBRARIES = ("-l", "--library", "-library")
 _LINKERS = ("lld", "ld.lld")
 _PRECOMPILED = (".pch", ".gch")
 """What ``-include F`` takes in place of F, without a word. Source: clang's user manual."""
@@ -97,8 +97,8 @@ def finds_libraries(words: Iterable[str]) -> bool:
     """Return whether a linker within a compile looks for libraries: nobody tells which it finds."""
     given = all_words(words)
     return any(
-        (before.startswith(_TO_LINKERS) and word.startswith(_LIBRARIES))
-        or (word.startswith("-Wl,") and any(p.startswith(_LIBRARIES) for p in word.split(",")))
+        (before.startswith(_TO_LINKERS) and does(word, LIBRARY))
+        or (word.startswith("-Wl,") and any(does(part, LIBRARY) for part in word.split(",")))
         for before, word in itertools.pairwise(("", *given))
     )
 

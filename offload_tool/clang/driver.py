@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 __all__ = [
+    "PLAN",
     "Answer",
     "ask",
     "forget_jobs",
@@ -32,12 +33,14 @@ __all__ = [
     "make",
     "option_values",
     "output_of",
+    "plan_of",
+    "question",
     "response_text",
     "words_for_terminal",
 ]
 
 _SECONDS = 120
-_PLAN = "-###"
+PLAN = "-###"
 _ERRORS = 2
 _FRONT_END = "-cc1"
 # Compiled when they are needed: often nothing has to be asked.
@@ -117,7 +120,7 @@ def _temporaries_apart(
     usual = llvm_temporary_folder(environment)
     with ExitStack() as stack:
         own = None
-        if _PLAN in command:
+        if PLAN in command:
             from offload_tool.io.temporary_directory import temporary_folder
 
             with suppress(OSError):
@@ -126,6 +129,23 @@ def _temporaries_apart(
             yield environment, usual
         else:
             yield {**environment, "TMPDIR": str(own)}, str(own)
+
+
+def question(command: Sequence[str], *, behind: int | None = None) -> list[str]:
+    """Return the command that asks a driver what it would run; it may remove files of ``-MJ``.
+
+    The word that asks is the last, or comes `behind` so many words.
+    """
+    at = len(command) if behind is None else behind
+    return [*command[:at], PLAN, *command[at:]]
+
+
+def plan_of(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Answer:
+    """Ask a driver what it would run for a command; no file of a user's is touched.
+
+    :raises CompilerError: it cannot be run, or does not end.
+    """
+    return ask(question(without_removed(command)), environment)
 
 
 def make(what: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -185,7 +205,7 @@ def _front_end_jobs(
     command: tuple[str, ...], environment: tuple[tuple[str, str], ...]
 ) -> tuple[tuple[str, ...], ...]:
     try:
-        answer = ask([*without_removed(command), "-###", os.devnull], dict(environment))
+        answer = plan_of([*command, os.devnull], dict(environment))
     except CompilerError:
         return ()
     return tuple(tuple(job) for job in jobs_of(answer) if _FRONT_END in job)

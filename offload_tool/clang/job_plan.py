@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import job_words
 from offload_tool.clang.linker_options import unknown_word
+from offload_tool.clang.options import WRITES, values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,15 +51,7 @@ _USUAL = re.compile(
 )
 _OUTPUTS = ("-o", "--output-file", "--create")
 _ATTACHED = ("-output=", "--output=", "-o=", "--create=")
-_WRITTEN = (
-    *("-split-dwarf-output", "-opt-record-file", "-stack-usage-file"),
-    *("-serialize-diagnostic-file", "-header-include-file", "-foptimization-record-file"),
-    *("-dependency-dot", "-diagnostic-log-file"),
-)
-_WRITTEN_ATTACHED = (
-    *("-ftime-trace=", "-coverage-notes-file=", "-stats-file=", "-fthin-link-bitcode="),
-    *("-plugin-opt=opt-remarks-filename=", "-plugin-opt=stats-file="),
-)
+_WRITTEN_IN_LTO = ("-plugin-opt=opt-remarks-filename=", "-plugin-opt=stats-file=")
 _WRITTEN_BY_LINKERS = tuple(
     f"{dashes}{name}"
     for name in (
@@ -113,7 +106,7 @@ class DriverJob:
 
     def beside(self) -> list[str]:
         """Return the files that it writes beside its output, a depfile aside."""
-        found = _values(self.words, _WRITTEN, _WRITTEN_ATTACHED)
+        found = [*values(self.words, WRITES), *_values(self.words, (), _WRITTEN_IN_LTO)]
         if self.sort == "lld":
             attached = [f"{name}=" for name in _WRITTEN_BY_LINKERS]
             found += _values(self.words, _WRITTEN_BY_LINKERS, attached)

@@ -3,35 +3,42 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.options import BESIDE, ELSEWHERE, beginnings
+from offload_tool.clang.options import (
+    BESIDE,
+    DEPFILE,
+    ELSEWHERE,
+    INSTALLED,
+    OTHER_JOB,
+    does,
+    takes_next,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = ["folder_meant", "relevant_flags", "trial_flags"]
 
-_RELEVANT = re.compile(
-    r"-nogpu(lib|inc)|-nocuda(lib|inc)|--(no-)?offloadlib|--no-gpu-.*|-nostdinc(\+\+)?|-nostdlibinc"
-    r"|--?(rocm|hip|cuda)-.*=.*|-isysroot.*|--sysroot=.*|--gcc-(toolchain|install-dir|triple)=.*"
-    r"|-mcode-object-version=.*|-fsanitize=.*|-f(no-)?gpu-sanitize|-stdlib=.*"
-    r"|-resource-dir=.*|-m(no-)?wavefrontsize64"
-)
-"""Flags that decide what must be installed, or where it is."""
-_WRITES = ("-o", "-M", "-Xclang=-dep", *beginnings(BESIDE | ELSEWHERE))
+_WRITES = BESIDE | ELSEWHERE | DEPFILE | OTHER_JOB
+_OUTPUT = ("-o", "-Xclang=-dep")
 
 
 def relevant_flags(words: Iterable[str]) -> tuple[str, ...]:
     """Return those of a compile's flags that decide what must be installed."""
-    return tuple(word for word in words if _RELEVANT.fullmatch(word))
+    rest = iter(words)
+    found = []
+    for word in rest:
+        if does(word, INSTALLED):
+            found += [word, next(rest, "")] if takes_next(word) else [word]
+    return tuple(found)
 
 
 def trial_flags(words: Iterable[str]) -> tuple[str, ...]:
     """Return all flags of a compile for a trial of the compiler; none if they write files."""
     given = tuple(words)
-    return () if any(word.startswith(_WRITES) for word in given) else given
+    writes = any(word.startswith(_OUTPUT) or does(word, _WRITES) for word in given)
+    return () if writes else given
 
 
 def folder_meant(words: Iterable[str]) -> list[str]:

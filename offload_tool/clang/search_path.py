@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.driver import front_end_jobs
 from offload_tool.clang.environment import tells_folder
+from offload_tool.clang.options import FOLDER, beginnings
 from offload_tool.io.file_digests import digest_of
 
 if TYPE_CHECKING:
@@ -19,12 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FrontEnd", "front_end_of", "origins", "origins_digest"]
 
-_FOLDER_OPTIONS = frozenset(
-    {
-        *("-I", "-isystem", "-iquote", "-idirafter", "-c-isystem", "-cxx-isystem"),
-        *("-internal-isystem", "-internal-externc-isystem", "-internal-iframework"),
-    }
-)
+_FOLDER_OPTIONS = frozenset(beginnings(FOLDER))
 """As clang's driver hands them to the front end: the folder is the next word."""
 _PREFIX = "-iprefix"
 _PREFIXED = ("-iwithprefix", "-iwithprefixbefore")

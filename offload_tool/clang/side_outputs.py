@@ -8,26 +8,20 @@ of that compile.
 
 from __future__ import annotations
 
-import itertools
 import os
 import posixpath
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.driver import ask, jobs_of
-from offload_tool.clang.options import BESIDE, beginnings
-from offload_tool.clang.temporary_outputs import without_removed
+from offload_tool.clang.driver import jobs_of, option_values, plan_of
+from offload_tool.clang.options import WRITES, values
 from offload_tool.errors import CompilerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["WRITES_MORE", "keeps_temporaries", "side_files"]
+__all__ = ["keeps_temporaries", "side_files"]
 
 _KEEPS = ("-save-temps", "--save-temps")
-WRITES_MORE = beginnings(BESIDE)
-"""Options with which a compile writes files beside its output."""
-_WITH_NEXT = ("-split-dwarf-output", "-opt-record-file", "-stack-usage-file")
-_ATTACHED = ("-ftime-trace=", "-coverage-notes-file=")
 _OF_LLD = ".resolution.txt"
 """What lld writes beside its output with ``--save-temps``, without being told the name."""
 
@@ -50,7 +44,7 @@ def side_files(
     observed: ``-###`` prints the command of each job, with the files that it writes.
     """
     try:
-        jobs = jobs_of(ask([*without_removed(command), "-###"], environment))
+        jobs = jobs_of(plan_of(command, environment))
     except CompilerError:
         return {}
     found: dict[str, bool] = {}
@@ -62,13 +56,9 @@ def side_files(
 def _written(words: list[str], output: str) -> dict[str, bool]:
     stem = posixpath.splitext(output)[0]
     found = {}
-    for option, value in itertools.pairwise([*words, ""]):
-        name = value if option in _WITH_NEXT else ""
-        for attached in _ATTACHED:
-            name = name or (option.startswith(attached) and option.removeprefix(attached)) or ""
-        if name:
-            local = posixpath.relpath(name) if name.startswith("/") else name
-            found[local] = local.startswith(stem)
-        elif option == "-o":  # temporaries that are not kept are gone
-            found |= dict.fromkeys({value, f"{value}{_OF_LLD}"} - {output}, False)
+    for name in values(words, WRITES):
+        local = posixpath.relpath(name) if name.startswith("/") else name
+        found[local] = local.startswith(stem)
+    for written in option_values(words, "-o"):  # temporaries that are not kept are gone
+        found |= dict.fromkeys({written, f"{written}{_OF_LLD}"} - {output}, False)
     return found

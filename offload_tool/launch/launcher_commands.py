@@ -23,6 +23,7 @@ from offload_tool.clang.job_plan import (
     UnknownPlanError,
     jobs_in,
 )
+from offload_tool.clang.options import DEPFILE, HEADERS, LIBRARY, READS, TARGETS, does, takes_next
 from offload_tool.launch.deferred_embedding import PLACEHOLDER_FILE
 
 if TYPE_CHECKING:
@@ -39,22 +40,14 @@ __all__ = [
     "without_files",
 ]
 
-_GONE = ("--offload-arch=", "--no-offload-arch=", "--cuda-gpu-arch=", "--no-cuda-gpu-arch=")
-_GONE_ALONE = ("-MD", "-MMD", "-MP", "-MG", "-MV")
-_GONE_WITH_NEXT = ("-MF", "-MT", "-MQ", "-o", "--output")
-_GONE_ATTACHED = ("-MF", "-MT", "-MQ", "--output=")
+_OUTPUT = ("-o", "--output")
 _XARCH = "-Xarch_"
 _OF_FILES = ("-MT", "-dependency-file")
 _ALONE = ("-sys-header-deps", "-MP", "-MV", "-MG")
 _ACTIONS = ("-emit-obj", "-emit-llvm-bc", "-S")
 
-_NOT_FOLLOWED = (
-    *("-fmodule", "-fbuild-session", "-fprebuilt-module"),
-    *("-load", "-fplugin", "-fpass-plugin", "--load-pass-plugin"),
-    *("-ivfsoverlay", "-iframework", "-F", "-include-pch"),
-)
-"""Beginnings of options whose files no depfile lists, or not by the names that are looked for."""
-_LIBRARIES = ("-l", "--library", "-T", "--script")
+_FOLLOWED = "-mlink-builtin-bitcode"
+_SCRIPTS = ("-T", "--script")
 _OF_THE_TIME = re.compile(r"__(TIME|DATE|TIMESTAMP)__")
 _HEADER_MAP = ".hmap"
 
@@ -84,12 +77,11 @@ def _kept(words: Iterable[str], target: str) -> Iterator[str]:
             value = next(rest, "")
             if word in own:
                 yield value
-        elif word in _GONE_WITH_NEXT:
+        elif word in _OUTPUT or (does(word, DEPFILE) and takes_next(word)):
             next(rest, "")
         elif not (
-            word in _GONE_ALONE
-            or word.startswith((*_GONE, *_GONE_ATTACHED))
-            or (word.startswith("-o") and not word.startswith(("-object", "-openmp")))
+            does(word, DEPFILE | TARGETS)
+            or (word.startswith(_OUTPUT) and not word.startswith(("-object", "-openmp")))
         ):
             yield word
 
@@ -104,8 +96,9 @@ def why_not_launched(jobs: Sequence[DriverJob]) -> str:
         if job.beside():
             return f"it also writes '{job.beside()[0]}'"
         for word in job.words[1:]:
-            looks = job.sort == "lld" and word.startswith(_LIBRARIES)
-            if looks or word.startswith(_NOT_FOLLOWED) or word.endswith(_HEADER_MAP):
+            looks = does(word, LIBRARY) or word.startswith(_SCRIPTS)
+            unseen = does(word, READS | HEADERS) and word != _FOLLOWED
+            if (job.sort == "lld" and looks) or unseen or word.endswith(_HEADER_MAP):
                 return f"no depfile lists what it reads for '{word}'"
             if _OF_THE_TIME.search(word):
                 return f"'{word}' is of the time"

@@ -22,7 +22,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.driver import job_words, option_values
+from offload_tool.clang.driver import job_words, option_values, question
 from offload_tool.clang.job_plan import UnknownPlanError, job_in, read_lines
 from offload_tool.clang.linker_options import unknown_word
 from offload_tool.launch.scheduler import Step, run_steps
@@ -133,7 +133,7 @@ class _Links:
             given = self._input(by_target[target])
             names[given] = image
             _make_empty(given)
-            questions.append([*by_target[target], "-###"])
+            questions.append(question(by_target[target]))
         answers = self._questions.ask(questions)
         jobs, said = [], []
         for text in answers:

@@ -4,12 +4,14 @@ What is refused here is run by the compiler as it was given, after a millisecond
 only possible: the driver is asked then, and what it answers decides (`job_plan`). So a word
 that is taken for something else costs time, and nothing else.
 
-Nothing is imported: this is all that a command that passes through needs.
+Little is imported: this is all that a command that passes through needs.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from offload_tool.clang.options import OTHER_JOB, SIDE, TALK, does
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -21,34 +23,9 @@ _SUFFIXES = (".hip", ".cu")
 _HIPCC = "hipcc"
 """A wrapper of ROCm's, for which C++ sources are HIP sources."""
 
-_OTHER_JOBS = frozenset(
-    {
-        *("-E", "-S", "-M", "-MM", "-###", "-v", "--verbose", "-V", "--version", "--help", "-cc1"),
-        *("-fsyntax-only", "--analyze", "--precompile", "--genco"),
-        *(
-            "-fdriver-only",
-            "-time",
-            "-help",
-            "-dumpversion",
-            "-dumpmachine",
-            "-cc1as",
-            "-dD",
-            "-dM",
-        ),
-        *("--preprocess", "--assemble", "-verify", "-save-stats", "--save-stats", "-MJ"),
-        *("--cuda-host-only", "--cuda-device-only", "--offload-host-only", "--offload-device-only"),
-        *("-frecord-command-line", "-grecord-command-line"),
-        *("-frecord-gcc-switches", "-grecord-gcc-switches"),
-        *("--short", "--hipcc-func-supp"),
-    }
-)
-"""Words of other jobs than compiles, and such as speak to the driver itself."""
-_OTHER_BEGINNINGS = (
-    *("-print-", "--print-", "-ccc-", "-fproc-stat-report", "-working-directory", "-save-stats="),
-    *("--save-stats=", "-gen-cdb-fragment-path", "--driver-mode=", "-fcrash-diagnostics-dir"),
-    *("-gen-reproducer", "-fno-crash-diagnostics", "-emit-pch", "-fopenmp", "--autocomplete"),
-    *("-emit-", "-fmodule-output", "--emit-", "--config", "-dumpdir", "-MJ"),
-)
+_OTHER_JOBS = frozenset({"-dD", "-dM", "-verify", "--genco", "--short", "--hipcc-func-supp"})
+"""More words of other jobs than compiles: of the preprocessor, of tests, of hipcc."""
+_OTHER_BEGINNINGS = ("-fopenmp", "-emit-", "--emit-")
 _OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/self/fd/")
 """Names of what this process has open: jobs have other files there, and some can be read once."""
 _OTHER_VARIABLES = ("CC_PRINT_", "CC_LOG_", "CCC_", "FORCE_CLANG_", "RC_DEBUG_")
@@ -73,7 +50,8 @@ def reason_to_pass(compiler: str, words: Sequence[str], environ: Mapping[str, st
 def reason_in_words(words: Sequence[str]) -> str:
     """Return which word is not one of a compile that can be split; "" where all may be."""
     for word in words:
-        if word in _OTHER_JOBS or word.startswith(_OTHER_BEGINNINGS):
+        other = word in _OTHER_JOBS or word.startswith(_OTHER_BEGINNINGS)
+        if other or does(word, OTHER_JOB | SIDE | TALK):
             return f"'{word}' asks for something else than objects of all targets"
         for name in _OPEN_FILES:
             if name in word:

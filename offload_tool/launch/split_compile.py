@@ -18,8 +18,9 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.driver import llvm_temporary_folder, words_for_terminal
+from offload_tool.clang.driver import llvm_temporary_folder, question, words_for_terminal
 from offload_tool.clang.job_plan import HOST, DriverPlan, UnknownPlanError, read_plan
+from offload_tool.clang.options import DEPFILE, TARGETS, does, takes_next
 from offload_tool.clang.response_file import expand_command
 from offload_tool.errors import UsageError
 from offload_tool.io.temporary_directory import temporary_folder
@@ -45,8 +46,7 @@ _WRAPPER_JOBS = "--wrapper-jobs="
 """Of clang-linker-wrapper, since LLVM 15."""
 _FAILED = 1
 """The compiler's status for an error in what it was given."""
-_FOR_TARGETS = ("--offload-arch=", "--no-offload-arch=", "--cuda-gpu-arch=", "-Xarch_gfx")
-_OF_DEPFILES = ("-MF", "-MT", "-MQ")
+_FOR_TARGET = "-Xarch_gfx"
 
 
 class PassedThroughError(Exception):
@@ -164,7 +164,7 @@ class _Split:
         self._pinned = _cuid(given, self._environ)
         # First: the last of the given words may take the next one as its value, or be "--".
         more = [] if self._hands_on else words_for_terminal(self._environ)
-        words = [self._command[0], "-###", *more, *self._pinned, *self._command[1:]]
+        words = question([self._command[0], *more, *self._pinned, *self._command[1:]], behind=1)
         try:
             status = self._ask(words, said)
         except OSError as error:
@@ -185,10 +185,10 @@ class _Split:
 
         :raises OSError: it cannot be run.
         """
-        question = Step(0, ())
-        question.words, question.said = words, said
-        run_steps([question], Slots("one", 0), self._asking)
-        return question.status
+        asking = Step(0, ())
+        asking.words, asking.said = words, said
+        run_steps([asking], Slots("one", 0), self._asking)
+        return asking.status
 
     @property
     def _hands_on(self) -> bool:
@@ -257,17 +257,17 @@ class _Split:
                 if cluster is not None:
                     words = cluster.with_language(words)
                 command = command_of_pass(words, jobs[0], jobs[-1].output)
-                question = Step(first, ())
-                question.words, question.said = [*command, "-###"], f"{self._folder}/{first}.asked"
-                wanted[first] = (numbers, jobs, command, question)
+                asking = Step(first, ())
+                asking.words, asking.said = question(command), f"{self._folder}/{first}.asked"
+                wanted[first] = (numbers, jobs, command, asking)
         self._say_left(plan, {numbers[0] for numbers in passes}, where)
         run_steps([row[-1] for row in wanted.values()], slots, self._asking)
         launched = {}
-        for first, (numbers, jobs, command, question) in wanted.items():
+        for first, (numbers, jobs, command, asking) in wanted.items():
             target, own = jobs[0].target, [steps[number] for number in numbers]
-            said = _content(question.said).decode(errors="surrogateescape")
+            said = _content(asking.said).decode(errors="surrogateescape")
             reason = ""
-            if question.status or not is_the_pass(said, jobs):
+            if asking.status or not is_the_pass(said, jobs):
                 reason = self._compile_by_script(plan, numbers, own, launcher)
             elif cluster is not None:
                 reason = cluster.send(target, command, own)
@@ -410,8 +410,9 @@ def _cuid(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     kept = [os.getcwd()]
     before = ""
     for word in words:
-        about_targets = word.startswith(_FOR_TARGETS) or before.startswith(_FOR_TARGETS[-1:])
-        if not (about_targets or word.startswith("-M") or before in _OF_DEPFILES):
+        about_targets = does(word, TARGETS) or _FOR_TARGET in (word[:9], before[:9])
+        value_of_depfile = does(before, DEPFILE) and takes_next(before)
+        if not (about_targets or does(word, DEPFILE) or value_of_depfile):
             kept.append(word)
         before = word
     if environ.get("CCACHE_BASEDIR") and environ.get("OFFLOAD_LAUNCHER"):

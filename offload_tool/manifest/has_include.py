@@ -18,6 +18,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.argument_files import all_words
+from offload_tool.clang.options import CONFIGURATION, does
 from offload_tool.io.file_digests import is_of_system
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class _Definitions:
                 self._bodies.setdefault(name, []).append((parameters, body))
         before = ""
         for word in all_words(words):
-            if word.startswith(("--config", "-config")):
+            if does(word, CONFIGURATION):
                 raise _UnknownNameError  # it may define macros
             given = word if before == "-D" else word[2:] if word.startswith("-D") else ""
             name, _, body = given.encode(errors="surrogateescape").partition(b"=")

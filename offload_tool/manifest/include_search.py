@@ -23,7 +23,7 @@ import posixpath
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.argument_files import all_words
-from offload_tool.clang.options import HEADERS, beginnings
+from offload_tool.clang.options import HEADERS, does
 from offload_tool.clang.search_path import origins_digest
 from offload_tool.manifest.has_include import asked_in, asked_names
 from offload_tool.manifest.system_headers import is_outside
@@ -40,9 +40,6 @@ __all__ = [
     "found_in",
 ]
 
-_NOT_FOLLOWED = beginnings(HEADERS)
-"""Beginnings of words with which headers are found under other names than theirs, or by the maps
-of modules, in which further files are named."""
 _SYSTEM = "/usr/"
 """Headers there are found by the search path; what appears beside one of them is not looked at."""
 
@@ -96,7 +93,7 @@ def expected_lookups(
     beside = (posixpath.dirname(name) for name in read if not name.startswith(_SYSTEM))
     places = tuple(dict.fromkeys([*folders, *beside]))
     asked, unknown = asked_names(read, words)
-    unknown = unknown or any(word.startswith(_NOT_FOLLOWED) for word in all_words(words))
+    unknown = unknown or any(does(word, HEADERS) for word in all_words(words))
     unknown = unknown or any(map(os.path.isfile, places))  # header maps
     absolute = [name for name in asked if name.startswith("/")]
     names = dict.fromkeys([*asked, *map(posixpath.basename, absolute)])

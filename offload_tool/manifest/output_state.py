@@ -26,7 +26,15 @@ from offload_tool.clang.argument_files import (
     possible_files,
 )
 from offload_tool.clang.environment import HEEDED_VARIABLES, processor_of
-from offload_tool.clang.options import BESIDE, ELSEWHERE, LINKER, beginnings
+from offload_tool.clang.options import (
+    BESIDE,
+    DEPFILE,
+    ELSEWHERE,
+    LIBRARY,
+    LINKER,
+    OTHER_JOB,
+    does,
+)
 from offload_tool.errors import OffloadError
 from offload_tool.formats.magic import THIN_ARCHIVE
 from offload_tool.io.file_digests import Fingerprints
@@ -53,10 +61,8 @@ if TYPE_CHECKING:
 
 __all__ = ["WRITES_FILES", "Recorded", "Surroundings", "Work"]
 
-WRITES_FILES = ("-M", *beginnings(BESIDE | ELSEWHERE | LINKER))
+WRITES_FILES = BESIDE | ELSEWHERE | LINKER | DEPFILE | OTHER_JOB
 """Options with outputs beside the one that is looked at, or that they share with other runs."""
-_LIBRARIES = ("-l", "--library")
-"""Which file a linker finds for them, nobody records."""
 
 
 class Surroundings(NamedTuple):
@@ -107,11 +113,11 @@ class Work(NamedTuple):
         It is not where there are further outputs, or libraries that a linker looks for.
         """
         words = all_words(self.command)
-        if not self.tells_all or any(word.startswith(WRITES_FILES) for word in words):
+        if not self.tells_all or any(does(word, WRITES_FILES) for word in words):
             return False
         if finds_libraries(words):
             return False
-        return self.preprocess is not None or not any(word.startswith(_LIBRARIES) for word in words)
+        return self.preprocess is not None or not any(does(word, LIBRARY) for word in words)
 
 
 class Recorded:

@@ -13,8 +13,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.driver import ask, jobs_of
-from offload_tool.clang.temporary_outputs import without_removed
+from offload_tool.clang.driver import ask, jobs_of, plan_of
+from offload_tool.clang.options import CONFIGURATION, does
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain.identity import identity_text
 from offload_tool.toolchain.programs import program_identity
@@ -170,13 +170,13 @@ def _ptxas_flags(words: tuple[str, ...], variables: tuple[tuple[str, str], ...])
     command += ["-c", os.devnull]
 
     def find() -> list[str]:
-        for job in jobs_of(ask([*without_removed(command), "-###"], environment)):
+        for job in jobs_of(plan_of(command, environment)):
             if _OUTPUT in job and _PROCESSOR in job:
                 return _own_flags(job)
         return []
 
     program = program_of(words, environment)
-    if program is None or any(word.startswith(("@", "--config")) for word in words):
+    if program is None or any(does(word, CONFIGURATION) or word.startswith("@") for word in words):
         return tuple(find())
     found = kept_answer("flags of ptxas", program, command, environment, find, lambda _: ())
     is_right = isinstance(found, list) and all(isinstance(word, str) for word in found)

@@ -24,7 +24,7 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.options import BESIDE, ELSEWHERE, READS, beginnings
+from offload_tool.clang.options import BESIDE, ELSEWHERE, NO_HEADERS, READS, beginnings, does
 from offload_tool.io.file_digests import digest_of
 
 if TYPE_CHECKING:
@@ -82,7 +82,9 @@ class Stages:
         without the headers of HIP. `is_whole` is whether the output is what was made, and all that
         the backend depends on beside the bitcode is as it was.
         """
-        is_short = "-nogpuinc" in words if before is None else before.bitcode == _SHORT
+        is_short = (
+            any(does(w, NO_HEADERS) for w in words) if before is None else before.bitcode == _SHORT
+        )
         self._is_taken = self._is_on and not is_short
         self.known = before.bitcode if before is not None and is_whole else ""
         self._began = time.perf_counter()

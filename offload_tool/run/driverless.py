@@ -31,8 +31,14 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from offload_tool.clang.driver import ask, jobs_of, llvm_temporary_folder, words_for_terminal
-from offload_tool.clang.options import DRIVER, beginnings
+from offload_tool.clang.driver import (
+    PLAN,
+    jobs_of,
+    llvm_temporary_folder,
+    plan_of,
+    words_for_terminal,
+)
+from offload_tool.clang.options import DRIVER, does
 from offload_tool.errors import CompilerError
 from offload_tool.io.signals import shielded
 from offload_tool.toolchain.driver_cache import kept_answer, program_of
@@ -50,9 +56,6 @@ __all__ = ["DirectPasses"]
 _USUAL_LINES = re.compile(
     r'|.*clang version .*|(Target|Thread model|InstalledDir|Build config): .*| ".*'
 )
-_QUESTION = "-###"
-_FOR_THE_DRIVER = (_QUESTION, *beginnings(DRIVER))
-"""Beginnings of words that mean something to the driver itself, or name files by rules of it."""
 _VARIABLES_OF_THE_DRIVER = ("CC_", "CCC_", "FORCE_CLANG_", "RC_DEBUG_", "CLANG_", "LLD_REPRODUCE")
 _ERRORS = 2
 _DEPFILE = "-dependency-file"
@@ -307,7 +310,7 @@ def _names_in(command: Sequence[str]) -> _Names | None:
 
 def _is_plain(command: Sequence[str], environment: Mapping[str, str]) -> bool:
     """Return whether nothing in a command or its environment is about the driver's own doing."""
-    if any(word.startswith(_FOR_THE_DRIVER) for word in command):
+    if any(word == PLAN or does(word, DRIVER) for word in command):
         return False
     return not any(name.startswith(_VARIABLES_OF_THE_DRIVER) for name in environment)
 
@@ -316,7 +319,7 @@ def _asked(command: Sequence[str], names: _Names, environment: Mapping[str, str]
     """Ask the driver what it would run; None if that, or all that it says, is not understood."""
     more = words_for_terminal(environment)
     try:
-        answer = ask([command[0], *more, *command[1:], _QUESTION], environment)
+        answer = plan_of([command[0], *more, *command[1:]], environment)
     except CompilerError:
         return None
     lines = answer.errors.splitlines()
@@ -337,7 +340,7 @@ def _asked(command: Sequence[str], names: _Names, environment: Mapping[str, str]
         and linker[linker.index("-o") + 1] == names.output
         and linker.count(made) == 1
         and os.path.dirname(made) == answer.folder
-        and not any(word.startswith("@") or _QUESTION in word for word in (*front_end, *linker))
+        and not any(word.startswith("@") or PLAN in word for word in (*front_end, *linker))
         and not any(map(_FILES_OF_THE_LINKER.match, linker))
         and _is_program(front_end[0], command[0], environment)
     )

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.clang.argument_files import all_words
 from offload_tool.clang.depfile import depfile_text
+from offload_tool.clang.options import SHOWN, does
 from offload_tool.io.file_digests import digest_of, identity
 from offload_tool.manifest.inputs import listed_files, preprocess
 from offload_tool.passes.compile_pass import depfile_in
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["run_launched"]
 
 _OPTION = "-frandom-seed="
-_SHOWN = ("-frecord-", "-grecord-")
-"""With these, the words of the command are in the output."""
 
 
 def run_launched(
@@ -48,7 +47,7 @@ def run_launched(
     """
     if not launcher:
         return run(launcher, command)
-    if any(word.startswith(_SHOWN) for word in all_words(command)):
+    if any(does(word, SHOWN) for word in all_words(command)):
         return run((), command)
     depfile, source = depfile_in(command), command[-1]
     # Without a depfile, a pass reads its source alone.

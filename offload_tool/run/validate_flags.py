@@ -8,47 +8,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from offload_tool.clang.options import OTHER_JOB, SIDE, TARGETS, does, takes_next
 from offload_tool.clang.response_file import expand_command
 from offload_tool.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["WITH_NEXT", "check_depfile_flags", "check_flags"]
+__all__ = ["check_depfile_flags", "check_flags"]
 
-_TAKING = """
--A --analyzer-output -arch -B -b -ccc-gcc-name -ccc-install-dir --config -cxx-isystem -D
--darwin-target-variant -darwin-target-variant-triple -dependency-dot -dependency-file
--dsym-dir -dumpdir -e -F -fdebug-compilation-dir -fexperimental-openacc-macro-override
--filelist -fmodules-user-build-path -framework -ftrapv-handler -G -gen-cdb-fragment-path
--hlsl-entry -I -iapinotes-modules -idirafter -iframework -iframeworkwithsysroot --imacros
--imacros -imultilib --include -include -include-pch -iprefix -iquote -isysroot -isystem
--isystem-after -ivfsoverlay -iwithprefix -iwithprefixbefore -iwithsysroot -L -l -meabi -MF
--MJ -mllvm -mmlir -module-dependency-dir -MQ -MT -mthread-model -o --param -resource-dir
--rpath --serialize-diagnostics -serialize-diagnostics -stdlib++-isystem --sysroot -T -target
--U -u -undefined -validator-version --vfsoverlay -vfsoverlay -working-directory -x
--Xanalyzer -Xassembler -Xclang -Xclangas -Xcuda-fatbinary -Xcuda-ptxas -Xlinker
--Xoffload-linker -Xopenmp-target -Xpreprocessor -z
-"""
-WITH_NEXT = frozenset(_TAKING.split())
-"""Options that take the next word. Source: clang 22.1.8, which was asked with each at the end."""
+_TARGETS = "targets are those of OFFLOAD_ARCH, or --target-id of 'offload-tool compile'"
 _HABITS = {
     "-fgpu-rdc": "relocatable device code is OFFLOAD_RDC=True, or --rdc of 'offload-tool compile'",
-    **dict.fromkeys(
-        ("--offload-arch", "--cuda-gpu-arch", "--no-offload-arch", "-gencode", "-arch=", "--gpu-a"),
-        "targets are those of OFFLOAD_ARCH, or --target-id of 'offload-tool compile'",
-    ),
+    **dict.fromkeys(("-gencode", "-arch=", "--gpu-a"), _TARGETS),
     **dict.fromkeys(
         ("-rdc=", "--relocatable-device-code", "--device-c"),
         "is nvcc's: relocatable device code is OFFLOAD_RDC=True",
     ),
     "-Xcompiler": "is nvcc's: flags of the host compile are OFFLOAD_HOST_FLAGS",
-    **dict.fromkeys(
-        ("--cuda-device-only", "--offload-device-only", "--cuda-host-only", "--offload-host-only"),
-        "which pass is run is the builder's choice: OffloadDeviceObject, OffloadHostObject",
-    ),
 }
 """Flags that other ways of building are used to, by beginning, and what to write here."""
+_REFUSED = {
+    TARGETS: _TARGETS,
+    SIDE: "which pass is run is the builder's choice: OffloadDeviceObject, OffloadHostObject",
+    OTHER_JOB: "the compiler would make no object; run it by hand for that",
+}
+_WRITING_DEPFILES = ("-MD", "-MMD", "--write-dependencies", "--write-user-dependencies")
 _OPEN_FILES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 """Can be read once, or are other files for the compiler."""
 
@@ -69,13 +54,14 @@ def check_flags(flags: Sequence[str], *, rdc: bool = False) -> None:
                 f"'{word}' among the flags is a file that is open already; give it a name"
             )
         habit = next((text for flag, text in _HABITS.items() if word.startswith(flag)), "")
+        habit = habit or next((text for what, text in _REFUSED.items() if does(word, what)), "")
         if waiting:
             waiting = ""
         elif habit and word != allowed:
             raise UsageError(f"'{word}' among the flags: {habit}")
         elif word == "-o":
             raise UsageError("'-o' among the flags: the output has its name already; remove it")
-        elif word in WITH_NEXT or word.startswith(("-Xarch_", "-Xopenmp-target=")):
+        elif takes_next(word) or word.startswith(("-Xarch_", "-Xopenmp-target=")):
             waiting = word
     if waiting:
         raise UsageError(
@@ -91,7 +77,7 @@ def check_depfile_flags(flags: Sequence[str], depfile: str | None) -> None:
     before = ""
     for word in expand_command(flags).words:
         wanted = word if before == "-MF" else word[3:] if word.startswith("-MF") else ""
-        if (wanted and wanted != depfile) or (word in ("-MD", "-MMD") and depfile is None):
+        if (wanted and wanted != depfile) or (word in _WRITING_DEPFILES and depfile is None):
             flag = "-MF" if wanted else word
             raise UsageError(f"'{flag}' among the flags; name the depfile by --depfile")
         before = word

@@ -15,30 +15,29 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import front_end_jobs, option_values
-from offload_tool.clang.options import BESIDE, ELSEWHERE, HEADERS, LINKER, READS, beginnings
+from offload_tool.clang.options import (
+    BESIDE,
+    DEVICE_ALONE,
+    ELSEWHERE,
+    HEADERS,
+    INSTALLED,
+    LINKER,
+    OTHER_JOB,
+    READS,
+    TARGETS,
+    does,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 __all__ = ["RemoteForm", "remote_form", "why_local"]
 
-_DEVICE_ONLY = ("--cuda-device-only", "--offload-device-only")
-# Options that make a compile read files which the engine does not send.
-_READS_FILES = beginnings(READS | HEADERS)
 # Options with outputs beside the object, which would stay on the server, and other jobs.
-_WRITES_FILES = beginnings(BESIDE | ELSEWHERE | LINKER)
+_WRITES_FILES = BESIDE | ELSEWHERE | LINKER | OTHER_JOB
 _DEPFILE = ("-dependency-file", "--dependency-file")  # the engine brings it
-_OTHER_JOBS = ("-E", "-S", "-M", "-MM")
 _DEVICE_LIBRARIES = "HIP_DEVICE_LIB_PATH"
 _HIP_WRAPPER = "__clang_hip_runtime_wrapper.h"
-# What decides which headers and libraries the driver takes.
-_PLACES = (
-    *("--rocm-path", "--hip-path", "--rocm-device-lib-path", "--hip-device-lib-path"),
-    *("--hip-version", "-nogpulib", "-nogpuinc", "-nocudalib", "-nocudainc", "--sysroot"),
-    *("--no-offloadlib", "--offloadlib", "--no-offload-inc", "--offload-inc", "-nohipwrapperinc"),
-    *("-nobuiltininc", "-nostdinc", "-resource-dir", "--offload-arch", "-mcode-object-version"),
-    *("-fgpu-rdc", "-fsanitize", "-isysroot"),
-)
 _PLACE_VARIABLES = ("ROCM_PATH", "HIP_PATH", _DEVICE_LIBRARIES, "PATH")
 
 
@@ -62,16 +61,16 @@ def why_local(command: Sequence[str], kind: str = "hip") -> str:
     """
     if kind != "hip":
         return f"{kind} compiles are not distributed, only HIP device compiles are"
-    if not any(word in _DEVICE_ONLY for word in command):
+    if not any(does(word, DEVICE_ALONE) for word in command):
         return "only device compiles are distributed"
     if "-c" not in command or "hip" not in option_values(command, "-x"):
         return "only compiles (-x hip -c) are distributed"
     if any(word.startswith(("-fopenmp", "-fopenacc")) for word in command):
         return "OpenMP compiles are not distributed"
     for word in command[1:]:
-        if word.startswith(_READS_FILES):
+        if does(word, READS | HEADERS):
             return f"{word} names a file that would not be on the server"
-        if word in _OTHER_JOBS or (word.startswith(_WRITES_FILES) and word not in _DEPFILE):
+        if does(word, _WRITES_FILES) and word not in _DEPFILE:
             return f"{word} writes a file that would stay on the server"
     return ""
 
@@ -81,7 +80,9 @@ def remote_form(command: Sequence[str], environment: Mapping[str, str]) -> Remot
 
     It gives the same bytes and the same depfile here as `command` does.
     """
-    places = tuple(word for word in command if word.startswith(_PLACES))
+    places = tuple(
+        word for word in command if does(word, INSTALLED | TARGETS) or word == "-fgpu-rdc"
+    )
     found = _ask_driver(
         command[0],
         places,

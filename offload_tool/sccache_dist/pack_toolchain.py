@@ -24,7 +24,7 @@ import tarfile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.driver import ask, jobs_of
+from offload_tool.clang.driver import ask, jobs_of, plan_of
 from offload_tool.errors import CompilerError, ContentError, FileError
 from offload_tool.toolchain.identity import configuration_files
 from offload_tool.toolchain.programs import interpreter_of, is_script, libraries_of
@@ -68,7 +68,7 @@ def compiler_programs(toolchain: Toolchain) -> list[str]:
         raise CompilerError(f"'{clang}' is {name}, not a compiler; name the clang that it runs")
     asked = ["-x", "hip", "--cuda-device-only", "--offload-arch=gfx906", "--no-gpu-bundle-output"]
     asked += ["-nogpulib", "-nogpuinc", *toolchain.local_flags, "-c", os.devnull, "-o", "x"]
-    jobs = jobs_of(ask([clang, "-###", *asked], _PLAIN))
+    jobs = jobs_of(plan_of([clang, *asked], _PLAIN))
     configured = configuration_files(ask([clang, "--version"], _PLAIN).output)
     programs = [clang, *(job[0] for job in jobs), *configured]
     if not any("lld" in Path(program).name for program in programs):

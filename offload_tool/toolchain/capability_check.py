@@ -24,7 +24,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from offload_tool.clang.driver import Answer, ask, jobs_of
+from offload_tool.clang.driver import Answer, ask, jobs_of, question
+from offload_tool.clang.options import NO_HEADERS, NO_LIBRARIES, does
 from offload_tool.clang.relevant_options import folder_meant
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain.disk_cache import cached_answer
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Equipment", "Job", "Places", "find_for"]
 
-_NO_LIBRARIES = {"-nogpulib", "-nocudalib", "--no-offloadlib"}
-_NO_HEADERS = {"-nogpuinc", "-nocudainc"}
 _WITHOUT_LIBRARIES = ("-nogpulib",)
 _WITHOUT_HEADERS = ("-nogpuinc",)
 _HIP_HEADER = ("-include", "hip/hip_runtime.h")
@@ -80,12 +79,12 @@ class Job:
     @property
     def needs_headers(self) -> bool:
         """Return whether headers of HIP or CUDA are read."""
-        return self.kind != "openmp" and _NO_HEADERS.isdisjoint(self.flags)
+        return self.kind != "openmp" and not any(does(w, NO_HEADERS) for w in self.flags)
 
     @property
     def needs_libraries(self) -> bool:
         """Return whether device libraries are linked."""
-        return self.kind != "openmp" and _NO_LIBRARIES.isdisjoint(self.flags)
+        return self.kind != "openmp" and not any(does(w, NO_LIBRARIES) for w in self.flags)
 
     def __str__(self) -> str:
         kind = {"hip": "HIP", "cuda": "CUDA", "openmp": "OpenMP"}[self.kind]
@@ -301,7 +300,7 @@ def _reason(
 def _try(words: Sequence[str], targets: Sequence[str], environ: Mapping[str, str]) -> None:
     devices = [f"--offload-arch={target}" for target in targets]
     last = "-S" if "cuda" in words else "-c"  # CUDA's passes end with PTX, before ptxas
-    answer = _run([*words, *devices, "-###", last, os.devnull], environ)
+    answer = _run(question([*words, *devices, last, os.devnull]), environ)
     _check_programs(answer, environ)
     one = [*devices[:1], "-emit-llvm", "-c", "-w", "-ferror-limit=1", "-o", os.devnull, os.devnull]
     _run([*words, *one], environ)

@@ -10,8 +10,8 @@ import os
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.argument_files import all_words
-from offload_tool.clang.driver import ask
-from offload_tool.clang.temporary_outputs import without_removed
+from offload_tool.clang.driver import plan_of
+from offload_tool.clang.options import CONFIGURATION, does
 from offload_tool.errors import CompilerError
 from offload_tool.util.memoize import remembered
 
@@ -25,12 +25,10 @@ __all__ = [
     "may_have_configuration",
 ]
 
-_FLAGS = ("--config", "-config")
-
 
 def has_configuration(words: Iterable[str]) -> bool:
     """Return whether flags let clang read configuration files."""
-    return any(word.startswith(_FLAGS) for word in all_words(words))
+    return any(does(word, CONFIGURATION) for word in all_words(words))
 
 
 def may_have_configuration(signed: bytes) -> bool:
@@ -55,8 +53,7 @@ def configuring_files(command: Sequence[str], environment: Mapping[str, str]) ->
 @remembered(64)
 def _found(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     try:
-        asked = without_removed(command)
-        answer = ask([*asked, "-###", "-c", "-x", "c++", os.devnull], dict(environment))
+        answer = plan_of([*command, "-c", "-x", "c++", os.devnull], dict(environment))
     except CompilerError:
         return ()
     from offload_tool.toolchain.identity import all_configuration_files, configuration_files

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import front_end_jobs, option_values
+from offload_tool.clang.options import NO_LIBRARIES, does
 from offload_tool.toolchain.disk_cache import cached_answer
 from offload_tool.toolchain.programs import is_script
 from offload_tool.util.memoize import remembered
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["device_libraries"]
 
-_WITHOUT = {"-nogpulib", "-nocudalib"}
 _OPTION = "-mlink-builtin-bitcode"
 
 
@@ -30,7 +30,7 @@ def device_libraries(command: Sequence[str], environment: Mapping[str, str]) -> 
 
     `command` is a device compile up to its input, `environment` the variables that it has.
     """
-    if not _WITHOUT.isdisjoint(command):
+    if any(does(word, NO_LIBRARIES) for word in command):
         return ()
     return _known(tuple(command), tuple(sorted(environment.items())))
 

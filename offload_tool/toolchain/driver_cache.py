@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.environment import processor_of
+from offload_tool.clang.options import CONFIGURATION, does
 from offload_tool.formats.magic import ELF
 from offload_tool.io.file_digests import digest_of
 from offload_tool.toolchain.disk_cache import cached_answer
@@ -92,7 +93,7 @@ def kept_front_end(words: Sequence[str], environment: Mapping[str, str]) -> Fron
     from offload_tool.clang.search_path import FrontEnd, front_end_of
 
     program = program_of(words, environment)
-    if program is None or any(word.startswith(("@", "--config")) for word in words):
+    if program is None or any(does(word, CONFIGURATION) or word.startswith("@") for word in words):
         return front_end_of(words, environment)
 
     def find() -> list[Any]:
@@ -120,6 +121,6 @@ def kept_triple(words: Sequence[str], environment: Mapping[str, str]) -> str:
         return answer.output.strip() if answer.status == 0 else ""
 
     program = program_of(words, environment)
-    if program is None or any(word.startswith(("@", "--config")) for word in words):
+    if program is None or any(does(word, CONFIGURATION) or word.startswith("@") for word in words):
         return find()
     return str(kept_answer("triple", program, words, environment, find, lambda _: words))

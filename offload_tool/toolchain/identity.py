@@ -19,6 +19,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from offload_tool.clang.options import CONFIGURATION, does, takes_next
 from offload_tool.clang.response_file import configuration_words, expand_command
 from offload_tool.errors import OffloadError
 from offload_tool.io import InputFile
@@ -39,7 +40,6 @@ __all__ = [
 
 _CONFIGURATION = re.compile(r"^Configuration file: (?P<path>.+)$", re.MULTILINE)
 _PLAIN_NAME = re.compile(r"clang(-\d+)?")
-_CONFIG_FLAGS = ("--config", "-config")
 _MOST_INCLUDED = 64
 
 
@@ -71,10 +71,9 @@ def command_identity(command: Sequence[str], path: str, library_path: str = "") 
                 program_identity(program, library_path),
             ]
             found.append(" ".join(filter(None, parts)))
-        elif word in _CONFIG_FLAGS:  # clang tells which files it reads
-            next(words, None)
-        elif word.startswith(tuple(f"{flag}=" for flag in _CONFIG_FLAGS)):
-            continue
+        elif does(word, CONFIGURATION):  # clang tells which files it reads
+            if takes_next(word):
+                next(words, None)
         else:
             found.append(word)
     return [word for word in found if word]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.driver import ask
+from offload_tool.clang.driver import plan_of
 from offload_tool.errors import CompilerError, TargetIDError
 from offload_tool.formats.target.compile_target import parse_targets
 from offload_tool.formats.target.processors import find_processor
@@ -83,9 +83,9 @@ def refusal(compiler: Toolchain, device: CompileTarget) -> str | None:
 def _ask(
     clang: tuple[str, ...], environment: tuple[tuple[str, str], ...], plan: tuple[str, ...]
 ) -> str | None:
-    command = [*clang, "-###", "--cuda-device-only", *plan, "-c", os.devnull]
+    command = [*clang, "--cuda-device-only", *plan, "-c", os.devnull]
     try:
-        answer = ask(command, {**os.environ, **dict(environment)})
+        answer = plan_of(command, {**os.environ, **dict(environment)})
     except CompilerError as error:
         return str(error)
     if answer.status == 0:

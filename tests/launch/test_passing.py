@@ -116,6 +116,6 @@ def test_little_is_loaded(tmp_path: Path) -> None:
     loaded = {name for name in done.stdout.split() if name.startswith("offload_tool")}
     assert loaded == {
         *("offload_tool", "offload_tool.__main__", "offload_tool.cli"),
-        *("offload_tool.cli.launch", "offload_tool.launch"),
-        "offload_tool.launch.passthrough",
+        *("offload_tool.cli.launch", "offload_tool.launch", "offload_tool.launch.passthrough"),
+        *("offload_tool.clang", "offload_tool.clang.options"),
     }

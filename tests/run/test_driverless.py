@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from offload_tool.clang.driver import ask
+from offload_tool.clang.driver import plan_of
 from offload_tool.run import driverless
 from offload_tool.run.driverless import DirectPasses
 from offload_tool.toolchain.disk_cache import cache_folder
@@ -162,9 +162,9 @@ def test_same_files_and_messages(
 
     def counted(command: object, environment: object) -> object:
         asked.append(command)
-        return ask(command, environment)  # type: ignore[arg-type]
+        return plan_of(command, environment)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(driverless, "ask", counted)
+    monkeypatch.setattr(driverless, "plan_of", counted)
     passes = DirectPasses()
     for name in NAMES:
         assert _both(passes, _command(name, options), capfdbinary)
@@ -181,9 +181,9 @@ def test_kept_answers(
 
     def counted(command: object, environment: object) -> object:
         asked.append(command)
-        return ask(command, environment)  # type: ignore[arg-type]
+        return plan_of(command, environment)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(driverless, "ask", counted)
+    monkeypatch.setattr(driverless, "plan_of", counted)
     compiler = tmp_path_factory.mktemp("compiler") / "clang"
     compiler.symlink_to(shutil.which(_command("a", ())[0]) or "")
     command = [str(compiler), *_command("a", ())[1:]]

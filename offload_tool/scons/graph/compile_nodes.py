@@ -347,7 +347,7 @@ def _shown_to_ccache(files: list[Node], variables: dict[str, str]) -> dict[str, 
 
 def _device_libraries(env: Environment, unit: Unit, job: CompilePass) -> list[Any]:
     """Return the libraries that the compiler links into device code by itself."""
-    if job.device is None or job.kind == "openmp" or "-nogpulib" in env["OFFLOAD_FLAGS"]:
+    if job.device is None or job.kind == "openmp":
         return []
     like = f"libraries of {job.kind} {job.rdc} {job.device.name} {unit.language_flags}"
     found: list[Any] = once(env, like, lambda: _find_device_libraries(env, unit, job))

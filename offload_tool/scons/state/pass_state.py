@@ -29,8 +29,8 @@ from offload_tool.clang.argument_files import (
     programs_in,
 )
 from offload_tool.clang.environment import processor_of
+from offload_tool.clang.options import BESIDE, does
 from offload_tool.clang.search_path import origins_digest
-from offload_tool.clang.side_outputs import WRITES_MORE
 from offload_tool.errors import FileError, OffloadError
 from offload_tool.io.file_digests import Fingerprints, digest_of, identity, is_of_system
 from offload_tool.manifest.include_search import Lookups
@@ -341,7 +341,7 @@ class PassRecords:
 
     @property
     def _writes_more(self) -> bool:
-        return any(word.startswith(WRITES_MORE) for word in all_words(self.words))
+        return any(does(word, BESIDE) for word in all_words(self.words))
 
     def _reads(self, read: list[str], key: Mapping[str, str] | None = None) -> PassReads:
         folders = (
