@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from offload_tool.cli._output import print_problems
@@ -33,7 +34,13 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "are named on the page and reported after it was written, with exit status 1.",
         allow_abbrev=False,
     )
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="a file, folder or zip file")
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        metavar="PATH",
+        help="a file, folder or zip file; in a folder, files of a build whose images are all in "
+        "later ones are not counted, and named",
+    )
     parser.add_argument("-o", "--output", required=True, metavar="HTML", help="the page to write")
     parser.add_argument(
         "--compare",
@@ -56,6 +63,7 @@ def run(options: argparse.Namespace) -> int:
     """Write the page, or an error and nothing."""
     # Imported here: no other command needs them.
     from offload_tool.io import replace_file
+    from offload_tool.operations.intermediates import Intermediates
     from offload_tool.operations.kernel_table import KernelColumns
     from offload_tool.operations.list_kernels import kernels_of
     from offload_tool.operations.size_report import collect_images, summarise
@@ -73,6 +81,8 @@ def run(options: argparse.Namespace) -> int:
     broken: list[OffloadError] = []  # and images that say something wrong of their kernels
     unread: list[str] = []
     kernels = KernelColumns()
+    named = {os.fspath(path) for path in options.paths}
+    parts = Intermediates()
 
     def no_kernels(error: OffloadError) -> None:
         unread.append(str(error))
@@ -82,8 +92,14 @@ def run(options: argparse.Namespace) -> int:
     def read(image: DeviceImage, source: FoundImage, found: FoundContainer) -> None:
         listed = kernels_of(source, found, skipped=no_kernels, silent=unread.append)
         kernels.add(image, listed or ())
+        if image.file not in named:
+            parts.add(image, source, found)
 
     images = collect_images(options.paths, skipped=problems.append, each=read)
+    if intermediates := parts.files():
+        dropped = {*intermediates}
+        images = [image for image in images if image.file not in dropped]
+        kernels = kernels.without(dropped)
     broken[:0] = problems
     uncompared: list[str] = []
     changes = _changes(options, broken, uncompared) if options.compare else None
@@ -91,6 +107,7 @@ def run(options: argparse.Namespace) -> int:
         options.paths,
         summarise(images),
         problems=problems,
+        intermediates=intermediates,
         kernels=kernels,
         unread=unread,
         before=options.compare,

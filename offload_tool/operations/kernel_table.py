@@ -78,3 +78,18 @@ class KernelColumns:
             numbers = (*kernel[1:], waves_per_simd(kernel, image.target_id))
             for column, number in zip(self.numbers.values(), numbers, strict=True):
                 column.append(UNKNOWN if number is None else number)
+
+    def without(self, files: set[str]) -> KernelColumns:
+        """Return the kernels of all other files than `files`."""
+        kept = KernelColumns()
+        kept.names = self.names
+        start = 0
+        for image, count in zip(self.images, self.counts, strict=True):
+            if image.file not in files:
+                kept.images.append(image)
+                kept.counts.append(count)
+                kept.name.extend(self.name[start : start + count])
+                for key, column in kept.numbers.items():
+                    column.extend(self.numbers[key][start : start + count])
+            start += count
+        return kept

@@ -66,6 +66,8 @@ class Content:
     sizes: SizeReport
     problems: Sequence[OffloadError] = ()
     """Files that could not be read."""
+    intermediates: Sequence[str] = ()
+    """Files that are not counted, as later files of the build have their images."""
     kernels: KernelColumns = field(default_factory=KernelColumns)
     unread: Sequence[str] = ()
     """Why images list no kernels, or none that could be read."""
@@ -103,6 +105,12 @@ def render_page(content: Content, *, library: str) -> Iterator[str]:
         problems=_notice(
             f"Not counted, because broken or unreadable: {plural(len(content.problems), 'file')}",
             list(map(str, content.problems)),
+        )
+        + _notice(
+            "Not counted, because later files of the build have the same images: "
+            f"{plural(len(content.intermediates), 'file')}",
+            content.intermediates,
+            is_folded=True,
         ),
         totals=totals_of(report),
         picture=picture if report.size else "<p>There are no bytes of device code.</p>\n",
@@ -182,11 +190,13 @@ def _changes(content: Content) -> str:
     )
 
 
-def _notice(title: str, lines: Sequence[str]) -> str:
+def _notice(title: str, lines: Sequence[str], *, is_folded: bool = False) -> str:
     if not lines:
         return ""
     shown = list(lines[:_MOST_NOTES])
     if len(lines) > _MOST_NOTES:
         shown.append(f"and {len(lines) - _MOST_NOTES:,} more")
     items = "".join(f"<li>{text_of(line)}</li>\n" for line in shown)
-    return f'<div class="notice">\n<p>{title}</p>\n<ul>\n{items}</ul>\n</div>\n'
+    outer, inner = ("details", "summary") if is_folded else ("div", "p")
+    heading = f"<{inner}>{title}</{inner}>"
+    return f'<{outer} class="notice">\n{heading}\n<ul>\n{items}</ul>\n</{outer}>\n'

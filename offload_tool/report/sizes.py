@@ -59,7 +59,8 @@ def size_tables(report: SizeReport, colors: dict[str, str]) -> str:
 
 def totals_of(report: SizeReport) -> str:
     """Return the sums, for a list of descriptions."""
-    part = f" ({percent(report.stored, report.size)})" if report.size else ""
+    is_smaller = report.stored < report.size  # else padding and tables count: see the notes
+    part = f" ({percent(report.stored, report.size)})" if is_smaller else ""
     sizes = [("Uncompressed", report.size), (f"In the files{part}", report.stored)]
     counts = [
         ("Device images", report.images),

@@ -443,7 +443,7 @@ def test_narrow(browser: Browser, page: Path, media: str, width: int) -> None:
         browser.open(page, width=width)
     browser.resize(width)
     wide = driver.execute_script(
-        "return [...document.querySelectorAll('body *:not(.scroll *)')]"
+        "return [...document.querySelectorAll('body *:not(.scroll *), caption')]"
         ".filter((e) => e.getBoundingClientRect().right > innerWidth).map((e) => e.outerHTML)"
     )
     assert wide == []

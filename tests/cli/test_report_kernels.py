@@ -548,7 +548,7 @@ def test_narrow(browser: Browser, page: Path, view: str, media: str, width: int)
     """On a phone and on paper nothing but a table is wider than the page."""
     driver = open_at(browser, page, view, media=media, width=width)
     wide = driver.execute_script(
-        "return [...document.querySelectorAll('body *:not(.scroll *)')]"
+        "return [...document.querySelectorAll('body *:not(.scroll *), caption')]"
         ".filter((e) => e.getBoundingClientRect().right > innerWidth).map((e) => e.outerHTML)"
     )
     assert wide == []
