@@ -32,7 +32,6 @@ from offload_tool.clang.options import (
     ELSEWHERE,
     LIBRARY,
     LINKER,
-    OTHER_JOB,
     does,
 )
 from offload_tool.errors import OffloadError
@@ -61,7 +60,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WRITES_FILES", "Recorded", "Surroundings", "Work"]
 
-WRITES_FILES = BESIDE | ELSEWHERE | LINKER | DEPFILE | OTHER_JOB
+WRITES_FILES = BESIDE | ELSEWHERE | LINKER | DEPFILE
 """Options with outputs beside the one that is looked at, or that they share with other runs."""
 
 
