@@ -1,11 +1,11 @@
 r"""Response files: an argument ``@FILE`` stands for the arguments that FILE holds.
 
-LLVM's tools and clang's driver read them alike: blanks and line ends separate arguments; single
-and double quotes keep them; a backslash takes the next character as it is, also within quotes;
-an open quote ends with the file; an empty argument cannot be written, and one that holds a NUL
-ends there. A file in UTF-16 has a byte order mark, one in UTF-8 may have one. Response files may
-name further ones, relative to the working directory. Where there is no such file, the argument
-stays as it is.
+LLVM's tools and clang's driver read them alike. Blanks and line ends separate arguments, single
+and double quotes keep them. A backslash takes the next character as it is, also within quotes. An
+open quote ends with the file. An empty argument cannot be written, and one that holds a NUL ends
+there. A file in UTF-16 has a byte order mark, one in UTF-8 may have one. Response files may name
+further ones, relative to the working directory. Where there is no such file, the argument stays
+as it is.
 
 Configuration files of clang have comments and continued lines besides; what they include is
 relative to their own folder.

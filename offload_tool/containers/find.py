@@ -232,14 +232,14 @@ def find_containers(
 ) -> Generator[FoundContainer, None, None]:
     """Find the containers of the file, folder or zip file at `path`, in file order.
 
-    In a folder or a zip file, files come in the order of their names or of the zip file;
-    those without images are passed over, and those that cannot be read, and members of archives
-    that cannot, go to `skipped` (default: they end the search). `strays` is told of containers
-    in object files that are in none of the sections that a runtime would look into; with `scan`
-    they are given, and what looks like one anywhere in other files. With `markers` (default: of
-    anything but a folder), what a host program has in kpack archives is given as
-    its own; the archives are in the folder, too. A program in a zip file has them there, or in the
-    zip files at `overlay`, which are installed over it.
+    In a folder or a zip file, files come in the order of their names or of the zip file. Those
+    without images are passed over. Those that cannot be read, and members of archives that
+    cannot, go to `skipped` (default: they end the search). `strays` is told of containers in
+    object files that are in none of the sections that a runtime would look into; with `scan` they
+    are given, and what looks like one anywhere in other files. With `markers` (default: of
+    anything but a folder), what a host program has in kpack archives is given as its own; the
+    archives are in the folder, too. A program in a zip file has them there, or in the zip files
+    at `overlay`, which are installed over it.
 
     :raises NoContainerError: it is neither a folder nor a zip file, and holds no container.
     :raises FormatError: a broken file.

@@ -1,8 +1,8 @@
 """The files in a zip file (a wheel), without unpacking it into a folder.
 
-A member that is stored as it is is a range of the zip file. Others are unpacked one at a
-time into a file without a name, if they begin like something that is wanted; never more
-than the zip file says of their size, and that is asked of the run's budget first.
+A member that is stored as it is is a range of the zip file. Others are unpacked one at a time
+into a file without a name, if they begin like something that is wanted. The size that the zip
+file gives is the most, and the run's budget must allow it first.
 """
 
 from __future__ import annotations

@@ -31,9 +31,9 @@ which share the strings::
     header | entry   | pairs | string table | zeros to 8 | image  | zeros to 8
     header | entries | pairs | string table | zeros to 8 | images | zeros to 8
 
-In version 3 everything behind the header can be one zstd frame or zlib stream: the header
-then has an inflated size, which is what `size` would be without compression, and zeros
-follow up to a multiple of 8. `inflated` gives the binary as it is without compression.
+In version 3 everything behind the header can be one zstd frame or zlib stream. The header then
+has an inflated size, which is what `size` would be without compression, and zeros follow up to a
+multiple of 8. `inflated` gives the binary as it is without compression.
 
 Integers are little-endian and unsigned; offsets count from the beginning of the binary.
 

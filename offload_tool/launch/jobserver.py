@@ -1,6 +1,6 @@
 """How many processes may run: the tokens of GNU make's jobserver, or a number.
 
-Each process that make (or Ninja 1.13) starts may run one job; for each further one it takes a
+Each process that make (or Ninja 1.13) starts may run one job. For each further one it takes a
 token, a byte, out of a pipe, and must put that very byte back, however it ends::
 
     MAKEFLAGS=... --jobserver-auth=fifo:/tmp/GMfifo123    a named pipe (make 4.4, Ninja)
@@ -12,7 +12,7 @@ Make gives descriptors only to commands that it takes for another make (``$(MAKE
 before them); others have their numbers in MAKEFLAGS, but not the pipe, and run one job.
 
 Somebody else may take a token between a look and a read, so the pipe is never waited for in a
-read: it is opened anew, which gives a descriptor whose own flags say so (those of the inherited
+read. It is opened anew, which gives a descriptor whose own flags say so (those of the inherited
 one are shared with all other clients).
 
 Source: the GNU make manual, "POSIX Jobserver Interaction"; make 4.3 and Ninja 1.13, observed.

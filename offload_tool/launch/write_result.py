@@ -1,11 +1,11 @@
 """The files that a compile is asked for, as the driver treats what is there under their names.
 
-An object is renamed to its name when it is complete; where its name is that of a device (a
+An object is renamed to its name when it is complete. Where its name is that of a device (a
 configuration check's ``-o /dev/null``), a pipe or a folder, that would put a file into its place.
 A depfile the driver writes into the file that is there, through symbolic links and for all hard
 links of it. In a folder that takes no new files, it writes both into the files that are there. A
-file that may not be written it refuses, although another could be renamed to its place.
-Source: clang 22.1.8, observed.
+file that may not be written it refuses, although another could be renamed to its place. Source:
+clang 22.1.8, observed.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ r"""Files that the assembler reads for statements in C++ sources: no depfile lis
 
 Such a file is looked for in the current folder, then in those of the search path, whose order is
 not that of the command: all that are there under the name count. What one includes is followed.
-Directives have no case, and C++ has escapes (``.inc\x62in``). A name that is put together by macros
-is not known, and neither is what was read; nor is it where the statement itself may be put together
-by strings, macros or the assembler's own macros, or where a flag holds it.
+Directives have no case, and C++ has escapes (``.inc\x62in``). A name that is put together by
+macros is not known, and neither is what was read. Nor is it where the statement itself may be put
+together by strings, macros or the assembler's own macros, or where a flag holds it.
 
 Text cannot show all that macros can do. Looked for are pieces of the two directives in places where
 a statement begins; instructions, also those with operands of macros, have none.

@@ -1,8 +1,8 @@
 """Which names are one file's: a preprocessor tells files and folders apart by inode.
 
-Of a symbolic or hard link it makes the file that it leads to: ``#pragma once`` and ``#import``
-leave out what was read under another name, and of two folders of the search path that are one,
-it forgets one. A copy of the same content is another file, and so the result may be another one
+Of a symbolic or hard link it makes the file that it leads to. ``#pragma once`` and ``#import``
+leave out what was read under another name. Of two folders of the search path that are one, it
+forgets one. A copy of the same content is another file, and so the result may be another one
 while no content has changed.
 
 Source: clang 22.1.8, observed: a link to a header with ``#pragma once`` that becomes a copy is a

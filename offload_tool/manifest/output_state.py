@@ -1,8 +1,8 @@
 """The manifest of the one output of a command: whether it is current, and what it is made of.
 
-For build tools that run one command per output, and compare times: what they take for changed
-may be what it was (a file that was touched, a branch that was left and taken again), and the
-output may be damaged. `manifest` has the rules; here is what `offload-tool compile` knows::
+For build tools that run one command per output, and compare times. What they take for changed may
+be what it was (a file that was touched, a branch that was left and taken again), and the output
+may be damaged. `manifest` has the rules; here is what `offload-tool compile` knows::
 
     key      the command, the compiler's identity, variables that clang heeds, the folder
     inputs   what the depfile names, host IR, device libraries, files that flags name

@@ -13,8 +13,8 @@ observed: it passes over other suffixes without a word), so that each input is g
 its own. Archives of these are for this module alone, nvlink looks for host objects in archives.
 
 Kernels that start kernels need NVIDIA's device runtime, ``libcudadevrt.a``. nvlink takes of it
-what is asked for, if it comes behind what asks (12.9 to 13.5, observed); the library would take all
-of it, needed or not, and so gets it where a link without it has failed for want of it.
+what is asked for, if it comes behind what asks (12.9 to 13.5, observed). The library would take
+all of it, needed or not, and so gets it where a link without it has failed for want of it.
 """
 
 from __future__ import annotations

@@ -212,11 +212,10 @@ def check_libraries(
 
     A path without any library, and a rule that is about none, are faults. Code objects that no
     container is around are judged together: one of them has to have an image for each target.
-    Programs of zip files have the kpack archives of all of these, as if these were one folder, and
-    the wheels of a folder those of all of them; where there are archives and nothing that looks for
-    them, one of them has to have an image for each target. `notes` is told of libraries that no
-    rule is about, and of images that list no kernels where kernels are
-    asked for.
+    Programs of zip files have the kpack archives of all of these, as if these were one folder,
+    and the wheels of a folder those of all of them. Where there are archives and nothing that
+    looks for them, one of them has to have an image for each target. `notes` is told of libraries
+    that no rule is about, and of images that list no kernels where kernels are asked for.
     `skipped`: as of `offload_tool.operations.list_images.iter_images`.
 
     :raises ContentError: see `list_images`; or an image's metadata cannot be read.

@@ -72,15 +72,15 @@ def embed_bundle(
     """Write the object `output` whose section ``.hip_fatbin`` holds the file `bundle`.
 
     It completes the host object for `host_triple` that was compiled with ``-cuid=`` and `cuid`,
-    and depends on nothing else of it; or all `host_files` (objects and archives of them), whose
-    symbols say what they ask for. Host code of the new offload driver asks for nothing, but has
-    entries: `registers_entries` says that an object which registers them is linked beside this
-    one (see `offload_tool.passes.registration`). If none of the host files asks for a bundle
-    or has entries, the object is one without it. If it `is_marker`, the file is a kpack marker in
-    the place of a bundle (see `offload_tool.operations.kpack`). With `as_archive`, the object is
-    the one member of an archive, from which a linker takes it where a host object asks for it. The
-    bundle's bytes are copied inside the kernel. With `keep_equal`, a file that already has the very
-    bytes is left untouched.
+    and depends on nothing else of it. Or it completes all `host_files` (objects and archives of
+    them), whose symbols say what they ask for. Host code of the new offload driver asks for
+    nothing, but has entries: `registers_entries` says that an object which registers them is
+    linked beside this one (see `offload_tool.passes.registration`). If none of the host files
+    asks for a bundle or has entries, the object is one without it. If it `is_marker`, the file is
+    a kpack marker in the place of a bundle (see `offload_tool.operations.kpack`). With
+    `as_archive`, the object is the one member of an archive, from which a linker takes it where a
+    host object asks for it. The bundle's bytes are copied inside the kernel. With `keep_equal`, a
+    file that already has the very bytes is left untouched.
 
     :raises UsageError: the host architecture is not one that this package can write, no host
         file is an object, or has entries without `registers_entries`.

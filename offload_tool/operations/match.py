@@ -1,10 +1,10 @@
 """Which image of a container a device would load.
 
-A device is named by a target ID (``gfx90a:xnack+``) or by a bundle entry ID, which also
-says the offload kind and triple. In one container it loads, for each offload kind (hip and
-hipv4 are one) and triple, one image: the one with its very ID, else the compatible one
-that sets the most features, else for AMD GPUs generic code, else SPIR-V; for NVIDIA's the
-cubin that is nearest, else PTX; of equals the first in the file.
+A device is named by a target ID (``gfx90a:xnack+``) or by a bundle entry ID, which also says the
+offload kind and triple. In one container it loads one image for each offload kind (hip and hipv4
+are one) and triple. That is the one with its very ID, else the compatible one that sets the most
+features, else for AMD GPUs generic code, else SPIR-V. For NVIDIA's it is the cubin that is
+nearest, else PTX. Of equals it is the first in the file.
 
 Source: `offload_tool.formats.target.compatibility`.
 """
@@ -221,10 +221,10 @@ def loaded(candidates: Candidates, device: Device) -> list[int]:
 def may_load(images: Sequence[FoundImage], device: Device) -> set[int]:
     """Return the indexes of all images that a device of that name may load.
 
-    Besides those of `served_by`, what a device loads that has the features set which the
-    name leaves open, and what runtimes load that pass over some generic code; of CUDA, all
-    cubins for the device's number, and images of the same ID, which are linked when they are
-    loaded. Nothing where `served_by` gives nothing.
+    Besides those of `served_by`, what a device loads that has the features set which the name
+    leaves open, and what runtimes load that pass over some generic code. Of CUDA, all cubins for
+    the device's number, and images of the same ID, which are linked when they are loaded. Nothing
+    where `served_by` gives nothing.
     """
     return set(_may_load(candidates_of(images), device))
 

@@ -1,6 +1,6 @@
 """Put device images into offload binaries.
 
-What is written is as in LLVM 22, one binary for each image, or on request as in 23: one of all
+What is written is as in LLVM 22, one binary for each image. On request it is as in 23: one of all
 images (version 2), where SPIR-V has an image kind of its own (6; in 22 it has 0).
 """
 

@@ -95,13 +95,13 @@ def unbundle_archive(
     """Write the device-specific archive of each target in `outputs`, of the archive at `path`.
 
     One pass over the archive; all outputs are written or none. With `allow_missing`, a target
-    without code objects gets an empty archive; with `check`, the composition of each member is
-    checked first; with `hip_openmp`, hip and openmp entries serve each other; with
-    `keep_equal`, a file that already has the very bytes is left untouched. With
-    `offload_binaries`, relocatable code of the new offload driver (section
-    ``.llvm.offloading``) is taken from members that are not bundles, and an object that is not
-    an archive is taken for one of it alone; LLVM's program does neither. `opened` is called
-    with each bundle, `warn` with what could not be read of a code object's symbols.
+    without code objects gets an empty archive. With `check`, the composition of each member is
+    checked first. With `hip_openmp`, hip and openmp entries serve each other. With `keep_equal`,
+    a file that already has the very bytes is left untouched. With `offload_binaries`, relocatable
+    code of the new offload driver (section ``.llvm.offloading``) is taken from members that are
+    not bundles, and an object that is not an archive is taken for one of it alone. LLVM's program
+    does neither. `opened` is called with each bundle, `warn` with what could not be read of a
+    code object's symbols.
 
     :raises NotAnArchiveError: the file has not the magic of an archive.
     :raises FormatError: the archive or one of its members is broken, or is not there (thin).

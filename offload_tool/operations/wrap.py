@@ -78,18 +78,17 @@ def wrap_images(
 ) -> None:
     """Write the module that registers `images`, files of `kind`, in host programs for `triple`.
 
-    OpenMP takes any number of images; those that are offload binaries are registered as
-    what they hold. CUDA takes one fat binary, HIP one bundle. Without `triple`, the host is
-    this machine. The result is an object file, ready to link, or LLVM bitcode: `as_object`
-    tells, or (None) whether `output` is named ``.o`` or ``.obj``. `generation` is that of the
-    host objects' entries: 22 for clang 20 and later, 15 for older ones, for OpenMP only; 23 is
-    what LLVM 23 makes for such as 22's, which knows relocatable images (`is_relocatable`). Of
-    OpenMP images, `target_ids`, one for each, are registered in canonical form with runtimes that
-    know them; `allow_unknown` takes processors that are not in our table. With
-    `add_notes`, images that are ELF files say in a section of notes that they are for OpenMP;
-    `warn` is told of others. With `keep_equal`, a file that already has the very bytes is left
-    untouched. `compile_text` makes an object of a module in LLVM IR, given its text and triple,
-    where no images are in it yet.
+    OpenMP takes any number of images; those that are offload binaries are registered as what they
+    hold. CUDA takes one fat binary, HIP one bundle. Without `triple`, the host is this machine.
+    The result is an object file, ready to link, or LLVM bitcode: `as_object` tells, or (None)
+    whether `output` is named ``.o`` or ``.obj``. `generation` is that of the host objects'
+    entries: 22 for clang 20 and later, 15 for older ones, for OpenMP only. 23 is what LLVM 23
+    makes for such as 22's, which knows relocatable images (`is_relocatable`). Of OpenMP images,
+    `target_ids`, one for each, are registered in canonical form with runtimes that know them;
+    `allow_unknown` takes processors that are not in our table. With `add_notes`, images that are
+    ELF files say in a section of notes that they are for OpenMP; `warn` is told of others. With
+    `keep_equal`, a file that already has the very bytes is left untouched. `compile_text` makes
+    an object of a module in LLVM IR, given its text and triple, where no images are in it yet.
 
     :raises TargetIDError: one of `target_ids` is not one.
     :raises UsageError: no image or too many, an argument that does not fit the others, no

@@ -10,10 +10,11 @@
     .F.words       the words that are in its headers: see `chain_macros`
 
 A PCH only saves time: outputs, messages, depfiles and manifests are what they would be without.
-It takes the place of the first bytes of a source, where those are its text, and clang skips them;
-or of a header on the chain of first includes, which does not come twice (`include_prefix`). Both
-when it is made and when it is used, the contents of headers count and not their times (see
-`_BY_CONTENT`). A compile that says anything, or fails, is done again without.
+It takes the place of the first bytes of a source, where those are its text, and clang skips them.
+Or it takes that of a header on the chain of first includes, which does not come twice
+(`include_prefix`). Both when it is made and when it is used, the contents of headers count and
+not their times (see `_BY_CONTENT`). A compile that says anything, or fails, is done again
+without.
 
 Source: clang 19.1 and 22.1, observed.
 """

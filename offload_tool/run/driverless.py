@@ -11,10 +11,10 @@ and the answers are kept for later builds (`driver_cache`)::
     it, and all others     the answer is run, with their names
 
 The names are those of source, output and depfile, the CUID, and how much of the source a
-precompiled header stands for. What is not plainly understood is left to the driver, and so is a
-pass whose programs crash, or whose linker fails: all that there is to say of it, and crash reports,
-are the driver's own. So are passes for which this process may open no more files (``ulimit -n``).
-At a terminal the driver is asked for messages in colour.
+precompiled header stands for. The driver runs where its ``-###`` output is not recognised, and
+again where a job crashes or the linker fails. Messages and crash reports are then the driver's
+own. It also runs passes for which this process may open no more files (``ulimit -n``). At a
+terminal the driver is asked for messages in colour.
 
 Source: clang 22.1.8, observed; ``clang/lib/Driver/Job.cpp``: several jobs are processes of
 their own, one job is not.

@@ -1,10 +1,10 @@
 """A compile behind a launcher: a cache gives what was made of the files that are read now.
 
 The direct mode of ccache and sccache compares the files that an earlier compile has read, and
-looks for no others: a header that appears earlier on the path, or answers a ``__has_include``,
+looks for no others. A header that appears earlier on the path, or answers a ``__has_include``,
 leaves the old output. So the preprocessor is asked before. They also take a compiler for the same
-whose libraries or lld were replaced. What they do not see becomes a word of the command that has no
-effect, but is in the key of every cache::
+whose libraries or lld were replaced. What they do not see becomes a word of the command that has
+no effect, but is in the key of every cache::
 
     the compiler, names of the files that are read now --> -frandom-seed=DIGEST --> LAUNCHER COMMAND
 

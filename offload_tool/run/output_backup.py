@@ -10,7 +10,7 @@ The compiler is told the output's true name, which some outputs contain (``--cov
 ``-gsplit-dwarf``). Clang and lld write a file of another name and rename it, so the old one can
 keep its name meanwhile: ``.OUT.old`` is a second one (a hard link). Whatever else writes the
 output (a launcher) may write into the old file, so ``.OUT.old`` is that file itself then, and
-``OUT`` a copy of it: whenever this process is killed, the old output is there.
+``OUT`` a copy of it. Whenever this process is killed, the old output is there.
 
 What a killed run has left is given its name back by the next one.
 """

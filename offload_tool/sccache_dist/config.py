@@ -2,11 +2,11 @@
 
 ::
 
-DIR/client.toml        sccache's configuration; holds the token, readable by its owner only
-DIR/env                NAME=value lines: the environment of sccache, for use by hand
-DIR/toolchain.tar.gz   the compiler, packed
-DIR/setup.json         what was packed, for which scheduler; what this module reads
-DIR/cache, DIR/dist    sccache's, made when it runs
+    DIR/client.toml        sccache's configuration; holds the token, readable by its owner only
+    DIR/env                NAME=value lines: the environment of sccache, for use by hand
+    DIR/toolchain.tar.gz   the compiler, packed
+    DIR/setup.json         what was packed, for which scheduler; what this module reads
+    DIR/cache, DIR/dist    sccache's, made when it runs
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Run one compile; one that failed for the engine's reasons runs again here, once.
 
-A launcher's own failures look like the compiler's: sccache-dist turns every failure of a
-compiler on a server, an error in the source among them, into status 254; srun gives 233 or
-245 where a node died, and 1 where the allocation is gone. Clang, where it fails, gives 1 and
-says "error:". So what fails in another way is put aside, and the compile runs again on this
-machine, whose compiler has the last word.
+A launcher's own failures look like the compiler's. sccache-dist turns every failure of a compiler
+on a server, an error in the source among them, into status 254. srun gives 233 or 245 where a
+node died, and 1 where the allocation is gone. Clang, where it fails, gives 1 and says "error:".
+So what fails in another way is put aside, and the compile runs again on this machine, whose
+compiler has the last word.
 """
 
 from __future__ import annotations

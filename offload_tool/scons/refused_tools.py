@@ -2,7 +2,7 @@
 
 It writes a ``build.ninja`` of all nodes, and takes SCons's building of them away, in every
 environment. Of an action that it does not know, its file has neither the headers that were read
-nor anything else that a manifest decides by: a changed header gave the old output, with exit
+nor anything else that a manifest decides by. A changed header gave the old output, with exit
 status 0. Nodes that were declared before the tool was loaded are not built at all.
 
 Source: SCons 4.11.1, ``SCons/Tool/ninja_tool``, read and run.

@@ -1,6 +1,6 @@
 """The construction variables of users: the table of their types and defaults, and its one reader.
 
-A builder call reads all of them once, so that everything behind it finds a value of the type: a
+A builder call reads all of them once, so that everything behind it finds a value of the type. A
 boolean is True or False there, whatever text a command line or a file of variables had for it.
 """
 

@@ -1,8 +1,7 @@
 """Answers that are remembered while this process runs, of questions about the machine.
 
-A name in a question may be relative, and a bare program is looked for on PATH: the folder in
-which it was asked, and PATH, are part of each question, so that one spelling that means two
-things in two folders has two answers.
+A name in an argument may be relative, and a bare program is looked for on PATH. So the cache key
+includes the working directory and PATH.
 """
 
 from __future__ import annotations

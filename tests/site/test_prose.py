@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from tests.conftest import ROOT
 
 LONGEST = 35
-"""Words of a sentence; the parts between semicolons and colons count by themselves."""
+"""Words of a sentence; semicolons and colons end none."""
 PRIVATE = re.compile(r"(Give|Tell|Say|Let)s?\b")
 NOT_PROSE = re.compile(
     r"```.*?```|^\|.*?$|^ {4,}.*?$|^#+ .*?$|^={4,}.*?(?:\n\n|\Z)", re.MULTILINE | re.DOTALL
@@ -29,7 +29,8 @@ def too_long(text: str) -> list[str]:
     """Return the sentences of a text that have more words than `LONGEST`."""
     prose = NOT_PROSE.sub("\n\n", text)
     prose = re.sub(r"^\s*[-*] |:(?:raises|param)[^:]*:|::\n", "\n\n", prose, flags=re.MULTILINE)
-    sentences = (s for block in re.split(r"\n\s*\n", prose) for s in re.split(r"[.!?:;]\s", block))
+    blocks = re.split(r"\n\s*\n", prose)
+    sentences = (s for block in blocks for s in re.split(r"[.!?][)*`]*\s", block))
     return [" ".join(s.split()) for s in sentences if len(s.split()) > LONGEST]
 
 

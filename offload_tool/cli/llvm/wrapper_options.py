@@ -1,9 +1,9 @@
 """The options of ``offload-tool wrapper``: three generations of LLVM's tool.
 
-Which of them a command line is for, its options tell (`is_older`). What the older one's
-makes is for objects of a current clang all the same; ``--llvm=15``, or a name of the tool
-that ends in ``-15``, asks for the layout of its time, which clang used up to version 19.
-``--llvm=23``, or a name that ends in ``-23``, asks for what LLVM 23's makes.
+Which of them a command line is for, its options tell (`is_older`). What the older one's makes is
+for objects of a current clang all the same. ``--llvm=15``, or a name of the tool that ends in
+``-15``, asks for the layout of its time, which clang used up to version 19. ``--llvm=23``, or a
+name that ends in ``-23``, asks for what LLVM 23's makes.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ once for each entry; ``//`` stands for the file type's line comment. A marker ow
 line feed before and after it: they are not part of the content. There is no table, no
 size and no escape, so a content that holds an end marker cannot be stored.
 
-Source: the ClangOffloadBundler documentation ("Bundled Text File Layout");
-clang-offload-bundler 22.1.8 for what a reader makes of unusual files: text between
-entries is ignored, a CR before the line feed belongs to the ID or to the content, and
-the first end marker ends an entry whatever ID it names.
+Source: the ClangOffloadBundler documentation ("Bundled Text File Layout"), and
+clang-offload-bundler 22.1.8 for what a reader makes of unusual files. Text between entries is
+ignored, a CR before the line feed belongs to the ID or to the content, and the first end marker
+ends an entry whatever ID it names.
 """
 
 from __future__ import annotations
@@ -127,10 +127,10 @@ def read_text_bundle(
 ) -> tuple[TextEntry, ...]:
     """Find the entries of a text bundle, in file order; no entries where there are no markers.
 
-    Without `wanted`, every entry is given and contents are not looked into: what a
-    listing shows. With `wanted` (it is asked once for each ID, in file order), only
-    entries that it accepts are given, and markers inside of the others count: what
-    unbundling sees, for instance in a bundle of bundles.
+    Without `wanted`, every entry is given and contents are not looked into: what a listing shows.
+    With `wanted` (it is asked once for each ID, in file order), only entries that it accepts are
+    returned, and markers inside of the others count. Unbundling sees that, for instance in a
+    bundle of bundles.
 
     :raises FormatError: an entry to be given has no end marker, or its ID no end of line.
     """

@@ -15,9 +15,9 @@ The payload stays compressed where that makes it larger. Observed: with libzstd 
 12.9. The exception are the blocks of LZ4 that 12.9 and 13.0 write: no setting of liblz4 gives
 them, so ours are HC's, which are a tenth smaller; what is unpacked is the same.
 
-Decompressing: a header's sizes are claims, so what cannot be true is refused before there is
-room for it: a byte of an LZ4 block stands for at most 255, and a zstd frame is walked over.
-The `lz4` library is a dependency, because a decoder of our own would be a hundred times slower.
+Decompressing: a header's sizes are claims, so what cannot be true is refused before there is room
+for it. A byte of an LZ4 block stands for at most 255, and a zstd frame is walked over. The `lz4`
+library is a dependency, because a decoder of our own would be a hundred times slower.
 """
 
 from __future__ import annotations

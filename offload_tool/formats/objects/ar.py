@@ -31,9 +31,9 @@ integers of 4 bytes (``/``) or 8 (``/SYM64/``)::
     number of symbols N; for each symbol the offset of its member's header; then the N
     names, each ended by NUL; then NUL up to an even size
 
-Source: the manual page ar(5) of FreeBSD for BSD and GNU names, the PE Format document
-("Archive (Library) File Format") for COFF; what is written is what llvm-ar 22.1.8 and
-clang-offload-bundler 22.1.8 write with ``D`` and the format ``gnu``, observed.
+Source: the manual page ar(5) of FreeBSD for BSD and GNU names, the PE Format document ("Archive
+(Library) File Format") for COFF. What is written is what llvm-ar 22.1.8 and clang-offload-bundler
+22.1.8 write with ``D`` and the format ``gnu``, observed.
 """
 
 from __future__ import annotations

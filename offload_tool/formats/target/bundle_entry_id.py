@@ -95,11 +95,11 @@ class BundleEntryID:
     ) -> BundleEntryID:
         """Read `text`, which a user typed; the result is what goes into a bundle.
 
-        The triple becomes LLVM's normal form, the target ID canonical. `warn` is called
-        with a sentence for everything that LLVM 22 would lose or that looks like a
-        mistake but is kept: an unknown processor, a feature that the processor does not
-        have, a triple of three fields before a target ID. With `known`, a wrong target ID is
-        an error; `known` decides on processors that the table lacks.
+        The triple becomes LLVM's normal form, the target ID canonical. `warn` is called with a
+        sentence for everything that LLVM 22 would lose or that looks like a mistake but is kept.
+        Such are an unknown processor, a feature that the processor does not have, a triple of
+        three fields before a target ID. With `known`, a wrong target ID is an error; `known`
+        decides on processors that the table lacks.
 
         :raises EntryIDError: too few fields, an unknown kind or architecture; the message is
             LLVM's. With `known`, also a wrong target ID.

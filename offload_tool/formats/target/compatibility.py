@@ -15,15 +15,14 @@ NVIDIA's devices load code of CUDA by other rules, see `cuda_compatibility`::
 The coverage of generic processors is `Processor.covers`. A device's features that the
 generic processor does not have (sramecc of gfx906) are not compared.
 
-Sources: ROCm's clr (hipamd/src/hip_fatbin.cpp) for the order, and for empty code objects,
-which it takes for missing; AMDGPUUsage (Generic Processors) and ROCr (isa.cpp), which have
-the same coverage. ROCr refuses a generic code object whose ELF header gives a lower
-generic version than it knows for the processor, 1 for all of them; that is after the
-choice, so nothing else is loaded then. LLVM's plugin for OpenMP asks ROCr for all ISAs of a
-device, the generic one among them, and never loads SPIR-V; its runtime takes the first image
-of a program that fits, which are containers of their own. Observed with comgr 3.0: clr
-asks for gfx9-generic with the sramecc of a gfx906, and finds nothing; the HIP runtime
-6.4 asks with and without.
+Sources: ROCm's clr (hipamd/src/hip_fatbin.cpp) for the order, and for empty code objects, which
+it takes for missing; AMDGPUUsage (Generic Processors) and ROCr (isa.cpp), which have the same
+coverage. ROCr refuses a generic code object whose ELF header gives a lower generic version than
+it knows for the processor, 1 for all of them. That is after the choice, so nothing else is loaded
+then. LLVM's plugin for OpenMP asks ROCr for all ISAs of a device, the generic one among them, and
+never loads SPIR-V. Its runtime takes the first image of a program that fits, which are containers
+of their own. Observed with comgr 3.0: clr asks for gfx9-generic with the sramecc of a gfx906, and
+finds nothing; the HIP runtime 6.4 asks with and without.
 """
 
 from __future__ import annotations

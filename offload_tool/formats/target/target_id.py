@@ -6,9 +6,9 @@
     ^^^^^^   ^^^^^^^^   ^^^^^^
     processor  on         off     (a feature left out is Any: code for both settings)
 
-What a user types may use an alternative processor name and any order of features; a
-`TargetID` always holds the canonical form (primary name, features sorted), which is the
-one that goes into files, file names and messages.
+What a user types may use an alternative processor name and any order of features. A `TargetID`
+always holds the canonical form (primary name, features sorted), which is the one that goes into
+files, file names and messages.
 
 Sources: the ClangOffloadBundler documentation (Target ID, Bundled Code Object
 Composition, Compatibility Rules for Target ID), AMDGPUUsage (Target ID), and clang 22.1.8,

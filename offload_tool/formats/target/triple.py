@@ -5,10 +5,10 @@
     amdgcn - amd - amdhsa -                x86_64 - unknown - linux - gnu
     arch     vendor  OS     environment    arch     vendor    OS      environment
 
-LLVM sorts the fields of a typed triple into place by the names it knows (normalisation),
-and compares triples not by their text but by what each field means: ``amd64`` is
-``x86_64``, ``linux5.4`` is ``linux``, and every vendor that it does not know is the same
-vendor. The tables below are those names; the functions are those two rules.
+LLVM sorts the fields of a typed triple into place by the names it knows (normalisation). It
+compares triples not by their text but by what each field means: ``amd64`` is ``x86_64``,
+``linux5.4`` is ``linux``, and every vendor that it does not know is the same vendor. The tables
+below are those names; the functions are those two rules.
 
 From LLVM 23 on, an AMD GPU's architecture may name the GPU: ``amdgpu9.06`` is gfx906,
 ``amdgpu9`` the family that gfx9-generic is for, ``amdgpu`` and ``amdgcn`` leave it open.

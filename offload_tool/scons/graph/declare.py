@@ -78,9 +78,9 @@ def declare_free(names: Iterable[Node], declare: Callable[[Node], Node]) -> Node
     """Declare a node that the user has not named, by the first of `names` that is free.
 
     `declare` gets a node of a name, declares it, and gives the result. The first name is the
-    plain one. Where something else has it, an equal node is looked for among those that had to
-    go by another name, so that what is equal is made once; digests tell which may be equal, so
-    that a thousand variants of one node are not compared with each other.
+    plain one. Where something else has it, an equal node is looked for among those that had to go
+    by another name, so that what is equal is made once. Digests tell which may be equal, so that
+    a thousand variants of one node are not compared with each other.
 
     :raises DeclaredOtherwiseError: none of the names is free.
     """

@@ -6,8 +6,8 @@
     k.gfx906.co  <------ fetch / store <---> CacheDir: <key>.manifest/<name>.json
                                                        <result>  (the file, as SCons keeps it)
 
-A ``CacheDir`` is looked up in two steps, as ccache and Bazel do it: the key of what is known
-before a compile names the manifests of all results that were ever made with it, and the one
+A ``CacheDir`` is looked up in two steps, as ccache and Bazel do it. The key of what is known
+before a compile names the manifests of all results that were ever made with it. The manifest
 whose inputs are as they are here names the result.
 """
 

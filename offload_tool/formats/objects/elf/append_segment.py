@@ -7,8 +7,8 @@
                                           ^ a PT_LOAD, read-only, above all others
 
 Nothing moves in memory, so no other pointer changes. The program header table grows where it is,
-if there is room, else it comes behind, into a segment of its own that begins where the content's
-section ends, as GNU's strip needs it; a program's then has the same distance between address and
+if there is room. Else it comes behind, into a segment of its own that begins where the content's
+section ends, as GNU's strip needs it. A program's then has the same distance between address and
 offset as its first segment, as Linux before 5.18 wants it.
 
 Source: as for `shrink_section`.
