@@ -7,7 +7,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, cast
 
 import offload_tool
-from offload_tool.cli._whole_parser import whole_parser
+from offload_tool.cli.arguments.whole_parser import whole_parser
 from offload_tool.scons import builders
 
 if TYPE_CHECKING:

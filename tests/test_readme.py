@@ -6,7 +6,7 @@ import re
 import shlex
 
 import offload_tool
-from offload_tool.cli._whole_parser import whole_parser
+from offload_tool.cli.arguments.whole_parser import whole_parser
 from offload_tool.cli.llvm.bundler_options import BUNDLER_COMMAND_LINE
 from tests.conftest import ROOT
 

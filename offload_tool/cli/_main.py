@@ -20,7 +20,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from offload_tool.cli._output import (
+from offload_tool.cli.printing.lines import (
     StreamError,
     abandon,
     finish,

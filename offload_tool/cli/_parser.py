@@ -7,8 +7,8 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from offload_tool.cli._limit_options import add_limits, with_limits
-from offload_tool.cli._output import print_lines, print_text
+from offload_tool.cli.arguments.limit_options import add_limits, with_limits
+from offload_tool.cli.printing.lines import print_lines, print_text
 from offload_tool.errors import OffloadError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _READING = (
 _COMMANDS = (*_READING, "repack", "target", "why", "doctor", "archive", "dist")
 _REMOVED = {
     "completion": "use shtab: shtab --shell=bash --prog=offload-tool "
-    "offload_tool.cli._whole_parser.whole_parser (or zsh)",
+    "offload_tool.cli.arguments.whole_parser.whole_parser (or zsh)",
 }
 """Commands that are gone, and what to do instead."""
 SELF_READING = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from offload_tool.cli._output import pass_on, print_lines
+from offload_tool.cli.printing.lines import pass_on, print_lines
 from offload_tool.errors import UsageError
 
 if TYPE_CHECKING:

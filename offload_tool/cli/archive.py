@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from offload_tool.cli._output import print_lines
+from offload_tool.cli.printing.lines import print_lines
 
 if TYPE_CHECKING:
     import argparse
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     """Write the archive."""
     from pathlib import PurePath
 
-    from offload_tool.operations.archive import create_archive
+    from offload_tool.operations.archives.archive import create_archive
 
     create_archive(
         [(PurePath(file).name, file) for file in options.files],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from offload_tool.cli._output import print_lines, print_notes, print_problems
+from offload_tool.cli.printing.lines import print_lines, print_notes, print_problems
 from offload_tool.errors import UsageError
 from offload_tool.io.limits import read_size
 

@@ -10,7 +10,7 @@ import argparse
 import functools
 from typing import TYPE_CHECKING
 
-from offload_tool.cli._output import print_lines
+from offload_tool.cli.printing.lines import print_lines
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.passes.source_kind import KINDS, derive_cuid, kind_of_suffix
 

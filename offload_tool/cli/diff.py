@@ -6,10 +6,10 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from offload_tool.cli._output import print_lines, print_notes, print_problems, print_text
-from offload_tool.cli._schema_option import SchemaAction
-from offload_tool.cli._tables import Sheet, print_sheet
-from offload_tool.cli._tolerance_option import add_tolerance
+from offload_tool.cli.arguments.schema_option import SchemaAction
+from offload_tool.cli.arguments.tolerance_option import add_tolerance
+from offload_tool.cli.printing.lines import print_lines, print_notes, print_problems, print_text
+from offload_tool.cli.printing.tables import Sheet, print_sheet
 
 if TYPE_CHECKING:
     import argparse

@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from offload_tool.cli._output import print_lines, print_problems, print_text, printable
+from offload_tool.cli.printing.lines import print_lines, print_problems, print_text, printable
 
 if TYPE_CHECKING:
     import argparse

@@ -36,7 +36,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the whole; print what it holds."""
-    from offload_tool.cli._output import print_lines, printable
+    from offload_tool.cli.printing.lines import print_lines, printable
     from offload_tool.operations.join import join_file
 
     report = join_file(options.host, options.parts, options.output)

@@ -48,7 +48,7 @@ def _run(words: Sequence[str], environ: Mapping[str, str]) -> int:
 
     def run() -> int:
         nonlocal passed
-        from offload_tool.cli._output import pass_on
+        from offload_tool.cli.printing.lines import pass_on
         from offload_tool.errors import OffloadError
 
         try:
@@ -105,14 +105,14 @@ def _print(text: str) -> None:
 
 
 def _print_line(text: str) -> None:
-    from offload_tool.cli._output import print_lines
+    from offload_tool.cli.printing.lines import print_lines
 
     print_lines([text])
 
 
 def _help() -> int:
-    from offload_tool.cli._launch_options import launch_parser
-    from offload_tool.cli._output import print_text
+    from offload_tool.cli.arguments.launch_options import launch_parser
+    from offload_tool.cli.printing.lines import print_text
 
     print_text(launch_parser(_TOOL).format_help(), sys.stdout)
     return 0

@@ -10,10 +10,10 @@ import itertools
 import sys
 from typing import TYPE_CHECKING, TypeVar
 
-from offload_tool.cli._json import print_json_list
-from offload_tool.cli._output import print_lines, print_notes, print_problems
-from offload_tool.cli._schema_option import SchemaAction
-from offload_tool.cli._tables import Sheet, place_of, print_sheet
+from offload_tool.cli.arguments.schema_option import SchemaAction
+from offload_tool.cli.printing.as_json import print_json_list
+from offload_tool.cli.printing.lines import print_lines, print_notes, print_problems
+from offload_tool.cli.printing.tables import Sheet, place_of, print_sheet
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.util.frozen import as_dict
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable, Sequence
 
-    from offload_tool.operations.list_images import DeviceImage
+    from offload_tool.operations.listing.list_images import DeviceImage
 
 __all__ = ["add", "run"]
 
@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
 def _print_images(
     options: argparse.Namespace, problems: list[OffloadError], notes: list[str]
 ) -> None:
-    from offload_tool.operations.list_images import iter_images
+    from offload_tool.operations.listing.list_images import iter_images
 
     listed = _read_all(iter_images, options, problems, notes)
     if options.json:
@@ -116,9 +116,9 @@ def _print_images(
 def _print_kernels(
     options: argparse.Namespace, problems: list[OffloadError], notes: list[str]
 ) -> None:
-    from offload_tool.cli._kernel_tables import print_kernel_tables, print_kernels_json
-    from offload_tool.operations.demangle import demangled_names
-    from offload_tool.operations.list_kernels import iter_kernels
+    from offload_tool.cli.printing.kernel_tables import print_kernel_tables, print_kernels_json
+    from offload_tool.operations.listing.demangle import demangled_names
+    from offload_tool.operations.listing.list_kernels import iter_kernels
 
     listed = _read_all(iter_kernels, options, problems, notes)
     names = None
@@ -255,7 +255,7 @@ def _device(images: Sequence[DeviceImage]) -> list[DeviceImage]:
 
 
 def _counted(images: Sequence[DeviceImage]) -> list[DeviceImage]:
-    from offload_tool.operations.list_images import counted
+    from offload_tool.operations.listing.list_images import counted
 
     return _device(counted(images))
 

@@ -65,7 +65,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the parts; print what they are."""
-    from offload_tool.cli._output import print_lines, printable
+    from offload_tool.cli.printing.lines import print_lines, printable
     from offload_tool.operations.split import WheelOptions, split_file
 
     wheel = WheelOptions(options.device_prefix, options.overlay_root, options.device_requires)

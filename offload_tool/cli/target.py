@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from offload_tool.cli._output import print_lines
+from offload_tool.cli.printing.lines import print_lines
 
 if TYPE_CHECKING:
     import argparse

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offload_tool.cli._output import print_lines
+from offload_tool.cli.printing.lines import print_lines
 from offload_tool.errors import UsageError
 
 if TYPE_CHECKING:

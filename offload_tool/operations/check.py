@@ -22,7 +22,7 @@ from offload_tool.containers.file_format import FileFormat
 from offload_tool.containers.find import find_containers
 from offload_tool.containers.location import member_path
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
-from offload_tool.operations.list_kernels import kernels_of
+from offload_tool.operations.listing.list_kernels import kernels_of
 from offload_tool.operations.match import candidates_of, loaded
 from offload_tool.util.frozen import frozen
 
@@ -216,7 +216,7 @@ def check_libraries(
     and the wheels of a folder those of all of them. Where there are archives and nothing that
     looks for them, one of them has to have an image for each target. `notes` is told of libraries
     that no rule is about, and of images that list no kernels where kernels are asked for.
-    `skipped`: as of `offload_tool.operations.list_images.iter_images`.
+    `skipped`: as of `offload_tool.operations.listing.list_images.iter_images`.
 
     :raises ContentError: see `list_images`; or an image's metadata cannot be read.
     :raises FileError: a path cannot be read.

@@ -23,7 +23,7 @@ from offload_tool.formats.kernel_info.ptx_entries import ptx_statements
 from offload_tool.formats.objects.elf.reader import is_elf_header
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.io import have_same_content
-from offload_tool.operations.list_kernels import kernels_of
+from offload_tool.operations.listing.list_kernels import kernels_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -14,7 +14,7 @@ from offload_tool.containers.file_format import FileFormat
 from offload_tool.containers.find import find_containers
 from offload_tool.errors import FileError
 from offload_tool.io import InputFile
-from offload_tool.operations.list_images import listed_images
+from offload_tool.operations.listing.list_images import listed_images
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from offload_tool.containers.find import FoundContainer, FoundImage
     from offload_tool.errors import OffloadError
     from offload_tool.io import StrPath
-    from offload_tool.operations.list_images import DeviceImage
+    from offload_tool.operations.listing.list_images import DeviceImage
     from offload_tool.operations.match import Device
 
 __all__ = ["iter_image_data", "open_image"]

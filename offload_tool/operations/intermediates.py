@@ -23,7 +23,7 @@ from offload_tool.io import InputFile
 
 if TYPE_CHECKING:
     from offload_tool.containers.find import FoundContainer, FoundImage
-    from offload_tool.operations.list_images import DeviceImage
+    from offload_tool.operations.listing.list_images import DeviceImage
 
 __all__ = ["Intermediates"]
 

@@ -53,7 +53,7 @@ from offload_tool.io import InputFile, replace_file
 from offload_tool.io.output_folder import new_folder
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
-from offload_tool.operations.rewrite_tree import (
+from offload_tool.operations.trees.rewrite_tree import (
     FolderTree,
     FolderWriter,
     Tree,
@@ -63,7 +63,7 @@ from offload_tool.operations.rewrite_tree import (
     WheelWriter,
     is_inside,
 )
-from offload_tool.operations.split_wheel import DeviceWheels, device_headers
+from offload_tool.operations.trees.split_wheel import DeviceWheels, device_headers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

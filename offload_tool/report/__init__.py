@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from string import Template
 from typing import TYPE_CHECKING
 
-from offload_tool.operations.kernel_table import KernelColumns
+from offload_tool.operations.listing.kernel_table import KernelColumns
 from offload_tool.report.changes import change_data, change_tables
 from offload_tool.report.html import data_script, digest, inline, part, plural, text_of
 from offload_tool.report.kernels import (
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from offload_tool.errors import OffloadError
     from offload_tool.operations.diff import Comparison
-    from offload_tool.operations.size_report import SizeReport
+    from offload_tool.operations.listing.size_report import SizeReport
 
 __all__ = ["Content", "render_page"]
 

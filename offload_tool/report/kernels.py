@@ -16,7 +16,7 @@ import hashlib
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from offload_tool.operations.kernel_table import (
+from offload_tool.operations.listing.kernel_table import (
     COLUMNS,
     KEYS_OF_PLACE,
     NUMBERS,
@@ -31,8 +31,8 @@ from offload_tool.util.escape import printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from offload_tool.operations.kernel_table import KernelColumns
-    from offload_tool.operations.list_images import DeviceImage
+    from offload_tool.operations.listing.kernel_table import KernelColumns
+    from offload_tool.operations.listing.list_images import DeviceImage
 
 __all__ = [
     "TITLES",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from offload_tool.operations.size_report import fold_smallest
+from offload_tool.operations.listing.size_report import fold_smallest
 from offload_tool.report.html import (
     as_class,
     breakable,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
-    from offload_tool.operations.size_report import SizeReport
+    from offload_tool.operations.listing.size_report import SizeReport
 
 __all__ = [
     "colors_of",

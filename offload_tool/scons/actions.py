@@ -283,7 +283,7 @@ def _check_unseen(target: list[Node], source: list[Node], env: Environment) -> N
 
 
 def _archive(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.operations.archive import create_archive
+    from offload_tool.operations.archives.archive import create_archive
 
     create_archive([(node.name, str(node)) for node in source], str(target[0]))
 
@@ -312,7 +312,7 @@ def _bundle(target: list[Node], source: list[Node], env: Environment) -> None:
 
 
 def _device_archive(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.operations.unarchive import unbundle_archive
+    from offload_tool.operations.archives.unarchive import unbundle_archive
 
     spec = _spec(env)
     outputs = {BundleEntryID.parse(spec["entry"]): str(target[0])}
@@ -328,7 +328,7 @@ def _device_archive(target: list[Node], source: list[Node], env: Environment) ->
 
 
 def _cuda_archive(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.operations.unarchive_cuda import unbundle_cuda_library
+    from offload_tool.operations.archives.unarchive_cuda import unbundle_cuda_library
 
     spec = _spec(env)
     missing = spec["allow_missing"]

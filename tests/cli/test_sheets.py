@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from offload_tool.cli._kernel_tables import LESS_NEEDED
-from offload_tool.cli._tables import Sheet, print_sheet
+from offload_tool.cli.printing.kernel_tables import LESS_NEEDED
+from offload_tool.cli.printing.tables import Sheet, print_sheet
 
 ID = "gfx90a:sramecc+:xnack-"
 NUMBERS = ("1,048,576", "65,536", "12,345")

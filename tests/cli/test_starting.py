@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 SLOW = {"argparse", "difflib", "subprocess", "shutil", "tempfile", "importlib.metadata"}
 SLOW |= {"dataclasses", "inspect", "pathlib", "ctypes", "hashlib", "json", "zipfile"}
 SLOW |= {"lz4", "msgpack", "rich", "zstandard"}
-SLOW |= {"offload_tool.cli._parser", "offload_tool.cli._limit_options"}
+SLOW |= {"offload_tool.cli._parser", "offload_tool.cli.arguments.limit_options"}
 SLOW |= {f"offload_tool.{part}" for part in ("clang", "toolchain", "passes", "manifest", "run")}
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from offload_tool.cli import main
 from offload_tool.operations.intermediates import Intermediates
-from offload_tool.operations.size_report import collect_images
+from offload_tool.operations.listing.size_report import collect_images
 
 TARGETS = ("gfx90a", "gfx1100")
 SOURCE = """\

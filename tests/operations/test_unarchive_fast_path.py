@@ -13,7 +13,7 @@ from offload_tool import BundleEntryID, unbundle_archive
 from offload_tool.errors import OffloadError
 from offload_tool.formats.bundle.binary import TableForm, plan_bundle, read_bundle
 from offload_tool.formats.objects.ar import NewMember, plan_archive
-from offload_tool.operations import unarchive_fast_path
+from offload_tool.operations.archives import unarchive_fast_path
 
 HOST, GFX906, GFX90A = "host-x86_64-unknown-linux-gnu", "hip-amdgcn--gfx906", "hip-amdgcn--gfx90a"
 IDS = (HOST, "hip-amdgcn-amd-amdhsa--gfx906", "hip-amdgcn-amd-amdhsa--gfx90a", GFX906, GFX90A)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.formats.bundle.binary import read_bundle
-from offload_tool.operations.list_images import list_images
+from offload_tool.operations.listing.list_images import list_images
 from tests.conftest import ROOT
 from tests.scons.conftest import KERNEL, SCONSTRUCT, Project, passes
 

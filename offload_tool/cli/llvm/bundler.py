@@ -10,7 +10,6 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from offload_tool.cli._output import print_lines
 from offload_tool.cli.llvm.bundler_compression import (
     compressed_format_version,
     compression_level,
@@ -20,6 +19,7 @@ from offload_tool.cli.llvm.bundler_compression import (
 )
 from offload_tool.cli.llvm.bundler_options import BundlerArguments, parse_bundler_arguments
 from offload_tool.cli.llvm.drop_in import run_drop_in
+from offload_tool.cli.printing.lines import print_lines
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.formats.bundle.binary import MAGIC
 from offload_tool.formats.target.bundle_entry_id import (
@@ -220,7 +220,7 @@ class _Bundler:
             raise OffloadError(f"Can't find bundles for {_listed(error.missing)}") from error
 
     def _unbundle_archive(self, targets: list[BundleEntryID]) -> None:
-        from offload_tool.operations.unarchive import (
+        from offload_tool.operations.archives.unarchive import (
             MissingCodeObjectError,
             NotAnArchiveError,
             unbundle_archive,

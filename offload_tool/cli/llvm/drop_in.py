@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from offload_tool.cli._output import print_lines, print_text
 from offload_tool.cli.llvm.option_parser import Information, LlvmUsageError
+from offload_tool.cli.printing.lines import print_lines, print_text
 from offload_tool.errors import OffloadError
 
 if TYPE_CHECKING:

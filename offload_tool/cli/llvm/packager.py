@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from offload_tool.cli._output import print_lines
 from offload_tool.cli.llvm.drop_in import give, run_drop_in
 from offload_tool.cli.llvm.option_parser import (
     CommandLine,
@@ -19,6 +18,7 @@ from offload_tool.cli.llvm.option_parser import (
     help_text,
     parse,
 )
+from offload_tool.cli.printing.lines import print_lines
 from offload_tool.errors import ContentError, OffloadError, UsageError
 from offload_tool.io import STDIN, STDOUT
 from offload_tool.util.frozen import frozen

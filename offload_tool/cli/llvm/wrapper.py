@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from offload_tool.cli._output import print_lines
 from offload_tool.cli.llvm.drop_in import run_drop_in
 from offload_tool.cli.llvm.wrapper_options import WrapperArguments, parse_wrapper_arguments
+from offload_tool.cli.printing.lines import print_lines
 from offload_tool.errors import UsageError
 from offload_tool.io import STDIN, STDOUT
 

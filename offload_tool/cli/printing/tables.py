@@ -12,7 +12,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from offload_tool.cli._output import print_lines, print_text, printable
+from offload_tool.cli.printing.lines import print_lines, print_text, printable
 from offload_tool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from offload_tool.operations.list_images import DeviceImage
+    from offload_tool.operations.listing.list_images import DeviceImage
 
 __all__ = ["Sheet", "place_of", "print_sheet"]
 

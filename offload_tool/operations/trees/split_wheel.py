@@ -33,13 +33,13 @@ from offload_tool.formats.wheel import (
 )
 from offload_tool.formats.zip_writer import new_row, plan_zip
 from offload_tool.io.write_plan import FilePlan
-from offload_tool.operations.rewrite_tree import packed_into
+from offload_tool.operations.trees.rewrite_tree import packed_into
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from offload_tool.io.spool import Spool
-    from offload_tool.operations.rewrite_tree import TreeFile, WheelTree
+    from offload_tool.operations.trees.rewrite_tree import TreeFile, WheelTree
 
 __all__ = ["DeviceWheels", "device_headers"]
 

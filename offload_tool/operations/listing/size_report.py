@@ -14,7 +14,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, TypeVar
 
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
-from offload_tool.operations.list_images import counted, listed_images
+from offload_tool.operations.listing.list_images import counted, listed_images
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from offload_tool.containers.find import FoundContainer, FoundImage
     from offload_tool.errors import OffloadError
     from offload_tool.io import StrPath
-    from offload_tool.operations.list_images import DeviceImage
+    from offload_tool.operations.listing.list_images import DeviceImage
 
 __all__ = [
     "Cell",

@@ -45,7 +45,7 @@ from offload_tool.formats.target.processors import PROCESSORS
 from offload_tool.io import FileRange, InputFile, replace_all
 from offload_tool.io.limits import current
 from offload_tool.io.spool import Spool
-from offload_tool.operations.unarchive_fast_path import AlikeMembers, Service
+from offload_tool.operations.archives.unarchive_fast_path import AlikeMembers, Service
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

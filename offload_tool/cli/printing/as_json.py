@@ -7,7 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from offload_tool.cli._output import print_text
+from offload_tool.cli.printing.lines import print_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -13,7 +13,7 @@ from offload_tool.formats.wheel import is_wheel
 from offload_tool.io import replace_file
 from offload_tool.io.output_folder import new_folder, open_folder
 from offload_tool.io.write_plan import FilePlan
-from offload_tool.operations.rewrite_tree import (
+from offload_tool.operations.trees.rewrite_tree import (
     FolderTree,
     FolderWriter,
     WheelTree,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from offload_tool.containers.location import Place
     from offload_tool.io import StrPath
     from offload_tool.io.spool import Spool
-    from offload_tool.operations.rewrite_tree import Tree, TreeWriter
+    from offload_tool.operations.trees.rewrite_tree import Tree, TreeWriter
 
 __all__ = ["thin_folder", "thin_wheel"]
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from offload_tool.cli._output import print_text
+from offload_tool.cli.printing.lines import print_text
 
 __all__ = ["SchemaAction"]
 
@@ -16,6 +16,6 @@ class SchemaAction(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         """Print it, and exit with status 0."""
-        text = Path(__file__).with_name(str(self.const)).read_text(encoding="utf-8")
+        text = (Path(__file__).parents[1] / str(self.const)).read_text(encoding="utf-8")
         print_text(text, sys.stdout)
         parser.exit()

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from offload_tool.cli._launch_options import launch_parser
 from offload_tool.cli._parser import SELF_READING, make_parser
+from offload_tool.cli.arguments.launch_options import launch_parser
 from offload_tool.cli.compile import compile_parser
 from offload_tool.cli.llvm.bundler_options import BUNDLER_COMMAND_LINE
 from offload_tool.cli.llvm.packager import PACKAGER_COMMAND_LINE

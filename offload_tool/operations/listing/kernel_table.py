@@ -11,7 +11,7 @@ from offload_tool.formats.kernel_info.occupancy import waves_per_simd
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from offload_tool.operations.list_images import DeviceImage
+    from offload_tool.operations.listing.list_images import DeviceImage
 
 __all__ = [
     "COLUMNS",

@@ -1,0 +1,1 @@
+"""Archives of bundles: the heterogeneous device archive and the device-specific ones."""

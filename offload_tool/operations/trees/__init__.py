@@ -1,0 +1,1 @@
+"""Operations on folders, wheels and other trees of files."""
