@@ -37,6 +37,9 @@ nitpick_ignore_regex = [
 ]
 html_theme = "furo"
 html_title = "Offload"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+pygments_dark_style = "github-dark"
 html_show_sphinx = False
 html_copy_source = False
 

@@ -16,6 +16,8 @@ _SHORTEST = 9
 """Letters of a text that is a message; shorter ones are a path or a number."""
 _ID_WORDS = 9
 _EXPECTED = re.compile(r"\bexpected (.{3,}), found")
+_OF_ARGUMENTS = ("UsageError", "NoContainerError")
+"""The classes whose "expected" is about what a user gives."""
 _ADVICE = {
     "CodeObjectError": "compile again without `OFFLOAD_LAUNCHER` and without a cache.",
     "CompilerError": "`offload-tool doctor` says which compilers are there, and what each lacks.",
@@ -84,7 +86,7 @@ def messages_page() -> str:
             lines.append(f"\nWhere an entry says no more: {_ADVICE[name]}")
         for text, modules in sorted(texts.items(), key=lambda item: item[0].strip("'. ").lower()):
             places = ", ".join(f"`{module}`" for module in sorted(modules))
-            cause, fix = _parts(text)
+            cause, fix = _parts(text, name)
             place = _id(text, min(modules))
             places += f" [#](#{place})"
             lines += [f"\n({place})=", _escaped(cause)]
@@ -92,11 +94,16 @@ def messages_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _parts(text: str) -> tuple[str, str]:
+def _parts(text: str, name: str) -> tuple[str, str]:
     """Return the cause and what to do about it, which may be empty."""
     cause, _, fix = text.partition("; ")
     wanted = _EXPECTED.search(cause)
-    if not fix and wanted and sum(map(str.isalpha, wanted[1])) >= _SHORTEST:
+    if (
+        not fix
+        and wanted
+        and name in _OF_ARGUMENTS
+        and sum(map(str.isalpha, wanted[1])) >= _SHORTEST
+    ):
         fix = f"give {wanted[1].strip()}"
     return cause, fix[:1].upper() + fix[1:] + "." * bool(fix and fix[-1] not in ".?")
 

@@ -11,43 +11,56 @@ from offload_tool.cli.arguments.whole_parser import whole_parser
 from offload_tool.scons import builders
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["READS", "api_page", "builders_page", "commands", "commands_page", "signatures"]
+__all__ = [
+    "GROUPS",
+    "READS",
+    "api_page",
+    "builders_page",
+    "commands",
+    "commands_page",
+    "signatures",
+]
 
-_COMPILES = (
-    *("ARCH", "ARCH_FLAGS", "ALLOW_UNKNOWN_ARCH", "FLAGS", "HOST_FLAGS", "KIND", "RDC", "CUID"),
-    *("CLANG", "ROCM_PATH", "DEVICE_LIB_PATH", "CUDA_PATH", "PTXAS", "PTXAS_FLAGS"),
-    *("CUTOFF", "DIRECT", "DIST", "LAUNCHER", "PCH", "PCH_CHECK", "SUMMARY"),
-)
-_BUNDLES = ("BUNDLE_ALIGN", "COMPRESS", "COMPRESS_LEVEL", "COMPRESS_VERSION")
-_KPACK = ("KPACK", "KPACK_COMPRESS", "KPACK_INTERFACE", "KPACK_PATHS")
-_ENTRIES = ("ARCH", "ARCH_FLAGS", "ALLOW_UNKNOWN_ARCH", "KIND", "TARGETS")
-_UNBUNDLES = (*_ENTRIES, "ALLOW_MISSING_BUNDLES", "HIP_OPENMP_COMPATIBLE")
-_OBJECTS = (*_COMPILES, *_BUNDLES, *_KPACK, "ARCHIVE_FORMAT")
-_LINKS = (*_COMPILES, *_BUNDLES, *_KPACK, "LIBS", "LINK_FLAGS", "DEVICE_RUNTIME", "NVLINK")
 _TOOLCHAIN = ("CLANG", "ROCM_PATH", "DEVICE_LIB_PATH", "CUDA_PATH")
+GROUPS = {
+    "compiles": (
+        *("ARCH", "ARCH_FLAGS", "ALLOW_UNKNOWN_ARCH", "FLAGS", "HOST_FLAGS", "KIND", "RDC", "CUID"),
+        *(*_TOOLCHAIN, "PTXAS", "PTXAS_FLAGS", "CUTOFF", "DIRECT", "DIST", "LAUNCHER"),
+        *("PCH", "PCH_CHECK", "SUMMARY"),
+    ),
+    "bundles": ("BUNDLE_ALIGN", "COMPRESS", "COMPRESS_LEVEL", "COMPRESS_VERSION"),
+    "archives apart": ("KPACK", "KPACK_COMPRESS", "KPACK_INTERFACE", "KPACK_PATHS"),
+    "links": ("LIBS", "LINK_FLAGS", "DEVICE_RUNTIME", "NVLINK"),
+    "entries": ("ARCH", "ARCH_FLAGS", "ALLOW_UNKNOWN_ARCH", "KIND", "TARGETS"),
+    "unbundling": ("ALLOW_MISSING_BUNDLES", "HIP_OPENMP_COMPATIBLE"),
+    "the toolchain": _TOOLCHAIN,
+}
+"""Construction variables that several builders read together."""
+_OBJECTS = ("compiles", "bundles", "archives apart", "ARCHIVE_FORMAT")
+_LINKS = ("compiles", "bundles", "archives apart", "links")
 READS: dict[str, tuple[str, ...]] = {
-    "OffloadDeviceObject": _COMPILES,
-    "OffloadHostObject": _COMPILES,
-    "OffloadBundle": (*_COMPILES, *_BUNDLES, "TARGETS", "BUNDLE_HOST", "BUNDLE_TYPE"),
-    "OffloadUnbundle": (*_UNBUNDLES, "BUNDLE_TYPE"),
-    "OffloadArchive": (*_COMPILES, *_KPACK, "ARCHIVE_FORMAT"),
-    "OffloadDeviceArchive": (*_UNBUNDLES, "CHECK_INPUT_ARCHIVE"),
-    "OffloadPackage": (*_COMPILES, "TARGETS", "PACKAGE_BASE", "PACKAGE_KEYS"),
-    "OffloadExtract": (*_ENTRIES, "EXTRACT_ARCHIVE"),
-    "OffloadRepack": _BUNDLES,
-    "OffloadWrapper": (*_TOOLCHAIN, *_ENTRIES, "WRAPPER_LLVM"),
+    "OffloadDeviceObject": ("compiles",),
+    "OffloadHostObject": ("compiles",),
+    "OffloadBundle": ("compiles", "bundles", "TARGETS", "BUNDLE_HOST", "BUNDLE_TYPE"),
+    "OffloadUnbundle": ("entries", "unbundling", "BUNDLE_TYPE"),
+    "OffloadArchive": ("compiles", "archives apart", "ARCHIVE_FORMAT"),
+    "OffloadDeviceArchive": ("entries", "unbundling", "CHECK_INPUT_ARCHIVE"),
+    "OffloadPackage": ("compiles", "TARGETS", "PACKAGE_BASE", "PACKAGE_KEYS"),
+    "OffloadExtract": ("entries", "EXTRACT_ARCHIVE"),
+    "OffloadRepack": ("bundles",),
+    "OffloadWrapper": ("the toolchain", "entries", "WRAPPER_LLVM"),
     "OffloadObject": _OBJECTS,
     "OffloadStaticLibrary": _OBJECTS,
     "OffloadSharedLibrary": _LINKS,
     "OffloadProgram": _LINKS,
     "OffloadReport": ("REPORT_BEFORE", "REPORT_FLAGS"),
-    "OffloadDeviceRuntime": (*_TOOLCHAIN, "DEVICE_RUNTIME"),
-    "OffloadHostRuntime": _TOOLCHAIN,
-    "OffloadCudaToolkit": (*_TOOLCHAIN, "ARCH", "ALLOW_UNKNOWN_ARCH"),
+    "OffloadDeviceRuntime": ("the toolchain", "DEVICE_RUNTIME"),
+    "OffloadHostRuntime": ("the toolchain",),
+    "OffloadCudaToolkit": ("the toolchain", "ARCH", "ALLOW_UNKNOWN_ARCH"),
 }
-"""Of each builder, the construction variables that it reads; a test records what is read."""
+"""Of each builder, the groups and variables that it reads; a test records what is read."""
 
 
 def api_page() -> str:
@@ -94,13 +107,20 @@ def signatures() -> dict[str, tuple[str, str]]:
 
 def builders_page() -> str:
     """Describe every builder: arguments, nodes returned, construction variables read."""
-    rows = []
+    rows = ["\nWhat several builders read:\n", "| variables of | are |", "|---|---|"]
+    rows += [f"| {group} | {_variables(names)} |" for group, names in GROUPS.items()]
     for name, (signature, text) in sorted(signatures().items()):
         rows += [f"\n## {name}\n", f"```python\n{signature}\n```\n", text.replace("``", "`")]
-        if name in READS:
-            names = ", ".join(f"`OFFLOAD_{one}`" for one in sorted({*READS[name]}))
-            rows.append(f"\nReads {names}.")
+        groups = [one for one in READS.get(name, ()) if one in GROUPS]
+        own = _variables(one for one in READS.get(name, ()) if one not in GROUPS)
+        shared = f"the variables of {', '.join(groups)}" if groups else ""
+        if reads := "; ".join(filter(None, (shared, own))):
+            rows.append(f"\nReads {reads}.")
     return "\n".join(rows) + "\n"
+
+
+def _variables(names: Iterable[str]) -> str:
+    return ", ".join(f"`OFFLOAD_{name}`" for name in names)
 
 
 def commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:
