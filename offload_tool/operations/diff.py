@@ -189,7 +189,7 @@ def compare_builds(
     Numbers that are not more than `tolerance` percent from what they were count as equal, and so,
     with any tolerance, do other instructions and data of the same size. `notes` is told of images
     that list no kernels, of which the size is compared, and of a build without any image.
-    `skipped`: as of `operations.list_images.iter_images`; of what it is called with, too, the
+    `skipped`: as of `listing.list_images.iter_images`; of what it is called with, too, the
     size is compared. Files of equal bytes are equal, whatever is in them.
 
     :raises ContentError: see `list_images`; or an image's metadata cannot be read.

@@ -268,7 +268,8 @@ def test_other_languages_are_not_loaded(project: Project) -> None:
     assert "offload_tool.scons.builders" in modules
     links = {f"offload_tool.nvidia.{name}" for name in ("nvlink", "linked_fatbin", "openmp_link")}
     files = {
-        f"offload_tool.{name}" for name in ("containers.walk", "io.spool", "operations.list_images")
+        f"offload_tool.{name}"
+        for name in ("containers.walk", "io.spool", "operations.listing.list_images")
     }
     assert modules & (links | files) == set()
 

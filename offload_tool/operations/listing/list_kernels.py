@@ -45,7 +45,7 @@ def iter_kernels(
 ) -> Iterator[ImageKernels]:
     """Read the kernels of the images in the file, folder or zip file at `path`.
 
-    `devices`, `scan`, and the order: as of `operations.list_images.iter_images`. `skipped` is
+    `devices`, `scan`, and the order: as of `listing.list_images.iter_images`. `skipped` is
     called with what cannot be read, images with broken metadata among it; without it, the
     first one ends this. `strays` is told of stray containers, and of images that list no
     kernels (bitcode), which are not given.

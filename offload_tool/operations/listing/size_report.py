@@ -121,7 +121,7 @@ def collect_images(
 ) -> list[DeviceImage]:
     """List the images under all `paths`; a file that two of them lead to counts once.
 
-    `skipped` and errors: as `operations.list_images.iter_images`. `each` is called with
+    `skipped` and errors: as `listing.list_images.iter_images`. `each` is called with
     every image while it can be read.
     """
     images: list[DeviceImage] = []
