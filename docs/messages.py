@@ -15,7 +15,7 @@ _PACKAGE = Path(offload_tool.__file__).parent
 _SHORTEST = 9
 """Letters of a text that is a message; shorter ones are a path or a number."""
 _ID_WORDS = 9
-_EXPECTED = re.compile(r"\bexpected (.{3,}), found")
+_EXPECTED = re.compile(r"\bexpected (.+?)(?:, found.*|$)")
 _OF_ARGUMENTS = ("UsageError", "NoContainerError")
 """The classes whose "expected" is about what a user gives."""
 _ADVICE = {
@@ -98,12 +98,7 @@ def _parts(text: str, name: str) -> tuple[str, str]:
     """Return the cause and what to do about it, which may be empty."""
     cause, _, fix = text.partition("; ")
     wanted = _EXPECTED.search(cause)
-    if (
-        not fix
-        and wanted
-        and name in _OF_ARGUMENTS
-        and sum(map(str.isalpha, wanted[1])) >= _SHORTEST
-    ):
+    if not fix and wanted and name in _OF_ARGUMENTS and sum(map(str.isalnum, wanted[1])) > 2:
         fix = f"give {wanted[1].strip()}"
     return cause, fix[:1].upper() + fix[1:] + "." * bool(fix and fix[-1] not in ".?")
 

@@ -45,7 +45,9 @@ def read_rules(path: StrPath) -> list[Rule]:
     try:
         tables = tomllib.loads(content.decode("utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise UsageError(f"'{path}': expected TOML: {error}") from error
+        raise UsageError(
+            f"'{path}': expected TOML: {error}; docs/checking.md has an example"
+        ) from error
     rules = tables.get("rule")
     if list(tables) != ["rule"] or not isinstance(rules, list) or not rules:
         found = ", ".join(tables) or "nothing"

@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
         _embed_linked_cuda(options.images, options.target_id, hosts, output)
         return 0
     if options.target_id:
-        raise UsageError(f"--target-id is for linked cubins, and '{images}' is none")
+        raise UsageError(f"--target-id is for linked cubins, and '{images}' is none; leave it out")
     if others:
         raise UsageError(
             f"'{images}': expected one file with images, found '{others[0]}' beside it; several "
@@ -142,7 +142,10 @@ def _embed_linked_cuda(
     cubins = [name for name in images if _sort(name) == "cubin"]
     sources = [name for name in images if _sort(name) == "CUDA"]
     if len(cubins) + len(sources) < len(images):
-        raise UsageError(f"'{images[0]}' is a cubin: expected cubins and CUDA fat binaries alone")
+        raise UsageError(
+            f"'{images[0]}' is a cubin: expected cubins and CUDA fat binaries alone; "
+            "embed other images with a call of their own"
+        )
     if len(processors) != len(cubins):
         what = f"found {len(processors)} for {len(cubins)} cubins"
         raise UsageError(f"expected one --target-id for each linked cubin, {what}")

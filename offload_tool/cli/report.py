@@ -153,7 +153,7 @@ def _plotting_library() -> str:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
         raise UsageError(
-            "the picture of a report needs plotly, which is not installed: "
+            "the picture of a report needs plotly, which is not installed; "
             "pip install 'offload-tool[report]'"
         ) from error
     source: str = get_plotlyjs()

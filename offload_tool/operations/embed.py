@@ -153,7 +153,10 @@ def read_host_files(paths: Sequence[StrPath]) -> HipHostCode:
             found |= code
     if not has_objects:
         listed = ", ".join(f"'{name}'" for name in paths) or "no file"
-        raise UsageError(f"no host object to embed a bundle for (looked in {listed})")
+        raise UsageError(
+            f"no host object to embed a bundle for (looked in {listed}); "
+            "give the objects of sources with device code"
+        )
     return found
 
 

@@ -310,7 +310,9 @@ def _join_folder(
 ) -> None:
     for part in parts:
         if not Path(part).is_dir():
-            raise UsageError(f"'{part}' is no folder, as what is laid over a folder must be")
+            raise UsageError(
+                f"'{part}' is no folder, as what is laid over a folder must be; give a folder"
+            )
     for folder in (host, *parts):
         if is_inside(output, folder):
             raise UsageError(
@@ -343,7 +345,11 @@ def _lay_over(tree: FolderTree, archives: set[str], folder: OutputFolder) -> Non
             continue
         there = folder.kind(file.name)
         if there is not None and (there, file.kind) != ("folder", "folder"):
-            raise FileError(tree.path(file.name), f"is in the host's folder, too, as a {there}")
+            raise FileError(
+                tree.path(file.name),
+                f"is in the host's folder, too, as a {there}; "
+                "give the parts that one run of 'split' wrote",
+            )
         if file.kind != "folder" or file.name not in parents:
             writer.keep(file)
 
@@ -353,7 +359,9 @@ def _join_wheel(
 ) -> None:
     for part in parts:
         if not is_wheel(part):
-            raise UsageError(f"'{part}' is no wheel, as what is joined with a wheel must be")
+            raise UsageError(
+                f"'{part}' is no wheel, as what is joined with a wheel must be; give a wheel"
+            )
     tree = joining.stack.enter_context(WheelTree(host))
     wheels = DeviceWheels(tree, WheelName.parse(Path(host).name), None, ())
     names = joining.take_archives(tree)

@@ -106,7 +106,10 @@ def wrap_images(
         files = [stack.enter_context(InputFile(image)) for image in images]
         _check(images, kind, target_ids, generation)
         if is_relocatable and generation != 23:
-            raise UsageError(f"relocatable images are of generation 23, not {generation}")
+            raise UsageError(
+                f"relocatable images are of generation 23, not {generation}; "
+                "write them for generation 23"
+            )
         ids: list[str | None] = [None] * len(files)
         if target_ids:
             ids = [registered_id(each, allow_unknown=allow_unknown) for each in target_ids]
@@ -160,10 +163,15 @@ def _check(
         if len(images) > 1:
             raise UsageError("CUDA / HIP offloading uses a single fatbinary or offload bundle")
         if generation == 15:
-            raise UsageError(f"the interface of LLVM {generation} is for openmp, not for {kind}")
+            raise UsageError(
+                f"the interface of LLVM {generation} is for openmp, not for {kind}; "
+                "write the module for LLVM 22"
+            )
     if target_ids:
         if kind != "openmp":
-            raise UsageError(f"target IDs are registered for openmp, not for {kind}")
+            raise UsageError(
+                f"target IDs are registered for openmp, not for {kind}; leave them out"
+            )
         if len(target_ids) != len(images):
             raise UsageError(
                 f"expected one target ID for each of {len(images)} images, found {len(target_ids)}"

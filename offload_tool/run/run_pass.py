@@ -122,7 +122,9 @@ def run_pass(
     if found.needs_host_ir and host_ir is None:
         raise UsageError("this pass of an OpenMP source reads its host IR; give --host-ir F")
     if host_ir is not None and not found.needs_host_ir:
-        raise UsageError("--host-ir: only host and device passes of OpenMP sources read host IR")
+        raise UsageError(
+            "--host-ir: only host and device passes of OpenMP sources read host IR; leave it out"
+        )
     environment = {**environ, **found.environment}
     read = source if found.dependencies else inputs[-1]
     words, end = [*found.words, *flags, *found.last], ["-o", output, read]

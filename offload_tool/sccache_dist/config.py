@@ -259,4 +259,6 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"OFFLOAD_DIST: '{path}' cannot be read: {error}") from error
+        raise UsageError(
+            f"OFFLOAD_DIST: '{path}' cannot be read: {error}; run 'offload-tool dist init' again"
+        ) from error

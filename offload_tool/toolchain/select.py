@@ -210,7 +210,9 @@ def _named(
             libraries = environ.get(LIBRARY_PATH, "")
             found = probe(command, named, path, libraries, amdgpu=not jobs)
     except CompilerError as error:
-        raise CompilerError(str(error) if embedded else f"{error}; {hint}") from error
+        if embedded:
+            hint = "'offload-tool[embedded]' brings it"
+        raise CompilerError(f"{error}; {hint}") from error
     try:
         return _equipped(found, jobs, places, environ, [] if lenient else None)
     except CompilerError as error:

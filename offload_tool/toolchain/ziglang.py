@@ -57,10 +57,7 @@ def locate() -> EmbeddedCompiler:
     """
     spec = importlib.util.find_spec("ziglang")
     if spec is None or not spec.submodule_search_locations:
-        raise CompilerError(
-            "the embedded compiler (PyPI's ziglang) is not installed; "
-            "pip install 'offload-tool[embedded]'"
-        )
+        raise CompilerError("the embedded compiler (PyPI's ziglang) is not installed")
     machine = _MACHINES.get(platform.machine())
     if machine is None or platform.system() != "Linux":
         raise CompilerError(f"the embedded compiler is not set up for {platform.platform()}")

@@ -77,7 +77,9 @@ def _load() -> Any:
             raise MemoryError from error
         if isinstance(error, ModuleNotFoundError):
             raise UsageError(_MISSING) from error
-        raise UsageError(f"llvmlite (LLVM as a library) cannot be loaded: {error}") from error
+        raise UsageError(
+            f"llvmlite (LLVM as a library) cannot be loaded: {error}; install llvmlite again"
+        ) from error
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     return llvm
