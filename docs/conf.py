@@ -56,6 +56,7 @@ _GENERATED = {
 def setup(app: Sphinx) -> None:
     """Connect what is generated to its pages."""
     app.connect("source-read", _add_generated)
+    app.connect("env-get-outdated", lambda *_: [*_GENERATED])  # the code may have changed
     app.connect("source-read", _show_file_names)
     app.connect("include-read", lambda app, _, page, text: _show_file_names(app, page, text))
     app.connect("autodoc-process-bases", _leave_out_private_bases)
