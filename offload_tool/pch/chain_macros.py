@@ -13,12 +13,15 @@ name, it counts as asked for.
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from offload_tool.clang.depfile import read_depfile
 from offload_tool.io.file_digests import look_at
-from offload_tool.io.paths import beside
+from offload_tool.io.paths import beside, remove
+from offload_tool.passes.compile_pass import dependency_flags
 from offload_tool.pch.file_names import Names, without_dots
 from offload_tool.pch.include_prefix import identity
 
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 
     Run = Callable[[Sequence[str], Mapping[str, str]], tuple[int, bytes]]
 
-__all__ = ["reason_of_passed", "words_file"]
+__all__ = ["Before", "before", "reason_of_passed", "words_file"]
 
 _SPLICE = re.compile(rb"(?:\\|\?\?/)[ \t\f\v]*\r?\n")
 _WORD_BYTES = b"_$0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -40,18 +43,26 @@ _BLANKS = bytes.maketrans(_OTHERS, b" " * len(_OTHERS))
 _UNKNOWN = "the compiler does not tell its macros"
 
 
+class Before(NamedTuple):
+    """What there is before the first line of a source, and in the headers of its PCH."""
+
+    words: frozenset[str]
+    """The words of the headers, and the macros that are defined before the source."""
+    files: tuple[str, ...]
+    """What flags, and the compiler itself, include before the source."""
+
+
 def words_file(file: str) -> str:
     """Return the file with the words of the headers of the PCH `file`, made when it is needed."""
     return beside(file, ".words")
 
 
-def reason_of_passed(recipe: PchRecipe, inputs: Sequence[str], of: Candidate, run: Run) -> str:
+def reason_of_passed(
+    recipe: PchRecipe, inputs: Sequence[str], of: Candidate, known: Before | None
+) -> str:
     """Return why a PCH is none for a source that it is a candidate of; "" where it is one.
 
-    `inputs` are the files that the PCH is made of. `run` runs a command; it gives its exit status,
-    and all that it says.
-
-    :raises FileError: the words cannot be written.
+    `inputs` are the files that the PCH is made of. `known` is as of `before`.
     """
     names = Names.of(of.headers, recipe.folder)
     made_of = {identity(name): names.shown(name) for name in inputs}
@@ -59,14 +70,11 @@ def reason_of_passed(recipe: PchRecipe, inputs: Sequence[str], of: Candidate, ru
         if inside := made_of.get(identity(each.name)):
             name = without_dots(each.name)
             return f"'{name}' is before the precompiled header, and in it as '{inside}'"
-    if not any(each.guards for each in of.passed):
-        return ""
-    words = _words_of(recipe, inputs, run)
-    if not words:
+    if known is None:
         return _UNKNOWN
     for each in of.passed:
         for guard, line in each.guards:
-            if asked := _asked_for(guard, words):
+            if asked := _asked_for(guard, known.words):
                 place = f"{without_dots(each.name)}:{line}"
                 where = _place_of(asked[0], inputs, names)
                 how = "" if asked == (guard,) else f" as {' and '.join(asked)}"
@@ -74,26 +82,41 @@ def reason_of_passed(recipe: PchRecipe, inputs: Sequence[str], of: Candidate, ru
     return ""
 
 
-def _words_of(recipe: PchRecipe, inputs: Sequence[str], run: Run) -> frozenset[str]:
+def before(recipe: PchRecipe, inputs: Sequence[str], run: Run) -> Before | None:
+    """Return what there is before the sources of a PCH; None where the compiler does not tell.
+
+    `run` runs a command; it gives its exit status, and all that it says.
+
+    :raises FileError: what is found cannot be written.
+    """
     file = words_file(recipe.file)
     if look_at(file) is None:
         from offload_tool.io import replace_file
 
-        command = [*recipe.words, "-w", "-E", "-dM", os.devnull]
-        status, macros = run(command, recipe.environment)
-        if status or not macros:
-            return frozenset()
+        depfile = beside(recipe.file, ".before.d")
+        command = [*recipe.words, "-w", "-E", "-dM", *dependency_flags(depfile), os.devnull]
+        try:
+            status, macros = run(command, recipe.environment)
+            if status or not macros:
+                return None
+            files = [name for name in read_depfile(depfile) if name != os.devnull]
+        finally:
+            remove(depfile)
         found = {*_words_in(macros)}
         for name in inputs:
             found.update(_words_in(_content(name)))
         with replace_file(file) as out:
-            out.write(b"\n".join(sorted(found)))
-    return _words_as_written(file, look_at(file))
+            out.write(json.dumps([files, b" ".join(sorted(found)).decode()]).encode())
+    return _before_as_written(file, look_at(file))
 
 
 @functools.lru_cache(maxsize=64)
-def _words_as_written(file: str, look: Look | None) -> frozenset[str]:  # noqa: ARG001
-    return frozenset(_content(file).decode().splitlines())
+def _before_as_written(file: str, look: Look | None) -> Before | None:  # noqa: ARG001
+    try:
+        files, words = json.loads(_content(file))
+        return Before(frozenset(words.split()), tuple(files))
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return None
 
 
 def _words_in(text: bytes) -> list[bytes]:

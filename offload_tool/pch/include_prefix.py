@@ -44,6 +44,7 @@ __all__ = [
     "SearchPath",
     "beginning_of",
     "bytes_read",
+    "comes_once",
     "identity",
     "includes_text",
     "leading_includes",
@@ -172,6 +173,7 @@ class _First(NamedTuple):
 
     guards: tuple[tuple[str, int], ...]
     is_guarded: bool
+    is_once: bool
     include: str
     """As ``<name`` or ``"name``; empty where something else comes first."""
     line: int
@@ -185,13 +187,13 @@ def _first_of(name: str) -> _First:
 def _first_as_it_is(name: str, look: Look | None) -> _First:  # noqa: ARG001 - a look, a content
     text = _plain_text(_begin(name))
     guards: list[tuple[str, int]] = []
-    is_guarded = False
+    is_guarded = is_once = False
     at = 0
     while True:
         at = _directive(text, at)
         line = text.count(b"\n", 0, at) + 1
         if found := _ONCE.match(text, at):
-            is_guarded = True
+            is_guarded = is_once = True
         elif found := _GUARD.match(text, at):
             guards.append((found[2].decode(), line))
             is_guarded = True
@@ -199,8 +201,13 @@ def _first_as_it_is(name: str, look: Look | None) -> _First:  # noqa: ARG001 - a
             angled, quoted = _INCLUDE.match(text, at), _QUOTED_INCLUDE.match(text, at)
             include = f"<{os.fsdecode(angled[1])}" if angled else ""
             include = f'"{os.fsdecode(quoted[1])}' if quoted else include
-            return _First(tuple(guards), is_guarded, include, line)
+            return _First(tuple(guards), is_guarded, is_once, include, line)
         at = found.end()
+
+
+def comes_once(name: str) -> bool:
+    """Return whether a header has ``#pragma once``, by which clang never reads it again."""
+    return _first_of(name).is_once
 
 
 class SearchPath(NamedTuple):

@@ -21,6 +21,7 @@ Source: clang 19.1 and 22.1, observed.
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 from contextlib import suppress
@@ -31,7 +32,7 @@ from offload_tool.clang.argument_files import possible_files
 from offload_tool.io.file_digests import look_at
 from offload_tool.io.paths import beside, remove
 from offload_tool.passes.compile_pass import dependency_flags
-from offload_tool.pch.chain_macros import reason_of_passed, words_file
+from offload_tool.pch.chain_macros import before, reason_of_passed, words_file
 from offload_tool.pch.eligibility import RULES, reason_of_headers
 from offload_tool.pch.file_names import (
     Names,
@@ -42,12 +43,18 @@ from offload_tool.pch.file_names import (
     without_dots,
     words_for,
 )
-from offload_tool.pch.include_prefix import SearchPath, includes_text, own_folders
+from offload_tool.pch.include_prefix import (
+    SearchPath,
+    comes_once,
+    identity,
+    includes_text,
+    own_folders,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from offload_tool.io.file_digests import Fingerprints
+    from offload_tool.io.file_digests import Fingerprints, Look
     from offload_tool.manifest.output_state import Surroundings, Work
     from offload_tool.pch.include_prefix import Candidate
     from offload_tool.run.run_pass import Outputs
@@ -173,6 +180,8 @@ class UsablePch(NamedTuple):
     """The files that it was made of, as the compiler spells them."""
     naming: tuple[str, ...] = ()
     """The words by which these keep their names."""
+    included: tuple[str, ...] = ()
+    """Those of them that are included before the first line of a source."""
 
     def words(self) -> list[str]:
         """Return the words that let a pass use it."""
@@ -228,8 +237,6 @@ class UsablePch(NamedTuple):
 
     def _reason_of_names(self, command: Sequence[str]) -> str:
         """Return which file of the source's own has another name than expected; "" if none has."""
-        if not self.naming and not self.of.passed:
-            return ""
         from offload_tool.clang.depfile import read_depfile
         from offload_tool.passes.compile_pass import depfile_in
 
@@ -240,11 +247,36 @@ class UsablePch(NamedTuple):
             if name not in read:
                 return f"'{name}' was not found where its source leads to"
         for name in [command[-1], *read]:
-            if name not in theirs and is_renamed(name, self.naming):
+            if name in theirs:
+                continue
+            if is_renamed(name, self.naming):
                 return (
                     f"'{name}' is absolute, in a folder that a precompiled header has as relative"
                 )
+            if other := self._name_inside(name):
+                return f"'{name}' can be included twice, and is '{other}' in the precompiled header"
         return ""
+
+    def _name_inside(self, name: str) -> str:
+        """Return the other name that a file has in it which may be read again; "" if none has.
+
+        Without a PCH such a file has the name by which it was read first, also the second time.
+        """
+        inside = _identities(self.recipe.file, look_at(self.recipe.file), self.inputs)
+        found = inside.get(identity(name), "")
+        shown = Names.of(self.of.headers, self.recipe.folder).shown(found)
+        return "" if not found or shown == name or comes_once(found) else shown
+
+
+@functools.lru_cache(maxsize=64)
+def _identities(
+    file: str,  # noqa: ARG001
+    look: Look | None,  # noqa: ARG001 - a look, a content
+    inputs: tuple[str, ...],
+) -> dict[tuple[int, int] | None, str]:
+    found = {identity(name): name for name in reversed(inputs)}
+    found.pop(None, None)
+    return found
 
 
 def words_without_source(words: Iterable[str]) -> tuple[str, ...]:
@@ -308,8 +340,11 @@ def find_usable(recipe: PchRecipe, source: str) -> UsablePch | str:
     naming, is_guarded = kept
     if of.passed and not is_guarded:
         return _twice(of)
-    reason = reason_of_passed(recipe, read, of, run_quietly)
-    return reason or UsablePch(recipe, of, tuple(read), naming)
+    if not of.passed:
+        return UsablePch(recipe, of, tuple(read), naming)
+    known = before(recipe, read, run_quietly)
+    reason = reason_of_passed(recipe, read, of, known)
+    return reason or UsablePch(recipe, of, tuple(read), naming, known.files if known else ())
 
 
 def _twice(of: Candidate) -> str:
@@ -462,9 +497,6 @@ def read_with_pch(pch: UsablePch, source: str, listed: Sequence[str]) -> list[st
         if name != text and (name not in named or {name, absolute(name)} & known)
     ]
     first = [*map(names.shown, first)] if names.words else first
-    if chain:  # what -include names comes before
-        at = first.index(chain[-1]) if chain[-1] in first else 0
-        first[at:at] = chain[1:]
-    begin = [source, *first]
+    begin = [source, *pch.included, *chain[1:], *first]
     theirs = {absolute(name) for name in (text, *pch.inputs)}.difference(begin)
     return list(dict.fromkeys([*begin, *(name for name in listed if name not in theirs)]))

@@ -6,12 +6,19 @@ refused, the compile that would come of it.
 
 from __future__ import annotations
 
+import os
+import random
+import re
+import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from offload_tool.pch import pch
+from tests.cli.test_compile_manifest import SETTLED
 from tests.cli.test_compile_pch import LAUNCH, SIDES, assert_same, compiled, emit
 
 DIFFERENT = (
@@ -152,6 +159,16 @@ CASES = {
         ENDS.format("inc/launch.h:2"),
         source="src/k.hip",
     ),
+    "read again by another name": Case(
+        {"list.h": "#define LISTED __FILE__\ninline const char* NAMED() { return LISTED; }\n"}
+        | {"h.h": f'{H}#define NAMED first_name\n#include "list.h"\n#undef NAMED\n'}
+        | {
+            "k.hip": f'{BASE["k.hip"]}#define NAMED second\n#include "below/../list.h"\n'
+            "const char* k = second();\n"
+        }
+        | {"maker.hip": BASE["maker.hip"]},
+        "'below/../list.h' can be included twice, and is 'list.h' in the precompiled header",
+    ),
     "a macro before it": Case(
         asks("X + 0", **{"a.h": f'{ONCE}#define X 1\n#include "h.h"\n'}), ENDS.format("a.h:2")
     ),
@@ -197,3 +214,96 @@ def test_table(
         monkeypatch.setattr(pch.UsablePch, "_reason_of_names", lambda *_: "")
         wrong = compiled(side, *flags, source=case.source, use=f"{side}.pch")
         assert wrong["output"] != plain["output"]
+
+
+MACROS = ("A_H", "B_H", "C_H")
+HEADERS = ("h0.h", "h1.h", "sub/h2.h", "sub/h3.h", "inc/h4.h", "h5.h")
+"""The first is what most begin with."""
+USED, WRONG = 25, 8
+SEEDS = range(40) if os.environ.get("CI") else range(8)
+
+
+def random_project(rng: random.Random) -> tuple[dict[str, str], list[str]]:
+    """Return files whose headers define few macros and ask for them, and three sources.
+
+    Whatever is read, and however often, they compile: what was read, and in which order, shows.
+    """
+    files = dict.fromkeys(("maker.hip", "k0.hip", "k1.hip"), "")
+    for number, name in enumerate(HEADERS):
+        macro = rng.choice(MACROS)
+        guard = rng.choice(["#pragma once\n", f"#ifndef {macro}\n#define {macro} 1\n", ""])
+        guard = guard if number else "#pragma once\n"
+        # An unguarded header may include later ones alone, so that all ends.
+        others = HEADERS if guard else HEADERS[number + 1 :]
+        first = _include(rng, name, others) if rng.random() < 0.8 else ""
+        first = first if not number or rng.random() < 0.4 else _include(rng, name, HEADERS[:1])
+        later = _include(rng, name, others) if rng.random() < 0.3 else ""
+        asked = rng.choice([f"defined {rng.choice(MACROS)}", f"CAT({rng.choice('ABC')}, _H)"])
+        shown = [
+            "#define CAT(a, b) a##b\n",
+            f"#if {asked}\n#define V{number} 1\n#else\n#define V{number} 2\n#endif\n",
+            '_Static_assert(__COUNTER__ >= 0, "");\n',
+            rng.choice(["", "", f"#undef {rng.choice(MACROS)}\n"]),
+            "#ifndef FIRST\n#define FIRST __FILE__\n#endif\n",
+        ]
+        end = "#endif\n" if guard.startswith("#ifndef") else ""
+        files[name] = f"// text\n{guard}{first}{''.join(shown)}{later}{end}"
+    values = "".join(f"#ifdef V{n}\nextern const int v{n} = V{n};\n#endif\n" for n in range(6))
+    for name in [name for name, text in files.items() if not text]:
+        whose = HEADERS[:1] if name == "maker.hip" else HEADERS
+        begin = _include(rng, name, whose) + _include(rng, name, HEADERS)
+        files[name] = f"{begin}{values}extern const int count = __COUNTER__;\n"
+    flags = rng.choice([[], [], [], [f"-D{rng.choice(MACROS)}"], ["-include", rng.choice(HEADERS)]])
+    return files, flags
+
+
+def _include(rng: random.Random, includer: str, of: Sequence[str]) -> str:
+    if not of:
+        return ""
+    name = rng.choice(of)
+    if name.startswith("inc/"):
+        return f"#include <{name.removeprefix('inc/')}>\n"
+    return f'#include "{os.path.relpath(name, Path(includer).parent)}"\n'
+
+
+def _outcomes(rng: random.Random, capfd: pytest.CaptureFixture[str]) -> Counter[str]:
+    """Compile two sources of a random project with the PCH of a third one, and without."""
+    files, flags = random_project(rng)
+    write(files)
+    words = ["--", *FLAGS, "-w", *flags]
+    found: Counter[str] = Counter()
+    time.sleep(SETTLED)
+    try:
+        status = emit("host", *words, source="maker.hip")
+    except SystemExit:
+        status = 2
+    if status:
+        return Counter(["no PCH"])
+    for source in ("k0.hip", "k1.hip", "maker.hip"):
+        try:
+            plain = compiled("host", *words, source=source)
+        except AssertionError:  # its headers include each other for ever
+            found["broken"] += 1
+            continue
+        capfd.readouterr()
+        with_it = compiled("host", *words, source=source, use="host.pch")
+        said = capfd.readouterr().err
+        reason = re.sub(r"'[^']*'", "", said.partition("' is not used: ")[2]).strip()
+        found["different" if with_it != plain else reason or "same"] += 1
+    return found
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_projects(folder: Path, capfd: pytest.CaptureFixture[str], seed: int) -> None:
+    """Sources of random headers have the same outputs, depfiles and manifests, or a reason."""
+    assert _outcomes(random.Random(seed), capfd)["different"] == 0
+
+
+def test_random_projects_would_differ(
+    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the reasons, some of these projects differ, and with them some are used."""
+    assert _outcomes(random.Random(USED), capfd)["same"] == 3
+    monkeypatch.setattr(pch, "reason_of_passed", lambda *_: "")
+    monkeypatch.setattr(pch.UsablePch, "_reason_of_names", lambda *_: "")
+    assert _outcomes(random.Random(WRONG), capfd)["different"] > 0

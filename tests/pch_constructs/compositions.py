@@ -169,10 +169,27 @@ def composed(rng: random.Random, of: list[str]) -> Composition:
     tops = _headers(rng, found.files, [header for header, _ in texts])
     if any("shadow" in flag for flag in flags) and not tops[0].startswith("../"):
         found.files["shadow/" + tops[0]] = f"#include_next <{tops[0]}>\n"
-    begin = "".join(f"#include <{name}>\n" for name in tops)
+    first = f'"{_chain(rng, found, tops.pop(0))}"' if rng.random() < 0.4 else ""
+    begin = "".join(f"#include {name}\n" for name in [first, *(f"<{n}>" for n in tops)] if name)
     uses = "".join(use for _, use in texts)
     found.files[found.source] = begin + uses + _SOURCE
     return found
+
+
+def _chain(rng: random.Random, found: Composition, top: str) -> str:
+    """Put headers beside the source before its first one; return the name of the first of them."""
+    after = f"<{top}>"
+    for number in range(rng.randint(1, 3)):
+        name, folder = f"c{number}.h", rng.choice(["", "", "sub/"])
+        before = rng.choice(["", "#pragma once\n", f"#ifndef C{number}\n#define C{number}\n"])
+        asks = rng.choice(["", "", f"#if defined(C{(number + 2) % 3})\nint c{number}();\n#endif\n"])
+        end = "#endif\n" if before.startswith("#ifndef") else ""
+        if after[0] == '"' and folder:
+            after = f'"../{after[1:]}'
+        text = f"// the chain\n{before}#include {after}\n{asks}{end}"
+        found.files[str(Path(found.folder) / folder / name)] = text
+        after = f'"{folder}{name}"'
+    return after[1:-1]
 
 
 def _headers(rng: random.Random, files: dict[str, str], texts: list[str]) -> list[str]:
