@@ -24,24 +24,21 @@ from typing import TYPE_CHECKING, Literal
 from offload_tool.errors import UsageError
 from offload_tool.formats.target.compile_target import parse_target
 from offload_tool.passes import cuda, hip, openmp
-from offload_tool.passes.source_kind import (
-    KINDS,
-    derive_cuid,
-    kind_of_suffix,
-    language_flags,
-    language_of,
-)
+from offload_tool.passes.source_kind import KINDS, derive_cuid, kind_of_suffix
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import TypeAlias
 
     from offload_tool.formats.target.compile_target import CompileTarget
+    from offload_tool.formats.target.target_id import TargetID
     from offload_tool.io import StrPath
+    from offload_tool.passes.language import Language
     from offload_tool.toolchain.select import Toolchain
 
 __all__ = [
     "KINDS",
+    "LANGUAGES",
     "CompilePass",
     "Stage",
     "dependency_flags",
@@ -53,8 +50,12 @@ __all__ = [
 
 Stage: TypeAlias = "Literal['host-ir', 'host', 'device']"
 
-_DEVICE_SUFFIXES = {"hip": ".co", "cuda": ".ptx", "openmp": ".bc"}
-_RELOCATABLE_SUFFIXES = {"hip": ".bc", "cuda": ".rdc.ptx", "openmp": ".bc"}
+LANGUAGES: dict[str, Language] = {
+    "hip": hip.Hip(),
+    "cuda": cuda.Cuda(),
+    "openmp": openmp.OpenMP(),
+}
+"""By offload kind."""
 
 
 def dependency_flags(depfile: str) -> list[str]:
@@ -105,8 +106,13 @@ class CompilePass:
             raise UsageError(f"offload kind '{self.kind}': expected {', '.join(KINDS)}")
         if (self.device is None) == (self.stage == "device"):
             raise UsageError("a device pass needs a target ID, and only a device pass has one")
-        if self.stage == "host-ir" and self.kind != "openmp":
+        if self.stage == "host-ir" and not self.language.has_host_ir:
             raise UsageError(f"only OpenMP sources are compiled to host IR, not {self.kind} ones")
+
+    @property
+    def language(self) -> Language:
+        """What its kind of sources needs."""
+        return LANGUAGES[self.kind]
 
     def to_text(self) -> str:
         """Return a text of which `from_text` makes this pass again."""
@@ -121,110 +127,50 @@ class CompilePass:
         return cls(kind, stage, cuid, device, rdc)
 
     @property
+    def target_id(self) -> TargetID:
+        """The target ID of a device pass that is for a GPU."""
+        assert self.device is not None  # noqa: S101 - the caller has looked
+        assert self.device.target_id is not None  # noqa: S101 - parse_targets checks it
+        return self.device.target_id
+
+    @property
     def suffix(self) -> str:
         """The usual suffix of the output of a device pass."""
         if self.device is not None and self.device.target_id is None:
             return ".o"
-        return _RELOCATABLE_SUFFIXES[self.kind] if self.rdc else _DEVICE_SUFFIXES[self.kind]
+        return self.language.relocatable_suffix if self.rdc else self.language.suffix
 
     @property
     def needs_host_ir(self) -> bool:
         """Return whether the host IR of the source is an input."""
-        return self.kind == "openmp" and self.stage != "host-ir"
+        return self.language.has_host_ir and self.stage != "host-ir"
 
     @property
     def compiles_source(self) -> bool:
         """Return whether the source itself is read, and a depfile can be written."""
-        return not (self.kind == "openmp" and self.stage == "host")
+        return not (self.language.has_host_ir and self.stage == "host")
 
     def flags(self, toolchain: Toolchain, host_ir: str = "", source: str = "") -> list[str]:
         """Return the flags that make this pass; they decide what comes out.
 
         The name of an OpenMP `source` tells its language.
         """
-        if self.kind == "openmp":
-            language = language_flags(source) if self.compiles_source else []
-            return [*language, *self._openmp_flags(toolchain, host_ir), "-c"]
-        if self.device is None:
-            if self.kind == "hip":
-                return [*hip.host_flags(self.cuid, rdc=self.rdc), "-c"]
-            return [*cuda.host_flags(self.cuid, toolkit=bool(toolchain.cuda), rdc=self.rdc), "-c"]
-        assert self.device.target_id is not None  # noqa: S101 - parse_targets checks it
-        if self.kind == "cuda":
-            toolkit = bool(toolchain.cuda)
-            target_id = self.device.target_id
-            flags = cuda.device_flags(target_id, self.cuid, toolkit=toolkit, rdc=self.rdc)
-            return [*flags, "-S"]
-        return [*hip.device_flags(self.device.target_id, self.cuid, rdc=self.rdc), "-c"]
+        return self.language.flags(self, toolchain, host_ir, source)
 
     def last_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
         """Return those flags of the pass that must come after the user's.
 
         `archive_format` is as of `hip.driver_flags`, or `cuda.driver_flags`.
         """
-        if self.kind == "cuda" and self.rdc:
-            return cuda.driver_flags(archive_format)
-        if self.kind != "hip":
-            return []
-        return hip.driver_flags(toolchain.major, rdc=self.rdc, archive_format=archive_format)
+        return self.language.last_flags(self, toolchain, archive_format)
 
     def local_flags(self, toolchain: Toolchain, source: str) -> list[str]:
         """Return the flags that say where things are on this machine; not for signatures."""
-        flags = list(toolchain.local_flags)
-        if self.kind == "hip":
-            flags += toolchain.rocm_flags
-        elif self.kind == "cuda":
-            flags += toolchain.cuda_flags
-        if self.kind == "cuda" and self.stage == "host":
-            flags += cuda.placeholder_flags()
-        if self.kind != "openmp":
-            return flags
-        language = language_of(source) or "c++"
-        if self.device is not None:
-            gpu = self.device.target_id is not None
-            flags += openmp.header_flags(toolchain, language, gpu=gpu)
-        if language == "c" and "-nostdinc++" in flags:  # of the embedded compiler; clang warns
-            flags.remove("-nostdinc++")
-        return flags
+        return self.language.local_flags(self, toolchain, source)
 
     def check(self, output: StrPath, host_ir: StrPath | None = None) -> None:
         """Check what the pass has written; a code object is taken out of a bundle of its own.
 
         :raises CodeObjectError: it is something else; the message says what was found.
         """
-        from offload_tool.passes import verify_output  # while nothing is checked, a slow import
-
-        if self.device is not None:
-            self._check_device(output, host_ir)
-        elif self.kind == "hip":
-            verify_output.check_host_object(output, self.cuid, rdc=self.rdc)
-        elif self.kind == "cuda":
-            verify_output.check_cuda_host_object(output, rdc=self.rdc)
-        elif self.stage == "host-ir":
-            verify_output.check_host_ir(output)
-
-    def _openmp_flags(self, toolchain: Toolchain, host_ir: str) -> list[str]:
-        if self.stage == "host-ir":
-            return openmp.host_ir_flags()
-        if self.device is None:
-            return openmp.host_flags()
-        return openmp.device_flags(self.device, host_ir, toolchain.host_triple)
-
-    def _check_device(self, output: StrPath, host_ir: StrPath | None) -> None:
-        from offload_tool.passes import verify_output
-
-        assert self.device is not None  # noqa: S101 - the caller has looked
-        if self.kind == "openmp":
-            if host_ir is None:
-                raise UsageError("the check of an OpenMP device pass needs the host IR")
-            verify_output.check_entries(output, self.device, host_ir)
-            return
-        target_id = self.device.target_id
-        assert target_id is not None  # noqa: S101 - parse_targets checks it
-        if self.kind == "cuda":
-            verify_output.check_ptx(output, target_id)
-        elif self.rdc:
-            verify_output.check_bitcode(output, self.device, self.cuid)
-        else:
-            hip.unwrap_code_object(output, target_id)
-            verify_output.check_code_object(output, target_id, self.cuid)
+        self.language.check(self, output, host_ir)

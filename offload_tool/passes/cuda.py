@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from offload_tool.formats.target.target_id import TargetID
+    from offload_tool.io import StrPath
+    from offload_tool.passes.compile_pass import CompilePass
+    from offload_tool.toolchain.select import Toolchain
 
 __all__ = [
     "ALL",
@@ -32,6 +35,7 @@ __all__ = [
     "ARCH_LIST",
     "ARCH_LIST_SINCE",
     "PLACEHOLDER_FILE",
+    "Cuda",
     "Ptxas",
     "all_processors",
     "arch_list_flags",
@@ -75,6 +79,43 @@ class Ptxas:
     command: tuple[str, ...]
     identity: str
     """What it says of its version, and its files by content; goes into signatures."""
+
+
+class Cuda:
+    """The `Language` of CUDA sources."""
+
+    suffix, relocatable_suffix = ".ptx", ".rdc.ptx"
+    has_host_ir = is_direct = is_distributed = False
+    has_headers = lists_targets = True
+
+    def flags(self, job: CompilePass, toolchain: Toolchain, host_ir: str, source: str) -> list[str]:
+        """See `Language.flags`."""
+        del host_ir, source
+        toolkit = bool(toolchain.cuda)
+        if job.device is None:
+            return [*host_flags(job.cuid, toolkit=toolkit, rdc=job.rdc), "-c"]
+        return [*device_flags(job.target_id, job.cuid, toolkit=toolkit, rdc=job.rdc), "-S"]
+
+    def last_flags(self, job: CompilePass, toolchain: Toolchain, archive_format: str) -> list[str]:
+        """See `Language.last_flags`; `archive_format` is as of `driver_flags`."""
+        del toolchain
+        return driver_flags(archive_format) if job.rdc else []
+
+    def local_flags(self, job: CompilePass, toolchain: Toolchain, source: str) -> list[str]:
+        """See `Language.local_flags`."""
+        del source
+        placeholder = placeholder_flags() if job.device is None else []
+        return [*toolchain.local_flags, *toolchain.cuda_flags, *placeholder]
+
+    def check(self, job: CompilePass, output: StrPath, host_ir: StrPath | None) -> None:
+        """See `Language.check`."""
+        from offload_tool.passes import verify_output  # while nothing is checked, a slow import
+
+        del host_ir
+        if job.device is None:
+            verify_output.check_cuda_host_object(output, rdc=job.rdc)
+        else:
+            verify_output.check_ptx(output, job.target_id)
 
 
 def device_flags(

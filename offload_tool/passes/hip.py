@@ -24,14 +24,60 @@ if TYPE_CHECKING:
 
     from offload_tool.formats.target.target_id import TargetID
     from offload_tool.io import StrPath
+    from offload_tool.passes.compile_pass import CompilePass
+    from offload_tool.toolchain.select import Toolchain
 
-__all__ = ["device_flags", "driver_flags", "host_flags", "unwrap_code_object", "uses_new_driver"]
+__all__ = [
+    "Hip",
+    "device_flags",
+    "driver_flags",
+    "host_flags",
+    "unwrap_code_object",
+    "uses_new_driver",
+]
 
 _NEW_DRIVER = "--offload-new-driver"
 _OLD_DRIVER = "--no-offload-new-driver"
 _NEW_DRIVER_SINCE = 23
 """The first clang with a new driver that does all that is asked of it here."""
 _NEW_DRIVER_RELOCATABLE_SINCE = 21
+
+
+class Hip:
+    """The `Language` of HIP sources."""
+
+    suffix, relocatable_suffix = ".co", ".bc"
+    has_host_ir = lists_targets = False
+    has_headers = is_direct = is_distributed = True
+
+    def flags(self, job: CompilePass, toolchain: Toolchain, host_ir: str, source: str) -> list[str]:
+        """See `Language.flags`."""
+        del toolchain, host_ir, source
+        if job.device is None:
+            return [*host_flags(job.cuid, rdc=job.rdc), "-c"]
+        return [*device_flags(job.target_id, job.cuid, rdc=job.rdc), "-c"]
+
+    def last_flags(self, job: CompilePass, toolchain: Toolchain, archive_format: str) -> list[str]:
+        """See `Language.last_flags`; `archive_format` is as of `driver_flags`."""
+        return driver_flags(toolchain.major, rdc=job.rdc, archive_format=archive_format)
+
+    def local_flags(self, job: CompilePass, toolchain: Toolchain, source: str) -> list[str]:
+        """See `Language.local_flags`."""
+        del job, source
+        return [*toolchain.local_flags, *toolchain.rocm_flags]
+
+    def check(self, job: CompilePass, output: StrPath, host_ir: StrPath | None) -> None:
+        """See `Language.check`; a code object is taken out of a bundle of its own."""
+        from offload_tool.passes import verify_output  # while nothing is checked, a slow import
+
+        del host_ir
+        if job.device is None:
+            verify_output.check_host_object(output, job.cuid, rdc=job.rdc)
+        elif job.rdc:
+            verify_output.check_bitcode(output, job.device, job.cuid)
+        else:
+            unwrap_code_object(output, job.target_id)
+            verify_output.check_code_object(output, job.target_id, job.cuid)
 
 
 def device_flags(target_id: TargetID, cuid: str, *, rdc: bool = False) -> list[str]:

@@ -18,16 +18,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import ask
-from offload_tool.errors import CompilerError
+from offload_tool.errors import CompilerError, UsageError
 from offload_tool.passes.cuda import ptx_flag
+from offload_tool.passes.source_kind import language_flags, language_of
 from offload_tool.util.memoize import remembered
 
 if TYPE_CHECKING:
     from offload_tool.clang.driver import Answer
     from offload_tool.formats.target.compile_target import CompileTarget
+    from offload_tool.io import StrPath
+    from offload_tool.passes.compile_pass import CompilePass
     from offload_tool.toolchain.select import Toolchain
 
 __all__ = [
+    "OpenMP",
     "device_flags",
     "device_runtimes",
     "header_flags",
@@ -44,6 +48,48 @@ _HOST_RUNTIMES = ("libomptarget.so", "libomp.so")
 """What host programs are linked with; packages may have the first without the other."""
 _LIBRARY_SINCE = 20
 """The first LLVM whose device runtimes for NVIDIA GPUs are not one for each processor."""
+
+
+class OpenMP:
+    """The `Language` of OpenMP sources, in C or C++."""
+
+    suffix = relocatable_suffix = ".bc"
+    has_host_ir = True
+    has_headers = is_direct = is_distributed = lists_targets = False
+
+    def flags(self, job: CompilePass, toolchain: Toolchain, host_ir: str, source: str) -> list[str]:
+        """See `Language.flags`; the name of the source tells its language."""
+        if job.device is not None:
+            flags = device_flags(job.device, host_ir, toolchain.host_triple)
+            return [*language_flags(source), *flags, "-c"]
+        if job.compiles_source:
+            return [*language_flags(source), *host_ir_flags(), "-c"]
+        return [*host_flags(), "-c"]
+
+    def last_flags(self, job: CompilePass, toolchain: Toolchain, archive_format: str) -> list[str]:
+        """See `Language.last_flags`."""
+        del job, toolchain, archive_format
+        return []
+
+    def local_flags(self, job: CompilePass, toolchain: Toolchain, source: str) -> list[str]:
+        """See `Language.local_flags`."""
+        language, flags = language_of(source) or "c++", [*toolchain.local_flags]
+        if job.device is not None:
+            flags += header_flags(toolchain, language, gpu=job.device.target_id is not None)
+        if language == "c" and "-nostdinc++" in flags:  # of the embedded compiler; clang warns
+            flags.remove("-nostdinc++")
+        return flags
+
+    def check(self, job: CompilePass, output: StrPath, host_ir: StrPath | None) -> None:
+        """See `Language.check`."""
+        from offload_tool.passes import verify_output  # while nothing is checked, a slow import
+
+        if job.device is not None:
+            if host_ir is None:
+                raise UsageError("the check of an OpenMP device pass needs the host IR")
+            verify_output.check_entries(output, job.device, host_ir)
+        elif job.compiles_source:
+            verify_output.check_host_ir(output)
 
 
 def host_ir_flags() -> list[str]:

@@ -62,7 +62,7 @@ def device_nodes(env: Environment, unit: Unit) -> list[Node]:
         names = unit.files(env, f".{device.filename}{suffix}")
         node = declare_free(names, partial(_device_node, env, unit, job))
         label(node, unit.kind, device)
-        node.attributes.offload_relocatable = job.rdc or job.kind == "openmp"
+        node.attributes.offload_relocatable = job.rdc or job.language.has_host_ir
         add_aliases(env, node, device)
         made.append(node)
     return made
@@ -174,7 +174,7 @@ def _compile(
         own = (variables.get(name) for name in ("_OFFLOAD_TARGET_ID", "_OFFLOAD_PIC_FLAGS"))
         return pch_spawn(env, node, job, (common, *map(str, own)), spawn)
 
-    if env["OFFLOAD_CUTOFF"] and job.kind == "hip" and job.stage == "device" and not job.rdc:
+    if env["OFFLOAD_CUTOFF"] and job.language.is_direct and job.stage == "device" and not job.rdc:
         spawn = with_cut_off(spawn, node, accelerated)
     else:
         spawn = accelerated(spawn)
@@ -204,7 +204,7 @@ def _common_to_passes(env: Environment, unit: Unit, job: CompilePass) -> Any:
     """Return the environment of all passes like one; each makes few variables its own."""
     local: list[Any] = job.local_flags(readers.toolchain(env), unit.source.name)
     variables = readers.toolchain_variables(env)
-    if job.kind == "openmp" and env["OFFLOAD_LAUNCHER"]:
+    if job.language.has_host_ir and env["OFFLOAD_LAUNCHER"]:
         variables["_OFFLOAD_CACHE_KEY"] = _cache_key
         local.append("$_OFFLOAD_CACHE_KEY")
     is_device = job.device is not None
@@ -290,7 +290,7 @@ def last_flags(env: Environment, job: CompilePass) -> list[str]:
     """Return those flags of a pass that come after the user's."""
     wanted = readers.archive_format(env, job.kind) if job.rdc else ""
     flags = job.last_flags(readers.toolchain(env), wanted)
-    return [*flags, *_arch_list_flags(env)] if job.kind == "cuda" else flags
+    return [*flags, *_arch_list_flags(env)] if job.language.lists_targets else flags
 
 
 def _arch_list_flags(env: Environment) -> list[str]:
@@ -347,7 +347,7 @@ def _shown_to_ccache(files: list[Node], variables: dict[str, str]) -> dict[str, 
 
 def _device_libraries(env: Environment, unit: Unit, job: CompilePass) -> list[Any]:
     """Return the libraries that the compiler links into device code by itself."""
-    if job.device is None or job.kind == "openmp":
+    if job.device is None or not job.language.has_headers:
         return []
     like = f"libraries of {job.kind} {job.rdc} {job.device.name} {unit.language_flags}"
     found: list[Any] = once(env, like, lambda: _find_device_libraries(env, unit, job))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import SCons.Errors
 
 from offload_tool.errors import OffloadError, UsageError
+from offload_tool.passes.compile_pass import LANGUAGES
 from offload_tool.scons import compat, readers
 from offload_tool.scons.run.command import command_spawn, run_words, shortened, split_words
 from offload_tool.scons.state.node_classes import records_of
@@ -49,12 +50,12 @@ def device_spawn(env: Environment, kind: str) -> Callable[..., int]:
     launcher = readers.launcher(env)
     if folder and launcher:
         raise UsageError("OFFLOAD_DIST brings its own launcher; unset OFFLOAD_LAUNCHER")
-    if folder and kind == "hip":
+    if folder and LANGUAGES[kind].is_distributed:
         return _distributed(env, readers.place(env, "OFFLOAD_DIST"))
     if launcher:
         return _with_launcher(tuple(launcher), readers.toolchain(env), is_device=True)
     clang = readers.toolchain(env).clang
-    is_direct = env["OFFLOAD_DIRECT"] and kind == "hip" and len(clang) == 1
+    is_direct = env["OFFLOAD_DIRECT"] and LANGUAGES[kind].is_direct and len(clang) == 1
     return _without_driver(clang) if is_direct else command_spawn(clang)
 
 
