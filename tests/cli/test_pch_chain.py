@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import shutil
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +20,8 @@ import pytest
 
 from offload_tool.pch import pch
 from tests.cli.test_compile_manifest import SETTLED
-from tests.cli.test_compile_pch import LAUNCH, SIDES, assert_same, compiled, emit
+from tests.cli.test_compile_pch import LAUNCH, SIDES, assert_same, compiled, emit, hits
+from tests.conftest import missing
 
 DIFFERENT = (
     "different leading includes: it must begin with those of the precompiled header, '{}' is"
@@ -214,6 +216,36 @@ def test_table(
         monkeypatch.setattr(pch.UsablePch, "_reason_of_names", lambda *_: "")
         wrong = compiled(side, *flags, source=case.source, use=f"{side}.pch")
         assert wrong["output"] != plain["output"]
+
+
+def test_device_variables(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A device variable that host code of the header uses is in no PCH for devices."""
+    lost = "static __device__ int lost;\ninline const void* up() { return &lost; }\n"
+    write({"h.h": f"{H}{lost}"})
+    why = "a probe compiles to other bytes with it: symbol '_ZL4lost' is there only without"
+    for side, reason in (("device", why), ("host", "")):
+        assert emit(side, "--", *FLAGS, source="maker.hip") == 0
+        assert_same(capfd, side, "--", *FLAGS, why=reason)
+
+
+def test_cache_of_compiles(
+    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compiler cache hits with a header of a chain, also after it was edited and edited back."""
+    if shutil.which("ccache") is None:
+        missing("ccache")
+    monkeypatch.setenv("CCACHE_DIR", str(folder.parent / "ccache"))
+    write({})
+    expected = compiled("device", "--", *FLAGS)
+    monkeypatch.setenv("OFFLOAD_LAUNCHER", "ccache")
+    for text, count in ((H, 0), (H, 1), (f"{H}int x();\n", 1), (H, 2)):
+        Path("h.h").write_text(text)
+        time.sleep(SETTLED)
+        assert emit("device", "--", *FLAGS, source="maker.hip") == 0
+        found = compiled("device", "--", *FLAGS, use="device.pch")
+        assert capfd.readouterr().err == ""
+        assert (found == expected) == (text == H)
+        assert hits() == count
 
 
 MACROS = ("A_H", "B_H", "C_H")
