@@ -70,8 +70,16 @@ _NAME = rb"[^<>\"\\\r\n]+"
 _INCLUDE = re.compile(rb"#[ \t]*include[ \t]*<(" + _NAME + rb")>" + _REST)
 _QUOTED_INCLUDE = re.compile(rb"#[ \t]*include[ \t]*\"(" + _NAME + rb")\"" + _REST)
 _ONCE = re.compile(rb"#[ \t]*pragma[ \t]+once" + _REST)
+_BUILT_IN = (
+    rb"(?:__pragma|__identifier|_Pragma|defined|__(?:has|is|building)_\w+|__(?:BASE_FILE|COUNTER|"
+    rb"DATE|FILE|FILE_NAME|FLT_EVAL_METHOD|INCLUDE_LEVEL|LINE|MODULE|TIME|TIMESTAMP)__)\b"
+)
+"""Macros that clang has and does not list: a header that they guard is empty."""
 _GUARD = re.compile(
-    rb"#[ \t]*(?:ifndef[ \t]+|if[ \t]+![ \t]*defined[ \t]*(\([ \t]*)?)(\w+)[ \t]*(?(1)\))"
+    rb"#[ \t]*(?:ifndef[ \t]+|if[ \t]+![ \t]*defined[ \t]*(\([ \t]*)?)"
+    rb"(?!"
+    + _BUILT_IN
+    + rb")(\w+)[ \t]*(?(1)\))"
     + _REST
     + _GAP
     + rb"#[ \t]*define[ \t]+\2(?:[ \t]+\w+)?"

@@ -131,6 +131,9 @@ CASES = {
         {**SKIPPED, "a.h": A_H.replace("A_H", "__clang__")},
         "'a.h:1' defines __clang__, which the compiler's command has",
     ),
+    "built into the compiler": Case(
+        {**SKIPPED, "a.h": A_H.replace("A_H", "__has_include")}, ENDS.format("a.h:1")
+    ),
     "included by the header": Case(
         asks("defined AFTER", **{"a.h": f'{ONCE}#include "h.h"\n#define AFTER\n'})
         | {"h.h": f'{H}#include "a.h"\n{ASKED.format("defined AFTER")}'},
