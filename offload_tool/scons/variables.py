@@ -152,6 +152,7 @@ VARIABLES: dict[str, Variable] = {
     "OFFLOAD_KPACK_INTERFACE": _boolean(False),
     "OFFLOAD_KPACK_PATHS": _LIST,
     "OFFLOAD_CLANG": _PATH,
+    "OFFLOAD_CLANGD_ARCH": _TEXT,
     "OFFLOAD_EXTRACT_ARCHIVE": _boolean(False),
     "OFFLOAD_FLAGS": _FLAGS,
     "OFFLOAD_HOST_FLAGS": _FLAGS,

@@ -1,7 +1,12 @@
-"""The compilation database: one entry per source and target, the host's first.
+"""The compilation database: one entry per source and target, the host's first, and the headers.
 
 Source: the JSON Compilation Database Format Specification. Tools that take the first entry
-of a file (clangd) so see the host's code; others can choose a target's.
+of a file (clangd) so see the host's code; others can choose a target's. With
+``OFFLOAD_CLANGD_ARCH`` each source has the entry of that target alone, or of the host where it has
+no pass for the target.
+
+A header has the entry of the first source that may reach it, with the header in the source's place:
+clangd would guess the language of a header by its name, and miss that of a ``.h`` of HIP code.
 """
 
 from __future__ import annotations
@@ -18,8 +23,11 @@ from offload_tool.errors import FileError
 from offload_tool.io import replace_file
 from offload_tool.scons import compat
 from offload_tool.scons.state.build_log import DeclaredPass, DeclaredPasses, declared_passes
+from offload_tool.scons.state.scanner import DEPENDENCY_SCANNER, reachable_files
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from offload_tool.scons.types import Environment, Node
 
 __all__ = ["database_node"]
@@ -43,19 +51,20 @@ def database_node(env: Environment, target: str | None) -> Node:
     passes = declared_passes(env)
     passes.keep_commands()
     node: Node = _DATABASE(env, env.fs.File(target or "compile_commands.json"), [])[0]
-    env.Depends(node, compat.LateValue("all compile commands", lambda: _signed(passes)))
+    env.Depends(node, compat.LateValue("all compile commands", lambda: _signed(passes, env)))
     env.NoCache(node)  # it names this checkout's folder
     return node
 
 
-def _signed(passes: DeclaredPasses) -> str:
-    """Return what each node's own signature has of its command, which SCons remembers."""
-    parts = (f"{row.source}\0{row.node}\0{compat.contents(row.node)!r}" for row in passes)
+def _signed(passes: DeclaredPasses, env: Environment) -> str:
+    """Return what each node's own signature has of its command, and the headers' names."""
+    parts = [f"{row.source}\0{row.node}\0{compat.contents(row.node)!r}" for row in passes]
+    parts += [env.subst("$OFFLOAD_CLANGD_ARCH"), *(str(name) for name, _ in _headers(passes, env))]
     return str(SCons.Util.hash_signature("\n".join(parts)))
 
 
 def _write(path: str, env: Environment) -> None:
-    passes = declared_passes(env)
+    passes = [each for each in declared_passes(env) if _reads_source(each)]
     ranks = {declared.node: number for number, declared in enumerate(passes)}
     first: dict[Any, int] = {}
     for declared in passes:
@@ -64,13 +73,61 @@ def _write(path: str, env: Environment) -> None:
         passes,
         key=lambda d: (first[d.source], d.target != "host", d.target, ranks[d.node]),
     )
-    entries = [_entry(declared, env) for declared in ordered]
+    if wanted := env.subst("$OFFLOAD_CLANGD_ARCH"):
+        ordered = _one_for_each_source(ordered, wanted)
+    entries = [
+        *(_entry(declared, env) for declared in ordered),
+        *(_header_entry(name, declared, env) for name, declared in _headers(ordered, env)),
+    ]
     text = json.dumps(entries, indent=2) + "\n"
     try:
         with replace_file(path, keep_equal=True) as out:
             out.write(text.encode())
     except FileError as error:
         raise SCons.Errors.BuildError(errstr=str(error)) from error
+
+
+def _reads_source(declared: DeclaredPass) -> bool:
+    """Return whether a pass reads its source: an OpenMP host object is made of the host IR."""
+    return declared.source in declared.node.sources[:1]
+
+
+def _one_for_each_source(passes: Iterable[DeclaredPass], wanted: str) -> list[DeclaredPass]:
+    """Return the pass of each source for the target that is wanted, or else the first.
+
+    :raises SCons.Errors.BuildError: no pass is for that target.
+    """
+    chosen: dict[Any, DeclaredPass] = {}
+    targets = set()
+    for declared in passes:
+        targets.add(declared.target)
+        if chosen.setdefault(declared.source, declared).target != wanted == declared.target:
+            chosen[declared.source] = declared
+    if wanted not in targets:
+        raise SCons.Errors.BuildError(
+            errstr=f"OFFLOAD_CLANGD_ARCH={wanted!r}: no pass is for it; give one of "
+            f"{', '.join(sorted(targets))}"
+        )
+    return list(chosen.values())
+
+
+def _headers(
+    passes: Iterable[DeclaredPass], env: Environment
+) -> Iterator[tuple[str, DeclaredPass]]:
+    """Yield each header of the project, and the first pass that may reach it."""
+    seen = {declared.source for declared in passes}
+    for declared in passes:
+        folders = DEPENDENCY_SCANNER.path(declared.node.get_build_env(), declared.node.dir)
+        for header in reachable_files([declared.source], folders):
+            if header not in seen and header.is_under(env.fs.Top):
+                seen.add(header)
+                yield str(header.rfile()), declared
+
+
+def _header_entry(name: str, declared: DeclaredPass, env: Environment) -> dict[str, Any]:
+    made = _entry(declared, env)
+    words = [*made["arguments"][:-1], name]
+    return {"directory": made["directory"], "file": name, "arguments": words}
 
 
 def _entry(declared: DeclaredPass, env: Environment) -> dict[str, Any]:

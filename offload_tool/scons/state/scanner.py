@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from offload_tool.scons.types import Environment, Node
 
-__all__ = ["DEPENDENCY_SCANNER", "NO_SCANNER"]
+__all__ = ["DEPENDENCY_SCANNER", "NO_SCANNER", "reachable_files"]
 
 _DIRECTIVE = re.compile(r"^[ \t]*(?:#|%:|\?\?=)[^\n]*", re.MULTILINE)
 _CONTINUATION = re.compile(r"\\\r?\n")
@@ -48,7 +48,7 @@ def _scan(node: Node, env: Environment, path: Any) -> list[Any]:
     folders = (*path, *(folder for folder in named if folder is not None))
     begin = [node.sources[0], *there, *_given(records.words, env, folders)]
     known = compat.waits_for(node)
-    reachable = _reachable(begin, folders)
+    reachable = reachable_files(begin, folders)
     records.reachable = [str(file.rfile()) for file in reachable]
     generated = [file for file in reachable if file.has_builder() and file not in known]
     if generated:
@@ -67,7 +67,7 @@ def _given(words: Iterable[str], env: Environment, path: tuple[Any, ...]) -> Ite
                     yield found
 
 
-def _reachable(begin: Iterable[Any], path: tuple[Any, ...]) -> list[Any]:
+def reachable_files(begin: Iterable[Any], path: tuple[Any, ...]) -> list[Any]:
     """Return `begin` and all files that their directives spell, and those of these, ..."""
     seen = dict.fromkeys(begin)
     waiting = list(seen)
