@@ -172,6 +172,7 @@ class Beginnings:
             *([self._edit] * 8),
             *([self._line] * 3),
             *([self._header] * 2),
+            *([self._chain] * 2),
             *(self._touch, self._shadow, self._link, self._order, self._spell, self._guard),
             *(self._flag, self._decide, self._rename, self._map),
         ]
@@ -196,6 +197,19 @@ class Beginnings:
             head.remove(self.rng.choice(head[2:]))
         head.insert(self.rng.randint(0, len(head)), line)
         return f"k{number} begins with {head}"
+
+    def _chain(self) -> str:
+        """Have the sources reach the first header through one of their own."""
+        for number, head in self.heads.items():
+            guard = self.rng.choice(["#pragma once\n", f"#ifndef C{number}\n#define C{number}\n"])
+            end = "#endif\n" if "ifndef" in guard else ""
+            before = self.rng.choice(["", "", "", "#define SCALE 17\n"])
+            then = self.rng.choice(["#include <first.h>\n", '#include "own.h"\n'])
+            at = "src/" if self.layout else ""
+            self._put(f"{at}c{number}.h", f"{guard}{before}{then}{end}")
+            line = f'#include "c{number}.h"'
+            self.heads[number] = [line, *(each for each in head if each != line)]
+        return "the sources begin with headers of their own"
 
     def _header(self) -> str:
         name = self.rng.choice([name for name in _HEADERS if (self.folder / name).exists()])
