@@ -5,7 +5,7 @@ of a file (clangd) so see the host's code; others can choose a target's. With
 ``OFFLOAD_CLANGD_ARCH`` each source has the entry of that target alone, or of the host where it has
 no pass for the target.
 
-A header has the entry of the first source that may reach it, with the header in the source's place:
+A header has the entry of the first source that may reach it, with the header in the source's place.
 clangd would guess the language of a header by its name, and miss that of a ``.h`` of HIP code.
 """
 
