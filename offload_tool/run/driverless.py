@@ -133,10 +133,14 @@ class _FlagSet:
         """Whether it is the same for other names; None until there was one."""
 
 
-_UNDEFINED = re.compile(rb"error: undefined (?:\w+ )?symbol: ")
+_UNDEFINED = re.compile(rb"error: undefined (?:\w+ )?symbol: (__o(?:ckl|cml)_)?")
 _LACKING = (
     "offload: {output}: device code calls what its own source does not define; if another source "
     "does, set OFFLOAD_RDC=True ('offload-tool compile': --rdc, then --link)\n"
+)
+_LACKING_LIBRARY = (
+    "offload: {output}: device code calls ROCm's device libraries, which -nogpulib leaves out; "
+    "remove that flag\n"
 )
 
 
@@ -149,8 +153,8 @@ class DirectPasses:
 
     def advise(self, command: Sequence[str]) -> None:
         """Write what to do after this thread's pass has failed in the driver's hands, too."""
-        if getattr(self._lacking, "symbols", False):
-            sys.stderr.write(_LACKING.format(output=command[-1]))
+        if text := getattr(self._lacking, "text", ""):
+            sys.stderr.write(text.format(output=command[-1]))
 
     def run(
         self,
@@ -166,12 +170,13 @@ class DirectPasses:
         `stages`, the front end and the backend are two jobs, and the output may stay as it is.
         """
         plan = self._plan(command, environment)
-        self._lacking.symbols = False
+        self._lacking.text = ""
         with _files_left() as are_left:
             try:
                 return _run(plan, environment, stages) if plan and are_left else None
             except _UnknownEndError as error:
-                self._lacking.symbols = _UNDEFINED.search(error.text) is not None
+                if undefined := _UNDEFINED.search(error.text):
+                    self._lacking.text = _LACKING_LIBRARY if undefined[1] else _LACKING
                 return None
 
     def run_quietly(

@@ -39,6 +39,9 @@ class Node(Protocol):
     def children(self, scan: bool = True) -> list[Node]:
         """Return all that this node depends on."""
 
+    cwd: Folder
+    """The folder of the SConscript that has declared it."""
+
     def exists(self) -> bool:
         """Return whether the file is there."""
 

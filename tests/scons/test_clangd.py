@@ -101,6 +101,15 @@ def test_header_that_is_added(waves: Project) -> None:
     assert found == {"wave.hip", "inc/wave.h", "inc/new.h"}
 
 
+def test_sources_in_other_folders(waves: Project) -> None:
+    """Folders of headers are those of the SConscript, wherever the source is."""
+    waves.write("deep/er/wave.hip", SOURCE)
+    body = (waves.folder / "SConstruct").read_text().replace("'wave.hip'", "'deep/er/wave.hip'")
+    (waves.folder / "SConstruct").write_text(body)
+    found = [entry["file"] for entry in entries(waves, "see=gfx942")]
+    assert found == ["deep/er/wave.hip", "inc/wave.h"]
+
+
 @pytest.mark.llvm
 @pytest.mark.parametrize("see", ["", "host", "gfx942"])
 def test_clangd_with_hip(waves: Project, llvm: Callable[[str], str], see: str) -> None:

@@ -280,6 +280,17 @@ def test_cycle_beside_a_failure(project: Project) -> None:
     assert "Found dependency cycle(s):\n  b -> c -> b" in run.errors
 
 
+def test_symbols_of_the_device_libraries(project: Project) -> None:
+    """Where a flag leaves out the libraries that code calls, that flag is named."""
+    declared = 'extern "C" __attribute__((device)) unsigned long __ockl_get_local_id(unsigned);\n'
+    project.write("k.hip", declared + KERNEL.replace("*p = VALUE", "*p = __ockl_get_local_id(0)"))
+    project.sconstruct("env.Replace(OFFLOAD_LAUNCHER='', OFFLOAD_ARCH='gfx906')\n" + BUNDLE)
+    run = project.run("-Q")
+    assert run.status == 2
+    _, _, advice = run.errors.partition("offload: k.hip: device code calls")
+    assert advice.startswith(" ROCm's device libraries, which -nogpulib leaves out; remove")
+
+
 def test_symbols_of_another_source(project: Project) -> None:
     """A device link that lacks symbols is followed by one line that says what to set."""
     project.write(

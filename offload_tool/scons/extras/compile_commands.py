@@ -117,7 +117,7 @@ def _headers(
     """Yield each header of the project, and the first pass that may reach it."""
     seen = {declared.source for declared in passes}
     for declared in passes:
-        folders = DEPENDENCY_SCANNER.path(declared.node.get_build_env(), declared.node.dir)
+        folders = DEPENDENCY_SCANNER.path(declared.node.get_build_env(), declared.node.cwd)
         for header in reachable_files([declared.source], folders):
             if header not in seen and header.is_under(env.fs.Top):
                 seen.add(header)
