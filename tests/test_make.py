@@ -20,14 +20,14 @@ TARGETS = ["gfx906", "gfx90a:xnack+", "gfx942"]
 
 @dataclass
 class Project:
-    """The example and the one whose sources it uses, copied."""
+    """The example, copied."""
 
     folder: Path
     environment: dict[str, str]
 
     @property
     def source(self) -> Path:
-        return self.folder / "saxpy/saxpy.hip"
+        return self.build_folder / "saxpy.hip"
 
     @property
     def build_folder(self) -> Path:
@@ -64,8 +64,7 @@ class Project:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """Return the example, built once for all tests: each leaves it up to date."""
     folder = tmp_path_factory.mktemp("make")
-    for name in ("saxpy", "make_saxpy"):
-        shutil.copytree(ROOT / "examples" / name, folder / name)
+    shutil.copytree(ROOT / "examples/make_saxpy", folder / "make_saxpy")
     environment = counting_environment(folder)
     environment["TARGETS"] = " ".join(TARGETS)
     for name in ("MAKEFLAGS", "MAKELEVEL"):
@@ -74,7 +73,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
     made.source.write_text(
         '#ifdef __gfx90a__\n#include "one.h"\n#endif\n' + made.source.read_text()
     )
-    (folder / "saxpy/one.h").touch()
+    (made.build_folder / "one.h").touch()
     compiles, _ = made.build()
     assert compiles == ["gfx906", "gfx90a:xnack+", "gfx942", "host"]
     made.assert_up_to_date()
@@ -91,12 +90,12 @@ def test_program(built: Project) -> None:
 
 def test_header_of_one_target(built: Project) -> None:
     """A header that one target reaches compiles that target; equal output ends it there."""
-    (built.folder / "saxpy/one.h").write_text("// changed\n")
+    (built.build_folder / "one.h").write_text("// changed\n")
     compiles, said = built.build()
     assert compiles == ["gfx90a:xnack+"]
     assert "bundler" not in said
     built.assert_up_to_date()
-    (built.folder / "saxpy/one.h").write_text("__attribute__((device)) int also_here = 1;\n")
+    (built.build_folder / "one.h").write_text("__attribute__((device)) int also_here = 1;\n")
     compiles, said = built.build()
     assert compiles == ["gfx90a:xnack+"]
     assert "bundler" in said
@@ -121,12 +120,12 @@ def test_deleted_files(built: Project) -> None:
     (built.build_folder / "saxpy.gfx906.co").unlink()
     assert built.build()[0] == ["gfx906"]
     built.assert_up_to_date()
-    (built.folder / "saxpy/one.h").unlink()
+    (built.build_folder / "one.h").unlink()
     text = built.source.read_text()
     built.source.write_text(re.sub('#include "one.h"\n', "", text))
     assert len(built.build()[0]) == len(TARGETS) + 1
     built.assert_up_to_date()
-    (built.folder / "saxpy/one.h").touch()
+    (built.build_folder / "one.h").touch()
     built.source.write_text(text)
     built.build()
 

@@ -13,7 +13,7 @@ merge=${OFFLOAD_TOOL:-offload-tool}
 
 build() { # NAME TARGETS: a checkout called NAME, built for TARGETS
     mkdir -p "$folder/$1"
-    cp -R "$example" "$example/../saxpy" "$folder/$1"
+    cp -R "$example" "$folder/$1"
     echo "== $1 builds $2"
     (cd "$folder/$1/apart" && $scons -Q "OFFLOAD_ARCH=$2")
 }
