@@ -83,7 +83,7 @@ NAMED: dict[str, tuple[str, ...]] = {
         "test_header_appears_earlier_on_the_path",
         "test_variant_folder[[]False]",
     ),
-    "tests/scons/test_errors.py": ("test_compile_error", "test_wrong_sconscript*"),
+    "tests/scons/test_errors.py": ("test_compile_error", "test_wrong_sconscript[[][a-e]*"),
     "tests/scons/test_installed.py": ("test_construction_variables", "test_c_stays_c"),
     "tests/scons/test_kpack.py": ("test_what_is_made_again", "test_what_is_refused*"),
     "tests/scons/test_launchers.py": ("test_second_checkout_hits*",),

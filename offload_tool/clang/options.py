@@ -105,7 +105,7 @@ _OPTIONS: dict[str, int] = {
     "-save-temps": BESIDE | DRIVER,
     "-serialize-diagnostic": ELSEWHERE,
     "-serialize-diagnostic-file": WRITES | NEXT,
-    "-serialize-diagnostics": NEXT,
+    "-serialize-diagnostics": ELSEWHERE | DRIVER | NEXT,
     "-split-dwarf-output": WRITES | NEXT,
     "-stack-usage-file": WRITES | NEXT,
     "-stats-file=": WRITES,

@@ -25,6 +25,23 @@ _HABITS = {
         ("-rdc=", "--relocatable-device-code", "--device-c"),
         "is nvcc's: relocatable device code is OFFLOAD_RDC=True",
     ),
+    **dict.fromkeys(
+        ("-Xptxas", "--ptxas-options", "-maxrregcount", "--maxrregcount"),
+        "is nvcc's: flags of ptxas are OFFLOAD_PTXAS_FLAGS, clang's are behind -Xcuda-ptxas",
+    ),
+    **dict.fromkeys(
+        ("--expt-relaxed-constexpr", "--expt-extended-lambda", "--extended-lambda"),
+        "is nvcc's: clang needs no flag for that; remove it",
+    ),
+    **dict.fromkeys(
+        ("-use_fast_math", "--use_fast_math"),
+        "is nvcc's: write -ffast-math and -fgpu-flush-denormals-to-zero",
+    ),
+    **dict.fromkeys(
+        ("-ccbin", "--compiler-bindir"),
+        "is nvcc's: clang compiles host code itself; remove it, and set OFFLOAD_CLANG",
+    ),
+    "-lineinfo": "is nvcc's: write -gline-tables-only",
     "-Xcompiler": "is nvcc's: flags of the host compile are OFFLOAD_HOST_FLAGS",
 }
 """Flags that other ways of building are used to, by beginning, and what to write here."""

@@ -32,7 +32,12 @@ from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons import compat
 from offload_tool.scons.graph.call_cache import KINDS, Call, answers_of, call_of, once
 from offload_tool.scons.run.command import command_spawn
-from offload_tool.scons.variables import REMOVED_VARIABLES, VARIABLES, read_variables
+from offload_tool.scons.variables import (
+    OTHERS_VARIABLES,
+    REMOVED_VARIABLES,
+    VARIABLES,
+    read_variables,
+)
 from offload_tool.toolchain.capability_check import Job
 from offload_tool.toolchain.installations import VARIABLES as OF_INSTALLATIONS
 from offload_tool.toolchain.native_gpus import NATIVE, native_targets
@@ -182,9 +187,27 @@ def check_names(names: Iterable[str]) -> None:
         if name in REMOVED_VARIABLES:
             raise UsageError(f"{name} is gone; {REMOVED_VARIABLES[name]}")
         if name.startswith("OFFLOAD") and name not in _DEFAULTS:
-            near = difflib.get_close_matches(name, _DEFAULTS, n=1)
+            begins = [known for known in VARIABLES if name.startswith(known)]
+            near = sorted(begins, key=len)[-1:] or difflib.get_close_matches(name, _DEFAULTS, n=1)
             hint = f"did you mean {near[0]}?" if near else "see the list of variables"
             raise UsageError(f"unknown construction variable {name}; {hint}")
+
+
+def check_overrides(env: Environment, overrides: dict[str, Any]) -> None:
+    """Refuse variables of a builder call that nothing reads there.
+
+    :raises UsageError: one is another build system's; the message names ours.
+    """
+    for name in sorted(overrides):
+        ours = OTHERS_VARIABLES.get(name.upper(), name.upper())
+        is_ours = name in VARIABLES or ours not in VARIABLES
+        if not is_ours and not _is_referred_to(env, name, overrides):
+            raise UsageError(f"{name} among the variables of a builder means nothing; write {ours}")
+
+
+def _is_referred_to(env: Environment, name: str, overrides: dict[str, Any]) -> bool:
+    texts = map(str, (*env.Dictionary().values(), *overrides.values()))
+    return any(f"${name}" in text or f"${{{name}" in text for text in texts)
 
 
 def devices(env: Environment, kind: str) -> tuple[CompileTarget, ...]:
@@ -253,7 +276,7 @@ def _show_error(text: str) -> None:
 
 
 def _given_targets(env: Environment) -> list[str]:
-    items = SCons.Util.flatten([env["OFFLOAD_ARCH"]])
+    items = SCons.Util.flatten([env["OFFLOAD_ARCH"] or []])
     return [word for item in items for word in split_list(env.subst(str(item)))]
 
 
@@ -500,6 +523,7 @@ def call(env: Environment, overrides: dict[str, Any]) -> Call:
 
     :raises UsageError: a variable is called as ours are, and is none, or is not of its type.
     """
+    check_overrides(env, overrides)
     # Names of files are relative to the SConscript's folder.
     around = (env.fs.getcwd(), _shell(env))
     return call_of(env, overrides, around, _read)
@@ -582,7 +606,13 @@ def _device_words(env: Environment) -> tuple[str, ...]:
 def launcher(env: Environment) -> list[str]:
     """Return the words of ``OFFLOAD_LAUNCHER``, as they are in commands."""
     with compat.at_top(env):
-        return shlex.split(env.subst("$OFFLOAD_LAUNCHER"))
+        text = env.subst("$OFFLOAD_LAUNCHER")
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UsageError(
+            f"OFFLOAD_LAUNCHER={text!r} is not a command: {error}; quote it as a shell does"
+        ) from error
 
 
 def place(env: Environment, name: str) -> str:

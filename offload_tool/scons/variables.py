@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Reader = Callable[[Environment, Any], Any]
 
-__all__ = ["REMOVED_VARIABLES", "VARIABLES", "Variable", "read_variables"]
+__all__ = ["OTHERS_VARIABLES", "REMOVED_VARIABLES", "VARIABLES", "Variable", "read_variables"]
 
 _WRONG = object()
 """What a reader returns for a value that is not of its type."""
@@ -79,6 +79,14 @@ def _words(env: Environment, given: Any) -> Any:
 
 def _mapping(env: Environment, given: Any) -> Any:
     return given if given is None or hasattr(given, "items") else _WRONG
+
+
+def _flags_of_targets(env: Environment, given: Any) -> Any:
+    found = _mapping(env, given)
+    is_right = found in (None, _WRONG) or all(
+        value is not None and _words(env, value) is not _WRONG for value in found.values()
+    )
+    return found if is_right else _WRONG
 
 
 def _is_text(value: Any) -> bool:
@@ -156,7 +164,7 @@ VARIABLES: dict[str, Variable] = {
     "OFFLOAD_EXTRACT_ARCHIVE": _boolean(False),
     "OFFLOAD_FLAGS": _FLAGS,
     "OFFLOAD_HOST_FLAGS": _FLAGS,
-    "OFFLOAD_ARCH_FLAGS": Variable({}, "a dictionary {target ID: flags}", _mapping),
+    "OFFLOAD_ARCH_FLAGS": Variable({}, "a dictionary {target ID: flags}", _flags_of_targets),
     "OFFLOAD_ARCHIVE_FORMAT": _TEXT,
     "OFFLOAD_BUNDLE_ALIGN": Variable(4096, "a positive integer", _integer(1)),
     "OFFLOAD_BUNDLE_HOST": _boolean(False),
@@ -201,6 +209,23 @@ REMOVED_VARIABLES = {
     "OFFLOAD_RESIDENT": "leave it out: device passes run without the driver by default",
 }
 """Variables that are gone, and what to do instead."""
+OTHERS_VARIABLES = {
+    **dict.fromkeys(
+        (
+            *("CMAKE_HIP_ARCHITECTURES", "HIP_ARCHITECTURES", "CMAKE_CUDA_ARCHITECTURES"),
+            *("CUDA_ARCHITECTURES", "AMDGPU_TARGETS", "GPU_TARGETS"),
+        ),
+        "OFFLOAD_ARCH",
+    ),
+    **dict.fromkeys(
+        ("HIPFLAGS", "HIPCCFLAGS", "HIPCC_FLAGS", "NVCCFLAGS", "NVCC_FLAGS", "CUDAFLAGS"),
+        "OFFLOAD_FLAGS",
+    ),
+    **dict.fromkeys(("CUDA_PATH", "CUDA_TOOLKIT_PATH", "CUDA_HOME"), "OFFLOAD_CUDA_PATH"),
+    **dict.fromkeys(("ROCM_PATH", "HIP_PATH"), "OFFLOAD_ROCM_PATH"),
+    **dict.fromkeys(("HIPCC", "NVCC", "HIPCXX", "CUDACXX"), "OFFLOAD_CLANG"),
+}
+"""What other build systems and tools call ours."""
 
 
 def read_variables(env: Environment) -> dict[str, Any]:

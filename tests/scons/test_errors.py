@@ -183,6 +183,175 @@ WRONG = {
         "env.OffloadObject('o', ['k.hip', 'other.hip'])\n",
         ["one target name ('o') cannot serve 2 sources"],
     ),
+    "longer-name-of-a-variable": (
+        "env.OffloadBundle('k.hip', OFFLOAD_ARCHITECTURES='gfx906')\n",
+        ["unknown construction variable OFFLOAD_ARCHITECTURES; did you mean OFFLOAD_ARCH?"],
+    ),
+    "removed-variable": (
+        "env.OffloadBundle('k.hip', OFFLOAD_RESIDENT=True)\n",
+        ["OFFLOAD_RESIDENT is gone; leave it out"],
+    ),
+    "lower-case-variable": (
+        "env.OffloadBundle('k.hip', offload_arch='gfx906')\n",
+        ["offload_arch among the variables of a builder means nothing; write OFFLOAD_ARCH"],
+    ),
+    "cmakes-variable": (
+        "env.OffloadBundle('k.hip', CMAKE_HIP_ARCHITECTURES='gfx906')\n",
+        ["CMAKE_HIP_ARCHITECTURES among the variables", "write OFFLOAD_ARCH"],
+    ),
+    "flags-of-another-tool": (
+        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', NVCCFLAGS='-O3')\n",
+        ["NVCCFLAGS among the variables of a builder means nothing; write OFFLOAD_FLAGS"],
+    ),
+    "number-for-a-target": (
+        "env.OffloadBundle('k.hip', OFFLOAD_ARCH=906)\n",
+        ["OFFLOAD_ARCH: expected a text, a node, or a list of them, found 906"],
+    ),
+    "dictionary-of-targets": (
+        "env.OffloadBundle('k.hip', OFFLOAD_ARCH={'gfx906': '-O3'})\n",
+        ["OFFLOAD_ARCH: expected a text, a node, or a list of them, found {'gfx906': '-O3'}"],
+    ),
+    "no-target-at-all": (
+        "env.OffloadBundle('k.hip', OFFLOAD_ARCH=None)\n",
+        ["OFFLOAD_ARCH is empty"],
+    ),
+    "upper-case-target": (
+        "env.OffloadBundle('k.hip', OFFLOAD_ARCH='GFX906')\n",
+        ["unknown processor 'GFX906', did you mean 'gfx906'"],
+    ),
+    "target-without-underscore": (
+        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm80')\n",
+        ["unknown processor 'sm80', did you mean 'sm_80'?"],
+    ),
+    "nvccs-virtual-target": (
+        "env.OffloadObject('k.cu', OFFLOAD_ARCH='compute_80')\n",
+        ["unknown processor 'compute_80', did you mean 'sm_80'?"],
+    ),
+    "compute-capability": (
+        "env.OffloadObject('k.cu', OFFLOAD_ARCH='8.6')\n",
+        ["unknown processor '8.6', did you mean 'sm_86'?"],
+    ),
+    "feature-without-colon": (
+        "env.OffloadBundle('k.hip', OFFLOAD_ARCH='gfx90a-xnack+')\n",
+        ["unknown processor 'gfx90a-xnack+', did you mean 'gfx90a:xnack+'?"],
+    ),
+    "bundle-entry-id-for-a-target": (
+        "env.OffloadBundle('k.hip', OFFLOAD_ARCH='hip-amdgcn-amd-amdhsa--gfx906')\n",
+        ["did you mean 'gfx906'?"],
+    ),
+    "gencode": (
+        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', CCFLAGS='-gencode arch=compute_80')\n",
+        ["'-gencode' among the flags: targets are those of OFFLOAD_ARCH"],
+    ),
+    "relocatable-code-of-nvcc": (
+        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', CCFLAGS='-rdc=true')\n",
+        ["'-rdc=true' among the flags: is nvcc's: relocatable device code is OFFLOAD_RDC=True"],
+    ),
+    "lambdas-of-nvcc": (
+        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', CCFLAGS='--extended-lambda')\n",
+        ["'--extended-lambda' among the flags: is nvcc's: clang needs no flag"],
+    ),
+    "fast-math-of-nvcc": (
+        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', CCFLAGS='--use_fast_math')\n",
+        ["'--use_fast_math' among the flags: is nvcc's: write -ffast-math"],
+    ),
+    "registers-of-nvcc": (
+        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', OFFLOAD_FLAGS='-maxrregcount=64')\n",
+        ["'-maxrregcount=64' among the flags: is nvcc's: flags of ptxas are OFFLOAD_PTXAS_FLAGS"],
+    ),
+    "host-compiler-of-nvcc": (
+        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', OFFLOAD_FLAGS='-ccbin g++')\n",
+        ["'-ccbin' among the flags: is nvcc's: clang compiles host code itself"],
+    ),
+    "lines-of-nvcc": (
+        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', OFFLOAD_FLAGS='-lineinfo')\n",
+        ["'-lineinfo' among the flags: is nvcc's: write -gline-tables-only"],
+    ),
+    "preprocessor-alone": (
+        "env.OffloadBundle('k.hip', CCFLAGS='-E')\n",
+        ["'-E' among the flags: the compiler would make no object"],
+    ),
+    "assembly-alone": (
+        "env.OffloadBundle('k.hip', OFFLOAD_FLAGS='-S')\n",
+        ["'-S' among the flags: the compiler would make no object"],
+    ),
+    "version-of-the-compiler": (
+        "env.OffloadBundle('k.hip', OFFLOAD_FLAGS='--version')\n",
+        ["'--version' among the flags: the compiler would make no object"],
+    ),
+    "output-by-a-flag": (
+        "env.OffloadBundle('k.hip', OFFLOAD_FLAGS='-o k.co')\n",
+        ["'-o' among the flags: the output has its name already"],
+    ),
+    "folder-as-a-source": (
+        "env.OffloadBundle('.')\n",
+        ["'.' is a folder; give the files in it, such as Glob('./*')"],
+    ),
+    "none-as-a-source": (
+        "env.OffloadBundle('b', None)\n",
+        ["OffloadBundle of 'b': expected names of files, or nodes, as sources, found None"],
+    ),
+    "number-as-a-source": (
+        "env.OffloadProgram('p', 3)\n",
+        ["OffloadProgram of 'p': expected names of files, or nodes, as sources, found 3"],
+    ),
+    "empty-glob": (
+        "env.OffloadProgram('p', Glob('*.hipp'))\n",
+        ["OffloadProgram of 'p': no source was given; does a pattern of Glob() match nothing?"],
+    ),
+    "header-as-a-source": (
+        "env.OffloadObject('k.h')\n",
+        ["'k.h': expected an offload source (.hip, .cu)", "set OFFLOAD_KIND"],
+    ),
+    "wrong-boolean": (
+        "env.OffloadObject('k.hip', OFFLOAD_RDC='maybe')\n",
+        ["OFFLOAD_RDC: expected True or False, found 'maybe'"],
+    ),
+    "wrong-list-of-headers": (
+        "env.OffloadObject('k.hip', OFFLOAD_PCH=5)\n",
+        ["OFFLOAD_PCH: expected True, False or a list of headers, found 5"],
+    ),
+    "number-for-flags-of-a-target": (
+        "env.OffloadBundle('k.hip', OFFLOAD_ARCH_FLAGS={'gfx906': {}})\n",
+        ["OFFLOAD_ARCH_FLAGS: expected a dictionary {target ID: flags}"],
+    ),
+    "tool-without-a-linker": (
+        "bare = Environment(tools=['offload'], toolpath=[PyPackageDir('offload_tool.scons')])\n"
+        "bare.OffloadProgram('p', ['k.hip'])\n",
+        ["OffloadProgram needs SCons's linker tool; write Environment(tools=['default', 'off"],
+    ),
+    "quote-in-a-launcher": (
+        "env.OffloadBundle('k.hip', OFFLOAD_LAUNCHER='ccache \"x')\n",
+        ["OFFLOAD_LAUNCHER=", "is not a command: No closing quotation; quote it as a shell does"],
+    ),
+    "launcher-beside-a-cluster": (
+        "env.OffloadBundle('k.hip', OFFLOAD_LAUNCHER='ccache', OFFLOAD_DIST='/tmp')\n",
+        ["OFFLOAD_DIST brings its own launcher; unset OFFLOAD_LAUNCHER"],
+    ),
+    "missing-toolkit": (
+        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', OFFLOAD_CUDA_PATH='/no/cuda')\n",
+        ["OFFLOAD_CUDA_PATH='/no/cuda' is not a folder of a CUDA toolkit"],
+    ),
+    "library-without-a-name": (
+        "env.OffloadStaticLibrary('l')\n",
+        ["OffloadStaticLibrary needs a target name; write OffloadStaticLibrary('name', sources)"],
+    ),
+    "call-without-arguments": (
+        "env.OffloadProgram()\n",
+        ["OffloadProgram: expected names of files, or nodes, as sources, found None"],
+    ),
+    "other-compiler": (
+        "env.OffloadObject('k.hip', OFFLOAD_CLANG='gcc')\n",
+        ["gcc --version does not name a clang version; set OFFLOAD_CLANG to a clang"],
+    ),
+    "kpack-of-a-program-without": (
+        "env.OffloadKpack(env.OffloadProgram('p', ['k.hip']))\n",
+        ["'p' was built without OFFLOAD_KPACK; set it there to have kpack archives"],
+    ),
+    "name-of-the-summary": (
+        "env.OffloadBundle('k.hip', OFFLOAD_SUMMARY='x.txt')\n",
+        ["OFFLOAD_SUMMARY: expected True, False or the name of a .json file", "'x.txt'"],
+    ),
 }
 
 
@@ -197,6 +366,15 @@ def test_wrong_sconscript(project: Project, body: str, expected: list[str]) -> N
     message, place = run.errors[run.errors.index("scons: *** ") :].splitlines()[:2]
     assert all(part in message for part in expected), message
     assert re.fullmatch(r'File ".*/SConstruct", line \d+, in <module>', place)
+
+
+def test_variable_that_is_referred_to(project: Project) -> None:
+    """A variable of another tool's name that a value refers to means something."""
+    project.sconstruct(
+        "env.OffloadDeviceObject('k.hip', HIPFLAGS=['-DMORE=1'], OFFLOAD_ARCH='gfx906',\n"
+        "    OFFLOAD_FLAGS='$HIPFLAGS -nogpulib -nogpuinc')\n"
+    )
+    project.build()
 
 
 LAUNCHERS = {

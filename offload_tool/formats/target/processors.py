@@ -246,6 +246,9 @@ h100=sm_90 h200=sm_90 b200=sm_100
 """
 _PRODUCTS = dict(item.split("=") for item in _SOLD_AS.split())
 """What GPUs are sold as. Source: AMDGPUUsage; NVIDIA's table of compute capabilities."""
+_CAPABILITY = re.compile(r"(?:compute_|lto_)?(\d+)\.?(\d)(?:-real|-virtual)?")
+"""As CMake, PyTorch and nvcc write it: ``80-real``, ``8.0``, ``compute_80``."""
+_WITHOUT_COLON = re.compile(r"(gfx\w+)[-_. /](xnack|sramecc)([+-]?)")
 _PRODUCT = re.compile(r"(?:amd|nvidia|instinct)?[-_ ]?([a-z]+\d+)[a-z]*")
 
 
@@ -256,8 +259,15 @@ def nearest_names(name: str, limit: int = 3) -> tuple[str, ...]:
     """
     import difflib  # rarely needed
 
-    if name.removesuffix("-real").removesuffix("-virtual").isdecimal():
-        return (f"sm_{name.partition('-')[0]}",)
+    capability = _CAPABILITY.fullmatch(name)
+    if capability:
+        return (f"sm_{capability[1]}{capability[2]}",)
+    split = _WITHOUT_COLON.fullmatch(name)
+    if split and split[1] in _BY_ANY_NAME:
+        return (f"{split[1]}:{split[2]}{split[3] or '+'}",)
+    inside = [n for n in re.findall(r"[a-z]+_?\d+\w*", name) if n in _BY_ANY_NAME]
+    if inside:  # of a bundle entry ID, say, or of a feature that is put behind it otherwise
+        return tuple(inside[:1])
     product = _PRODUCT.fullmatch(name.lower())
     if product and product[1] in _PRODUCTS:
         return (_PRODUCTS[product[1]],)
