@@ -56,6 +56,7 @@ READS: dict[str, tuple[str, ...]] = {
     "OffloadSharedLibrary": _LINKS,
     "OffloadProgram": _LINKS,
     "OffloadReport": ("REPORT_BEFORE", "REPORT_FLAGS"),
+    "OffloadCompilationDatabase": ("CLANGD_ARCH",),
     "OffloadDeviceRuntime": ("the toolchain", "DEVICE_RUNTIME"),
     "OffloadHostRuntime": ("the toolchain",),
     "OffloadCudaToolkit": ("the toolchain", "ARCH", "ALLOW_UNKNOWN_ARCH"),
