@@ -366,6 +366,8 @@ class Beginnings:
             raise WrongError(f"no compile_commands.json:\n{done.stdout}{done.stderr}")
         failing = 0
         for entry in json.loads(database.read_text()):
+            if "output" not in entry:
+                continue  # a header's
             expected = self._expected(entry["arguments"], entry["output"])
             made = self.folder / entry["output"]
             failing += not expected

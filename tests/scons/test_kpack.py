@@ -21,7 +21,7 @@ from offload_tool.io import InputFile
 from offload_tool.operations.check import Rule, check_libraries
 from offload_tool.operations.listing.list_images import iter_images, list_images
 from offload_tool.operations.match import Device
-from tests.conftest import ROOT, missing
+from tests.conftest import missing
 from tests.scons.conftest import Project, flagged_clang
 
 SOURCE = """\
@@ -313,26 +313,6 @@ def test_archives_of_removed_targets(kpacked: Project) -> None:
     (kpacked.folder / ".kpack/demo_gfx90a:xnack+.kpack").unlink()
     kpacked.sconstruct(HEAD + fewer + body)
     assert kpacked.run("-Q").errors == ""
-
-
-def test_the_page_builds(kpacked: Project) -> None:
-    """The SConstruct of docs/kpack.md makes the files that the page lists, and installs them."""
-    page = (ROOT / "docs/kpack.md").read_text()
-    script, listing = re.findall(r"^```(?:python)?\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[:2]
-    flags = 'OFFLOAD_FLAGS=["-nogpuinc", "-nogpulib"],'
-    flags += flags.replace("OFFLOAD_FLAGS", "OFFLOAD_HOST_FLAGS") + ' CPPDEFINES={"VALUE": 1},'
-    kpacked.sconstruct(
-        script.replace("    OFFLOAD_ARCH=", f"    {flags}\n    OFFLOAD_ARCH="), head=""
-    )
-    done = kpacked.run()
-    assert done.status == 0, done.output + done.errors
-    listed = [line.split()[0] for line in listing.splitlines()]
-    assert len(listed) == 4
-    built = [path for path in kpacked.folder.glob("build/**/*") if path.suffix in (".so", ".kpack")]
-    assert sorted(str(path.relative_to(kpacked.folder)) for path in built) == sorted(listed)
-    for name in listed:
-        installed = kpacked.folder / name.replace("build", "out", 1)
-        assert installed.read_bytes() == (kpacked.folder / name).read_bytes()
 
 
 def test_archives_do_not_depend_on_order(kpacked: Project) -> None:
