@@ -8,6 +8,7 @@ of a folder that was renamed with all that is in it.
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 from types import MappingProxyType
@@ -117,11 +118,23 @@ class Meanwhile:
         was = self._start.folders.get(folder)
         if was is not None:
             return identity(folder) != was
+        parent, _, last = folder.rpartition("/")
+        if last == "..":  # each folder has one
+            return self._came(parent)
+        # What another compile writes there changes the time of the folder, under all its names.
+        if identity(folder) in self._unmoved:
+            return self._came(parent)
         try:
             changed = os.stat(folder).st_ctime_ns
         except OSError:
             return True
-        return changed >= self._start.moment or self._came(folder.rpartition("/")[0])
+        return changed >= self._start.moment or self._came(parent)
+
+    @functools.cached_property
+    def _unmoved(self) -> frozenset[str]:
+        """The identities of the known folders that are in their places."""
+        known = self._start.folders.items()
+        return frozenset(was for name, was in known if was and identity(name or ".") == was)
 
     def _was_put(self, name: str) -> bool:
         """Return whether a folder on the way to a file may have been renamed to that meanwhile.
