@@ -16,8 +16,6 @@ from offload_tool import BundleEntryID
 from offload_tool.formats.bundle.binary import plan_bundle
 from offload_tool.formats.objects.ar import NewMember, plan_archive
 
-__all__ = ["main"]
-
 TARGETS = ("gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1101", "gfx1200")
 IDS = [str(BundleEntryID.parse(f"hip-amdgcn-amd-amdhsa--{name}")) for name in TARGETS]
 SIZE = 52_500

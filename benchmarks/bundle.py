@@ -12,8 +12,6 @@ from pathlib import Path
 from benchmarks.measure import Figures, compare, time_call
 from offload_tool import BundleEntryID, bundle_files
 
-__all__ = ["main"]
-
 HOST = "host-x86_64-unknown-linux-gnu-"
 DEVICES = ("gfx906", "gfx90a", "gfx942", "gfx1100", "gfx1030", "gfx908", "gfx1200")
 OURS = [sys.executable, "-m", "offload_tool", "bundler"]

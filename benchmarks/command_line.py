@@ -10,8 +10,6 @@ from benchmarks.measure import compare
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID
 from offload_tool.operations.bundle import bundle_files
 
-__all__ = ["main"]
-
 RUNS = 15
 BUNDLES = 1000
 TARGETS = ("gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1101", "gfx1200")

@@ -12,16 +12,11 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarks.measure import Figures, run_process
 from offload_tool.run.pass_command import WantedPass, pass_command
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = ["main"]
 
 TARGETS = ("gfx906", "gfx90a:xnack+", "gfx942", "gfx1100")
 SOURCES = 50

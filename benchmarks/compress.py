@@ -11,21 +11,14 @@ import multiprocessing
 import random
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from benchmarks.measure import compare
+from benchmarks.measure import Figures, compare
 from offload_tool.formats.bundle.binary import plan_bundle
 from offload_tool.formats.bundle.compressed import compress_bundle
+from offload_tool.formats.codec.stream import Method
 from offload_tool.io import replace_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from benchmarks.measure import Figures
-    from offload_tool.formats.codec.stream import Method
-
-__all__ = ["main"]
 
 IDS = (
     "host-x86_64-unknown-linux-gnu-",

@@ -16,17 +16,12 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarks.measure import run_process
 from benchmarks.plot import draw
 from offload_tool.toolchain.select import find_toolchain
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = ["main"]
 
 SOURCES = 12
 TARGETS = ("gfx900", "gfx902", "gfx904", "gfx906", "gfx908", "gfx90a", "gfx90c", "gfx942")

@@ -23,17 +23,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from benchmarks.measure import Figures, run_process
 from offload_tool.passes.source_kind import derive_cuid
 from offload_tool.toolchain.select import find_toolchain
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-__all__ = ["main"]
 
 LIGHT = ("clamp", "rope", "norm", "softmax", "getrows", "im2col", "unary", "sumrows", "pad")
 TARGETS = ("gfx90a", "gfx942", "gfx1100", "gfx1030")

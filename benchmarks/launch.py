@@ -8,13 +8,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarks.measure import compare
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 TARGETS = ("gfx906", "gfx90a", "gfx942", "gfx1100")
 HERE = Path(__file__).resolve().parent.parent

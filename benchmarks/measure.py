@@ -10,14 +10,9 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-__all__ = ["Figures", "compare", "run_process", "time_call"]
+from pathlib import Path
 
 
 @dataclass(frozen=True)

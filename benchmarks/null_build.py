@@ -21,8 +21,6 @@ from offload_tool.formats.hip.fatbin_section import cuid_symbol
 from offload_tool.passes.source_kind import derive_cuid
 from offload_tool.toolchain.select import find_toolchain
 
-__all__ = ["main"]
-
 SOURCES = 300
 FIRST_BUILD_SOURCES = 12
 RUNS = 7

@@ -5,13 +5,8 @@ The same figures give the same bytes: Matplotlib is told the salt of its names, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-__all__ = ["draw"]
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 _STYLES = (("#777777", "--", "s"), ("#1f77b4", "-", "o"), ("#2ca02c", "-", "^"))
 

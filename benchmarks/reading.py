@@ -13,8 +13,6 @@ from pathlib import Path
 
 from benchmarks.measure import Figures, run_process
 
-__all__ = ["main"]
-
 TARGETS = ("gfx906", "gfx90a", "gfx1030", "gfx1100")
 SOURCES = (2_500, 10_000)
 RUNS = 3

@@ -11,14 +11,9 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from benchmarks.measure import run_process
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-__all__ = ["main"]
 
 TARGETS = ("gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1101", "gfx1200")
 SOURCES = 80

@@ -15,8 +15,6 @@ from benchmarks.measure import Figures, run_process
 from benchmarks.scheduling import TARGETS
 from offload_tool.toolchain.select import find_toolchain
 
-__all__ = ["main"]
-
 SOURCES = (12, 1)
 RUNS = 3
 AIMS = {12: 1.0, 1: 1.2}

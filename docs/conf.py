@@ -6,16 +6,13 @@ import importlib.metadata
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from messages import messages_page
 from pygments.lexers.special import TextLexer
 from reference import api_page, builders_page, commands_page
-
-if TYPE_CHECKING:
-    from sphinx.application import Sphinx
+from sphinx.application import Sphinx
 
 project = "Offload"
 copyright = "the authors of Offload"  # noqa: A001 (Sphinx's name)

@@ -9,8 +9,6 @@ from pathlib import Path
 import offload_tool
 from offload_tool import errors
 
-__all__ = ["messages", "messages_page"]
-
 _PACKAGE = Path(offload_tool.__file__).parent
 _SHORTEST = 9
 """Letters of a text that is a message; shorter ones are a path or a number."""

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, cast
 
 import offload_tool
 from offload_tool.cli.arguments.whole_parser import whole_parser
 from offload_tool.scons import builders
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-__all__ = [
-    "GROUPS",
-    "READS",
-    "api_page",
-    "builders_page",
-    "commands",
-    "commands_page",
-    "signatures",
-]
 
 _TOOLCHAIN = ("CLANG", "ROCM_PATH", "DEVICE_LIB_PATH", "CUDA_PATH")
 GROUPS = {

@@ -11,8 +11,6 @@ if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
 
 from offload_tool.cli import main
 
-__all__ = ["main"]
-
 # What a run makes of a file lives until it ends: looking for garbage every 700 objects is in vain.
 gc.set_threshold(100_000, 20, 20)
 # Nor at all there is when Python ends: that takes as long as loading twenty modules.

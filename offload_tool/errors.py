@@ -7,29 +7,13 @@ expected, what was found, and what to do. Callers that want to stop cleanly catc
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from offload_tool.util.escape import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from os import PathLike
-
-__all__ = [
-    "CodeObjectError",
-    "CompilerError",
-    "ContentError",
-    "EntryIDError",
-    "FileError",
-    "FormatError",
-    "LimitError",
-    "NoContainerError",
-    "OffloadError",
-    "TargetIDError",
-    "UnexpectedError",
-    "UnsupportedError",
-    "UsageError",
-]
 
 
 class OffloadError(Exception):

@@ -9,13 +9,9 @@ of their tests run.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-__all__ = ["chosen", "without_tests"]
+from typing import TypeVar
 
 _T = TypeVar("_T")
 

@@ -7,12 +7,7 @@ import termios
 import threading
 import tty
 from contextlib import suppress
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-__all__ = ["Terminal"]
+from types import TracebackType
 
 _AT_ONCE = 1 << 16
 

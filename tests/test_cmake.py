@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,9 +14,6 @@ from offload_tool import list_images
 from tests.conftest import ROOT
 from tests.launch.compiles import ccache, environment, misses
 from tests.test_meson import program
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 TARGETS = ["gfx906", "gfx90a:xnack+", "gfx942", "gfx1100"]
 LAUNCHER = f"{sys.executable};-m;offload_tool;launch"

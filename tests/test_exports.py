@@ -14,11 +14,10 @@ import offload_tool
 
 
 def test_every_name_is_what_its_module_has() -> None:
-    """Each exported name is the very object of the module that makes it, where it is public."""
+    """Each exported name is the very object of the module that makes it."""
     for name in offload_tool.__all__:
         module = importlib.import_module(f"offload_tool.{offload_tool._HOMES[name]}")
         assert getattr(offload_tool, name) is getattr(module, name)
-        assert name in module.__all__
 
 
 def test_lists_agree() -> None:

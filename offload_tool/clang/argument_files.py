@@ -10,22 +10,10 @@ import functools
 import itertools
 import os
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
 from offload_tool.clang.options import FOLDER, LIBRARY, beginnings, does
 from offload_tool.clang.response_file import expand_command
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-__all__ = [
-    "all_words",
-    "finds_libraries",
-    "include_folders",
-    "options_of",
-    "possible_files",
-    "programs_in",
-]
 
 _FOLDER_FLAGS = beginnings(FOLDER)
 _PARTS = re.compile(r"[=,]")

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from offload_tool.io import StrPath
-
-__all__ = ["depfile_command", "depfile_text", "parse_depfile", "read_depfile"]
 
 _JOBS = ("-c", "-S", "-emit-llvm")
 _KEEPING = ("-save-temps", "--save-temps")

@@ -11,33 +11,13 @@ from __future__ import annotations
 import itertools
 import os
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from offload_tool.clang.temporary_outputs import without_removed
 from offload_tool.errors import CompilerError
 from offload_tool.util.memoize import remembered
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-__all__ = [
-    "PLAN",
-    "Answer",
-    "ask",
-    "forget_jobs",
-    "front_end_jobs",
-    "job_words",
-    "jobs_of",
-    "llvm_temporary_folder",
-    "make",
-    "option_values",
-    "output_of",
-    "plan_of",
-    "question",
-    "response_text",
-    "words_for_terminal",
-]
 
 _SECONDS = 120
 PLAN = "-###"

@@ -5,12 +5,7 @@ These are variables, the working folder, and the processor that it runs on.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-__all__ = ["ASKED_VARIABLES", "HEEDED_VARIABLES", "processor_of", "tells_folder"]
+from collections.abc import Iterable, Sequence
 
 _WHERE = (
     *("CCC_OVERRIDE_OPTIONS", "CLANG_CONFIG_PATH", "CLANG_NO_DEFAULT_CONFIG"),

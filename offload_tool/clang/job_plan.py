@@ -17,27 +17,11 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from offload_tool.clang.driver import job_words
 from offload_tool.clang.linker_options import unknown_word
 from offload_tool.clang.options import WRITES, values
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-__all__ = [
-    "EMBEDDING",
-    "EMBEDDING_ATTACHED",
-    "HOST",
-    "DriverJob",
-    "DriverPlan",
-    "UnknownPlanError",
-    "job_in",
-    "jobs_in",
-    "read_lines",
-    "read_plan",
-]
 
 HOST = "host"
 

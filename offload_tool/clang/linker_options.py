@@ -6,12 +6,7 @@ what is found in folders is no input by its name.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-__all__ = ["unknown_word"]
+from collections.abc import Iterable
 
 _KNOWN = (
     *("--no-undefined", "-shared", "--lto-", "-plugin-opt=", "-O", "-mllvm", "-z"),

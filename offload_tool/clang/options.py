@@ -9,17 +9,7 @@ each row: it completes the name (``--autocomplete``) or takes it, and says which
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-__all__ = [
-    *("BESIDE", "CONFIGURATION", "DEPFILE", "DEVICE_ALONE", "DRIVER", "ELSEWHERE", "FOLDER"),
-    *("HEADERS", "INSTALLED", "LIBRARY", "LINKER", "NEXT", "NO_HEADERS", "NO_LIBRARIES"),
-    *("OTHER_JOB", "READS", "SHOWN", "SIDE", "TALK", "TARGETS", "WHOLE", "WRITES"),
-    *("beginnings", "does", "takes_next", "values"),
-]
+from collections.abc import Iterator, Sequence
 
 BESIDE, ELSEWHERE, LINKER, READS, HEADERS, DRIVER, TALK, OTHER_JOB, SIDE, DEVICE_ALONE = (
     1 << bit for bit in range(10)

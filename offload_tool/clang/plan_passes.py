@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from offload_tool.clang.job_plan import DriverPlan
 
-__all__ = ["passes_of"]
-
 _BEHIND = ("lld", "ptxas")
 
 

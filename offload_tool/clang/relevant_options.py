@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from offload_tool.clang.options import (
     BESIDE,
@@ -14,11 +14,6 @@ from offload_tool.clang.options import (
     does,
     takes_next,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-__all__ = ["folder_meant", "relevant_flags", "trial_flags"]
 
 _WRITES = BESIDE | ELSEWHERE | DEPFILE | OTHER_JOB
 _OUTPUT = ("-o", "-Xclang=-dep")

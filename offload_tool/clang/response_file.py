@@ -19,7 +19,8 @@ from __future__ import annotations
 import codecs
 import os
 import stat
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from offload_tool.errors import FileError, UsageError
 from offload_tool.io.limits import current
@@ -27,21 +28,11 @@ from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from typing import TypeAlias
 
     from offload_tool.io.file_digests import Look
 
     _Identity: TypeAlias = tuple[int, int]
     _Found: TypeAlias = tuple[Iterable[str], _Identity]
-
-__all__ = [
-    "Expansion",
-    "check_quoting",
-    "configuration_words",
-    "expand_command",
-    "expand_response_files",
-]
 
 # Compiled, as all that is slow to load is imported, for a command line with a response file alone.
 _ARGUMENT = rb"""(?sx)(?: \\. | '(?:\\.|[^'])*'? | "(?:\\.|[^"])*"? | [^\ \t\r\n'"] )+"""

@@ -6,19 +6,13 @@ import functools
 import itertools
 import os
 import posixpath
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from offload_tool.clang.driver import front_end_jobs
 from offload_tool.clang.environment import tells_folder
 from offload_tool.clang.options import FOLDER, beginnings
-from offload_tool.io.file_digests import digest_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from offload_tool.io.file_digests import Fingerprints
-
-__all__ = ["FrontEnd", "front_end_of", "origins", "origins_digest"]
+from offload_tool.io.file_digests import Fingerprints, digest_of
 
 _FOLDER_OPTIONS = frozenset(beginnings(FOLDER))
 """As clang's driver hands them to the front end: the folder is the next word."""

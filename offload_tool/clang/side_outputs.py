@@ -10,16 +10,11 @@ from __future__ import annotations
 
 import os
 import posixpath
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
 from offload_tool.clang.driver import jobs_of, option_values, plan_of
 from offload_tool.clang.options import WRITES, values
 from offload_tool.errors import CompilerError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-__all__ = ["keeps_temporaries", "side_files"]
 
 _KEEPS = ("-save-temps", "--save-temps")
 _OF_LLD = ".resolution.txt"

@@ -6,14 +6,9 @@ clang 22.1.8, observed: the files of ``-MJ`` and ``--serialize-diagnostics``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from offload_tool.clang.argument_files import all_words
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-__all__ = ["without_removed"]
 
 _ATTACHED = "-MJ"
 _WITH_NEXT = (_ATTACHED, "--serialize-diagnostics", "-serialize-diagnostics")

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from offload_tool.cli.printing.lines import (
     StreamError,
@@ -31,11 +31,6 @@ from offload_tool.errors import OffloadError
 from offload_tool.io.limits import Budget, Limits, limited
 from offload_tool.io.signals import Stopped, check_stopped, stopping
 from offload_tool.util.shortage import shortage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["guarded"]
 
 _ENDED_BY_SIGNAL = 128
 

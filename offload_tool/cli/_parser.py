@@ -5,19 +5,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable, Sequence
+from typing import NoReturn, TypeAlias
 
 from offload_tool.cli.arguments.limit_options import add_limits, with_limits
 from offload_tool.cli.printing.lines import print_lines, print_text
 from offload_tool.errors import OffloadError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import TypeAlias
-
-    Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
-
-__all__ = ["SELF_READING", "make_parser", "run_command"]
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 _READING = (
     *("list", "extract", "match", "thin", "split", "join", "merge", "check", "diff", "report"),

@@ -6,19 +6,16 @@ once, and said; passes that must stay on this machine stay.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from offload_tool.cli.printing.lines import pass_on, print_lines
 from offload_tool.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from offload_tool.run.pass_command import WantedPass
     from offload_tool.run.run_pass import Runner
     from offload_tool.sccache_dist.fallback import Finished
-
-__all__ = ["choose_runner", "launcher_of"]
 
 
 def choose_runner(wanted: WantedPass, environ: Mapping[str, str]) -> Runner | None:

@@ -9,8 +9,6 @@ from offload_tool.cli.printing.lines import print_lines
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["add", "run"]
-
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser of ``offload-tool``."""

@@ -6,16 +6,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from offload_tool.cli.printing.lines import print_lines, print_notes, print_problems
-from offload_tool.errors import UsageError
+from offload_tool.errors import OffloadError, UsageError
 from offload_tool.io.limits import read_size
 
 if TYPE_CHECKING:
     import argparse
 
-    from offload_tool.errors import OffloadError
     from offload_tool.operations.check import Rule
-
-__all__ = ["add", "run"]
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

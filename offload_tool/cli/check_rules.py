@@ -13,10 +13,10 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from offload_tool.errors import OffloadError, UsageError
-from offload_tool.io import InputFile
+from offload_tool.io import InputFile, StrPath
 from offload_tool.io.limits import read_size
 from offload_tool.operations.check import Rule
 from offload_tool.operations.match import Device
@@ -25,11 +25,6 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
-
-if TYPE_CHECKING:
-    from offload_tool.io import StrPath
-
-__all__ = ["read_rules"]
 
 _KEYS = ("paths", "targets", "same-kernels", "no-spills", "max-size")
 

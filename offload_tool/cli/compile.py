@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import argparse
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 from offload_tool.cli.printing.lines import print_lines
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.passes.source_kind import KINDS, derive_cuid, kind_of_suffix
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import NoReturn
-
     from offload_tool.passes.compile_pass import Stage
     from offload_tool.run.pass_command import WantedPass
     from offload_tool.run.run_pass import Accelerator, Outputs
-
-__all__ = ["compile_parser", "run_compile"]
 
 _WRONG_USAGE = 2
 _WIDTH = 98

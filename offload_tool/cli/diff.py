@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from offload_tool.cli.arguments.schema_option import SchemaAction
 from offload_tool.cli.arguments.tolerance_option import add_tolerance
 from offload_tool.cli.printing.lines import print_lines, print_notes, print_problems, print_text
 from offload_tool.cli.printing.tables import Sheet, print_sheet
+from offload_tool.errors import OffloadError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
-    from offload_tool.errors import OffloadError
     from offload_tool.operations.diff import Comparison, KernelChange, TargetChange
-
-__all__ = ["add", "run"]
 
 _NUMBERS = frozenset({"images", "kernels", "before", "after", "grown"})
 _LESS_NEEDED = ("kernels", "images", "before", "after", "needs", "library", "grown", "change")

@@ -11,8 +11,6 @@ from offload_tool.cli.printing.lines import print_lines
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["add", "run_init", "run_status", "run_stop"]
-
 _MEGABYTE = 1_000_000
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from offload_tool.cli.printing.lines import print_lines
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
-
-__all__ = ["add", "run"]
 
 _KINDS = {"hip": ("HIP", "gfx906"), "cuda": ("CUDA", "sm_80"), "openmp": ("OpenMP", "gfx906")}
 _USABLE = ("HIP: clang", "CUDA: clang", "OpenMP: clang")

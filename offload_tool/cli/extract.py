@@ -6,14 +6,13 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from offload_tool.cli.printing.lines import print_lines, print_problems, print_text, printable
+from offload_tool.cli.printing.lines import print_lines, print_problems, print_text
+from offload_tool.util.escape import printable
 
 if TYPE_CHECKING:
     import argparse
 
     from offload_tool.errors import OffloadError
-
-__all__ = ["add", "run"]
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

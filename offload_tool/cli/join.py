@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["add", "run"]
-
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser of ``offload-tool``."""
@@ -36,8 +34,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the whole; print what it holds."""
-    from offload_tool.cli.printing.lines import print_lines, printable
+    from offload_tool.cli.printing.lines import print_lines
     from offload_tool.operations.join import join_file
+    from offload_tool.util.escape import printable
 
     report = join_file(options.host, options.parts, options.output)
     text = f"{options.output}: {report.images} device images in {report.files} files"

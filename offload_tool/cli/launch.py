@@ -8,14 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from offload_tool.launch.passthrough import reason_to_pass
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-__all__ = ["launch", "launch_as_hipcc"]
 
 _VERBOSE = "OFFLOAD_LAUNCH_VERBOSE"
 _GONE = "OFFLOAD_LAUNCH_CACHE"

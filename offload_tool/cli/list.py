@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from offload_tool.cli.arguments.schema_option import SchemaAction
@@ -19,11 +20,8 @@ from offload_tool.util.frozen import as_dict
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable, Sequence
 
     from offload_tool.operations.listing.list_images import DeviceImage
-
-__all__ = ["add", "run"]
 
 _T = TypeVar("_T")
 _NUMBERS = frozenset({"#", "offset", "images", "size (bytes)", "compressed", "share"})

@@ -6,7 +6,8 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from offload_tool.cli.printing.lines import print_lines, print_problems, print_text, printable
+from offload_tool.cli.printing.lines import print_lines, print_problems, print_text
+from offload_tool.util.escape import printable
 from offload_tool.util.frozen import as_dict
 
 if TYPE_CHECKING:
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
 
     from offload_tool.errors import OffloadError
     from offload_tool.operations.match import Match
-
-__all__ = ["add", "run"]
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING
 
 from offload_tool.cli.arguments.tolerance_option import add_tolerance
 from offload_tool.cli.printing.lines import print_problems
-from offload_tool.errors import UnsupportedError, UsageError
+from offload_tool.errors import OffloadError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     import argparse
 
     from offload_tool.containers.find import FoundContainer, FoundImage
-    from offload_tool.errors import OffloadError
     from offload_tool.operations.diff import Comparison
     from offload_tool.operations.listing.kernel_table import KernelColumns
     from offload_tool.operations.listing.list_images import DeviceImage
-
-__all__ = ["add", "run"]
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

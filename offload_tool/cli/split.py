@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["add", "run"]
-
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser of ``offload-tool``."""
@@ -65,8 +63,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the parts; print what they are."""
-    from offload_tool.cli.printing.lines import print_lines, printable
+    from offload_tool.cli.printing.lines import print_lines
     from offload_tool.operations.split import WheelOptions, split_file
+    from offload_tool.util.escape import printable
 
     wheel = WheelOptions(options.device_prefix, options.overlay_root, options.device_requires)
     report = split_file(

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from offload_tool.cli.printing.lines import print_lines
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
 
     from offload_tool.formats.target.target_id import TargetID
-
-__all__ = ["add", "run"]
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

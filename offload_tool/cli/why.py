@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,9 @@ from offload_tool.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
 
     from offload_tool.io.file_digests import Fingerprints
     from offload_tool.manifest.manifest import Judgement, PassRecord
-
-__all__ = ["add", "run"]
 
 _NAMED = 10
 """Files that are named; the others are counted."""

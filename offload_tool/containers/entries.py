@@ -6,35 +6,20 @@ need neither, and start in half the time without.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from offload_tool.formats.bundle.binary import read_begun_bundle, read_bundle
+from offload_tool.formats.bundle.binary import Bundle, read_begun_bundle, read_bundle
 from offload_tool.formats.bundle.text import read_text_bundle
-from offload_tool.io import InputFile
+from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
 from offload_tool.io.limits import running
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from offload_tool.formats.bundle.binary import Bundle
     from offload_tool.formats.bundle.compressed import CompressionReport
     from offload_tool.formats.cuda.fatbin import CudaImage
     from offload_tool.formats.cuda.fatbin_payload import Packed
     from offload_tool.formats.kpack.archive import KpackArchive, KpackImage
-    from offload_tool.io import FileRange, OutputFile, StrPath
-
-__all__ = [
-    "CudaContent",
-    "LastPayload",
-    "PackedFrame",
-    "StoredEntry",
-    "begun_bundle",
-    "binary_bundle",
-    "decompressed",
-    "object_entries",
-    "text_entries",
-]
 
 
 class CudaContent:

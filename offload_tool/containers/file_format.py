@@ -9,8 +9,6 @@ from offload_tool.formats import magic
 from offload_tool.formats.bundle.text import COMMENT_MARKS
 from offload_tool.formats.objects.coff import is_coff
 
-__all__ = ["FileFormat", "next_content", "recognise", "text_comment"]
-
 
 class FileFormat(Enum):
     """What a file, a part of one or a container is; the value is its name for users."""

@@ -24,8 +24,8 @@ one is asked for: memory does not grow with their number.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from offload_tool.containers.entries import (
     CudaContent,
@@ -38,13 +38,14 @@ from offload_tool.containers.entries import (
 )
 from offload_tool.containers.file_format import FileFormat, next_content, recognise, text_comment
 from offload_tool.containers.location import Place
-from offload_tool.containers.walk import OFFLOADING_SECTION, Policy, Walk
-from offload_tool.errors import FormatError, NoContainerError, UnsupportedError
+from offload_tool.containers.walk import OFFLOADING_SECTION, Policy, Spot, Walk
+from offload_tool.errors import FormatError, NoContainerError, OffloadError, UnsupportedError
 from offload_tool.formats.bundle.binary import is_bundle
 from offload_tool.formats.bundle.compressed import is_compressed_bundle
 from offload_tool.formats.bundle.object_file import is_object_file
 from offload_tool.formats.cuda.fatbin import SECTIONS as CUDA_SECTIONS
 from offload_tool.formats.cuda.fatbin import (
+    CudaFatbin,
     cuda_fatbin_size,
     find_cuda_fatbin,
     read_cuda_fatbin,
@@ -52,9 +53,11 @@ from offload_tool.formats.cuda.fatbin import (
 from offload_tool.formats.cuda.object_section import PLACEHOLDER
 from offload_tool.formats.hip.fatbin_section import SECTION as HIP_SECTION
 from offload_tool.formats.hip.fatbin_section import WRAPPER_SECTION, WRAPPER_SIZE
+from offload_tool.formats.objects.coff_edit import CoffSection
 from offload_tool.formats.objects.device_elf import read_code_object
 from offload_tool.formats.objects.elf.reader import (
     SHT_LLVM_OFFLOADING,
+    ElfTables,
     is_elf_header,
     read_elf_tables,
 )
@@ -65,21 +68,9 @@ from offload_tool.formats.offload_binary import (
 )
 from offload_tool.formats.target import triple
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID
-from offload_tool.io import InputFile
+from offload_tool.io import InputFile, StrPath
 from offload_tool.io.limits import current
 from offload_tool.util.frozen import frozen, replaced
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-
-    from offload_tool.containers.walk import Spot
-    from offload_tool.errors import OffloadError
-    from offload_tool.formats.cuda.fatbin import CudaFatbin
-    from offload_tool.formats.objects.coff_edit import CoffSection
-    from offload_tool.formats.objects.elf.reader import ElfTables
-    from offload_tool.io import StrPath
-
-__all__ = ["CUDA_SECTION_NAMES", "FoundContainer", "FoundImage", "containers_in", "find_containers"]
 
 _COFF_NAME = 8
 """Bytes; the names of sections in a linked PE image have no room for more."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import bisect
 import posixpath
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,16 +23,11 @@ from offload_tool.containers.file_format import FileFormat, recognise
 from offload_tool.containers.zip_members import open_zip, open_zip_member
 from offload_tool.errors import ContentError, FileError
 from offload_tool.formats.wheel import installed_path
-from offload_tool.io import InputFile
+from offload_tool.io import InputFile, StrPath
 from offload_tool.io.spool import Spool
 
 if TYPE_CHECKING:
     import zipfile
-    from collections.abc import Iterator, Sequence
-
-    from offload_tool.io import StrPath
-
-__all__ = ["ZipFolder", "ZipOverlay"]
 
 
 class _Member(NamedTuple):

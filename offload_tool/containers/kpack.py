@@ -12,36 +12,29 @@ from __future__ import annotations
 
 import os
 import posixpath
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.containers.entries import PackedFrame, StoredEntry
 from offload_tool.errors import ContentError, FileError, FormatError
-from offload_tool.formats.kpack.archive import FOLDER, images_by_key, read_kpack
-from offload_tool.formats.kpack.marked_host import marked_wrappers
-from offload_tool.formats.kpack.marker import PLACEHOLDER
+from offload_tool.formats.kpack.archive import (
+    FOLDER,
+    KpackArchive,
+    KpackImage,
+    images_by_key,
+    read_kpack,
+)
+from offload_tool.formats.kpack.marked_host import MarkedWrapper, marked_wrappers
+from offload_tool.formats.kpack.marker import PLACEHOLDER, KpackMarker
+from offload_tool.formats.objects.elf.reader import ElfTables
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
 from offload_tool.io import InputFile
 from offload_tool.io.limits import allowed_outside, current
 from offload_tool.io.open_regular import is_within
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from offload_tool.containers.location import Neighbours, Place
-    from offload_tool.formats.kpack.archive import KpackArchive, KpackImage
-    from offload_tool.formats.kpack.marked_host import MarkedWrapper
-    from offload_tool.formats.kpack.marker import KpackMarker
-    from offload_tool.formats.objects.elf.reader import ElfTables
-
-__all__ = [
-    "CodeUnderKey",
-    "WrappedCode",
-    "archives_beside",
-    "code_of_wrappers",
-    "codes_of_archive",
-    "entry_id_of",
-]
 
 _TRIPLE = "amdgcn-amd-amdhsa-"
 _TARGETS = ("gfx", "amdgcn")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from offload_tool.io import InputFile
-
-__all__ = ["Neighbours", "Place", "member_path"]
 
 
 class Neighbours(Protocol):

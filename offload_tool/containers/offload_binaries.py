@@ -15,30 +15,25 @@ anything else           none
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from offload_tool.containers.file_format import FileFormat
 from offload_tool.containers.location import Place
-from offload_tool.containers.walk import OFFLOADING_SECTION, Policy, Walk
+from offload_tool.containers.walk import OFFLOADING_SECTION, Policy, Spot, Walk
 from offload_tool.errors import ContentError
 from offload_tool.formats.magic import DOS
-from offload_tool.formats.offload_binary import inflated, iter_offload_binaries
+from offload_tool.formats.offload_binary import OffloadBinary, inflated, iter_offload_binaries
 from offload_tool.io import InputFile
 from offload_tool.io.spool import Spool
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from offload_tool.containers.walk import Spot
     from offload_tool.formats.objects.ar import ArchiveMember
     from offload_tool.formats.objects.coff_edit import CoffSection
     from offload_tool.formats.objects.elf.reader import ElfTables
-    from offload_tool.formats.offload_binary import OffloadBinary
-
-__all__ = ["FoundBinary", "find_offload_binaries", "found_binary"]
 
 _ELF_HEADER = 64  # bytes
 _ELF_TYPES = frozenset({1, 2, 3})

@@ -16,9 +16,11 @@ is bounded by its own sizes.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from offload_tool.containers.entries import (
+    StoredEntry,
     begun_bundle,
     binary_bundle,
     decompressed,
@@ -30,26 +32,12 @@ from offload_tool.errors import FormatError, UsageError
 from offload_tool.formats.bundle.binary import is_bundle
 from offload_tool.formats.bundle.text import COMMENT_MARKS
 from offload_tool.formats.magic import COMPRESSED_BUNDLE
+from offload_tool.io import InputFile, OutputFile
 from offload_tool.util.frozen import frozen, replaced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from offload_tool.containers.entries import StoredEntry
     from offload_tool.containers.stream_bundle import PassingContent
     from offload_tool.formats.bundle.compressed import CompressionReport
-    from offload_tool.io import InputFile, OutputFile
-
-__all__ = [
-    "BINARY_TYPES",
-    "DEFAULT_FILE_TYPE",
-    "FILE_TYPES",
-    "Container",
-    "OpenedBundle",
-    "check_file_type",
-    "open_bundle",
-    "open_passing",
-]
 
 BINARY_TYPES = ("bc", "gch", "ast")
 FILE_TYPES = (*COMMENT_MARKS, *BINARY_TYPES, "o")

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from offload_tool.containers.find import find_containers
+from offload_tool.containers.find import FoundContainer, find_containers
 from offload_tool.containers.walk import OBJECT_BUNDLE_SECTIONS, OFFLOADING_SECTION
 from offload_tool.errors import ContentError
 from offload_tool.formats.cuda.object_section import RELOCATABLE_SECTION
 from offload_tool.formats.objects.elf.reader import ET_REL, is_elf, read_elf_tables
-
-if TYPE_CHECKING:
-    from offload_tool.containers.find import FoundContainer
-    from offload_tool.io import StrPath
-
-__all__ = ["has_relocatable_code", "relocatable_kinds"]
+from offload_tool.io import StrPath
 
 _SECTIONS = (OBJECT_BUNDLE_SECTIONS, OFFLOADING_SECTION, RELOCATABLE_SECTION)
 

@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from offload_tool.containers.file_format import FileFormat
 from offload_tool.errors import ContentError
 from offload_tool.formats import magic
 from offload_tool.formats.bundle.compressed import read_compressed_header
 from offload_tool.formats.objects.device_elf import is_code_object
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["find_strays"]
 
 _CHUNK = 1 << 20
 """Bytes that are searched for one magic after the other, while they are in the cache."""

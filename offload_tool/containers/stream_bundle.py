@@ -13,18 +13,11 @@ look anywhere else than at the beginning reads `file`: then `decompress` keeps i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from offload_tool.formats.bundle.compressed import CompressionReport, read_compressed_header
 from offload_tool.formats.bundle.decompress import Passing, decompress
-from offload_tool.io import InputFile
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from offload_tool.io import OutputFile, StrPath
-
-__all__ = ["PassingContent"]
+from offload_tool.io import InputFile, OutputFile, StrPath
 
 
 class PassingContent:

@@ -18,12 +18,13 @@ from __future__ import annotations
 import bisect
 import os
 import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from offload_tool.containers.file_format import FileFormat, recognise
-from offload_tool.containers.location import Place, member_path
+from offload_tool.containers.location import Neighbours, Place, member_path
 from offload_tool.errors import (
     ContentError,
     FileError,
@@ -34,7 +35,7 @@ from offload_tool.errors import (
     UsageError,
 )
 from offload_tool.formats.magic import BUNDLE, DOS
-from offload_tool.io import InputFile
+from offload_tool.io import InputFile, StrPath
 from offload_tool.io.limits import allowed_outside, current, running
 from offload_tool.io.open_regular import is_within
 from offload_tool.io.spool import Spool
@@ -42,27 +43,12 @@ from offload_tool.util.shortage import shortage
 
 if TYPE_CHECKING:
     import zipfile
-    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from offload_tool.containers.location import Neighbours
     from offload_tool.formats.bitcode.embedded_objects import EmbeddedObject
     from offload_tool.formats.objects.ar import ArchiveMember, ArchiveReader
     from offload_tool.formats.objects.coff_edit import CoffSection
     from offload_tool.formats.objects.elf.reader import ElfTables
-    from offload_tool.io import StrPath
-
-__all__ = [
-    "OBJECT_BUNDLE_SECTIONS",
-    "OFFLOADING_SECTION",
-    "CopyPolicy",
-    "Policy",
-    "Spot",
-    "Walk",
-    "open_file_or_members",
-    "open_member",
-    "open_members",
-]
 
 _T = TypeVar("_T")
 OFFLOADING_SECTION = ".llvm.offloading"

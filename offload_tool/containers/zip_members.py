@@ -10,21 +10,16 @@ from __future__ import annotations
 import os
 import shutil
 import zipfile
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from offload_tool.errors import FileError, FormatError, OffloadError, UnsupportedError
 from offload_tool.formats.magic import ZIP_MEMBER
+from offload_tool.io import InputFile
 from offload_tool.io.limits import budget
 from offload_tool.io.spool import Spool
 from offload_tool.io.temporary_directory import usual_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from offload_tool.io import InputFile
-
-__all__ = ["open_zip", "open_zip_member"]
 
 _PEEK = 4096
 _ROW = 64

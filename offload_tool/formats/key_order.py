@@ -12,12 +12,7 @@ Source: llvm/ADT/Hashing.h and DenseMap.h of LLVM 22; llvm-offload-binary 22.1.8
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-__all__ = ["in_table_order"]
+from collections.abc import Iterable
 
 _MASK = (1 << 64) - 1
 _SEED = 0xFF51AFD7ED558CCD

@@ -2,24 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "ARCHIVE",
-    "BITCODE",
-    "BITCODES",
-    "BITCODE_WRAPPER",
-    "BUNDLE",
-    "COMPRESSED_BUNDLE",
-    "CUDA_FATBIN",
-    "DOS",
-    "ELF",
-    "KPACK",
-    "OFFLOAD_BINARY",
-    "SPIRVS",
-    "THIN_ARCHIVE",
-    "ZIPS",
-    "ZIP_MEMBER",
-]
-
 BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 COMPRESSED_BUNDLE = b"CCOB"
 OFFLOAD_BINARY = b"\x10\xff\x10\xad"

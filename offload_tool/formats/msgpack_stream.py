@@ -7,18 +7,11 @@ an error of the caller's, which knows the file. Source: https://msgpack.org, "Sp
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from types import ModuleType
 
-from offload_tool.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import ModuleType
-
-    from offload_tool.errors import OffloadError
-
-__all__ = ["MessagePackReader", "check_text", "messagepack", "packed", "reading"]
+from offload_tool.errors import OffloadError, UsageError
 
 _MOST_AT_ONCE = 1 << 16
 """Bytes that are read at once."""

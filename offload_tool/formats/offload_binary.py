@@ -50,8 +50,9 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.key_order import in_table_order
@@ -61,36 +62,11 @@ from offload_tool.formats.objects.string_table import build_string_table
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from typing import Literal, TypeAlias
-
     from offload_tool.formats.codec.stream import Method
     from offload_tool.io import FileRange, OutputFile, StrPath
     from offload_tool.io.write_plan import FilePlan
 
 Dialect: TypeAlias = 'Literal["llvm22", "documented"]'
-
-__all__ = [
-    "MAGIC",
-    "Dialect",
-    "ImageKind",
-    "OffloadBinary",
-    "OffloadBinaryError",
-    "OffloadBinaryLayout",
-    "OffloadImage",
-    "PlannedImage",
-    "guess_image_kind",
-    "inflated",
-    "is_offload_binary",
-    "iter_offload_binaries",
-    "offload_kind_name",
-    "offload_kind_number",
-    "plan_offload_binary",
-    "plan_shared_offload_binary",
-    "planned_image",
-    "read_offload_binary",
-    "write_compressed_offload_binary",
-]
 
 _HEADER = struct.Struct("<4sIQQQ")
 _SIZE = struct.Struct("<Q")

@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from offload_tool.formats.objects.elf.reader import ElfTables
 
-__all__ = ["SECTION", "has_entries", "section_before"]
-
 SECTION = "llvm_offload_entries"
 _ENTRY = struct.Struct("<8xHH44x")  # reserved, version, kind, flags and five words
 _KINDS = {"cuda": 2, "hip": 4}

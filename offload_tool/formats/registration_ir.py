@@ -51,30 +51,14 @@ disassembly is equal. The Clang Offload Wrapper document for what target IDs add
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Literal, TypeAlias
 
 from offload_tool.formats.target import triple as triples
 from offload_tool.util.frozen import frozen
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 RegisteredKind: TypeAlias = Literal["openmp", "cuda", "hip"]
 Generation: TypeAlias = Literal[22, 15, 23]
-
-__all__ = [
-    "PLACEHOLDER_SIZE",
-    "REGISTERED_KINDS",
-    "SECTION_MARK",
-    "Generation",
-    "RegisteredImage",
-    "RegisteredKind",
-    "Registration",
-    "bitcode_text",
-    "image_alignment",
-    "image_section",
-    "object_text",
-]
 
 REGISTERED_KINDS: tuple[RegisteredKind, ...] = ("openmp", "cuda", "hip")
 _MACHO_NAMES = {

@@ -25,30 +25,13 @@ import hashlib
 import io
 import posixpath
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from offload_tool.io import StrPath
-
-__all__ = [
-    "RECORD",
-    "SIGNATURES",
-    "Digest",
-    "WheelName",
-    "digest",
-    "edited_record",
-    "header",
-    "in_file_name",
-    "installed_path",
-    "is_wheel",
-    "new_record",
-    "with_headers",
-    "without_headers",
-]
 
 RECORD = "RECORD"
 SIGNATURES = ("RECORD.jws", "RECORD.p7s")

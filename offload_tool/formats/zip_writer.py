@@ -17,18 +17,13 @@ import copy
 import struct
 import zipfile
 import zlib
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from offload_tool.errors import FormatError
 from offload_tool.formats.magic import ZIP_MEMBER
+from offload_tool.io import FileRange, InputFile, OutputFile
 from offload_tool.io.write_plan import FilePlan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from offload_tool.io import FileRange, InputFile, OutputFile
-
-__all__ = ["PackedMember", "copied_member", "new_row", "pack_member", "packed_member", "plan_zip"]
 
 _LOCAL = struct.Struct("<4s5H3I2H")
 _CENTRAL = struct.Struct("<4s4B4H3I5H2I")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,6 @@ from offload_tool.io.paths import STDOUT, naming
 from offload_tool.io.signals import check_stopped, shielded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from offload_tool.io.paths import StrPath
 
 _DESCRIPTORS = "/proc/self/fd"

@@ -12,29 +12,13 @@ from __future__ import annotations
 import os
 import stat
 import time
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-    from typing import Any
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
 
 try:  # loads in no time, unlike all of hashlib with OpenSSL
     from _blake2 import blake2b
 except ImportError:  # another implementation of Python
     from hashlib import blake2b
-
-__all__ = [
-    "CHANGED",
-    "Fingerprints",
-    "Look",
-    "digest_of",
-    "has_settled",
-    "identity",
-    "is_of_system",
-    "look_at",
-    "look_of",
-    "make_marker",
-]
 
 _CHUNK = 1 << 20
 _DIGEST_BYTES = 16

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FileError
@@ -11,8 +12,6 @@ from offload_tool.io import mapped_file
 from offload_tool.io.open_regular import open_regular, read_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from offload_tool.io.paths import StrPath
 
 

@@ -19,6 +19,7 @@ package for long, each unpacking is limited alone, by its own payload.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
@@ -27,20 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from offload_tool.errors import LimitError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
     from os import PathLike
-
-__all__ = [
-    "UNPACKED_RATIO",
-    "WRITTEN_RATIO",
-    "Budget",
-    "Limits",
-    "allowed_outside",
-    "budget",
-    "current",
-    "limited",
-    "running",
-]
 
 UNPACKED_RATIO = 100
 """Device code becomes 3 to 50 times larger when it is unpacked; bombs a thousand times."""

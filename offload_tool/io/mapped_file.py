@@ -17,8 +17,6 @@ from offload_tool.errors import FileError
 if TYPE_CHECKING:
     from offload_tool.io import StrPath
 
-__all__ = ["SHORTER", "check_maps", "load"]
-
 SHORTER = "became shorter while it was read; try again"
 SMALL = 1 << 18
 """Bytes up to which a file is read instead."""

@@ -14,8 +14,6 @@ import stat
 from offload_tool.errors import FileError
 from offload_tool.io.limits import Limits, running
 
-__all__ = ["describe_file", "is_within", "open_regular", "read_all"]
-
 _GIVEN = r"/dev/(stdin|fd/[0-9]+)|/proc/(self|thread-self|[0-9]+)/fd/[0-9]+"
 _NULL = os.makedev(1, 3)
 _KINDS = (

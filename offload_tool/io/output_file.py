@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError
@@ -11,8 +12,6 @@ from offload_tool.io.input_file import FileRange
 from offload_tool.io.paths import naming
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from offload_tool.io.input_file import InputFile
     from offload_tool.io.limits import Budget
     from offload_tool.io.paths import StrPath

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,17 +18,12 @@ from offload_tool.errors import FileError
 from offload_tool.io.atomic_write import same_bytes
 from offload_tool.io.limits import running
 from offload_tool.io.output_file import OutputFile
-from offload_tool.io.paths import naming
+from offload_tool.io.paths import StrPath, naming
 from offload_tool.io.signals import shielded
 from offload_tool.io.temporary_directory import made_folder, temporary_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from offload_tool.io.paths import StrPath
     from offload_tool.io.write_plan import FilePlan
-
-__all__ = ["OutputFolder", "new_folder"]
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 from offload_tool.errors import FileError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import TypeAlias
 
 StrPath: TypeAlias = "str | os.PathLike[str]"
 

@@ -8,15 +8,10 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
-    from typing import NoReturn
-
-__all__ = ["STOPPING", "Stopped", "check_stopped", "shielded", "stopping"]
+from types import FrameType
+from typing import NoReturn
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

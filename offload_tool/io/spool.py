@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError
-from offload_tool.io import FileRange, InputFile, OutputFile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from offload_tool.io import StrPath
-
-__all__ = ["Spool"]
+from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
 
 
 class Spool:

@@ -11,19 +11,13 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError
+from offload_tool.io.paths import StrPath
 from offload_tool.io.signals import shielded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from offload_tool.io.paths import StrPath
-
-__all__ = ["made_folder", "temporary_folder", "usual_folder"]
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

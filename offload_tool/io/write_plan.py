@@ -13,31 +13,15 @@ the files in. Of `Unopened` files a plan can have more than can be open at once.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from offload_tool.errors import FileError
-from offload_tool.io import FileRange, InputFile
+from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
-    from typing import TypeAlias
-
-    from offload_tool.io import OutputFile, StrPath
-
-__all__ = [
-    "HOST",
-    "FilePlan",
-    "Literal",
-    "Piece",
-    "Range",
-    "Source",
-    "Unopened",
-    "content",
-    "join",
-    "reopened",
-]
 
 HOST = -1
 """The number of the file that is edited."""

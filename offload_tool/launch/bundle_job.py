@@ -6,12 +6,7 @@ on its version of zstd, a package's on LLVM's version.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-__all__ = ["FatBinary", "fat_binary_of"]
+from collections.abc import Mapping, Sequence
 
 _VARIABLES = ("OFFLOAD_BUNDLER", "COMPRESSED_BUNDLE_")
 """Beginnings of the names of variables with which the bundler compresses, or says more."""

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from offload_tool.clang.job_plan import DriverJob
 
-__all__ = ["PLACEHOLDER_FILE", "can_wait", "embed_now"]
-
 PLACEHOLDER_FILE = os.path.join(os.path.dirname(__file__), "placeholder.txt")
 """What is embedded at first: of no usual size, and not so short that an optimizer would copy it.
 

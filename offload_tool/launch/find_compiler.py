@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-__all__ = ["find_hipcc", "why_unknown"]
+from collections.abc import Iterator, Mapping
 
 _NAME = "hipcc"
 _OURS = "offload-tool"

@@ -22,15 +22,10 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from offload_tool.io.signals import shielded
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["Slots", "slots_of"]
 
 _AUTH = ("--jobserver-auth=", "--jobserver-fds=")
 _FIFO = "fifo:"

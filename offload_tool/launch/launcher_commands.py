@@ -14,31 +14,18 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
 from offload_tool.clang.job_plan import (
     EMBEDDING,
     EMBEDDING_ATTACHED,
     HOST,
+    DriverJob,
     UnknownPlanError,
     jobs_in,
 )
 from offload_tool.clang.options import DEPFILE, HEADERS, LIBRARY, READS, TARGETS, does, takes_next
 from offload_tool.launch.deferred_embedding import PLACEHOLDER_FILE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from offload_tool.clang.job_plan import DriverJob
-
-__all__ = [
-    "check_result",
-    "command_of_pass",
-    "is_the_pass",
-    "reading_only",
-    "why_not_launched",
-    "without_files",
-]
 
 _OUTPUT = ("-o", "--output")
 _XARCH = "-Xarch_"

@@ -20,23 +20,19 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import job_words, option_values, question
-from offload_tool.clang.job_plan import UnknownPlanError, job_in, read_lines
+from offload_tool.clang.job_plan import DriverJob, DriverPlan, UnknownPlanError, job_in, read_lines
 from offload_tool.clang.linker_options import unknown_word
 from offload_tool.launch.scheduler import Step, run_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from offload_tool.clang.job_plan import DriverJob, DriverPlan
     from offload_tool.launch.jobserver import Slots
 
     Target = tuple[str, str]
     """Triple, and target ID."""
-
-__all__ = ["link_each_target"]
 
 _WRAPPER = "linker-wrapper"
 _KNOWN = ("--emit-fatbin-only", "--compress", "--no-canonical-prefixes", "-o")

@@ -14,12 +14,7 @@ driver's.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-__all__ = ["union"]
+from collections.abc import Iterable
 
 _NAME = re.compile(rb"(?:\\[\s\S]|\$\$|[^\s\\])+")
 _CONTINUED = re.compile(rb"\\\r?\n")

@@ -11,12 +11,7 @@ Source: the messages of clang 21 to 23, observed; colours are left out where lin
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-__all__ = ["joined_messages"]
+from collections.abc import Iterable, Iterator, Mapping
 
 _COLOUR = re.compile(rb"\x1b\[[0-9;]*[mK]")
 _FIRST = re.compile(rb"(.+?: )?(fatal error|error|warning|remark): ")

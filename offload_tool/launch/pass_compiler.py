@@ -21,26 +21,20 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from offload_tool.clang.argument_files import possible_files
 from offload_tool.clang.depfile import read_depfile
 from offload_tool.clang.driver import option_values
 from offload_tool.clang.environment import HEEDED_VARIABLES
+from offload_tool.clang.job_plan import DriverJob
 from offload_tool.errors import OffloadError
 from offload_tool.io.file_digests import digest_of
 from offload_tool.launch.launcher_commands import reading_only, without_files
 from offload_tool.manifest.assembler_includes import lets_assembler_read
 from offload_tool.toolchain.identity import file_digest
 from offload_tool.toolchain.programs import LIBRARY_PATH, program_identity
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from offload_tool.clang.job_plan import DriverJob
-
-__all__ = ["command_for_ccache", "is_all_listed", "is_ccache", "relative_to_build"]
 
 _ROOT = str(Path(__file__).parents[2])
 _NAME = "offload-pass"

@@ -9,14 +9,9 @@ Little is imported: this is all that a command that passes through needs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
 from offload_tool.clang.options import OTHER_JOB, SIDE, TALK, does
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-__all__ = ["reason_in_words", "reason_to_pass"]
 
 _LANGUAGES = ("hip", "cuda")
 _SUFFIXES = (".hip", ".cu")

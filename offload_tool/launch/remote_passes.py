@@ -12,23 +12,15 @@ sccache-dist tells errors in the source and failures of its own alike, so what f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 from offload_tool.clang.driver import option_values
-from offload_tool.clang.job_plan import HOST
-from offload_tool.launch.scheduler import as_one
+from offload_tool.clang.job_plan import HOST, DriverJob
+from offload_tool.launch.scheduler import Step, as_one
 from offload_tool.sccache_dist.config import load_distribution
 from offload_tool.sccache_dist.eligibility import why_local
 from offload_tool.sccache_dist.fallback import Finished
 from offload_tool.sccache_dist.session import Session, again_here
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from offload_tool.clang.job_plan import DriverJob
-    from offload_tool.launch.scheduler import Step
-
-__all__ = ["OnCluster"]
 
 _LANGUAGE = "-x"
 

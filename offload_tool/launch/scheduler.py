@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import os
 import select
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from offload_tool.io.signals import shielded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from offload_tool.launch.jobserver import Slots
-
-__all__ = ["Step", "as_one", "run_steps", "spawn"]
 
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_APPEND  # the program is to have it, too
 _PRINTED = ".out"

@@ -14,12 +14,13 @@ with the driver; a run that is stopped by a signal leaves what was there.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import llvm_temporary_folder, question, words_for_terminal
-from offload_tool.clang.job_plan import HOST, DriverPlan, UnknownPlanError, read_plan
+from offload_tool.clang.job_plan import HOST, DriverJob, DriverPlan, UnknownPlanError, read_plan
 from offload_tool.clang.options import DEPFILE, TARGETS, does, takes_next
 from offload_tool.clang.response_file import expand_command
 from offload_tool.errors import UsageError
@@ -32,13 +33,8 @@ from offload_tool.launch.scheduler import Step, as_one, run_steps
 from offload_tool.launch.write_result import why_not_replaced, write_depfile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from offload_tool.clang.job_plan import DriverJob
     from offload_tool.launch.bundle_job import FatBinary
     from offload_tool.launch.remote_passes import OnCluster
-
-__all__ = ["PassedThroughError", "run_split"]
 
 _CUID = ("-cuid=", "-fuse-cuid=")
 _DEPFILE = "-dependency-file"

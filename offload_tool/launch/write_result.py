@@ -13,8 +13,6 @@ from __future__ import annotations
 import os
 import stat
 
-__all__ = ["why_not_replaced", "write_depfile"]
-
 
 def why_not_replaced(name: str) -> str:
     """Return why a file cannot get its name when it is complete; "" where it can."""

@@ -20,16 +20,11 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from offload_tool.clang.argument_files import all_words, possible_files
 from offload_tool.io.file_digests import Look, look_at
 from offload_tool.toolchain.config_files import has_configuration
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-__all__ = ["UnknownReadsError", "assembler_reads", "lets_assembler_read"]
 
 # Of text in small letters. Each begins with a dot or a word, which is found in no time.
 _BLANKS = r"(?:\s|\\[tn])*"

@@ -8,12 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-__all__ = ["with_backslashes"]
+from collections.abc import Iterable, Iterator
 
 _ATTACHED = re.compile(r"-(?:I|isystem|iquote|idirafter|include|imacros)(?=.)|--?[\w-]+=")
 """Options with the name of a file or folder in the same word."""

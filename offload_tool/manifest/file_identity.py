@@ -11,16 +11,9 @@ redefinition; ``#include_next`` counts a folder and a link to it as one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
-from offload_tool.io.file_digests import identity
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from offload_tool.io.file_digests import Fingerprints
-
-__all__ = ["equal_names", "same_folders", "same_names"]
+from offload_tool.io.file_digests import Fingerprints, identity
 
 
 def equal_names(inputs: Mapping[str, str]) -> list[str]:

@@ -15,16 +15,12 @@ from __future__ import annotations
 import functools
 import os
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from offload_tool.clang.argument_files import all_words
 from offload_tool.clang.options import CONFIGURATION, does
 from offload_tool.io.file_digests import is_of_system
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-__all__ = ["asked_in", "asked_names"]
 
 # Compiled when they are needed: to find that all is current, none is.
 _NAMED = rb"__has_(?:include(?:_next)?|embed)\s*\(\s*(?:\"([^\"\n]+)\"|<([^>\n]+)>)"

@@ -20,25 +20,15 @@ from __future__ import annotations
 import functools
 import os
 import posixpath
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from offload_tool.clang.argument_files import all_words
 from offload_tool.clang.options import HEADERS, does
 from offload_tool.clang.search_path import origins_digest
+from offload_tool.io.file_digests import Fingerprints
 from offload_tool.manifest.has_include import asked_in, asked_names
 from offload_tool.manifest.system_headers import is_outside
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from offload_tool.io.file_digests import Fingerprints
-
-__all__ = [
-    "Lookups",
-    "appeared",
-    "expected_lookups",
-    "found_in",
-]
 
 _SYSTEM = "/usr/"
 """Headers there are found by the search path; what appears beside one of them is not looked at."""

@@ -8,6 +8,7 @@ output may write none. The preprocessor is asked then.
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.depfile import depfile_command, read_depfile
@@ -16,11 +17,7 @@ from offload_tool.io.paths import remove
 from offload_tool.manifest.depfile_paths import with_backslashes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
     from offload_tool.clang.search_path import FrontEnd
-
-__all__ = ["files_read", "front_end", "general_words", "listed_files", "preprocess"]
 
 
 def files_read(

@@ -23,9 +23,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 from offload_tool.clang.driver import forget_jobs
 from offload_tool.clang.search_path import origins_digest
@@ -41,7 +42,7 @@ from offload_tool.io.paths import beside
 from offload_tool.manifest import MANIFEST
 from offload_tool.manifest.file_identity import equal_names, same_folders, same_names
 from offload_tool.manifest.include_search import Lookups, appeared
-from offload_tool.manifest.race_check import Meanwhile
+from offload_tool.manifest.race_check import Meanwhile, Start
 from offload_tool.manifest.system_headers import (
     Inputs,
     Outside,
@@ -50,26 +51,6 @@ from offload_tool.manifest.system_headers import (
     outside_of_text,
     text_of_outside,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import Any
-
-    from offload_tool.manifest.race_check import Start
-
-__all__ = [
-    "Judgement",
-    "PassRecord",
-    "State",
-    "confirmed",
-    "digest_of_parts",
-    "files_in_order",
-    "judge",
-    "manifest_path",
-    "read_record",
-    "record_pass_result",
-    "write_record",
-]
 
 _VERSION = 6
 _IDENTITY = "@"

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from offload_tool.clang.argument_files import (
     all_words,
@@ -51,14 +52,8 @@ from offload_tool.manifest.manifest import (
     write_record,
 )
 from offload_tool.manifest.pass_inputs import PassReads, all_reads, reads_of
+from offload_tool.manifest.race_check import Start
 from offload_tool.toolchain.config_files import configuring_files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from offload_tool.manifest.race_check import Start
-
-__all__ = ["WRITES_FILES", "Recorded", "Surroundings", "Work"]
 
 WRITES_FILES = BESIDE | ELSEWHERE | LINKER | DEPFILE
 """Options with outputs beside the one that is looked at, or that they share with other runs."""

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
+from offload_tool.io.file_digests import Fingerprints
 from offload_tool.manifest.assembler_includes import UnknownReadsError, assembler_reads
 from offload_tool.manifest.include_search import Lookups, expected_lookups
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from offload_tool.io.file_digests import Fingerprints
-
-__all__ = ["PassReads", "all_reads", "reads_of"]
 
 
 class PassReads(NamedTuple):

@@ -11,24 +11,19 @@ from __future__ import annotations
 import functools
 import os
 import stat
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from offload_tool.io.file_digests import (
     CHANGED,
+    Fingerprints,
     Look,
     identity,
     is_of_system,
     look_at,
     make_marker,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from offload_tool.io.file_digests import Fingerprints
-
-__all__ = ["Meanwhile", "Start"]
 
 _MOST_LINKS = 40
 

@@ -8,15 +8,10 @@ of two manifests are the same text, they are parsed once, and one answer serves 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from offload_tool.io.file_digests import digest_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Any
-
-__all__ = ["Inputs", "Outside", "all_texts", "is_outside", "outside_of_text", "text_of_outside"]
 
 _known: dict[str | bytes, Outside] = {}
 """By the text, or its digest; they are held by the records of a build anyway."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,23 +31,12 @@ from offload_tool.errors import CodeObjectError, FormatError, UsageError
 from offload_tool.formats.cuda.host_symbols import CudaHostCode, cuda_host_code
 from offload_tool.formats.cuda.object_section import ALIGNMENT, RELOCATABLE_SECTION, SECTION
 from offload_tool.formats.objects.elf.reader import is_elf, read_elf_tables
-from offload_tool.io import InputFile, replace_file
+from offload_tool.io import InputFile, StrPath, replace_file
 from offload_tool.io.temporary_directory import temporary_folder
 from offload_tool.passes.source_kind import language_flags
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from offload_tool.io import StrPath
-    from offload_tool.toolchain.select import Toolchain
-
-__all__ = [
-    "SOURCE",
-    "compile_registration",
-    "embed_fat_binaries",
-    "read_cuda_host_files",
-    "write_linked_cuda",
-]
+    from offload_tool.toolchain.probe import Toolchain
 
 SOURCE = str(Path(passes.__file__).with_name("runtime") / "cuda_registration.c")
 _MODULE_ID = re.compile(r"\w+", re.ASCII)

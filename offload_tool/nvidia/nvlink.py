@@ -22,23 +22,16 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import ask
 from offload_tool.errors import CodeObjectError, CompilerError
-from offload_tool.io import InputFile, replace_file
+from offload_tool.io import InputFile, StrPath, replace_file
 from offload_tool.toolchain.identity import identity_text
 from offload_tool.toolchain.programs import program_identity
 from offload_tool.util.frozen import frozen
 from offload_tool.util.memoize import remembered
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from offload_tool.io import StrPath
-
-__all__ = ["NVJITLINK", "NvLinker", "find_nvlink", "link_cubins", "no_nvlink"]
 
 NVJITLINK = str(Path(__file__).with_name("nvjitlink_process.py"))
 _DEVICE_RUNTIME = "libcudadevrt.a"

@@ -14,21 +14,17 @@ module, ``-mlink-builtin-bitcode`` what is asked for.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import ask, response_text
 from offload_tool.errors import CodeObjectError, CompilerError
-from offload_tool.io import InputFile, replace_file
+from offload_tool.io import InputFile, StrPath, replace_file
 from offload_tool.passes.cuda import ptx_flag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from offload_tool.formats.target.target_id import TargetID
-    from offload_tool.io import StrPath
-
-__all__ = ["link_arguments", "link_bitcode", "no_ptxas"]
 
 
 def link_arguments(target_id: TargetID) -> list[str]:

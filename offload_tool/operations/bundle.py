@@ -6,6 +6,7 @@ compressed bundle is another one, that LLVM reads as well.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -13,20 +14,18 @@ from offload_tool.containers.open_bundle import DEFAULT_FILE_TYPE, check_file_ty
 from offload_tool.errors import UsageError
 from offload_tool.formats.bundle.binary import plan_bundle
 from offload_tool.formats.bundle.text import COMMENT_MARKS, check_text_content, plan_text_bundle
-from offload_tool.formats.target.bundle_entry_id import OffloadKind, check_composition
-from offload_tool.io import InputFile, replace_file
+from offload_tool.formats.target.bundle_entry_id import (
+    BundleEntryID,
+    OffloadKind,
+    check_composition,
+)
+from offload_tool.io import FileRange, InputFile, OutputFile, StrPath, replace_file
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from offload_tool.formats.bundle.compressed import CompressionReport
     from offload_tool.formats.codec.stream import Method
-    from offload_tool.formats.target.bundle_entry_id import BundleEntryID
-    from offload_tool.io import FileRange, OutputFile, StrPath
     from offload_tool.io.write_plan import FilePlan
-
-__all__ = ["Compression", "bundle_files", "write_bundle"]
 
 
 @frozen

@@ -14,29 +14,23 @@ from __future__ import annotations
 import fnmatch
 import os
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from offload_tool.containers.file_format import FileFormat
-from offload_tool.containers.find import find_containers
+from offload_tool.containers.find import FoundContainer, find_containers
 from offload_tool.containers.location import member_path
-from offload_tool.formats.target.bundle_entry_id import OffloadKind
+from offload_tool.errors import OffloadError
+from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
+from offload_tool.io import StrPath
 from offload_tool.operations.listing.list_kernels import kernels_of
-from offload_tool.operations.match import candidates_of, loaded
+from offload_tool.operations.match import Device, candidates_of, loaded
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from offload_tool.containers.find import FoundContainer
-    from offload_tool.errors import OffloadError
     from offload_tool.formats.kernel_info.kernel import Kernel
-    from offload_tool.formats.target.bundle_entry_id import BundleEntryID
-    from offload_tool.io import StrPath
-    from offload_tool.operations.match import Device
-
-__all__ = ["Fault", "Rule", "check_libraries"]
 
 _NAMED = 3
 """Kernels that a fault names; the others are counted."""

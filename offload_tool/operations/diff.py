@@ -12,37 +12,20 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from offload_tool.containers.find import find_containers
+from offload_tool.containers.find import FoundContainer, find_containers
+from offload_tool.errors import OffloadError
 from offload_tool.formats.kernel_info.kernel import Kernel
 from offload_tool.formats.kernel_info.machine_code import read_machine_code
 from offload_tool.formats.kernel_info.normalize_names import stable_name
 from offload_tool.formats.kernel_info.ptx_entries import ptx_statements
 from offload_tool.formats.objects.elf.reader import is_elf_header
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
-from offload_tool.io import have_same_content
+from offload_tool.io import StrPath, have_same_content
 from offload_tool.operations.listing.list_kernels import kernels_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from offload_tool.containers.find import FoundContainer
-    from offload_tool.errors import OffloadError
-    from offload_tool.io import StrPath
-
-__all__ = [
-    "Comparison",
-    "KernelChange",
-    "TargetChange",
-    "TargetContent",
-    "TargetSums",
-    "changed_kernels",
-    "compare_all",
-    "compare_builds",
-    "weight_of",
-]
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 _DIGEST_SIZE = 16

@@ -10,7 +10,7 @@ with. OpenMP, and HIP with the new offload driver: a copy of the host object wit
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
 from offload_tool.containers.walk import OFFLOADING_SECTION, open_file_or_members
 from offload_tool.errors import CodeObjectError, UsageError
@@ -36,22 +36,7 @@ from offload_tool.formats.hip.host_symbols import (
 from offload_tool.formats.objects.ar import NewMember, plan_archive
 from offload_tool.formats.objects.elf.edit_sections import plan_elf
 from offload_tool.formats.objects.elf.reader import SHT_LLVM_OFFLOADING, is_elf
-from offload_tool.io import InputFile, replace_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from offload_tool.io import StrPath
-
-__all__ = [
-    "embed_bundle",
-    "embed_cuda_fatbin",
-    "embed_offload_binary",
-    "embed_tools_marker",
-    "find_wanted_hashes",
-    "read_host_files",
-    "write_cuda_fatbin",
-]
+from offload_tool.io import InputFile, StrPath, replace_file
 
 _OFFLOADING_ALIGNMENT = 8
 _MEMBER = "fatbin.o"

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from offload_tool.containers.find import find_containers
-from offload_tool.errors import UnsupportedError
+from offload_tool.containers.find import FoundContainer, FoundImage, find_containers
+from offload_tool.errors import OffloadError, UnsupportedError
 from offload_tool.formats.magic import BITCODES, SPIRVS
 from offload_tool.formats.objects.elf.reader import (
     EM_AMDGPU,
@@ -27,20 +27,10 @@ from offload_tool.formats.objects.elf.reader import (
     read_elf_header,
 )
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
-from offload_tool.io.output_folder import new_folder
-from offload_tool.operations.match import NoImageError, explained
+from offload_tool.io import StrPath
+from offload_tool.io.output_folder import OutputFolder, new_folder
+from offload_tool.operations.match import Device, Load, NoImageError, explained
 from offload_tool.util.frozen import frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from offload_tool.containers.find import FoundContainer, FoundImage
-    from offload_tool.errors import OffloadError
-    from offload_tool.io import StrPath
-    from offload_tool.io.output_folder import OutputFolder
-    from offload_tool.operations.match import Device, Load
-
-__all__ = ["ExtractedImage", "extract_device_images"]
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 _BEGIN = 64

@@ -7,25 +7,15 @@ of them keeps their memory, too.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
 
 from offload_tool.containers.file_format import FileFormat
-from offload_tool.containers.find import find_containers
-from offload_tool.errors import FileError
-from offload_tool.io import InputFile
-from offload_tool.operations.listing.list_images import listed_images
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from offload_tool.containers.find import FoundContainer, FoundImage
-    from offload_tool.errors import OffloadError
-    from offload_tool.io import StrPath
-    from offload_tool.operations.listing.list_images import DeviceImage
-    from offload_tool.operations.match import Device
-
-__all__ = ["iter_image_data", "open_image"]
+from offload_tool.containers.find import FoundContainer, FoundImage, find_containers
+from offload_tool.errors import FileError, OffloadError
+from offload_tool.io import InputFile, StrPath
+from offload_tool.operations.listing.list_images import DeviceImage, listed_images
+from offload_tool.operations.match import Device
 
 _CHANGED = "expected the file as it was when it was listed, found it changed; list it again"
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from offload_tool.containers.find import FoundContainer, FoundImage
     from offload_tool.operations.listing.list_images import DeviceImage
 
-__all__ = ["Intermediates"]
-
 _CODE_OBJECT, _CONTAINER, _OBJECT, _RESULT = range(4)
 _ZIP = b"PK\x03\x04"
 _E_TYPE = slice(16, 18)

@@ -19,9 +19,10 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from offload_tool.containers.file_format import FileFormat, recognise
 from offload_tool.containers.kpack import archives_beside, entry_id_of
@@ -45,12 +46,12 @@ from offload_tool.formats.kpack.archive import (
     unpacked_kpack_image,
 )
 from offload_tool.formats.kpack.linked_wrappers import LinkedWrappers, plan_unmarked
-from offload_tool.formats.kpack.marker import PLACEHOLDER, read_marker
+from offload_tool.formats.kpack.marker import PLACEHOLDER, KpackMarker, read_marker
 from offload_tool.formats.objects.elf.reader import ET_REL, read_elf_tables
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
 from offload_tool.formats.wheel import WheelName, header, is_wheel, without_headers
-from offload_tool.io import InputFile, replace_file
-from offload_tool.io.output_folder import new_folder
+from offload_tool.io import FileRange, InputFile, StrPath, replace_file
+from offload_tool.io.output_folder import OutputFolder, new_folder
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.operations.trees.rewrite_tree import (
@@ -64,15 +65,6 @@ from offload_tool.operations.trees.rewrite_tree import (
     is_inside,
 )
 from offload_tool.operations.trees.split_wheel import DeviceWheels, device_headers
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from offload_tool.formats.kpack.marker import KpackMarker
-    from offload_tool.io import FileRange, StrPath
-    from offload_tool.io.output_folder import OutputFolder
-
-__all__ = ["JoinReport", "join_file"]
 
 _HOSTS = {62: "x86_64", 183: "aarch64", 21: "powerpc64le", 243: "riscv64", 258: "loongarch64"}
 _EXTRA = re.compile(r"^Provides-Extra: device-(?!all$)(\S+)$", re.MULTILINE)

@@ -14,8 +14,10 @@ Source: see `formats.kpack.archive`, `formats.kpack.marker` and `formats.hip.fat
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
+from offload_tool.containers.location import Place
 from offload_tool.containers.walk import open_file_or_members
 from offload_tool.errors import CodeObjectError, UnsupportedError
 from offload_tool.formats.bitcode.symbol_table import is_bitcode
@@ -24,16 +26,8 @@ from offload_tool.formats.kernel_info.amdgpu_metadata import read_amdgpu_argumen
 from offload_tool.formats.kpack.archive import ZSTD, NewKpackImage, write_kpack
 from offload_tool.formats.kpack.marker import KpackMarker, pack_marker
 from offload_tool.formats.objects.elf.reader import is_elf, read_elf_tables
-from offload_tool.io import InputFile, replace_file
+from offload_tool.io import FileRange, InputFile, StrPath, replace_file
 from offload_tool.io.write_plan import FilePlan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from offload_tool.containers.location import Place
-    from offload_tool.io import FileRange, StrPath
-
-__all__ = ["CodeFile", "interface_of", "mark_host_file", "pack_code_objects", "write_marker"]
 
 
 class CodeFile(NamedTuple):

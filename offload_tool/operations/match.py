@@ -12,9 +12,10 @@ Source: `offload_tool.formats.target.compatibility`.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
 
-from offload_tool.containers.find import find_containers
+from offload_tool.containers.find import FoundImage, find_containers
 from offload_tool.errors import OffloadError, TargetIDError
 from offload_tool.formats.objects.device_elf import generic_version
 from offload_tool.formats.target import triple as triples
@@ -33,28 +34,8 @@ from offload_tool.formats.target.compatibility import (
     why_not,
 )
 from offload_tool.formats.target.target_id import TargetID
+from offload_tool.io import StrPath
 from offload_tool.util.frozen import frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from typing import TypeAlias
-
-    from offload_tool.containers.find import FoundImage
-    from offload_tool.io import StrPath
-
-__all__ = [
-    "Candidates",
-    "Device",
-    "Load",
-    "Match",
-    "NoImageError",
-    "candidates_of",
-    "explained",
-    "loaded",
-    "match_images",
-    "may_load",
-    "served_by",
-]
 
 _ELF_HEADER = 64
 """Bytes."""

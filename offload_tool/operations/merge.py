@@ -16,33 +16,26 @@ Inputs are copied inside the kernel where they are not compressed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from offload_tool.containers.file_format import FileFormat, recognise, text_comment
-from offload_tool.containers.find import containers_in
+from offload_tool.containers.find import FoundContainer, FoundImage, containers_in
 from offload_tool.containers.location import Place
 from offload_tool.containers.walk import CopyPolicy, open_members
 from offload_tool.errors import FormatError, OffloadError, UsageError
 from offload_tool.formats.bundle.alignment import find_alignment
 from offload_tool.formats.bundle.binary import plan_bundle, read_bundle
 from offload_tool.formats.bundle.text import plan_text_bundle
+from offload_tool.formats.cuda.fatbin import CudaImage
 from offload_tool.formats.objects.ar import NewMember, plan_archive
 from offload_tool.formats.target.bundle_entry_id import OffloadKind, find_conflicts
-from offload_tool.io import InputFile, replace_file
+from offload_tool.io import FileRange, InputFile, StrPath, replace_file
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.util.frozen import frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from offload_tool.containers.find import FoundContainer, FoundImage
-    from offload_tool.formats.cuda.fatbin import CudaImage
-    from offload_tool.io import FileRange, StrPath
-
-__all__ = ["MergeError", "merge_files"]
 
 _FORMATS = {
     FileFormat.BUNDLE: "a bundle",

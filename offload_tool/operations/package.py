@@ -7,12 +7,14 @@ images (version 2), where SPIR-V has an image kind of its own (6; in 22 it has 0
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import Literal, TypeAlias
 
 from offload_tool.errors import UsageError
 from offload_tool.formats.offload_binary import (
+    Dialect,
     ImageKind,
     PlannedImage,
     guess_image_kind,
@@ -20,21 +22,11 @@ from offload_tool.formats.offload_binary import (
     plan_offload_binary,
     plan_shared_offload_binary,
 )
-from offload_tool.io import InputFile, replace_file
-from offload_tool.io.write_plan import reopened
+from offload_tool.io import FileRange, InputFile, OutputFile, StrPath, replace_file
+from offload_tool.io.write_plan import FilePlan, reopened
 from offload_tool.util.frozen import frozen
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Literal, TypeAlias
-
-    from offload_tool.formats.offload_binary import Dialect
-    from offload_tool.io import FileRange, OutputFile, StrPath
-    from offload_tool.io.write_plan import FilePlan
-
 Generation: TypeAlias = "Literal[22, 23]"
-
-__all__ = ["Generation", "PackagedImage", "kind_number", "package_images"]
 
 _OPEN = 200
 """Inputs that are open together; each needs a descriptor, and a process has about 1000."""

@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING
 from offload_tool.containers.open_bundle import open_bundle
 from offload_tool.errors import NoContainerError, UsageError
 from offload_tool.formats.bundle.binary import plan_bundle
-from offload_tool.io import InputFile, replace_file
+from offload_tool.io import InputFile, StrPath, replace_file
 
 if TYPE_CHECKING:
-    from offload_tool.io import StrPath
     from offload_tool.operations.bundle import Compression
-
-__all__ = ["repack_bundle"]
 
 
 def repack_bundle(

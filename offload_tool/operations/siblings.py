@@ -15,26 +15,18 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from itertools import combinations
-from typing import TYPE_CHECKING
 
-from offload_tool.containers.find import find_containers
-from offload_tool.errors import ContentError
+from offload_tool.containers.find import FoundContainer, find_containers
+from offload_tool.errors import ContentError, OffloadError
 from offload_tool.formats.kernel_info.machine_code import read_machine_code
 from offload_tool.formats.objects.elf.reader import is_elf
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.formats.target.compatibility import generic_processor
 from offload_tool.formats.target.processors import find_processor
+from offload_tool.io import StrPath
 from offload_tool.util.frozen import frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from offload_tool.containers.find import FoundContainer
-    from offload_tool.errors import OffloadError
-    from offload_tool.io import StrPath
-
-__all__ = ["Siblings", "find_siblings"]
 
 _SPIRV = "amdgcnspirv"
 

@@ -23,12 +23,13 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from offload_tool.containers.file_format import FileFormat, recognise
-from offload_tool.containers.find import containers_in
+from offload_tool.containers.find import FoundContainer, FoundImage, containers_in
 from offload_tool.containers.location import Place
 from offload_tool.errors import (
     FormatError,
@@ -55,8 +56,8 @@ from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.formats.target.compatibility import SPIRV_PROCESSOR
 from offload_tool.formats.target.target_id import TargetID
 from offload_tool.formats.wheel import WheelName, in_file_name, installed_path, is_wheel
-from offload_tool.io import InputFile
-from offload_tool.io.output_folder import new_folder
+from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
+from offload_tool.io.output_folder import OutputFolder, new_folder
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.operations.match import Device
@@ -70,15 +71,6 @@ from offload_tool.operations.trees.rewrite_tree import (
     WheelWriter,
     is_inside,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from offload_tool.containers.find import FoundContainer, FoundImage
-    from offload_tool.io import FileRange, OutputFile, StrPath
-    from offload_tool.io.output_folder import OutputFolder
-
-__all__ = ["SplitPart", "SplitReport", "WheelOptions", "split_file"]
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 

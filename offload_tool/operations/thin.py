@@ -30,12 +30,18 @@ from __future__ import annotations
 import re
 import stat
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.containers.file_format import FileFormat, recognise, text_comment
-from offload_tool.containers.find import CUDA_SECTION_NAMES, containers_in
+from offload_tool.containers.find import (
+    CUDA_SECTION_NAMES,
+    FoundContainer,
+    FoundImage,
+    containers_in,
+)
 from offload_tool.containers.location import Place
 from offload_tool.containers.walk import (
     OBJECT_BUNDLE_SECTIONS,
@@ -44,30 +50,23 @@ from offload_tool.containers.walk import (
 )
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.bundle.alignment import find_alignment
-from offload_tool.formats.bundle.binary import MAGIC, plan_bundle, read_bundle
+from offload_tool.formats.bundle.binary import plan_bundle, read_bundle
 from offload_tool.formats.bundle.text import start_marker
+from offload_tool.formats.codec.stream import Method
+from offload_tool.formats.magic import BUNDLE as MAGIC
 from offload_tool.formats.objects.ar import NewMember, plan_archive
 from offload_tool.formats.objects.device_elf import is_code_object
-from offload_tool.formats.objects.elf.reader import read_elf_tables
+from offload_tool.formats.objects.elf.reader import ElfTables, read_elf_tables
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.formats.wheel import is_wheel
-from offload_tool.io import InputFile, replace_file
+from offload_tool.io import FileRange, InputFile, StrPath, replace_file
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
-from offload_tool.operations.match import NoImageError, explained, may_load
+from offload_tool.operations.match import Device, Load, NoImageError, explained, may_load
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from offload_tool.containers.find import FoundContainer, FoundImage
-    from offload_tool.formats.codec.stream import Method
-    from offload_tool.formats.objects.elf.reader import ElfTables
     from offload_tool.formats.objects.elf.shrink_section import Replacement
-    from offload_tool.io import FileRange, StrPath
-    from offload_tool.operations.match import Device, Load
-
-__all__ = ["ThinReport", "thin_file"]
 
 _ET_REL = 1
 _SECTION_PREFIX = MAGIC

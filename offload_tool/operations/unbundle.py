@@ -7,10 +7,12 @@ one, else the first in the file. Each entry serves one target. (clang-offload-bu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
+from offload_tool.containers.entries import StoredEntry
 from offload_tool.containers.open_bundle import (
     DEFAULT_FILE_TYPE,
+    OpenedBundle,
     check_file_type,
     open_bundle,
     open_passing,
@@ -24,16 +26,7 @@ from offload_tool.formats.target.bundle_entry_id import (
     has_all_fields,
     is_compatible,
 )
-from offload_tool.io import InputFile, replace_all
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from offload_tool.containers.entries import StoredEntry
-    from offload_tool.containers.open_bundle import OpenedBundle
-    from offload_tool.io import StrPath
-
-__all__ = ["MissingEntriesError", "list_entry_ids", "unbundle_file"]
+from offload_tool.io import InputFile, StrPath, replace_all
 
 
 class MissingEntriesError(OffloadError):

@@ -18,34 +18,32 @@ SPIR-V                  no extension                  ``.spv``
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from offload_tool.containers.offload_binaries import find_offload_binaries, found_binary
+from offload_tool.containers.offload_binaries import (
+    FoundBinary,
+    find_offload_binaries,
+    found_binary,
+)
 from offload_tool.errors import FormatError, UsageError
 from offload_tool.formats.offload_binary import (
+    Dialect,
     ImageKind,
+    OffloadImage,
     is_offload_binary,
     iter_offload_binaries,
     offload_kind_name,
 )
-from offload_tool.io import STDOUT, InputFile, replace_all
-from offload_tool.io.write_plan import Unopened
-from offload_tool.operations.package import kind_number
+from offload_tool.io import STDOUT, InputFile, StrPath, replace_all
+from offload_tool.io.write_plan import FilePlan, Unopened
+from offload_tool.operations.package import Generation, kind_number
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from offload_tool.containers.offload_binaries import FoundBinary
     from offload_tool.formats.objects.ar import NewMember
-    from offload_tool.formats.offload_binary import Dialect, OffloadImage
-    from offload_tool.io import StrPath
-    from offload_tool.io.write_plan import FilePlan
-    from offload_tool.operations.package import Generation
-
-__all__ = ["ImageFilter", "SeveralImagesError", "extract_images"]
 
 _AT_ONCE = 200
 """Outputs that are open together; each needs a descriptor, and a process has about 1000."""

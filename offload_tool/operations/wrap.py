@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -21,26 +22,21 @@ from offload_tool.formats.offload_binary import (
 )
 from offload_tool.formats.registration_ir import (
     REGISTERED_KINDS,
+    Generation,
     RegisteredImage,
+    RegisteredKind,
     Registration,
     bitcode_text,
     object_text,
 )
 from offload_tool.formats.target import triple as triples
 from offload_tool.formats.target.target_id import TargetID
-from offload_tool.io import InputFile, replace_file
+from offload_tool.io import InputFile, StrPath, replace_file
 from offload_tool.io.spool import Spool
+from offload_tool.io.write_plan import FilePlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from offload_tool.formats.registration_ir import Generation, RegisteredKind
-    from offload_tool.io import StrPath
-    from offload_tool.io.write_plan import FilePlan
-
     CompileText = Callable[[str, str], bytes]
-
-__all__ = ["ELF_HOSTS", "check_readable", "default_triple", "registered_id", "wrap_images"]
 
 _OBJECT_SUFFIXES = (".o", ".obj")
 _ELF_ARCHES = """

@@ -18,35 +18,20 @@ The one list that the SCons tool and ``offload-tool compile`` share:
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from offload_tool.errors import UsageError
-from offload_tool.formats.target.compile_target import parse_target
+from offload_tool.formats.target.compile_target import CompileTarget, parse_target
+from offload_tool.formats.target.target_id import TargetID
+from offload_tool.io import StrPath
 from offload_tool.passes import cuda, hip, openmp
-from offload_tool.passes.source_kind import KINDS, derive_cuid, kind_of_suffix
+from offload_tool.passes.source_kind import KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import TypeAlias
-
-    from offload_tool.formats.target.compile_target import CompileTarget
-    from offload_tool.formats.target.target_id import TargetID
-    from offload_tool.io import StrPath
     from offload_tool.passes.language import Language
-    from offload_tool.toolchain.select import Toolchain
-
-__all__ = [
-    "KINDS",
-    "LANGUAGES",
-    "CompilePass",
-    "Stage",
-    "dependency_flags",
-    "depfile_in",
-    "derive_cuid",
-    "kind_of_suffix",
-    "without_dependency_flags",
-]
+    from offload_tool.toolchain.probe import Toolchain
 
 Stage: TypeAlias = "Literal['host-ir', 'host', 'device']"
 

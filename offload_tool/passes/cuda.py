@@ -10,45 +10,23 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import ask, jobs_of, plan_of
 from offload_tool.clang.options import CONFIGURATION, does
 from offload_tool.errors import CompilerError
+from offload_tool.io import StrPath
 from offload_tool.toolchain.identity import identity_text
 from offload_tool.toolchain.programs import program_identity
 from offload_tool.util.frozen import frozen
 from offload_tool.util.memoize import remembered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from offload_tool.formats.target.target_id import TargetID
-    from offload_tool.io import StrPath
     from offload_tool.passes.compile_pass import CompilePass
-    from offload_tool.toolchain.select import Toolchain
-
-__all__ = [
-    "ALL",
-    "ARCHIVE_FORMATS",
-    "ARCH_LIST",
-    "ARCH_LIST_SINCE",
-    "PLACEHOLDER_FILE",
-    "Cuda",
-    "Ptxas",
-    "all_processors",
-    "arch_list_flags",
-    "check_ptxas",
-    "cubin_arguments",
-    "device_flags",
-    "driver_flags",
-    "find_ptxas",
-    "host_flags",
-    "placeholder_flags",
-    "ptx_flag",
-    "ptxas_flags",
-]
+    from offload_tool.toolchain.probe import Toolchain
 
 PLACEHOLDER_FILE = str(Path(__file__).with_name("runtime") / "placeholder.fatbin")
 """What is embedded where a fat binary will be (`formats.cuda.object_section.PLACEHOLDER`)."""

@@ -13,9 +13,7 @@ from offload_tool.errors import UsageError
 
 if TYPE_CHECKING:
     from offload_tool.formats.target.compile_target import CompileTarget
-    from offload_tool.toolchain.select import Toolchain
-
-__all__ = ["link_arguments", "linker"]
+    from offload_tool.toolchain.probe import Toolchain
 
 
 def linker(device: CompileTarget, toolchain: Toolchain) -> tuple[str, ...]:

@@ -15,26 +15,16 @@ is asked for where the new one gives something else, observed with
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import front_end_jobs
+from offload_tool.io import StrPath
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from offload_tool.formats.target.target_id import TargetID
-    from offload_tool.io import StrPath
     from offload_tool.passes.compile_pass import CompilePass
-    from offload_tool.toolchain.select import Toolchain
-
-__all__ = [
-    "Hip",
-    "device_flags",
-    "driver_flags",
-    "host_flags",
-    "unwrap_code_object",
-    "uses_new_driver",
-]
+    from offload_tool.toolchain.probe import Toolchain
 
 _NEW_DRIVER = "--offload-new-driver"
 _OLD_DRIVER = "--no-offload-new-driver"

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from offload_tool.io import StrPath
     from offload_tool.passes.compile_pass import CompilePass
-    from offload_tool.toolchain.select import Toolchain
-
-__all__ = ["Language"]
+    from offload_tool.toolchain.probe import Toolchain
 
 
 class Language(Protocol):

@@ -17,30 +17,17 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.driver import ask
+from offload_tool.clang.driver import Answer, ask
 from offload_tool.errors import CompilerError, UsageError
+from offload_tool.io import StrPath
 from offload_tool.passes.cuda import ptx_flag
 from offload_tool.passes.source_kind import language_flags, language_of
 from offload_tool.util.memoize import remembered
 
 if TYPE_CHECKING:
-    from offload_tool.clang.driver import Answer
     from offload_tool.formats.target.compile_target import CompileTarget
-    from offload_tool.io import StrPath
     from offload_tool.passes.compile_pass import CompilePass
-    from offload_tool.toolchain.select import Toolchain
-
-__all__ = [
-    "OpenMP",
-    "device_flags",
-    "device_runtimes",
-    "header_flags",
-    "host_flags",
-    "host_ir_flags",
-    "host_runtime",
-    "link_flags",
-    "no_device_runtime",
-]
+    from offload_tool.toolchain.probe import Toolchain
 
 _ANY_TARGET = "gfx906"
 """The driver must be told some target for the host pass; the IR is the same for all."""

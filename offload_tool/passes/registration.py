@@ -12,19 +12,16 @@ It is linked beside the object with the program's bundle (`operations.embed`)::
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import make
+from offload_tool.io import StrPath
 from offload_tool.passes.source_kind import language_flags
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from offload_tool.io import StrPath
-    from offload_tool.toolchain.select import Toolchain
-
-__all__ = ["SOURCE", "compile_flags", "compile_text", "write_registration"]
+    from offload_tool.toolchain.probe import Toolchain
 
 SOURCE = str(Path(__file__).with_name("runtime") / "hip_registration.c")
 

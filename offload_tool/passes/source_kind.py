@@ -4,17 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = [
-    "CXX_SUFFIXES",
-    "C_SUFFIXES",
-    "KINDS",
-    "KIND_OF_SUFFIX",
-    "derive_cuid",
-    "kind_of_suffix",
-    "language_flags",
-    "language_of",
-]
-
 KINDS = ("hip", "openmp", "cuda")
 C_SUFFIXES = (".c",)
 CXX_SUFFIXES = (".cc", ".cpp", ".cxx", ".c++", ".C", ".CPP")

@@ -9,6 +9,7 @@ known beforehand, so it is looked for.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -19,35 +20,17 @@ from offload_tool.formats.objects.elf.reader import (
     EM_AMDGPU,
     EM_CUDA,
     ET_REL,
+    ElfTables,
     is_elf,
     is_elf_header,
     read_elf_tables,
 )
 from offload_tool.formats.target.processors import find_processor
-from offload_tool.io import InputFile
+from offload_tool.io import InputFile, StrPath
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from offload_tool.formats.objects.elf.reader import ElfTables
     from offload_tool.formats.target.compile_target import CompileTarget
     from offload_tool.formats.target.target_id import TargetID
-    from offload_tool.io import StrPath
-
-__all__ = [
-    "OtherOutputError",
-    "blame_launcher",
-    "check_bitcode",
-    "check_code_object",
-    "check_cubin",
-    "check_cuda_host_object",
-    "check_entries",
-    "check_holds_code",
-    "check_host_ir",
-    "check_host_object",
-    "check_no_entries",
-    "check_ptx",
-]
 
 _SPIRV_MAGIC = bytes.fromhex("03022307")  # little-endian, as LLVM writes it
 _MACH_MASK = 0xFF

@@ -16,25 +16,20 @@ import functools
 import json
 import os
 import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.depfile import read_depfile
-from offload_tool.io.file_digests import look_at
+from offload_tool.io.file_digests import Look, look_at
 from offload_tool.io.paths import beside, remove
 from offload_tool.passes.compile_pass import dependency_flags
 from offload_tool.pch.file_names import Names, without_dots
-from offload_tool.pch.include_prefix import identity
+from offload_tool.pch.include_prefix import Candidate, identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from offload_tool.io.file_digests import Look
-    from offload_tool.pch.include_prefix import Candidate
     from offload_tool.pch.pch import PchRecipe
 
     Run = Callable[[Sequence[str], Mapping[str, str]], tuple[int, bytes]]
-
-__all__ = ["Before", "before", "reason_of_passed", "words_file"]
 
 _SPLICE = re.compile(rb"(?:\\|\?\?/)[ \t\f\v]*\r?\n")
 _WORD_BYTES = b"_$0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import UsageError
 from offload_tool.pch import pch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from offload_tool.manifest.output_state import Surroundings
     from offload_tool.run.pass_command import PassCommand, WantedPass
     from offload_tool.run.run_pass import Outputs
 
     WithoutDriver = Callable[[Sequence[str], Mapping[str, str]], bool | None]
-
-__all__ = ["PassWithPch", "PchUse", "emit_pch"]
 
 
 class PchUse(NamedTuple):

@@ -21,18 +21,11 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import front_end_jobs
-from offload_tool.io.file_digests import look_at
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from offload_tool.io.file_digests import Look
-
-__all__ = ["RULES", "reason_of_flags", "reason_of_headers"]
+from offload_tool.io.file_digests import Look, look_at
 
 RULES = 7
 """To be raised when one is added: what a PCH was made for once is not asked again."""

@@ -16,20 +16,8 @@ Source: clang 19.1, 21, 22.1 and 23, observed: where two folders begin a name, t
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-__all__ = [
-    "Names",
-    "absolute_name",
-    "is_renamed",
-    "keep_words",
-    "kept_words",
-    "without_dots",
-    "words_for",
-]
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 _MAP = "-fmacro-prefix-map="
 _KEEP_DOTS = "-fno-file-reproducible"

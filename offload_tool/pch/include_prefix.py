@@ -25,31 +25,12 @@ from __future__ import annotations
 import functools
 import os
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from offload_tool.clang.argument_files import all_words, include_folders
-from offload_tool.io.file_digests import look_at
+from offload_tool.io.file_digests import Look, look_at
 from offload_tool.pch.file_names import absolute_name, without_dots
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from offload_tool.io.file_digests import Look
-
-__all__ = [
-    "Beginning",
-    "Candidate",
-    "Headers",
-    "Passed",
-    "SearchPath",
-    "beginning_of",
-    "bytes_read",
-    "comes_once",
-    "identity",
-    "includes_text",
-    "leading_includes",
-    "own_folders",
-]
 
 Headers = tuple[str, ...]
 """The headers of a PCH: ``<name>``, or ``"path"`` where it is looked up beside its includer."""

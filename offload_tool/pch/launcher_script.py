@@ -11,17 +11,14 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.toolchain.disk_cache import cache_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from offload_tool.pch.pch import UsablePch
-
-__all__ = ["launched_with_pch"]
 
 _WORDS = "OFFLOAD_PCH_WORDS"
 _SCRIPT = """\

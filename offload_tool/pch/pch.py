@@ -24,12 +24,13 @@ from __future__ import annotations
 import functools
 import os
 import subprocess
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.argument_files import possible_files
-from offload_tool.io.file_digests import look_at
+from offload_tool.io.file_digests import Fingerprints, Look, look_at
 from offload_tool.io.paths import beside, remove
 from offload_tool.passes.compile_pass import dependency_flags
 from offload_tool.pch.chain_macros import before, reason_of_passed, words_file
@@ -44,6 +45,7 @@ from offload_tool.pch.file_names import (
     words_for,
 )
 from offload_tool.pch.include_prefix import (
+    Candidate,
     SearchPath,
     comes_once,
     identity,
@@ -52,29 +54,8 @@ from offload_tool.pch.include_prefix import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from offload_tool.io.file_digests import Fingerprints, Look
     from offload_tool.manifest.output_state import Surroundings, Work
-    from offload_tool.pch.include_prefix import Candidate
     from offload_tool.run.run_pass import Outputs
-
-__all__ = [
-    "MESSAGES",
-    "PCH_SOURCE",
-    "SMALL",
-    "PchRecipe",
-    "UsablePch",
-    "bytes_of",
-    "find_usable",
-    "is_current",
-    "make_pch",
-    "read_with_pch",
-    "refusal_of",
-    "refuse",
-    "run_quietly",
-    "words_without_source",
-]
 
 PCH_SOURCE = ".includes"
 """Suffix of the file with the text of a PCH, beside it."""

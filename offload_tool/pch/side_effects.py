@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,14 +31,10 @@ from offload_tool.passes.compile_pass import dependency_flags
 from offload_tool.pch.file_names import absolute_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from offload_tool.pch.include_prefix import Candidate
     from offload_tool.pch.pch import PchRecipe
 
     Run = Callable[[Sequence[str], Mapping[str, str]], tuple[int, bytes]]
-
-__all__ = ["reason_of_order", "reason_of_probe"]
 
 _PROBE = b"""\
 #if defined __HIP_DEVICE_COMPILE__ || defined __CUDA_ARCH__

@@ -10,11 +10,14 @@ the machine: equal inputs give equal bytes.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from string import Template
 from typing import TYPE_CHECKING
 
+from offload_tool.errors import OffloadError
 from offload_tool.operations.listing.kernel_table import KernelColumns
+from offload_tool.operations.listing.size_report import SizeReport
 from offload_tool.report.changes import change_data, change_tables
 from offload_tool.report.html import data_script, digest, inline, part, plural, text_of
 from offload_tool.report.kernels import (
@@ -33,13 +36,7 @@ from offload_tool.report.sizes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from offload_tool.errors import OffloadError
     from offload_tool.operations.diff import Comparison
-    from offload_tool.operations.listing.size_report import SizeReport
-
-__all__ = ["Content", "render_page"]
 
 _SCRIPTS = (
     "views.js",

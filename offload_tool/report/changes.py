@@ -7,6 +7,7 @@ and `after`, whose `name` is null where there is no such kernel.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from offload_tool.formats.kernel_info.kernel import Kernel
@@ -16,11 +17,7 @@ from offload_tool.report.html import plain_table, plural, text_of
 from offload_tool.report.kernels import TITLES, Strings, one_or_all, shown_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from offload_tool.operations.diff import Comparison, KernelChange, TargetChange
-
-__all__ = ["change_data", "change_tables"]
 
 _TOP = 20
 _NO_KERNEL = Kernel("")

@@ -5,29 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
 from offload_tool.util.escape import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-__all__ = [
-    "as_class",
-    "breakable",
-    "data_script",
-    "digest",
-    "inline",
-    "number_cell",
-    "part",
-    "percent",
-    "plain_table",
-    "plural",
-    "readable",
-    "text_of",
-]
 
 
 def part(name: str) -> str:

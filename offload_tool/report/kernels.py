@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 from offload_tool.operations.listing.kernel_table import (
     COLUMNS,
@@ -23,26 +23,12 @@ from offload_tool.operations.listing.kernel_table import (
     UNKNOWN,
     WAVES,
     WAVES_PER_SIMD,
+    KernelColumns,
 )
+from offload_tool.operations.listing.list_images import DeviceImage
 from offload_tool.report.html import plain_table, plural
 from offload_tool.report.sizes import short_names
 from offload_tool.util.escape import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from offload_tool.operations.listing.kernel_table import KernelColumns
-    from offload_tool.operations.listing.list_images import DeviceImage
-
-__all__ = [
-    "TITLES",
-    "Strings",
-    "demangled_texts",
-    "kernel_data",
-    "kernel_tables",
-    "one_or_all",
-    "shown_name",
-]
 
 TITLES = {**{field: title for title, field in COLUMNS.items()}, WAVES_PER_SIMD: WAVES}
 """Of the columns of numbers."""

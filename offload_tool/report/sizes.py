@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import Any
 
-from offload_tool.operations.listing.size_report import fold_smallest
+from offload_tool.operations.listing.size_report import SizeReport, fold_smallest
 from offload_tool.report.html import (
     as_class,
     breakable,
@@ -19,22 +20,6 @@ from offload_tool.report.html import (
     text_of,
 )
 from offload_tool.util.escape import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import Any
-
-    from offload_tool.operations.listing.size_report import SizeReport
-
-__all__ = [
-    "colors_of",
-    "notes_of",
-    "picture_data",
-    "picture_summary",
-    "short_names",
-    "size_tables",
-    "totals_of",
-]
 
 _TILES = 500  # more cannot be told apart, and a browser takes seconds to draw them
 

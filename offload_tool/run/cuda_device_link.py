@@ -11,6 +11,7 @@ PTX is assembled each time; who wants one command for each gives cubins of ``ptx
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,19 +19,13 @@ from offload_tool.clang.driver import make
 from offload_tool.errors import CompilerError
 from offload_tool.io import InputFile
 from offload_tool.nvidia.nvlink import find_nvlink, link_cubins, no_nvlink
-from offload_tool.passes.cuda import check_ptxas, cubin_arguments, find_ptxas
+from offload_tool.passes.cuda import Ptxas, check_ptxas, cubin_arguments, find_ptxas
 from offload_tool.passes.verify_output import check_cubin
-from offload_tool.run.run_pass import OutputJob, check_names, produce_output
+from offload_tool.run.run_pass import OutputJob, Outputs, check_names, produce_output
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from offload_tool.formats.target.target_id import TargetID
     from offload_tool.manifest.output_state import Work
-    from offload_tool.passes.cuda import Ptxas
-    from offload_tool.run.run_pass import Outputs
-
-__all__ = ["run_cuda_link"]
 
 _TO_PTXAS = "-Xcuda-ptxas"
 

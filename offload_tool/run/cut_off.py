@@ -22,18 +22,14 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import IO, TYPE_CHECKING
 
 from offload_tool.clang.options import BESIDE, ELSEWHERE, NO_HEADERS, READS, beginnings, does
 from offload_tool.io.file_digests import digest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import IO
-
     from offload_tool.manifest.manifest import PassRecord
-
-__all__ = ["Stages"]
 
 _OPTIMISED = re.compile(r"-O[1-3sz]")
 _FAST = ("-ffast-math", "-ffp-contract=fast", "-funsafe-math-optimizations")

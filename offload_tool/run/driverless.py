@@ -28,8 +28,9 @@ import re
 import signal
 import sys
 import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.driver import (
     PLAN,
@@ -44,14 +45,9 @@ from offload_tool.io.signals import shielded
 from offload_tool.toolchain.driver_cache import kept_answer, program_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from typing import IO
-
     from offload_tool.run.cut_off import Stages
 
     Job = tuple[str, ...]
-
-__all__ = ["DirectPasses"]
 
 _USUAL_LINES = re.compile(
     r'|.*clang version .*|(Target|Thread model|InstalledDir|Build config): .*| ".*'

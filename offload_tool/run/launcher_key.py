@@ -16,7 +16,7 @@ again without the launcher.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 from offload_tool.clang.argument_files import all_words
 from offload_tool.clang.depfile import depfile_text
@@ -24,11 +24,6 @@ from offload_tool.clang.options import SHOWN, does
 from offload_tool.io.file_digests import digest_of, identity
 from offload_tool.manifest.inputs import listed_files, preprocess
 from offload_tool.passes.compile_pass import depfile_in
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-__all__ = ["run_launched"]
 
 _OPTION = "-frandom-seed="
 

@@ -23,8 +23,6 @@ import re
 from offload_tool.errors import FileError
 from offload_tool.io.paths import beside, remove
 
-__all__ = ["OutputBackup", "remove_half_written"]
-
 
 def remove_half_written(output: str, since: int) -> None:
     """Remove what LLVM's programs began under other names and were ended before they renamed it.

@@ -10,31 +10,19 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from offload_tool.clang.relevant_options import folder_meant, relevant_flags
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain.disk_cache import PACKAGE, cached_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import Any
-
     from offload_tool.manifest.output_state import Surroundings
     from offload_tool.passes.compile_pass import CompilePass, Stage
     from offload_tool.toolchain.capability_check import Job
-    from offload_tool.toolchain.select import Toolchain
-
-__all__ = [
-    "PassCommand",
-    "WantedPass",
-    "cached_reason",
-    "cached_toolchain",
-    "compiler_version",
-    "pass_command",
-    "surroundings_of",
-]
+    from offload_tool.toolchain.probe import Toolchain
 
 _PLACES = (
     *("OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH", "OFFLOAD_CUDA_PATH"),
@@ -62,7 +50,8 @@ class WantedPass(NamedTuple):
         """
         from offload_tool.errors import UsageError
         from offload_tool.formats.target.compile_target import parse_targets
-        from offload_tool.passes.compile_pass import KINDS, CompilePass
+        from offload_tool.passes.compile_pass import CompilePass
+        from offload_tool.passes.source_kind import KINDS
         from offload_tool.toolchain.supported_processors import targets_of_compiler
 
         device = None
@@ -312,7 +301,8 @@ def cached_toolchain(
     :raises CompilerError: no compiler is usable.
     """
     jobs = (job,) if job is not None else ()
-    from offload_tool.toolchain.select import Toolchain, find_toolchain
+    from offload_tool.toolchain.probe import Toolchain
+    from offload_tool.toolchain.select import find_toolchain
     from offload_tool.util.frozen import as_dict
 
     def find() -> dict[str, Any]:

@@ -5,14 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-__all__ = ["end_processes"]
 
 _GRACE, _POLL = 5.0, 0.01
 """Seconds, at most, in which processes that were told to end are waited for, and between looks."""

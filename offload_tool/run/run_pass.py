@@ -22,7 +22,8 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from offload_tool.errors import CodeObjectError, CompilerError, FileError, UsageError
 from offload_tool.io.open_regular import open_regular
@@ -30,19 +31,15 @@ from offload_tool.io.paths import beside, remove
 from offload_tool.io.signals import shielded
 from offload_tool.manifest import MANIFEST
 from offload_tool.run.output_backup import OutputBackup, remove_half_written
-from offload_tool.run.pass_command import pass_command
+from offload_tool.run.pass_command import WantedPass, pass_command
 from offload_tool.run.validate_flags import check_depfile_flags, check_flags
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Protocol
-
     from offload_tool.formats.target.compile_target import CompileTarget
     from offload_tool.io.file_digests import Look
     from offload_tool.manifest.output_state import Recorded, Work
     from offload_tool.run.cut_off import Stages
-    from offload_tool.run.pass_command import WantedPass
-    from offload_tool.toolchain.select import Toolchain
+    from offload_tool.toolchain.probe import Toolchain
 
     Runner = Callable[[Sequence[str], Mapping[str, str]], int]
     """Runs a command in an environment; returns its exit status, 128 + N for signal N."""
@@ -58,17 +55,6 @@ if TYPE_CHECKING:
 
     Accelerator = Callable[..., Accelerated]
     """Makes one of what `pch.compile_command.PassWithPch` takes behind its first argument."""
-
-__all__ = [
-    "OutputJob",
-    "Outputs",
-    "check_names",
-    "produce_output",
-    "run_command",
-    "run_device_link",
-    "run_pass",
-    "write_beside",
-]
 
 _CUTOFF = "OFFLOAD_CUTOFF"
 _SIGNAL_BASE = 128

@@ -6,16 +6,11 @@ those that we add. Such flags did what nobody asked for, and the compile succeed
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from offload_tool.clang.options import OTHER_JOB, SIDE, TARGETS, does, takes_next
 from offload_tool.clang.response_file import expand_command
 from offload_tool.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = ["check_depfile_flags", "check_flags"]
 
 _TARGETS = "targets are those of OFFLOAD_ARCH, or --target-id of 'offload-tool compile'"
 _HABITS = {

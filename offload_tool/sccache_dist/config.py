@@ -18,22 +18,19 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.errors import CompilerError, UsageError
+from offload_tool.io import StrPath
 from offload_tool.io.paths import is_of_others
 from offload_tool.io.temporary_directory import usual_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from offload_tool.io import StrPath
-    from offload_tool.toolchain.select import Toolchain
-
-__all__ = ["Distribution", "PackedFile", "find_sccache", "load_distribution", "socket_of"]
+    from offload_tool.toolchain.probe import Toolchain
 
 SETUP_VERSION = 1
 CLIENT, ENVIRONMENT, ARCHIVE, SETUP = "client.toml", "env", "toolchain.tar.gz", "setup.json"

@@ -10,9 +10,9 @@ libraries.
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import front_end_jobs, option_values
 from offload_tool.clang.options import (
@@ -27,11 +27,6 @@ from offload_tool.clang.options import (
     TARGETS,
     does,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-__all__ = ["RemoteForm", "remote_form", "why_local"]
 
 # Options with outputs beside the object, which would stay on the server, and other jobs.
 _WRITES_FILES = BESIDE | ELSEWHERE | LINKER | OTHER_JOB

@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,18 +21,7 @@ from typing import TYPE_CHECKING
 from offload_tool.errors import CompilerError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from offload_tool.io import StrPath
-
-__all__ = [
-    "Finished",
-    "is_engine_failure",
-    "run_here",
-    "run_once",
-    "run_with_launcher",
-    "was_stopped",
-]
 
 _FAILED = 1  # clang's status for an error in what it was given
 _SHELL_SIGNAL = 128  # a shell and srun add a signal's number to this

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError, UsageError
-from offload_tool.io import replace_all
+from offload_tool.io import OutputFile, StrPath, replace_all
 from offload_tool.io.temporary_directory import made_folder
 from offload_tool.sccache_dist import config
 from offload_tool.sccache_dist.pack_toolchain import (
@@ -25,10 +25,7 @@ from offload_tool.sccache_dist.scheduler import (
 )
 
 if TYPE_CHECKING:
-    from offload_tool.io import OutputFile, StrPath
-    from offload_tool.toolchain.select import Toolchain
-
-__all__ = ["MadeSetup", "read_token", "set_up"]
+    from offload_tool.toolchain.probe import Toolchain
 
 _TOKEN_BYTES = 4096  # at most; a token of sccache-dist has 43
 _FILES = (

@@ -21,21 +21,18 @@ import shlex
 import shutil
 import stat
 import tarfile
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import ask, jobs_of, plan_of
 from offload_tool.errors import CompilerError, ContentError, FileError
+from offload_tool.io import OutputFile
 from offload_tool.toolchain.identity import configuration_files
 from offload_tool.toolchain.programs import interpreter_of, is_script, libraries_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from offload_tool.io import OutputFile
-    from offload_tool.toolchain.select import Toolchain
-
-__all__ = ["compiler_names", "compiler_programs", "pack_programs"]
+    from offload_tool.toolchain.probe import Toolchain
 
 _ROOT_LINKS = ("/lib", "/lib64")
 _LAUNCHERS = ("ccache", "sccache", "distcc", "icecc")

@@ -14,8 +14,6 @@ from typing import Any
 
 from offload_tool.errors import OffloadError, UsageError
 
-__all__ = ["SchedulerError", "SchedulerStatus", "ask_scheduler", "check_token", "read_url"]
-
 _SECONDS = 10
 _ANSWER_BYTES = 65536
 _URL = re.compile(

@@ -14,19 +14,13 @@ import os
 import socket
 import subprocess
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from offload_tool.errors import CompilerError, FileError
-from offload_tool.sccache_dist.config import CLIENT, SETUP
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from offload_tool.sccache_dist.config import Distribution
-
-__all__ = ["Counters", "Engine"]
+from offload_tool.sccache_dist.config import CLIENT, SETUP, Distribution
 
 _SECONDS = 60  # for sccache's own commands; stopping waits for compiles
 _PRIVATE = 0o700

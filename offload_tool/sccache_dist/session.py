@@ -5,22 +5,16 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from offload_tool.errors import CompilerError, OffloadError, UsageError
+from offload_tool.io import StrPath
+from offload_tool.sccache_dist.config import Distribution
 from offload_tool.sccache_dist.eligibility import remote_form, why_local
 from offload_tool.sccache_dist.fallback import Finished, run_here, run_once, was_stopped
 from offload_tool.sccache_dist.scheduler import SchedulerError, ask_scheduler, check_token
 from offload_tool.sccache_dist.server import Counters, Engine
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from offload_tool.io import StrPath
-    from offload_tool.sccache_dist.config import Distribution
-
-__all__ = ["Report", "Session", "again_here"]
 
 _JOB_FAILED = b"Job failed on server"  # sccache's words before what a remote compiler said
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,40 +30,7 @@ from offload_tool.scons.state.node_classes import records_of
 from offload_tool.scons.state.pass_state import depfile_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from offload_tool.scons.types import Environment, Node
-
-__all__ = [
-    "ARCHIVE",
-    "BUNDLE",
-    "CHECK_UNSEEN",
-    "CUDA_ARCHIVE",
-    "DEVICE",
-    "DEVICE_ARCHIVE",
-    "EMBED",
-    "EMBED_CUDA",
-    "EMBED_LINKED_CUDA",
-    "EMBED_PACKAGE",
-    "EXTRACT",
-    "FATBIN",
-    "HOST",
-    "HOST_FROM_IR",
-    "KPACK",
-    "LINK",
-    "LINK_CUDA",
-    "LINK_PTX",
-    "MARK",
-    "MARKER",
-    "MERGE",
-    "PACKAGE",
-    "PTXAS",
-    "REGISTER",
-    "REGISTER_CUDA",
-    "REPACK",
-    "UNBUNDLE",
-    "WRAP",
-]
 
 
 def offload_begin(target: list[Node], source: list[Node], env: Environment) -> int:

@@ -10,6 +10,7 @@ import functools
 import os
 import re
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,35 +35,7 @@ from offload_tool.errors import UsageError
 from offload_tool.io.file_digests import look_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     from offload_tool.scons.types import Environment, FileSystem, Folder, Node
-
-__all__ = [
-    "adopt",
-    "adopt_input",
-    "builds_in",
-    "cache_is_forced",
-    "cache_is_readonly",
-    "content_changed",
-    "copy_again",
-    "does_execute",
-    "file_node",
-    "folder_is_known",
-    "folder_node",
-    "forget_scan",
-    "has_other_content",
-    "has_stored_look",
-    "header_folders",
-    "include_flags",
-    "is_interactive",
-    "note_look",
-    "refusing_folders_for_files",
-    "replace_implicit",
-    "tell_failures_from_cycles",
-    "was_damaged",
-    "was_scanned",
-]
 
 T = TypeVar("T")
 

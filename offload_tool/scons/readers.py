@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Callable, Container, Iterable, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,7 +26,7 @@ from offload_tool.containers.open_bundle import FILE_TYPES
 from offload_tool.errors import CompilerError, TargetIDError, UsageError
 from offload_tool.formats.target.compile_target import CompileTarget, parse_target, parse_targets
 from offload_tool.formats.target.processors import find_processor
-from offload_tool.formats.target.target_id import split_list
+from offload_tool.formats.target.target_id import TargetID, split_list
 from offload_tool.passes import cuda, hip, openmp
 from offload_tool.passes.cuda import Ptxas, find_ptxas
 from offload_tool.run.validate_flags import check_flags
@@ -38,53 +39,19 @@ from offload_tool.scons.variables import (
     VARIABLES,
     read_variables,
 )
-from offload_tool.toolchain.capability_check import Job
+from offload_tool.toolchain.capability_check import Job, Places
 from offload_tool.toolchain.installations import VARIABLES as OF_INSTALLATIONS
 from offload_tool.toolchain.native_gpus import NATIVE, native_targets
+from offload_tool.toolchain.probe import Toolchain
 from offload_tool.toolchain.programs import LIBRARY_PATH
-from offload_tool.toolchain.select import Places, Toolchain, find_toolchain
+from offload_tool.toolchain.select import find_toolchain
 from offload_tool.toolchain.supported_processors import refusal, targets_of_compiler
 from offload_tool.util.frozen import replaced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Sequence
-
-    from offload_tool.formats.target.target_id import TargetID
     from offload_tool.nvidia.nvlink import NvLinker
     from offload_tool.scons.graph.units import Unit
     from offload_tool.scons.types import Environment
-
-__all__ = [
-    "FORMAT_VERSION",
-    "add_environment",
-    "arch_flags",
-    "archive_format",
-    "bundle_type",
-    "call",
-    "check_names",
-    "compression",
-    "device_link_flags",
-    "device_runtimes",
-    "devices",
-    "host_triple",
-    "is_relocatable",
-    "knows_processor",
-    "launcher",
-    "link_flags",
-    "machine_flags",
-    "needed_runtimes",
-    "nvlink",
-    "place",
-    "ptxas",
-    "result_variables",
-    "set_defaults",
-    "shared_suffix",
-    "spec",
-    "toolchain",
-    "toolchain_variables",
-    "unbundling",
-    "warn",
-]
 
 # Part of every in-process action's signature. Raise it when the bytes that we write for
 # the same inputs change, and only then: it rebuilds every user's bundles.

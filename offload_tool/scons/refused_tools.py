@@ -20,8 +20,6 @@ from offload_tool.scons import compat
 if TYPE_CHECKING:
     from offload_tool.scons.types import Node
 
-__all__ = ["check_builder_of_nodes", "refuse_ninja_tool"]
-
 _declared: list[Node] = []
 """The first node of ours, if there is one."""
 

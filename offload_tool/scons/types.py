@@ -6,12 +6,8 @@ not promise is used in `compat` alone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-__all__ = ["Environment", "FileSystem", "Folder", "Node"]
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 
 class Node(Protocol):

@@ -7,6 +7,7 @@ boolean is True or False there, whatever text a command line or a file of variab
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import SCons.Node
@@ -16,13 +17,9 @@ from SCons.Variables.BoolVariable import FALSE_STRINGS, TRUE_STRINGS
 from offload_tool.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from offload_tool.scons.types import Environment
 
     Reader = Callable[[Environment, Any], Any]
-
-__all__ = ["OTHERS_VARIABLES", "REMOVED_VARIABLES", "VARIABLES", "Variable", "read_variables"]
 
 _WRONG = object()
 """What a reader returns for a value that is not of its type."""

@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from offload_tool.clang.driver import Answer, ask, jobs_of, question
 from offload_tool.clang.options import NO_HEADERS, NO_LIBRARIES, does
@@ -30,6 +31,7 @@ from offload_tool.clang.relevant_options import folder_meant
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain.disk_cache import cached_answer
 from offload_tool.toolchain.installations import (
+    Installation,
     cuda_installations,
     device_library_folders,
     passed_over,
@@ -38,13 +40,6 @@ from offload_tool.toolchain.installations import (
 )
 from offload_tool.util.frozen import frozen, replaced
 from offload_tool.util.memoize import remembered
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from offload_tool.toolchain.installations import Installation
-
-__all__ = ["Equipment", "Job", "Places", "find_for"]
 
 _WITHOUT_LIBRARIES = ("-nogpulib",)
 _WITHOUT_HEADERS = ("-nogpuinc",)

@@ -7,23 +7,13 @@ their own there. So the driver is asked, and what its files include by ``@file``
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
 from offload_tool.clang.argument_files import all_words
 from offload_tool.clang.driver import plan_of
 from offload_tool.clang.options import CONFIGURATION, does
 from offload_tool.errors import CompilerError
 from offload_tool.util.memoize import remembered
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-__all__ = [
-    "configuring_files",
-    "forget_configuring_files",
-    "has_configuration",
-    "may_have_configuration",
-]
 
 
 def has_configuration(words: Iterable[str]) -> bool:

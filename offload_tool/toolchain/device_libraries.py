@@ -8,19 +8,14 @@ clang is asked. Source: clang 22.1.8, observed: ``-###`` prints each front end's
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import front_end_jobs, option_values
 from offload_tool.clang.options import NO_LIBRARIES, does
 from offload_tool.toolchain.disk_cache import cached_answer
 from offload_tool.toolchain.programs import is_script
 from offload_tool.util.memoize import remembered
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-__all__ = ["device_libraries"]
 
 _OPTION = "-mlink-builtin-bitcode"
 

@@ -20,16 +20,11 @@ from __future__ import annotations
 import functools
 import os
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.io.paths import is_of_others
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import Any
-
-__all__ = ["PACKAGE", "cache_folder", "cached_answer", "package_state"]
 
 _LARGEST = 1 << 20
 """Bytes; real answers have some thousand."""

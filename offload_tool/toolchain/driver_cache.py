@@ -8,7 +8,8 @@ GPU libraries. Those it names, with the folders that they are in, and are looked
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from offload_tool.clang.environment import processor_of
 from offload_tool.clang.options import CONFIGURATION, does
@@ -18,12 +19,7 @@ from offload_tool.toolchain.disk_cache import cached_answer
 from offload_tool.util.memoize import remembered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any
-
     from offload_tool.clang.search_path import FrontEnd
-
-__all__ = ["kept_answer", "kept_front_end", "kept_triple", "program_of"]
 
 _OF_THE_CALL = frozenset(
     ("_", "OLDPWD", "SHLVL", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKE_TERMOUT", "MAKE_TERMERR")

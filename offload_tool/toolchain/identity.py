@@ -16,27 +16,14 @@ import hashlib
 import os
 import re
 import shutil
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from offload_tool.clang.options import CONFIGURATION, does, takes_next
 from offload_tool.clang.response_file import configuration_words, expand_command
 from offload_tool.errors import OffloadError
 from offload_tool.io import InputFile
 from offload_tool.toolchain.programs import program_identity
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-__all__ = [
-    "all_configuration_files",
-    "command_identity",
-    "configuration_files",
-    "configuration_identity",
-    "file_digest",
-    "identity_text",
-    "text_digest",
-]
 
 _CONFIGURATION = re.compile(r"^Configuration file: (?P<path>.+)$", re.MULTILINE)
 _PLAIN_NAME = re.compile(r"clang(-\d+)?")

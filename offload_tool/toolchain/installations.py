@@ -22,27 +22,12 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain.identity import file_digest, text_digest
 from offload_tool.util.frozen import frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-__all__ = [
-    "VARIABLES",
-    "Installation",
-    "cuda_installations",
-    "device_library_folders",
-    "passed_over",
-    "rocm_compilers",
-    "rocm_installations",
-    "rocm_roots",
-    "searched_places",
-]
 
 VARIABLES = (
     *("OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH", "OFFLOAD_CUDA_PATH"),

@@ -15,14 +15,9 @@ from __future__ import annotations
 
 import itertools
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
 from offload_tool.clang.environment import ASKED_VARIABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-__all__ = ["CONFIGURATION_FOLDERS", "asked_in", "places_asked"]
 
 CONFIGURATION_FOLDERS = ("/etc/clang", "~/.config/clang")
 """Where clang looks for them, beside its own folder."""

@@ -7,6 +7,7 @@ and another exit status.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,11 +17,7 @@ from offload_tool.formats.target.target_id import TargetID
 from offload_tool.util.memoize import remembered
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from offload_tool.toolchain.select import Toolchain
-
-__all__ = ["NATIVE", "native_targets"]
+    from offload_tool.toolchain.probe import Toolchain
 
 NATIVE = "native"
 _PROGRAMS = {

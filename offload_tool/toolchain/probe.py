@@ -20,16 +20,6 @@ from offload_tool.toolchain.identity import (
 from offload_tool.toolchain.programs import is_script, program_identity
 from offload_tool.util.frozen import frozen
 
-__all__ = [
-    "CLANG_NAME",
-    "OLDEST_CLANG",
-    "Toolchain",
-    "is_clang_name",
-    "probe",
-    "probe_embedded",
-    "version_of",
-]
-
 OLDEST_CLANG = 19
 """The first that can compile offload sources for one target at a time."""
 _EMBEDDED = "embedded: "

@@ -19,25 +19,12 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from offload_tool.clang.driver import ask
 from offload_tool.errors import OffloadError
 from offload_tool.toolchain.disk_cache import cached_answer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import Any
-
-__all__ = [
-    "LIBRARY_PATH",
-    "Loaded",
-    "interpreter_of",
-    "is_script",
-    "libraries_of",
-    "program_identity",
-    "program_places",
-]
 
 LIBRARY_PATH = "LD_LIBRARY_PATH"
 """The variable that says where the loader looks first."""

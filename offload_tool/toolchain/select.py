@@ -16,8 +16,8 @@ and their reasons are told: beside the one that was chosen, or where none is lef
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain.capability_check import Job, Places, find_for
@@ -34,11 +34,6 @@ from offload_tool.toolchain.probe import (
 from offload_tool.toolchain.programs import LIBRARY_PATH
 from offload_tool.util.frozen import replaced
 from offload_tool.util.memoize import remembered
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-__all__ = ["Job", "Places", "Toolchain", "find_toolchain", "is_clang_name"]
 
 _ADVICE = {
     "hip": "for HIP's headers and device libraries, install ROCm, TheRock's wheels, or Debian's "

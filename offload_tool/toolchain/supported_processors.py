@@ -9,21 +9,17 @@ that every LLVM from 22 on has are asked of nobody.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import plan_of
 from offload_tool.errors import CompilerError, TargetIDError
-from offload_tool.formats.target.compile_target import parse_targets
+from offload_tool.formats.target.compile_target import CompileTarget, parse_targets
 from offload_tool.formats.target.processors import find_processor
 from offload_tool.util.memoize import remembered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from offload_tool.formats.target.compile_target import CompileTarget
-    from offload_tool.toolchain.select import Toolchain
-
-__all__ = ["refusal", "targets_of_compiler"]
+    from offload_tool.toolchain.probe import Toolchain
 
 _PLANS = {
     "amdgcn": ("-x", "hip", "-nogpuinc", "-nogpulib"),

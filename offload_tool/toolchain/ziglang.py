@@ -30,8 +30,6 @@ from offload_tool.io import replace_file
 from offload_tool.toolchain.disk_cache import cache_folder
 from offload_tool.util.frozen import frozen
 
-__all__ = ["EmbeddedCompiler", "locate"]
-
 _GLIBC = "2.28"
 _MACHINES = {"x86_64": "x86_64", "aarch64": "aarch64", "ppc64le": "powerpc64le"}
 

@@ -6,8 +6,6 @@ A name in a stranger's file can hold line breaks, with which it would forge line
 
 from __future__ import annotations
 
-__all__ = ["one_line", "printable"]
-
 _RAW_BYTES = 0xDC00
 """Bytes that are not UTF-8 are in text as these surrogates, from 0x80 on."""
 _FIRST_HARMLESS = 0xDCA0

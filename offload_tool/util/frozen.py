@@ -33,9 +33,6 @@ else:
         return lambda decorator: decorator
 
 
-__all__ = ["as_dict", "frozen", "replaced"]
-
-
 class _SignatureOf:
     """The parameters of a class, for ``help()`` and the reference."""
 

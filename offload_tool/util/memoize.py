@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, ParamSpec, Protocol, TypeVar
-
     P = ParamSpec("P")
     R = TypeVar("R")
     S_co = TypeVar("S_co", covariant=True)
@@ -26,9 +24,6 @@ if TYPE_CHECKING:
 
         def cache_clear(self) -> None:
             """Forget all answers."""
-
-
-__all__ = ["remembered"]
 
 
 def remembered(most: int) -> Callable[[Callable[P, R]], Remembered[P, R]]:

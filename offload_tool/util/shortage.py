@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import errno
 
-__all__ = ["shortage"]
-
 _MEMORY = "this needs more memory than there is"
 _FILES = "this needs more open files than there may be (ulimit -n)"
 _OF_NUMBERS = {errno.ENOMEM: _MEMORY, errno.EMFILE: _FILES, errno.ENFILE: _FILES}

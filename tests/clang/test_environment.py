@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from offload_tool.clang.search_path import front_end_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 INSTRUMENTED = ("-fprofile-instr-generate", "-fcoverage-mapping")
 COMMANDS = {

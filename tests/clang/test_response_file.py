@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -14,10 +15,6 @@ from offload_tool.clang.driver import Answer, job_words
 from offload_tool.clang.response_file import configuration_words, expand_command
 from offload_tool.errors import UsageError
 from offload_tool.toolchain.identity import all_configuration_files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 READ = {
     "plain": b"-DA=1 two\tthree\rfour\nfive\r\nsix",

@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from offload_tool.clang.driver import front_end_jobs
 from offload_tool.clang.temporary_outputs import without_removed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 COMPILE = (sys.executable, "-m", "offload_tool", "compile")
 

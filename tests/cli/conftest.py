@@ -11,7 +11,8 @@ import pytest
 from offload_tool.clang import driver
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain import select
-from offload_tool.toolchain.select import Toolchain, find_toolchain
+from offload_tool.toolchain.probe import Toolchain
+from offload_tool.toolchain.select import find_toolchain
 from tests.cli.browsing import Browser, headless_chromium
 from tests.conftest import missing
 from tests.scripts import script

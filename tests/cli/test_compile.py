@@ -23,7 +23,8 @@ from offload_tool.operations.embed import find_wanted_hashes
 from offload_tool.passes.source_kind import derive_cuid
 from offload_tool.sccache_dist import config, server
 from offload_tool.toolchain import disk_cache
-from offload_tool.toolchain.select import Toolchain, find_toolchain
+from offload_tool.toolchain.probe import Toolchain
+from offload_tool.toolchain.select import find_toolchain
 from tests.cli.conftest import KERNEL
 from tests.cli.loaded import loaded_modules
 from tests.conftest import missing

@@ -16,7 +16,7 @@ import pytest
 from offload_tool.clang import driver
 from offload_tool.clang.depfile import read_depfile
 from offload_tool.toolchain import select
-from offload_tool.toolchain.select import Toolchain
+from offload_tool.toolchain.probe import Toolchain
 from tests.cli.conftest import KERNEL
 from tests.cli.test_compile import CPU, FLAGS, GFX906, REGION, names, run, state
 from tests.scripts import script

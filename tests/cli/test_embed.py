@@ -14,7 +14,8 @@ from offload_tool.cli import main
 from offload_tool.errors import CompilerError
 from offload_tool.formats.hip.fatbin_section import cuid_hash
 from offload_tool.operations.embed import find_wanted_hashes, write_cuda_fatbin
-from offload_tool.toolchain.select import Toolchain, find_toolchain
+from offload_tool.toolchain.probe import Toolchain
+from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import missing
 
 HIP = """\

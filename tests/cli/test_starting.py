@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.cli.loaded import loaded_modules
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SLOW = {"argparse", "difflib", "subprocess", "shutil", "tempfile", "importlib.metadata"}
 SLOW |= {"dataclasses", "inspect", "pathlib", "ctypes", "hashlib", "json", "zipfile"}

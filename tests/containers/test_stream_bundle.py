@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import random
 import tempfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from offload_tool import BundleEntryID, Compression, FormatError, list_entry_ids, unbundle_file
 from offload_tool.io.paths import STDOUT
 from offload_tool.operations.bundle import write_bundle
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HOST = BundleEntryID.parse("host-x86_64-unknown-linux-gnu-")
 DEVICES = [BundleEntryID.parse(f"hipv4-amdgcn-amd-amdhsa--{name}") for name in ("gfx906", "gfx90a")]

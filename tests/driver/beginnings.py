@@ -31,8 +31,6 @@ from pathlib import Path
 
 from tests.driver.running import ROOT
 
-__all__ = ["Beginnings", "WrongError"]
-
 _SCONSTRUCT = """\
 from offload_tool.scons.pch import spawn
 spawn.SMALLEST = 0

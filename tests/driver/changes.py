@@ -14,8 +14,6 @@ from tests.driver.projects import TARGETS, candidates
 from tests.driver.state import State
 from tests.driver.surroundings import change_surroundings
 
-__all__ = ["Event", "choose"]
-
 
 @dataclass
 class Event:

@@ -12,8 +12,6 @@ import re
 
 from tests.driver.state import State
 
-__all__ = ["add_twice", "change_links", "searched_folders"]
-
 _NUMBER = re.compile(r"(\d+)\.h$")
 _TWICE = """\
 #pragma once

@@ -10,8 +10,6 @@ from tests.driver.linking import add_twice
 from tests.driver.state import State
 from tests.driver.surroundings import add_surroundings
 
-__all__ = ["TARGETS", "candidates", "project", "with_shared_beginning"]
-
 TARGETS = {
     "hip": ["gfx906", "gfx90a", "gfx1030", "gfx90a:xnack+"],
     "rdc": ["gfx906", "gfx90a", "gfx1030"],

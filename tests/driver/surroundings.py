@@ -14,15 +14,6 @@ from pathlib import Path
 from tests.driver.state import State
 from tests.toolchain.clang_in_parts import clang_in_parts, write_library
 
-__all__ = [
-    "add_surroundings",
-    "change_surroundings",
-    "encoded",
-    "put_compiler",
-    "put_times",
-    "respell",
-]
-
 _FLAG_FILE = re.compile(r"flags\d+(\.\S+)?\.txt")
 _LIBRARIES = ("1", "2", "3")
 _EARLIER = "3"

@@ -7,9 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.driver.beginnings import Beginnings, WrongError
-from tests.driver.test_driver import clang
-
-__all__ = ["clang"]
 
 SEED, STEPS = 20, 6
 

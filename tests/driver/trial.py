@@ -17,9 +17,6 @@ from tests.driver.projects import project, with_shared_beginning
 from tests.driver.running import ROOT, Bench, CleanBuild, Run
 from tests.driver.state import State
 
-__all__ = ["FailureError", "Trial", "run_trial"]
-
-
 _FOLLOWS = re.compile(
     r"(ARCHIVE|BUNDLE|EMBED|EXTRACT|FATBIN|LINK|MERGE|PACKAGE|UNBUNDLE|WRAP) |\S+ --driver-mode="
 )

@@ -9,8 +9,6 @@ from typing import Any
 from offload_tool.formats.kpack.archive import NewKpackImage, write_kpack
 from offload_tool.io import InputFile, replace_file
 
-__all__ = ["write_archive"]
-
 
 def write_archive(path: Path, rows: Iterable[tuple[str, str, bytes]], **options: Any) -> Path:
     """Write the kpack archive of (key, target ID, content)."""

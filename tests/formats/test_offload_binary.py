@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from offload_tool.errors import ContentError, FormatError, UnsupportedError, UsageError
 from offload_tool.formats.codec.stream import Method
+from offload_tool.formats.magic import OFFLOAD_BINARY as MAGIC
 from offload_tool.formats.offload_binary import (
-    MAGIC,
     ImageKind,
     OffloadBinaryError,
     PlannedImage,

@@ -6,8 +6,6 @@ import importlib.util
 import random
 from typing import NamedTuple
 
-__all__ = ["COMMANDS", "WHEEL", "Command", "choose"]
-
 WHEEL = "in-1-py3-none-any.whl"
 HOST, HIP = "host-x86_64-unknown-linux-gnu-", "hip-amdgcn-amd-amdhsa--gfx906"
 

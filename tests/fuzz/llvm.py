@@ -12,8 +12,6 @@ from offload_tool.cli import main
 from tests.fuzz.commands import Command
 from tests.fuzz.worker import BESIDE
 
-__all__ = ["PROGRAMS", "compare"]
-
 PROGRAMS = {"bundler": "clang-offload-bundler", "packager": "llvm-offload-binary"}
 _MEMORY, _SECONDS = 4 << 30, 10
 

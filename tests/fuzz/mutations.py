@@ -11,8 +11,6 @@ from tests.formats.compressed import compressed
 from tests.formats.object_files import make_coff, make_elf
 from tests.fuzz.seeds import archive, bundle, make_seeds, zipped
 
-__all__ = ["Case", "make_case"]
-
 NUMBERS = (0, 1, 2, 7, 0x7F, 0xFF, 0x100, 0xFFFF, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1)
 WIDE = (1 << 32, 1 << 40, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, (1 << 64) - 16)
 NAMES = (

@@ -18,8 +18,6 @@ from tests.formats.kpack_archives import write_archive
 from tests.formats.marked_programs import marked_program
 from tests.formats.object_files import make_coff, make_elf
 
-__all__ = ["archive", "bundle", "hip_library", "make_seeds", "zipped"]
-
 HERE = Path(__file__).parent
 HOST = b"host-x86_64-unknown-linux-gnu-"
 GFX906, GFX90A = b"hip-amdgcn-amd-amdhsa--gfx906", b"hipv4-amdgcn-amd-amdhsa--gfx90a:xnack+"

@@ -22,8 +22,6 @@ from tests.fuzz import commands
 from tests.fuzz.mutations import make_case
 from tests.fuzz.seeds import HERE, make_seeds
 
-__all__ = ["Finding", "run_cases", "run_one"]
-
 MEMORY, SECONDS = 2 << 30, 20
 """Of address space, beyond what the process has; of processor time for one operation."""
 GREW = 512 << 20

@@ -6,13 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.conftest import ROOT, missing
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 LAUNCH = (sys.executable, "-m", "offload_tool", "launch")
 CUID = "-cuid=1234"

@@ -8,17 +8,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.launch.compiles import HIP, LAUNCH, ccache, make_project, misses, run
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Callable
 
 NEW, OLD = "--offload-new-driver", "--no-offload-new-driver"
 DRIVERS = pytest.mark.parametrize("driver", [NEW, OLD])

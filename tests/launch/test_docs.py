@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
 from tests.launch.compiles import CUID, LAUNCH, TARGETS, make_project, run
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 PAGE = (ROOT / "docs/launch.md").read_text()
 ROWS = re.findall(r"^\| `(.+)` \| (split|passed through) \| ", PAGE, re.MULTILINE)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from offload_tool.launch.passthrough import reason_in_words
 from tests.launch.compiles import HIP, LAUNCH, TARGETS, ccache, files, make_project, run
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 COMPILE = ("-c", "s.hip", "-o", "s.o")
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from offload_tool.launch.find_compiler import find_hipcc
 from tests.conftest import ROOT, missing
 from tests.launch.compiles import CUID, TARGETS, environment, make_project
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def script() -> Path:

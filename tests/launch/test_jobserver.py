@@ -9,18 +9,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from offload_tool.launch.jobserver import slots_of
 from tests.conftest import ROOT, missing
 from tests.launch.compiles import HIP, LAUNCH, TARGETS, environment, make_project
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 MORE = ("--offload-arch=gfx942", "--offload-arch=gfx1100")
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from offload_tool.sccache_dist.config import find_sccache
 from tests.launch.compiles import HIP, LAUNCH, TARGETS, make_project, run
 from tests.launch.test_bytes import FLAGS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 NOT_ALL = ("save-temps", "new-driver", "lto", "-ftime-trace", "-gsplit-dwarf")
 """Flags with which some pass writes more, or is no command of the driver's."""

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from offload_tool.launch.merge_diagnostics import joined_messages
 from tests.launch.compiles import HIP, LAUNCH, TARGETS, environment, make_project, run
 from tests.terminal import Terminal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 HOST = b"""In file included from s.hip:1:
 a.h:2:3: warning: one [-Wone]

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.launch.compiles import HIP, LAUNCH, TARGETS, ccache, make_project, run
 from tests.launch.test_bytes import compare
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 NEW = "--offload-new-driver"
 ONE_JOB = "all targets are linked in one job: "

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from offload_tool.manifest.assembler_includes import lets_assembler_read
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 TEXT = "#define TEXT(...) #__VA_ARGS__\n"
 BOTH = "#define BOTH(a, b) TEXT(a##b)\n"

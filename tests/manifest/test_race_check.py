@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from offload_tool.manifest.race_check import Meanwhile, Start
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SPELLINGS = ["one/x.h", "first/../one/x.h", "two/../one/../one/x.h", "./one/x.h"]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,9 +19,6 @@ from offload_tool.operations.match import Device, match_images
 from offload_tool.operations.merge import MergeError, merge_files
 from offload_tool.operations.thin import thin_file
 from tests.formats.kpack_archives import write_archive
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 CODE = {
     (f"lib/a.so#{number}", target): f"{number}{target}".encode() * 99

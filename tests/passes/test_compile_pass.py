@@ -11,8 +11,10 @@ import pytest
 
 from offload_tool.errors import CodeObjectError, CompilerError, UsageError
 from offload_tool.formats.target.compile_target import parse_target
-from offload_tool.passes.compile_pass import CompilePass, derive_cuid, kind_of_suffix
-from offload_tool.toolchain.select import Toolchain, find_toolchain
+from offload_tool.passes.compile_pass import CompilePass
+from offload_tool.passes.source_kind import derive_cuid, kind_of_suffix
+from offload_tool.toolchain.probe import Toolchain
+from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import missing
 
 HIP = """\

@@ -11,7 +11,8 @@ from offload_tool.errors import CodeObjectError, CompilerError
 from offload_tool.formats.target.target_id import TargetID
 from offload_tool.passes.hip import device_flags, host_flags
 from offload_tool.passes.verify_output import check_code_object, check_host_object
-from offload_tool.toolchain.select import Toolchain, find_toolchain
+from offload_tool.toolchain.probe import Toolchain
+from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import missing
 
 SOURCE = """\

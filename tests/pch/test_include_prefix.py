@@ -10,7 +10,8 @@ import pytest
 
 from offload_tool.errors import CompilerError
 from offload_tool.pch.include_prefix import beginning_of, includes_text, leading_includes
-from offload_tool.toolchain.select import Toolchain, find_toolchain
+from offload_tool.toolchain.probe import Toolchain
+from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import missing
 
 BEGINNINGS = {

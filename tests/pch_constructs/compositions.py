@@ -9,8 +9,6 @@ from pathlib import Path
 
 from tests.pch_constructs.constructs import CONSTRUCTS, STANDARDS, Construct
 
-__all__ = ["Composition", "alone", "composed"]
-
 _OPEN = "#pragma clang force_cuda_host_device begin\n"
 _END = "#pragma clang force_cuda_host_device end\n"
 _LAUNCH = """\

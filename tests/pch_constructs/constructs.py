@@ -6,8 +6,6 @@ import functools
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["CONSTRUCTS", "STANDARDS", "Construct"]
-
 FILES = ("standard", "gnu", "offload", "pragmas")
 STANDARDS = (11, 14, 17, 20, 23, 26)
 

@@ -13,8 +13,6 @@ from pathlib import Path
 from tests.driver.running import ROOT
 from tests.pch_constructs.compositions import Composition
 
-__all__ = ["Project"]
-
 _SCONSTRUCT = """\
 from offload_tool.scons.pch import spawn
 spawn.SMALLEST = 0

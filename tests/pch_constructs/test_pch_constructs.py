@@ -11,13 +11,10 @@ import pytest
 
 from offload_tool.pch import pch
 from tests.conftest import ROOT
-from tests.driver.test_driver import clang
 from tests.pch_constructs.compositions import Composition, alone, composed
 from tests.pch_constructs.constructs import CONSTRUCTS
 from tests.pch_constructs.projects import Project
 from tests.pch_constructs.trial import Trial
-
-__all__ = ["clang"]
 
 SEED = 3
 GROUPS, IN_EACH = (9, 13) if os.environ.get("CI") else (2, 12)

@@ -14,8 +14,6 @@ from offload_tool.cli import main
 from offload_tool.pch.pch import refusal_of
 from tests.pch_constructs.compositions import Composition
 
-__all__ = ["Outcome", "Trial", "begin_worker", "judge_by_worker"]
-
 _SIDES = {
     ("hip", "device"): ["--target-id", "gfx906"],
     ("cuda", "device"): ["--target-id", "sm_80"],

@@ -16,16 +16,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from offload_tool.run.driverless import DirectPasses
 from offload_tool.toolchain.disk_cache import cache_folder
 from tests.terminal import Terminal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 TARGETS = (
     *("gfx906", "gfx90a:xnack+", "gfx90a:sramecc+:xnack-", "gfx942", "gfx1030", "gfx1100"),

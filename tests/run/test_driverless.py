@@ -8,8 +8,9 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -19,9 +20,6 @@ from offload_tool.run.driverless import DirectPasses
 from offload_tool.toolchain.disk_cache import cache_folder
 from tests.conftest import missing
 from tests.run.driverless_trials import trial
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 CLANG = "/usr/lib/llvm-22/bin/clang"
 KERNEL = """\

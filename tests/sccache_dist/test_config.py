@@ -24,7 +24,8 @@ from offload_tool.sccache_dist.scheduler import (
     check_token,
     read_url,
 )
-from offload_tool.toolchain.select import Toolchain, find_toolchain
+from offload_tool.toolchain.probe import Toolchain
+from offload_tool.toolchain.select import find_toolchain
 from offload_tool.util.frozen import replaced
 from tests.sccache_dist.scheduling import Scheduler, serving
 

@@ -14,7 +14,8 @@ from offload_tool.errors import CompilerError
 from offload_tool.io import replace_file
 from offload_tool.sccache_dist import pack_toolchain
 from offload_tool.sccache_dist.pack_toolchain import compiler_names, compiler_programs
-from offload_tool.toolchain.select import Toolchain, find_toolchain
+from offload_tool.toolchain.probe import Toolchain
+from offload_tool.toolchain.select import find_toolchain
 from offload_tool.util.frozen import replaced
 from tests.conftest import missing
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import missing
 from tests.scons.conftest import KERNEL, SCONSTRUCT, Project, contents
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HEAD = SCONSTRUCT.replace('    OFFLOAD_LAUNCHER=File("#count").abspath,\n', "")
 BODY = "for name in 'abcd': env.OffloadBundle(f'{name}.hip')\nenv.OffloadCompilationDatabase()\n"

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-from tests.scons.conftest import contents
+from tests.scons.conftest import Project, contents
 from tests.scons.judging import own_clang
-
-if TYPE_CHECKING:
-    from tests.scons.conftest import Project
 
 ONLY_C = "static int *new(void) { int *class = __builtin_malloc(4); return class; }\n"
 OPENMP = f"""{ONLY_C}\

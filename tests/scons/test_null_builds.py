@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tests.scons.conftest import Project
+from tests.scons.conftest import Project
 
 COUNTED = """\
 import atexit, sys

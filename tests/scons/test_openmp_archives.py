@@ -10,9 +10,7 @@ import pytest
 from offload_tool.formats.objects.ar import iter_members
 from offload_tool.toolchain.select import find_toolchain
 from tests.scons.conftest import Project
-from tests.scons.test_openmp import CPU, HEAD, answer, kernels, regions, runnable
-
-__all__ = ["regions", "runnable"]  # fixtures
+from tests.scons.test_openmp import CPU, HEAD, answer, kernels
 
 IDS = ("openmp-amdgcn-amd-amdhsa--gfx906", f"openmp-{CPU}-")
 LIBRARY = "library = env.OffloadArchive('parts', ['work.c', 'other.c'])\n"

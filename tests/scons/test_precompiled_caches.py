@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +13,6 @@ from tests.scons.conftest import Project
 from tests.scons.test_launchers import Cache
 from tests.scons.test_launchers import cache as cache
 from tests.scons.test_precompiled import BEGIN, BODY, ON, said, settings, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TARGET = "env.Replace(OFFLOAD_ARCH='gfx906', OFFLOAD_LAUNCHER='')"
 

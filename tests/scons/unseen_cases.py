@@ -10,8 +10,6 @@ from pathlib import Path
 
 from tests.scons.conftest import KERNEL
 
-__all__ = ["CASES", "FOUND", "Case"]
-
 BODY = KERNEL.replace("VALUE", "HERE")
 ONE, TWO = "#define HERE 1\n", "#define HERE 2\n"
 ASSEMBLED = 'asm(".section .table,\\"a\\"\\n.incbin \\"data\\"\\n.text");\n'

@@ -12,7 +12,8 @@ from offload_tool.clang import driver
 from offload_tool.clang.relevant_options import relevant_flags
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain import capability_check, select
-from offload_tool.toolchain.select import Job, Places, find_toolchain
+from offload_tool.toolchain.capability_check import Job, Places
+from offload_tool.toolchain.select import find_toolchain
 from offload_tool.util.frozen import replaced
 from tests.conftest import missing
 from tests.toolchain.installed import HEADER, write_device_libraries, write_rocm

@@ -10,7 +10,8 @@ from offload_tool.clang import driver
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain import native_gpus, select
 from offload_tool.toolchain.native_gpus import native_targets
-from offload_tool.toolchain.select import Toolchain, find_toolchain
+from offload_tool.toolchain.probe import Toolchain
+from offload_tool.toolchain.select import find_toolchain
 from tests.toolchain.test_select import fake_clang
 
 

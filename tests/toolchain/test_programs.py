@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from offload_tool.toolchain.programs import program_identity, program_places
 from tests.toolchain.clang_in_parts import clang_in_parts, write_library
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ import pytest
 
 from offload_tool.cli.compile import run_compile
 from offload_tool.errors import TargetIDError
-from offload_tool.toolchain.select import Toolchain, find_toolchain
+from offload_tool.toolchain.probe import Toolchain
+from offload_tool.toolchain.select import find_toolchain
 from offload_tool.toolchain.supported_processors import refusal, targets_of_compiler
 
 KERNEL = "__attribute__((global)) void kernel(float *p) { *p += 1; }\n"

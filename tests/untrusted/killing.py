@@ -27,8 +27,6 @@ from typing import NamedTuple
 from tests.fuzz.seeds import GFX90A, GFX906, HOST, archive, bundle, hip_library
 from tests.sccache_dist.scheduling import serving
 
-__all__ = ["SIGNALS", "VICTIMS", "Trial", "Victim", "a_trial"]
-
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
 TOOL = (sys.executable, "-m", "offload_tool")
 # With a small program in the compiler's place: packing 100 MB of it takes its time.

@@ -14,8 +14,6 @@ from offload_tool.formats.msgpack_stream import packed
 from tests.formats.marked_programs import marked_program
 from tests.fuzz.seeds import GFX906, bundle
 
-__all__ = ["CASES", "Case"]
-
 _SECTION, _HEADER = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _NAMES = b"\0.hip_fatbin\0.names\0.hipFatBinSegment\0"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-__all__ = ["launch_parser"]
-
 
 def launch_parser(tool: str) -> argparse.ArgumentParser:
     """Return the parser of the words behind ``launch``; `tool` is the name for messages."""

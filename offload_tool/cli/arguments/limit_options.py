@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     import argparse
     from contextlib import AbstractContextManager
 
-__all__ = ["add_limits", "with_limits"]
-
 _OUTSIDE = (
     ("thin_outside", "let thin archives name files outside of their folder"),
     ("kpack_outside", "let kpack markers name archives elsewhere than beside their program"),

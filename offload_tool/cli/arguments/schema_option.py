@@ -8,8 +8,6 @@ from pathlib import Path
 
 from offload_tool.cli.printing.lines import print_text
 
-__all__ = ["SchemaAction"]
-
 
 class SchemaAction(argparse.Action):
     """Prints the schema in the file beside this one that ``const`` names, and nothing else."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 
-__all__ = ["add_tolerance"]
-
 
 def add_tolerance(parser: argparse.ArgumentParser) -> None:
     """Add the option."""

@@ -7,24 +7,20 @@ that shell completion, the reference and the tests know of every option there is
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from offload_tool.cli._parser import SELF_READING, make_parser
+from offload_tool.cli._parser import SELF_READING, Commands, make_parser
 from offload_tool.cli.arguments.launch_options import launch_parser
 from offload_tool.cli.compile import compile_parser
 from offload_tool.cli.llvm.bundler_options import BUNDLER_COMMAND_LINE
+from offload_tool.cli.llvm.option_parser import CommandLine, Option
 from offload_tool.cli.llvm.packager import PACKAGER_COMMAND_LINE
 from offload_tool.cli.llvm.wrapper_options import OLDER_WRAPPER_COMMAND_LINE, WRAPPER_COMMAND_LINE
 from offload_tool.containers.open_bundle import FILE_TYPES
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
-
-    from offload_tool.cli._parser import Commands
-    from offload_tool.cli.llvm.option_parser import CommandLine, Option
-
-__all__ = ["whole_parser"]
 
 _DROP_INS: dict[str, tuple[CommandLine, ...]] = {
     "bundler": (BUNDLER_COMMAND_LINE,),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from offload_tool.cli.llvm.bundler_compression import (
@@ -20,9 +21,11 @@ from offload_tool.cli.llvm.bundler_compression import (
 from offload_tool.cli.llvm.bundler_options import BundlerArguments, parse_bundler_arguments
 from offload_tool.cli.llvm.drop_in import run_drop_in
 from offload_tool.cli.printing.lines import print_lines
+from offload_tool.containers.open_bundle import OpenedBundle
 from offload_tool.errors import OffloadError, UsageError
-from offload_tool.formats.bundle.binary import MAGIC
+from offload_tool.formats.magic import BUNDLE as MAGIC
 from offload_tool.formats.target.bundle_entry_id import (
+    BundleEntryID,
     OffloadKind,
     check_hosts,
     read_targets,
@@ -37,13 +40,7 @@ from offload_tool.operations.unbundle import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from offload_tool.containers.open_bundle import OpenedBundle
     from offload_tool.formats.bundle.compressed import CompressionReport
-    from offload_tool.formats.target.bundle_entry_id import BundleEntryID
-
-__all__ = ["run_bundler"]
 
 _SECTION = MAGIC.decode()
 _UNCOMPRESSED_REPORTED = 8  # bytes; LLVM says nothing about shorter files

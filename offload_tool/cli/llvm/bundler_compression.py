@@ -6,20 +6,11 @@ and a megabyte is 2**20 bytes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from offload_tool.formats.bundle.compressed import CompressionReport
-
-__all__ = [
-    "compressed_format_version",
-    "compression_level",
-    "describe_compression",
-    "describe_decompression",
-    "lookup",
-]
 
 _IGNORE = "OFFLOAD_BUNDLER_IGNORE_ENV_VAR"
 _LEVEL = "OFFLOAD_BUNDLER_COMPRESSION_LEVEL"

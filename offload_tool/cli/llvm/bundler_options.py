@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from offload_tool.cli.llvm.option_parser import CommandLine, Information, Option, help_text, parse
 from offload_tool.util.frozen import frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = [
-    "BUNDLER_COMMAND_LINE",
-    "BUNDLER_OPTIONS",
-    "BundlerArguments",
-    "parse_bundler_arguments",
-]
 
 _OVERVIEW = (
     "A tool to bundle several input files of the specified type <type> \n"

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from offload_tool.cli.llvm.option_parser import Information, LlvmUsageError
 from offload_tool.cli.printing.lines import print_lines, print_text
 from offload_tool.errors import OffloadError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TypeVar
-
     _Parsed = TypeVar("_Parsed")
-
-__all__ = ["give", "run_drop_in"]
 
 
 def give(text: str) -> None:

@@ -14,34 +14,17 @@ For commands that stand in for an LLVM tool. A tool describes its options in a
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, TypeAlias
 
 from offload_tool.errors import UsageError
 from offload_tool.util.frozen import frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from typing import Literal, TypeAlias
 
 OptionType: TypeAlias = (
     'Literal["flag", "string", "list", "commalist", "uint", "int", "enum", "information"]'
 )
 Visibility: TypeAlias = 'Literal["shown", "hidden", "never"]'
 Value: TypeAlias = "bool | int | str"
-
-__all__ = [
-    "CommandLine",
-    "Information",
-    "LlvmUsageError",
-    "Option",
-    "OptionType",
-    "Positionals",
-    "Values",
-    "Visibility",
-    "expanded",
-    "help_text",
-    "parse",
-]
 
 _FLAG_VALUES = {
     **dict.fromkeys(("", "true", "TRUE", "True", "1"), True),

@@ -8,6 +8,7 @@ order in which it does them, with its messages; where these do not name the file
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from offload_tool.cli.llvm.drop_in import give, run_drop_in
@@ -15,6 +16,7 @@ from offload_tool.cli.llvm.option_parser import (
     CommandLine,
     Option,
     Positionals,
+    Values,
     help_text,
     parse,
 )
@@ -24,14 +26,8 @@ from offload_tool.io import STDIN, STDOUT
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from offload_tool.cli.llvm.option_parser import Values
-    from offload_tool.errors import OffloadError
     from offload_tool.formats.offload_binary import Dialect
     from offload_tool.operations.package import Generation
-
-__all__ = ["PACKAGER_COMMAND_LINE", "run_packager"]
 
 PACKAGER_COMMAND_LINE = CommandLine(
     overview="A utility for bundling several object files into a single binary.\n"

@@ -8,18 +8,13 @@ about the output names it, and the older one's modules are for objects of a curr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from offload_tool.cli.llvm.drop_in import run_drop_in
 from offload_tool.cli.llvm.wrapper_options import WrapperArguments, parse_wrapper_arguments
 from offload_tool.cli.printing.lines import print_lines
 from offload_tool.errors import UsageError
 from offload_tool.io import STDIN, STDOUT
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-__all__ = ["run_wrapper"]
 
 _LLVMS_NAMES = ("llvm-offload-wrapper", "clang-offload-wrapper")
 

@@ -9,6 +9,7 @@ name that ends in ``-23``, asks for what LLVM 23's makes.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -25,18 +26,7 @@ from offload_tool.errors import UsageError
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from offload_tool.formats.registration_ir import Generation, RegisteredKind
-
-__all__ = [
-    "OLDER_WRAPPER_COMMAND_LINE",
-    "WRAPPER_23_COMMAND_LINE",
-    "WRAPPER_COMMAND_LINE",
-    "WrapperArguments",
-    "is_older",
-    "parse_wrapper_arguments",
-]
 
 _OLDER_TOOL = "clang-offload-wrapper"
 _OLDER_OPTIONS = frozenset({"target", "offload-arch", "add-omp-offload-notes", "save-temps"})

@@ -5,14 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 from offload_tool.cli.printing.lines import print_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-__all__ = ["print_json_list"]
 
 _ROWS_AT_ONCE = 256
 

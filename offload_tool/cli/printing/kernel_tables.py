@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from offload_tool.cli.printing.as_json import print_json_list
 from offload_tool.cli.printing.lines import print_lines
 from offload_tool.cli.printing.tables import Sheet, place_of, print_sheet
+from offload_tool.formats.kernel_info.kernel import Kernel
 from offload_tool.formats.kernel_info.occupancy import waves_per_simd
 from offload_tool.operations.listing.kernel_table import COLUMNS, KEYS_OF_PLACE, WAVES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from offload_tool.formats.kernel_info.kernel import Kernel
     from offload_tool.operations.listing.list_kernels import ImageKernels
-
-__all__ = [
-    "LESS_NEEDED",
-    "print_kernel_tables",
-    "print_kernels_json",
-]
 
 LESS_NEEDED = (
     *("#", "wave", "group", "AGPRs", "SGPRs", "SGPR spills", WAVES, "LDS", "scratch", "in"),

@@ -8,29 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
-from offload_tool.util.escape import one_line, printable
+from offload_tool.util.escape import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import TextIO
-
     from offload_tool.errors import OffloadError
-
-__all__ = [
-    "StreamError",
-    "abandon",
-    "finish",
-    "pass_on",
-    "print_lines",
-    "print_notes",
-    "print_problems",
-    "print_text",
-    "printable",
-    "reserve_streams",
-]
 
 _MOST_PROBLEMS = 1000
 """Lines; a million broken members are said by their number."""

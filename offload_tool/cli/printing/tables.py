@@ -10,19 +10,17 @@ import io
 import itertools
 import os
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from offload_tool.cli.printing.lines import print_lines, print_text, printable
+from offload_tool.cli.printing.lines import print_lines, print_text
 from offload_tool.errors import UsageError
+from offload_tool.util.escape import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.table import Table
 
     from offload_tool.operations.listing.list_images import DeviceImage
-
-__all__ = ["Sheet", "place_of", "print_sheet"]
 
 _MOST_RULED = 2000
 """Rows of a table up to which rich measures and rules it; that takes 1 ms a row."""

@@ -30,33 +30,13 @@ by bit.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.magic import BITCODE as MAGIC
-from offload_tool.io.write_plan import FilePlan, Literal, content
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from offload_tool.io.write_plan import Piece
-
-__all__ = [
-    "BLOCKINFO",
-    "MAGIC",
-    "Bits",
-    "Block",
-    "Definition",
-    "Elements",
-    "Item",
-    "Reader",
-    "Record",
-    "packed_bytes",
-    "read_bitstream",
-    "top_blocks",
-    "write_bitstream",
-]
+from offload_tool.io.write_plan import FilePlan, Literal, Piece, content
 
 LITERAL, FIXED, VBR, ARRAY, CHAR6, BLOB = range(6)
 """Encodings of an operand; `LITERAL` has no number of its own in the stream."""

@@ -31,11 +31,10 @@ document; numbers as clang 22.1.8 and 15.0.6 write them, observed with llvm-bcan
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from offload_tool.errors import FormatError
 from offload_tool.formats.bitcode.bitstream import (
-    MAGIC,
     Bits,
     Block,
     Reader,
@@ -44,14 +43,9 @@ from offload_tool.formats.bitcode.bitstream import (
     top_blocks,
 )
 from offload_tool.formats.bitcode.symbol_table import unwrap_bitcode
+from offload_tool.formats.magic import BITCODE as MAGIC
+from offload_tool.io import StrPath
 from offload_tool.util.frozen import frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from offload_tool.io import StrPath
-
-__all__ = ["EmbeddedObject", "find_embedded_objects"]
 
 _LIST = b"llvm.embedded.objects"
 

@@ -14,8 +14,6 @@ from typing import Any
 from offload_tool.errors import UsageError
 from offload_tool.util.shortage import shortage
 
-__all__ = ["assemble", "compile_object"]
-
 _lock = threading.Lock()
 _JUMP_TABLES = "-min-jump-table-entries=4"
 """LLVM's default. The code generators of some targets (PowerPC, say) put their own number into

@@ -29,7 +29,7 @@ of constant addresses, which llvm-offload-wrapper 22.1.8 writes as well.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.bitcode.bitstream import (
@@ -40,6 +40,7 @@ from offload_tool.formats.bitcode.bitstream import (
     Block,
     Definition,
     Elements,
+    Item,
     Record,
     read_bitstream,
     write_bitstream,
@@ -47,13 +48,6 @@ from offload_tool.formats.bitcode.bitstream import (
 from offload_tool.formats.magic import BITCODE_WRAPPER
 from offload_tool.formats.registration_ir import PLACEHOLDER_SIZE
 from offload_tool.io.write_plan import FilePlan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from offload_tool.formats.bitcode.bitstream import Item
-
-__all__ = ["MAX_IMAGE_SIZE", "plan_bitcode_with_images"]
 
 MAX_IMAGE_SIZE = (1 << 32) - 1
 """Bytes; bitcode counts them in 32 bits."""

@@ -33,10 +33,9 @@ import struct
 from contextlib import suppress
 
 from offload_tool.errors import FormatError, UnsupportedError
-from offload_tool.formats.bitcode.bitstream import MAGIC, Bits, Block, Reader, Record, top_blocks
+from offload_tool.formats.bitcode.bitstream import Bits, Block, Reader, Record, top_blocks
+from offload_tool.formats.magic import BITCODE as MAGIC
 from offload_tool.formats.magic import BITCODE_WRAPPER, BITCODES
-
-__all__ = ["bitcode_symbols", "bitcode_triple", "bitcode_undefined", "is_bitcode", "unwrap_bitcode"]
 
 _WRAPPER = struct.Struct("<8xII")
 _MODULE, _STRTAB, _SYMTAB = 8, 23, 25

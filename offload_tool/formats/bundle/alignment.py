@@ -6,16 +6,9 @@ have, then the smallest: 1 is the default of clang-offload-bundler.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from offload_tool.formats.bundle.binary import plan_bundle
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from offload_tool.formats.bundle.binary import Bundle
-
-__all__ = ["find_alignment"]
+from offload_tool.formats.bundle.binary import Bundle, plan_bundle
 
 _FAT_BINARY = 4096
 _CANDIDATES = (_FAT_BINARY, *(1 << power for power in range(21)))

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -30,22 +31,8 @@ from offload_tool.formats.magic import BUNDLE as MAGIC
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from offload_tool.io import FileRange, StrPath
     from offload_tool.io.write_plan import FilePlan
-
-__all__ = [
-    "MAGIC",
-    "Bundle",
-    "BundleEntry",
-    "BundleLayout",
-    "TableForm",
-    "is_bundle",
-    "plan_bundle",
-    "read_begun_bundle",
-    "read_bundle",
-]
 
 _COUNT = struct.Struct("<Q")
 _ENTRY = struct.Struct("<QQQ")

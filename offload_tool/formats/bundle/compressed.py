@@ -29,29 +29,14 @@ from __future__ import annotations
 
 import struct
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
-from offload_tool.formats.codec.stream import BackgroundHash, compress, split
+from offload_tool.formats.codec.stream import BackgroundHash, Method, compress, split
 from offload_tool.formats.magic import COMPRESSED_BUNDLE as MAGIC
+from offload_tool.io import OutputFile, StrPath
 from offload_tool.io.spool import Spool
 from offload_tool.util.frozen import frozen, replaced
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from offload_tool.formats.codec.stream import Method
-    from offload_tool.io import OutputFile, StrPath
-
-__all__ = [
-    "MAGIC",
-    "CompressedHeader",
-    "CompressionReport",
-    "compress_bundle",
-    "is_compressed_bundle",
-    "read_compressed_header",
-    "truncate_digest",
-]
 
 _PREFIX = struct.Struct("<4sHH")
 _FIELDS = {  # behind the prefix: [total size], uncompressed size, hash

@@ -12,29 +12,27 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from offload_tool.errors import FileError, FormatError
-from offload_tool.formats.bundle.compressed import CompressionReport, truncate_digest
+from offload_tool.formats.bundle.compressed import (
+    CompressedHeader,
+    CompressionReport,
+    truncate_digest,
+)
 from offload_tool.formats.codec.stream import (
     UNHASHED,
     BackgroundHash,
+    Method,
     ZlibStream,
     ZstdStream,
 )
+from offload_tool.io import StrPath
 from offload_tool.io.limits import budget
 from offload_tool.io.spool import Spool
 from offload_tool.util.frozen import frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from offload_tool.formats.bundle.compressed import CompressedHeader
-    from offload_tool.formats.codec.stream import Method
-    from offload_tool.io import StrPath
-
-__all__ = ["Decompressed", "Passing", "decompress", "decompress_range", "decompress_to"]
 
 _IN_MEMORY = 16 << 20
 _Result = TypeVar("_Result")

@@ -28,33 +28,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
-from offload_tool.formats.bundle.binary import MAGIC
+from offload_tool.formats.magic import BUNDLE as MAGIC
 from offload_tool.formats.objects.coff import is_coff
 from offload_tool.formats.objects.coff_edit import plan_coff, read_coff_sections
 from offload_tool.formats.objects.elf.edit_sections import plan_elf
 from offload_tool.formats.objects.elf.reader import is_elf_header, read_elf_tables
+from offload_tool.io import StrPath
 from offload_tool.io.limits import budget
+from offload_tool.io.write_plan import FilePlan
 from offload_tool.util.frozen import frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from offload_tool.io import StrPath
-    from offload_tool.io.write_plan import FilePlan
-
-__all__ = [
-    "HOST_MARKER",
-    "SECTION_PREFIX",
-    "ObjectEntry",
-    "is_object_file",
-    "plan_host",
-    "plan_object_bundle",
-    "read_object_bundle",
-    "refuse_merged",
-]
 
 SECTION_PREFIX = MAGIC.decode()
 HOST_MARKER = b"\0"

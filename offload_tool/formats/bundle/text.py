@@ -20,26 +20,15 @@ ends an entry whatever ID it names.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UsageError
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from offload_tool.io import FileRange, StrPath
     from offload_tool.io.write_plan import FilePlan
-
-__all__ = [
-    "COMMENT_MARKS",
-    "TextEntry",
-    "check_text_content",
-    "end_marker",
-    "plan_text_bundle",
-    "read_text_bundle",
-    "start_marker",
-]
 
 COMMENT_MARKS: dict[str, str] = {
     "i": "//",

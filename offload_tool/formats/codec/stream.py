@@ -27,10 +27,11 @@ import hashlib
 import os
 import struct
 import zlib
+from collections.abc import Iterable, Iterator
 from itertools import cycle
 from queue import SimpleQueue
 from threading import Semaphore, Thread
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import zstandard
 
@@ -38,23 +39,9 @@ from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.util.shortage import shortage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from typing import TypeAlias
-
     from offload_tool.io import StrPath
 
 Method: TypeAlias = 'Literal["zlib", "zstd"]'
-
-__all__ = [
-    "CHUNK",
-    "UNHASHED",
-    "BackgroundHash",
-    "Method",
-    "ZlibStream",
-    "ZstdStream",
-    "compress",
-    "split",
-]
 
 CHUNK = 4 << 20
 """Bytes that are compressed in one step."""

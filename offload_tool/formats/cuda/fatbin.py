@@ -65,11 +65,13 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple, TypeAlias
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.cuda.fatbin_payload import (
     SCRAMBLED,
+    CompressionMode,
     Packed,
     compressed,
     decompressed,
@@ -78,34 +80,8 @@ from offload_tool.formats.cuda.fatbin_payload import (
 from offload_tool.formats.cuda.ptx import ptx_version, shortened
 from offload_tool.formats.magic import BITCODES
 from offload_tool.formats.objects.elf.reader import EM_CUDA, is_elf, read_elf_tables
+from offload_tool.io import StrPath
 from offload_tool.util.frozen import frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import TypeAlias
-
-    from offload_tool.formats.cuda.fatbin_payload import CompressionMode
-    from offload_tool.io import StrPath
-
-__all__ = [
-    "IMAGE_KINDS",
-    "SECTIONS",
-    "CudaEntry",
-    "CudaFatbin",
-    "CudaImage",
-    "FatbinStyle",
-    "NewCudaEntry",
-    "content_size",
-    "cuda_fatbin_size",
-    "cuda_header",
-    "cuda_processor",
-    "find_cuda_fatbin",
-    "image_content",
-    "is_cuda_fatbin",
-    "plan_cuda_fatbin",
-    "plan_entries",
-    "read_cuda_fatbin",
-]
 
 SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 """By their full names; linked PE files have the first 8 characters."""

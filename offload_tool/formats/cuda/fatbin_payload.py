@@ -22,27 +22,13 @@ library is a dependency, because a decoder of our own would be a hundred times s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, TypeAlias, get_args
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
+from offload_tool.io import StrPath
 from offload_tool.io.limits import budget
 from offload_tool.util.frozen import frozen
 from offload_tool.util.shortage import shortage
-
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    from offload_tool.io import StrPath
-
-__all__ = [
-    "MODES",
-    "SCRAMBLED",
-    "CompressionMode",
-    "Packed",
-    "compressed",
-    "decompressed",
-    "method_for",
-]
 
 Method: TypeAlias = 'Literal["lz4", "zstd"]'
 CompressionMode: TypeAlias = 'Literal["none", "default", "balance", "speed", "size"]'

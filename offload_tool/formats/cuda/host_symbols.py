@@ -26,17 +26,14 @@ Source: objects of nvcc 12.9 and 13.0 and of clang 19 to 23.1, observed, and ``c
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from offload_tool.formats import offload_entries
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from offload_tool.formats.objects.elf.reader import ElfTables
-
-__all__ = ["REGISTER", "SHARED_MODULE_ID", "CudaHostCode", "cuda_host_code"]
 
 REGISTER = "__cudaRegisterLinkedBinary"
 """Begins the name of the function that host code calls; the module ID follows."""

@@ -22,23 +22,10 @@ Source: clang 22.1.8 and 19.1.7, observed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from offload_tool.errors import CodeObjectError, FormatError, UnsupportedError
 from offload_tool.formats.objects.elf.reader import ELF64_LITTLE, is_elf, read_elf_tables
+from offload_tool.io import StrPath
 from offload_tool.io.write_plan import HOST, FilePlan, Literal, Range, content, join
-
-if TYPE_CHECKING:
-    from offload_tool.io import StrPath
-
-__all__ = [
-    "ALIGNMENT",
-    "PLACEHOLDER",
-    "RELOCATABLE_SECTION",
-    "SECTION",
-    "find_placeholder",
-    "plan_embedding",
-]
 
 PLACEHOLDER = b"offload_tool: the fat binary goes here"
 SECTION = ".nv_fatbin"

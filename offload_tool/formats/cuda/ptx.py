@@ -18,8 +18,6 @@ import re
 
 from offload_tool.errors import FormatError
 
-__all__ = ["is_ptx", "ptx_version", "shortened"]
-
 _HEAD = 4096
 """Bytes in which the version is looked for: only comments stand before it."""
 _VERSION = re.compile(rb"^[ \t]*\.version[ \t]+(\d+)\.(\d+)", re.MULTILINE)

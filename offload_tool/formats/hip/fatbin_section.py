@@ -39,7 +39,8 @@ The embedding object is an ELF64 relocatable file of 6 sections::
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from offload_tool.errors import FormatError, UsageError
 from offload_tool.formats.magic import ELF
@@ -52,44 +53,15 @@ from offload_tool.formats.objects.elf.reader import (
     SHT_STRTAB,
     SHT_SYMTAB,
     STT_OBJECT,
+    ElfTables,
 )
+from offload_tool.io import StrPath
 from offload_tool.io.write_plan import FilePlan, Literal, content
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from offload_tool.formats.objects.elf.reader import ElfTables
-    from offload_tool.io import StrPath
 
 try:  # loads in no time, unlike all of hashlib with OpenSSL
     from _md5 import md5  # type: ignore[import-not-found]
 except ImportError:  # another implementation of Python
     from hashlib import md5
-
-__all__ = [
-    "ALIGNMENT",
-    "BUNDLE_PLACE",
-    "CUID_PREFIX",
-    "EMBEDDED",
-    "FATBIN",
-    "KPACKED",
-    "MARKER_PLACE",
-    "NO_PLACE",
-    "SECTION",
-    "TOOLS_PLACE",
-    "WRAPPER_SECTION",
-    "WRAPPER_SIZE",
-    "EmbeddingPlace",
-    "HipWrapper",
-    "cuid_hash",
-    "cuid_symbol",
-    "fatbin_symbol",
-    "gpubin_handle_symbol",
-    "plan_embedding",
-    "read_wrappers",
-    "symbol_names",
-    "wrappers_of",
-]
 
 SECTION = ".hip_fatbin"
 WRAPPER_SECTION = ".hipFatBinSegment"

@@ -15,24 +15,11 @@ functions for device code alone has neither, and nothing to register. Source: ob
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from offload_tool.formats import offload_entries
 from offload_tool.formats.hip.fatbin_section import CUID_PREFIX, FATBIN
-from offload_tool.formats.objects.elf.reader import read_elf_tables
+from offload_tool.formats.objects.elf.reader import ElfTables, read_elf_tables
+from offload_tool.io import StrPath
 from offload_tool.util.frozen import frozen
-
-if TYPE_CHECKING:
-    from offload_tool.formats.objects.elf.reader import ElfTables
-    from offload_tool.io import StrPath
-
-__all__ = [
-    "ENTRY_SECTIONS",
-    "HipHostCode",
-    "bitcode_host_code",
-    "hip_host_code",
-    "read_hip_host_code",
-]
 
 ENTRY_SECTIONS = (offload_entries.SECTION, offload_entries.section_before("hip"))
 """Of all offload kinds, since LLVM 21; of HIP alone, before."""

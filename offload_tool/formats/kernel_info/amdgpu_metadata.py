@@ -23,29 +23,25 @@ Source: AMDGPUUsage, "Code Object V3 Metadata" to "V5"; checked with llvm-readel
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.kernel_info.kernel import MOST, Kernel
-from offload_tool.formats.msgpack_stream import reading
+from offload_tool.formats.msgpack_stream import MessagePackReader, reading
 from offload_tool.formats.objects.elf.reader import (
     PT_NOTE,
     SHT_DYNSYM,
     SHT_NOTE,
     SHT_SYMTAB,
     STT_FUNC,
+    ElfTables,
     read_elf_sections,
     read_elf_segments,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from offload_tool.formats.msgpack_stream import MessagePackReader
-    from offload_tool.formats.objects.elf.reader import ElfTables
     from offload_tool.io import StrPath
-
-__all__ = ["read_amdgpu_arguments", "read_amdgpu_kernels"]
 
 _NOTE, _METADATA = b"AMDGPU\0", 32
 _OLD_NOTE, _OLD_METADATA = b"AMD\0", 10

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["MOST", "WARP", "Kernel"]
-
 MOST = 1 << 32
 """Of any number of a kernel; more is no number of registers or bytes."""
 WARP = 32

@@ -22,15 +22,13 @@ from offload_tool.formats.objects.elf.reader import (
     SHT_PROGBITS,
     SHT_SYMTAB,
     STT_FUNC,
+    ElfTables,
     read_elf_sections,
     read_elf_segments,
 )
 
 if TYPE_CHECKING:
-    from offload_tool.formats.objects.elf.reader import ElfTables
     from offload_tool.io import StrPath
-
-__all__ = ["MachineCode", "read_machine_code"]
 
 
 class MachineCode(NamedTuple):

@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["stable_name"]
-
 _NUMBERS = (
     (re.compile(r"(\.|__)(intern|static)(\.|__)[0-9a-f]{1,16}"), r"\1\2\3*"),
     (re.compile(r"[0-9a-f]{8}_(\d+_[A-Za-z_]\w*?)_[0-9a-f]{8}"), r"*_\1_*"),

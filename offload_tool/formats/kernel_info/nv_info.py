@@ -29,19 +29,21 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError
 from offload_tool.formats.kernel_info.kernel import MOST, WARP, Kernel
-from offload_tool.formats.objects.elf.reader import SHT_SYMTAB, STT_FUNC, read_elf_tables
+from offload_tool.formats.objects.elf.reader import (
+    SHT_SYMTAB,
+    STT_FUNC,
+    ElfTables,
+    Symbol,
+    read_elf_tables,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from offload_tool.formats.objects.elf.reader import ElfTables, Symbol
     from offload_tool.io import StrPath
-
-__all__ = ["read_cubin_kernels"]
 
 _INFO = b".nv.info"
 _SHARED, _LOCAL = b".nv.shared.", b".nv.local."

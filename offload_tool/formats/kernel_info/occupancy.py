@@ -22,8 +22,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from offload_tool.formats.kernel_info.kernel import Kernel
 
-__all__ = ["waves_per_simd"]
-
 
 class _Limits(NamedTuple):
     """Of one family of processors, with waves of 64 work-items before gfx10 and 32 from then on."""

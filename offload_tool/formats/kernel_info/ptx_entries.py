@@ -22,8 +22,6 @@ import re
 
 from offload_tool.formats.kernel_info.kernel import MOST, WARP, Kernel
 
-__all__ = ["ptx_statements", "read_ptx_kernels"]
-
 _DEFINITION = re.compile(rb"\.entry\s+([A-Za-z_$%][\w$]*)([^{;.]*(?:\.(?!entry\b)[^{;.]*)*)\{")
 """From the directive to its body; a head holds no other ``.entry``, so that time is linear."""
 _NUMBER = rb"\s*(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?\s*"

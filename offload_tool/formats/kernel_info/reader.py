@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from offload_tool.formats.kernel_info.kernel import Kernel
     from offload_tool.io import StrPath
 
-__all__ = ["read_kernels", "silent_code"]
-
 _PTX = ("ptx", "relocatable ptx")
 _UNTOLD = (None, "none", "unknown")
 """What packages say of images whose files had other suffixes; bundles say nothing."""

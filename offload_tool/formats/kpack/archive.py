@@ -36,37 +36,14 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-from offload_tool.errors import FormatError, UnsupportedError, UsageError
+from offload_tool.errors import ContentError, FormatError, UnsupportedError, UsageError
 from offload_tool.formats.magic import KPACK
-from offload_tool.formats.msgpack_stream import check_text, messagepack, reading
+from offload_tool.formats.msgpack_stream import MessagePackReader, check_text, messagepack, reading
+from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
 from offload_tool.io.limits import budget
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from offload_tool.errors import ContentError
-    from offload_tool.formats.msgpack_stream import MessagePackReader
-    from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
-
-__all__ = [
-    "FOLDER",
-    "NONE",
-    "SCHEMES",
-    "SUFFIX",
-    "ZSTD",
-    "KpackArchive",
-    "KpackImage",
-    "NewKpackImage",
-    "archive_name",
-    "images_by_key",
-    "kept_image",
-    "kernel_key",
-    "read_kpack",
-    "unpacked_kpack_image",
-    "write_kpack",
-]
 
 SUFFIX = ".kpack"
 FOLDER = ".kpack"

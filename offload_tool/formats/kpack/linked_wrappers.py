@@ -19,7 +19,8 @@ without code for a target ID have none. Source: clr; AMD's splitter; observed.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from offload_tool.errors import UnsupportedError
 from offload_tool.formats.hip.fatbin_section import (
@@ -31,17 +32,10 @@ from offload_tool.formats.hip.fatbin_section import (
 )
 from offload_tool.formats.kpack.marker import SECTION as MARKER_SECTION
 from offload_tool.formats.objects.elf.append_segment import plan_grown_elf
-from offload_tool.formats.objects.elf.reader import SHT_DYNSYM, SHT_SYMTAB
+from offload_tool.formats.objects.elf.reader import SHT_DYNSYM, SHT_SYMTAB, ElfTables
 from offload_tool.formats.objects.elf.relocations import LinkedPointers
 from offload_tool.formats.objects.elf.shrink_section import Replacement, plan_shrunk_elf
 from offload_tool.io.write_plan import FilePlan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from offload_tool.formats.objects.elf.reader import ElfTables
-
-__all__ = ["LinkedWrapper", "LinkedWrappers", "plan_marked", "plan_unmarked"]
 
 _POINTER = 8
 _INDEX = 16

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from offload_tool.errors import FormatError
 from offload_tool.formats.hip.fatbin_section import (
     KPACKED,
     MARKER_PLACE,
     WRAPPER_SECTION,
+    HipWrapper,
     wrappers_of,
 )
 from offload_tool.formats.kpack.archive import kernel_key
-from offload_tool.formats.kpack.marker import SECTION, read_marker
+from offload_tool.formats.kpack.marker import SECTION, KpackMarker, read_marker
 from offload_tool.formats.msgpack_stream import MAPS
 from offload_tool.formats.objects.elf.reader import (
     ELF64_LITTLE,
@@ -28,18 +30,10 @@ from offload_tool.formats.objects.elf.reader import (
     SHN_LORESERVE,
     SHT_RELA,
     SHT_SYMTAB,
+    ElfTables,
 )
 from offload_tool.formats.objects.elf.relocations import LinkedPointers
 from offload_tool.io.limits import budget
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from offload_tool.formats.hip.fatbin_section import HipWrapper
-    from offload_tool.formats.kpack.marker import KpackMarker
-    from offload_tool.formats.objects.elf.reader import ElfTables
-
-__all__ = ["MarkedWrapper", "is_marked", "marked_wrappers"]
 
 _RELA = struct.Struct("<QQq")
 _SECTION = WRAPPER_SECTION.encode()

@@ -23,28 +23,16 @@ from __future__ import annotations
 
 import itertools
 import posixpath
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from offload_tool.errors import FormatError, UsageError
+from offload_tool.errors import ContentError, FormatError, UsageError
 from offload_tool.formats.msgpack_stream import packed, reading
 from offload_tool.formats.target.compatibility import generic_processor
+from offload_tool.formats.target.target_id import TargetID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from offload_tool.errors import ContentError
-    from offload_tool.formats.target.target_id import TargetID
     from offload_tool.io import StrPath
-
-__all__ = [
-    "MOST",
-    "PLACEHOLDER",
-    "SECTION",
-    "KpackMarker",
-    "asked_target_ids",
-    "pack_marker",
-    "read_marker",
-]
 
 SECTION = ".rocm_kpack_ref"
 PLACEHOLDER = "@GFXARCH@"

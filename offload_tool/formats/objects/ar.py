@@ -41,6 +41,7 @@ from __future__ import annotations
 import re
 import struct
 from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, chain
 from pathlib import Path
@@ -51,23 +52,8 @@ from offload_tool.formats.magic import ARCHIVE as MAGIC
 from offload_tool.formats.magic import THIN_ARCHIVE as THIN_MAGIC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
     from offload_tool.io.write_plan import FilePlan
-
-__all__ = [
-    "ArchiveLayout",
-    "ArchiveMember",
-    "ArchiveReader",
-    "GrowingArchive",
-    "NewMember",
-    "behind",
-    "check_member_name",
-    "is_archive",
-    "iter_members",
-    "plan_archive",
-]
 
 _HEADER = struct.Struct("16s32s10s2s")
 """Name, the fields that say nothing about the content, size, terminator."""

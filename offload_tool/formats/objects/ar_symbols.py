@@ -19,6 +19,7 @@ Readers of what is not there are not imported, so that a run that needs none sta
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import ContentError, FormatError
@@ -29,16 +30,12 @@ from offload_tool.formats.objects.elf.reader import (
     SHT_SYMTAB,
     STT_FILE,
     STT_SECTION,
+    ElfTables,
     read_elf_sections,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from offload_tool.formats.objects.elf.reader import ElfTables
     from offload_tool.io import StrPath
-
-__all__ = ["OBJECTS_BEGIN", "member_symbols"]
 
 OBJECTS_BEGIN = frozenset(
     {magic[0] for magic in (ELF, *BITCODES, DOS)} | {machine & 0xFF for machine in MACHINES}

@@ -10,17 +10,6 @@ from typing import NamedTuple
 
 from offload_tool.formats.magic import DOS
 
-__all__ = [
-    "HEADER",
-    "MACHINES",
-    "PE",
-    "PE_OFFSET_AT",
-    "SECTION",
-    "CoffHeader",
-    "is_bigobj",
-    "is_coff",
-]
-
 HEADER = struct.Struct("<HHIIIHH")
 SECTION = struct.Struct("<8sIIIIIIHHI")
 PE_OFFSET_AT = 60

@@ -21,7 +21,8 @@ observed, for x86-64, i686 and aarch64 objects. Images (``.exe``, ``.dll``) and
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.magic import DOS
@@ -34,15 +35,9 @@ from offload_tool.formats.objects.coff import (
     is_bigobj,
 )
 from offload_tool.formats.objects.string_table import build_string_table
+from offload_tool.io import StrPath
 from offload_tool.io.write_plan import HOST, FilePlan, Literal, Piece, Range, content, join
 from offload_tool.util.frozen import frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from offload_tool.io import StrPath
-
-__all__ = ["CoffSection", "plan_coff", "read_coff_sections"]
 
 _SYMBOL = struct.Struct("<8sIHHBB")
 _SECTION_AUX = struct.Struct("<IHHIHBBH")

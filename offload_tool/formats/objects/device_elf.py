@@ -40,6 +40,7 @@ from offload_tool.formats.objects.elf.reader import (
     EM_AMDGPU,
     EM_CUDA,
     ET_REL,
+    ElfHeader,
     is_elf_header,
     read_elf_header,
     read_elf_tables,
@@ -47,10 +48,7 @@ from offload_tool.formats.objects.elf.reader import (
 from offload_tool.formats.target.processors import processor_of_mach
 
 if TYPE_CHECKING:
-    from offload_tool.formats.objects.elf.reader import ElfHeader
     from offload_tool.io import StrPath
-
-__all__ = ["CodeObject", "generic_version", "is_code_object", "read_code_object"]
 
 _ELF64_LITTLE = b"\2\1"
 """e_ident[EI_CLASS] and e_ident[EI_DATA]."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.objects.elf.reader import (
@@ -31,11 +31,6 @@ from offload_tool.formats.objects.elf.reader import (
 )
 from offload_tool.formats.registration_ir import SECTION_MARK
 from offload_tool.io.write_plan import FilePlan, Literal, content, join
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = ["plan_object_with_images"]
 
 _MARKED = re.compile(rb"%s([0-9]+)(.*)" % re.escape(SECTION_MARK.encode()), re.DOTALL)
 _OFFLOADING = b".llvm.offloading"

@@ -18,12 +18,7 @@ Source: llvm-objcopy and llvm-offload-binary 22.1.8, observed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-__all__ = ["build_string_table"]
+from collections.abc import Iterable
 
 
 def build_string_table(

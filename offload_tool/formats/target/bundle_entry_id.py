@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 from offload_tool.errors import EntryIDError, TargetIDError
 from offload_tool.formats.target import target_id as target_ids
@@ -29,24 +29,6 @@ from offload_tool.formats.target import triple as triples
 from offload_tool.formats.target.processors import find_processor
 from offload_tool.formats.target.target_id import TargetID
 from offload_tool.util.frozen import frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-
-__all__ = [
-    "BundleEntryID",
-    "OffloadKind",
-    "best_match",
-    "check_composition",
-    "check_hosts",
-    "find_conflicts",
-    "first_conflict",
-    "has_all_fields",
-    "incompatibility",
-    "is_compatible",
-    "read_targets",
-    "written_by_llvm",
-]
 
 
 class OffloadKind:

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from offload_tool.errors import TargetIDError
 from offload_tool.formats.target import triple as triples
@@ -38,25 +38,6 @@ from offload_tool.formats.target.cuda_compatibility import PTX, cuda_fit, why_no
 from offload_tool.formats.target.processors import PROCESSORS, Processor, find_processor
 from offload_tool.formats.target.target_id import TargetID
 from offload_tool.util.frozen import frozen, replaced
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = [
-    "COMPATIBLE",
-    "EXACT",
-    "GENERIC",
-    "PTX",
-    "RULES",
-    "SPIRV",
-    "Fit",
-    "completions",
-    "find_fit",
-    "generic_processor",
-    "is_amd",
-    "is_cuda",
-    "why_not",
-]
 
 EXACT, COMPATIBLE, GENERIC, SPIRV, _ = RULES = ("exact", "compatible", "generic", "spirv", PTX)
 """The rules by which a code object serves a device, best first."""

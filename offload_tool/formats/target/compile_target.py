@@ -6,18 +6,13 @@ device has a triple and no target ID: ``x86_64-unknown-linux-gnu``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from offload_tool.errors import TargetIDError
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID
 from offload_tool.formats.target.target_id import TargetID, parse_target_ids, split_list
 from offload_tool.formats.target.triple import is_known_arch, meaning
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-__all__ = ["CompileTarget", "parse_target", "parse_targets"]
 
 _TRIPLE_DASHES = 2
 """At least; target IDs such as ``gfx9-4-generic`` begin with no architecture."""

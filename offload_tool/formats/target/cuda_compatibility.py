@@ -25,8 +25,6 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ["COMPATIBLE", "EXACT", "PTX", "CudaFit", "CudaTarget", "cuda_fit", "why_no_cuda_fit"]
-
 EXACT, COMPATIBLE, PTX = "exact", "compatible", "ptx"
 _NAME = re.compile(r"(sm|compute|lto|tile)_(\d{1,9})([af]?)")
 _TEGRA = frozenset({32, 53, 62, 72, 87, 88, 101, 110})

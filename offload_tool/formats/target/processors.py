@@ -17,23 +17,10 @@ programs of both. LLVM's pull request 219963 for the architecture names as targe
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from offload_tool.util.frozen import frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-__all__ = [
-    "AMDGPU_ARCHES",
-    "BUNDLER_NAMES",
-    "PROCESSORS",
-    "Processor",
-    "find_processor",
-    "nearest_names",
-    "processor_of_mach",
-]
 
 
 @frozen

@@ -20,23 +20,11 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from offload_tool.errors import TargetIDError
 from offload_tool.formats.target.processors import Processor, find_processor, nearest_names
 from offload_tool.util.frozen import frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-__all__ = [
-    "TargetID",
-    "conflicting_pairs",
-    "incompatibility",
-    "is_compatible",
-    "parse_target_ids",
-    "split_list",
-]
 
 _PROCESSOR = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 _FEATURE = r"([A-Za-z0-9_]+)([+-])"

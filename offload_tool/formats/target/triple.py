@@ -26,24 +26,10 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from offload_tool.formats.target.processors import AMDGPU_ARCHES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-__all__ = [
-    "Meaning",
-    "emitted",
-    "fields",
-    "incompatibility",
-    "is_compatible",
-    "is_known_arch",
-    "meaning",
-    "normalized",
-    "without_gpu",
-]
 
 # Each row: spellings that mean the same, then, unless it is the first spelling, what they
 # mean: an architecture, or one of its sub-architectures after a slash.

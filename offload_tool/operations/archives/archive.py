@@ -7,20 +7,13 @@ linker takes it as any other; binary bundles have none.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from offload_tool.errors import UsageError
 from offload_tool.formats.objects.ar import NewMember, plan_archive
 from offload_tool.formats.objects.ar_symbols import member_symbols
-from offload_tool.io import InputFile, replace_file
+from offload_tool.io import InputFile, StrPath, replace_file
 from offload_tool.io.write_plan import reopened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from offload_tool.io import StrPath
-
-__all__ = ["create_archive"]
 
 
 def create_archive(

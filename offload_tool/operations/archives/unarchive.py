@@ -18,15 +18,16 @@ from __future__ import annotations
 
 import os
 import posixpath
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from threading import Thread
-from typing import TYPE_CHECKING
 
+from offload_tool.containers.entries import StoredEntry
 from offload_tool.containers.location import Place
 from offload_tool.containers.open_bundle import Container, OpenedBundle, open_bundle
 from offload_tool.containers.walk import OFFLOADING_SECTION, Policy, open_member
-from offload_tool.errors import FormatError, OffloadError, UsageError
+from offload_tool.errors import FileError, FormatError, OffloadError, UsageError
 from offload_tool.formats.magic import COMPRESSED_BUNDLE
 from offload_tool.formats.objects.ar import (
     ArchiveMember,
@@ -42,19 +43,10 @@ from offload_tool.formats.target.bundle_entry_id import (
     is_compatible,
 )
 from offload_tool.formats.target.processors import PROCESSORS
-from offload_tool.io import FileRange, InputFile, replace_all
+from offload_tool.io import FileRange, InputFile, OutputFile, StrPath, replace_all
 from offload_tool.io.limits import current
 from offload_tool.io.spool import Spool
 from offload_tool.operations.archives.unarchive_fast_path import AlikeMembers, Service
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from offload_tool.containers.entries import StoredEntry
-    from offload_tool.errors import FileError
-    from offload_tool.io import OutputFile, StrPath
-
-__all__ = ["MissingCodeObjectError", "NotAnArchiveError", "unbundle_archive"]
 
 _FORGET_AFTER = 8 << 20
 """Bytes of the archive after which what was mapped of it is given back."""

@@ -24,25 +24,18 @@ archives. Source: nvlink 13.0 and 13.5, observed.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from offload_tool.containers.find import find_containers
+from offload_tool.containers.find import FoundContainer, FoundImage, find_containers
 from offload_tool.containers.walk import OFFLOADING_SECTION
 from offload_tool.errors import OffloadError
 from offload_tool.formats.cuda.fatbin import plan_entries, read_cuda_fatbin
 from offload_tool.formats.cuda.object_section import RELOCATABLE_SECTION
 from offload_tool.formats.objects.ar import NewMember, plan_archive
-from offload_tool.io import replace_file
+from offload_tool.io import FileRange, StrPath, replace_file
 from offload_tool.io.spool import Spool
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from offload_tool.containers.find import FoundContainer, FoundImage
-    from offload_tool.io import FileRange, StrPath
-
-__all__ = ["taken_for", "unbundle_cuda_library"]
 
 _PROCESSOR = re.compile(r"(sm|compute|lto)_(\d+)([af]?)")
 _MINORS = 10

@@ -11,21 +11,17 @@ is not so, or not sound, is left to those who read all sorts of members and say 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError
 from offload_tool.formats.bundle.binary import TableForm
-from offload_tool.formats.objects.ar import behind
+from offload_tool.formats.objects.ar import ArchiveReader, GrowingArchive, behind
 from offload_tool.formats.objects.ar_symbols import OBJECTS_BEGIN, member_symbols
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from offload_tool.formats.objects.ar import ArchiveReader, GrowingArchive
     from offload_tool.io import InputFile
-
-__all__ = ["AlikeMembers", "Service"]
 
 _AT_ONCE = 4096
 """Members, after which others have their turn."""

@@ -8,14 +8,9 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from offload_tool.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-__all__ = ["demangled_names"]
 
 _PROGRAMS = ("llvm-cxxfilt", "c++filt")
 """The compiler's own first: it knows the newest manglings. The other is in GNU's binutils."""

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from offload_tool.formats.kernel_info.kernel import Kernel
 from offload_tool.formats.kernel_info.occupancy import waves_per_simd
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from offload_tool.operations.listing.list_images import DeviceImage
-
-__all__ = [
-    "COLUMNS",
-    "KEYS_OF_PLACE",
-    "NUMBERS",
-    "UNKNOWN",
-    "WAVES",
-    "WAVES_PER_SIMD",
-    "KernelColumns",
-]
 
 KEYS_OF_PLACE = (
     *("file", "member", "container", "index", "id", "kind", "triple", "target_id", "offset"),

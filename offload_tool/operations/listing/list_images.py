@@ -5,24 +5,16 @@ All of them, or with devices those that these would load (see `match`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
 
 from offload_tool.containers.file_format import FileFormat
-from offload_tool.containers.find import find_containers
+from offload_tool.containers.find import FoundContainer, FoundImage, find_containers
+from offload_tool.errors import OffloadError
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.formats.target.processors import find_processor
-from offload_tool.operations.match import NoImageError, explained
+from offload_tool.io import StrPath
+from offload_tool.operations.match import Device, Load, NoImageError, explained
 from offload_tool.util.frozen import frozen, replaced
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from offload_tool.containers.find import FoundContainer, FoundImage
-    from offload_tool.errors import OffloadError
-    from offload_tool.io import StrPath
-    from offload_tool.operations.match import Device, Load
-
-__all__ = ["DeviceImage", "counted", "iter_images", "list_images", "listed_images"]
 
 
 @frozen

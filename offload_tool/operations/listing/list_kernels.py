@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from offload_tool.errors import ContentError
+from offload_tool.containers.find import FoundContainer, FoundImage
+from offload_tool.errors import ContentError, OffloadError
 from offload_tool.formats.kernel_info.reader import read_kernels, silent_code
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
+from offload_tool.io import StrPath
 from offload_tool.io.limits import running
-from offload_tool.operations.listing.list_images import listed_images
+from offload_tool.operations.listing.list_images import DeviceImage, listed_images
+from offload_tool.operations.match import Device
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from offload_tool.containers.find import FoundContainer, FoundImage
-    from offload_tool.errors import OffloadError
     from offload_tool.formats.kernel_info.kernel import Kernel
-    from offload_tool.io import StrPath
-    from offload_tool.operations.listing.list_images import DeviceImage
-    from offload_tool.operations.match import Device
-
-__all__ = ["ImageKernels", "iter_kernels", "kernels_of"]
 
 _BEGIN = 64
 """Bytes; enough for an ELF header."""

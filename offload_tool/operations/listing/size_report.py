@@ -11,30 +11,15 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
+from offload_tool.containers.find import FoundContainer, FoundImage
+from offload_tool.errors import OffloadError
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
-from offload_tool.operations.listing.list_images import counted, listed_images
+from offload_tool.io import StrPath
+from offload_tool.operations.listing.list_images import DeviceImage, counted, listed_images
 from offload_tool.util.frozen import frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from offload_tool.containers.find import FoundContainer, FoundImage
-    from offload_tool.errors import OffloadError
-    from offload_tool.io import StrPath
-    from offload_tool.operations.listing.list_images import DeviceImage
-
-__all__ = [
-    "Cell",
-    "ContainerRow",
-    "PlaceRow",
-    "SizeReport",
-    "TargetRow",
-    "collect_images",
-    "fold_smallest",
-    "summarise",
-]
 
 _T = TypeVar("_T")
 _K = TypeVar("_K")

@@ -16,6 +16,7 @@ import os
 import posixpath
 import stat
 import zipfile
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -40,30 +41,16 @@ from offload_tool.formats.zip_writer import (
     packed_member,
     plan_zip,
 )
-from offload_tool.io import InputFile
+from offload_tool.io import InputFile, StrPath
 from offload_tool.io.limits import current, running
 from offload_tool.io.paths import naming
+from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from offload_tool.io import StrPath
     from offload_tool.io.output_folder import OutputFolder
-    from offload_tool.io.spool import Spool
-
-__all__ = [
-    "FolderTree",
-    "FolderWriter",
-    "Tree",
-    "TreeFile",
-    "TreeWriter",
-    "WheelTree",
-    "WheelWriter",
-    "is_inside",
-    "packed_into",
-]
 
 _NEW_MODE = 0o644
 

@@ -18,7 +18,7 @@ settings of a GPU.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
 from offload_tool.errors import FormatError, UsageError
 from offload_tool.formats.kpack.marker import PLACEHOLDER
@@ -32,16 +32,9 @@ from offload_tool.formats.wheel import (
     with_headers,
 )
 from offload_tool.formats.zip_writer import new_row, plan_zip
+from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
-from offload_tool.operations.trees.rewrite_tree import packed_into
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from offload_tool.io.spool import Spool
-    from offload_tool.operations.trees.rewrite_tree import TreeFile, WheelTree
-
-__all__ = ["DeviceWheels", "device_headers"]
+from offload_tool.operations.trees.rewrite_tree import TreeFile, WheelTree, packed_into
 
 _STORED, _DEFLATED = 0, 8
 _METADATA_VERSION = "2.1"

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from offload_tool.containers.file_format import FileFormat, recognise
 from offload_tool.containers.find import containers_in
+from offload_tool.containers.location import Place
 from offload_tool.errors import UnsupportedError, UsageError
 from offload_tool.formats.wheel import is_wheel
-from offload_tool.io import replace_file
+from offload_tool.io import StrPath, replace_file
 from offload_tool.io.output_folder import new_folder, open_folder
+from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.operations.trees.rewrite_tree import (
     FolderTree,
     FolderWriter,
+    Tree,
+    TreeWriter,
     WheelTree,
     WheelWriter,
     is_inside,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from offload_tool.containers.location import Place
-    from offload_tool.io import StrPath
-    from offload_tool.io.spool import Spool
-    from offload_tool.operations.trees.rewrite_tree import Tree, TreeWriter
-
-__all__ = ["thin_folder", "thin_wheel"]
 
 
 def thin_folder(

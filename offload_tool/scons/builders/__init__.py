@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import SCons.Errors
@@ -52,11 +53,7 @@ from offload_tool.scons.graph.units import kind_of, path_from_top, source_nodes
 from offload_tool.scons.languages.kpack import given_archives
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from offload_tool.scons.types import Environment, Node
-
-__all__ = ["add_builders", "extend_builders"]
 
 
 def add_builders(env: Environment) -> None:

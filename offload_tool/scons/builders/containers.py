@@ -5,10 +5,12 @@ And of what comes out of them again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.errors import UsageError
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
+from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.scons import actions, readers
 from offload_tool.scons.builders.libraries import offload_device_archive
 from offload_tool.scons.graph.compile_nodes import device_nodes, with_host
@@ -32,19 +34,7 @@ from offload_tool.scons.graph.units import (
 from offload_tool.util.frozen import replaced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from offload_tool.formats.target.compile_target import CompileTarget
     from offload_tool.scons.types import Environment, Node
-
-__all__ = [
-    "offload_bundle",
-    "offload_extract",
-    "offload_package",
-    "offload_repack",
-    "offload_unbundle",
-    "offload_wrapper",
-]
 
 _ARCHIVE_SUFFIX = ".a"
 _CURRENT_WRAPPER = 22

@@ -23,12 +23,6 @@ from offload_tool.scons.languages.kpack import attach_archives, codes_of
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment, Node
 
-__all__ = [
-    "offload_archive",
-    "offload_device_archive",
-    "offload_static_library",
-]
-
 
 def offload_archive(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Return the heterogeneous device archive (HDA) of HIP or OpenMP sources, or of bundles.

@@ -31,14 +31,6 @@ from offload_tool.util.frozen import replaced
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment, Node
 
-__all__ = [
-    "offload_device_object",
-    "offload_host_object",
-    "offload_object",
-    "offload_shared_object",
-    "plain_objects",
-]
-
 
 def offload_device_object(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Return one node per source and target ID: that target's code object, bitcode or PTX."""

@@ -35,12 +35,6 @@ from offload_tool.scons.state.node_classes import adopt_plain
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment, Node
 
-__all__ = [
-    "offload_loadable_module",
-    "offload_program",
-    "offload_shared_library",
-]
-
 _LIBRARY_SUFFIXES = (".a", ".o")
 
 

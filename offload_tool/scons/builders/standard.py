@@ -9,6 +9,7 @@ such a source.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import SCons.Errors
@@ -19,13 +20,9 @@ import SCons.Util
 from offload_tool.passes.source_kind import KIND_OF_SUFFIX, kind_of_suffix
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from offload_tool.scons.types import Environment, Node
 
     Method = Callable[..., Any]
-
-__all__ = ["accept_offload_sources", "builder_of_scons"]
 
 _LINKS = ("Program", "SharedLibrary", "LoadableModule")
 _LIBRARIES = ("StaticLibrary", "Library", "SharedLibrary", "LoadableModule")

@@ -12,6 +12,7 @@ clangd would guess the language of a header by its name, and miss that of a ``.h
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import SCons.Action
@@ -26,11 +27,7 @@ from offload_tool.scons.state.build_log import DeclaredPass, DeclaredPasses, dec
 from offload_tool.scons.state.scanner import DEPENDENCY_SCANNER, reachable_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from offload_tool.scons.types import Environment, Node
-
-__all__ = ["database_node"]
 
 _WITHOUT = {"OFFLOAD_LAUNCHER": "", "_OFFLOAD_DEPENDENCY_FLAGS": []}
 """A launcher is not a compiler, and reading code writes no depfile."""

@@ -21,8 +21,6 @@ from offload_tool.scons.state.node_classes import adopt_plain
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment, Node
 
-__all__ = ["report_node"]
-
 _PACKAGES = str(Path(__file__).parents[3])
 """Where this package is: a project may have a copy that is not installed."""
 _REPORT = SCons.Builder.Builder(

@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +16,11 @@ import SCons.Script
 
 from offload_tool.errors import OffloadError
 from offload_tool.io import replace_file
-from offload_tool.scons.state.build_log import declared_passes
+from offload_tool.scons.state.build_log import DeclaredPass, DeclaredPasses, declared_passes
 from offload_tool.scons.state.node_classes import records_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from offload_tool.scons.state.build_log import DeclaredPass, DeclaredPasses
     from offload_tool.scons.types import Environment, Node
-
-__all__ = ["ask_for_summary", "offload_progress", "timed"]
 
 _HOST = "host"
 

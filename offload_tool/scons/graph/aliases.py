@@ -19,14 +19,11 @@ import SCons.Errors
 import SCons.Node.FS
 
 from offload_tool.errors import OffloadError
-from offload_tool.formats.target.compile_target import parse_target
+from offload_tool.formats.target.compile_target import CompileTarget, parse_target
 from offload_tool.scons import compat
 
 if TYPE_CHECKING:
-    from offload_tool.formats.target.compile_target import CompileTarget
     from offload_tool.scons.types import Environment, Node
-
-__all__ = ["PREFIX", "add_aliases", "look_up_target_ids"]
 
 PREFIX = "offload:"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import UserList, deque
+from collections.abc import Callable, Collection, Iterable, Iterator
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +19,9 @@ import SCons.Node
 from offload_tool.scons import compat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
-
     from offload_tool.scons.types import Environment
 
     Read = Callable[[Environment], dict[str, Any]]
-
-__all__ = ["KINDS", "Answers", "Call", "answers_of", "call_of", "for_kinds", "once"]
 
 KINDS = "_OFFLOAD_KINDS"
 """Offload kinds that a builder call is about: texts with commas between them."""

@@ -19,6 +19,7 @@ from SCons.Subst import Literal
 from offload_tool.clang.argument_files import all_words, options_of
 from offload_tool.clang.side_outputs import keeps_temporaries
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID
+from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.manifest.manifest import manifest_path
 from offload_tool.passes import cuda, hip
 from offload_tool.passes.compile_pass import CompilePass, dependency_flags
@@ -28,7 +29,7 @@ from offload_tool.scons.extras.summary import ask_for_summary, timed
 from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.call_cache import once
 from offload_tool.scons.graph.declare import DeclaredOtherwiseError, NodeBuilder, declare_free
-from offload_tool.scons.graph.units import identified, label
+from offload_tool.scons.graph.units import Unit, identified, label
 from offload_tool.scons.run.spawn import device_spawn, host_spawn, with_cut_off, without_leftovers
 from offload_tool.scons.state.build_log import declared_passes
 from offload_tool.scons.state.node_classes import PassOutput, records_of
@@ -38,11 +39,7 @@ from offload_tool.toolchain.device_libraries import device_libraries
 from offload_tool.util.frozen import replaced
 
 if TYPE_CHECKING:
-    from offload_tool.formats.target.compile_target import CompileTarget
-    from offload_tool.scons.graph.units import Unit
     from offload_tool.scons.types import Environment, Node
-
-__all__ = ["device_nodes", "host_node", "uses_new_driver", "with_host"]
 
 _SCANNERS = {"source_scanner": NO_SCANNER, "target_scanner": DEPENDENCY_SCANNER}
 _DEVICE = NodeBuilder(actions.DEVICE, PassOutput, **_SCANNERS)

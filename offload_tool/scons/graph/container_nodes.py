@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.errors import UsageError
@@ -10,17 +11,13 @@ from offload_tool.formats.target.bundle_entry_id import (
     check_composition,
     check_hosts,
 )
+from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.scons import actions, readers
 from offload_tool.scons.graph.declare import NodeBuilder, declared
 from offload_tool.scons.graph.units import entry_id, given_ids, identified
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from offload_tool.formats.target.compile_target import CompileTarget
     from offload_tool.scons.types import Environment, Node
-
-__all__ = ["bundle_node", "object_bundle", "package_node", "wrap_node"]
 
 # The fat binary's host entry is empty and always has this name, as the driver writes it.
 _EMPTY_HOST_ENTRY = BundleEntryID.parse("host-x86_64-unknown-linux-gnu-")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +17,10 @@ from offload_tool.scons.refused_tools import check_builder_of_nodes
 from offload_tool.scons.state.node_classes import Output
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from offload_tool.scons.types import Environment, Node
 
-    Names = Callable[[str], Iterable[Node]]
-    """Gives the names of one thing with a suffix: the plain one first."""
-
-__all__ = ["DeclaredOtherwiseError", "NodeBuilder", "declare_free", "declared"]
+Names = Callable[[str], "Iterable[Node]"]
+"""Gives the names of one thing with a suffix: the plain one first."""
 
 
 class DeclaredOtherwiseError(UsageError):

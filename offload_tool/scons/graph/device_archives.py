@@ -12,6 +12,7 @@ entries are asked for where ``OFFLOAD_KIND`` says so, and those of ``OFFLOAD_TAR
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.errors import UsageError
@@ -24,17 +25,7 @@ from offload_tool.scons.graph.declare import NodeBuilder
 from offload_tool.scons.graph.units import Stem, kind_outside_bundles, label
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from offload_tool.scons.types import Environment, Node
-
-__all__ = [
-    "archive_node",
-    "bundle_kind",
-    "device_archive_nodes",
-    "device_of",
-    "entry_names",
-]
 
 _ARCHIVE = NodeBuilder(actions.ARCHIVE)
 _CUDA_ARCHIVE = NodeBuilder(actions.CUDA_ARCHIVE)

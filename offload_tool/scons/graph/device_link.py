@@ -7,20 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from offload_tool.clang.argument_files import possible_files
 from offload_tool.errors import UsageError
+from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.passes import device_link
 from offload_tool.scons import actions, compat, readers
 from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.container_nodes import package_node, wrap_node
-from offload_tool.scons.graph.declare import NodeBuilder, declared
+from offload_tool.scons.graph.declare import Names, NodeBuilder, declared
 from offload_tool.scons.graph.units import files_beside, identified, label
 from offload_tool.scons.languages.cuda import LinkedCuda
 
 if TYPE_CHECKING:
-    from offload_tool.formats.target.compile_target import CompileTarget
-    from offload_tool.scons.graph.declare import Names
     from offload_tool.scons.types import Environment, Node
-
-__all__ = ["Parts", "link_node", "openmp_registration"]
 
 _LINK = NodeBuilder(actions.LINK)
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.passes import registration
 from offload_tool.scons import actions, readers
 from offload_tool.scons.graph.compile_nodes import device_nodes
 from offload_tool.scons.graph.container_nodes import bundle_node
-from offload_tool.scons.graph.declare import NodeBuilder, declared
+from offload_tool.scons.graph.declare import Names, NodeBuilder, declared
 from offload_tool.scons.graph.units import Unit, identified
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from offload_tool.scons.graph.declare import Names
     from offload_tool.scons.types import Environment, Node
-
-__all__ = ["compiled_c", "embedded_bundle", "embedded_for_all", "registration_of_entries"]
 
 _EMBED = NodeBuilder(actions.EMBED)
 _REGISTER = NodeBuilder(actions.REGISTER)

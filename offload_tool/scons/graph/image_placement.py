@@ -26,8 +26,6 @@ from offload_tool.scons import readers
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment
 
-__all__ = ["SCRIPT", "placement_flags"]
-
 SCRIPT = str(Path(passes.__file__).with_name("runtime") / "images_behind_bss.ld")
 LARGE = 1 << 30
 """Bytes of linked files from which the images are moved; host code may need the other GB."""

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import os
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ import SCons.Util
 from offload_tool.errors import EntryIDError, UsageError
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind, read_targets
 from offload_tool.formats.target.compile_target import CompileTarget
+from offload_tool.formats.target.target_id import TargetID
 from offload_tool.passes.source_kind import (
     C_SUFFIXES,
     CXX_SUFFIXES,
@@ -28,33 +30,8 @@ from offload_tool.scons.graph.call_cache import once
 from offload_tool.util.frozen import frozen, replaced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from offload_tool.formats.target.target_id import TargetID
     from offload_tool.scons.types import Environment, Folder, Node
 
-
-__all__ = [
-    "Owner",
-    "Stem",
-    "Unit",
-    "entry_id",
-    "files_beside",
-    "given_ids",
-    "identified",
-    "is_plain_source",
-    "kind_of",
-    "kind_outside_bundles",
-    "label",
-    "named",
-    "only_source",
-    "output_stem",
-    "packaged_ids",
-    "path_from_top",
-    "placed",
-    "source_nodes",
-    "units",
-]
 
 _PLAIN_SUFFIXES = (*C_SUFFIXES, *CXX_SUFFIXES, ".s", ".S")
 _UNTELLABLE = re.compile(r"[\x00-\x1f]")

@@ -25,38 +25,24 @@ is put there, as nvcc does; with the cubins in objects that are made for others.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.errors import CompilerError
-from offload_tool.passes.cuda import check_ptxas, cubin_arguments
+from offload_tool.formats.target.compile_target import CompileTarget
+from offload_tool.passes.cuda import Ptxas, check_ptxas, cubin_arguments
 from offload_tool.scons import actions, readers
 from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.compile_nodes import device_nodes, uses_new_driver, with_host
-from offload_tool.scons.graph.declare import NodeBuilder, declared
-from offload_tool.scons.graph.units import identified, label
+from offload_tool.scons.graph.declare import Names, NodeBuilder, declared
+from offload_tool.scons.graph.units import Unit, identified, label
 from offload_tool.scons.run.command import command_spawn
 from offload_tool.scons.state import compiler_queries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from offload_tool.formats.target.compile_target import CompileTarget
     from offload_tool.nvidia.nvlink import NvLinker
-    from offload_tool.passes.cuda import Ptxas
-    from offload_tool.scons.graph.declare import Names
-    from offload_tool.scons.graph.units import Unit
     from offload_tool.scons.types import Environment, Node
-
-__all__ = [
-    "LinkedCuda",
-    "RelocatableCuda",
-    "assembled",
-    "complete_object",
-    "cuda_object",
-    "linked_objects",
-    "relocatable_code",
-]
 
 _COMPILE_ONLY = "--compile-only  "
 """What the driver tells its assembler of PTX that it is to link: as nvcc writes it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from offload_tool.scons import actions, readers
@@ -20,11 +21,7 @@ from offload_tool.scons.languages.kpack import check_kind, packing_of
 from offload_tool.scons.languages.kpack_programs import packed_object
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from offload_tool.scons.types import Environment, Node
-
-__all__ = ["object_node", "openmp_member_node"]
 
 _EMBED_PACKAGE = NodeBuilder(actions.EMBED_PACKAGE)
 _MERGE = NodeBuilder(actions.MERGE)

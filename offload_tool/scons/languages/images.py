@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 from offload_tool.scons import readers
 from offload_tool.scons.graph.compile_nodes import device_nodes, with_host
 from offload_tool.scons.graph.container_nodes import bundle_node
+from offload_tool.scons.graph.declare import Names
 from offload_tool.scons.graph.device_archives import device_archive_nodes
 from offload_tool.scons.graph.device_link import Parts, link_node, openmp_registration
 from offload_tool.scons.graph.embed import (
@@ -53,10 +54,7 @@ from offload_tool.scons.languages.kpack_programs import add_packed, packed_links
 from offload_tool.scons.languages.openmp import openmp_image
 
 if TYPE_CHECKING:
-    from offload_tool.scons.graph.declare import Names
     from offload_tool.scons.types import Environment, Node
-
-__all__ = ["GivenCode", "Linked", "linkable_nodes"]
 
 
 @dataclass

@@ -19,6 +19,7 @@ What is linked has one more marker, for AMD's tools, which look for one in `.roc
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ from offload_tool import passes
 from offload_tool.errors import UsageError
 from offload_tool.formats.kpack.archive import SCHEMES, archive_name, kernel_key
 from offload_tool.formats.kpack.marker import PLACEHOLDER
+from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.scons import actions, compat, readers
 from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.declare import NodeBuilder, declared
@@ -36,28 +38,8 @@ from offload_tool.scons.languages.kpack_leftovers import watch_archive
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from offload_tool.formats.target.compile_target import CompileTarget
     from offload_tool.scons.graph.units import Unit
     from offload_tool.scons.types import Environment, Folder, Node
-
-__all__ = [
-    "WRAP_FLAG",
-    "WRAP_SOURCE",
-    "PackedCode",
-    "Packing",
-    "attach_archives",
-    "check_kind",
-    "codes_of",
-    "given_archives",
-    "kernel_name_of",
-    "marked_host",
-    "marker_node",
-    "packed_files",
-    "packing_of",
-    "uses_lto",
-]
 
 _DEFAULT_FOLDER = ".kpack"
 WRAP_SOURCE = str(Path(passes.__file__).with_name("runtime") / "kpack_wrap.c")

@@ -10,6 +10,7 @@ import atexit
 import glob
 import os
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import OffloadError
@@ -18,11 +19,7 @@ from offload_tool.formats.target.compile_target import parse_target
 from offload_tool.scons import compat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from offload_tool.scons.types import Environment, Folder, Node
-
-__all__ = ["watch_archive"]
 
 _IN_NO_PROCESSOR = frozenset("_.")
 """Of GPUs whose code is in archives."""

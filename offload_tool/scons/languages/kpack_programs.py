@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import UsageError
 from offload_tool.scons import actions, readers
 from offload_tool.scons.graph.compile_nodes import device_nodes
-from offload_tool.scons.graph.declare import NodeBuilder, declared
+from offload_tool.scons.graph.declare import Names, NodeBuilder, declared
 from offload_tool.scons.graph.device_link import Parts, link_node
 from offload_tool.scons.graph.embed import compiled_c, embedded_for_all, registration_of_entries
 from offload_tool.scons.graph.units import Owner, Stem, Unit, files_beside, identified
@@ -27,13 +28,8 @@ from offload_tool.scons.languages.kpack import (
 from offload_tool.util.frozen import replaced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from offload_tool.scons.graph.declare import Names
     from offload_tool.scons.languages.images import GivenCode, Linked
     from offload_tool.scons.types import Environment, Node
-
-__all__ = ["add_packed", "packed_links", "packed_object", "tools_marker", "wrapped_call"]
 
 _EMBED = NodeBuilder(actions.EMBED)
 _MERGE = NodeBuilder(actions.MERGE)

@@ -12,19 +12,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import CompilerError
+from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.passes.cuda import ptxas_flags
 from offload_tool.scons import actions, readers
 from offload_tool.scons.graph.aliases import add_aliases
-from offload_tool.scons.graph.declare import NodeBuilder, declared
+from offload_tool.scons.graph.declare import Names, NodeBuilder, declared
 from offload_tool.scons.graph.units import identified, label
 from offload_tool.scons.languages.cuda import assembled
 
 if TYPE_CHECKING:
-    from offload_tool.formats.target.compile_target import CompileTarget
-    from offload_tool.scons.graph.declare import Names
     from offload_tool.scons.types import Environment, Node
-
-__all__ = ["openmp_image"]
 
 _LINK_PTX = NodeBuilder(actions.LINK_PTX)
 

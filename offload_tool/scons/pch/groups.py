@@ -12,29 +12,17 @@ import os
 import re
 import threading
 from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import SCons.Node
 
-from offload_tool.pch.include_prefix import bytes_read
+from offload_tool.pch.include_prefix import Candidate, Headers, SearchPath, bytes_read
 from offload_tool.scons import compat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from offload_tool.pch.include_prefix import Candidate, Headers, SearchPath
     from offload_tool.scons.types import Environment, Node
-
-__all__ = [
-    "FEWEST_USERS",
-    "Group",
-    "Key",
-    "PchStatistics",
-    "Pchs",
-    "pch_statistics",
-    "shared_headers",
-]
 
 FEWEST_USERS = 3
 """One for fewer would take longer to make than it saves."""

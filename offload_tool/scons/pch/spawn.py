@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import glob
 import os
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,9 +34,10 @@ from offload_tool.clang.environment import HEEDED_VARIABLES
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.io.file_digests import digest_of, look_at
 from offload_tool.manifest.inputs import front_end, general_words
-from offload_tool.passes.compile_pass import without_dependency_flags
+from offload_tool.passes.compile_pass import CompilePass, without_dependency_flags
 from offload_tool.pch import pch
 from offload_tool.pch.eligibility import reason_of_flags
+from offload_tool.pch.include_prefix import Candidate, Headers, SearchPath
 from offload_tool.scons import compat, readers
 from offload_tool.scons.pch.groups import FEWEST_USERS, Group, Key, Pchs
 from offload_tool.scons.run.command import split_words
@@ -44,16 +46,10 @@ from offload_tool.scons.state.compiler_queries import words_of
 from offload_tool.scons.state.pass_state import depfile_of, prints_now
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     from offload_tool.manifest.output_state import Surroundings
-    from offload_tool.passes.compile_pass import CompilePass
-    from offload_tool.pch.include_prefix import Candidate, Headers, SearchPath
     from offload_tool.scons.types import Environment, Node
 
     Spawn = Callable[..., int]
-
-__all__ = ["PCH_FOLDER", "SMALLEST", "Compile", "pch_spawn"]
 
 PCH_FOLDER = ".offload-pch"
 SMALLEST = 256 << 10

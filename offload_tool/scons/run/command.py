@@ -13,18 +13,14 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import SCons.Errors
 
 from offload_tool.clang.driver import response_text
 from offload_tool.io.temporary_directory import usual_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-__all__ = ["command_spawn", "run_words", "shortened", "split_words"]
 
 _LONGEST_WORD = 120_000
 """Bytes; Linux takes no argument of 128 KiB or more (``MAX_ARG_STRLEN``)."""

@@ -13,6 +13,7 @@ import copy
 import functools
 import sys
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,18 +25,13 @@ from offload_tool.scons import compat, readers
 from offload_tool.scons.run.command import command_spawn, run_words, shortened, split_words
 from offload_tool.scons.state.node_classes import records_of
 from offload_tool.scons.state.pass_state import depfile_of
+from offload_tool.toolchain.probe import Toolchain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from offload_tool.run.cut_off import Stages
     from offload_tool.sccache_dist.fallback import Finished
     from offload_tool.sccache_dist.session import Session
     from offload_tool.scons.types import Environment
-    from offload_tool.toolchain.probe import Toolchain
-
-__all__ = ["DirectSpawn", "device_spawn", "host_spawn", "with_cut_off", "without_leftovers"]
-
 
 _printing = threading.Lock()
 

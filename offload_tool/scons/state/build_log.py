@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.scons import compat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from offload_tool.scons.types import Environment, Node
-
-__all__ = ["DeclaredPass", "DeclaredPasses", "declared_passes"]
 
 
 @dataclass(slots=True)

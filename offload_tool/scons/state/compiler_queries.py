@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.clang import side_outputs as side
+from offload_tool.clang.search_path import FrontEnd
 from offload_tool.errors import CompilerError
+from offload_tool.io.file_digests import Fingerprints
 from offload_tool.manifest import inputs
-from offload_tool.manifest.include_search import found_in
+from offload_tool.manifest.include_search import Lookups, found_in
 from offload_tool.passes.compile_pass import without_dependency_flags
 from offload_tool.scons import compat
 from offload_tool.toolchain.config_files import configuring_files as found_configuration
@@ -19,25 +22,7 @@ from offload_tool.toolchain.config_files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from offload_tool.clang.search_path import FrontEnd
-    from offload_tool.io.file_digests import Fingerprints
-    from offload_tool.manifest.include_search import Lookups
     from offload_tool.scons.types import Environment, Node
-
-__all__ = [
-    "configuring_files",
-    "copy_to_variants",
-    "files_read",
-    "front_end",
-    "nodes_of",
-    "preprocess",
-    "ptxas_flags",
-    "renew_copies",
-    "side_files",
-    "words_of",
-]
 
 
 def files_read(node: Node, command: str) -> list[str]:

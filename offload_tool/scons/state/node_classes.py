@@ -8,6 +8,7 @@ The outputs of compiler passes have a manifest, which also decides for a ``Cache
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,12 +21,8 @@ from offload_tool.io.file_digests import Fingerprints
 from offload_tool.scons import compat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from offload_tool.scons.state.pass_state import PassRecords
     from offload_tool.scons.types import Node
-
-__all__ = ["COMMAND", "Output", "PassOutput", "PlainOutput", "adopt_plain", "records_of"]
 
 COMMAND = "its command"
 """In a manifest's key, and so in the reason why a pass runs."""

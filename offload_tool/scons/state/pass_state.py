@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,18 +50,14 @@ from offload_tool.manifest.manifest import (
 from offload_tool.manifest.pass_inputs import PassReads, all_reads, reads_of
 from offload_tool.manifest.race_check import Start
 from offload_tool.manifest.system_headers import Inputs
+from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.scons import compat
 from offload_tool.scons.state import compiler_queries
 from offload_tool.scons.state.node_classes import COMMAND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from offload_tool.passes.compile_pass import CompilePass
     from offload_tool.run.cut_off import Stages
     from offload_tool.scons.types import Node
-
-__all__ = ["PassRecords", "depfile_of", "prints_now"]
 
 
 def _is_unwritten(folder: str) -> bool:

@@ -12,6 +12,7 @@ Whether a pass is current, its manifest says (`pass_state`). SCons itself needs 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import SCons.Node
@@ -22,11 +23,7 @@ from offload_tool.scons import compat
 from offload_tool.scons.state.node_classes import records_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from offload_tool.scons.types import Environment, Node
-
-__all__ = ["DEPENDENCY_SCANNER", "NO_SCANNER", "reachable_files"]
 
 _DIRECTIVE = re.compile(r"^[ \t]*(?:#|%:|\?\?=)[^\n]*", re.MULTILINE)
 _CONTINUATION = re.compile(r"\\\r?\n")

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from offload_tool.errors import ContentError, FormatError, UsageError
 from offload_tool.formats.bundle.binary import (
-    MAGIC,
     Bundle,
     BundleLayout,
     is_bundle,
     plan_bundle,
     read_bundle,
 )
+from offload_tool.formats.magic import BUNDLE as MAGIC
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 GFX906 = "hipv4-amdgcn-amd-amdhsa--gfx906"

@@ -7,7 +7,9 @@ own writer, and that AMD's two readers read what is written, was checked with th
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -26,10 +28,6 @@ from offload_tool.formats.kpack.archive import (
 )
 from offload_tool.io import InputFile, replace_file
 from tests.formats.kpack_archives import write_archive
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 A, B = b"\x7fELF-a" * 50, b"\x7fELF-b" * 9
 

@@ -17,7 +17,7 @@ Source: as for `shrink_section`.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
 
 from offload_tool.errors import UnsupportedError
 from offload_tool.formats.objects.elf.reader import (
@@ -27,18 +27,12 @@ from offload_tool.formats.objects.elf.reader import (
     PT_PHDR,
     SHF_ALLOC,
     SHT_PROGBITS,
+    ElfTables,
     SectionHeader,
     SegmentHeader,
 )
 from offload_tool.formats.objects.elf.shrink_section import page_size
 from offload_tool.io.write_plan import HOST, FilePlan, Literal, Piece, Range, join
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from offload_tool.formats.objects.elf.reader import ElfTables
-
-__all__ = ["plan_grown_elf"]
 
 _PF_R = 4
 _NOT_ZERO = re.compile(rb"[^\0]")

@@ -22,7 +22,7 @@ llvm-objcopy loses.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
 
 from offload_tool.errors import UnsupportedError
 from offload_tool.formats.objects.elf.layout import Layout, Section
@@ -45,14 +45,8 @@ from offload_tool.formats.objects.elf.reader import (
 )
 from offload_tool.formats.objects.elf.symbols import Symbols
 from offload_tool.formats.objects.string_table import build_string_table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from offload_tool.io import StrPath
-    from offload_tool.io.write_plan import FilePlan
-
-__all__ = ["plan_elf"]
+from offload_tool.io import StrPath
+from offload_tool.io.write_plan import FilePlan
 
 _EM_MIPS = 8
 _RELOCATIONS = frozenset({SHT_RELA, SHT_REL, SHT_CREL})

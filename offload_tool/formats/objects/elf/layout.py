@@ -17,8 +17,8 @@ Source: llvm-objcopy 22.1.8, observed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from offload_tool.errors import UnsupportedError
 from offload_tool.formats.objects.elf.reader import (
@@ -34,11 +34,6 @@ from offload_tool.formats.objects.elf.reader import (
     SegmentHeader,
 )
 from offload_tool.io.write_plan import HOST, FilePlan, Literal, Piece, Range, content, join
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-__all__ = ["Layout", "Section"]
 
 _MAX_SEGMENTS = 256
 """A program has about ten; the time grows with the square."""

@@ -16,17 +16,10 @@ Integers have the image's byte order. Source: clang-offload-wrapper 15.0.6 with
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from offload_tool.formats.objects.elf.edit_sections import plan_elf
 from offload_tool.formats.objects.elf.reader import SHT_NOTE, read_elf_tables
-from offload_tool.io.write_plan import HOST
-
-if TYPE_CHECKING:
-    from offload_tool.io import StrPath
-    from offload_tool.io.write_plan import FilePlan
-
-__all__ = ["plan_elf_with_notes"]
+from offload_tool.io import StrPath
+from offload_tool.io.write_plan import HOST, FilePlan
 
 _SECTION = b".note.openmp"
 _NAME = b"LLVMOMPOFFLOAD\0"

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FormatError, UnsupportedError
@@ -24,57 +25,7 @@ from offload_tool.formats.magic import ELF as _MAGIC
 from offload_tool.util.frozen import frozen, replaced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     from offload_tool.io import StrPath
-
-__all__ = [
-    "ELF64_LITTLE",
-    "EM_AMDGPU",
-    "EM_CUDA",
-    "ET_EXEC",
-    "ET_REL",
-    "PT_INTERP",
-    "PT_LOAD",
-    "PT_NOTE",
-    "PT_PHDR",
-    "PT_TLS",
-    "SHF_ALLOC",
-    "SHF_EXCLUDE",
-    "SHF_TLS",
-    "SHN_LORESERVE",
-    "SHN_XINDEX",
-    "SHT_CREL",
-    "SHT_DYNSYM",
-    "SHT_GROUP",
-    "SHT_LLVM_OFFLOADING",
-    "SHT_NOBITS",
-    "SHT_NOTE",
-    "SHT_PROGBITS",
-    "SHT_REL",
-    "SHT_RELA",
-    "SHT_STRTAB",
-    "SHT_SYMTAB",
-    "SHT_SYMTAB_SHNDX",
-    "STT_FILE",
-    "STT_FUNC",
-    "STT_OBJECT",
-    "STT_SECTION",
-    "ElfClass",
-    "ElfHeader",
-    "ElfTables",
-    "NamedSymbol",
-    "SectionHeader",
-    "SegmentHeader",
-    "StringTable",
-    "Symbol",
-    "is_elf",
-    "is_elf_header",
-    "read_elf_header",
-    "read_elf_sections",
-    "read_elf_segments",
-    "read_elf_tables",
-]
 
 ET_REL, ET_EXEC = 1, 2
 EM_CUDA, EM_AMDGPU = 190, 224

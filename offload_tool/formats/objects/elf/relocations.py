@@ -17,7 +17,8 @@ Source: the System V gABI, chapter 4 and its RELR proposal, and the psABIs of th
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.objects.elf.reader import (
@@ -30,14 +31,8 @@ from offload_tool.formats.objects.elf.reader import (
     SHT_CREL,
     SHT_REL,
     SHT_RELA,
+    ElfTables,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from offload_tool.formats.objects.elf.reader import ElfTables
-
-__all__ = ["LinkedPointers"]
 
 _SHT_RELR = 19
 _PACKED = {

@@ -14,7 +14,7 @@ Source: LLVM 22.1's ``ELFObjectWriter``, observed in objects of clang 21 to 23.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from offload_tool.errors import UnsupportedError
 from offload_tool.formats.objects.elf.reader import (
@@ -22,16 +22,11 @@ from offload_tool.formats.objects.elf.reader import (
     SHN_LORESERVE,
     SHT_SYMTAB,
     STT_OBJECT,
+    ElfTables,
     read_elf_tables,
 )
-from offload_tool.io.write_plan import HOST, FilePlan, Literal, Range, content, join
-
-if TYPE_CHECKING:
-    from offload_tool.formats.objects.elf.reader import ElfTables
-    from offload_tool.io import StrPath
-    from offload_tool.io.write_plan import Piece
-
-__all__ = ["plan_with_content"]
+from offload_tool.io import StrPath
+from offload_tool.io.write_plan import HOST, FilePlan, Literal, Piece, Range, content, join
 
 
 class _Layout(NamedTuple):

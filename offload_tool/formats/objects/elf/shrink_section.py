@@ -31,9 +31,10 @@ import bisect
 import itertools
 import struct
 from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.objects.elf.reader import (
@@ -56,15 +57,9 @@ from offload_tool.formats.objects.elf.reader import (
     Symbol,
     read_elf_tables,
 )
+from offload_tool.io import StrPath
 from offload_tool.io.write_plan import HOST, FilePlan, Literal, Piece, Range, join
 from offload_tool.util.frozen import frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from offload_tool.io import StrPath
-
-__all__ = ["Replacement", "page_size", "plan_shrunk_elf"]
 
 _PF_R = 4
 _FILL = b".offload_fill"

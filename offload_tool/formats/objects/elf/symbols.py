@@ -8,14 +8,9 @@ Source: the gABI, "Symbol Table"; order and removal as llvm-objcopy 22.1.8, obse
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from offload_tool.formats.objects.elf.reader import SHN_LORESERVE, SHN_XINDEX, ElfTables
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["Symbols"]
 
 
 class Symbols:
