@@ -27,24 +27,30 @@ if TYPE_CHECKING:
     from offload_tool.formats.kernel_info.kernel import Kernel
     from offload_tool.formats.target.bundle_entry_id import BundleEntryID
     from offload_tool.formats.target.target_id import TargetID
-    from offload_tool.operations.archives.archive import create_archive
-    from offload_tool.operations.archives.unarchive import (
-        MissingCodeObjectError,
-        NotAnArchiveError,
-        unbundle_archive,
-    )
+    from offload_tool.operations.archive import create_archive
     from offload_tool.operations.bundle import Compression, bundle_files
     from offload_tool.operations.embed import embed_bundle
     from offload_tool.operations.extract import ExtractedImage, extract_device_images
-    from offload_tool.operations.image_data import iter_image_data, open_image
     from offload_tool.operations.join import JoinReport, join_file
-    from offload_tool.operations.listing.list_images import DeviceImage, iter_images, list_images
-    from offload_tool.operations.listing.list_kernels import ImageKernels, iter_kernels
+    from offload_tool.operations.list_images import (
+        DeviceImage,
+        ImageKernels,
+        iter_image_data,
+        iter_images,
+        iter_kernels,
+        list_images,
+        open_image,
+    )
     from offload_tool.operations.match import Device, Load, Match, NoImageError, match_images
     from offload_tool.operations.merge import MergeError, merge_files
     from offload_tool.operations.package import PackagedImage, package_images
     from offload_tool.operations.split import SplitPart, SplitReport, WheelOptions, split_file
     from offload_tool.operations.thin import ThinReport, thin_file
+    from offload_tool.operations.unarchive import (
+        MissingCodeObjectError,
+        NotAnArchiveError,
+        unbundle_archive,
+    )
     from offload_tool.operations.unbundle import (
         MissingEntriesError,
         list_entry_ids,
@@ -63,22 +69,22 @@ _HOMES = {
     "Compression": "operations.bundle",
     "ContentError": "errors",
     "Device": "operations.match",
-    "DeviceImage": "operations.listing.list_images",
+    "DeviceImage": "operations.list_images",
     "EntryIDError": "errors",
     "ExtractedImage": "operations.extract",
     "FileError": "errors",
     "FormatError": "errors",
     "ImageFilter": "operations.unpackage",
-    "ImageKernels": "operations.listing.list_kernels",
+    "ImageKernels": "operations.list_images",
     "Kernel": "formats.kernel_info.kernel",
     "Load": "operations.match",
     "Match": "operations.match",
     "MergeError": "operations.merge",
-    "MissingCodeObjectError": "operations.archives.unarchive",
+    "MissingCodeObjectError": "operations.unarchive",
     "MissingEntriesError": "operations.unbundle",
     "NoContainerError": "errors",
     "NoImageError": "operations.match",
-    "NotAnArchiveError": "operations.archives.unarchive",
+    "NotAnArchiveError": "operations.unarchive",
     "OffloadError": "errors",
     "PackagedImage": "operations.package",
     "TargetID": "formats.target.target_id",
@@ -91,24 +97,24 @@ _HOMES = {
     "UsageError": "errors",
     "WheelOptions": "operations.split",
     "bundle_files": "operations.bundle",
-    "create_archive": "operations.archives.archive",
+    "create_archive": "operations.archive",
     "embed_bundle": "operations.embed",
     "extract_device_images": "operations.extract",
     "extract_images": "operations.unpackage",
-    "iter_image_data": "operations.image_data",
-    "iter_images": "operations.listing.list_images",
-    "iter_kernels": "operations.listing.list_kernels",
+    "iter_image_data": "operations.list_images",
+    "iter_images": "operations.list_images",
+    "iter_kernels": "operations.list_images",
     "list_entry_ids": "operations.unbundle",
-    "list_images": "operations.listing.list_images",
+    "list_images": "operations.list_images",
     "match_images": "operations.match",
     "merge_files": "operations.merge",
-    "open_image": "operations.image_data",
+    "open_image": "operations.list_images",
     "package_images": "operations.package",
     "read_bundle": "formats.bundle.binary",
     "join_file": "operations.join",
     "split_file": "operations.split",
     "thin_file": "operations.thin",
-    "unbundle_archive": "operations.archives.unarchive",
+    "unbundle_archive": "operations.unarchive",
     "unbundle_file": "operations.unbundle",
     "wrap_images": "operations.wrap",
 }

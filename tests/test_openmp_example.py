@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from offload_tool.operations.listing.list_images import list_images
+from offload_tool.operations.list_images import list_images
 from tests.conftest import ROOT, missing
 
 RUNTIME = Path("/usr/lib/llvm-22/lib/libomptarget.so")

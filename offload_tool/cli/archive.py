@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     """Write the archive."""
     from pathlib import PurePath
 
-    from offload_tool.operations.archives.archive import create_archive
+    from offload_tool.operations.archive import create_archive
 
     create_archive(
         [(PurePath(file).name, file) for file in options.files],

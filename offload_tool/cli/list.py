@@ -21,7 +21,7 @@ from offload_tool.util.frozen import as_dict
 if TYPE_CHECKING:
     import argparse
 
-    from offload_tool.operations.listing.list_images import DeviceImage
+    from offload_tool.operations.list_images import DeviceImage
 
 _T = TypeVar("_T")
 _NUMBERS = frozenset({"#", "offset", "images", "size (bytes)", "compressed", "share"})
@@ -102,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
 def _print_images(
     options: argparse.Namespace, problems: list[OffloadError], notes: list[str]
 ) -> None:
-    from offload_tool.operations.listing.list_images import iter_images
+    from offload_tool.operations.list_images import iter_images
 
     listed = _read_all(iter_images, options, problems, notes)
     if options.json:
@@ -115,8 +115,8 @@ def _print_kernels(
     options: argparse.Namespace, problems: list[OffloadError], notes: list[str]
 ) -> None:
     from offload_tool.cli.printing.kernel_tables import print_kernel_tables, print_kernels_json
-    from offload_tool.operations.listing.demangle import demangled_names
-    from offload_tool.operations.listing.list_kernels import iter_kernels
+    from offload_tool.operations.kernel_table import demangled_names
+    from offload_tool.operations.list_images import iter_kernels
 
     listed = _read_all(iter_kernels, options, problems, notes)
     names = None
@@ -253,7 +253,7 @@ def _device(images: Sequence[DeviceImage]) -> list[DeviceImage]:
 
 
 def _counted(images: Sequence[DeviceImage]) -> list[DeviceImage]:
-    from offload_tool.operations.listing.list_images import counted
+    from offload_tool.operations.list_images import counted
 
     return _device(counted(images))
 

@@ -40,8 +40,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the bundle."""
     from offload_tool.errors import UsageError
-    from offload_tool.operations.bundle import Compression
-    from offload_tool.operations.repack import repack_bundle
+    from offload_tool.operations.bundle import Compression, repack_bundle
 
     if options.compress is None and (options.level, options.header) != (None, None):
         raise UsageError("--level and --version are of compressed bundles; give --compress, too")

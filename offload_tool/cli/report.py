@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from offload_tool.containers.find import FoundContainer, FoundImage
     from offload_tool.operations.diff import Comparison
-    from offload_tool.operations.listing.kernel_table import KernelColumns
-    from offload_tool.operations.listing.list_images import DeviceImage
+    from offload_tool.operations.kernel_table import KernelColumns
+    from offload_tool.operations.list_images import DeviceImage
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -60,10 +60,9 @@ def run(options: argparse.Namespace) -> int:
     """Write the page, or an error and nothing."""
     # Imported here: no other command needs them.
     from offload_tool.io import replace_file
-    from offload_tool.operations.intermediates import Intermediates
-    from offload_tool.operations.listing.kernel_table import KernelColumns
-    from offload_tool.operations.listing.list_kernels import kernels_of
-    from offload_tool.operations.listing.size_report import collect_images, summarise
+    from offload_tool.operations.kernel_table import KernelColumns
+    from offload_tool.operations.list_images import kernels_of
+    from offload_tool.operations.size_report import Intermediates, collect_images, summarise
     from offload_tool.report import Content, render_page
 
     if options.compare and len(options.compare) != len(options.paths):
@@ -137,7 +136,7 @@ def _changes(
 
 
 def _demangled(kernels: KernelColumns, changes: Comparison | None) -> dict[str, str]:
-    from offload_tool.operations.listing.demangle import demangled_names
+    from offload_tool.operations.kernel_table import demangled_names
 
     rows = changes.kernels if changes else ()
     changed = (kernel.name for row in rows for kernel in (row.before, row.after) if kernel)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from offload_tool.containers.open_bundle import DEFAULT_FILE_TYPE, check_file_type
-from offload_tool.errors import UsageError
+from offload_tool.containers.open_bundle import DEFAULT_FILE_TYPE, check_file_type, open_bundle
+from offload_tool.errors import NoContainerError, UsageError
 from offload_tool.formats.bundle.binary import plan_bundle
 from offload_tool.formats.bundle.text import COMMENT_MARKS, check_text_content, plan_text_bundle
 from offload_tool.formats.target.bundle_entry_id import (
@@ -171,3 +171,46 @@ def _compress(out: OutputFile, plan: FilePlan, compression: Compression) -> Comp
         method=compression.method,
         level=compression.level,
     )
+
+
+def repack_bundle(
+    path: StrPath,
+    output: StrPath,
+    *,
+    compression: Compression | None = None,
+    alignment: int = 4096,
+    keep_equal: bool = False,
+) -> None:
+    """Write the one bundle in `path`, plain or compressed, to `output`.
+
+    The entries keep their IDs, order and bytes. `alignment` (bytes) is that of each entry;
+    without `compression`, the result is plain. With `keep_equal`, a file that already has the
+    very bytes is left untouched.
+
+    :raises NoContainerError: the file is no bundle of the binary layout.
+    :raises UsageError: several bundles stand in it, or an alignment below 1.
+    :raises FormatError: a broken bundle.
+    :raises UnsupportedError: a version that is not read, or too large for version 2.
+    :raises FileError: a file cannot be read or written.
+    """
+    with InputFile(path) as source:
+        opened = open_bundle(source, "bc")
+        if not opened.entries:
+            raise NoContainerError(
+                "expected a bundle of the binary layout, plain or compressed; 'offload-tool list' "
+                "says what is in the file",
+                path=source.path,
+            )
+        if len(opened.containers) > 1:
+            raise UsageError(
+                f"'{source.path}': {len(opened.containers)} bundles, of which each would need a "
+                "file of its own; 'offload-tool extract' takes them apart"
+            )
+        entries = opened.entries
+        layout = plan_bundle([(entry.id, entry.size) for entry in entries], alignment)
+        plan = layout.plan(opened.content.range(entry.offset, entry.size) for entry in entries)
+        with replace_file(output, keep_equal=keep_equal) as out:
+            if compression is None:
+                plan.write_to(out)
+                return
+            _compress(out, plan, compression)

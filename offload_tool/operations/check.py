@@ -25,7 +25,7 @@ from offload_tool.containers.location import member_path
 from offload_tool.errors import OffloadError
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
 from offload_tool.io import StrPath
-from offload_tool.operations.listing.list_kernels import kernels_of
+from offload_tool.operations.list_images import kernels_of
 from offload_tool.operations.match import Device, candidates_of, loaded
 from offload_tool.util.frozen import frozen
 
@@ -210,7 +210,7 @@ def check_libraries(
     and the wheels of a folder those of all of them. Where there are archives and nothing that
     looks for them, one of them has to have an image for each target. `notes` is told of libraries
     that no rule is about, and of images that list no kernels where kernels are asked for.
-    `skipped`: as of `offload_tool.operations.listing.list_images.iter_images`.
+    `skipped`: as of `offload_tool.operations.list_images.iter_images`.
 
     :raises ContentError: see `list_images`; or an image's metadata cannot be read.
     :raises FileError: a path cannot be read.

@@ -25,7 +25,7 @@ from offload_tool.formats.kernel_info.ptx_entries import ptx_statements
 from offload_tool.formats.objects.elf.reader import is_elf_header
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.io import StrPath, have_same_content
-from offload_tool.operations.listing.list_kernels import kernels_of
+from offload_tool.operations.list_images import kernels_of
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 _DIGEST_SIZE = 16
@@ -172,7 +172,7 @@ def compare_builds(
     Numbers that are not more than `tolerance` percent from what they were count as equal, and so,
     with any tolerance, do other instructions and data of the same size. `notes` is told of images
     that list no kernels, of which the size is compared, and of a build without any image.
-    `skipped`: as of `listing.list_images.iter_images`; of what it is called with, too, the
+    `skipped`: as of `list_images.iter_images`; of what it is called with, too, the
     size is compared. Files of equal bytes are equal, whatever is in them.
 
     :raises ContentError: see `list_images`; or an image's metadata cannot be read.

@@ -54,7 +54,8 @@ from offload_tool.io import FileRange, InputFile, StrPath, replace_file
 from offload_tool.io.output_folder import OutputFolder, new_folder
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
-from offload_tool.operations.trees.rewrite_tree import (
+from offload_tool.operations.split_wheel import DeviceWheels, device_headers
+from offload_tool.operations.tree import (
     FolderTree,
     FolderWriter,
     Tree,
@@ -64,7 +65,6 @@ from offload_tool.operations.trees.rewrite_tree import (
     WheelWriter,
     is_inside,
 )
-from offload_tool.operations.trees.split_wheel import DeviceWheels, device_headers
 
 _HOSTS = {62: "x86_64", 183: "aarch64", 21: "powerpc64le", 243: "riscv64", 258: "loongarch64"}
 _EXTRA = re.compile(r"^Provides-Extra: device-(?!all$)(\S+)$", re.MULTILINE)

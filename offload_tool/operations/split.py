@@ -62,7 +62,7 @@ from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.operations.match import Device
 from offload_tool.operations.thin import COMPILED_LATER, check_only_bundles, section_of
-from offload_tool.operations.trees.rewrite_tree import (
+from offload_tool.operations.tree import (
     FolderTree,
     FolderWriter,
     Tree,
@@ -461,7 +461,7 @@ class _SplitWheel(_SplitTree):
         return plan
 
     def write(self, folder: OutputFolder) -> list[SplitPart]:
-        from offload_tool.operations.trees.split_wheel import DeviceWheels
+        from offload_tool.operations.split_wheel import DeviceWheels
 
         with WheelTree(self.path) as tree:
             wheels = DeviceWheels(tree, self.wheel, self.options.prefix, self.options.requires)

@@ -140,7 +140,7 @@ def thin_file(
 def _thin_tree(
     path: StrPath, output: StrPath, keep: Sequence[Device], *, keep_ptx: bool, keep_equal: bool
 ) -> ThinReport:
-    from offload_tool.operations.trees import thin_tree
+    from offload_tool.operations import thin_tree
 
     with Spool() as spool:
         thinner = _Thinner(keep, spool, keep_ptx=keep_ptx, in_tree=True)

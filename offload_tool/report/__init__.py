@@ -16,8 +16,8 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import OffloadError
-from offload_tool.operations.listing.kernel_table import KernelColumns
-from offload_tool.operations.listing.size_report import SizeReport
+from offload_tool.operations.kernel_table import KernelColumns
+from offload_tool.operations.size_report import SizeReport
 from offload_tool.report.changes import change_data, change_tables
 from offload_tool.report.html import data_script, digest, inline, part, plural, text_of
 from offload_tool.report.kernels import (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.formats.kernel_info.kernel import Kernel
 from offload_tool.formats.kernel_info.occupancy import waves_per_simd
-from offload_tool.operations.listing.kernel_table import WAVES_PER_SIMD
+from offload_tool.operations.kernel_table import WAVES_PER_SIMD
 from offload_tool.report.html import plain_table, plural, text_of
 from offload_tool.report.kernels import TITLES, Strings, one_or_all, shown_name
 

@@ -16,7 +16,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-from offload_tool.operations.listing.kernel_table import (
+from offload_tool.operations.kernel_table import (
     COLUMNS,
     KEYS_OF_PLACE,
     NUMBERS,
@@ -25,7 +25,7 @@ from offload_tool.operations.listing.kernel_table import (
     WAVES_PER_SIMD,
     KernelColumns,
 )
-from offload_tool.operations.listing.list_images import DeviceImage
+from offload_tool.operations.list_images import DeviceImage
 from offload_tool.report.html import plain_table, plural
 from offload_tool.report.sizes import short_names
 from offload_tool.util.escape import printable

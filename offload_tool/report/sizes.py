@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from offload_tool.operations.listing.size_report import SizeReport, fold_smallest
+from offload_tool.operations.size_report import SizeReport, fold_smallest
 from offload_tool.report.html import (
     as_class,
     breakable,

@@ -251,7 +251,7 @@ def _check_unseen(target: list[Node], source: list[Node], env: Environment) -> N
 
 
 def _archive(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.operations.archives.archive import create_archive
+    from offload_tool.operations.archive import create_archive
 
     create_archive([(node.name, str(node)) for node in source], str(target[0]))
 
@@ -280,7 +280,7 @@ def _bundle(target: list[Node], source: list[Node], env: Environment) -> None:
 
 
 def _device_archive(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.operations.archives.unarchive import unbundle_archive
+    from offload_tool.operations.unarchive import unbundle_archive
 
     spec = _spec(env)
     outputs = {BundleEntryID.parse(spec["entry"]): str(target[0])}
@@ -296,7 +296,7 @@ def _device_archive(target: list[Node], source: list[Node], env: Environment) ->
 
 
 def _cuda_archive(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.operations.archives.unarchive_cuda import unbundle_cuda_library
+    from offload_tool.operations.unarchive_cuda import unbundle_cuda_library
 
     spec = _spec(env)
     missing = spec["allow_missing"]
@@ -463,8 +463,7 @@ def _package(target: list[Node], source: list[Node], env: Environment) -> None:
 
 
 def _repack(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.operations.bundle import Compression
-    from offload_tool.operations.repack import repack_bundle
+    from offload_tool.operations.bundle import Compression, repack_bundle
 
     spec = _spec(env)
     method, level, *version = spec["compression"]

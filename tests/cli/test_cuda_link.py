@@ -13,7 +13,7 @@ import pytest
 
 from offload_tool.clang.depfile import read_depfile
 from offload_tool.cli import main
-from offload_tool.operations.listing.list_images import list_images
+from offload_tool.operations.list_images import list_images
 from offload_tool.toolchain.probe import Toolchain
 from tests.scons.nvidia import NVLINK, PTXAS, RUNTIME
 from tests.scons.relocatable import one, started, two

@@ -13,8 +13,8 @@ import pytest
 from offload_tool import BundleEntryID, bundle_files
 from offload_tool.errors import FileError, FormatError, UsageError
 from offload_tool.formats.objects.ar import iter_members, plan_archive
-from offload_tool.operations.archives.archive import create_archive
-from offload_tool.operations.archives.unarchive import unbundle_archive
+from offload_tool.operations.archive import create_archive
+from offload_tool.operations.unarchive import unbundle_archive
 from tests.conftest import identity, missing
 
 Tool = Callable[[str], str]
@@ -214,7 +214,7 @@ def test_member_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.Monke
     """A file whose size changes between the two looks at it is an error, not a broken archive."""
     path = member(tmp_path, "m")
     monkeypatch.setattr(
-        "offload_tool.operations.archives.archive.plan_archive",
+        "offload_tool.operations.archive.plan_archive",
         lambda members: (path.write_bytes(b"longer"), plan_archive(members))[1],
     )
     with pytest.raises(FileError, match="m': changed its size"):

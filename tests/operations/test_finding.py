@@ -21,7 +21,7 @@ from offload_tool.errors import (
     UnsupportedError,
 )
 from offload_tool.formats.cuda.object_section import PLACEHOLDER
-from offload_tool.operations.listing.list_images import iter_images
+from offload_tool.operations.list_images import iter_images
 from tests.formats.cuda.test_fatbin import CUBIN, PACKED, cuda_fatbin
 from tests.formats.object_files import make_coff, make_elf
 from tests.operations.archives import thin_archive

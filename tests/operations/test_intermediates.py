@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.cli import main
-from offload_tool.operations.intermediates import Intermediates
-from offload_tool.operations.listing.size_report import collect_images
+from offload_tool.operations.size_report import Intermediates, collect_images
 
 TARGETS = ("gfx90a", "gfx1100")
 SOURCE = """\

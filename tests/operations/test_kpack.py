@@ -11,7 +11,7 @@ from offload_tool.errors import CodeObjectError, OffloadError, UnsupportedError
 from offload_tool.formats.hip.fatbin_section import EMBEDDED, KPACKED
 from offload_tool.formats.kpack.archive import NONE, SCHEMES, read_kpack, unpacked_kpack_image
 from offload_tool.formats.kpack.marker import KpackMarker, read_marker
-from offload_tool.operations.archives.archive import create_archive
+from offload_tool.operations.archive import create_archive
 from offload_tool.operations.kpack import (
     CodeFile,
     interface_of,

@@ -13,8 +13,12 @@ from offload_tool.errors import OffloadError, UnsupportedError
 from offload_tool.formats.kpack.archive import NONE, SCHEMES, ZSTD, read_kpack
 from offload_tool.operations.check import Rule, check_libraries
 from offload_tool.operations.extract import extract_device_images
-from offload_tool.operations.image_data import iter_image_data, open_image
-from offload_tool.operations.listing.list_images import iter_images, list_images
+from offload_tool.operations.list_images import (
+    iter_image_data,
+    iter_images,
+    list_images,
+    open_image,
+)
 from offload_tool.operations.match import Device, match_images
 from offload_tool.operations.merge import MergeError, merge_files
 from offload_tool.operations.thin import thin_file

@@ -13,8 +13,7 @@ from offload_tool.errors import FormatError
 from offload_tool.formats.kpack.archive import NONE
 from offload_tool.formats.kpack.marker import KpackMarker
 from offload_tool.operations.check import Rule, check_libraries
-from offload_tool.operations.image_data import iter_image_data
-from offload_tool.operations.listing.list_images import iter_images, list_images
+from offload_tool.operations.list_images import iter_image_data, iter_images, list_images
 from offload_tool.operations.match import Device, match_images
 from tests.formats.marked_programs import marked_program
 from tests.operations.test_kpack_archives import CODE, write

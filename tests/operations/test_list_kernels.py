@@ -12,8 +12,8 @@ from offload_tool import Compression, ContentError, Device
 from offload_tool.cli import main
 from offload_tool.errors import LimitError, OffloadError
 from offload_tool.io.limits import Budget, Limits, limited
-from offload_tool.operations.listing.demangle import demangled_names
-from offload_tool.operations.listing.list_kernels import iter_kernels
+from offload_tool.operations.kernel_table import demangled_names
+from offload_tool.operations.list_images import iter_kernels
 from tests.formats.cuda.test_fatbin import cuda_fatbin
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, metadata
 from tests.operations.fatbins import HOST, make_bundle

@@ -12,7 +12,7 @@ from offload_tool.containers.find import find_containers
 from offload_tool.errors import TargetIDError
 from offload_tool.operations.check import Rule, check_libraries
 from offload_tool.operations.extract import extract_device_images
-from offload_tool.operations.listing.list_images import iter_images, list_images
+from offload_tool.operations.list_images import iter_images, list_images
 from offload_tool.operations.match import Device, match_images, may_load
 from offload_tool.operations.thin import thin_file
 from tests.formats.cuda.test_fatbin import cuda_fatbin

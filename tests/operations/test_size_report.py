@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from offload_tool import BundleEntryID, DeviceImage, bundle_files, list_images
 from offload_tool.operations.bundle import Compression
-from offload_tool.operations.listing.size_report import (
+from offload_tool.operations.size_report import (
     Cell,
     collect_images,
     fold_smallest,

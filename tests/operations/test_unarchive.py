@@ -25,8 +25,8 @@ from offload_tool.errors import FileError, FormatError, OffloadError
 from offload_tool.formats.bundle.binary import plan_bundle
 from offload_tool.formats.objects.ar import NewMember, iter_members, plan_archive
 from offload_tool.io import InputFile
-from offload_tool.operations.archives import unarchive
-from offload_tool.operations.archives.unarchive import (
+from offload_tool.operations import unarchive
+from offload_tool.operations.unarchive import (
     MissingCodeObjectError,
     NotAnArchiveError,
     unbundle_archive,

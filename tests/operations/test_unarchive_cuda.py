@@ -16,9 +16,9 @@ from offload_tool.formats.cuda.host_symbols import CudaHostCode, cuda_host_code
 from offload_tool.formats.objects.ar import iter_members
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.formats.offload_binary import ImageKind
-from offload_tool.operations.archives.unarchive_cuda import taken_for, unbundle_cuda_library
 from offload_tool.operations.embed import write_cuda_fatbin
 from offload_tool.operations.package import PackagedImage, package_images
+from offload_tool.operations.unarchive_cuda import taken_for, unbundle_cuda_library
 
 Make = Callable[..., Path]
 PTX = b".version 8.8\n.target sm_80\n.address_size 64\n"

@@ -13,7 +13,7 @@ from offload_tool import BundleEntryID, unbundle_archive
 from offload_tool.errors import OffloadError
 from offload_tool.formats.bundle.binary import TableForm, plan_bundle, read_bundle
 from offload_tool.formats.objects.ar import NewMember, plan_archive
-from offload_tool.operations.archives import unarchive_fast_path
+from offload_tool.operations import unarchive
 
 HOST, GFX906, GFX90A = "host-x86_64-unknown-linux-gnu", "hip-amdgcn--gfx906", "hip-amdgcn--gfx90a"
 IDS = (HOST, "hip-amdgcn-amd-amdhsa--gfx906", "hip-amdgcn-amd-amdhsa--gfx90a", GFX906, GFX90A)
@@ -89,7 +89,7 @@ def test_taken_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: 
     hda = _archive(tmp_path / "hda.a", [*alike[:9], b"no bundle", _bundle(b"", b"x"), *alike[9:]])
     expected = _result(hda, tmp_path, opened=lambda _: None)
     assert expected[1][0].count(b"0           0     0     644") == 21
-    monkeypatch.setattr(unarchive_fast_path, limit, 3)
+    monkeypatch.setattr(unarchive, limit, 3)
     assert _result(hda, tmp_path) == expected
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.formats.bundle.binary import read_bundle
-from offload_tool.operations.listing.list_images import list_images
+from offload_tool.operations.list_images import list_images
 from tests.conftest import ROOT
 from tests.scons.conftest import KERNEL, SCONSTRUCT, Project, passes
 
@@ -268,8 +268,7 @@ def test_other_languages_are_not_loaded(project: Project) -> None:
     assert "offload_tool.scons.builders" in modules
     links = {f"offload_tool.nvidia.{name}" for name in ("nvlink", "linked_fatbin", "openmp_link")}
     files = {
-        f"offload_tool.{name}"
-        for name in ("containers.walk", "io.spool", "operations.listing.list_images")
+        f"offload_tool.{name}" for name in ("containers.walk", "io.spool", "operations.list_images")
     }
     assert modules & (links | files) == set()
 

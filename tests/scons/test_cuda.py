@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.formats.cuda.fatbin import read_cuda_fatbin
-from offload_tool.operations.listing.list_images import list_images
+from offload_tool.operations.list_images import list_images
 from offload_tool.passes.cuda import ARCH_LIST_SINCE, find_ptxas
 from offload_tool.toolchain.select import find_toolchain
 from tests.scons.conftest import SCONSTRUCT, Project, passes

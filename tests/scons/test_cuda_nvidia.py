@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from offload_tool.operations.archives.unarchive_cuda import taken_for
 from offload_tool.operations.extract import extract_device_images
+from offload_tool.operations.unarchive_cuda import taken_for
 from tests.conftest import ROOT, missing
 from tests.scons.relocatable import one, two
 

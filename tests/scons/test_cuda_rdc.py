@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.formats.cuda.fatbin import read_cuda_fatbin
-from offload_tool.operations.listing.list_images import list_images
+from offload_tool.operations.list_images import list_images
 from offload_tool.operations.match import Device
 from offload_tool.operations.thin import thin_file
 from tests.conftest import missing

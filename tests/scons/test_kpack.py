@@ -19,7 +19,7 @@ from offload_tool.formats.kpack.marker import read_marker
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.io import InputFile
 from offload_tool.operations.check import Rule, check_libraries
-from offload_tool.operations.listing.list_images import iter_images, list_images
+from offload_tool.operations.list_images import iter_images, list_images
 from offload_tool.operations.match import Device
 from tests.conftest import missing
 from tests.scons.conftest import Project, flagged_clang

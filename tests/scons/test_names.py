@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.operations.listing.list_images import list_images
+from offload_tool.operations.list_images import list_images
 from tests.scons.conftest import Project
 
 NAMES = {

@@ -16,8 +16,8 @@ import pytest
 
 from offload_tool.formats.hip.host_symbols import read_hip_host_code
 from offload_tool.formats.objects.elf.reader import read_elf_tables
-from offload_tool.operations.archives.archive import create_archive
-from offload_tool.operations.listing.list_images import list_images
+from offload_tool.operations.archive import create_archive
+from offload_tool.operations.list_images import list_images
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import missing
 from tests.scons.conftest import Project, flagged_clang

@@ -14,7 +14,7 @@ import pytest
 
 from offload_tool.formats.bitcode.symbol_table import bitcode_symbols
 from offload_tool.formats.objects.elf.reader import read_elf_tables
-from offload_tool.operations.listing.list_images import list_images
+from offload_tool.operations.list_images import list_images
 from offload_tool.passes import openmp
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import missing

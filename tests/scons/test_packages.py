@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.formats.offload_binary import iter_offload_binaries
-from offload_tool.operations.listing.list_images import list_images
+from offload_tool.operations.list_images import list_images
 from tests.formats.registration_modules import disassembled
 from tests.scons.conftest import Project, passes
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from offload_tool.formats.objects.elf.reader import read_elf_tables
-from offload_tool.operations.listing.list_images import list_images
+from offload_tool.operations.list_images import list_images
 from tests.scons.conftest import Project, passes
 from tests.scons.relocatable import RELOCATABLE, loaded, one, started, two
 

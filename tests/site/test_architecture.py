@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from offload_tool.operations.archives.archive import create_archive
+from offload_tool.operations.archive import create_archive
 from offload_tool.operations.package import PackagedImage, package_images
 from tests.conftest import ROOT
 from tests.formats.object_files import make_elf

@@ -55,7 +55,7 @@ def test_many_bombs_are_one_bomb(tmp_path: Path, capsys: pytest.CaptureFixture[s
     one = bomb(600 << 20)
     (tmp_path / "x.zip").write_bytes(zipped({str(n): one for n in range(9)}, zipfile.ZIP_DEFLATED))
     found = Budget(Limits(unpacked=700 << 20))
-    from offload_tool.operations.listing.list_images import iter_images
+    from offload_tool.operations.list_images import iter_images
 
     problems: list[Exception] = []
     with limited(found):

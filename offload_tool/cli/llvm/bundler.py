@@ -217,7 +217,7 @@ class _Bundler:
             raise OffloadError(f"Can't find bundles for {_listed(error.missing)}") from error
 
     def _unbundle_archive(self, targets: list[BundleEntryID]) -> None:
-        from offload_tool.operations.archives.unarchive import (
+        from offload_tool.operations.unarchive import (
             MissingCodeObjectError,
             NotAnArchiveError,
             unbundle_archive,

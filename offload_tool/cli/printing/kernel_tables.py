@@ -12,10 +12,10 @@ from offload_tool.cli.printing.lines import print_lines
 from offload_tool.cli.printing.tables import Sheet, place_of, print_sheet
 from offload_tool.formats.kernel_info.kernel import Kernel
 from offload_tool.formats.kernel_info.occupancy import waves_per_simd
-from offload_tool.operations.listing.kernel_table import COLUMNS, KEYS_OF_PLACE, WAVES
+from offload_tool.operations.kernel_table import COLUMNS, KEYS_OF_PLACE, WAVES
 
 if TYPE_CHECKING:
-    from offload_tool.operations.listing.list_kernels import ImageKernels
+    from offload_tool.operations.list_images import ImageKernels
 
 LESS_NEEDED = (
     *("#", "wave", "group", "AGPRs", "SGPRs", "SGPR spills", WAVES, "LDS", "scratch", "in"),

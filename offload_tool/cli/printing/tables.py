@@ -20,7 +20,7 @@ from offload_tool.util.escape import printable
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from offload_tool.operations.listing.list_images import DeviceImage
+    from offload_tool.operations.list_images import DeviceImage
 
 _MOST_RULED = 2000
 """Rows of a table up to which rich measures and rules it; that takes 1 ms a row."""

@@ -34,7 +34,7 @@ from offload_tool.formats.wheel import (
 from offload_tool.formats.zip_writer import new_row, plan_zip
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
-from offload_tool.operations.trees.rewrite_tree import TreeFile, WheelTree, packed_into
+from offload_tool.operations.tree import TreeFile, WheelTree, packed_into
 
 _STORED, _DEFLATED = 0, 8
 _METADATA_VERSION = "2.1"

@@ -1,20 +1,28 @@
-"""List the device images in a file, whatever kind of file it is.
+"""List the device images in a file, whatever kind of file it is, their kernels and their bytes.
 
-All of them, or with devices those that these would load (see `match`).
+All images, or with devices those that these would load (see `match`). A range of a file is mapped;
+compressed images are unpacked in memory, or in a temporary file without a name. A view stays valid
+as long as it is used, so that a program that keeps many of them keeps their memory, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
 
 from offload_tool.containers.file_format import FileFormat
 from offload_tool.containers.find import FoundContainer, FoundImage, find_containers
-from offload_tool.errors import OffloadError
+from offload_tool.errors import ContentError, FileError, OffloadError
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.formats.target.processors import find_processor
-from offload_tool.io import StrPath
+from offload_tool.io import InputFile, StrPath
+from offload_tool.io.limits import running
 from offload_tool.operations.match import Device, Load, NoImageError, explained
 from offload_tool.util.frozen import frozen, replaced
+
+if TYPE_CHECKING:
+    from offload_tool.formats.kernel_info.kernel import Kernel
 
 
 @frozen
@@ -192,3 +200,144 @@ def _stored_sizes(found: FoundContainer) -> Sequence[int]:
         parts.append(found.size * after // total - found.size * before // total if total else 0)
         before = after
     return parts
+
+
+_BEGIN = 64
+"""Bytes; enough for an ELF header."""
+
+
+@frozen
+class ImageKernels:
+    """The kernels of one image, in the order of its metadata or symbols."""
+
+    image: DeviceImage
+    kernels: tuple[Kernel, ...]
+
+
+def iter_kernels(
+    path: StrPath,
+    *,
+    devices: Sequence[Device] = (),
+    skipped: Callable[[OffloadError], None] | None = None,
+    strays: Callable[[str], None] | None = None,
+    scan: bool = False,
+) -> Iterator[ImageKernels]:
+    """Read the kernels of the images in the file, folder or zip file at `path`.
+
+    `devices`, `scan`, and the order: as of `list_images.iter_images`. `skipped` is
+    called with what cannot be read, images with broken metadata among it; without it, the
+    first one ends this. `strays` is told of stray containers, and of images that list no
+    kernels (bitcode), which are not given.
+
+    :raises ContentError: see `list_images`; or an image's metadata cannot be read.
+    :raises OffloadError: at the end, there was no image for one of `devices`.
+    :raises FileError: it cannot be read.
+    :raises LimitError: there are more kernels than this run may look at.
+    """
+    for image, source, found in listed_images(path, devices, skipped, strays, scan=scan):
+        kernels = kernels_of(source, found, skipped=skipped, silent=strays)
+        if kernels is not None:
+            yield ImageKernels(image, kernels)
+
+
+def kernels_of(
+    image: FoundImage,
+    found: FoundContainer,
+    *,
+    skipped: Callable[[OffloadError], None] | None = None,
+    silent: Callable[[str], None] | None = None,
+) -> tuple[Kernel, ...] | None:
+    """Read the kernels of an image of the container `found`, as `iter_kernels` does.
+
+    None for host entries, what lists no kernels, which `silent` is told of, and what cannot be
+    read, with which `skipped` is called.
+
+    :raises ContentError: the image's metadata cannot be read, and there is no `skipped`.
+    :raises LimitError: there are more kernels than this run may look at.
+    """
+    if image.kind == OffloadKind.HOST:
+        return None
+    from offload_tool.formats.kernel_info.reader import read_kernels, silent_code
+
+    label = f"{found.label}, {image.id}"
+    try:
+        if why := silent_code(image.content.begin(_BEGIN), image.image_kind):
+            if silent is not None:
+                silent(f"'{label}': {why}")
+            return None
+        if error := image.refusal(found.label):
+            raise error
+        content = image.content.view()
+        kernels = tuple(read_kernels(content, image_kind=image.image_kind, path=label))
+    except ContentError as error:
+        if skipped is None:
+            raise
+        skipped(error)
+        return None
+    if budget := running():
+        budget.member(label, len(kernels))
+    return kernels
+
+
+_CHANGED = "expected the file as it was when it was listed, found it changed; list it again"
+
+
+def iter_image_data(
+    path: StrPath,
+    *,
+    devices: Sequence[Device] = (),
+    skipped: Callable[[OffloadError], None] | None = None,
+) -> Iterator[tuple[DeviceImage, memoryview]]:
+    """Yield the images that `iter_images` gives for the same arguments, each with its bytes.
+
+    Host entries of bundles are among them: see `DeviceImage.is_host`.
+
+    `path` is a file, folder or zip file; with `devices`, only what these would load. This
+    unpacks each container once, and is the way to read all images. `skipped` is also called
+    with images that cannot be unpacked; without it, the first one ends this.
+
+    :raises UnsupportedError: an image is compressed in a way that only NVIDIA's tools know.
+    :raises OffloadError: see `iter_images`.
+    """
+    for image, source, found in listed_images(path, devices, skipped):
+        if error := source.refusal(found.label):
+            if skipped is None:
+                raise error
+            skipped(error)
+            continue
+        yield image, source.content.view()
+
+
+@contextmanager
+def open_image(image: DeviceImage) -> Iterator[memoryview]:
+    """Yield the bytes of `image`, one that was listed, while the block runs.
+
+    The host entry that stands for an object file gives that file without the bundle's sections.
+    An image that is not a range of its file is looked for again, and its container unpacked again.
+
+    :raises UnsupportedError: it is compressed in a way that only NVIDIA's tools know.
+    :raises FileError: the file cannot be read, or was changed since it was listed: of a range, this
+        is seen only where the file has become too short.
+    """
+    if image.offset is not None and image.container != FileFormat.CUDA_FATBIN.value:
+        with InputFile(image.file) as source:
+            if len(source) < image.offset + image.size:
+                raise FileError(image.file, _CHANGED)
+            yield source.data[image.offset : image.offset + image.size]
+        return
+    with closing(find_containers(image.file, skipped=lambda _: None)) as containers:
+        found, listed = _find(containers, image)
+        if error := listed.refusal(found.label):
+            raise error
+        yield listed.content.view()
+
+
+def _find(
+    containers: Iterable[FoundContainer], image: DeviceImage
+) -> tuple[FoundContainer, FoundImage]:
+    for found in containers:
+        if found.index == image.index and image.image_index < len(found.images):
+            listed = found.images[image.image_index]
+            if (found.member, listed.id, listed.size) == (image.member, image.id, image.size):
+                return found, listed
+    raise FileError(image.file, _CHANGED)

@@ -9,16 +9,18 @@ Host entries are not device code: they are counted apart, in `SizeReport.host`.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from offload_tool.containers.find import FoundContainer, FoundImage
-from offload_tool.errors import OffloadError
+from offload_tool.errors import ContentError, OffloadError
+from offload_tool.formats.objects.elf.reader import ET_REL, is_elf
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
-from offload_tool.io import StrPath
-from offload_tool.operations.listing.list_images import DeviceImage, counted, listed_images
+from offload_tool.io import InputFile, StrPath
+from offload_tool.operations.list_images import DeviceImage, counted, listed_images
 from offload_tool.util.frozen import frozen
 
 _T = TypeVar("_T")
@@ -106,7 +108,7 @@ def collect_images(
 ) -> list[DeviceImage]:
     """List the images under all `paths`; a file that two of them lead to counts once.
 
-    `skipped` and errors: as `listing.list_images.iter_images`. `each` is called with
+    `skipped` and errors: as `list_images.iter_images`. `each` is called with
     every image while it can be read.
     """
     images: list[DeviceImage] = []
@@ -223,3 +225,58 @@ def _by_size(row: TargetRow | PlaceRow | ContainerRow | Cell) -> tuple[object, .
     """Sort key: the largest first; equal sizes by name, with None before any name."""
     names = (getattr(row, name, None) for name in ("file", "member", "index", "target"))
     return (-row.size, *((name is not None, name) for name in names))
+
+
+_CODE_OBJECT, _CONTAINER, _OBJECT, _RESULT = range(4)
+_ZIP = b"PK\x03\x04"
+_E_TYPE = slice(16, 18)
+_EI_DATA, _BIG_ENDIAN = 5, 2
+
+
+class Intermediates:
+    """The images of a folder, by content; `files` says which of its files are intermediates."""
+
+    def __init__(self) -> None:
+        self._sorts: dict[str, int] = {}
+        self._images: dict[str, set[bytes]] = {}
+
+    def add(self, image: DeviceImage, source: FoundImage, found: FoundContainer) -> None:
+        """Add an image, which can be read until the next one is asked for."""
+        if image.kind == OffloadKind.HOST:
+            return
+        if image.file not in self._sorts:
+            self._sorts[image.file] = _sort_of(image, found)
+        images = self._images.setdefault(image.file, set())
+        try:
+            if source.refusal(found.label) is None:
+                images.add(hashlib.blake2b(source.content.view(), digest_size=20).digest())
+                return
+        except ContentError:
+            pass
+        self._sorts[image.file] = _RESULT  # what cannot be compared is counted
+
+    def files(self) -> list[str]:
+        """Return the intermediates, in the order in which they were found."""
+        later: set[bytes] = set()
+        found: set[str] = set()
+        for sort in (_RESULT, _OBJECT, _CONTAINER, _CODE_OBJECT):
+            files = [file for file, one in self._sorts.items() if one == sort]
+            if sort != _RESULT:
+                found.update(file for file in files if self._images[file] <= later)
+            later.update(digest for file in files for digest in self._images[file])
+        return [file for file in self._sorts if file in found]
+
+
+def _sort_of(image: DeviceImage, found: FoundContainer) -> int:
+    """Return how late in a build a file is made; -1 for a zip file."""
+    with InputFile(image.file) as source:
+        head = bytes(source.data[: _E_TYPE.stop])
+    if head.startswith(_ZIP):
+        return -1
+    if image.member is not None:  # what EMBED makes of several sources is an archive, too
+        return _OBJECT if image.file.endswith((".o", ".os", ".obj")) else _RESULT
+    if image.section is not None:
+        is_big = head[_EI_DATA] == _BIG_ENDIAN
+        e_type = int.from_bytes(head[_E_TYPE], "big" if is_big else "little")
+        return _OBJECT if is_elf(memoryview(head)) and e_type == ET_REL else _RESULT
+    return _CODE_OBJECT if found.container.value == "code-object" else _CONTAINER

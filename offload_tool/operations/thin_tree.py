@@ -15,7 +15,7 @@ from offload_tool.io import StrPath, replace_file
 from offload_tool.io.output_folder import new_folder, open_folder
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
-from offload_tool.operations.trees.rewrite_tree import (
+from offload_tool.operations.tree import (
     FolderTree,
     FolderWriter,
     Tree,

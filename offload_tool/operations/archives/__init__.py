@@ -1,1 +1,0 @@
-"""Archives of bundles: the heterogeneous device archive and the device-specific ones."""

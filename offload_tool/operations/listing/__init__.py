@@ -1,1 +1,0 @@
-"""What files hold: images, kernels, sizes."""

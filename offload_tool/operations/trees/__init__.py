@@ -1,1 +1,0 @@
-"""Operations on folders, wheels and other trees of files."""
