@@ -21,19 +21,35 @@ import math
 import re
 
 from offload_tool.formats.kernel_info.kernel import MOST, WARP, Kernel
+from offload_tool.io.limits import budget
 
-_DEFINITION = re.compile(rb"\.entry\s+([A-Za-z_$%][\w$]*)([^{;.]*(?:\.(?!entry\b)[^{;.]*)*)\{")
-"""From the directive to its body; a head holds no other ``.entry``, so that time is linear."""
 _NUMBER = rb"\s*(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?\s*"
+_COMMENT = rb"//[^\n]*|/\*.{0,999}?\*/"
+"""The end of a longer one is searched for by itself: a pattern keeps a state for each character."""
+_STRING = rb'"[^"\\\n]*(?:\\.[^"\\\n]*){0,9999}"?'
+_BLANK = rb"(?:\s|%b)" % _COMMENT
+_KERNEL = re.compile(rb"\.entry%b{1,999}([A-Za-z_$%%][\w$]*)" % _BLANK, re.DOTALL)
 _THREADS = re.compile(
     rb"\.(?:max|req)ntid\s" + _NUMBER + rb"(?:," + _NUMBER + rb")?(?:," + _NUMBER + rb")?"
 )
-_STRING_OR_COMMENT = re.compile(
-    rb'"[^"\\\n]*(?:\\.[^"\\\n]*){0,9999}"?|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL
-)
+_NTID = re.compile(rb"\.(?:max|req)ntid")
+_LONGEST_THREADS = 999
+"""Bytes."""
+
+
+def _run_up_to(stops: bytes, directives: bytes, passed: bytes) -> re.Pattern[bytes]:
+    """Return what passes over text, strings and short comments, up to one of what is named."""
+    passed += rb'[^"/.%b]+|%b|%b|/(?![/*])|\.(?!(?:%b)\b)' % (stops, _STRING, _COMMENT, directives)
+    return re.compile(rb"(?:%b){1,1000}" % passed, re.DOTALL)
+
+
+_DECLARATION = rb'\.entry\b[^"/.{;]*(?:;|(?=\.entry\b))|'
+"""Or nothing, before another."""
+_OUTSIDE = _run_up_to(b"", b"entry", _DECLARATION)
+_HEAD = _run_up_to(b"{;", b"entry|maxntid|reqntid", b"")
+_REST_OF_HEAD = _run_up_to(b"{;", b"entry", b"")
+_STRING_OR_COMMENT = re.compile(rb"%b|%b" % (_STRING, _COMMENT), re.DOTALL)
 """What begins first counts: there may be the sign of one in the other."""
-_PASSED_OVER = re.compile(rb"(?:(?:%b)\s*){1,1000}" % _STRING_OR_COMMENT.pattern, re.DOTALL)
-"""Runs of both: a replacement for each alone takes three times as long."""
 _LONGEST_NUMBER = 40
 """Digits."""
 _DEBUG_LINE = re.compile(rb"^[ \t]*\.(?:file|loc)\b[^\n]*", re.MULTILINE)
@@ -43,13 +59,46 @@ def read_ptx_kernels(text: memoryview) -> list[Kernel]:
     """Read the kernels that a module defines, in its order; a name that comes again, once.
 
     The time grows with the size of the text, whatever is in it.
+
+    :raises LimitError: there are more directives than a file of that size may have members.
     """
-    module = _PASSED_OVER.sub(b" ", bytes(text))
+    module = bytes(text)
+    limit = budget(len(module))
     found: dict[bytes, Kernel] = {}
-    for entry in _DEFINITION.finditer(module):
-        if entry[1] not in found:
-            found[entry[1]] = _kernel(entry[1].decode("ascii"), entry[2])
+    at = directives = 0
+    while (at := _stop(_OUTSIDE, module, at)) < len(module):
+        directives += 1
+        limit.check_members(directives)
+        kernel = _KERNEL.match(module, at)
+        if kernel is None:
+            at += 1
+            continue
+        largest, at = MOST, _stop(_HEAD, module, kernel.end())
+        if threads := _NTID.match(module, at):
+            largest, at = _threads(module[at : at + _LONGEST_THREADS]), threads.end()
+            at = _stop(_REST_OF_HEAD, module, at)
+        if module[at : at + 1] == b"{" and kernel[1] not in found:
+            most = largest if largest < MOST else None
+            name = kernel[1].decode("ascii")
+            found[kernel[1]] = Kernel(name, wavefront_size=WARP, max_workgroup_size=most)
     return list(found.values())
+
+
+def _stop(run: re.Pattern[bytes], module: bytes, at: int) -> int:
+    """Return where a run ends, behind long comments."""
+    while True:
+        if passed := run.match(module, at):
+            at = passed.end()
+        elif not module.startswith(b"/*", at):
+            return at
+        else:
+            end = module.find(b"*/", at + 2)
+            at = end + 2 if end >= 0 else len(module)
+
+
+def _threads(text: bytes) -> int:
+    threads = _THREADS.match(_without_comments(text))
+    return math.prod(map(_number, threads.groups())) if threads else MOST
 
 
 def ptx_statements(text: memoryview) -> bytes:
@@ -61,12 +110,6 @@ def ptx_statements(text: memoryview) -> bytes:
 
 def _without_comments(module: bytes) -> bytes:
     return _STRING_OR_COMMENT.sub(lambda found: found[0] if found[0][:1] == b'"' else b" ", module)
-
-
-def _kernel(name: str, head: bytes) -> Kernel:
-    threads = _THREADS.search(head)
-    largest = math.prod(_number(part) for part in threads.groups()) if threads else MOST
-    return Kernel(name, wavefront_size=WARP, max_workgroup_size=largest if largest < MOST else None)
 
 
 def _number(digits: bytes | None) -> int:

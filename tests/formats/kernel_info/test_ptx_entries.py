@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import pytest
 
+from offload_tool.errors import LimitError
 from offload_tool.formats.kernel_info.ptx_entries import read_ptx_kernels
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
@@ -44,12 +46,28 @@ def test_entries(body: str) -> None:
     assert all(kernel.vgprs is None and kernel.wavefront_size == 32 for kernel in found)
 
 
-@pytest.mark.parametrize(
-    "unit", [b".entry a;", b"//.entry\n", b".entry a\n", b".entry //.entry\n", b".entry a ", b'"\\']
-)
+ENDLESS = [b".entry a;", b"//.entry\n", b".entry a\n", b".entry //.entry\n", b".entry a ", b'"\\']
+ENDLESS += [b"/*", b"/**/a", b'/*"*/"//"', b".entry a(/**/", b".entry a .maxntid 1 ", b".maxntid "]
+
+
+@pytest.mark.parametrize("unit", ENDLESS)
 def test_time_grows_with_the_size(unit: bytes) -> None:
-    """8 MB of any text take a second, where each directive's end was looked for they took hours."""
+    """8 MB of any text take a second and few bytes more; too many directives are refused."""
     text = memoryview(unit * (8_000_000 // len(unit)))
     started = time.process_time()
-    assert read_ptx_kernels(text) == []
+    with contextlib.suppress(LimitError):
+        assert read_ptx_kernels(text) == []
     assert time.process_time() - started < 3
+
+
+def test_too_many_directives() -> None:
+    """More directives than a file of that size may have members are refused."""
+    text = memoryview(b".entry a(" * 100_000)
+    with pytest.raises(LimitError, match="expected one member for each 100 bytes"):
+        read_ptx_kernels(text)
+
+
+def test_many_kernels() -> None:
+    """A module of 20,000 kernels, each with parameters and a size, is read."""
+    text = "".join(f".entry k{i}(.param .u64 p) .maxntid 64 {{ ret; }}\n" for i in range(20_000))
+    assert len(read_ptx_kernels(memoryview(text.encode()))) == 20_000
