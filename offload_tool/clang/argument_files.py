@@ -12,21 +12,23 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from offload_tool.clang.options import FOLDER, LIBRARY, beginnings, does
+from offload_tool.clang.options import (
+    FILE_BEHIND,
+    FOLDER,
+    FOR_LINKER,
+    FOR_OTHERS,
+    LIBRARY,
+    NO_FILE,
+    PROGRAMS,
+    beginnings,
+    does,
+    values,
+    values_of,
+)
 from offload_tool.clang.response_file import expand_command
 
 _FOLDER_FLAGS = beginnings(FOLDER)
 _PARTS = re.compile(r"[=,]")
-_ATTACHED = re.compile(r"-(?:include|imacros|T|B)(?=[^-=])")
-_TO_OTHERS = ("-Wl,", "-Wa,", "-Wp,")
-"""Words for linker, assembler and preprocessor."""
-_NO_FILES = (
-    *("-D", "-U", "-I", "-W", "-O", "-std=", "-cuid=", "--offload-arch="),
-    *("-foptimization-record-file=", "-ftime-trace="),
-)
-"""Macros may be called like files; folders are looked through by the preprocessor; what a compile
-writes is not an input of the next one."""
-_TO_LINKERS = ("-Xoffload-linker", "-Xlinker")
 _LINKERS = ("lld", "ld.lld")
 _PRECOMPILED = (".pch", ".gch")
 """What ``-include F`` takes in place of F, without a word. Source: clang's user manual."""
@@ -71,22 +73,15 @@ def include_folders(
     words: tuple[str, ...], flags: tuple[str, ...] = _FOLDER_FLAGS
 ) -> tuple[str, ...]:
     """Return the folders that flags name for headers."""
-    found = []
-    for at, word in enumerate(words):
-        for flag in flags:
-            if word == flag and at + 1 < len(words):
-                found.append(words[at + 1])
-            elif word.startswith(flag) and word != flag:
-                found.append(word.removeprefix(flag))
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(values_of(words, flags)))
 
 
 def finds_libraries(words: Iterable[str]) -> bool:
     """Return whether a linker within a compile looks for libraries: nobody tells which it finds."""
     given = all_words(words)
     return any(
-        (before.startswith(_TO_LINKERS) and does(word, LIBRARY))
-        or (word.startswith("-Wl,") and any(does(part, LIBRARY) for part in word.split(",")))
+        (does(before, FOR_LINKER) and does(word, LIBRARY))
+        or (does(word, FOR_LINKER) and any(does(part, LIBRARY) for part in word.split(",")))
         for before, word in itertools.pairwise(("", *given))
     )
 
@@ -97,9 +92,9 @@ def _parts(words: Iterable[str]) -> Iterator[str]:
             yield word[1:]
         elif not word.startswith("-"):
             yield from _with_precompiled(word)
-            if before == "-B":
+            if does(before, PROGRAMS):
                 yield from programs_in(word)
-        elif word.startswith(_TO_OTHERS) or not word.startswith(_NO_FILES):
+        elif does(word, FOR_OTHERS) or not does(word, NO_FILE):
             yield from _parts_of_option(word)
 
 
@@ -108,11 +103,11 @@ def _parts_of_option(word: str) -> Iterator[str]:
     yield from (part for part in parts if part)
     if len(parts) > 1:  # a name may hold them, too
         yield word.partition("=")[2]
-    attached = _ATTACHED.match(word)
-    if attached is not None:
-        yield from _with_precompiled(word[attached.end() :])
-    if word.startswith("-B"):
-        yield from programs_in(word[2:])
+    for name in values([word], FILE_BEHIND):
+        if not name.startswith("-"):
+            yield from _with_precompiled(name)
+    for prefix in values([word], PROGRAMS):
+        yield from programs_in(prefix)
     if word.startswith("-fprofile"):
         folder = word.partition("=")[2]
         yield f"{folder}/{_PROFILE}" if folder else _PROFILE

@@ -12,14 +12,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from offload_tool.clang.options import STAGE, TEMPORARIES, does
 from offload_tool.errors import FileError, UsageError
 
 if TYPE_CHECKING:
     from offload_tool.io import StrPath
-
-_JOBS = ("-c", "-S", "-emit-llvm")
-_KEEPING = ("-save-temps", "--save-temps")
-"""With these, each job of a compile writes a depfile: the last of them names no source."""
 
 _PREREQUISITE = re.compile(r"(?:\\[ #]|\$\$|\\(?!\n)|[^\s\\])+")
 _ESCAPED = re.compile(r"\\([ #])|\$(\$)")
@@ -35,9 +32,8 @@ def depfile_command(compile_command: Sequence[str]) -> list[str]:
     It is for a compiler cache that knew the output and wrote that alone. The last word of
     `compile_command` is its source.
     """
-    words = [
-        word for word in compile_command if word not in _JOBS and not word.startswith(_KEEPING)
-    ]
+    # Where temporaries stay, each job writes a depfile: the last of them names no source.
+    words = [word for word in compile_command if not does(word, STAGE | TEMPORARIES)]
     words[words.index("-o") + 1] = os.devnull
     return [*words[:-1], "-E", "-Qunused-arguments", words[-1]]
 

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple
 
-from offload_tool.clang.temporary_outputs import without_removed
+from offload_tool.clang.argument_files import all_words
+from offload_tool.clang.options import REMOVED, does, without_values
 from offload_tool.errors import CompilerError
 from offload_tool.util.memoize import remembered
 
@@ -126,6 +127,19 @@ def plan_of(command: Sequence[str], environment: Mapping[str, str] | None = None
     :raises CompilerError: it cannot be run, or does not end.
     """
     return ask(question(without_removed(command)), environment)
+
+
+def without_removed(words: Sequence[str]) -> list[str]:
+    """Return words without those that let the driver remove a file, for a question.
+
+    They name reports that it begins anew for each run, also where it is only asked: what a compile
+    that runs, or has run, has written would go. Where such words are in a response file, the
+    words in it come in the place of its name. Source: clang 22.1.8, observed.
+    """
+    expanded = all_words(words)
+    return [
+        *(without_values(expanded, REMOVED) if any(does(w, REMOVED) for w in expanded) else words)
+    ]
 
 
 def make(what: str, command: Sequence[str], environment: Mapping[str, str]) -> None:

@@ -5,7 +5,10 @@ These are variables, the working folder, and the processor that it runs on.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
+
+from offload_tool.clang.options import NATIVE, does
 
 _WHERE = (
     *("CCC_OVERRIDE_OPTIONS", "CLANG_CONFIG_PATH", "CLANG_NO_DEFAULT_CONFIG"),
@@ -63,7 +66,6 @@ def _is_mapped(job: Sequence[str], option: str, folders: Sequence[str]) -> bool:
     return bool(found) and found == [*folders]
 
 
-_OF_THIS_MACHINE = ("-march=native", "-mcpu=native", "-mtune=native")
 _PROCESSORS = "/proc/cpuinfo"
 _TELLING_PROCESSORS = (
     *("vendor_id", "cpu family", "model", "stepping", "flags", "Features"),
@@ -74,7 +76,7 @@ _TELLING_PROCESSORS = (
 
 def processor_of(words: Iterable[str]) -> str:
     """Return what this machine's processor is where flags ask for it; "" where none does."""
-    if not any(word in _OF_THIS_MACHINE for word in words):
+    if not any(does(word, NATIVE) for word in words):
         return ""
     try:
         with open(_PROCESSORS, encoding="utf-8", errors="replace") as file:
@@ -83,3 +85,17 @@ def processor_of(words: Iterable[str]) -> str:
         return "unknown"
     told = {line for line in lines if line.partition(":")[0].strip() in _TELLING_PROCESSORS}
     return "\n".join(sorted(told))
+
+
+def folder_meant(words: Iterable[str]) -> list[str]:
+    """Return the folder of this process if a word names something in it, and else nothing.
+
+    That is for questions whose answers are kept: words that name nothing here, or name it by an
+    absolute path, mean the same in every folder.
+    """
+    for word in words:
+        for name in (word, word.partition("=")[2], word.removeprefix("-isysroot")):
+            is_name = "/" in name or name is not word
+            if is_name and name and not name.startswith(("/", "-")) and os.path.lexists(name):
+                return [os.getcwd()]
+    return []

@@ -15,15 +15,29 @@ Source: clang 21, 22.1 and 23, observed.
 
 from __future__ import annotations
 
+import itertools
 import os
+import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from offload_tool.clang.driver import job_words
-from offload_tool.clang.linker_options import unknown_word
-from offload_tool.clang.options import WRITES, values
+from offload_tool.clang.driver import job_words, jobs_of, option_values, plan_of
+from offload_tool.clang.options import (
+    DEVICE_LINK,
+    EMBEDS,
+    FOR_LLVM,
+    LINKER,
+    TEMPORARIES,
+    WRITES,
+    does,
+    takes_next,
+    values,
+)
+from offload_tool.errors import CompilerError
 
 HOST = "host"
+_BEHIND = ("lld", "ptxas")
+"""What may read the output of a front end, as a part of one pass."""
 
 _TEMPORARY = re.compile(r".+-[0-9a-f]{6,}(\.\w+)?")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[mK]")
@@ -35,18 +49,8 @@ _USUAL = re.compile(
 )
 _OUTPUTS = ("-o", "--output-file", "--create")
 _ATTACHED = ("-output=", "--output=", "-o=", "--create=")
-_WRITTEN_IN_LTO = ("-plugin-opt=opt-remarks-filename=", "-plugin-opt=stats-file=")
-_WRITTEN_BY_LINKERS = tuple(
-    f"{dashes}{name}"
-    for name in (
-        *("Map", "dependency-file", "time-trace", "reproduce", "why-extract", "lto-obj-path"),
-        *("print-archive-stats", "print-symbol-order", "opt-remarks-filename"),
-    )
-    for dashes in ("-", "--")
-)
 _FILES_OF_LLVM = re.compile(r"-.*(-file|filename|output|print|dump|dot-|stats|time-passes|debug).*")
 """Options of LLVM's own that let it write files or say something, which all passes would do."""
-_TO_LLVM = ("-mllvm=", "--mllvm=", "-plugin-opt=", "--plugin-opt=")
 _PROGRAMS = {
     "clang-offload-bundler": "bundler",
     "llvm-offload-binary": "packager",
@@ -62,6 +66,13 @@ EMBEDDING = "-fcuda-include-gpubinary"
 EMBEDDING_ATTACHED = "-fembed-offload-object="
 _SPLIT_DWARF = "-gsplit-dwarf"
 _TO_LINKERS = "--device-linker="
+_FILES_OF_LINKS = (
+    *("-filename", "stats-file", "dwo_dir", "save-temps", "obj-path", "index-only", "emit-"),
+    *("sample-profile", "cs-profile", "debug-pass-manager"),
+)
+"""Parts of words for linkers that name a file, or ask for other results."""
+_OF_LLD = ".resolution.txt"
+"""What lld writes beside its output with ``--save-temps``, without being told the name."""
 
 
 class UnknownPlanError(Exception):
@@ -90,15 +101,11 @@ class DriverJob:
 
     def beside(self) -> list[str]:
         """Return the files that it writes beside its output, a depfile aside."""
-        found = [*values(self.words, WRITES), *_values(self.words, (), _WRITTEN_IN_LTO)]
-        if self.sort == "lld":
-            attached = [f"{name}=" for name in _WRITTEN_BY_LINKERS]
-            found += _values(self.words, _WRITTEN_BY_LINKERS, attached)
-        return found
+        return [*values(self.words, WRITES | LINKER if self.sort == "lld" else WRITES)]
 
     def embedded(self) -> list[str]:
         """Return the files that a host pass puts into its object as they are."""
-        return _values(self.words, (EMBEDDING,), (EMBEDDING_ATTACHED,))
+        return [*values(self.words, EMBEDS)]
 
     def embed(self, name: str) -> None:
         """Replace the file that the job puts into its object."""
@@ -146,6 +153,23 @@ class DriverPlan:
         """The target IDs, each once."""
         found = (job.target for job in self.jobs if job.target not in ("", HOST))
         return list(dict.fromkeys(found))
+
+    def passes_in(self, folder: str) -> list[list[int]]:
+        """Return the numbers of the jobs of each pass whose result is a temporary in a folder.
+
+        That is the job that reads the source, and the one that alone reads what it makes.
+        """
+        found = []
+        for number, job in enumerate(self.jobs):
+            if job.source != self.source or job.needs:
+                continue
+            readers = [at for at, other in enumerate(self.jobs) if number in other.needs]
+            last = self.jobs[readers[0]] if len(readers) == 1 else None
+            is_behind = last is not None and last.sort in _BEHIND and last.needs == [number]
+            numbers = [number, *(readers if is_behind else ())]
+            if all(self.jobs[one].output.startswith(f"{folder}/") for one in numbers):
+                found.append(numbers)
+        return found
 
     def with_temporaries_in(self, folder: str) -> None:
         """Name the temporary files as files of a folder."""
@@ -230,10 +254,10 @@ def job_in(words: list[str]) -> DriverJob:
         raise UnknownPlanError("debug information of device code would be beside temporary files")
     if sort == "linker-wrapper" and (word := unknown_word(_of_links(words))):
         raise UnknownPlanError(f"'{word}' is not known of a link of device code")
-    for word in _values(words, ("-mllvm", "--mllvm"), _TO_LLVM):
+    for word in values(words, FOR_LLVM):
         if _FILES_OF_LLVM.fullmatch(word):
             raise UnknownPlanError(f"'{word}' lets LLVM write or say more in each pass")
-    outputs = _values(words, _OUTPUTS, _ATTACHED)
+    outputs = [*_outputs(words)]
     if len(outputs) != 1:
         raise UnknownPlanError(f"'{name}' would write {len(outputs)} files")
     return DriverJob(words, sort, outputs[0])
@@ -247,11 +271,27 @@ def _of_links(words: Iterable[str]) -> Iterator[str]:
             yield value if value.startswith("-") else value.partition("=")[2]  # triple=value
 
 
-def _values(words: Sequence[str], options: Iterable[str], attached: Iterable[str]) -> list[str]:
-    found = [words[at + 1] for at, word in enumerate(words[:-1]) if word in options]
-    return found + [
-        word.removeprefix(begin) for word in words for begin in attached if word.startswith(begin)
-    ]
+def _outputs(words: Sequence[str]) -> Iterator[str]:
+    for before, word in itertools.pairwise(words):
+        if before in _OUTPUTS:
+            yield word
+    yield from (w.partition("=")[2] for w in words if w.startswith(_ATTACHED))
+
+
+def unknown_word(words: Iterable[str]) -> str:
+    """Return the first word that is not known to say how device code is linked; "" if none.
+
+    Libraries, scripts, maps and traces are not: the links of several targets would write one file,
+    and what is found in folders is no input by its name.
+    """
+    before = ""
+    for word in words:
+        is_option = word.startswith("-") and word != "-o" and not takes_next(before)
+        is_known = does(word, DEVICE_LINK) and not any(w in word for w in _FILES_OF_LINKS)
+        if is_option and not is_known:
+            return word
+        before = word
+    return ""
 
 
 def _related(jobs: list[DriverJob]) -> str:
@@ -287,18 +327,18 @@ def _name_targets(jobs: list[DriverJob]) -> None:
 
 
 def _is_for_device(job: DriverJob) -> bool:
-    triple = _values(job.words, ("-triple",), ())
-    return bool(triple) and triple[0].startswith(("amdgcn", "amdgpu", "nvptx", "spirv"))
+    triple = next(option_values(job.words, "-triple"), "")
+    return triple.startswith(("amdgcn", "amdgpu", "nvptx", "spirv"))
 
 
 def _target(job: DriverJob) -> str:
     """Return the target ID of a device pass: LLVM's features are the ID's, behind the processor."""
-    processor = next(iter(_values(job.words, ("-target-cpu",), ())), "")
+    processor = next(option_values(job.words, "-target-cpu"), "")
     features = {}
-    for feature in _values(job.words, ("-target-feature",), ()):
+    for feature in option_values(job.words, "-target-feature"):
         if feature[1:] in ("sramecc", "xnack"):
             features[feature[1:]] = feature[0]
-    if not processor and "spirv" in _values(job.words, ("-triple",), ())[0]:
+    if not processor and "spirv" in next(option_values(job.words, "-triple")):
         processor = "amdgcnspirv"
     return ":".join([processor, *(f"{name}{features[name]}" for name in sorted(features))])
 
@@ -329,3 +369,43 @@ def _renamed(word: str, names: Mapping[str, str]) -> str:
         if before in word:
             word = word.replace(before, after)
     return word
+
+
+def keeps_temporaries(words: Iterable[str]) -> bool:
+    """Return whether a compile with these words leaves the files of its jobs in between.
+
+    Each job reads what the one before has written, so that two compiles of one source, or of two
+    with one name, must not run at the same time.
+    """
+    return any(does(word, TEMPORARIES) for word in words)
+
+
+def side_files(
+    command: Sequence[str], environment: Mapping[str, str], output: str
+) -> dict[str, bool]:
+    """Return the files beside `output` that a compile has written, as they are spelled.
+
+    Those are split DWARF, traces, reports, temporaries. The driver says which ones, so that nothing
+    has to be known of how it names them. True: the file is named after the output, and no other
+    compile's. Temporaries that ``--save-temps`` keeps are named after the source alone, and a user
+    may name one file for all. Source: clang 22.1.8, observed.
+    """
+    try:
+        jobs = jobs_of(plan_of(command, environment))
+    except CompilerError:
+        return {}
+    found: dict[str, bool] = {}
+    for job in jobs:
+        found.update(_written(job, output))
+    return {name: own for name, own in found.items() if os.path.isfile(name)}
+
+
+def _written(words: list[str], output: str) -> dict[str, bool]:
+    stem = posixpath.splitext(output)[0]
+    found = {}
+    for name in values(words, WRITES):
+        local = posixpath.relpath(name) if name.startswith("/") else name
+        found[local] = local.startswith(stem)
+    for written in option_values(words, "-o"):  # temporaries that are not kept are gone
+        found |= dict.fromkeys({written, f"{written}{_OF_LLD}"} - {output}, False)
+    return found

@@ -1,15 +1,16 @@
-"""What options of clang do, for whoever asks: one table, and one question, `does`.
+"""What options do: one table, and the questions that all of the package ask of it.
 
 A name stands for all words that begin with it, so that all spellings with a value are meant; with
 WHOLE, for that word alone. Who asks is careful: where a word is taken for an option in error, a
-compile runs again, or on this machine. Source: clang 22.1.8 and 19.1.7, which a test asks about
-each row: it completes the name (``--autocomplete``) or takes it, and says which take a next word.
+compile runs again, or on this machine. Source: clang 22.1.8 and 19.1.7, and lld, which a test asks
+about each row: it completes the name (``--autocomplete``) or takes it, and says which take a next
+word.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 BESIDE, ELSEWHERE, LINKER, READS, HEADERS, DRIVER, TALK, OTHER_JOB, SIDE, DEVICE_ALONE = (
     1 << bit for bit in range(10)
@@ -22,7 +23,7 @@ BESIDE, ELSEWHERE, LINKER, READS, HEADERS, DRIVER, TALK, OTHER_JOB, SIDE, DEVICE
 - READS: the compile reads a file that no depfile lists
 - HEADERS: headers are found under other names than theirs, or by maps that name further files
 - DRIVER: the driver itself heeds it, or it names files by rules of the driver
-- TALK: the driver says or records more about the compile as a whole
+- TALK: the driver says or records more about the compile as a whole, or makes other things of it
 - OTHER_JOB: no object is made, but something else, or nothing
 - SIDE: it says whether host code, device code or both are compiled; DEVICE_ALONE: device code
 """
@@ -40,20 +41,56 @@ TARGETS, DEPFILE, CONFIGURATION, LIBRARY, FOLDER, INSTALLED, NO_LIBRARIES, NO_HE
   the device are not
 - SHOWN: the command's words are put into the output
 """
-WRITES, NEXT, WHOLE = (1 << bit for bit in range(19, 22))
-"""WRITES: a job of the driver's plan writes the file that it names. NEXT: it takes the next word.
-WHOLE: the name is the whole word."""
+TEMPORARIES, REMOVED, STAGE, DEPFILE_ON, CUID, FAST_MATH, OPENMP, LINKED, TRIPLE = (
+    1 << bit for bit in range(19, 28)
+)
+"""More of what it does:
+
+- TEMPORARIES: the files between the jobs stay
+- REMOVED: the driver removes the file that it names, also where it is only asked
+- STAGE: how far the compile goes
+- DEPFILE_ON: a depfile is written
+- CUID: the ID of the compilation unit
+- FAST_MATH: of floating point, what is decided as late as in the backend
+- OPENMP: the source is one of OpenMP or OpenACC
+- LINKED: the link of the objects needs it, too
+- TRIPLE: it may say for which machine host code is
+"""
+LINKER_SCRIPT, PROGRAMS, ROOT, NATIVE, COMPILE_FOLDER, NO_FILE, FILE_BEHIND, DEVICE_LINK = (
+    1 << bit for bit in range(28, 36)
+)
+"""What it names:
+
+- LINKER_SCRIPT: a linker script
+- PROGRAMS: where the driver looks for programs
+- ROOT: where it looks for GCC
+- NATIVE: the processor of this machine
+- COMPILE_FOLDER: the folder of the compile
+- NO_FILE: no file that is read
+- FILE_BEHIND: a file that is read, in the same word
+- DEVICE_LINK: how device code is linked, and nothing of other files
+"""
+FOR_LINKER, FOR_OTHERS, FOR_LLVM, FRONT_END, JOB_DEPFILE, EMBEDS, OF_LLD = (
+    1 << bit for bit in range(36, 43)
+)
+"""For whom it speaks, if not for the driver: its value is a word for a linker (FOR_LINKER),
+linker, assembler or preprocessor (FOR_OTHERS), or LLVM; or it is of the front end's job alone,
+which that of the backend does not have (FRONT_END); there it asks for a depfile (JOB_DEPFILE), or
+names what is put into an object as it is (EMBEDS). Or it is of lld (OF_LLD)."""
+WRITES, NEXT, BEGINS, WHOLE = (1 << bit for bit in range(43, 47))
+"""WRITES: a job of the driver's plan writes the file that it names. NEXT: it takes the next word;
+with BEGINS, so does each word that begins with it. WHOLE: the name is the whole word."""
 
 _BOTH_SIDES = SIDE | WHOLE
 _ONE_WORD = OTHER_JOB | WHOLE
 _OPTIONS: dict[str, int] = {
     # -- files ---------------------------------------------------------------------------
-    "--coverage": BESIDE,
+    "--coverage": BESIDE | LINKED,
     "--load-pass-plugin": READS,
-    "--save-temps": BESIDE | DRIVER,
-    "--serialize-diagnostics": ELSEWHERE | DRIVER | NEXT,
+    "--save-temps": BESIDE | DRIVER | TEMPORARIES,
+    "--serialize-diagnostics": ELSEWHERE | DRIVER | NEXT | REMOVED,
     "--vfsoverlay": HEADERS | NEXT,
-    "-MJ": ELSEWHERE | DRIVER | TALK | NEXT,
+    "-MJ": ELSEWHERE | DRIVER | TALK | NEXT | REMOVED,
     "-coverage-notes-file=": WRITES,
     "-dependency-dot": WRITES | NEXT,
     "-diagnostic-log-file": WRITES | NEXT,
@@ -63,10 +100,12 @@ _OPTIONS: dict[str, int] = {
     "-fbasic-block-sections=list": READS,
     "-fbuild-session": READS | HEADERS,
     "-fcrash-diagnostics-dir": ELSEWHERE | TALK,
+    "-fcuda-include-gpubinary": EMBEDS | NEXT,
+    "-fembed-offload-object=": EMBEDS,
     "-fmodule": READS | HEADERS,
     "-fmodule-output": ELSEWHERE | TALK,
     "-fmodules": ELSEWHERE,
-    "-foptimization-record-file": BESIDE,
+    "-foptimization-record-file": BESIDE | NO_FILE,
     "-fpass-plugin": READS,
     "-fplugin": READS,
     "-fprebuilt-module": READS | HEADERS,
@@ -82,27 +121,28 @@ _OPTIONS: dict[str, int] = {
     "-fthin-link-bitcode=": WRITES,
     "-fthinlto-index": READS,
     "-ftime-trace": BESIDE,
-    "-ftime-trace=": WRITES,
+    "-ftime-trace=": WRITES | NO_FILE,
     "-gen-cdb-fragment-path": ELSEWHERE | DRIVER | TALK | NEXT,
     "-gsplit-dwarf": BESIDE,
     "-header-include-file": WRITES | NEXT,
-    "-include-pch": READS | NEXT,
+    "-include-pch": READS | NEXT | FRONT_END,
     "-load": READS,
-    "-mlink-builtin-bitcode": READS,
+    "-mlink-builtin-bitcode": READS | FRONT_END | NEXT,
     "-opt-record-file": WRITES | NEXT,
     "-save-stats": TALK,
     "--save-stats": TALK,
-    "-save-temps": BESIDE | DRIVER,
+    "-save-temps": BESIDE | DRIVER | TEMPORARIES,
     "-serialize-diagnostic": ELSEWHERE,
     "-serialize-diagnostic-file": WRITES | NEXT,
-    "-serialize-diagnostics": ELSEWHERE | DRIVER | NEXT,
+    "-serialize-diagnostics": ELSEWHERE | DRIVER | NEXT | REMOVED,
     "-split-dwarf-output": WRITES | NEXT,
     "-stack-usage-file": WRITES | NEXT,
     "-stats-file=": WRITES,
-    "@": READS | DRIVER,
+    "@": READS | DRIVER | TRIPLE,
     # -- headers -------------------------------------------------------------------------
+    "--embed-dir=": FOLDER,
     "-F": HEADERS | NEXT,
-    "-I": FOLDER | NEXT,
+    "-I": FOLDER | NEXT | NO_FILE,
     "-c-isystem": FOLDER,
     "-cxx-isystem": FOLDER | NEXT,
     "-idirafter": FOLDER | NEXT,
@@ -116,33 +156,61 @@ _OPTIONS: dict[str, int] = {
     "-vfsoverlay": HEADERS | DRIVER | NEXT,
     # -- depfiles ------------------------------------------------------------------------
     "--print-missing-file-dependencies": DEPFILE | WHOLE,
-    "--write-dependencies": DEPFILE | WHOLE,
-    "--write-user-dependencies": DEPFILE | WHOLE,
-    "-MD": DEPFILE | WHOLE,
+    "--write-dependencies": DEPFILE | WHOLE | DEPFILE_ON,
+    "--write-user-dependencies": DEPFILE | WHOLE | DEPFILE_ON,
+    "-MD": DEPFILE | WHOLE | DEPFILE_ON,
     "-MF": DEPFILE | NEXT,
-    "-MG": DEPFILE | WHOLE,
-    "-MMD": DEPFILE | WHOLE,
-    "-MP": DEPFILE | WHOLE,
-    "-MQ": DEPFILE | NEXT,
-    "-MT": DEPFILE | NEXT,
-    "-MV": DEPFILE | WHOLE,
+    "-MG": DEPFILE | WHOLE | FRONT_END | JOB_DEPFILE,
+    "-MMD": DEPFILE | WHOLE | DEPFILE_ON,
+    "-MP": DEPFILE | WHOLE | FRONT_END | JOB_DEPFILE,
+    "-MQ": DEPFILE | NEXT | FRONT_END | JOB_DEPFILE,
+    "-MT": DEPFILE | NEXT | FRONT_END | JOB_DEPFILE,
+    "-MV": DEPFILE | WHOLE | FRONT_END | JOB_DEPFILE,
+    "-sys-header-deps": WHOLE | FRONT_END | JOB_DEPFILE,
     # -- linkers -------------------------------------------------------------------------
-    "--Map": LINKER,
-    "--dependency-file": LINKER,
-    "--library": LIBRARY,
-    "--time-trace": LINKER,
-    "-Map": LINKER,
-    "-Wl,": LINKER,
-    "-dependency-file": LINKER | NEXT,
+    "-Wl,": LINKER | FOR_LINKER | FOR_OTHERS,
+    "-dependency-file": LINKER | NEXT | FRONT_END | JOB_DEPFILE,
+    "-T": LINKER_SCRIPT | FILE_BEHIND | NEXT,
+    **dict.fromkeys(("-Xlinker", "-Xoffload-linker"), FOR_LINKER | NEXT | BEGINS),
+    **dict.fromkeys(("-Wa,", "-Wp,"), FOR_OTHERS),
+    "--default-script": LINKER_SCRIPT | OF_LLD,
+    "--dependency-file": LINKER | JOB_DEPFILE | OF_LLD,
+    "--library": LIBRARY | OF_LLD,
+    "--script": LINKER_SCRIPT | OF_LLD,
+    "-dT": LINKER_SCRIPT | OF_LLD,
     "-l": LIBRARY | NEXT,
+    **dict.fromkeys(
+        (
+            *("--Map", "-Map", "--lto-obj-path=", "-lto-obj-path=", "--opt-remarks-filename"),
+            *("-opt-remarks-filename", "--print-archive-stats=", "--print-symbol-order"),
+            *("-print-symbol-order", "--reproduce", "--time-trace"),
+            "--why-extract=",
+        ),
+        LINKER | OF_LLD,
+    ),
+    **dict.fromkeys(
+        ("-plugin-opt=opt-remarks-filename=", "-plugin-opt=stats-file="), LINKER | WRITES | OF_LLD
+    ),
+    **dict.fromkeys(
+        (
+            *("--no-undefined", "-shared", "--lto-", "--whole-archive", "--strip-"),
+            *("--no-whole-archive", "--gc-sections", "--no-gc-sections", "--build-id"),
+            *("--hash-style=", "--icf=", "--threads=", "--error-limit="),
+        ),
+        DEVICE_LINK | OF_LLD,
+    ),
+    **dict.fromkeys(("--mllvm", "--plugin-opt="), FOR_LLVM | OF_LLD),
+    "-plugin-opt=": FOR_LLVM | DEVICE_LINK | OF_LLD,
+    "-mllvm": FOR_LLVM | DEVICE_LINK | NEXT,
+    "-z": DEVICE_LINK | NEXT,
     # -- targets and what is installed for them ------------------------------------------
     "--cuda-compile-host-device": _BOTH_SIDES,
     "--cuda-device-only": _BOTH_SIDES | DEVICE_ALONE,
     "--cuda-gpu-arch": TARGETS,
     "--cuda-host-only": _BOTH_SIDES,
     "--cuda-path": INSTALLED,
-    "--gcc-install-dir": INSTALLED,
-    "--gcc-toolchain": INSTALLED,
+    "--gcc-install-dir": INSTALLED | ROOT,
+    "--gcc-toolchain": INSTALLED | ROOT,
     "--gcc-triple": INSTALLED,
     "--hip-": INSTALLED,
     "--no-cuda-gpu-arch": TARGETS,
@@ -150,17 +218,17 @@ _OPTIONS: dict[str, int] = {
     "--no-offload-arch": TARGETS,
     "--no-offload-inc": INSTALLED | NO_HEADERS,
     "--no-offloadlib": INSTALLED | NO_LIBRARIES,
-    "--offload-arch": TARGETS,
+    "--offload-arch": TARGETS | NO_FILE,
     "--offload-device-only": _BOTH_SIDES | DEVICE_ALONE,
     "--offload-host-device": _BOTH_SIDES,
     "--offload-host-only": _BOTH_SIDES,
     "--offload-inc": INSTALLED,
     "--offloadlib": INSTALLED,
     "--rocm-": INSTALLED,
-    "--sysroot": INSTALLED | NEXT,
+    "--sysroot": INSTALLED | NEXT | ROOT,
     "-fgpu-sanitize": INSTALLED,
     "-fno-gpu-sanitize": INSTALLED,
-    "-fsanitize=": INSTALLED,
+    "-fsanitize=": INSTALLED | LINKED,
     "-isysroot": INSTALLED | NEXT,
     "-mcode-object-version": INSTALLED,
     "-mno-wavefrontsize64": INSTALLED,
@@ -174,12 +242,20 @@ _OPTIONS: dict[str, int] = {
     "-nostdinc": INSTALLED,
     "-nostdlibinc": INSTALLED,
     "-resource-dir": INSTALLED | NEXT,
-    "-stdlib=": INSTALLED,
+    "-stdlib=": INSTALLED | LINKED,
     # -- the driver ----------------------------------------------------------------------
-    "--config": READS | DRIVER | CONFIGURATION | TALK | NEXT,
+    "-Xarch_": DRIVER | NEXT | BEGINS,
+    "-Xopenmp-target=": NEXT | BEGINS,
+    "-B": PROGRAMS | FILE_BEHIND | NEXT,
+    "--prefix": PROGRAMS | NEXT,
+    **dict.fromkeys(("-march=native", "-mcpu=native", "-mtune=native"), NATIVE | WHOLE),
+    **dict.fromkeys(("-fdebug-compilation-dir=", "-fcoverage-compilation-dir="), COMPILE_FOLDER),
+    **dict.fromkeys(("-dD", "-dM", "-verify"), TALK | WHOLE),
+    **dict.fromkeys(("-emit-", "--emit-"), TALK),
+    **dict.fromkeys(("-c", "--compile", "-emit-llvm"), STAGE | WHOLE),
+    "--config": READS | DRIVER | CONFIGURATION | TALK | NEXT | TRIPLE,
     "--driver-mode": DRIVER | TALK,
     "--verbose": DRIVER | TALK,
-    "-Xarch": DRIVER,
     "-ccc-": TALK,
     "-fcrash-": DRIVER,
     "-fno-crash-diagnostics": TALK,
@@ -192,7 +268,7 @@ _OPTIONS: dict[str, int] = {
     "-working-directory": DRIVER | TALK | NEXT,
     # -- other jobs than objects ---------------------------------------------------------
     "--analyze": _ONE_WORD,
-    "--assemble": _ONE_WORD,
+    "--assemble": _ONE_WORD | STAGE,
     "--autocomplete": OTHER_JOB,
     "--dependencies": _ONE_WORD | DEPFILE,
     "--help": OTHER_JOB,
@@ -205,7 +281,7 @@ _OPTIONS: dict[str, int] = {
     "-E": _ONE_WORD,
     "-M": _ONE_WORD | DEPFILE,
     "-MM": _ONE_WORD | DEPFILE,
-    "-S": _ONE_WORD,
+    "-S": _ONE_WORD | STAGE,
     "-V": _ONE_WORD | NEXT,
     "-cc1": OTHER_JOB,
     "-dumpmachine": _ONE_WORD,
@@ -214,16 +290,38 @@ _OPTIONS: dict[str, int] = {
     "-fsyntax-only": _ONE_WORD,
     "-help": _ONE_WORD,
     "-print-": OTHER_JOB,
+    # -- what is compiled ----------------------------------------------------------------
+    **dict.fromkeys(("-W", "-std="), NO_FILE),
+    **dict.fromkeys(("-D", "-U"), NO_FILE | NEXT),
+    "-O": NO_FILE | DEVICE_LINK,
+    "-cuid=": CUID | NO_FILE,
+    "-fuse-cuid=": CUID,
+    **dict.fromkeys(("-include", "-imacros"), FILE_BEHIND | FRONT_END | NEXT),
+    **dict.fromkeys(("-ffast-math", "-ffp-contract=fast"), FAST_MATH | WHOLE),
+    "-funsafe-math-optimizations": FAST_MATH | WHOLE,
+    "-fopenmp": OPENMP | TALK | LINKED,
+    "-fopenacc": OPENMP | TALK,
+    **dict.fromkeys(
+        (
+            *("-fprofile-generate", "-fprofile-instr-generate", "-fprofile-arcs"),
+            *("-flto", "-pthread", "-pg"),
+        ),
+        LINKED,
+    ),
+    **dict.fromkeys(("-m16", "-m32", "-m64", "-mx32"), LINKED),
+    "--target": LINKED | TRIPLE,
+    "-target": TRIPLE | NEXT,
+    **dict.fromkeys(("-m", "-EB", "-EL"), TRIPLE),
     # -- others that take the next word --------------------------------------------------
     **dict.fromkeys(
         (
-            *("-A", "--analyzer-output", "-arch", "-B", "-b", "-ccc-gcc-name", "-ccc-install-dir"),
-            *("-D", "-darwin-target-variant", "-darwin-target-variant-triple", "-dsym-dir", "-e"),
+            *("-A", "--analyzer-output", "-arch", "-b", "-ccc-gcc-name", "-ccc-install-dir"),
+            *("-darwin-target-variant", "-darwin-target-variant-triple", "-dsym-dir", "-e"),
             *("-fdebug-compilation-dir", "-fexperimental-openacc-macro-override", "-filelist"),
             *("-fmodules-user-build-path", "-framework", "-ftrapv-handler", "-G", "-hlsl-entry"),
-            *("-iapinotes-modules", "-iframeworkwithsysroot", "--imacros", "-imacros"),
-            *("-imultilib", "--include", "-include", "-iprefix", "-isystem-after", "-iwithprefix"),
-            *("-iwithprefixbefore", "-iwithsysroot", "-L", "-meabi", "-mllvm", "-mmlir"),
+            *("-iapinotes-modules", "-iframeworkwithsysroot", "--imacros"),
+            *("-imultilib", "--include", "-iprefix", "-isystem-after", "-iwithprefix"),
+            *("-iwithprefixbefore", "-iwithsysroot", "-L", "-meabi", "-mmlir"),
             *(
                 "-module-dependency-dir",
                 "-mthread-model",
@@ -232,9 +330,9 @@ _OPTIONS: dict[str, int] = {
                 "-rpath",
                 "-stdlib++-isystem",
             ),
-            *("-T", "-target", "-U", "-u", "-undefined", "-validator-version", "-x", "-Xanalyzer"),
+            *("-u", "-undefined", "-validator-version", "-x", "-Xanalyzer"),
             *("-Xassembler", "-Xclang", "-Xclangas", "-Xcuda-fatbinary", "-Xcuda-ptxas"),
-            *("-Xlinker", "-Xoffload-linker", "-Xopenmp-target", "-Xpreprocessor", "-z"),
+            *("-Xopenmp-target", "-Xpreprocessor"),
         ),
         NEXT,
     ),
@@ -264,18 +362,54 @@ def does(word: str, what: int) -> bool:
     return word in whole or word.startswith(begins)
 
 
+def is_one_of(word: str, what: int) -> bool:
+    """Return whether a word is an option with the bit itself, alone or with ``=`` and a value."""
+    name, is_given, _ = word.partition("=")
+    return bool((_OPTIONS.get(name, 0) | _OPTIONS.get(f"{name}{is_given}", 0)) & what)
+
+
 def takes_next(word: str) -> bool:
     """Return whether the word behind this one is its value."""
-    return bool(_OPTIONS.get(word, 0) & NEXT)
+    return bool(_OPTIONS.get(word, 0) & NEXT) or does(word, BEGINS)
 
 
 def values(words: Sequence[str], what: int) -> Iterator[str]:
-    """Yield the values that words of a job of the driver's plan give to options with the bits.
+    """Yield the values that words give to options with a bit: the next word, or what is behind."""
+    return values_of(words, beginnings(what))
 
-    The driver writes each option in one way: as it is in the table.
-    """
-    attached = tuple(name for name in beginnings(what) if not _OPTIONS[name] & NEXT)
+
+def values_of(words: Sequence[str], names: Iterable[str]) -> Iterator[str]:
+    """Yield the values that words give to some options."""
     for word, behind in itertools.pairwise((*words, "")):
-        if _OPTIONS.get(word, 0) & what and takes_next(word):
-            yield behind
-        yield from (word.removeprefix(name) for name in attached if word.startswith(name))
+        for name in names:
+            if word == name and behind and not name.endswith("="):
+                yield behind
+            elif word != name and word.startswith(name):
+                yield word.removeprefix(name).removeprefix("=")
+
+
+def without_values(words: Iterable[str], what: int) -> Iterator[str]:
+    """Yield the words but for options with a bit and their values."""
+    rest = iter(words)
+    for word in rest:
+        if not does(word, what):
+            yield word
+        elif takes_next(word):
+            next(rest, "")
+
+
+def relevant_flags(words: Iterable[str]) -> tuple[str, ...]:
+    """Return those of a compile's flags that decide what must be installed."""
+    rest = iter(words)
+    found = []
+    for word in rest:
+        if does(word, INSTALLED):
+            found += [word, next(rest, "")] if takes_next(word) else [word]
+    return tuple(found)
+
+
+def trial_flags(words: Iterable[str]) -> tuple[str, ...]:
+    """Return all flags of a compile for a trial of the compiler; none if they write files."""
+    given, what = tuple(words), BESIDE | ELSEWHERE | DEPFILE | OTHER_JOB
+    writes = any(word.startswith(("-o", "-Xclang=-dep")) or does(word, what) for word in given)
+    return () if writes else given

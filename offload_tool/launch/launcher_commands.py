@@ -24,17 +24,26 @@ from offload_tool.clang.job_plan import (
     UnknownPlanError,
     jobs_in,
 )
-from offload_tool.clang.options import DEPFILE, HEADERS, LIBRARY, READS, TARGETS, does, takes_next
+from offload_tool.clang.options import (
+    DEPFILE,
+    EMBEDS,
+    HEADERS,
+    JOB_DEPFILE,
+    LIBRARY,
+    LINKER_SCRIPT,
+    READS,
+    TARGETS,
+    does,
+    takes_next,
+    without_values,
+)
 from offload_tool.launch.deferred_embedding import PLACEHOLDER_FILE
 
 _OUTPUT = ("-o", "--output")
 _XARCH = "-Xarch_"
-_OF_FILES = ("-MT", "-dependency-file")
-_ALONE = ("-sys-header-deps", "-MP", "-MV", "-MG")
 _ACTIONS = ("-emit-obj", "-emit-llvm-bc", "-S")
 
 _FOLLOWED = "-mlink-builtin-bitcode"
-_SCRIPTS = ("-T", "--script")
 _OF_THE_TIME = re.compile(r"__(TIME|DATE|TIMESTAMP)__")
 _HEADER_MAP = ".hmap"
 
@@ -83,7 +92,7 @@ def why_not_launched(jobs: Sequence[DriverJob]) -> str:
         if job.beside():
             return f"it also writes '{job.beside()[0]}'"
         for word in job.words[1:]:
-            looks = does(word, LIBRARY) or word.startswith(_SCRIPTS)
+            looks = does(word, LIBRARY | LINKER_SCRIPT)
             unseen = does(word, READS | HEADERS) and word != _FOLLOWED
             if (job.sort == "lld" and looks) or unseen or word.endswith(_HEADER_MAP):
                 return f"no depfile lists what it reads for '{word}'"
@@ -113,12 +122,7 @@ def _forms(jobs: Sequence[DriverJob]) -> list[tuple[list[str], list[str]]]:
 
 def without_files(words: Sequence[str]) -> Iterator[str]:
     """Yield words without depfile and without what is embedded, which stands elsewhere."""
-    rest = iter(words)
-    for word in rest:
-        if word in (*_OF_FILES, EMBEDDING):
-            next(rest, "")
-        elif word not in _ALONE and not word.startswith(EMBEDDING_ATTACHED):
-            yield word
+    return without_values(words, JOB_DEPFILE | EMBEDS)
 
 
 def check_result(jobs: Sequence[DriverJob]) -> None:

@@ -24,8 +24,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import job_words, option_values, question
-from offload_tool.clang.job_plan import DriverJob, DriverPlan, UnknownPlanError, job_in, read_lines
-from offload_tool.clang.linker_options import unknown_word
+from offload_tool.clang.job_plan import (
+    DriverJob,
+    DriverPlan,
+    UnknownPlanError,
+    job_in,
+    read_lines,
+    unknown_word,
+)
 from offload_tool.launch.scheduler import Step, run_steps
 
 if TYPE_CHECKING:

@@ -29,6 +29,7 @@ from offload_tool.clang.depfile import read_depfile
 from offload_tool.clang.driver import option_values
 from offload_tool.clang.environment import HEEDED_VARIABLES
 from offload_tool.clang.job_plan import DriverJob
+from offload_tool.clang.options import COMPILE_FOLDER, does
 from offload_tool.errors import OffloadError
 from offload_tool.io.file_digests import digest_of
 from offload_tool.launch.launcher_commands import reading_only, without_files
@@ -69,7 +70,6 @@ _NOT_FOR_CCACHE = frozenset(
     {"CCACHE_DEPEND", "CCACHE_NODEPEND", "CCACHE_COMPILER", "CCACHE_PREFIX", "CCACHE_PREFIX_CPP"}
 )
 """Variables that would let it run something else, or in another manner."""
-_COMPILE_FOLDER = ("-fdebug-compilation-dir=", "-fcoverage-compilation-dir=")
 
 
 def is_ccache(launcher: str) -> bool:
@@ -135,7 +135,7 @@ def _script(jobs: Sequence[DriverJob], depfile: str, environ: Mapping[str, str])
     def line(words: Sequence[str]) -> str:
         return shlex.join(
             word
-            if word.startswith(_COMPILE_FOLDER) or folder in word
+            if does(word, COMPILE_FOLDER) or folder in word
             else relative_to_build(word, environ)
             for word in words
         )

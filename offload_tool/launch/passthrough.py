@@ -18,9 +18,8 @@ _SUFFIXES = (".hip", ".cu")
 _HIPCC = "hipcc"
 """A wrapper of ROCm's, for which C++ sources are HIP sources."""
 
-_OTHER_JOBS = frozenset({"-dD", "-dM", "-verify", "--genco", "--short", "--hipcc-func-supp"})
-"""More words of other jobs than compiles: of the preprocessor, of tests, of hipcc."""
-_OTHER_BEGINNINGS = ("-fopenmp", "-emit-", "--emit-")
+_OTHER_JOBS = ("--genco", "--short", "--hipcc-func-supp")
+"""Words of hipcc for other jobs than compiles."""
 _OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/self/fd/")
 """Names of what this process has open: jobs have other files there, and some can be read once."""
 _OTHER_VARIABLES = ("CC_PRINT_", "CC_LOG_", "CCC_", "FORCE_CLANG_", "RC_DEBUG_")
@@ -45,8 +44,7 @@ def reason_to_pass(compiler: str, words: Sequence[str], environ: Mapping[str, st
 def reason_in_words(words: Sequence[str]) -> str:
     """Return which word is not one of a compile that can be split; "" where all may be."""
     for word in words:
-        other = word in _OTHER_JOBS or word.startswith(_OTHER_BEGINNINGS)
-        if other or does(word, OTHER_JOB | SIDE | TALK):
+        if word in _OTHER_JOBS or does(word, OTHER_JOB | SIDE | TALK):
             return f"'{word}' asks for something else than objects of all targets"
         for name in _OPEN_FILES:
             if name in word:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import llvm_temporary_folder, question, words_for_terminal
 from offload_tool.clang.job_plan import HOST, DriverJob, DriverPlan, UnknownPlanError, read_plan
-from offload_tool.clang.options import DEPFILE, TARGETS, does, takes_next
+from offload_tool.clang.options import CUID, DEPFILE, TARGETS, does, takes_next
 from offload_tool.clang.response_file import expand_command
 from offload_tool.errors import UsageError
 from offload_tool.io.temporary_directory import temporary_folder
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from offload_tool.launch.bundle_job import FatBinary
     from offload_tool.launch.remote_passes import OnCluster
 
-_CUID = ("-cuid=", "-fuse-cuid=")
 _DEPFILE = "-dependency-file"
 _WRAPPER_JOBS = "--wrapper-jobs="
 """Of clang-linker-wrapper, since LLVM 15."""
@@ -233,7 +232,6 @@ class _Split:
             return {}
         import shlex
 
-        from offload_tool.clang.plan_passes import passes_of
         from offload_tool.launch.launcher_commands import (
             command_of_pass,
             is_the_pass,
@@ -242,7 +240,7 @@ class _Split:
 
         words = [*self._command, *self._pinned]
         where = "launcher" if cluster is None else "cluster"
-        passes = passes_of(plan, self._folder)
+        passes = plan.passes_in(self._folder)
         wanted = {}
         for numbers in passes:
             first, jobs = numbers[0], [plan.jobs[number] for number in numbers]
@@ -399,7 +397,7 @@ def _cuid(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     Another target among them must not change it, for it is in the code of each; nor must another
     folder where ccache takes the results of one for those of the other.
     """
-    if any(word.startswith(_CUID) for word in words):
+    if any(does(word, CUID) for word in words):
         return []
     from offload_tool.io.file_digests import digest_of
 

@@ -25,29 +25,28 @@ import time
 from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING
 
-from offload_tool.clang.options import BESIDE, ELSEWHERE, NO_HEADERS, READS, beginnings, does
+from offload_tool.clang.options import (
+    BESIDE,
+    ELSEWHERE,
+    FAST_MATH,
+    FRONT_END,
+    NO_HEADERS,
+    READS,
+    beginnings,
+    does,
+    without_values,
+)
 from offload_tool.io.file_digests import digest_of
 
 if TYPE_CHECKING:
     from offload_tool.manifest.manifest import PassRecord
 
 _OPTIMISED = re.compile(r"-O[1-3sz]")
-_FAST = ("-ffast-math", "-ffp-contract=fast", "-funsafe-math-optimizations")
 _ONE_STAGE = tuple(
     name
     for name in beginnings(BESIDE | ELSEWHERE | READS)
     if name not in ("@", "-mlink-builtin-bitcode", "-include-pch")
 )
-_FRONT_END_ALONE = {
-    "-mlink-builtin-bitcode": 2,
-    "-dependency-file": 2,
-    "-MT": 2,
-    "-include": 2,
-    "-include-pch": 2,
-    "-sys-header-deps": 1,
-    "-MP": 1,
-}
-"""Words that the backend's job does not have, with how many they are."""
 _EMIT = "-emit-obj"
 _SHORT = "short"
 """In the place of a digest of bitcode: the pass is too short for two stages."""
@@ -111,20 +110,14 @@ class Stages:
             or words.count(_EMIT) != 1
             or words[-3:-1] != ["-x", "hip"]
             or not any(map(_OPTIMISED.fullmatch, words))
-            or any(word in _FAST or word.startswith(_ONE_STAGE) for word in words)
+            or any(does(word, FAST_MATH) or word.startswith(_ONE_STAGE) for word in words)
         ):
             return ()
         at, out = words.index(_EMIT), words.index("-o") + 1
         first = [*words]
         first[out] = bitcode
         first[at : at + 1] = ["-emit-llvm-bc", "-disable-llvm-passes"]
-        second: list[str] = []
-        position = 0
-        while position < len(words) - 2:
-            skipped = _FRONT_END_ALONE.get(words[position], 0)
-            if not skipped:
-                second.append(words[position])
-            position += skipped or 1
+        second = without_values(words[:-2], FRONT_END)
         return tuple(first), (*second, "ir", bitcode)
 
     def watch(self, bitcode: IO[bytes], errors: IO[bytes]) -> None:

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from offload_tool.clang.relevant_options import folder_meant, relevant_flags
+from offload_tool.clang.environment import folder_meant
+from offload_tool.clang.options import relevant_flags
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain.disk_cache import PACKAGE, cached_answer
 
@@ -135,7 +136,7 @@ def pass_command(
     with_all = [*question, "with", *flags, *folder_meant(flags)]
 
     def find(given: Sequence[str] = (), *, lenient: bool = False) -> dict[str, Any]:
-        from offload_tool.clang.relevant_options import trial_flags
+        from offload_tool.clang.options import trial_flags
         from offload_tool.passes.compile_pass import dependency_flags
         from offload_tool.toolchain.capability_check import Job
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from offload_tool.clang.options import OTHER_JOB, SIDE, TARGETS, does, takes_next
+from offload_tool.clang.options import DEPFILE_ON, OTHER_JOB, SIDE, TARGETS, does, takes_next
 from offload_tool.clang.response_file import expand_command
 from offload_tool.errors import UsageError
 
@@ -45,7 +45,6 @@ _REFUSED = {
     SIDE: "which pass is run is the builder's choice: OffloadDeviceObject, OffloadHostObject",
     OTHER_JOB: "the compiler would make no object; run it by hand for that",
 }
-_WRITING_DEPFILES = ("-MD", "-MMD", "--write-dependencies", "--write-user-dependencies")
 _OPEN_FILES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 """Can be read once, or are other files for the compiler."""
 
@@ -73,7 +72,7 @@ def check_flags(flags: Sequence[str], *, rdc: bool = False) -> None:
             raise UsageError(f"'{word}' among the flags: {habit}")
         elif word == "-o":
             raise UsageError("'-o' among the flags: the output has its name already; remove it")
-        elif takes_next(word) or word.startswith(("-Xarch_", "-Xopenmp-target=")):
+        elif takes_next(word):
             waiting = word
     if waiting:
         raise UsageError(
@@ -89,7 +88,7 @@ def check_depfile_flags(flags: Sequence[str], depfile: str | None) -> None:
     before = ""
     for word in expand_command(flags).words:
         wanted = word if before == "-MF" else word[3:] if word.startswith("-MF") else ""
-        if (wanted and wanted != depfile) or (word in _WRITING_DEPFILES and depfile is None):
+        if (wanted and wanted != depfile) or (does(word, DEPFILE_ON) and depfile is None):
             flag = "-MF" if wanted else word
             raise UsageError(f"'{flag}' among the flags; name the depfile by --depfile")
         before = word

@@ -21,7 +21,9 @@ from offload_tool.clang.options import (
     ELSEWHERE,
     HEADERS,
     INSTALLED,
+    JOB_DEPFILE,
     LINKER,
+    OPENMP,
     OTHER_JOB,
     READS,
     TARGETS,
@@ -30,7 +32,6 @@ from offload_tool.clang.options import (
 
 # Options with outputs beside the object, which would stay on the server, and other jobs.
 _WRITES_FILES = BESIDE | ELSEWHERE | LINKER | OTHER_JOB
-_DEPFILE = ("-dependency-file", "--dependency-file")  # the engine brings it
 _DEVICE_LIBRARIES = "HIP_DEVICE_LIB_PATH"
 _HIP_WRAPPER = "__clang_hip_runtime_wrapper.h"
 _PLACE_VARIABLES = ("ROCM_PATH", "HIP_PATH", _DEVICE_LIBRARIES, "PATH")
@@ -60,12 +61,12 @@ def why_local(command: Sequence[str], kind: str = "hip") -> str:
         return "only device compiles are distributed"
     if "-c" not in command or "hip" not in option_values(command, "-x"):
         return "only compiles (-x hip -c) are distributed"
-    if any(word.startswith(("-fopenmp", "-fopenacc")) for word in command):
+    if any(does(word, OPENMP) for word in command):
         return "OpenMP compiles are not distributed"
     for word in command[1:]:
         if does(word, READS | HEADERS):
             return f"{word} names a file that would not be on the server"
-        if does(word, _WRITES_FILES) and word not in _DEPFILE:
+        if does(word, _WRITES_FILES) and not does(word, JOB_DEPFILE):  # the engine brings it
             return f"{word} writes a file that would stay on the server"
     return ""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import json
 import os
-import re
 import shlex
 import sys
 from collections.abc import Callable, Container, Iterable, Sequence
@@ -21,7 +20,7 @@ import SCons.Script
 import SCons.Util
 
 from offload_tool.clang.environment import HEEDED_VARIABLES
-from offload_tool.clang.relevant_options import relevant_flags, trial_flags
+from offload_tool.clang.options import LINKED, TRIPLE, does, is_one_of, relevant_flags, trial_flags
 from offload_tool.containers.open_bundle import FILE_TYPES
 from offload_tool.errors import CompilerError, TargetIDError, UsageError
 from offload_tool.formats.target.compile_target import CompileTarget, parse_target, parse_targets
@@ -264,15 +263,6 @@ def is_relocatable(env: Environment, unit: Unit) -> bool:
     return env["OFFLOAD_RDC"] and unit.kind in ("hip", "cuda")
 
 
-_FLAGS_OF_BOTH = re.compile(
-    r"-fopenmp(=.*)?|-fsanitize=.*|--coverage|-fprofile-(instr-)?(generate|arcs)(=.*)?|-pthread|-pg"
-    r"|-stdlib=.*|-flto(=.*)?|--target=.*|-m(16|32|64|x32)"
-)
-"""Flags of compiles that mean libraries or the machine, so that a link needs them too."""
-_SAYS_TRIPLE = re.compile(r"-target|--target=?.*|-m.+|-E[BL]|--config.*|@.+")
-"""Flags that may say for which machine host code is."""
-
-
 def machine_flags(env: Environment) -> list[str]:
     """Return those flags of host passes that may say for which machine they compile."""
     given = env.subst_list("$CFLAGS $CXXFLAGS $CCFLAGS $OFFLOAD_HOST_FLAGS")
@@ -280,7 +270,7 @@ def machine_flags(env: Environment) -> list[str]:
     return [
         word
         for before, word in zip(["", *words], words, strict=False)
-        if _SAYS_TRIPLE.fullmatch(word) or before == "-target"
+        if does(word, TRIPLE) or before == "-target"
     ]
 
 
@@ -304,7 +294,7 @@ def link_flags(env: Environment) -> list[str]:
     given = env.subst_list("$CFLAGS $CXXFLAGS $CCFLAGS $OFFLOAD_HOST_FLAGS")[0]
     there = {str(word) for word in env.subst_list("$LINKFLAGS $SHLINKFLAGS")[0]}
     words = dict.fromkeys(map(str, given))
-    return [word for word in words if _FLAGS_OF_BOTH.fullmatch(word) and word not in there]
+    return [word for word in words if is_one_of(word, LINKED) and word not in there]
 
 
 def device_link_flags(env: Environment) -> list[str]:

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from offload_tool.clang.driver import Answer, ask, jobs_of, question
+from offload_tool.clang.environment import folder_meant
 from offload_tool.clang.options import NO_HEADERS, NO_LIBRARIES, does
-from offload_tool.clang.relevant_options import folder_meant
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain.disk_cache import cached_answer
 from offload_tool.toolchain.installations import (
@@ -67,7 +67,7 @@ class Job:
     targets: tuple[str, ...] = ()
     """Target IDs, or triples of CPUs."""
     flags: tuple[str, ...] = ()
-    """What `relevant_options.relevant_flags` gave."""
+    """What `options.relevant_flags` gave."""
     given: tuple[str, ...] = ()
     """All flags of a compile, where those are not enough: a header may mend what is lacking."""
 

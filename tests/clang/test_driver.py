@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import NoReturn
 
 import pytest
 
-from offload_tool.clang.driver import ask, front_end_jobs, jobs_of, option_values
+from offload_tool.clang.driver import ask, front_end_jobs, jobs_of, option_values, without_removed
 from offload_tool.errors import CompilerError
 
+COMPILE = (sys.executable, "-m", "offload_tool", "compile")
 HIP = ["-x", "hip", "--cuda-device-only", "--offload-arch=gfx906", "-nogpulib", "-nogpuinc"]
 
 
@@ -84,3 +86,50 @@ def test_why_a_program_failed() -> None:
     assert ask([sys.executable, "-c", "raise SystemExit(3)"]).reason == "exit status 3"
     raw = ask([sys.executable, "-c", "import os; os.write(2, b'no \\xff'); raise SystemExit(1)"])
     assert (raw.errors, raw.reason) == ("no \udcff", "no \ufffd")
+
+
+def test_removed_words() -> None:
+    """Words by which the driver removes files go with their values; a missing file is a word."""
+    words = ["c", "-MJ", "a.json", "-O1", "-MJb.json", "--serialize-diagnostics", "d", "-MD", "@no"]
+    assert without_removed(words) == ["c", "-O1", "-MD", "@no"]
+    assert without_removed(["c", "-O1", "@no"]) == ["c", "-O1", "@no"]
+
+
+def test_removed_words_of_a_response_file(tmp_path: Path) -> None:
+    """Words in a response file count, too."""
+    (tmp_path / "words").write_text("-g -MJ a.json -O1")
+    assert without_removed(["c", f"@{tmp_path}/words", "-w"]) == ["c", "-g", "-O1", "-w"]
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("words", [["-MJ", "report"], ["--serialize-diagnostics", "report"]])
+def test_question(
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    llvm: Callable[[str], str],
+) -> None:
+    """A question lets a report be."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "report").write_text("written")
+    assert front_end_jobs([llvm("clang"), "-c", "-x", "c", *words], dict(os.environ))
+    assert (tmp_path / "report").exists()
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize(
+    "words", [["-MJ", "report"], ["-MJreport"], ["-serialize-diagnostics", "report"], ["@words"]]
+)
+def test_report_of_a_compile(words: list[str], tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """It is there after the first compile, for which the driver is asked, and after the second."""
+    (tmp_path / "s.hip").write_text("__attribute__((global)) void kernel() {}\n")
+    (tmp_path / "words").write_text("-MJ report")
+    command = [*COMPILE, "s.hip", "-o", "k.o", "--target-id", "gfx906", "--depfile", "k.d"]
+    for _ in range(2):
+        subprocess.run(
+            [*command, "--", "-nogpuinc", "-nogpulib", *words],
+            cwd=tmp_path,
+            env={**os.environ, "OFFLOAD_CLANG": llvm("clang")},
+            check=True,
+        )
+        (tmp_path / "report").unlink()

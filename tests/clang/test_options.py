@@ -1,4 +1,4 @@
-"""The table of clang's options: clang knows each, and all that ask agree."""
+"""The table of options: clang and lld know each, and all that ask agree."""
 
 from __future__ import annotations
 
@@ -8,47 +8,66 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.clang import options
 from offload_tool.clang.options import (
+    _OPTIONS,
     BESIDE,
     ELSEWHERE,
     LIBRARY,
+    LINKED,
     LINKER,
     NEXT,
+    OF_LLD,
+    TARGETS,
     WRITES,
     beginnings,
     does,
+    is_one_of,
+    takes_next,
     values,
+    without_values,
 )
 from offload_tool.manifest.output_state import WRITES_FILES
 from offload_tool.sccache_dist.eligibility import why_local
 
-ASKED_OTHERWISE = {
-    *("--load-pass-plugin", "--library", "-l"),  # of linkers
-    *("--autocomplete", "-cc1", "@"),  # used below, and in each build
-}
-NAMES = [name for name, bits in options._OPTIONS.items() if not bits & LINKER]
+USED_OTHERWISE = {"--load-pass-plugin", "--autocomplete", "-cc1", "@"}
+"""The first is of ``opt``, the others are used below, and in each build."""
+
+
+def said(*words: str) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
 
 
 @pytest.mark.llvm
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ASKED_OTHERWISE])
-def test_clang_knows_it(llvm: Callable[[str], str], name: str) -> None:
-    """Clang completes it, or takes it (some spellings are not completed)."""
+def test_clang_knows_each(llvm: Callable[[str], str]) -> None:
+    """Clang completes each option, or takes it: some spellings are not completed."""
     clang = llvm("clang")
+    completed = [
+        *said(clang, "--autocomplete=-").splitlines(),
+        *said(clang, "--autocomplete=-cc1,-").splitlines(),
+    ]
+    for name, bits in _OPTIONS.items():
+        if name in USED_OTHERWISE or bits & OF_LLD:
+            continue
+        if any(line.startswith(name) for line in completed):
+            continue
+        of_job = f"{name}/dev/null" if bits & WRITES else name
+        answers = [
+            said(clang, "-###", name, "-x", "c", "-c", "/dev/null"),
+            said(clang, "-cc1", "-Eonly", of_job, "-x", "c", "/dev/null"),
+        ]
+        assert any("unknown argument" not in answer for answer in answers), name
 
-    def said(*words: str) -> str:
-        done = subprocess.run([clang, *words], capture_output=True, text=True, check=False)
-        return done.stdout + done.stderr
 
-    for word in (name, f"-cc1,{name}"):
-        if any(line.startswith(name) for line in said(f"--autocomplete={word}").splitlines()):
-            return
-    if options._OPTIONS[name] & WRITES:
-        assert "unknown argument" not in said(
-            "-cc1", "-Eonly", f"{name}/dev/null", "-x", "c", "/dev/null"
-        )
-        return
-    assert "unknown argument" not in said("-###", name, "-x", "c", "-c", "/dev/null")
+@pytest.mark.llvm
+def test_lld_knows_each(llvm: Callable[[str], str]) -> None:
+    """The linker lists each of its options, or takes it."""
+    lld = llvm("ld.lld")
+    listed = said(lld, "--help").split()
+    for name, bits in _OPTIONS.items():
+        if bits & OF_LLD and not any(word.startswith(name) for word in listed):
+            assert "unknown argument" not in said(lld, name), name
+            assert "unknown option" not in said(lld, name), name
 
 
 @pytest.mark.parametrize("name", beginnings(BESIDE | ELSEWHERE | LINKER))
@@ -65,24 +84,22 @@ def test_what_writes_stays(name: str) -> None:
 def test_which_take_the_next_word(tmp_path: Path, llvm: Callable[[str], str]) -> None:
     """Clang says of each option that takes the next word, and of no other, that it is missing."""
     (tmp_path / "a.c").write_text("int x;\n")
-    command = [llvm("clang"), "-###", "-c", "a.c"]
+    clang = llvm("clang")
 
-    def wants_value(option: str) -> bool:
-        words = [*command, option]
+    def wants_value(*option: str) -> bool:
+        words = [clang, *option]
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-        return f"argument to '{option}' is missing" in done.stderr
+        return f"argument to '{option[-1]}' is missing" in done.stderr
 
-    wanting = {name for name in options._OPTIONS if wants_value(name)}
-    taking = {name: bits for name, bits in options._OPTIONS.items() if bits & NEXT}
-    assert wanting <= taking.keys()
-    of_jobs = taking.keys() - wanting
+    wanting = {name for name in _OPTIONS if wants_value("-###", "-c", "a.c", name)}
+    taking = {name for name, bits in _OPTIONS.items() if bits & NEXT}
+    of_lld = {name for name, bits in _OPTIONS.items() if bits & OF_LLD}
+    assert wanting - of_lld <= taking
+    of_jobs = taking - wanting
     assert of_jobs
-    for name in of_jobs:
-        assert taking[name] & WRITES
-        done = subprocess.run(
-            [command[0], "-cc1", name], capture_output=True, text=True, check=False
-        )
-        assert f"argument to '{name}' is missing" in done.stderr
+    assert [name for name in of_jobs if not wants_value("-cc1", name)] == []
+    assert takes_next("-Xarch_gfx906")
+    assert takes_next("-Xopenmp-target=nvptx64")
 
 
 def test_values() -> None:
@@ -90,3 +107,12 @@ def test_values() -> None:
     job = ["-cc1", "-split-dwarf-output", "k.dwo", "-ftime-trace=k.json", "-o", "k.o"]
     assert [*values(job, WRITES)] == ["k.dwo", "k.json"]
     assert [*values(job, LIBRARY)] == []
+    assert [*values(["-Map=a", "--Map", "b", "-dependency-file"], LINKER)] == ["a", "b"]
+    assert [*without_values(job, WRITES)] == ["-cc1", "-o", "k.o"]
+
+
+def test_the_very_option() -> None:
+    """With or without a value, but no other option that begins so."""
+    words = ["-fopenmp", "-fopenmp=libomp", "-fopenmp-targets=nvptx64", "-stdlib=x", "-m64"]
+    assert [is_one_of(word, LINKED) for word in words] == [True, True, False, True, True]
+    assert not is_one_of("--target=x86_64", TARGETS)

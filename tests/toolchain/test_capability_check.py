@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.clang import driver
-from offload_tool.clang.relevant_options import relevant_flags
+from offload_tool.clang.options import relevant_flags
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain import capability_check, select
 from offload_tool.toolchain.capability_check import Job, Places

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.clang.driver import Answer
-from offload_tool.clang.relevant_options import folder_meant
+from offload_tool.clang.environment import folder_meant
 from offload_tool.toolchain import capability_check, disk_cache
 from offload_tool.toolchain.capability_check import Job, Places, find_for
 from offload_tool.util.memoize import remembered

@@ -17,7 +17,7 @@ import SCons.Script
 from SCons.Subst import Literal
 
 from offload_tool.clang.argument_files import all_words, options_of
-from offload_tool.clang.side_outputs import keeps_temporaries
+from offload_tool.clang.job_plan import keeps_temporaries
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID
 from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.manifest.manifest import manifest_path

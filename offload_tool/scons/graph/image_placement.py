@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import SCons.Errors
 
 from offload_tool import passes
+from offload_tool.clang.options import LINKER_SCRIPT, does
 from offload_tool.scons import readers
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ LARGE = 1 << 30
 """Bytes of linked files from which the images are moved; host code may need the other GB."""
 _WARN = 3 << 29
 """Bytes of linked files from which a warning names what makes them smaller."""
-_SCRIPTS = ("-T", "-Wl,-T", "-Wl,--script", "-Wl,-dT", "-Wl,--default-script", "--script")
 _LINKERS = ("bfd", "ld", "lld", "ld.bfd", "ld.lld")
 """Values of ``-fuse-ld=`` whose linker reads the script."""
 
@@ -55,7 +55,7 @@ def placement_flags(
         return []
     given = env.Override({"_OFFLOAD_PLACEMENT": ""}).subst_list("$LINKFLAGS $SHLINKFLAGS")
     words = [str(word) for line in given for word in line]
-    if any(word.startswith(_SCRIPTS) for word in words):
+    if any(does(part, LINKER_SCRIPT) for word in words for part in word.split(",")):
         return []
     chosen = [word.partition("=")[2] for word in words if word.startswith("-fuse-ld=")]
     linker = Path(chosen[-1]).name if chosen else "ld"

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from offload_tool.clang import side_outputs as side
+from offload_tool.clang import job_plan
 from offload_tool.clang.search_path import FrontEnd
 from offload_tool.errors import CompilerError
 from offload_tool.io.file_digests import Fingerprints
@@ -93,9 +93,9 @@ def ptxas_flags(node: Node) -> tuple[str, ...]:
 
 
 def side_files(node: Node, command: str) -> dict[str, bool]:
-    """Return the files that the compile of a node has written beside it: see `side_files`."""
+    """Return what `job_plan.side_files` does, of the compile of a node."""
     words = words_of(node, command)
-    return side.side_files(words, _variables(node.get_build_env()), node.get_internal_path())
+    return job_plan.side_files(words, _variables(node.get_build_env()), node.get_internal_path())
 
 
 def nodes_of(node: Node, names: Iterable[str]) -> list[Any]:
