@@ -104,8 +104,7 @@ def _parts_of_option(word: str) -> Iterator[str]:
     if len(parts) > 1:  # a name may hold them, too
         yield word.partition("=")[2]
     for name in values([word], FILE_BEHIND):
-        if not name.startswith("-"):
-            yield from _with_precompiled(name)
+        yield from _with_precompiled(name)
     for prefix in values([word], PROGRAMS):
         yield from programs_in(prefix)
     if word.startswith("-fprofile"):

@@ -59,8 +59,10 @@ TEMPORARIES, REMOVED, STAGE, DEPFILE_ON, CUID, FAST_MATH, OPENMP, LINKED, TRIPLE
 LINKER_SCRIPT, PROGRAMS, ROOT, NATIVE, COMPILE_FOLDER, NO_FILE, FILE_BEHIND, DEVICE_LINK = (
     1 << bit for bit in range(28, 36)
 )
+CONFIGURATION_FOLDER = 1 << 47
 """What it names:
 
+- CONFIGURATION_FOLDER: where the driver looks for configuration files
 - LINKER_SCRIPT: a linker script
 - PROGRAMS: where the driver looks for programs
 - ROOT: where it looks for GCC
@@ -254,6 +256,7 @@ _OPTIONS: dict[str, int] = {
     **dict.fromkeys(("-emit-", "--emit-"), TALK),
     **dict.fromkeys(("-c", "--compile", "-emit-llvm"), STAGE | WHOLE),
     "--config": READS | DRIVER | CONFIGURATION | TALK | NEXT | TRIPLE,
+    **dict.fromkeys(("--config-system-dir=", "--config-user-dir="), CONFIGURATION_FOLDER),
     "--driver-mode": DRIVER | TALK,
     "--verbose": DRIVER | TALK,
     "-ccc-": TALK,
@@ -385,7 +388,9 @@ def values_of(words: Sequence[str], names: Iterable[str]) -> Iterator[str]:
             if word == name and behind and not name.endswith("="):
                 yield behind
             elif word != name and word.startswith(name):
-                yield word.removeprefix(name).removeprefix("=")
+                value = word.removeprefix(name).removeprefix("=")
+                if not value.startswith("-"):  # it is another option, whose name is longer
+                    yield value
 
 
 def without_values(words: Iterable[str], what: int) -> Iterator[str]:

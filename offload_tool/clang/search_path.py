@@ -9,9 +9,10 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from offload_tool.clang.driver import front_end_jobs
+from offload_tool.clang.driver import front_end_jobs, option_values
 from offload_tool.clang.environment import tells_folder
 from offload_tool.clang.options import FOLDER, beginnings
+from offload_tool.errors import CompilerError
 from offload_tool.io.file_digests import Fingerprints, digest_of
 
 _FOLDER_OPTIONS = frozenset(beginnings(FOLDER))
@@ -53,9 +54,21 @@ def front_end_of(command: Sequence[str], environment: Mapping[str, str]) -> Fron
     )
 
 
+def searched_folders(report: str, program: str) -> list[str]:
+    """Return the folders that a compiler says it looks through: its answer to ``-E -v``.
+
+    :raises CompilerError: it does not say; `program` names it in the message.
+    """
+    _, _, rest = report.partition("#include <...> search starts here:\n")
+    folders, end, _ = rest.partition("End of search list.")
+    if not end:
+        raise CompilerError(f"{program} -E -v did not tell its header folders")
+    return [line.strip() for line in folders.splitlines()]
+
+
 def _folders_of_job(job: Sequence[str]) -> Iterator[str]:
     """Yield the folders in which a command of the front end looks for headers."""
-    root = next(reversed([*_values(job, "-isysroot")]), "")
+    root = next(reversed([*option_values(job, "-isysroot")]), "")
     prefix = ""
     for option, value in itertools.pairwise(job):
         if option == _PREFIX:
@@ -69,10 +82,6 @@ def _folders_of_job(job: Sequence[str]) -> Iterator[str]:
         for attached in _ATTACHED:
             if option.startswith(attached) and option != attached:
                 yield _in_root(option.removeprefix(attached), root)
-
-
-def _values(job: Sequence[str], option: str) -> Iterator[str]:
-    return (value for word, value in itertools.pairwise(job) if word == option)
 
 
 def _in_root(folder: str, root: str) -> str:

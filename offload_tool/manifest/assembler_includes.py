@@ -24,7 +24,7 @@ from collections.abc import Iterable, Sequence
 
 from offload_tool.clang.argument_files import all_words, possible_files
 from offload_tool.io.file_digests import Look, look_at
-from offload_tool.toolchain.config_files import has_configuration
+from offload_tool.toolchain.identity import has_configuration
 
 # Of text in small letters. Each begins with a dot or a word, which is found in no time.
 _BLANKS = r"(?:\s|\\[tn])*"

@@ -53,7 +53,7 @@ from offload_tool.manifest.manifest import (
 )
 from offload_tool.manifest.pass_inputs import PassReads, all_reads, reads_of
 from offload_tool.manifest.race_check import Start
-from offload_tool.toolchain.config_files import configuring_files
+from offload_tool.toolchain.identity import configuring_files
 
 WRITES_FILES = BESIDE | ELSEWHERE | LINKER | DEPFILE
 """Options with outputs beside the one that is looked at, or that they share with other runs."""

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import ask, jobs_of, plan_of
-from offload_tool.clang.options import CONFIGURATION, does
 from offload_tool.errors import CompilerError
 from offload_tool.io import StrPath
 from offload_tool.toolchain.identity import identity_text
@@ -181,7 +180,7 @@ def ptxas_flags(words: Sequence[str], environment: Mapping[str, str]) -> tuple[s
 
 @remembered(256)
 def _ptxas_flags(words: tuple[str, ...], variables: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    from offload_tool.toolchain.driver_cache import kept_answer, program_of
+    from offload_tool.toolchain.driver_cache import kept_words
 
     environment = dict(variables)
     pairs = zip(("", *words), words, strict=False)
@@ -194,12 +193,7 @@ def _ptxas_flags(words: tuple[str, ...], variables: tuple[tuple[str, str], ...])
                 return _own_flags(job)
         return []
 
-    program = program_of(words, environment)
-    if program is None or any(does(word, CONFIGURATION) or word.startswith("@") for word in words):
-        return tuple(find())
-    found = kept_answer("flags of ptxas", program, command, environment, find, lambda _: ())
-    is_right = isinstance(found, list) and all(isinstance(word, str) for word in found)
-    return tuple(found if is_right else find())
+    return tuple(kept_words("flags of ptxas", command, environment, find))
 
 
 def _own_flags(job: Sequence[str]) -> list[str]:

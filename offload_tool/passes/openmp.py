@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import Answer, ask
+from offload_tool.clang.search_path import searched_folders
 from offload_tool.errors import CompilerError, UsageError
 from offload_tool.io import StrPath
 from offload_tool.passes.cuda import ptx_flag
@@ -123,11 +124,8 @@ def header_flags(toolchain: Toolchain, language: str, *, gpu: bool) -> tuple[str
     if gpu and Path(wrappers).is_dir():
         flags = ["-isystem", wrappers, "-include", "__clang_openmp_device_functions.h"]
     report = _ask(toolchain, "-E", "-v", "-x", language, os.devnull).errors
-    _, _, rest = report.partition("#include <...> search starts here:\n")
-    folders, end, _ = rest.partition("End of search list.")
-    if not end:
-        raise CompilerError(f"{toolchain.clang[0]} -E -v did not tell its header folders")
-    return (*flags, *(word for line in folders.splitlines() for word in ("-isystem", line.strip())))
+    folders = searched_folders(report, toolchain.clang[0])
+    return (*flags, *(word for folder in folders for word in ("-isystem", folder)))
 
 
 def link_flags(toolchain: Toolchain) -> tuple[list[str], list[str]]:

@@ -214,7 +214,7 @@ def surroundings_of(
     from offload_tool.clang.argument_files import all_words
     from offload_tool.manifest.inputs import general_words
     from offload_tool.manifest.output_state import Surroundings
-    from offload_tool.toolchain.config_files import has_configuration
+    from offload_tool.toolchain.identity import has_configuration
 
     words = general_words(all_words(flags), ())
     question = ["surroundings", *_toolchain_question(environ), os.getcwd()]
@@ -222,7 +222,7 @@ def surroundings_of(
 
     def find() -> dict[str, Any]:
         from offload_tool.clang.search_path import front_end_of
-        from offload_tool.toolchain.device_libraries import device_libraries
+        from offload_tool.toolchain.driver_cache import device_libraries
 
         environment = {**environ, **found.environment}
         libraries = [*device_libraries(words, environment)]

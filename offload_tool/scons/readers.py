@@ -40,11 +40,15 @@ from offload_tool.scons.variables import (
 )
 from offload_tool.toolchain.capability_check import Job, Places
 from offload_tool.toolchain.installations import VARIABLES as OF_INSTALLATIONS
-from offload_tool.toolchain.native_gpus import NATIVE, native_targets
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.toolchain.programs import LIBRARY_PATH
 from offload_tool.toolchain.select import find_toolchain
-from offload_tool.toolchain.supported_processors import refusal, targets_of_compiler
+from offload_tool.toolchain.supported_processors import (
+    NATIVE,
+    native_targets,
+    refusal,
+    targets_of_compiler,
+)
 from offload_tool.util.frozen import replaced
 
 if TYPE_CHECKING:

@@ -11,13 +11,22 @@ time of change (ctime).
 What was found while a witness changed is not written down. A file that cannot be read, that
 others can write, or that holds anything else than the above is as good as none.
 
-Where a compiler is asked, `witnesses` adds what all of its answers depend on, so that no question
-can forget it: a place where nothing was found is a witness, too.
+Where a compiler is asked, what all of its answers depend on is added, so that no question can
+forget it; a place where nothing was found is a witness, too:
+
+- the programs of the command, their shared libraries, and where the loader looked before
+- folders in which a program may appear that would be run in its place: those of PATH and
+  COMPILER_PATH, what ``-B`` names, and the compiler's own
+- configuration files, and the folders in which others may appear
+- the folders of GCC's installations
+
+Variables that have a say in it are part of each question: `environment.ASKED_VARIABLES`.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,6 +40,10 @@ _LARGEST = 1 << 20
 _KEYS = {"question", "package", "witnesses", "answer"}
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _OWNER_ONLY = 0o600
+CONFIGURATION_FOLDERS = ("/etc/clang", "~/.config/clang")
+"""Where clang looks for configuration files, beside its own folder."""
+_CONFIGURATION = ".cfg"
+_GCC = ("lib/gcc", "lib64/gcc", "lib/gcc-cross")
 _COARSE = 20_000_000
 """Nanoseconds by which the times in inodes may be behind the clock: Linux counts them in ticks."""
 
@@ -86,10 +99,8 @@ def cached_answer(
     import binascii
 
     if compiler is not None:
-        from offload_tool.toolchain.lookup_dependencies import asked_in, places_asked
-
         given = os.environ if environment is None else environment
-        question = [*question, *asked_in(given)]
+        question = [*question, *_asked_in(given)]
 
     key = binascii.crc32("\0".join(question).encode(errors="surrogateescape"))
     try:
@@ -111,7 +122,7 @@ def cached_answer(
         return answer
     paths = [*own]
     if compiler is not None:
-        paths += places_asked(compiler(answer), given)
+        paths += _places_asked(compiler(answer), given)
     seen = {path: _look(path) for path in paths}
     if all(look is None or look[1] < started for look in seen.values()):
         kept = {"question": list(question), "witnesses": seen, "answer": answer}
@@ -187,3 +198,82 @@ def _write(file: str, known: dict[str, Any]) -> None:
             out.write(json.dumps(known).encode())
     except (OSError, OffloadError):
         pass  # a full disk, say: the answer is right all the same
+
+
+# -- on what all answers of a compiler depend --------------------------------------------
+
+
+def _asked_in(environment: Mapping[str, str]) -> list[str]:
+    """Return what the answer to any question depends on beside files: variables, as text.
+
+    The working directory is part of it where one of them names a folder that is relative to it.
+    """
+    from offload_tool.clang.environment import ASKED_VARIABLES
+
+    given = [environment.get(name, "") for name in ASKED_VARIABLES]
+    places = (place for value in filter(None, given) for place in value.split(os.pathsep))
+    relative = not all(place.startswith("/") for place in places)
+    return [*given, os.getcwd() if relative else ""]
+
+
+def _places_asked(words: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:
+    """Return the files and folders on which all answers of a command depend."""
+    from offload_tool.clang.options import CONFIGURATION, CONFIGURATION_FOLDER, ROOT, values
+    from offload_tool.clang.response_file import expand_command
+    from offload_tool.toolchain.programs import LIBRARY_PATH, program_places
+
+    expanded = expand_command(words)
+    yield from expanded.files
+    words = expanded.words
+    yield from _program_folders(words, environment)
+    folders = [*map(os.path.expanduser, CONFIGURATION_FOLDERS)]
+    for word in itertools.takewhile(lambda word: not word.startswith(("-", "@")), words):
+        names = _looked_up(word, environment)
+        yield from names
+        program = next(filter(_is_program, names), "")
+        if program:
+            yield from program_places(program, environment.get(LIBRARY_PATH, ""))
+            real = os.path.realpath(program)
+            yield real
+            folders += (os.path.dirname(name) for name in (program, real))
+    folders += values(words, CONFIGURATION_FOLDER)
+    for folder in folders:
+        yield folder
+        if os.path.isdir(folder):
+            names = os.listdir(folder)
+            yield from (f"{folder}/{name}" for name in names if name.endswith(_CONFIGURATION))
+    yield from values(words, CONFIGURATION)
+    for root in ("/usr", *values(words, ROOT)):
+        yield from (f"{root}/{below}{place}" for below in ("", "usr/") for place in _GCC)
+        yield root
+
+
+def _looked_up(word: str, environment: Mapping[str, str]) -> list[str]:
+    """Return the names under which a program is looked for, in this order."""
+    if "/" in word:
+        return [word]
+    return [f"{folder}/{word}" for folder in _folders(environment, "PATH")]
+
+
+def _is_program(name: str) -> bool:
+    return os.path.isfile(name) and os.access(name, os.X_OK)
+
+
+def _folders(environment: Mapping[str, str], name: str) -> list[str]:
+    given = environment.get(name, os.defpath if name == "PATH" else "")
+    return list(filter(None, given.split(os.pathsep)))
+
+
+def _program_folders(words: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:
+    """Return the folders in which clang looks for programs, but for its own.
+
+    Source: clang 22.1.8, ``Driver::GetProgramPath``: what ``-B`` and COMPILER_PATH give may be the
+    beginning of a path, too.
+    """
+    yield from _folders(environment, "PATH")
+    from offload_tool.clang.options import PROGRAMS, values
+
+    for prefix in (*_folders(environment, "COMPILER_PATH"), *values(words, PROGRAMS)):
+        yield prefix
+        if not os.path.isdir(prefix):
+            yield os.path.dirname(prefix) or "."

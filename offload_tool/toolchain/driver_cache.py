@@ -1,4 +1,4 @@
-"""What clang's driver has answered, kept from one build to the next: see `disk_cache`.
+"""What clang's driver answers, kept from one build to the next: see `disk_cache`.
 
 An answer to ``-###`` depends on the command, its variables and folder, which are the question, and
 on what the driver finds on the machine: itself, configuration files, installations of GCC and of
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.clang.environment import processor_of
-from offload_tool.clang.options import CONFIGURATION, does
+from offload_tool.clang.options import CONFIGURATION, NO_LIBRARIES, does
 from offload_tool.formats.magic import ELF
 from offload_tool.io.file_digests import digest_of
 from offload_tool.toolchain.disk_cache import cached_answer
@@ -52,22 +52,28 @@ def kept_answer(
     words: Sequence[str],
     environment: Mapping[str, str],
     find: Callable[[], Any],
-    named: Callable[[Any], Iterable[str]],
+    named: Callable[[Any], Iterable[str] | None],
+    *,
+    here_too: bool = False,
 ) -> Any:
     """Return an answer of the driver `program` about some words, kept or found.
 
-    `named` gives the words of an answer, of which absolute names are looked at again.
+    `named` gives the words of an answer, of which absolute names are looked at again, or None where
+    it is not to be kept. Those in the folder of the build, where files come and go, are only looked
+    at with `here_too`: the driver looks for nothing there unless it is told to.
     """
     own = os.getcwd()
     machine, variables = processor_of(words), _digest_of_variables(environment)
     question = [what, program, own, *words, machine, variables]
 
-    def witnesses(answer: Any) -> list[str]:
-        # The driver looks for nothing in the folder of the build, where files come and go.
+    def witnesses(answer: Any) -> list[str] | None:
+        found = named(answer)
+        if found is None:
+            return None
         files = tuple(
             word
-            for word in named(answer)
-            if word.startswith("/") and not f"{word}/".startswith(f"{own}/")
+            for word in found
+            if word.startswith("/") and (here_too or not f"{word}/".startswith(f"{own}/"))
         )
         folders = [os.path.dirname(file) for file in files]
         from offload_tool.clang.search_path import origins
@@ -75,6 +81,29 @@ def kept_answer(
         return [*files, *folders, *origins(files)]
 
     return cached_answer(question, find, witnesses, lambda _: [program, *words], environment)
+
+
+def kept_words(
+    what: str,
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    find: Callable[[], list[str]],
+    *,
+    here_too: bool = False,
+) -> list[str]:
+    """Return an answer of a command's driver that is a list of words, kept or found.
+
+    Not kept are one without words, as there may be some tomorrow, and those of scripts and of
+    configuration files, which may say anything else. `here_too` is as of `kept_answer`.
+    """
+    program = program_of(words, environment)
+    if program is None or any(does(word, CONFIGURATION) or word.startswith("@") for word in words):
+        return find()
+    answer = kept_answer(
+        what, program, words, environment, find, lambda found: found or None, here_too=here_too
+    )
+    is_right = isinstance(answer, list) and all(isinstance(word, str) for word in answer)
+    return answer if is_right else find()  # it may be a file that was changed by hand
 
 
 def _digest_of_variables(environment: Mapping[str, str]) -> str:
@@ -88,21 +117,12 @@ def kept_front_end(words: Sequence[str], environment: Mapping[str, str]) -> Fron
     """Return what `search_path.front_end_of` does, kept or found."""
     from offload_tool.clang.search_path import FrontEnd, front_end_of
 
-    program = program_of(words, environment)
-    if program is None or any(does(word, CONFIGURATION) or word.startswith("@") for word in words):
-        return front_end_of(words, environment)
+    def find() -> list[str]:
+        found = front_end_of(words, environment)
+        return [*found.folders, "yes" if found.tells_folder else ""] if found.folders else []
 
-    def find() -> list[Any]:
-        return [*front_end_of(words, environment)]
-
-    kept = kept_answer("front end", program, words, environment, find, lambda found: found[0])
-    try:
-        folders, tells = kept
-        if folders and all(isinstance(name, str) for name in folders):
-            return FrontEnd(tuple(folders), bool(tells))
-    except (TypeError, ValueError):  # a file that was changed by hand
-        pass
-    return front_end_of(words, environment)
+    *folders, tells = kept_words("front end", words, environment, find) or [""]
+    return FrontEnd(tuple(folders), bool(tells)) if folders else front_end_of(words, environment)
 
 
 def kept_triple(words: Sequence[str], environment: Mapping[str, str]) -> str:
@@ -112,11 +132,29 @@ def kept_triple(words: Sequence[str], environment: Mapping[str, str]) -> str:
     """
     from offload_tool.clang.driver import ask
 
-    def find() -> str:
+    def find() -> list[str]:
         answer = ask([*words, "-print-effective-triple"], environment)
-        return answer.output.strip() if answer.status == 0 else ""
+        return answer.output.split() if answer.status == 0 else []
 
-    program = program_of(words, environment)
-    if program is None or any(does(word, CONFIGURATION) or word.startswith("@") for word in words):
-        return find()
-    return str(kept_answer("triple", program, words, environment, find, lambda _: words))
+    return "".join(kept_words("triple", words, environment, find))
+
+
+def device_libraries(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the device libraries that clang links into device code: ROCm's, CUDA's libdevice.
+
+    None where the flags leave them out, or none are found. `command` is a device compile up to its
+    input. No depfile lists them, and which ones they are depends on flags, variables and the
+    processor. Source: clang 22.1.8, observed: ``-###`` prints each front end's command, with
+    ``-mlink-builtin-bitcode FILE`` for each library.
+    """
+    if any(does(word, NO_LIBRARIES) for word in command):
+        return ()
+
+    def find() -> list[str]:
+        from offload_tool.clang.driver import front_end_jobs, option_values
+
+        jobs = front_end_jobs(command, environment)
+        named = (file for job in jobs for file in option_values(job, "-mlink-builtin-bitcode"))
+        return list(dict.fromkeys(named))
+
+    return tuple(kept_words("device libraries", command, environment, find, here_too=True))

@@ -16,14 +16,17 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from offload_tool.clang.argument_files import all_words
+from offload_tool.clang.driver import plan_of
 from offload_tool.clang.options import CONFIGURATION, does, takes_next
 from offload_tool.clang.response_file import configuration_words, expand_command
-from offload_tool.errors import OffloadError
+from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.io import InputFile
 from offload_tool.toolchain.programs import program_identity
+from offload_tool.util.memoize import remembered
 
 _CONFIGURATION = re.compile(r"^Configuration file: (?P<path>.+)$", re.MULTILINE)
 _PLAIN_NAME = re.compile(r"clang(-\d+)?")
@@ -115,12 +118,60 @@ def _included(path: Path) -> list[str]:
         elif option != "--config":
             continue
         elif "/" not in name:
-            from offload_tool.toolchain.lookup_dependencies import CONFIGURATION_FOLDERS
+            from offload_tool.toolchain.disk_cache import CONFIGURATION_FOLDERS
 
             places = map(os.path.expanduser, CONFIGURATION_FOLDERS)
             found += [f"{place}/{name}" for place in places if os.path.isfile(f"{place}/{name}")]
         found.append(os.path.join(folder, name.replace("<CFGDIR>", folder)))
     return found
+
+
+def has_configuration(words: Iterable[str]) -> bool:
+    """Return whether flags let clang read configuration files."""
+    return any(does(word, CONFIGURATION) for word in all_words(words))
+
+
+def may_have_configuration(signed: bytes) -> bool:
+    """Return whether the words of a command's text can be those that `has_configuration` looks for.
+
+    They may be in a response file, too.
+    """
+    return b"-config" in signed or b"@" in signed
+
+
+def configuring_files(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the configuration files that a compile reads, where its flags tell of any.
+
+    A name without a folder is looked for in several, and the driver's mode and target choose files
+    of their own there: so the driver is asked. `command` is the compile, without options for
+    outputs and without its source. Those in the current folder have relative names, so that a
+    `CacheDir` serves other checkouts.
+    """
+    if not has_configuration(command):
+        return ()
+    return _found(tuple(command), tuple(sorted(environment.items())))
+
+
+@remembered(64)
+def _found(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    try:
+        answer = plan_of([*command, "-c", "-x", "c++", os.devnull], dict(environment))
+    except CompilerError:
+        return ()
+    found = all_configuration_files(configuration_files(answer.output + answer.errors))
+    here = [f"{folder}/" for folder in (os.getcwd(), dict(environment).get("PWD")) if folder]
+    return tuple(_local(name, here) for name in found)
+
+
+def _local(name: str, here: Iterable[str]) -> str:
+    """Name a file in the folder of the build as it is called from there: a copy has it, too."""
+    inside = [name[len(folder) :] for folder in here if name.startswith(folder)]
+    return inside[0] if inside else name
+
+
+def forget_configuring_files() -> None:
+    """Forget what the driver said: another build begins."""
+    _found.cache_clear()
 
 
 def text_digest(text: str) -> str:

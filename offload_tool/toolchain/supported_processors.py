@@ -1,21 +1,27 @@
-"""Processors that are newer than our table, or than the compiler: the compiler decides.
+"""Processors that are newer than our table or the compiler, and those of the GPUs in this machine.
 
 A processor that the table lacks is one that a newer clang may know, with features that it
 takes; one that the table has may be too new for an older clang. Both are asked of the
 compiler in use, by what costs least: the plan (``-###``) of a device compile. Processors
 that every LLVM from 22 on has are asked of nobody.
+
+The GPUs in this machine are told by the compiler's own programs: ``offload-arch``, ``amdgpu-arch``
+and ``nvptx-arch`` of LLVM 22.1.8 and 19.1.7 print one target ID on each line, without features that
+are off; without a GPU nothing, or a message and another exit status.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.driver import plan_of
+from offload_tool.clang.driver import output_of, plan_of
 from offload_tool.errors import CompilerError, TargetIDError
 from offload_tool.formats.target.compile_target import CompileTarget, parse_targets
 from offload_tool.formats.target.processors import find_processor
+from offload_tool.formats.target.target_id import TargetID
 from offload_tool.util.memoize import remembered
 
 if TYPE_CHECKING:
@@ -25,6 +31,15 @@ _PLANS = {
     "amdgcn": ("-x", "hip", "-nogpuinc", "-nogpulib"),
     "nvptx64": ("-x", "cuda", "-nocudainc", "-nocudalib"),
 }
+
+
+NATIVE = "native"
+_ASKED_FOR_GPUS = {
+    "hip": ("amdgpu-arch", "offload-arch"),
+    "cuda": ("nvptx-arch", "offload-arch"),
+    "openmp": ("offload-arch", "amdgpu-arch", "nvptx-arch"),
+}
+_PROCESSORS = {"hip": ("gfx",), "cuda": ("sm_",), "openmp": ("gfx", "sm_")}
 
 
 def targets_of_compiler(
@@ -88,3 +103,50 @@ def _ask(
         return None
     errors = [line for line in answer.errors.splitlines() if "error: " in line]
     return errors[0].partition("error: ")[2] if errors else answer.reason
+
+
+@remembered(8)
+def native_targets(toolchain: Toolchain, kind: str) -> list[str]:
+    """Return the target IDs of this machine's GPUs that sources of `kind` are compiled for.
+
+    :raises CompilerError: there is none; the message says what was asked.
+    """
+    said = []
+    for name in _ASKED_FOR_GPUS[kind]:
+        program = _beside(toolchain, name)
+        if program is None:
+            said.append(f"{name} is not there")
+            continue
+        try:
+            lines = output_of((program,)).split()
+        except CompilerError as error:
+            said.append(str(error))
+            continue
+        found = _readable(lines, kind)
+        if found:
+            return found
+        said.append(f"{program} names no GPU")
+    raise CompilerError(
+        f"OFFLOAD_ARCH: 'native' stands for the GPUs of this machine, and none was found for "
+        f"{kind} ({'; '.join(said)}); give target IDs, such as gfx90a or sm_80"
+    )
+
+
+def _beside(toolchain: Toolchain, name: str) -> str | None:
+    """Return a program of the compiler's folder."""
+    try:
+        found = output_of((*toolchain.clang,), f"-print-prog-name={name}").strip()
+    except CompilerError:
+        return None
+    return found if Path(found).is_absolute() and Path(found).is_file() else None
+
+
+def _readable(words: Sequence[str], kind: str) -> list[str]:
+    """Return the target IDs among words, each once."""
+    found = dict.fromkeys(word for word in words if word.startswith(_PROCESSORS[kind]))
+    for word in found:
+        try:
+            TargetID.parse(word, allow_unknown=True)
+        except TargetIDError:
+            return []
+    return list(found)

@@ -25,6 +25,7 @@ import stat
 from pathlib import Path
 
 from offload_tool.clang.driver import ask
+from offload_tool.clang.search_path import searched_folders
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.io import replace_file
 from offload_tool.toolchain.disk_cache import cache_folder
@@ -102,12 +103,8 @@ def _header_flags(zig: str, zig_target: str) -> tuple[str, ...]:
     frontend = next((line for line in report.splitlines() if " -cc1 " in line), "")
     words = shlex.split(frontend)
     defines = [f"-D{value}" for flag, value in itertools.pairwise(words) if flag == "-D"]
-    _, _, rest = report.partition("#include <...> search starts here:\n")
-    folders, end, _ = rest.partition("End of search list.")
-    if not end:
-        raise CompilerError("the embedded compiler did not tell its header folders")
     # zig shortens what is below the current folder.
-    paths = [os.path.abspath(line.strip()) for line in folders.splitlines()]
+    paths = map(os.path.abspath, searched_folders(report, "the embedded compiler"))
     includes = [word for path in paths for word in ("-isystem", path)]
     return ("-nostdinc", "-nostdinc++", *defines, *includes)
 

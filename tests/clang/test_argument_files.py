@@ -39,6 +39,9 @@ from offload_tool.clang.argument_files import possible_files
         (["-Tscript.ld"], "script.ld"),
         (["-fbasic-block-sections=list=f.txt"], "f.txt"),
         (["-fmodule-file=m=m.pcm"], "m.pcm"),
+        (["-fplugin=a=b.so"], "a=b.so"),
+        (["-B", "folder"], "folder/ld.lld"),
+        (["--prefix=folder"], "folder/ld.lld"),
     ],
 )
 def test_spellings(words: Sequence[str], name: str) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from offload_tool.errors import CodeObjectError, CompilerError
+from offload_tool.formats.objects.elf.reader import EM_CUDA
 from offload_tool.formats.target.target_id import TargetID
 from offload_tool.passes.hip import device_flags, host_flags
-from offload_tool.passes.verify_output import check_code_object, check_host_object
+from offload_tool.passes.verify_output import check_code_object, check_cubin, check_host_object
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import missing
@@ -147,3 +148,17 @@ def test_device_code_instead_of_host(compiled) -> None:
     output = compiled(device_flags(TargetID.parse("gfx906"), "13") + PLAIN)
     with pytest.raises(CodeObjectError, match="found AMDGPU code"):
         check_host_object(output, "13")
+
+
+@pytest.mark.parametrize("rdc", [False, True])
+def test_cubins_to_link_and_to_load(tmp_path: Path, rdc: bool) -> None:
+    """A cubin that is one to be linked is none to be loaded, and the reverse."""
+    header = bytearray(64)
+    header[:7] = b"\x7fELF\2\1\1"
+    header[16:20] = (1 if rdc else 2).to_bytes(2, "little") + EM_CUDA.to_bytes(2, "little")
+    header[52:54] = (64).to_bytes(2, "little")
+    (tmp_path / "k.cubin").write_bytes(header)
+    check_cubin(tmp_path / "k.cubin", rdc=rdc)
+    what = ("to be linked", "to be loaded")
+    with pytest.raises(CodeObjectError, match=f"is one {what[rdc]}, found one {what[not rdc]}$"):
+        check_cubin(tmp_path / "k.cubin", rdc=not rdc)

@@ -35,7 +35,7 @@ from offload_tool.scons.state.build_log import declared_passes
 from offload_tool.scons.state.node_classes import PassOutput, records_of
 from offload_tool.scons.state.pass_state import PassRecords, depfile_of
 from offload_tool.scons.state.scanner import DEPENDENCY_SCANNER, NO_SCANNER
-from offload_tool.toolchain.device_libraries import device_libraries
+from offload_tool.toolchain.driver_cache import device_libraries
 from offload_tool.util.frozen import replaced
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from offload_tool.manifest import inputs
 from offload_tool.manifest.include_search import Lookups, found_in
 from offload_tool.passes.compile_pass import without_dependency_flags
 from offload_tool.scons import compat
-from offload_tool.toolchain.config_files import configuring_files as found_configuration
-from offload_tool.toolchain.config_files import (
+from offload_tool.toolchain.identity import configuring_files as found_configuration
+from offload_tool.toolchain.identity import (
     forget_configuring_files,
     has_configuration,
     may_have_configuration,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.errors import CompilerError
-from offload_tool.toolchain.device_libraries import device_libraries
+from offload_tool.toolchain.driver_cache import device_libraries
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import missing
 
