@@ -28,8 +28,8 @@ from offload_tool import passes
 from offload_tool.clang.driver import make
 from offload_tool.containers.walk import open_file_or_members
 from offload_tool.errors import CodeObjectError, FormatError, UsageError
-from offload_tool.formats.cuda.host_symbols import CudaHostCode, cuda_host_code
 from offload_tool.formats.cuda.object_section import ALIGNMENT, RELOCATABLE_SECTION, SECTION
+from offload_tool.formats.host_symbols import CudaHostCode, cuda_host_code
 from offload_tool.formats.objects.elf.reader import is_elf, read_elf_tables
 from offload_tool.io import InputFile, StrPath, replace_file
 from offload_tool.io.temporary_directory import temporary_folder
@@ -55,7 +55,7 @@ def read_cuda_host_files(paths: Iterable[StrPath]) -> CudaHostCode:
         for name, code in _host_code_in(path):
             if code.lost_kernels:
                 raise CodeObjectError(
-                    f"'{name}': nobody registers the kernel {code.lost_kernels[0]}; was it "
+                    f"'{name}': nobody registers the kernel {min(code.lost_kernels)}; was it "
                     "compiled as CUDA, with relocatable device code?"
                 )
             found |= code

@@ -27,15 +27,15 @@ from offload_tool.formats.hip.fatbin_section import (
     plan_embedding,
     symbol_names,
 )
-from offload_tool.formats.hip.host_symbols import (
-    ENTRY_SECTIONS,
+from offload_tool.formats.host_symbols import (
+    ENTRY_SECTION,
     HipHostCode,
     bitcode_host_code,
-    read_hip_host_code,
+    hip_host_code,
 )
 from offload_tool.formats.objects.ar import NewMember, plan_archive
 from offload_tool.formats.objects.elf.edit_sections import plan_elf
-from offload_tool.formats.objects.elf.reader import SHT_LLVM_OFFLOADING, is_elf
+from offload_tool.formats.objects.elf.reader import SHT_LLVM_OFFLOADING, is_elf, read_elf_tables
 from offload_tool.io import InputFile, StrPath, replace_file
 
 _OFFLOADING_ALIGNMENT = 8
@@ -131,8 +131,8 @@ def read_host_files(paths: Sequence[StrPath]) -> HipHostCode:
             has_objects = True
             if code.lost_kernels:
                 raise CodeObjectError(
-                    f"'{name}': nobody registers the kernel {code.lost_kernels[0]}: expected an "
-                    f"undefined symbol {FATBIN}_<hash>, or a section {ENTRY_SECTIONS[0]} with an "
+                    f"'{name}': nobody registers the kernel {min(code.lost_kernels)}: expected an "
+                    f"undefined symbol {FATBIN}_<hash>, or a section {ENTRY_SECTION} with an "
                     "entry for it, found neither; was it compiled as HIP, by clang alone?"
                 )
             found |= code
@@ -163,7 +163,7 @@ def _host_code_in(path: StrPath) -> Iterator[tuple[str, HipHostCode]]:
         if is_bitcode(data):  # a host object of -flto
             yield name, bitcode_host_code(data)
         elif is_elf(data):
-            yield name, read_hip_host_code(data, path=name)
+            yield name, hip_host_code(read_elf_tables(data, path=name))
 
 
 def write_cuda_fatbin(
@@ -224,7 +224,8 @@ def embed_cuda_fatbin(
     """
     with InputFile(host_object) as host, InputFile(fatbin) as images:
         has_place = object_section.find_placeholder(host.data, path=host_object) is not None
-        if not has_place and not read_hip_host_code(host.data, path=host_object).lost_kernels:
+        tables = read_elf_tables(host.data, path=host_object)
+        if not has_place and not hip_host_code(tables).lost_kernels:
             with replace_file(output, keep_equal=keep_equal) as out:
                 out.copy(host)
             return

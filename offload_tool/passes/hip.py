@@ -3,7 +3,7 @@
 Each pass is one job of the compiler with one output, so that each can be a node of a
 build graph: nothing of one target is an input of another.
 
-Clang has two offload drivers (see `offload_tool.formats.hip.host_symbols`). With relocatable device
+Clang has two offload drivers (see `offload_tool.formats.host_symbols`). With relocatable device
 code, the user's flags and the compiler's default decide which one compiles, and what is made
 of it serves that driver's links. Without, the host code of both is the same, and the old one
 is asked for where the new one gives something else, observed with

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import CodeObjectError, ContentError, FormatError
 from offload_tool.formats.hip.fatbin_section import FATBIN, cuid_hash, cuid_symbol, fatbin_symbol
-from offload_tool.formats.hip.host_symbols import HipHostCode, bitcode_host_code, hip_host_code
+from offload_tool.formats.host_symbols import HipHostCode, bitcode_host_code, hip_host_code
 from offload_tool.formats.objects.elf.reader import (
     EM_AMDGPU,
     EM_CUDA,
@@ -155,7 +155,7 @@ def _check_registration(path: StrPath, code: HipHostCode, cuid: str, *, rdc: boo
     if code.lost_kernels:
         raise OtherOutputError(
             f"'{path}': expected the undefined symbol {wanted}, found none, and nothing else that "
-            f"registers the kernel {code.lost_kernels[0]}"
+            f"registers the kernel {min(code.lost_kernels)}"
         )
     if code.has_entries and not (rdc and code.cuids):
         what = "and no CUID; its clang is too old for that driver" if rdc else "of one source"
@@ -218,12 +218,12 @@ def check_cuda_host_object(path: StrPath, *, rdc: bool = False) -> None:
 
     :raises CodeObjectError: it is something else; the message says what was found.
     """
-    from offload_tool.formats.cuda.host_symbols import SHARED_MODULE_ID, cuda_host_code
     from offload_tool.formats.cuda.object_section import (
         RELOCATABLE_SECTION,
         SECTION,
         find_placeholder,
     )
+    from offload_tool.formats.host_symbols import SHARED_MODULE_ID, cuda_host_code
 
     with _read(path, "a host object") as elf:
         kernels = [name for name in _defined(elf) if _KERNEL_STUB in name]
@@ -256,7 +256,7 @@ def check_no_entries(path: StrPath) -> None:
 
     :raises CodeObjectError: it has entries of the new one.
     """
-    from offload_tool.formats.cuda.host_symbols import cuda_host_code
+    from offload_tool.formats.host_symbols import cuda_host_code
 
     with _read(path, "a host object") as elf:
         if cuda_host_code(elf).has_entries:

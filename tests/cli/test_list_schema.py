@@ -20,8 +20,7 @@ from offload_tool.formats.cuda.fatbin import IMAGE_KINDS as CUDA_IMAGE_KINDS
 from offload_tool.formats.kpack.archive import ZSTD
 from offload_tool.formats.kpack.marker import KpackMarker
 from offload_tool.formats.offload_binary import ImageKind
-from offload_tool.formats.target.compatibility import EXACT, RULES
-from offload_tool.formats.target.cuda_compatibility import PTX
+from offload_tool.formats.target.compatibility import EXACT, PTX, RULES
 from tests.formats.cuda.test_fatbin import cuda_fatbin
 from tests.formats.marked_programs import marked_program
 from tests.formats.object_files import make_elf

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.formats.hip.host_symbols import read_hip_host_code
+from offload_tool.formats.host_symbols import hip_host_code
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.operations.archive import create_archive
 from offload_tool.operations.list_images import list_images
@@ -161,7 +161,9 @@ def test_program_registers_what_clangs_own_does(sources: Project, driver: str) -
         "gfx90a:xnack+",
     ]
     host = sources.folder / "one.host.o"
-    assert read_hip_host_code(memoryview(host.read_bytes())).has_entries == (driver == "new")
+    assert hip_host_code(read_elf_tables(memoryview(host.read_bytes()))).has_entries == (
+        driver == "new"
+    )
     sources.assert_up_to_date()
 
 

@@ -15,8 +15,7 @@ section's header says so. Nothing else of the object changes::
     object as it was, with another offset and size | zeros | fat binary
     in the header of section .nv_fatbin
 
-With relocatable device code, the section is ``__nv_relfatbin``: see
-`formats.cuda.host_symbols`.
+With relocatable device code, the section is ``__nv_relfatbin``: see `formats.host_symbols`.
 Source: clang 22.1.8 and 19.1.7, observed.
 """
 

@@ -7,11 +7,6 @@ In this order, of the code objects for one offload kind::
     generic     gfx9-4-generic            covers the processor; features as above
     spirv       amdgcnspirv               compiled when it is loaded; HIP alone
 
-NVIDIA's devices load code of CUDA by other rules, see `cuda_compatibility`::
-
-    exact, compatible    cubins of its number, of the same major number
-    ptx                  compute_80, compiled when it is loaded
-
 The coverage of generic processors is `Processor.covers`. A device's features that the
 generic processor does not have (sramecc of gfx906) are not compared.
 
@@ -23,30 +18,55 @@ then. LLVM's plugin for OpenMP asks ROCr for all ISAs of a device, the generic o
 never loads SPIR-V. Its runtime takes the first image of a program that fits, which are containers
 of their own. Observed with comgr 3.0: clr asks for gfx9-generic with the sramecc of a gfx906, and
 finds nothing; the HIP runtime 6.4 asks with and without.
+
+NVIDIA's devices load code of CUDA by other rules. A device is named by the cubins that are made
+for it: ``sm_90`` (or ``sm_90a``: the same device) has compute capability 9.0. Best first::
+
+    exact        sm_90a, sm_90           cubins of its number, the most special ones first
+    compatible   sm_86, sm_80 for sm_89  cubins of the same major and a lower minor number, the
+                 sm_100f for sm_103      highest first; of a family for its later members
+    ptx          compute_80 for sm_90    the driver compiles it; any lower number, the highest
+                                         first; compute_90a for sm_90, compute_100f for its family
+
+``sm_90a`` runs on that number alone. A family is what has the same major number, but each
+Tegra processor is one by itself. NVIDIA promises cubins of lower minor numbers for its desktop
+and server GPUs, neither for Tegra nor from one to the other: such a fit is not sure. NVVM code is
+for a linker, not for a device.
+
+Sources: NVIDIA's CUDA C++ Programming Guide (Binary Compatibility, PTX Compatibility) and its
+compatibility guides. The rules of PTX and the families are those of ptxas 12.9 and 13.5,
+observed: each ``.target`` with each ``--gpu-name``. Not observed, for want of a device: which of
+several cubins of its own number a driver takes.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from offload_tool.errors import TargetIDError
 from offload_tool.formats.target import triple as triples
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind, incompatibility
-from offload_tool.formats.target.cuda_compatibility import PTX, cuda_fit, why_no_cuda_fit
 from offload_tool.formats.target.processors import PROCESSORS, Processor, find_processor
 from offload_tool.formats.target.target_id import TargetID
-from offload_tool.util.frozen import frozen, replaced
+from offload_tool.util.frozen import replaced
 
-EXACT, COMPATIBLE, GENERIC, SPIRV, _ = RULES = ("exact", "compatible", "generic", "spirv", PTX)
+EXACT, COMPATIBLE, GENERIC, SPIRV, PTX = RULES = "exact", "compatible", "generic", "spirv", "ptx"
 """The rules by which a code object serves a device, best first."""
 
 _CUDA = "cuda"  # an offload kind that no bundle has
 SPIRV_PROCESSOR = "amdgcnspirv"
+_CUDA_NAME = re.compile(r"(sm|compute|lto|tile)_(\d{1,9})([af]?)")
+_TEGRA = frozenset({32, 53, 62, 72, 87, 88, 101, 110})
+_SUFFIX_RANKS = {"a": 0, "f": 1, "": 2}
+_UNSURE = 1 << 20
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Fit:
     """How a code object serves a device."""
 
@@ -78,53 +98,19 @@ def is_cuda(entry: BundleEntryID) -> bool:
     return entry.kind == _CUDA and triples.meaning(entry.triple).arch == "nvptx64"
 
 
-@functools.lru_cache(maxsize=1 << 12)  # a library has the same few IDs in every bundle
 def find_fit(code: BundleEntryID, device: BundleEntryID) -> Fit | None:
     """Return the rule by which `code` serves `device`; None if there is none.
 
     `device` has the kind and triple of the code objects that it asks for.
     """
-    if is_cuda(code) and is_cuda(device):
-        fit = cuda_fit(code.target_id, device.target_id)
-        return fit and Fit(fit.rule, fit.reason, fit.is_sure, fit.rank)
-    if incompatibility(code, device) is None:
-        return _native_fit(code, device)
-    asked = _amd_gpu(device)
-    if asked is None or not is_amd(code):
-        return None
-    generic = _generic_device(device, asked)
-    if generic is not None and incompatibility(code, generic) is None:
-        processor = code.target_id.partition(":")[0]
-        reason = f"{processor} covers {asked.processor}, of which no image serves"
-        lost = _features_lost(asked)
-        if lost:
-            reason += f"; runtimes that ask {processor} for {' and '.join(lost)} pass it over"
-        return Fit(GENERIC, reason, is_sure=not lost)
-    if _is_spirv(code) and {code.kind, device.kind} <= OffloadKind.ANY_HIP:
-        reason = f"the runtime compiles it for {asked.processor}, for which nothing else serves"
-        return Fit(SPIRV, reason)
-    return None
+    found = _judged(code, device)
+    return found if isinstance(found, Fit) else None
 
 
 def why_not(code: BundleEntryID, device: BundleEntryID) -> str:
-    """Return in a few words why `code` does not serve `device`."""
-    if is_cuda(code) and is_cuda(device):
-        return why_no_cuda_fit(code.target_id, device.target_id)
-    reason = incompatibility(code, device) or ""
-    asked = _amd_gpu(device)
-    same_code = replaced(code, triple=device.triple, target_id=device.target_id)
-    if asked is None or not is_amd(code) or incompatibility(same_code, device) is not None:
-        return reason
-    processor = find_processor(code.target_id.partition(":")[0])
-    if _is_spirv(code):
-        return f"SPIR-V is loaded by HIP's runtime, not for {device.kind}"
-    if processor is None or not processor.covers:
-        return reason
-    generic = _generic_device(device, asked)
-    if generic is None or processor.name != generic.target_id.partition(":")[0]:
-        covered = ", ".join(processor.covers)
-        return f"processor {processor.name} covers {covered}, not {asked.processor}"
-    return incompatibility(code, generic) or reason
+    """Return in a few words why `code` does not serve `device`; nothing if it does."""
+    found = _judged(code, device)
+    return found if isinstance(found, str) else ""
 
 
 def completions(target: TargetID) -> Iterator[TargetID]:
@@ -138,6 +124,41 @@ def completions(target: TargetID) -> Iterator[TargetID]:
     for settings in itertools.product((True, False), repeat=len(names)):
         features = given | dict(zip(names, settings, strict=True))
         yield TargetID(target.processor, tuple(features.items()))
+
+
+@functools.lru_cache(maxsize=1 << 12)  # a library has the same few IDs in every bundle
+def _judged(code: BundleEntryID, device: BundleEntryID) -> Fit | str:
+    """Return how `code` serves `device`, or why it does not."""
+    if is_cuda(code) and is_cuda(device):
+        return _judged_cuda(code.target_id, device.target_id)
+    reason = incompatibility(code, device)
+    if reason is None:
+        return _native_fit(code, device)
+    asked, kinds = _amd_gpu(device), {code.kind, device.kind}
+    if asked is None or not is_amd(code) or not (len(kinds) == 1 or kinds <= OffloadKind.ANY_HIP):
+        return reason
+    if code.target_id == SPIRV_PROCESSOR:
+        if kinds <= OffloadKind.ANY_HIP:
+            why = f"the runtime compiles it for {asked.processor}, for which nothing else serves"
+            return Fit(SPIRV, why)
+        return f"SPIR-V is loaded by HIP's runtime, not for {device.kind}"
+    processor = find_processor(code.target_id.partition(":")[0])
+    if processor is None or not processor.covers:
+        return reason
+    if asked.processor not in processor.covers:
+        covered = ", ".join(processor.covers)
+        return f"processor {processor.name} covers {covered}, not {asked.processor}"
+    # The ID under which a device asks for generic code.
+    features = tuple(f for f in asked.features if f[0] in processor.features)
+    generic = replaced(device, target_id=str(TargetID(processor.name, features)))
+    if (reason := incompatibility(code, generic)) is not None:
+        return reason
+    own = find_processor(asked.processor)
+    lost = [f for f in (own.features if own else ()) if f not in processor.features]
+    reason = f"{processor.name} covers {asked.processor}, of which no image serves"
+    if lost:
+        reason += f"; runtimes that ask {processor.name} for {' and '.join(lost)} pass it over"
+    return Fit(GENERIC, reason, is_sure=not lost)
 
 
 def _parsed(entry: BundleEntryID) -> TargetID | None:
@@ -159,10 +180,6 @@ def _amd_gpu(device: BundleEntryID) -> TargetID | None:
     return asked if known or asked.processor.startswith("gfx") else None
 
 
-def _is_spirv(entry: BundleEntryID) -> bool:
-    return entry.target_id == SPIRV_PROCESSOR
-
-
 def _native_fit(code: BundleEntryID, device: BundleEntryID) -> Fit:
     if code.target_id == device.target_id:
         return Fit(EXACT, "its very target ID" if code.target_id else "no target ID is asked for")
@@ -174,18 +191,65 @@ def _native_fit(code: BundleEntryID, device: BundleEntryID) -> Fit:
     return Fit(COMPATIBLE, f"code for any setting of {names}")
 
 
-def _generic_device(device: BundleEntryID, asked: TargetID) -> BundleEntryID | None:
-    """Return the ID under which a device asks for generic code."""
-    generic = generic_processor(asked.processor)
-    if generic is None:
-        return None
-    features = tuple(f for f in asked.features if f[0] in generic.features)
-    return replaced(device, target_id=str(TargetID(generic.name, features)))
+class CudaTarget(NamedTuple):
+    """What is in names like ``sm_90a`` and ``compute_80``."""
+
+    form: str
+    """``sm``, ``compute``, ``lto`` or ``tile``."""
+    number: int
+    suffix: str
+    """``a``, ``f`` or nothing."""
+
+    @classmethod
+    def parse(cls, text: str) -> CudaTarget | None:
+        """Read a name; None if it is none."""
+        found = _CUDA_NAME.fullmatch(text)
+        return cls(found[1], int(found[2]), found[3]) if found else None
+
+    @property
+    def family(self) -> int:
+        """A number that is the same for all of a family."""
+        return -self.number if self.number in _TEGRA else self.number // 10
 
 
-def _features_lost(asked: TargetID) -> list[str]:
-    """Return the features of a processor that its generic processor does not have."""
-    processor, generic = find_processor(asked.processor), generic_processor(asked.processor)
-    if processor is None or generic is None:
-        return []
-    return [name for name in processor.features if name not in generic.features]
+def _judged_cuda(code: str, device: str) -> Fit | str:
+    image, asked = CudaTarget.parse(code), CudaTarget.parse(device)
+    if asked is None or asked.form != "sm":
+        if asked is not None and image == asked:  # no device, but what images are called
+            return Fit(EXACT, "its very name")
+        return f"'{device}' names no NVIDIA device, such as sm_90"
+    if image is None:
+        return f"'{code}' is not known"
+    if image.form not in ("sm", "compute"):
+        return f"{code} is for a linker or compiler, not for a device"
+    major, minor = divmod(image.number, 10)
+    if _serves(image, asked):
+        return _cuda_fit(image, asked)
+    if image.suffix == "a":
+        return f"{code} runs on sm_{image.number} alone"
+    if image.suffix == "f" and major == asked.number // 10:
+        return f"{code} runs on sm_{image.number} and later ones of its family"
+    if image.form == "compute":
+        return f"{code} is PTX for sm_{image.number} and later ones"
+    return f"{code} runs on {major}.{minor} and later {major}.x, not on sm_{asked.number}"
+
+
+def _serves(image: CudaTarget, asked: CudaTarget) -> bool:
+    if image.suffix == "a":
+        return image.number == asked.number
+    if image.number > asked.number or (image.suffix == "f" and image.family != asked.family):
+        return False
+    return image.form == "compute" or image.number // 10 == asked.number // 10
+
+
+def _cuda_fit(image: CudaTarget, asked: CudaTarget) -> Fit:
+    rank = (asked.number - image.number) * len(_SUFFIX_RANKS) + _SUFFIX_RANKS[image.suffix]
+    if image.form == "compute":
+        return Fit(PTX, f"PTX, which the driver compiles for sm_{asked.number}", rank=rank)
+    if image.number == asked.number:
+        what = {"a": "all that it has", "f": "all that its family has", "": "its very processor"}
+        return Fit(EXACT, what[image.suffix], rank=rank)
+    reason = f"of the same major number as sm_{asked.number}"
+    if image.family == asked.family:
+        return Fit(COMPATIBLE, reason, rank=rank)
+    return Fit(COMPATIBLE, f"{reason}; not promised for Tegra", is_sure=False, rank=rank + _UNSURE)

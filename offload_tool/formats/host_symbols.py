@@ -1,0 +1,182 @@
+"""What host code says of its device code: whose fat binary it wants, and who registers it.
+
+Clang writes it in one of two ways, nvcc in the old one. Nothing else makes a kernel known to the
+runtime::
+
+    old offload driver                       new offload driver (HIP's default since clang 23)
+    --------------------------------------   ---------------------------------------------------
+    HIP: a constructor registers the         section llvm_offload_entries: one entry per kernel
+    bundle at the undefined symbol           and variable, which an object that the link adds
+    __hip_fatbin_H                           registers (before LLVM 21, of one offload kind:
+    (clang 18 and older: __hip_fatbin)       hip_offloading_entries, cuda_offloading_entries)
+
+    CUDA, relocatable device code:           .llvm.offloading: relocatable cubins, where the
+    __nv_relfatbin    the source's own fat   object is one for others
+                      binary, to be linked
+    __fatbinwrap<ID>  {magic, 1, pointer}
+    __nv_module_id    the text "<ID>"
+    a constructor calls
+      __cudaRegisterLinkedBinary<ID>(
+          function that registers the
+          kernels, &__fatbinwrap<ID>, ...)
+
+A kernel is a function in host code, too, whose name has ``__device_stub__`` in it. A source of
+functions for device code alone has neither, and nothing to register. For the struct of an entry
+see `offload_tool.formats.registration_ir`.
+
+<ID> is the module ID, which begins with an underscore: ``_2bf473e7_6_one_cu_f0533aa0`` of nvcc,
+``__nv_<hash of the CUID>`` of clang. The functions are in an object of the device link's making
+(nvcc: ``crt/link.stub``), which waits for the last of them, registers the linked fat binary, and
+calls the constructors' functions back with its handle. The old driver of clang 23 gives all
+sources one module ID: it hashes the name of its own variable, as earlier ones do with the name of
+the source before it. Two such objects cannot be linked.
+
+Source: objects of clang 17.0.6 to 23.1.4 and of nvcc 12.9 and 13.0, observed; ``crt/link.stub``;
+``llvm/Frontend/Offloading/Utility.h`` of LLVM 22 for the entries.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import TypeVar
+
+from offload_tool.formats.hip.fatbin_section import CUID_PREFIX, FATBIN
+from offload_tool.formats.objects.elf.reader import ElfTables
+
+ENTRY_SECTION = "llvm_offload_entries"
+REGISTER_LINKED = "__cudaRegisterLinkedBinary"
+"""Begins the name of the function that CUDA's host code calls; the module ID follows."""
+SHARED_MODULE_ID = "__nv_58a2749e7b33cb70"
+"""Of all sources: the first 8 bytes of MD5("__cuda_fatbin_wrapper"), read little-endian."""
+_ENTRY = struct.Struct("<8xHH44x")  # reserved, version, kind, flags and five words
+_KINDS = {"cuda": 2, "hip": 4}
+_STUB = "__device_stub__"
+_ENTRY_SYMBOL = ".offloading.entry."
+_REGISTERS = {"__hipRegisterFatBinary", "__cudaRegisterFatBinary"}  # both have the same stubs
+_Code = TypeVar("_Code", bound="HostCode")
+
+
+@dataclass(frozen=True, slots=True)
+class HostCode:
+    """Host code of one object, or of several together."""
+
+    has_entries: bool = False
+    """Whether it has entries of its offload kind, which the link must register."""
+    lost_kernels: frozenset[str] = frozenset()
+    """Kernels that neither this code registers, nor an entry names."""
+
+    def __or__(self: _Code, other: _Code) -> _Code:
+        """Return both together."""
+        names = [field.name for field in fields(self)]
+        return type(self)(*(getattr(self, name) | getattr(other, name) for name in names))
+
+
+@dataclass(frozen=True, slots=True)
+class HipHostCode(HostCode):
+    """Host code of HIP."""
+
+    hashes: frozenset[str] = frozenset()
+    """Hashes of the CUIDs whose bundle is asked for (see `fatbin_section.cuid_hash`)."""
+    asks_without_cuid: bool = False
+    """Whether it asks for the one bundle of a program, as clang 18 and older have it."""
+    cuids: frozenset[str] = frozenset()
+    """Hashes of the CUIDs with which it was compiled; not known of the older clangs."""
+
+    @property
+    def asks(self) -> bool:
+        """Return whether any bundle is asked for by name."""
+        return bool(self.hashes) or self.asks_without_cuid
+
+
+@dataclass(frozen=True, slots=True)
+class CudaHostCode(HostCode):
+    """Host code of CUDA, of relocatable device code."""
+
+    asked: frozenset[str] = frozenset()
+    """Module IDs whose registration is called."""
+    served: frozenset[str] = frozenset()
+    """Module IDs whose registration is defined: a device link was done already."""
+
+    @property
+    def wanted(self) -> list[str]:
+        """The module IDs that a device link has to serve, sorted."""
+        return sorted(self.asked - self.served)
+
+
+def hip_host_code(tables: ElfTables) -> HipHostCode:
+    """Read what an ELF object says of its HIP code.
+
+    :raises FormatError: its symbols contradict it.
+    """
+    undefined, defined = _symbols(tables)
+    has_entries = _has_entries(tables, "hip")
+    is_registered = has_entries or not _REGISTERS.isdisjoint(undefined)
+    return HipHostCode(
+        has_entries,
+        frozenset() if is_registered else _stubs(defined),
+        _behind(f"{FATBIN}_", undefined),
+        FATBIN in undefined,
+        _behind(CUID_PREFIX, defined),
+    )
+
+
+def bitcode_host_code(data: memoryview) -> HipHostCode:
+    """Read a host object of HIP that is bitcode (``-flto``): its symbols tell of its entries.
+
+    :raises FormatError: as `bitcode_symbols`.
+    """
+    # Few host objects are bitcode, and it takes many modules to read.
+    from offload_tool.formats.bitcode.symbol_table import bitcode_symbols, bitcode_undefined
+
+    undefined, defined = (
+        set(names.decode("utf-8", "surrogateescape").split("\0"))
+        for names in (bitcode_undefined(data), bitcode_symbols(data))
+    )
+    return HipHostCode(
+        any(name.startswith(_ENTRY_SYMBOL) for name in defined),
+        frozenset(),
+        _behind(f"{FATBIN}_", undefined),
+        FATBIN in undefined,
+        _behind(CUID_PREFIX, defined),
+    )
+
+
+def cuda_host_code(tables: ElfTables) -> CudaHostCode:
+    """Read what an ELF object says of its CUDA code.
+
+    :raises FormatError: its symbols contradict it.
+    """
+    undefined, defined = _symbols(tables)
+    asked, has_entries = _behind(REGISTER_LINKED, undefined), _has_entries(tables, "cuda")
+    is_registered = asked or has_entries or not _REGISTERS.isdisjoint(undefined | defined)
+    lost = frozenset() if is_registered else _stubs(defined)
+    return CudaHostCode(has_entries, lost, asked, _behind(REGISTER_LINKED, defined))
+
+
+def _symbols(tables: ElfTables) -> tuple[set[str], set[str]]:
+    """Return the names of the undefined symbols, and of the defined ones."""
+    symbols = list(tables.named_symbols())
+    undefined = {symbol.name for symbol in symbols if not symbol.defined}
+    return undefined, {symbol.name for symbol in symbols if symbol.defined}
+
+
+def _stubs(defined: Iterable[str]) -> frozenset[str]:
+    return frozenset(name for name in defined if _STUB in name)
+
+
+def _behind(prefix: str, names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name.removeprefix(prefix) for name in names if name.startswith(prefix))
+
+
+def _has_entries(tables: ElfTables, kind: str) -> bool:
+    for index, name in enumerate(tables.names):
+        content = tables.content(index)
+        if name == f"{kind}_offloading_entries".encode() and len(content):
+            return True
+        if name == ENTRY_SECTION.encode():
+            rows = content[: len(content) // _ENTRY.size * _ENTRY.size]
+            if any(found == _KINDS[kind] for _, found in _ENTRY.iter_unpack(rows)):
+                return True
+    return False
