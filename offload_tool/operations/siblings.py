@@ -6,7 +6,7 @@
     container 2    gfx1030: code C    gfx1031: code C'   gfx1100: code D
     siblings       gfx1030, gfx1031: the same code in 1 of 2 containers
 
-Code is what a device loads of an image (`kernel_info.machine_code`), so that the processor's number
+Code is what a device loads of an image (`kernel_info.reader`), so that the processor's number
 and name in headers and metadata do not count. Nothing is changed: HIP's runtime takes an image for
 the device's own processor, or for a generic one that covers it.
 """
@@ -20,7 +20,7 @@ from itertools import combinations
 
 from offload_tool.containers.find import FoundContainer, find_containers
 from offload_tool.errors import ContentError, OffloadError
-from offload_tool.formats.kernel_info.machine_code import read_machine_code
+from offload_tool.formats.kernel_info.reader import read_machine_code
 from offload_tool.formats.objects.elf.reader import is_elf
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.formats.target.compatibility import generic_processor

@@ -1,4 +1,4 @@
-r"""PTX, NVIDIA's assembly text, as far as a fat binary needs it: its version and its short form.
+r"""PTX, NVIDIA's assembly text: its version, its short form in fat binaries, and its kernels.
 
 ``fatbinary`` takes out what the assembler would skip. 13.x::
 
@@ -10,13 +10,28 @@ r"""PTX, NVIDIA's assembly text, as far as a fat binary needs it: its version an
 strings, too. Source: fatbinary 13.0 and 13.5 and libnvfatbin 12.9 and 13.5, observed with
 38,000 random texts; no difference but one: 12.9 drops the first line whatever it holds, where
 this keeps one that is no comment.
+
+A kernel is a directive ``.entry``; words in comments and strings are passed over::
+
+    .visible .entry NAME(        NAME: letters, digits, _, $, %
+        .param .u64 NAME_param_0
+    )
+    .maxntid 128, 2, 1           at most so many threads in each dimension; 1 if it is not said
+    .reqntid 64                  exactly so many
+    {                            the body; without one (";") it is a declaration
+
+What a kernel needs is decided when a driver compiles it; PTX says no more than this. Source:
+NVIDIA's PTX ISA 9.0, "Kernel and Function Directives" and "Performance-Tuning Directives".
 """
 
 from __future__ import annotations
 
+import math
 import re
 
 from offload_tool.errors import FormatError
+from offload_tool.formats.kernel_info.kernel import MOST, WARP, Kernel
+from offload_tool.io.limits import budget
 
 _HEAD = 4096
 """Bytes in which the version is looked for: only comments stand before it."""
@@ -30,6 +45,37 @@ _TOKEN = re.compile(
 _OLD_TOKEN = re.compile(_STRING + rb'|//[^\r\n]*|[^"/]+|.', re.DOTALL)
 _OLD_FIRST_LINE = re.compile(rb"(?://|/\*)[^\r\n]*|[ \t]+(?=[\r\n])")
 _BLANKS = re.compile(rb"(?<=[ \t\n\v\f\r])[ \t]+")
+
+_NUMBER = rb"\s*(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?\s*"
+_COMMENT = rb"//[^\n]*|/\*.{0,999}?\*/"
+"""The end of a longer one is searched for by itself: a pattern keeps a state for each character."""
+_STRING = rb'"[^"\\\n]*(?:\\.[^"\\\n]*){0,9999}"?'
+_GAP = rb"(?:\s|%b)" % _COMMENT
+_KERNEL = re.compile(rb"\.entry%b{1,999}([A-Za-z_$%%][\w$]*)" % _GAP, re.DOTALL)
+_THREADS = re.compile(
+    rb"\.(?:max|req)ntid\s" + _NUMBER + rb"(?:," + _NUMBER + rb")?(?:," + _NUMBER + rb")?"
+)
+_NTID = re.compile(rb"\.(?:max|req)ntid")
+_LONGEST_THREADS = 999
+"""Bytes."""
+
+
+def _run_up_to(stops: bytes, directives: bytes, passed: bytes) -> re.Pattern[bytes]:
+    """Return what passes over text, strings and short comments, up to one of what is named."""
+    passed += rb'[^"/.%b]+|%b|%b|/(?![/*])|\.(?!(?:%b)\b)' % (stops, _STRING, _COMMENT, directives)
+    return re.compile(rb"(?:%b){1,1000}" % passed, re.DOTALL)
+
+
+_DECLARATION = rb'\.entry\b[^"/.{;]*(?:;|(?=\.entry\b))|'
+"""Or nothing, before another."""
+_OUTSIDE = _run_up_to(b"", b"entry", _DECLARATION)
+_HEAD = _run_up_to(b"{;", b"entry|maxntid|reqntid", b"")
+_REST_OF_HEAD = _run_up_to(b"{;", b"entry", b"")
+_STRING_OR_COMMENT = re.compile(rb"%b|%b" % (_STRING, _COMMENT), re.DOTALL)
+"""What begins first counts: there may be the sign of one in the other."""
+_LONGEST_NUMBER = 40
+"""Digits."""
+_DEBUG_LINE = re.compile(rb"^[ \t]*\.(?:file|loc)\b[^\n]*", re.MULTILINE)
 
 
 def is_ptx(data: bytes | memoryview) -> bool:
@@ -75,3 +121,73 @@ def _shortened_12(text: bytes) -> bytes:
     rest = text[first.end() if first else 0 :]
     parts = (b"//" if m[0][:2] == b"//" else m[0] for m in _OLD_TOKEN.finditer(rest))
     return _BLANKS.sub(b"", b"".join(parts))
+
+
+def read_ptx_kernels(text: memoryview) -> list[Kernel]:
+    """Read the kernels that a module defines, in its order; a name that comes again, once.
+
+    The time grows with the size of the text, whatever is in it.
+
+    :raises LimitError: there are more directives than a file of that size may have members.
+    """
+    module = bytes(text)
+    limit = budget(len(module))
+    found: dict[bytes, Kernel] = {}
+    at = directives = 0
+    while (at := _stop(_OUTSIDE, module, at)) < len(module):
+        directives += 1
+        limit.check_members(directives)
+        kernel = _KERNEL.match(module, at)
+        if kernel is None:
+            at += 1
+            continue
+        largest, at = MOST, _stop(_HEAD, module, kernel.end())
+        if threads := _NTID.match(module, at):
+            largest, at = _threads(module[at : at + _LONGEST_THREADS]), threads.end()
+            at = _stop(_REST_OF_HEAD, module, at)
+        if module[at : at + 1] == b"{" and kernel[1] not in found:
+            most = largest if largest < MOST else None
+            name = kernel[1].decode("ascii")
+            found[kernel[1]] = Kernel(name, wavefront_size=WARP, max_workgroup_size=most)
+    return list(found.values())
+
+
+def _stop(run: re.Pattern[bytes], module: bytes, at: int) -> int:
+    """Return where a run ends, behind long comments."""
+    while True:
+        if passed := run.match(module, at):
+            at = passed.end()
+        elif not module.startswith(b"/*", at):
+            return at
+        else:
+            end = module.find(b"*/", at + 2)
+            at = end + 2 if end >= 0 else len(module)
+
+
+def _threads(text: bytes) -> int:
+    threads = _THREADS.match(_without_comments(text))
+    return math.prod(map(_number, threads.groups())) if threads else MOST
+
+
+def ptx_statements(text: memoryview) -> bytes:
+    """Return a module without comments and blank lines, and what only debuggers read of it."""
+    module = _without_comments(bytes(text).partition(b"\0")[0])
+    lines = _DEBUG_LINE.sub(b"", module).splitlines()
+    return b"\n".join(filter(None, map(bytes.strip, lines)))
+
+
+def _without_comments(module: bytes) -> bytes:
+    return _STRING_OR_COMMENT.sub(lambda found: found[0] if found[0][:1] == b'"' else b" ", module)
+
+
+def _number(digits: bytes | None) -> int:
+    """Return a number of C, of which no more than what a `Kernel` may say is read."""
+    if digits is None:
+        return 1
+    if len(digits) > _LONGEST_NUMBER:
+        return MOST
+    is_octal = digits[:1] == b"0" and digits.isdigit()
+    try:
+        return int(digits, 8 if is_octal else 0)
+    except ValueError:  # 09
+        return MOST

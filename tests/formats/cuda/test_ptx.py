@@ -8,7 +8,7 @@ import time
 import pytest
 
 from offload_tool.errors import LimitError
-from offload_tool.formats.kernel_info.ptx_entries import read_ptx_kernels
+from offload_tool.formats.cuda.ptx import read_ptx_kernels
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 BODIES = {
