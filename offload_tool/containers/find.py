@@ -256,7 +256,7 @@ def find_containers(
 
 
 def _is_marked(tables: ElfTables, number: int) -> bool:
-    from offload_tool.formats.kpack.marked_host import is_marked
+    from offload_tool.formats.kpack.wrappers import is_marked
 
     return is_marked(tables, number)
 

@@ -45,8 +45,8 @@ from offload_tool.formats.kpack.archive import (
     read_kpack,
     unpacked_kpack_image,
 )
-from offload_tool.formats.kpack.linked_wrappers import LinkedWrappers, plan_unmarked
 from offload_tool.formats.kpack.marker import PLACEHOLDER, KpackMarker, read_marker
+from offload_tool.formats.kpack.wrappers import LinkedWrappers, plan_unmarked
 from offload_tool.formats.objects.elf.reader import ET_REL, read_elf_tables
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
 from offload_tool.formats.wheel import WheelName, header, is_wheel, without_headers

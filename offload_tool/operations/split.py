@@ -15,7 +15,7 @@ What has none, CUDA and OpenMP, is thinned: ``DIR/sm_90/`` has the file, folder 
 target ID (see `thin`). Where there is HIP code, other code stays with the host, which is told.
 
 A kernel key is the file's path from the root that the archive is for, and the index that
-`offload_tool.formats.kpack.linked_wrappers` gives.
+`offload_tool.formats.kpack.wrappers` gives.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from offload_tool.formats.kpack.archive import (
     kernel_key,
     write_kpack,
 )
-from offload_tool.formats.kpack.linked_wrappers import LinkedWrappers, plan_marked
 from offload_tool.formats.kpack.marker import PLACEHOLDER, KpackMarker, pack_marker
+from offload_tool.formats.kpack.wrappers import LinkedWrappers, plan_marked
 from offload_tool.formats.objects.elf.reader import ET_REL, read_elf_tables
 from offload_tool.formats.objects.elf.shrink_section import Replacement
 from offload_tool.formats.target.bundle_entry_id import OffloadKind

@@ -14,10 +14,15 @@ What is marked has its bundles taken out, and one marker in the place of the fir
 Nothing moves in memory; of the relocations, those of the wrappers' pointers change. The index is
 the position of the first wrapper that led to the bundle: not of the bundle, of which sources
 without code for a target ID have none. Source: clr; AMD's splitter; observed.
+
+In a linked ELF file a wrapper's pointer is an address: in place, or in the relocation that puts
+it there when the file is loaded. In an object it is a symbol, which may be of another object.
+COFF files are not looked into.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -26,20 +31,34 @@ from offload_tool.errors import UnsupportedError
 from offload_tool.formats.hip.fatbin_section import (
     EMBEDDED,
     KPACKED,
+    MARKER_PLACE,
     SECTION,
+    WRAPPER_SECTION,
     HipWrapper,
     wrappers_of,
 )
+from offload_tool.formats.kpack.archive import kernel_key
 from offload_tool.formats.kpack.marker import SECTION as MARKER_SECTION
-from offload_tool.formats.objects.elf.append_segment import plan_grown_elf
-from offload_tool.formats.objects.elf.reader import SHT_DYNSYM, SHT_SYMTAB, ElfTables
+from offload_tool.formats.kpack.marker import KpackMarker, read_marker
+from offload_tool.formats.msgpack_stream import MAPS
+from offload_tool.formats.objects.elf.reader import (
+    ELF64_LITTLE,
+    ET_REL,
+    SHN_LORESERVE,
+    SHT_DYNSYM,
+    SHT_RELA,
+    SHT_SYMTAB,
+    ElfTables,
+)
 from offload_tool.formats.objects.elf.relocations import LinkedPointers
-from offload_tool.formats.objects.elf.shrink_section import Replacement, plan_shrunk_elf
+from offload_tool.io.limits import budget
 from offload_tool.io.write_plan import FilePlan
 
 _POINTER = 8
 _INDEX = 16
 _WORD = struct.Struct("<Q")
+_RELA = struct.Struct("<QQq")
+_MARKER_SECTIONS = {name.encode() for name in (MARKER_SECTION, MARKER_PLACE.section)}
 
 
 class LinkedWrapper(NamedTuple):
@@ -105,12 +124,103 @@ class LinkedWrappers:
             raise UnsupportedError(f"cannot be split: {message}", path=self.tables.path)
 
 
+# -- markers ---------------------------------------------------------------------------
+
+
+class MarkedWrapper(NamedTuple):
+    """A wrapper, and what its marker says."""
+
+    position: int
+    """Which wrapper of the file, from 0."""
+    key: str
+    """Under which its code objects are in an archive."""
+    marker: KpackMarker
+
+
+def is_marked(tables: ElfTables, number: int) -> bool:
+    """Return whether a section has wrappers, and one of them may be one with a marker."""
+    row = tables.sections[number]
+    if tables.names[number] != WRAPPER_SECTION.encode() or not row.has_content:
+        return False
+    wrappers = bytes(tables.data[row.sh_offset : row.sh_offset + row.sh_size])
+    return KPACKED in wrappers or not _MARKER_SECTIONS.isdisjoint(tables.names)
+
+
+def marked_wrappers(tables: ElfTables) -> Iterator[MarkedWrapper]:
+    """Yield the wrappers of a 64-bit little-endian ELF file that have markers, in file order.
+
+    Those of an object whose marker is in another object are left out.
+
+    :raises FormatError: a wrapper or a marker is broken, or cannot be followed.
+    :raises UnsupportedError: see `LinkedPointers`.
+    """
+    if tables.elf_class is not ELF64_LITTLE:
+        return
+    if tables.header.e_type == ET_REL:
+        found = [(row[1], _place_in_object(tables, *row)) for row in wrappers_of(tables)]
+    else:
+        linked = LinkedWrappers(tables)
+        found = [(row.wrapper, linked.pointers.offset(row.target)) for row in linked.rows]
+    markers: dict[int, KpackMarker] = {}
+    limits = budget(len(tables.data))
+    for position, (wrapper, at) in enumerate(found):
+        if at is not None and (wrapper.magic == KPACKED or _is_wrapped(tables, at)):
+            if at not in markers:
+                markers[at], size = read_marker(tables.data, path=tables.path, offset=at)
+                limits.look(size, tables.path)
+            key = kernel_key(markers[at].kernel_name, wrapper.number)
+            yield MarkedWrapper(position, key, markers[at])
+
+
+def _is_wrapped(tables: ElfTables, at: int) -> bool:
+    """Return whether what a wrapper has in the place of a bundle is a map: a marker.
+
+    Its magic is changed when the program starts, see ``passes/runtime/kpack_wrap.c``.
+    """
+    return at < len(tables.data) and tables.data[at] in MAPS
+
+
+def _place_in_object(tables: ElfTables, number: int, wrapper: HipWrapper) -> int | None:
+    """Return where in an object the marker of a wrapper is; None: in another object."""
+    place = wrapper.pointer_offset - tables.sections[number].sh_offset
+    for index, other in enumerate(tables.sections):
+        if other.sh_type != SHT_RELA or other.sh_info != number:
+            continue
+        content = tables.content(index)
+        for found in re.finditer(re.escape(struct.pack("<Q", place)), content):
+            if found.start() % _RELA.size == 0 and found.start() + _RELA.size <= len(content):
+                _, info, addend = _RELA.unpack_from(content, found.start())
+                return _at_symbol(tables, index, info >> 32, addend)
+    return None
+
+
+def _at_symbol(tables: ElfTables, index: int, symbol: int, addend: int) -> int | None:
+    """Return where in an object a relocation of section `index` points to."""
+    table = tables.linked(index)
+    if tables.sections[table].sh_type != SHT_SYMTAB:
+        raise tables.error(index, "sh_link", "expected a table of symbols")
+    symbols = tables.symbols(table)
+    if symbol >= len(symbols):
+        raise tables.error(index, "r_info", f"expected a symbol below {len(symbols)}")
+    home, offset = symbols[symbol].st_shndx, symbols[symbol].st_value + addend
+    if not home or home >= SHN_LORESERVE:
+        return None
+    if home >= len(tables.sections) or not 0 <= offset < tables.sections[home].sh_size:
+        raise tables.error(index, "r_info", "expected a symbol within its section")
+    return tables.sections[home].sh_offset + offset
+
+
+# -- marking ---------------------------------------------------------------------------
+
+
 def plan_marked(wrappers: LinkedWrappers, marker: bytes) -> FilePlan:
     """Plan the file without its bundles, and with `marker` for its wrappers.
 
     :raises FormatError: its tables contradict it.
     :raises UnsupportedError: it cannot be done safely.
     """
+    from offload_tool.formats.objects.elf.shrink_section import Replacement, plan_shrunk_elf
+
     tables = wrappers.tables
     numbers = [
         at
@@ -143,6 +253,8 @@ def plan_unmarked(wrappers: LinkedWrappers, content: FilePlan, starts: Sequence[
 
     :raises UnsupportedError: it cannot be done safely.
     """
+    from offload_tool.formats.objects.elf.append_segment import plan_grown_elf
+
     tables = wrappers.tables
     markers = [at for at, name in enumerate(tables.names) if name == MARKER_SECTION.encode()]
     if len(markers) != 1:
