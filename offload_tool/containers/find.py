@@ -37,9 +37,21 @@ from offload_tool.containers.entries import (
     text_entries,
 )
 from offload_tool.containers.file_format import FileFormat, next_content, recognise, text_comment
-from offload_tool.containers.location import Place
-from offload_tool.containers.walk import OFFLOADING_SECTION, Policy, Spot, Walk
-from offload_tool.errors import FormatError, NoContainerError, OffloadError, UnsupportedError
+from offload_tool.containers.walk import (
+    OBJECT_BUNDLE_SECTIONS,
+    OFFLOADING_SECTION,
+    Place,
+    Policy,
+    Spot,
+    Walk,
+)
+from offload_tool.errors import (
+    ContentError,
+    FormatError,
+    NoContainerError,
+    OffloadError,
+    UnsupportedError,
+)
 from offload_tool.formats.bundle.binary import is_bundle
 from offload_tool.formats.bundle.compressed import is_compressed_bundle
 from offload_tool.formats.bundle.object_file import is_object_file
@@ -50,14 +62,16 @@ from offload_tool.formats.cuda.fatbin import (
     find_cuda_fatbin,
     read_cuda_fatbin,
 )
-from offload_tool.formats.cuda.object_section import PLACEHOLDER
+from offload_tool.formats.cuda.object_section import PLACEHOLDER, RELOCATABLE_SECTION
 from offload_tool.formats.hip.fatbin_section import SECTION as HIP_SECTION
 from offload_tool.formats.hip.fatbin_section import WRAPPER_SECTION, WRAPPER_SIZE
 from offload_tool.formats.objects.coff_edit import CoffSection
 from offload_tool.formats.objects.device_elf import read_code_object
 from offload_tool.formats.objects.elf.reader import (
+    ET_REL,
     SHT_LLVM_OFFLOADING,
     ElfTables,
+    is_elf,
     is_elf_header,
     read_elf_tables,
 )
@@ -81,6 +95,8 @@ _SCANNED = 32 << 20
 """Bytes that are looked through before what was mapped of them is given back."""
 _CUDA_TRIPLE = "nvptx64-nvidia-cuda-unknown"
 _WRAPPERS = WRAPPER_SECTION.encode()
+_RELOCATABLE = (OBJECT_BUNDLE_SECTIONS, OFFLOADING_SECTION, RELOCATABLE_SECTION)
+"""Sections of objects with code that no device link has linked yet."""
 _EMPTY: dict[FileFormat | None, str] = {
     FileFormat.ARCHIVE: "an archive",
     FileFormat.BITCODE: "bitcode",
@@ -312,6 +328,46 @@ def _no_images(data: memoryview, path: StrPath) -> NoContainerError:
             path=path,
         )
     return NoContainerError(f"expected {_KNOWN}, found {bytes(data[:8])!r}", path=path, offset=0)
+
+
+# -- relocatable code -------------------------------------------------------------------
+
+
+def has_relocatable_code(path: StrPath) -> bool:
+    """Return whether `relocatable_kinds` gives any.
+
+    :raises FileError: it cannot be read.
+    """
+    return bool(relocatable_kinds(path))
+
+
+def relocatable_kinds(path: StrPath) -> frozenset[str]:
+    """Return the offload kinds, of ``hip`` and ``cuda``, of which a file has relocatable code.
+
+    An object, or a member of an archive, of either offload driver, or of nvcc. What is broken,
+    or no such file at all, is for the link to complain of.
+
+    :raises FileError: it cannot be read.
+    """
+    try:
+        return frozenset(
+            image.kind
+            for found in find_containers(path)
+            if found.section in _RELOCATABLE and not _is_linked(found)
+            for image in found.images
+            if image.kind in ("hip", "cuda")
+        )
+    except ContentError:
+        return frozenset()
+
+
+def _is_linked(found: FoundContainer) -> bool:
+    """Return whether a container is in a program or shared library, where no link takes it from.
+
+    Those of nvcc keep the section of what they were linked of.
+    """
+    data = found.place.source.data
+    return is_elf(data) and read_elf_tables(data, path=found.label).header.e_type != ET_REL
 
 
 # -- what is at a spot -----------------------------------------------------------------

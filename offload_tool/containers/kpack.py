@@ -34,7 +34,7 @@ from offload_tool.io.limits import allowed_outside, current
 from offload_tool.io.open_regular import is_within
 
 if TYPE_CHECKING:
-    from offload_tool.containers.location import Neighbours, Place
+    from offload_tool.containers.walk import Neighbours, Place
 
 _TRIPLE = "amdgcn-amd-amdhsa-"
 _TARGETS = ("gfx", "amdgcn")

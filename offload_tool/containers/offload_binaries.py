@@ -21,8 +21,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from offload_tool.containers.file_format import FileFormat
-from offload_tool.containers.location import Place
-from offload_tool.containers.walk import OFFLOADING_SECTION, Policy, Spot, Walk
+from offload_tool.containers.walk import OFFLOADING_SECTION, Place, Policy, Spot, Walk
 from offload_tool.errors import ContentError
 from offload_tool.formats.magic import DOS
 from offload_tool.formats.offload_binary import OffloadBinary, inflated, iter_offload_binaries

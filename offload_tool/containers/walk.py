@@ -21,10 +21,9 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
-from offload_tool.containers.file_format import FileFormat, recognise
-from offload_tool.containers.location import Neighbours, Place, member_path
+from offload_tool.containers.file_format import FileFormat, find_strays, recognise
 from offload_tool.errors import (
     ContentError,
     FileError,
@@ -55,6 +54,62 @@ OFFLOADING_SECTION = ".llvm.offloading"
 OBJECT_BUNDLE_SECTIONS = f"{BUNDLE.decode()}*"
 _FORGET_AFTER = 32 << 20
 """Bytes of a file after which what was mapped of it is given back."""
+
+
+class Neighbours(Protocol):
+    """The files around one, in whose `folder` it is; of those that are in a zip file, members."""
+
+    folder: str
+    where: str
+    """What a path from the folder on is, for messages."""
+
+    def has(self, path: str, /) -> bool:
+        """Return whether a file is at a path."""
+
+    def like(self, before: str, behind: str, /) -> Iterable[str]:
+        """Return the paths with any part of a name between two texts, sorted."""
+
+    def open(self, path: str, /) -> InputFile:
+        """Open a file that is there, as long as this one can be read.
+
+        :raises ContentError: it is broken.
+        :raises FileError: it cannot be read.
+        """
+
+
+class Place(NamedTuple):
+    """Bytes to look at: a file, or a part of one."""
+
+    path: str
+    """The file that the user named, or one of the folder."""
+    source: InputFile
+    label: str
+    """For messages."""
+    files: tuple[str, ...] = ()
+    """The file at `path`, and those that thin archives named from there: the last one has the
+    bytes. Empty where they are in no file, but unpacked: thin archives name no files there."""
+    names: tuple[str, ...] = ()
+    """Of the members around, the outermost first."""
+    base: int | None = 0
+    """Where the bytes begin in the file at `path`; None if they are not in it."""
+    beside: Neighbours | None = None
+    """What is around a member of a zip file."""
+
+    @classmethod
+    def of(cls, source: InputFile, label: str) -> Place:
+        """Return the place of a file that is looked at as a whole."""
+        return cls(label, source, label, (label,))
+
+    @property
+    def member(self) -> str | None:
+        """Which member of an archive or zip file: ``a.o``, ``lib/x.so``, ``lib/y.a(a.o)``."""
+        return member_path(self.names) if self.names else None
+
+
+def member_path(names: tuple[str, ...]) -> str:
+    """Name a member by its own name and those of the files around it, the outermost first."""
+    first, *others = names
+    return first + "".join(f"({name})" for name in others)
 
 
 class Spot(NamedTuple):
@@ -88,7 +143,6 @@ class Policy:
     """
 
     contains_itself = "this archive contains itself"
-    irregular = "'{path}' is not a regular file, as members must be"
     believes_coff = False
     """Whether two bytes make a COFF object even of a broken file that nobody named."""
     object_bundles = True
@@ -220,7 +274,8 @@ def _open_member(place: Place, member: ArchiveMember, path: Path, policy: Policy
         if any(_is_file(other, status) for other in place.files):
             raise policy.refusal(place, member, policy.contains_itself)
         if not stat.S_ISREG(status.st_mode):
-            raise policy.refusal(place, member, policy.irregular.format(path=path))
+            message = f"'{path}' is not a regular file, as members must be"
+            raise policy.refusal(place, member, message)
         if policy.confined:
             _check_inside(place, member, path, policy)
         return InputFile(path)
@@ -345,8 +400,7 @@ class Walk(Generic[_T]):
         return sorted(other for other in path.parent.iterdir() if is_wheel(other) and other != path)
 
     def _in_zip(self, place: Place) -> Iterator[_T]:
-        from offload_tool.containers.installed_view import ZipFolder, ZipOverlay
-        from offload_tool.containers.zip_members import open_zip
+        from offload_tool.containers.zip_members import ZipFolder, ZipOverlay, open_zip
 
         others = () if place.names else (*self.overlay, *self._wheels_beside(place))
         with (
@@ -503,8 +557,6 @@ def _strays(
     source: InputFile, known: Sequence[tuple[int, int]], searched: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[int, FileFormat]]:
     """Search all bytes of a file but the `known` ranges."""
-    from offload_tool.containers.scan_magic import find_strays
-
     inside = _Ranges(searched)
     position, done = 0, 0
     for start, end in (*sorted(known), (len(source), len(source))):

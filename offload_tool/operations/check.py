@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.containers.file_format import FileFormat
 from offload_tool.containers.find import FoundContainer, find_containers
-from offload_tool.containers.location import member_path
+from offload_tool.containers.walk import member_path
 from offload_tool.errors import OffloadError
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
 from offload_tool.io import StrPath

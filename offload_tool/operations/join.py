@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from offload_tool.containers.file_format import FileFormat, recognise
 from offload_tool.containers.kpack import archives_beside, entry_id_of
-from offload_tool.containers.location import Place
+from offload_tool.containers.walk import Place
 from offload_tool.errors import (
     FileError,
     FormatError,

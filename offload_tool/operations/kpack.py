@@ -17,8 +17,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from offload_tool.containers.location import Place
-from offload_tool.containers.walk import open_file_or_members
+from offload_tool.containers.walk import Place, open_file_or_members
 from offload_tool.errors import CodeObjectError, UnsupportedError
 from offload_tool.formats.bitcode.symbol_table import is_bitcode
 from offload_tool.formats.hip.fatbin_section import EMBEDDED, KPACKED, wrappers_of

@@ -23,8 +23,7 @@ from typing import NamedTuple
 
 from offload_tool.containers.file_format import FileFormat, recognise, text_comment
 from offload_tool.containers.find import FoundContainer, FoundImage, containers_in
-from offload_tool.containers.location import Place
-from offload_tool.containers.walk import CopyPolicy, open_members
+from offload_tool.containers.walk import CopyPolicy, Place, open_members
 from offload_tool.errors import FormatError, OffloadError, UsageError
 from offload_tool.formats.bundle.alignment import find_alignment
 from offload_tool.formats.bundle.binary import plan_bundle, read_bundle

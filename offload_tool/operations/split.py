@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from offload_tool.containers.file_format import FileFormat, recognise
 from offload_tool.containers.find import FoundContainer, FoundImage, containers_in
-from offload_tool.containers.location import Place
+from offload_tool.containers.walk import Place
 from offload_tool.errors import (
     FormatError,
     NoContainerError,

@@ -42,10 +42,10 @@ from offload_tool.containers.find import (
     FoundImage,
     containers_in,
 )
-from offload_tool.containers.location import Place
 from offload_tool.containers.walk import (
     OBJECT_BUNDLE_SECTIONS,
     CopyPolicy,
+    Place,
     open_members,
 )
 from offload_tool.errors import FormatError, UnsupportedError, UsageError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from offload_tool.containers.file_format import FileFormat, recognise
 from offload_tool.containers.find import containers_in
-from offload_tool.containers.location import Place
+from offload_tool.containers.walk import Place
 from offload_tool.errors import UnsupportedError, UsageError
 from offload_tool.formats.wheel import is_wheel
 from offload_tool.io import StrPath, replace_file

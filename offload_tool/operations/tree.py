@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from offload_tool.containers.file_format import recognise
-from offload_tool.containers.location import Place
+from offload_tool.containers.walk import Place
 from offload_tool.containers.zip_members import open_zip, open_zip_member
 from offload_tool.errors import FileError, FormatError, UnsupportedError
 from offload_tool.formats.wheel import (

@@ -25,9 +25,8 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from offload_tool.containers.entries import StoredEntry
-from offload_tool.containers.location import Place
 from offload_tool.containers.open_bundle import Container, OpenedBundle, open_bundle
-from offload_tool.containers.walk import OFFLOADING_SECTION, Policy, open_member
+from offload_tool.containers.walk import OFFLOADING_SECTION, Place, Policy, open_member
 from offload_tool.errors import FileError, FormatError, OffloadError, UsageError
 from offload_tool.formats.bundle.binary import TableForm
 from offload_tool.formats.magic import COMPRESSED_BUNDLE

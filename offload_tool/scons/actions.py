@@ -240,7 +240,7 @@ def _finish_cubin(target: list[Node], source: list[Node], env: Environment) -> N
 
 def _check_unseen(target: list[Node], source: list[Node], env: Environment) -> None:
     """Refuse files whose device code the link would leave out, which were not there to be read."""
-    from offload_tool.containers.relocatable import has_relocatable_code
+    from offload_tool.containers.find import has_relocatable_code
 
     for node in target[0].attributes.offload_unseen:
         if has_relocatable_code(str(node)):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.containers.relocatable import has_relocatable_code, relocatable_kinds
+from offload_tool.containers.find import has_relocatable_code, relocatable_kinds
 from offload_tool.errors import OffloadError
 from offload_tool.formats.cuda.fatbin import read_cuda_fatbin
 from offload_tool.formats.host_symbols import CudaHostCode, cuda_host_code

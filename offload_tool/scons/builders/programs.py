@@ -155,7 +155,7 @@ def _is_given_library(node: Node) -> bool:
     if node.is_derived() or node.get_suffix() not in _LIBRARY_SUFFIXES:
         return False
     found = next((file for file in (node.rfile(), node.srcnode().rfile()) if file.exists()), None)
-    from offload_tool.containers.relocatable import relocatable_kinds
+    from offload_tool.containers.find import relocatable_kinds
 
     kinds = relocatable_kinds(found.get_abspath()) if found is not None else frozenset()
     if len(kinds) > 1:

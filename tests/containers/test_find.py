@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool import BundleEntryID, bundle_files, embed_bundle
-from offload_tool.containers.relocatable import has_relocatable_code
+from offload_tool.containers.find import has_relocatable_code
 from offload_tool.errors import FileError
 from offload_tool.operations.embed import embed_offload_binary
 from tests.formats.object_files import make_elf
