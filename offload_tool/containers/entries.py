@@ -7,6 +7,7 @@ need neither, and start in half the time without.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from offload_tool.formats.bundle.binary import Bundle, read_begun_bundle, read_bundle
@@ -35,27 +36,10 @@ class CudaContent:
 
         :raises ContentError: the payload is damaged, or it is not known how to unpack it.
         """
-        from offload_tool.formats.cuda.fatbin import content_size
+        from offload_tool.formats.cuda.fatbin import image_content
 
-        image = self.image
-        if image.packed is None:
-            content = source.data[image.offset : image.offset + image.size]
-        else:
-            whole = memoryview(self.payloads.unpacked(source, image.packed, self.label))
-            content = whole[image.start : image.start + image.size]
-        return content[: content_size(content, image.image_kind)]
-
-    def write_to(self, out: OutputFile, source: InputFile) -> None:
-        """Append the image, unpacked and without padding.
-
-        :raises ContentError: the payload is damaged, or it is not known how to unpack it.
-        """
-        content = self.view(source)
-        out.reserve(len(content))
-        if self.image.packed is None:
-            out.copy(source, self.image.offset, len(content))
-        else:
-            out.write(content)
+        unpack = partial(self.payloads.unpacked, source, label=self.label)
+        return image_content(source.data, self.image, unpack=unpack)
 
 
 class PackedFrame:
@@ -87,14 +71,6 @@ class PackedFrame:
         from offload_tool.formats.kpack.archive import unpacked_kpack_image
 
         return unpacked_kpack_image(source.data, self.archive, self.image, path=self.label)
-
-    def write_to(self, out: OutputFile, source: InputFile) -> None:
-        """Append the code object.
-
-        :raises FormatError: it is damaged.
-        """
-        out.reserve(self.image.size)
-        out.write(self.view(source))
 
 
 class LastPayload:
@@ -159,10 +135,8 @@ class StoredEntry:
         """
         if run := running():
             run.look(self.size, self.source.path)
-        if self.cuda is not None:
-            return self.cuda.view(self.source)
-        if self.frame is not None:
-            return self.frame.view(self.source)
+        if unpacker := self.cuda or self.frame:
+            return unpacker.view(self.source)
         if not self.is_host_object:
             return self.range.data
         from offload_tool.formats.bundle.object_file import plan_host
@@ -176,10 +150,13 @@ class StoredEntry:
         :raises ContentError: the host object cannot be separated from the bundle, or what is
             compressed is damaged.
         """
-        if self.cuda is not None:
-            self.cuda.write_to(out, self.source)
-        elif self.frame is not None:
-            self.frame.write_to(out, self.source)
+        if unpacker := self.cuda or self.frame:
+            content = unpacker.view(self.source)
+            out.reserve(len(content))
+            if self.cuda is not None and not self.cuda.image.is_compressed:
+                out.copy(self.source, self.offset, len(content))
+            else:
+                out.write(content)
         elif self.is_host_object:
             from offload_tool.formats.bundle.object_file import plan_host
 

@@ -65,7 +65,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
@@ -391,36 +391,37 @@ class _Reader:
 
 
 def image_content(
-    data: memoryview, image: CudaImage, *, path: StrPath | None = None
-) -> bytes | memoryview:
+    data: memoryview,
+    image: CudaImage,
+    *,
+    unpack: Callable[[Packed], bytes] | None = None,
+    path: StrPath | None = None,
+) -> memoryview:
     """Return an image as ``cuobjdump --extract-elf`` or ``--extract-ptx`` does, unpacked.
 
     Without what pads it: PTX ends before its NUL, a cubin where the last of its two
-    tables of headers does.
+    tables of headers does. `unpack` has what a payload of `data` decompresses to.
 
     :raises FormatError: the payload is damaged.
     :raises UnsupportedError: it is compressed in an unknown way.
     """
-    content: bytes | memoryview
     if image.packed is None:
-        content = data[image.offset : image.offset + image.stored_size]
+        content = data[image.offset : image.offset + image.size]
     else:
-        whole = decompressed(data, image.packed, path=path)
-        if image.start == 0 and image.size == len(whole):
-            content = whole
-        else:
-            content = memoryview(whole)[image.start : image.start + image.size]
-    return content[: content_size(content, image.image_kind)]
+        packed = image.packed
+        whole = decompressed(data, packed, path=path) if unpack is None else unpack(packed)
+        content = memoryview(whole)[image.start : image.start + image.size]
+    return content[: _content_size(content, image.image_kind)]
 
 
-def content_size(content: bytes | memoryview, image_kind: str) -> int:
+def _content_size(content: memoryview, image_kind: str) -> int:
     """Return how many bytes an unpacked image has without padding, of which there are at most 8."""
     size = len(content)
     tail = bytes(content[-_ALIGNMENT:])
     least = size - len(tail) + len(tail.rstrip(b"\0"))
     if image_kind in ("ptx", "relocatable ptx"):
         return least
-    if image_kind == "elf" and is_elf(memoryview(content)) and size >= _ELF_TABLES_END:
+    if image_kind == "elf" and is_elf(content) and size >= _ELF_TABLES_END:
         offsets = struct.unpack_from("<QQ", content, 32)
         counts = struct.unpack_from("<HHHH", content, 54)
         end = max(offsets[0] + counts[0] * counts[1], offsets[1] + counts[2] * counts[3])

@@ -159,11 +159,6 @@ def fatbin_symbol(cuid: str) -> str:
     return f"{FATBIN}_{cuid_hash(cuid)}"
 
 
-def gpubin_handle_symbol(cuid: str) -> str:
-    """Name the variable in which older clangs' host objects keep the runtime's handle."""
-    return f"{HANDLE}_{cuid_hash(cuid)}"
-
-
 def cuid_symbol(cuid: str) -> str:
     """Name the symbol that every object compiled with this CUID defines."""
     return CUID_PREFIX + cuid_hash(cuid)

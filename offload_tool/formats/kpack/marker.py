@@ -21,15 +21,10 @@ Windows. Source: ROCm/rocm-kpack (loader.cpp, isa_target_match.cpp), ROCm's clr,
 
 from __future__ import annotations
 
-import itertools
-import posixpath
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import ContentError, FormatError, UsageError
 from offload_tool.formats.msgpack_stream import packed, reading
-from offload_tool.formats.target.compatibility import generic_processor
-from offload_tool.formats.target.target_id import TargetID
 
 if TYPE_CHECKING:
     from offload_tool.io import StrPath
@@ -46,32 +41,6 @@ class KpackMarker(NamedTuple):
 
     kernel_name: str
     search_paths: tuple[str, ...]
-
-    def archives(self, folder: str, target_ids: Sequence[str]) -> Iterator[str]:
-        """Yield the paths of the archives that the loader would open, in its order.
-
-        `folder` has the program or library in it, its links followed; `target_ids` are those of
-        `asked_target_ids`. A path may come twice.
-        """
-        for path in self.search_paths:
-            whole = posixpath.normpath(posixpath.join(folder, path))
-            if PLACEHOLDER not in whole:
-                yield whole
-                continue
-            for target_id in target_ids:
-                yield whole.replace(PLACEHOLDER, target_id, 1)
-
-
-def asked_target_ids(device: TargetID) -> list[str]:
-    """Return the target IDs that the loader asks for, for a device, the best first."""
-    generic = generic_processor(device.processor)
-    names = [device.processor] + ([] if generic is None else [generic.name])
-    found = []
-    for name in names:
-        features = [f"{feature}{'+' if on else '-'}" for feature, on in device.features]
-        for count in range(len(features), -1, -1):
-            found += [":".join((name, *some)) for some in itertools.combinations(features, count)]
-    return found
 
 
 def pack_marker(marker: KpackMarker) -> bytes:

@@ -174,15 +174,6 @@ def _rows() -> Iterator[Processor]:
 PROCESSORS: Mapping[str, Processor] = MappingProxyType({row.name: row for row in _rows()})
 """Every processor by its primary name."""
 
-BUNDLER_NAMES: frozenset[str] = frozenset(
-    row.name for row in PROCESSORS.values() if row.since <= 22
-) - {f"sm_{number}" for number in _NVPTX_BACKEND_ONLY.split()}
-"""The names that clang-offload-bundler 22 keeps in a bundle entry ID.
-
-It silently replaces a target ID whose processor is not among these 91 by nothing, so
-alternative names and newer GPUs are lost there. LLVM 23's keeps all of `PROCESSORS`.
-"""
-
 
 def _arch_name(processor: str) -> str:
     number = processor.removeprefix("gfx")

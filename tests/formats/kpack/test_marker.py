@@ -11,11 +11,9 @@ from offload_tool.formats.hip.fatbin_section import EMBEDDED, KPACKED, HipWrappe
 from offload_tool.formats.kpack.marker import (
     MOST,
     KpackMarker,
-    asked_target_ids,
     pack_marker,
     read_marker,
 )
-from offload_tool.formats.target.target_id import TargetID
 
 MARKER = KpackMarker("lib/a.so", ("../.kpack/demo_@GFXARCH@.kpack",))
 BYTES = (
@@ -63,38 +61,6 @@ def test_what_is_not_written() -> None:
             pack_marker(marker)
     with pytest.raises(UsageError, match="at most 65536 bytes"):
         pack_marker(KpackMarker("k", ("a" * MOST,)))
-
-
-@pytest.mark.parametrize(
-    ("device", "expected"),
-    [
-        (
-            "gfx942:sramecc+:xnack-",
-            "gfx942:sramecc+:xnack- gfx942:sramecc+ gfx942:xnack- gfx942 "
-            "gfx9-4-generic:sramecc+:xnack- gfx9-4-generic:sramecc+ gfx9-4-generic:xnack- "
-            "gfx9-4-generic",
-        ),
-        ("gfx90a:sramecc+:xnack-", "gfx90a:sramecc+:xnack- gfx90a:sramecc+ gfx90a:xnack- gfx90a"),
-        ("gfx1100", "gfx1100 gfx11-generic"),
-        ("gfx9-4-generic", "gfx9-4-generic"),
-    ],
-)
-def test_target_ids_in_the_loaders_order(device: str, expected: str) -> None:
-    """All subsets of a device's features are asked for, the most specific first, then generic."""
-    assert " ".join(asked_target_ids(TargetID.parse(device))) == expected
-
-
-def test_archives_in_the_loaders_order() -> None:
-    """The first placeholder of a path is each target ID in turn; absolute paths stay."""
-    paths = ("../.kpack/d_@GFXARCH@.kpack", "/opt/@GFXARCH@/@GFXARCH@.kpack", "plain.kpack")
-    found = list(KpackMarker("k", paths).archives("/usr/lib", ["gfx942:xnack-", "gfx942"]))
-    assert found == [
-        "/usr/.kpack/d_gfx942:xnack-.kpack",
-        "/usr/.kpack/d_gfx942.kpack",
-        "/opt/gfx942:xnack-/@GFXARCH@.kpack",
-        "/opt/gfx942/@GFXARCH@.kpack",
-        "/usr/lib/plain.kpack",
-    ]
 
 
 def test_wrappers() -> None:
