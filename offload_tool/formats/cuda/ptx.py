@@ -33,7 +33,7 @@ from offload_tool.errors import FormatError
 from offload_tool.formats.kernel_info.kernel import MOST, WARP, Kernel
 from offload_tool.io.limits import budget
 
-_HEAD = 4096
+_BEGIN = 4096
 """Bytes in which the version is looked for: only comments stand before it."""
 _VERSION = re.compile(rb"^[ \t]*\.version[ \t]+(\d+)\.(\d+)", re.MULTILINE)
 _WHITE = b" \t\n\v\f\r"
@@ -49,7 +49,7 @@ _BLANKS = re.compile(rb"(?<=[ \t\n\v\f\r])[ \t]+")
 _NUMBER = rb"\s*(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?\s*"
 _COMMENT = rb"//[^\n]*|/\*.{0,999}?\*/"
 """The end of a longer one is searched for by itself: a pattern keeps a state for each character."""
-_STRING = rb'"[^"\\\n]*(?:\\.[^"\\\n]*){0,9999}"?'
+_QUOTED = rb'"[^"\\\n]*(?:\\.[^"\\\n]*){0,9999}"?'
 _GAP = rb"(?:\s|%b)" % _COMMENT
 _KERNEL = re.compile(rb"\.entry%b{1,999}([A-Za-z_$%%][\w$]*)" % _GAP, re.DOTALL)
 _THREADS = re.compile(
@@ -62,7 +62,7 @@ _LONGEST_THREADS = 999
 
 def _run_up_to(stops: bytes, directives: bytes, passed: bytes) -> re.Pattern[bytes]:
     """Return what passes over text, strings and short comments, up to one of what is named."""
-    passed += rb'[^"/.%b]+|%b|%b|/(?![/*])|\.(?!(?:%b)\b)' % (stops, _STRING, _COMMENT, directives)
+    passed += rb'[^"/.%b]+|%b|%b|/(?![/*])|\.(?!(?:%b)\b)' % (stops, _QUOTED, _COMMENT, directives)
     return re.compile(rb"(?:%b){1,1000}" % passed, re.DOTALL)
 
 
@@ -71,7 +71,7 @@ _DECLARATION = rb'\.entry\b[^"/.{;]*(?:;|(?=\.entry\b))|'
 _OUTSIDE = _run_up_to(b"", b"entry", _DECLARATION)
 _HEAD = _run_up_to(b"{;", b"entry|maxntid|reqntid", b"")
 _REST_OF_HEAD = _run_up_to(b"{;", b"entry", b"")
-_STRING_OR_COMMENT = re.compile(rb"%b|%b" % (_STRING, _COMMENT), re.DOTALL)
+_STRING_OR_COMMENT = re.compile(rb"%b|%b" % (_QUOTED, _COMMENT), re.DOTALL)
 """What begins first counts: there may be the sign of one in the other."""
 _LONGEST_NUMBER = 40
 """Digits."""
@@ -80,7 +80,7 @@ _DEBUG_LINE = re.compile(rb"^[ \t]*\.(?:file|loc)\b[^\n]*", re.MULTILINE)
 
 def is_ptx(data: bytes | memoryview) -> bool:
     """Return whether `data` begins as a PTX module does: comments, then its version."""
-    return _VERSION.search(bytes(data[:_HEAD])) is not None
+    return _VERSION.search(bytes(data[:_BEGIN])) is not None
 
 
 def ptx_version(text: bytes | memoryview) -> tuple[int, int]:
@@ -88,7 +88,7 @@ def ptx_version(text: bytes | memoryview) -> tuple[int, int]:
 
     :raises FormatError: it has no line ``.version``, as PTX must.
     """
-    found = _VERSION.search(bytes(text[:_HEAD]))
+    found = _VERSION.search(bytes(text[:_BEGIN]))
     if found is None:
         raise FormatError(
             f"expected a cubin or PTX with a line '.version', found {bytes(text[:8])!r}"
