@@ -70,7 +70,7 @@ def _run(words: Sequence[str], environ: Mapping[str, str]) -> int:
 
 def launch_as_hipcc(invoked: str, words: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run a command of ``hipcc``, by whose name a link called us; return its exit status."""
-    from offload_tool.launch.find_compiler import find_hipcc
+    from offload_tool.launch.passthrough import find_hipcc
 
     compiler = find_hipcc(invoked, environ)
     if compiler is None:

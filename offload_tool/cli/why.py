@@ -100,7 +100,7 @@ def _key_now(record: PassRecord, prints: Fingerprints) -> dict[str, str]:
 
 
 def _made_of(record: PassRecord) -> Iterator[str]:
-    from offload_tool.manifest.system_headers import is_outside
+    from offload_tool.manifest.include_search import is_outside
 
     own = [name for name in record.inputs if not is_outside(name)]
     named = [part[1:-1] for part in record.key if part.startswith("'")]

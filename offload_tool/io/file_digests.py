@@ -9,17 +9,21 @@ could have the same time: the kernel's clock for files has steps of some millise
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 import time
 from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 try:  # loads in no time, unlike all of hashlib with OpenSSL
     from _blake2 import blake2b
 except ImportError:  # another implementation of Python
     from hashlib import blake2b
 
+_T = TypeVar("_T")
+_Given = ParamSpec("_Given")
+_MOST_KEPT = 65536
 _CHUNK = 1 << 20
 _DIGEST_BYTES = 16
 _CLOCK_STEP = 20_000_000
@@ -67,6 +71,33 @@ def look_at(path: str) -> Look | None:
 def look_of(found: os.stat_result) -> Look:
     """Return the look of a file that has just been asked for."""
     return Look(found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
+
+
+def content_of(name: str) -> bytes:
+    """Return the content of a file; none where it cannot be read."""
+    try:
+        with open(name, "rb") as file:
+            return file.read()
+    except (OSError, ValueError):
+        return b""
+
+
+def by_look(find: Callable[_Given, _T]) -> Callable[_Given, _T]:
+    """Return a function of a file's content that is called anew where the file's look is another.
+
+    The first argument is the file's name; all are by position.
+    """
+    call: Callable[..., _T] = find
+
+    @functools.lru_cache(_MOST_KEPT)
+    def kept(_look: Look | None, *given: Any) -> _T:
+        return call(*given)
+
+    @functools.wraps(find)
+    def found(*given: _Given.args, **_: _Given.kwargs) -> _T:
+        return kept(look_at(str(given[0])), *given)
+
+    return found
 
 
 def identity(name: str) -> str:

@@ -1,4 +1,6 @@
-"""Being stopped by a signal: at any moment but in the few that must not be cut in two.
+"""Being stopped by a signal, and ending other processes with all that they have started.
+
+This process is stopped at any moment but in the few that must not be cut in two.
 
 The command line installs the handler (`stopping`); a program that uses this package keeps its
 own, and nothing here has an effect then.
@@ -6,14 +8,18 @@ own, and nothing here has an effect then.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_GRACE, _POLL = 5.0, 0.01
+"""Seconds, at most, in which processes that were told to end are waited for, and between looks."""
 
 
 class Stopped(KeyboardInterrupt):
@@ -93,3 +99,47 @@ class shielded:  # noqa: N801 - used like a function
         if not _State.depth and _State.pending is not None and _State.stopped is None:
             number, _State.pending = _State.pending, None
             _stop(number)
+
+
+def end_processes(processes: Sequence[int]) -> None:
+    """End children of this process and what they have started; wait until all are gone."""
+    family: dict[int, None] = {}
+    while new := [n for one in processes for n in _with_descendants(one) if n not in family]:
+        _send(new, signal.SIGSTOP)  # so that it starts no other one
+        family.update(dict.fromkeys(new))
+    _send(family, signal.SIGTERM)
+    _send(family, signal.SIGCONT)
+    for process in processes:
+        with suppress(ChildProcessError):
+            os.waitpid(process, 0)
+    until = time.monotonic() + _GRACE
+    while any(map(_is_running, family)) and time.monotonic() < until:
+        time.sleep(_POLL)
+
+
+def _send(processes: Iterable[int], number: int) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(process, number)
+
+
+def _is_running(process: int) -> bool:
+    """Return whether a process is still there, and not only its exit status."""
+    try:
+        with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
+            text = file.read()
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def _with_descendants(process: int) -> list[int]:
+    try:
+        with open(f"/proc/{process}/task/{process}/children", encoding="ascii") as file:
+            text = file.read()
+    except OSError:
+        return [process]
+    return [
+        process,
+        *(number for child in text.split() for number in _with_descendants(int(child))),
+    ]

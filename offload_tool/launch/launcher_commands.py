@@ -7,15 +7,36 @@ changed to those of one pass: words for other targets go, those for its own lose
     clang++ -c s.hip -o OUT -O1 --offload-arch=gfx942 --offload-device-only ...
 
 Nobody has to believe that: the driver is asked what such a command would run, and only where that
-is the very job of the plan, the launcher gets it. Else the job is run as it is.
+is the very job of the plan, the launcher gets it. Else the job is run as it is, but for ccache.
+
+The new offload driver links all targets in one job, so that none of its commands makes one target's
+code object. A shell script in the folder of this run does, in the place of a compiler::
+
+    ccache FOLDER/NUMBER/offload-pass -x hip -c SOURCE -o RESULT -MD -MF DEPFILE
+                |
+                +-- the front end, which writes DEPFILE; the linker, which writes RESULT
+
+ccache finds an earlier result by three things: the source, the files that the depfile lists, and
+``CCACHE_COMPILERCHECK``. The last one is a digest of all else: the script, the compiler and the
+linker with their libraries, the variables that they heed, and the files that options name.
+
+``CCACHE_NODIRECT=1`` lets ccache ask the script for the preprocessed source (``-E``) each time.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import shlex
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
+from offload_tool.clang.argument_files import possible_files
+from offload_tool.clang.depfile import read_depfile
+from offload_tool.clang.driver import option_values
+from offload_tool.clang.environment import HEEDED_VARIABLES
 from offload_tool.clang.job_plan import (
     EMBEDDING,
     EMBEDDING_ATTACHED,
@@ -25,6 +46,7 @@ from offload_tool.clang.job_plan import (
     jobs_in,
 )
 from offload_tool.clang.options import (
+    COMPILE_FOLDER,
     DEPFILE,
     EMBEDS,
     HEADERS,
@@ -37,7 +59,9 @@ from offload_tool.clang.options import (
     takes_next,
     without_values,
 )
-from offload_tool.launch.deferred_embedding import PLACEHOLDER_FILE
+from offload_tool.errors import OffloadError
+from offload_tool.io.file_digests import digest_of
+from offload_tool.launch.write_result import PLACEHOLDER_FILE
 
 _OUTPUT = ("-o", "--output")
 _XARCH = "-Xarch_"
@@ -46,6 +70,39 @@ _ACTIONS = ("-emit-obj", "-emit-llvm-bc", "-S")
 _FOLLOWED = "-mlink-builtin-bitcode"
 _OF_THE_TIME = re.compile(r"__(TIME|DATE|TIMESTAMP)__")
 _HEADER_MAP = ".hmap"
+_ROOT = str(Path(__file__).parents[2])
+_NAME = "offload-pass"
+_LINK_FAILED = 3
+"""The script's status where the linker fails: the driver has more to say of that."""
+_SCRIPT = """#!/bin/sh
+only= out= dep=
+while [ $# -gt 0 ]; do
+  case $1 in -o) out=$2; shift ;; -MF) dep=$2; shift ;; -E) only=1 ;; esac
+  shift
+done
+if [ "$only" ]; then
+  [ -z "$out" ] || exec >"$out"
+  {preprocess} || exit
+  {is_listed} || echo "// $0"
+else
+  {run}
+  {is_listed} || echo "result: $0" >>{depfile}
+  [ "$out" = {result} ] || cat {result} >"$out" || exit
+fi
+case $dep in '' | {depfile}) ;; *) cat {depfile} >"$dep" ;; esac
+"""
+"""Where the depfile cannot list all, the result is of the script itself: that of a later run has
+another name."""
+_IS_LISTED = (
+    "import sys; sys.path[0] = sys.argv[1]; "
+    "from offload_tool.launch.launcher_commands import is_all_listed; "
+    "sys.exit(not is_all_listed(sys.argv[2]))"
+)
+_SYSTEM = "/usr/"
+_NOT_FOR_CCACHE = frozenset(
+    {"CCACHE_DEPEND", "CCACHE_NODEPEND", "CCACHE_COMPILER", "CCACHE_PREFIX", "CCACHE_PREFIX_CPP"}
+)
+"""Variables that would let it run something else, or in another manner."""
 
 
 def command_of_pass(words: Sequence[str], first: DriverJob, output: str) -> list[str]:
@@ -158,3 +215,104 @@ def reading_only(
     if "-dependency-file" not in words:
         words[2:2] = ["-dependency-file", depfile]
     return words
+
+
+def is_ccache(launcher: str) -> bool:
+    """Return whether a launcher is ccache, which may stand behind other words."""
+    return any(os.path.basename(word) == "ccache" for word in shlex.split(launcher))
+
+
+def is_all_listed(depfile: str) -> bool:
+    """Return whether a pass with this depfile has no statement that lets the assembler read files.
+
+    Headers of the system are not asked.
+    """
+    from offload_tool.manifest.assembler_includes import lets_assembler_read
+
+    try:
+        names = [name for name in read_depfile(depfile) if not name.startswith(_SYSTEM)]
+        return not any(lets_assembler_read(Path(name).read_bytes()) for name in names)
+    except (OSError, OffloadError):
+        return False
+
+
+def relative_to_build(word: str, environ: Mapping[str, str]) -> str:
+    """Return an option with the absolute names below ``CCACHE_BASEDIR`` as ccache makes them."""
+    base = environ.get("CCACHE_BASEDIR", "").rstrip("/")
+    if not base:
+        return word
+    name = rf"{re.escape(base)}(?![^/,=:\s'])[^,=:\s']*"
+    return re.sub(name, lambda found: os.path.relpath(found[0]), word)
+
+
+def command_for_ccache(
+    jobs: Sequence[DriverJob], depfile: str, version: str, environ: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """Write the script for a pass beside its depfile; return its command, and ccache's variables.
+
+    `version` is what the compiler says of itself.
+
+    :raises OSError: it cannot be written, or nothing can be run in that folder.
+    """
+    first, result = jobs[0], jobs[-1].output
+    list_all = ["-dependency-file", depfile, "-sys-header-deps"]
+    first.words[2:2] = list_all if "-MT" in first.words else [*list_all, "-MT", "result"]
+    text = _script(jobs, depfile, environ)
+    script = Path(f"{depfile}.compiler", _NAME)
+    script.parent.mkdir()
+    script.write_text(text, errors="surrogateescape")
+    script.chmod(0o700)
+    if not os.access(script, os.X_OK):
+        raise PermissionError(errno.EACCES, "no program can be run there", str(script.parent))
+    environment = {name: text for name, text in environ.items() if name not in _NOT_FOR_CCACHE}
+    environment["CCACHE_COMPILERTYPE"] = "clang"
+    environment["CCACHE_COMPILERCHECK"] = f"string:{_digest(text, jobs, depfile, version, environ)}"
+    if "CCACHE_NODIRECT" not in environ:  # both are needed: one alone finds nothing
+        environment |= {"CCACHE_DEPEND": "1", "CCACHE_DIRECT": "1"}
+    language = [
+        word for name in list(option_values(first.words, "-x"))[-1:] for word in ("-x", name)
+    ]
+    files = ["-c", first.source, "-o", result, "-MD", "-MF", depfile]
+    return [str(script), *language, *files], environment
+
+
+def _script(jobs: Sequence[DriverJob], depfile: str, environ: Mapping[str, str]) -> str:
+    folder = os.path.dirname(depfile)
+
+    def line(words: Sequence[str]) -> str:
+        return shlex.join(
+            word
+            if does(word, COMPILE_FOLDER) or folder in word
+            else relative_to_build(word, environ)
+            for word in words
+        )
+
+    first, *rest = jobs
+    lines = [f"{line(first.words)} || exit"]
+    lines += [f"{line(job.words)} || exit {_LINK_FAILED}" for job in rest]
+    return _SCRIPT.format(
+        preprocess=line(reading_only(first, depfile, "-E", "-")),
+        run="\n  ".join(lines),
+        is_listed=shlex.join([sys.executable, "-c", _IS_LISTED, _ROOT, depfile]),
+        result=shlex.quote(jobs[-1].output),
+        depfile=shlex.quote(depfile),
+    )
+
+
+def _digest(
+    text: str, jobs: Sequence[DriverJob], depfile: str, version: str, environ: Mapping[str, str]
+) -> str:
+    from offload_tool.toolchain.identity import file_digest
+    from offload_tool.toolchain.programs import LIBRARY_PATH, program_identity
+
+    made = [depfile, *(job.output for job in jobs)]
+    for number, name in enumerate(made):
+        text = text.replace(name, f"\0{number}")
+    if "CCACHE_NOHASHDIR" in environ:
+        text = relative_to_build(text, environ)
+    options = [word for job in jobs for word in without_files(job.words[1:]) if word not in made]
+    parts = [text, version, *(environ.get(name, "") for name in HEEDED_VARIABLES)]
+    path = environ.get(LIBRARY_PATH, "")
+    parts += [program_identity(job.words[0], path) for job in jobs]
+    parts += [file_digest(name) for name in possible_files(options) if os.path.isfile(name)]
+    return digest_of("\0".join(parts).encode(errors="surrogateescape"))

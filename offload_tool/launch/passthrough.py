@@ -1,4 +1,6 @@
-"""Which compiles may be split, told by their words alone: most commands of a build are others.
+"""Which compiles may be split, told by compiler and words: most commands of a build are others.
+
+The compilers whose words are understood are clang, and ROCm's ``hipcc``, which hands on to it.
 
 What is refused here is run by the compiler as it was given, after a millisecond. What is not is
 only possible: the driver is asked then, and what it answers decides (`job_plan`). So a word
@@ -9,7 +11,8 @@ Little is imported: this is all that a command that passes through needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from offload_tool.clang.options import OTHER_JOB, SIDE, TALK, does
 
@@ -17,6 +20,8 @@ _LANGUAGES = ("hip", "cuda")
 _SUFFIXES = (".hip", ".cu")
 _HIPCC = "hipcc"
 """A wrapper of ROCm's, for which C++ sources are HIP sources."""
+_OURS = "offload-tool"
+_SCRIPT = b"#!"
 
 _OTHER_JOBS = ("--genco", "--short", "--hipcc-func-supp")
 """Words of hipcc for other jobs than compiles."""
@@ -64,3 +69,55 @@ def _has_device_code(words: Iterable[str]) -> bool:
             return True
         before = word
     return False
+
+
+def find_hipcc(invoked: str, environ: Mapping[str, str]) -> str | None:
+    """Return the first ``hipcc`` that is not `invoked`, nor another link to ``offload-tool``.
+
+    It is looked for on PATH, then where ROCm is; None where there is none.
+    """
+    own = os.path.realpath(invoked)
+    for folder in _folders(environ):
+        path = f"{folder}/{_HIPCC}"
+        real = os.path.realpath(path)
+        if real == own or os.path.basename(real) == _OURS:
+            continue
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return None
+
+
+def why_unknown(compiler: str, environ: Mapping[str, str]) -> str:
+    """Return why nobody knows what a command does beside calling clang; "" for clang and hipcc."""
+    if _is_hipcc(compiler):
+        return ""
+    folders = [""] if "/" in compiler else environ.get("PATH", os.defpath).split(os.pathsep)
+    for folder in folders:
+        path = os.path.join(folder, compiler)
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return _why_unknown(path)
+    return "there is no such program"
+
+
+def _why_unknown(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            is_script = file.read(len(_SCRIPT)) == _SCRIPT
+    except OSError as error:
+        return str(error)
+    if is_script:
+        return f"'{path}' is a script, which may do more than to call a compiler"
+    real = os.path.realpath(path)
+    if "clang" not in os.path.basename(real):
+        return f"'{real}' is no clang"
+    return ""
+
+
+def _folders(environ: Mapping[str, str]) -> Iterator[str]:
+    for folder in environ.get("PATH", os.defpath).split(os.pathsep):
+        if folder:
+            yield folder
+    for name in ("HIP_PATH", "ROCM_PATH"):
+        if environ.get(name):
+            yield f"{environ[name]}/bin"
+    yield "/opt/rocm/bin"

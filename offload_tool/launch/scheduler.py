@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from offload_tool.io.signals import shielded
+from offload_tool.io.signals import end_processes, shielded
 
 if TYPE_CHECKING:
     from offload_tool.launch.jobserver import Slots
@@ -187,8 +187,6 @@ class _SideBySide:
                 self._slots.give()
 
     def _end_all(self) -> None:
-        from offload_tool.run.process_tree import end_processes
-
         with shielded():
             end_processes(list(self._running))
             self._running.clear()

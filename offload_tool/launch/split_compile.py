@@ -25,16 +25,20 @@ from offload_tool.clang.options import CUID, DEPFILE, TARGETS, does, takes_next
 from offload_tool.clang.response_file import expand_command
 from offload_tool.errors import UsageError
 from offload_tool.io.temporary_directory import temporary_folder
-from offload_tool.launch.deferred_embedding import PLACEHOLDER_FILE, can_wait, embed_now
-from offload_tool.launch.find_compiler import why_unknown
 from offload_tool.launch.jobserver import Slots, slots_of
-from offload_tool.launch.passthrough import reason_in_words
+from offload_tool.launch.passthrough import reason_in_words, why_unknown
 from offload_tool.launch.scheduler import Step, as_one, run_steps
-from offload_tool.launch.write_result import why_not_replaced, write_depfile
+from offload_tool.launch.write_result import (
+    PLACEHOLDER_FILE,
+    can_wait,
+    embed_now,
+    why_not_replaced,
+    write_depfile,
+)
 
 if TYPE_CHECKING:
-    from offload_tool.launch.bundle_job import FatBinary
     from offload_tool.launch.remote_passes import OnCluster
+    from offload_tool.launch.write_result import FatBinary
 
 _DEPFILE = "-dependency-file"
 _WRAPPER_JOBS = "--wrapper-jobs="
@@ -277,7 +281,7 @@ class _Split:
         self, plan: DriverPlan, numbers: list[int], steps: Sequence[Step], launcher: str
     ) -> str:
         """Hand a pass that is no command of the driver's to ccache; return why it cannot be."""
-        from offload_tool.launch.pass_compiler import command_for_ccache, is_ccache
+        from offload_tool.launch.launcher_commands import command_for_ccache, is_ccache
 
         if not is_ccache(launcher):
             return "no command is this pass alone"
@@ -327,7 +331,7 @@ class _Split:
         if job.sort == "linker-wrapper":  # it compiles for all targets
             step.jobs_option, step.most_jobs = _WRAPPER_JOBS, len(plan.targets)
         if job.sort == "bundler":
-            from offload_tool.launch.bundle_job import fat_binary_of
+            from offload_tool.launch.write_result import fat_binary_of
 
             made = fat_binary_of(job.words, self._environ)
             if made is not None:
@@ -379,7 +383,7 @@ class _Split:
         return joined_messages(host, devices)
 
     def _join_depfiles(self, plan: DriverPlan, depfile: str) -> None:
-        from offload_tool.launch.merge_depfiles import union
+        from offload_tool.launch.write_result import union
 
         phony = any("-MP" in job.words for job in plan.jobs)
         host = next(n for n in self._depfiles if plan.jobs[n].target == HOST)
@@ -410,7 +414,7 @@ def _cuid(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
             kept.append(word)
         before = word
     if environ.get("CCACHE_BASEDIR") and environ.get("OFFLOAD_LAUNCHER"):
-        from offload_tool.launch.pass_compiler import relative_to_build
+        from offload_tool.launch.launcher_commands import relative_to_build
 
         kept = [relative_to_build(word, environ) for word in kept]
     digest = digest_of("\0".join(kept).encode(errors="surrogateescape"))

@@ -23,7 +23,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from offload_tool.clang.argument_files import all_words, possible_files
-from offload_tool.io.file_digests import Look, look_at
+from offload_tool.io.file_digests import by_look, content_of, look_at
 from offload_tool.toolchain.identity import has_configuration
 
 # Of text in small letters. Each begins with a dot or a word, which is found in no time.
@@ -67,9 +67,6 @@ _MOST_FOLLOWED = 1000
 
 _LARGEST = 1 << 20
 """Bytes of a file that a flag names and that may hold flags."""
-
-_known: dict[str, tuple[Look, tuple[bytes, ...] | None]] = {}
-"""The names in a file, by its name and look; None where one is not known."""
 
 
 class UnknownReadsError(Exception):
@@ -130,19 +127,15 @@ def _names_in(file: str) -> tuple[bytes, ...]:
 
     :raises UnknownReadsError: one has none that can be read here.
     """
-    try:
-        look = look_at(file)
-        if look is None:
-            return ()
-        known = _known.get(file)
-        if known is None or known[0] != look:
-            with open(file, "rb") as opened:
-                known = _known[file] = (look, _names(opened.read()))
-    except OSError:
-        return ()
-    if known[1] is None:
+    names = _names_as_written(file)
+    if names is None:
         raise UnknownReadsError(file)
-    return known[1]
+    return names
+
+
+@by_look
+def _names_as_written(file: str) -> tuple[bytes, ...] | None:
+    return _names(content_of(file))
 
 
 def _names(text: bytes) -> tuple[bytes, ...] | None:

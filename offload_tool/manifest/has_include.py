@@ -12,15 +12,12 @@ Files of the system are believed to mean what they spell.
 
 from __future__ import annotations
 
-import functools
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from offload_tool.clang.argument_files import all_words
 from offload_tool.clang.options import CONFIGURATION, does
-from offload_tool.io.file_digests import is_of_system
+from offload_tool.io.file_digests import by_look, content_of, is_of_system
 
 # Compiled when they are needed: to find that all is current, none is.
 _NAMED = rb"__has_(?:include(?:_next)?|embed)\s*\(\s*(?:\"([^\"\n]+)\"|<([^>\n]+)>)"
@@ -36,20 +33,43 @@ _QUOTED = rb"\s*(?:\"([^\"]+)\"|<([^<>]+)>)\s*"
 _MOST_NAMES_OF_NAMES = 8
 
 
-class _AskedNames(NamedTuple):
+class _AskedNames:
     """What stands in one file."""
 
-    names: tuple[str, ...] = ()
-    made: tuple[bytes, ...] = ()
-    """Those of macros' bodies, in which other macros may stand."""
-    macros: tuple[bytes, ...] = ()
-    """Macros that hold a name."""
-    wrappers: tuple[bytes, ...] = ()
-    """Macros that hand their argument on."""
-    unknown: bool = False
+    def __init__(self, text: bytes, plain: bytes) -> None:
+        """Read a text; `plain` is the same without comments."""
+        found = (match for version in (text, plain) for match in re.finditer(_NAMED, version))
+        self.names = tuple(dict.fromkeys(_decoded(match[1] or match[2]) for match in found))
+        self.made: list[bytes] = []
+        """Names of macros' bodies, in which other macros may stand."""
+        self.macros: list[bytes] = []
+        """Macros that hold a name."""
+        self.wrappers: list[bytes] = []
+        """Macros that hand their argument on."""
+        self.unknown = False
+        for directive in re.finditer(_DIRECTIVE, plain):
+            if b"__has_" in directive[2]:
+                self._add(directive[1], directive[2])
 
-
-_NOTHING = _AskedNames()
+    def _add(self, directive: bytes, condition: bytes) -> None:
+        macro, parameters = b"", set[bytes]()
+        if directive == b"define":
+            definition = re.match(_DEFINITION, condition)
+            if definition is None or definition[1].startswith(b"__has_"):
+                return
+            macro, condition = definition[1], definition[3]
+            parameters = {*re.findall(_WORD, definition[2] or b"")}
+        condition = re.sub(_TOLD, b"", condition)
+        for asking in re.finditer(_ASKING, condition):
+            argument = re.match(_ARGUMENT, condition[asking.end() :])
+            if argument is None or parameters & {*re.findall(_WORD, argument[2] or b"")}:
+                self.unknown = True
+            elif argument[2] and macro:
+                self.made.append(argument[2])
+            elif argument[3] in parameters:
+                self.wrappers.append(macro)
+            elif argument[3]:
+                self.macros.append(argument[3])
 
 
 class _UnknownNameError(Exception):
@@ -61,7 +81,7 @@ def asked_names(read: Sequence[str], words: Iterable[str]) -> tuple[list[str], b
 
     `words` are those of the command, which may define macros.
     """
-    asked = [(path, _asked_in(path, _stamp(path))) for path in read]
+    asked = [(path, _asked_in(path)) for path in read]
     names = [name for _, found in asked for name in found.names]
     if any(found.unknown for _, found in asked):
         return names, True
@@ -86,7 +106,7 @@ def asked_names(read: Sequence[str], words: Iterable[str]) -> tuple[list[str], b
 
 def asked_in(path: str) -> tuple[str, ...]:
     """Return the names that a file spells, for which it asks."""
-    return _asked_in(path, _stamp(path)).names
+    return _asked_in(path).names
 
 
 class _Definitions:
@@ -96,7 +116,7 @@ class _Definitions:
         self._read = read
         self._bodies: dict[bytes, list[tuple[bytes, bytes]]] = {}
         for path in read:
-            for name, parameters, body in _definitions_in(path, _stamp(path)):
+            for name, parameters, body in _definitions_in(path):
                 self._bodies.setdefault(name, []).append((parameters, body))
         before = ""
         for word in all_words(words):
@@ -132,77 +152,24 @@ class _Definitions:
     def arguments_of(self, wrapper: bytes) -> Iterator[str]:
         """Yield the names that directives hand to a macro."""
         for path in self._read:
-            for quoted, spelled in _uses_in(path, _stamp(path), wrapper):
+            for quoted, spelled in _uses_in(path, wrapper):
                 if not quoted and not spelled:
                     raise _UnknownNameError
                 self.check(spelled)
                 yield _decoded(quoted or spelled)
 
 
-def _stamp(path: str) -> tuple[int, int]:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return (0, 0)
-    return (found.st_ctime_ns, found.st_size)
-
-
-@functools.lru_cache(maxsize=65536)
-def _asked_in(path: str, stamp: tuple[int, int]) -> _AskedNames:  # noqa: ARG001
+@by_look
+def _asked_in(path: str) -> _AskedNames:
     text = _text(path)
-    if b"__has_" not in text:
-        return _NOTHING
-    plain = _without_comments(text)
-    names = {
-        _decoded(match[1] or match[2]): None
-        for version in (text, plain)
-        for match in re.finditer(_NAMED, version)
-    }
-    found = _Found()
-    for directive in re.finditer(_DIRECTIVE, plain):
-        if b"__has_" in directive[2]:
-            found.add(directive[1], directive[2])
-    return _AskedNames(
-        tuple(names), tuple(found.made), tuple(found.macros), tuple(found.wrappers), found.unknown
-    )
+    return _AskedNames(text, _without_comments(text)) if b"__has_" in text else _NOTHING
 
 
-class _Found:
-    """What directives hold that is not a name as it is."""
-
-    def __init__(self) -> None:
-        self.made: list[bytes] = []
-        self.macros: list[bytes] = []
-        self.wrappers: list[bytes] = []
-        self.unknown = False
-
-    def add(self, directive: bytes, condition: bytes) -> None:
-        """Add what a directive asks for: a condition, or a macro's definition."""
-        macro, parameters = b"", set[bytes]()
-        if directive == b"define":
-            definition = re.match(_DEFINITION, condition)
-            if definition is None or definition[1].startswith(b"__has_"):
-                return
-            macro, condition = definition[1], definition[3]
-            parameters = {*re.findall(_WORD, definition[2] or b"")}
-        condition = re.sub(_TOLD, b"", condition)
-        for asking in re.finditer(_ASKING, condition):
-            argument = re.match(_ARGUMENT, condition[asking.end() :])
-            if argument is None or parameters & {*re.findall(_WORD, argument[2] or b"")}:
-                self.unknown = True
-            elif argument[2] and macro:
-                self.made.append(argument[2])
-            elif argument[3] in parameters:
-                self.wrappers.append(macro)
-            elif argument[3]:
-                self.macros.append(argument[3])
+_NOTHING = _AskedNames(b"", b"")
 
 
-@functools.lru_cache(maxsize=65536)
-def _definitions_in(
-    path: str,
-    stamp: tuple[int, int],  # noqa: ARG001
-) -> tuple[tuple[bytes, bytes, bytes], ...]:
+@by_look
+def _definitions_in(path: str) -> tuple[tuple[bytes, bytes, bytes], ...]:
     """Return the macros that a file defines: name, parameters, body."""
     found = []
     for directive in re.finditer(_DIRECTIVE, _without_comments(_text(path))):
@@ -212,12 +179,8 @@ def _definitions_in(
     return tuple(found)
 
 
-@functools.lru_cache(maxsize=65536)
-def _uses_in(
-    path: str,
-    stamp: tuple[int, int],  # noqa: ARG001
-    macro: bytes,
-) -> tuple[tuple[bytes, bytes], ...]:
+@by_look
+def _uses_in(path: str, macro: bytes) -> tuple[tuple[bytes, bytes], ...]:
     """Return what a file's directives hand to a macro: in quotes, in angles; else unknown."""
     text = _text(path)
     if macro not in text:
@@ -235,12 +198,7 @@ def _uses_in(
 
 
 def _text(path: str) -> bytes:
-    """Return a file's text with continued lines joined; nothing where it cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            return re.sub(_CONTINUATION, b"", file.read())
-    except OSError:
-        return b""
+    return re.sub(_CONTINUATION, b"", content_of(path))
 
 
 def _without_comments(text: bytes) -> bytes:

@@ -28,7 +28,6 @@ from offload_tool.clang.options import HEADERS, does
 from offload_tool.clang.search_path import origins_digest
 from offload_tool.io.file_digests import Fingerprints
 from offload_tool.manifest.has_include import asked_in, asked_names
-from offload_tool.manifest.system_headers import is_outside
 
 _SYSTEM = "/usr/"
 """Headers there are found by the search path; what appears beside one of them is not looked at."""
@@ -49,6 +48,11 @@ class Lookups(NamedTuple):
     """A digest of what decides where the compiler looks by itself: see `origins`; "" if nothing."""
     outside: tuple[str, ...] = ()
     """More names: those that files outside of the folder of the build have, or ask for."""
+
+
+def is_outside(name: str) -> bool:
+    """Return whether a file is outside of the folder of the build; files in it have short names."""
+    return name.startswith("/")
 
 
 @functools.lru_cache(maxsize=4096)

@@ -1,23 +1,77 @@
-"""What the compiler tells of a pass's reading: which files, and where it looks for them.
+r"""What a pass has read, and where it has looked for it: as the compiler tells, and beyond that.
 
 The depfile of a compile lists what it has read. It is not believed where it does not name the
 source: with ``-save-temps`` each job of a compile writes one, and a compiler cache that knew the
-output may write none. The preprocessor is asked then.
+output may write none. The preprocessor is asked then. A depfile has slashes for backslashes in
+names: that of a compile of ``a\b.hip`` lists ``a/b.hip``. What was read is found again among the
+words of the command, and else in the folders on disk. What the assembler reads is in no depfile
+(`assembler_includes`).
+
+Source: clang 22.1.8, observed.
 """
 
 from __future__ import annotations
 
+import os
 import posixpath
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.depfile import depfile_command, read_depfile
 from offload_tool.errors import CompilerError, OffloadError
+from offload_tool.io.file_digests import Fingerprints
 from offload_tool.io.paths import remove
-from offload_tool.manifest.depfile_paths import with_backslashes
+from offload_tool.manifest.assembler_includes import UnknownReadsError, assembler_reads
+from offload_tool.manifest.include_search import Lookups, expected_lookups
 
 if TYPE_CHECKING:
     from offload_tool.clang.search_path import FrontEnd
+
+_ATTACHED = re.compile(r"-(?:I|isystem|iquote|idirafter|include|imacros)(?=.)|--?[\w-]+=")
+"""Options with the name of a file or folder in the same word."""
+
+
+class PassReads(NamedTuple):
+    """What a pass has read and looked up."""
+
+    files: list[str]
+    lookups: Lookups
+    untold: str = ""
+    """Where it may have read more; "" where nothing else was read."""
+    by_assembler: bool = False
+    """Whether its assembler has read files: what comes out is not of the bitcode alone."""
+
+
+def reads_of(
+    listed: Sequence[str], folders: Sequence[str], words: Sequence[str], prints: Fingerprints
+) -> PassReads:
+    """Return what a pass read that lists some files; `folders`: its search path, () if unknown.
+
+    What the assembler has found in a folder may later appear in an earlier one, as a header may.
+    """
+    lookups = expected_lookups(listed, folders, words, prints)
+    untold = ""
+    found: list[str] = []
+    try:
+        found = assembler_reads(listed, lookups.folders, words)
+    except UnknownReadsError as error:
+        untold = str(error)
+    files = list(dict.fromkeys([*listed, *found]))
+    if found:
+        lookups = expected_lookups(files, ["", *folders], words, prints)
+    if not folders:
+        lookups = lookups._replace(unknown=True)
+    return PassReads(files, lookups, untold, bool(found))
+
+
+def all_reads(listed: Sequence[str], lookups: Lookups, words: Sequence[str]) -> list[str] | None:
+    """Add what the assembler reads to what a pass lists; None where nobody knows that."""
+    try:
+        found = assembler_reads(listed, lookups.folders, words)
+    except UnknownReadsError:
+        return None
+    return list(dict.fromkeys([*listed, *found]))
 
 
 def files_read(
@@ -105,3 +159,62 @@ def general_words(words: Iterable[str], without: Collection[str]) -> list[str]:
             found.append(word)
         before = word
     return found
+
+
+def with_backslashes(names: Iterable[str], words: Iterable[str]) -> list[str]:
+    """Return the names of a depfile as the files are called that the command `words` has read.
+
+    Where two files may be meant by a name, both are given.
+    """
+    spelled = {_written(each): each for word in words if "\\" in word for each in _spellings(word)}
+    found: dict[str, None] = {}
+    for name in names:
+        meant = [each for each in _meant(name, spelled) if os.path.exists(each)]
+        if os.path.exists(name):
+            meant.append(name)
+        found.update(dict.fromkeys(meant or _on_disk(name) or [name]))
+    return list(found)
+
+
+def _spellings(word: str) -> Iterator[str]:
+    attached = _ATTACHED.match(word)
+    for name in (word, word[attached.end() :] if attached else ""):
+        folder = os.path.dirname(name)
+        yield from (each for each in (name, folder) if "\\" in each)
+
+
+def _meant(name: str, spelled: dict[str, str]) -> Iterator[str]:
+    for written, each in spelled.items():
+        if name == written:
+            yield each
+        elif name.startswith(f"{written}/"):
+            yield each + name[len(written) :]
+
+
+def _on_disk(name: str) -> list[str]:
+    if name.startswith("/"):
+        return list(_below("/", name.lstrip("/")))
+    return list(_below("", name))
+
+
+def _below(folder: str, rest: str) -> Iterator[str]:
+    """Yield the files below a folder whose names are written as `rest`."""
+    head, _, tail = rest.partition("/")
+    if tail and os.path.isdir(os.path.join(folder, head)):
+        yield from _below(os.path.join(folder, head), tail)
+    try:
+        entries = sorted(os.listdir(folder or "."))
+    except OSError:
+        return
+    for entry in entries:
+        if "\\" not in entry:
+            continue
+        path, written = os.path.join(folder, entry), _written(entry)
+        if rest == written:
+            yield path
+        elif rest.startswith(f"{written}/"):
+            yield from _below(path, rest[len(written) + 1 :])
+
+
+def _written(name: str) -> str:
+    return name.replace("\\", "/")

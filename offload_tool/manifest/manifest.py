@@ -6,17 +6,27 @@ that a compile would give now, and whether the file on disk is still what was ma
     key      everything that is known before the compile: command, compiler, named files, ...
     inputs   the files that were read, each with its digest as it was when it was read
     lookups  where else files were looked for: what appears there may be read the next time
-    same     which names are one file's (see `same_files`)
+    same     which names are one file's
     output   the digest of what was made
 
 On disk it is a text of four lines of JSON beside the output, ``.<name>.manifest``::
 
     the record, but for what is outside of the folder of the build
     the looks of its files, by which digests are believed without reading (see `file_digests`)
-    the inputs outside, and the names under which these are looked up (see `outside`)
+    the inputs outside, and the names under which these are looked up
     their looks
 
 A record that is damaged, or of another version, is as good as none: the pass runs.
+
+Real passes read hundreds of headers outside of the folder of the build, the same ones in each
+source. Where the lines of two manifests are the same text, they are parsed once, and one answer
+serves both.
+
+A preprocessor tells files and folders apart by inode. ``#pragma once`` and ``#import`` leave out
+what was read under another name, and of two folders of the search path that are one, it forgets
+one. A copy of the same content is another file, and so the result may be another one while no
+content has changed. Source: clang 22.1.8, observed: a link to a header with ``#pragma once`` that
+becomes a copy is a redefinition; ``#include_next`` counts a folder and a link to it as one.
 """
 
 from __future__ import annotations
@@ -40,17 +50,8 @@ from offload_tool.io.file_digests import (
 )
 from offload_tool.io.paths import beside
 from offload_tool.manifest import MANIFEST
-from offload_tool.manifest.file_identity import equal_names, same_folders, same_names
-from offload_tool.manifest.include_search import Lookups, appeared
+from offload_tool.manifest.include_search import Lookups, appeared, is_outside
 from offload_tool.manifest.race_check import Meanwhile, Start
-from offload_tool.manifest.system_headers import (
-    Inputs,
-    Outside,
-    all_texts,
-    is_outside,
-    outside_of_text,
-    text_of_outside,
-)
 
 _VERSION = 6
 _IDENTITY = "@"
@@ -62,6 +63,74 @@ _NAMED = 5
 """Words of a command that a reason names."""
 _LARGEST = 64 << 20
 """Bytes; a pass that reads 10,000 headers has a record of 2 MB."""
+
+_known: dict[str | bytes, Outside] = {}
+"""By the text, or its digest; they are held by the records of a build anyway."""
+_SHORT = 1 << 10
+
+
+class Outside:
+    """Files outside of the folder of the build, and the names under which they are looked up."""
+
+    __slots__ = ("folders", "inputs", "names")
+
+    def __init__(self, inputs: dict[str, str], names: tuple[str, ...]) -> None:
+        self.inputs = inputs
+        """Digests by name."""
+        self.names = names
+        """See `Lookups.outside`."""
+        self.folders = frozenset(name.rpartition("/")[0] or "/" for name in inputs)
+
+
+class Inputs(dict[str, str]):
+    """The digest of each file that a pass has read; those outside come last."""
+
+    __slots__ = ("_places", "outside", "own")
+
+    def __init__(self, own: Mapping[str, str], places: list[int], outside: Outside) -> None:
+        super().__init__(own)
+        self.update(outside.inputs)
+        self._places = places
+        self.own = own
+        """Those that are not outside."""
+        self.outside = outside
+
+    def in_order(self) -> list[str]:
+        """Return the names in the order in which they were read."""
+        names = list(self.outside.inputs)
+        for place, name in zip(self._places, self.own, strict=True):
+            names.insert(place, name)
+        return names
+
+
+def text_of_outside(inputs: Iterable[tuple[str, str]], names: tuple[str, ...]) -> str:
+    """Return the line for a manifest."""
+    return json.dumps({"inputs": dict(inputs), "names": names})
+
+
+def outside_of_text(text: bytes) -> Outside:
+    """Read such a line; equal lines give the same object.
+
+    :raises ValueError, TypeError, KeyError, AttributeError: it is none.
+    """
+    key = text if len(text) < _SHORT else digest_of(text)
+    found = _known.get(key)
+    if found is None:
+        value = json.loads(text)
+        inputs = dict(value["inputs"])
+        all_texts([*inputs, *inputs.values()])
+        found = _known[key] = Outside(inputs, all_texts(value["names"]))
+    return found
+
+
+def all_texts(value: Any) -> tuple[str, ...]:
+    """Return a list of JSON as texts.
+
+    :raises TypeError: it is none.
+    """
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise TypeError("no list of texts")
+    return tuple(value)
 
 
 class PassRecord(NamedTuple):
@@ -429,3 +498,38 @@ def _named(key: Mapping[str, str]) -> dict[str, str]:
 def _text_by_text(value: Any) -> dict[str, str]:
     all_texts([*value.keys(), *value.values()])
     return dict(value)
+
+
+def equal_names(inputs: Mapping[str, str]) -> list[str]:
+    """Return the names of files whose digest others have, too: only these can be one file's."""
+    first: dict[str, str] = {}
+    found: dict[str, None] = {}
+    for name, digest in inputs.items():
+        known = first.setdefault(digest, name)
+        if known != name:
+            found[known] = found[name] = None
+    return list(found)
+
+
+def same_names(names: Iterable[str]) -> dict[str, str]:
+    """Return the first name of each one's file, by name: itself, where it is the only one."""
+    first: dict[str, str] = {}
+    found = {}
+    for name in names:
+        known = identity(name)
+        found[name] = name if not known else first.setdefault(known, name)
+    return found
+
+
+def same_folders(folders: tuple[str, ...], prints: Fingerprints) -> dict[str, str]:
+    """Return the folders that are the same as an earlier one, by that one's name.
+
+    Those that are looked at once in a build are not compared again.
+    """
+    first: dict[str, str] = {}
+    found = {}
+    for folder in folders:
+        known = prints.identity_of_folder(folder)
+        if known and first.setdefault(known, folder) != folder:
+            found[folder] = first[known]
+    return found

@@ -6,7 +6,7 @@ may be damaged. `manifest` has the rules; here is what `offload-tool compile` kn
 
     key      the command, the compiler's identity, variables that clang heeds, the folder
     inputs   what the depfile names, host IR, device libraries, files that flags name
-    lookups  see `lookups`
+    lookups  where else files were looked for: see `include_search`
 
 Some commands have no manifest, and always run: see `Work.has_record`.
 """
@@ -39,7 +39,7 @@ from offload_tool.errors import OffloadError
 from offload_tool.formats.magic import THIN_ARCHIVE
 from offload_tool.io.file_digests import Fingerprints
 from offload_tool.manifest.include_search import Lookups
-from offload_tool.manifest.inputs import general_words
+from offload_tool.manifest.inputs import PassReads, all_reads, general_words, reads_of
 from offload_tool.manifest.manifest import (
     PassRecord,
     State,
@@ -51,7 +51,6 @@ from offload_tool.manifest.manifest import (
     record_pass_result,
     write_record,
 )
-from offload_tool.manifest.pass_inputs import PassReads, all_reads, reads_of
 from offload_tool.manifest.race_check import Start
 from offload_tool.toolchain.identity import configuring_files
 

@@ -18,14 +18,12 @@ What clang itself refuses (another processor, language, or header) it refuses wh
 
 from __future__ import annotations
 
-import functools
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 
 from offload_tool.clang.driver import front_end_jobs
-from offload_tool.io.file_digests import Look, look_at
+from offload_tool.io.file_digests import by_look, content_of
 
 RULES = 7
 """To be raised when one is added: what a PCH was made for once is not asked again."""
@@ -153,15 +151,15 @@ def reason_of_headers(stage: str, files: Collection[str]) -> str:
     for name in files:
         if stage != "device" and any(part in name for part in _HOST_CODE_MOVES):
             return f"host code of '{name}'"
-        if reason := _reason_of_file(name, look_at(name)):
+        if reason := _reason_of_file(name):
             return reason
-        if stage != "device" and (line := _inline_device_variable(name, look_at(name))):
+        if stage != "device" and (line := _inline_device_variable(name)):
             return f"'{name}:{line}' has an inline device variable"
     return _what_is_not_ended(files)
 
 
-@functools.lru_cache(maxsize=65536)
-def _reason_of_file(name: str, look: Look | None) -> str:  # noqa: ARG001 - a look, a content
+@by_look
+def _reason_of_file(name: str) -> str:
     try:
         with open(name, "rb") as file:
             text = _NEWLINE + _with_whole_lines(file.read())
@@ -174,8 +172,8 @@ def _reason_of_file(name: str, look: Look | None) -> str:  # noqa: ARG001 - a lo
     return f"'{name}:{text.count(_NEWLINE, 0, end)}' has {what}"
 
 
-@functools.lru_cache(maxsize=65536)
-def _inline_device_variable(name: str, look: Look | None) -> int:  # noqa: ARG001
+@by_look
+def _inline_device_variable(name: str) -> int:
     """Return the line of a header's first device variable that is inline; 0 if it has none.
 
     A host object registers such a variable only where host code uses it, which clang forgets behind
@@ -183,11 +181,10 @@ def _inline_device_variable(name: str, look: Look | None) -> int:  # noqa: ARG00
     """
     if any(part in name for part in _OF_RUNTIMES):
         return 0
-    with suppress(OSError), open(name, "rb") as file:
-        text = file.read()
-        if re.search(rb"__(?:device|constant|managed)__|DEVICE|CONSTANT", text):
-            return _variable_in(_without_texts(_with_whole_lines(text)))
-    return 0
+    text = content_of(name)
+    if not re.search(rb"__(?:device|constant|managed)__|DEVICE|CONSTANT", text):
+        return 0
+    return _variable_in(_without_texts(_with_whole_lines(text)))
 
 
 def _variable_in(code: bytes) -> int:
@@ -287,20 +284,16 @@ def _what_is_not_ended(files: Iterable[str]) -> str:
     first: dict[bytes, str] = {}
     for name in files:
         if not any(part in name for part in _OF_COMPILERS):
-            for what, count in _not_ended_in(name, look_at(name)):
+            for what, count in _not_ended_in(name):
                 in_all[what] += count
                 first.setdefault(what, name)
     return next((f"'{first[what]}' has {_NO_END}" for what, count in in_all.items() if count), "")
 
 
-@functools.lru_cache(maxsize=65536)
-def _not_ended_in(name: str, look: Look | None) -> tuple[tuple[bytes, int], ...]:  # noqa: ARG001
+@by_look
+def _not_ended_in(name: str) -> tuple[tuple[bytes, int], ...]:
     """Return what is begun in a file, and how often more than it is ended."""
-    try:
-        with open(name, "rb") as file:
-            text = file.read()
-    except OSError:
-        return ()
+    text = content_of(name)
     if not re.search(rb"visibility|_macro", text):
         return ()
     counts: Counter[bytes] = Counter()

@@ -22,14 +22,13 @@ which header it is: ``"src/common.cuh"`` and ``"src/x/../common.cuh"`` are two.
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from offload_tool.clang.argument_files import all_words, include_folders
-from offload_tool.io.file_digests import Look, look_at
+from offload_tool.io.file_digests import by_look, content_of
 from offload_tool.pch.file_names import absolute_name, without_dots
 
 Headers = tuple[str, ...]
@@ -144,17 +143,9 @@ def _plain_text(text: bytes) -> bytes:
     return re.split(_HIDDEN, text, maxsplit=1)[0]
 
 
-def _begin(name: str) -> bytes:
-    try:
-        with open(name, "rb") as file:
-            return file.read(_LARGEST)
-    except OSError:
-        return b""
-
-
 def beginning_of(source: str) -> Beginning:
     """Return the leading includes of the file `source`; none where it cannot be read."""
-    return leading_includes(_begin(source))
+    return leading_includes(content_of(source))
 
 
 class _First(NamedTuple):
@@ -168,13 +159,9 @@ class _First(NamedTuple):
     line: int
 
 
+@by_look
 def _first_of(name: str) -> _First:
-    return _first_as_it_is(name, look_at(name))
-
-
-@functools.lru_cache(maxsize=4096)
-def _first_as_it_is(name: str, look: Look | None) -> _First:  # noqa: ARG001 - a look, a content
-    text = _plain_text(_begin(name))
+    text = _plain_text(content_of(name)[:_LARGEST])
     guards: list[tuple[str, int]] = []
     is_guarded = is_once = False
     at = 0
@@ -323,7 +310,7 @@ def bytes_read(headers: Headers, path: SearchPath) -> int:
         name = wanted.pop()
         if name in found or not name:
             continue
-        size, includes = _includes_in(name, look_at(name))
+        size, includes = _includes_in(name)
         found[name] = size
         wanted += [_resolved(each, name, path, resolved) for each in includes]
     return sum(found.values())
@@ -340,11 +327,7 @@ def _resolved(include: str, includer: str, path: SearchPath, known: dict[str, st
     return known[include[1:]]
 
 
-@functools.lru_cache(maxsize=16384)
-def _includes_in(name: str, look: Look | None) -> tuple[int, tuple[str, ...]]:  # noqa: ARG001
-    try:
-        with open(name, "rb") as file:
-            text = file.read()
-    except OSError:
-        return 0, ()
+@by_look
+def _includes_in(name: str) -> tuple[int, tuple[str, ...]]:
+    text = content_of(name)
     return len(text), tuple(dict.fromkeys(map(os.fsdecode, _ANY_INCLUDE.findall(text))))

@@ -7,7 +7,7 @@
     .F.includes    the text: lines ``#include``
     .F.manifest    what it was made of: see `manifest`
     .F.names       the words that give its headers their names back: see `file_names`
-    .F.words       the words that are in its headers: see `chain_macros`
+    .F.words       the words that are in its headers: see `side_effects`
 
 A PCH only saves time: outputs, messages, depfiles and manifests are what they would be without.
 It takes the place of the first bytes of a source, where those are its text, and clang skips them.
@@ -16,24 +16,29 @@ Or it takes that of a header on the chain of first includes, which does not come
 not their times (see `_BY_CONTENT`). A compile that says anything, or fails, is done again
 without.
 
+ccache and sccache preprocess a source before they look it up, which fails, or finds other text,
+where the command names a PCH. So they are given the plain command of a compiler that is a script:
+it adds the PCH, which the environment names, to what compiles, and nothing to what preprocesses.
+Its text, by which they tell one compiler from another, holds the compiler's identity.
+
 Source: clang 19.1 and 22.1, observed.
 """
 
 from __future__ import annotations
 
-import functools
 import os
+import shlex
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.argument_files import possible_files
-from offload_tool.io.file_digests import Fingerprints, Look, look_at
+from offload_tool.io.file_digests import Fingerprints, by_look, content_of, digest_of, look_at
 from offload_tool.io.paths import beside, remove
 from offload_tool.passes.compile_pass import dependency_flags
-from offload_tool.pch.chain_macros import before, reason_of_passed, words_file
 from offload_tool.pch.eligibility import RULES, reason_of_headers
 from offload_tool.pch.file_names import (
     Names,
@@ -52,6 +57,7 @@ from offload_tool.pch.include_prefix import (
     includes_text,
     own_folders,
 )
+from offload_tool.pch.side_effects import before, reason_of_passed, words_file
 
 if TYPE_CHECKING:
     from offload_tool.manifest.output_state import Surroundings, Work
@@ -68,6 +74,18 @@ _NO_CUID = "-cuid=0"
 _BY_CONTENT = ("-Xclang", "-fno-pch-timestamp", "-Xclang", "-fvalidate-ast-input-files-content")
 """With one of the two alone, clang takes edits of the same size and time, or refuses a header with
 ``#pragma once`` that was touched. Source: clang 22.1.8, observed."""
+_WORDS = "OFFLOAD_PCH_WORDS"
+_SCRIPT = """\
+#!/bin/sh
+# {identity}
+case " $* " in
+*" -E "* | *" -### "*) ;;
+*" -c "* | *" -S "*)
+    eval "set -- ${words} \\"\\$@\\"" ;;
+esac
+exec {compiler} "$@"
+"""
+_EXECUTABLE = 0o700
 
 
 class PchRecipe(NamedTuple):
@@ -186,7 +204,6 @@ class UsablePch(NamedTuple):
         """
         done = None
         if launcher:
-            from offload_tool.pch.launcher_script import launched_with_pch
             from offload_tool.run.launcher_key import run_launched
 
             said = b""
@@ -243,18 +260,14 @@ class UsablePch(NamedTuple):
 
         Without a PCH such a file has the name by which it was read first, also the second time.
         """
-        inside = _identities(self.recipe.file, look_at(self.recipe.file), self.inputs)
+        inside = _identities(self.recipe.file, self.inputs)
         found = inside.get(identity(name), "")
         shown = Names.of(self.of.headers, self.recipe.folder).shown(found)
         return "" if not found or shown == name or comes_once(found) else shown
 
 
-@functools.lru_cache(maxsize=64)
-def _identities(
-    file: str,  # noqa: ARG001
-    look: Look | None,  # noqa: ARG001 - a look, a content
-    inputs: tuple[str, ...],
-) -> dict[tuple[int, int] | None, str]:
+@by_look
+def _identities(_pch: str, inputs: tuple[str, ...]) -> dict[tuple[int, int] | None, str]:
     found = {identity(name): name for name in reversed(inputs)}
     found.pop(None, None)
     return found
@@ -298,7 +311,7 @@ def refuse(file: str, reason: str) -> None:
 
 def find_usable(recipe: PchRecipe, source: str) -> UsablePch | str:
     """Return the PCH as it is for a source; or say why that compiles without."""
-    text = _bytes_of(recipe.text_file)
+    text = content_of(recipe.text_file)
     if not text:
         return "no precompiled header is there: make it first"
     found = recipe.search_path.candidates(source)
@@ -383,7 +396,7 @@ def make_pch(
 
     text = includes_text(of.headers, recipe.folder)
     names = Names.of(of.headers, recipe.folder)
-    if _bytes_of(recipe.text_file) != text:
+    if content_of(recipe.text_file) != text:
         with replace_file(recipe.text_file) as out:
             out.write(text)
     reasons: list[str] = []
@@ -426,7 +439,7 @@ def _reason_of_made(recipe: PchRecipe, of: Candidate, names: Names, least: int) 
         return reason
     from offload_tool.pch.side_effects import reason_of_order, reason_of_probe
 
-    entered = [*map(names.given, os.fsdecode(_bytes_of(recipe.names_file)).splitlines())]
+    entered = [*map(names.given, os.fsdecode(content_of(recipe.names_file)).splitlines())]
     naming, wrong = words_for(entered, recipe.folder)
     if wrong:
         return f"the folder of '{wrong}' is spelled in two ways"
@@ -437,15 +450,6 @@ def _reason_of_made(recipe: PchRecipe, of: Candidate, names: Names, least: int) 
         reason = reason_of_order(recipe, of, entered, run_quietly)
     keep_words(recipe.names_file, naming, is_guarded=is_guarded)
     return reason
-
-
-def _bytes_of(file: str) -> bytes:
-    """Return the content of a file; none where it cannot be read."""
-    try:
-        with open(file, "rb") as opened:
-            return opened.read()
-    except OSError:
-        return b""
 
 
 def _folder(environment: Mapping[str, str]) -> str:
@@ -481,3 +485,42 @@ def read_with_pch(pch: UsablePch, source: str, listed: Sequence[str]) -> list[st
     begin = [source, *pch.included, *chain[1:], *first]
     theirs = {absolute(name) for name in (text, *pch.inputs)}.difference(begin)
     return list(dict.fromkeys([*begin, *(name for name in listed if name not in theirs)]))
+
+
+def launched_with_pch(
+    command: Sequence[str], usable: UsablePch
+) -> tuple[list[str], Mapping[str, str]]:
+    """Return the command of a pass with a PCH for a launcher, and the environment for it.
+
+    :raises CompilerError: no folder for the script can be written.
+    :raises FileError: the script cannot be written.
+    """
+    recipe = usable.recipe
+    compiler = command[: recipe.program]
+    variables = {
+        "CCACHE_COMPILERCHECK": "content",
+        **recipe.environment,
+        _WORDS: shlex.join(usable.words()),
+    }
+    script = _script(compiler, recipe.compiler)
+    return [script, *command[recipe.program :]], variables
+
+
+def _script(compiler: Sequence[str], identity: str) -> str:
+    from offload_tool.io import replace_file
+    from offload_tool.toolchain.disk_cache import cache_folder
+
+    text = _SCRIPT.format(
+        identity=" ".join(identity.split()),
+        words=_WORDS,
+        compiler=shlex.join(compiler),
+    ).encode(errors="surrogateescape")
+    folder = Path(cache_folder()) / "pch" / digest_of(text)[:16]
+    name = os.path.basename(compiler[0])
+    file = folder / (name if "clang" in name else "clang")
+    if not file.exists():
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with replace_file(file) as out:
+            out.set_mode(_EXECUTABLE)
+            out.write(text)
+    return str(file)

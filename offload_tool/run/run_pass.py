@@ -9,7 +9,8 @@ For every build tool that runs one command per output::
                         depfile, manifest, stamp
 
 After any error there is neither an output, nor a depfile, nor a stamp. A run that is stopped
-by a signal leaves all of them as they were: see `aside`, and `output_state` for the manifest.
+by a signal leaves all of them as they were: see `output_backup`. For the manifest see
+`output_state`.
 
 The depfile names, beside what the compiler has read, the compiler itself, so that another
 one makes everything anew, as far as a build tool that compares times can tell.
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from offload_tool.errors import CodeObjectError, CompilerError, FileError, UsageError
 from offload_tool.io.open_regular import open_regular
 from offload_tool.io.paths import beside, remove
-from offload_tool.io.signals import shielded
+from offload_tool.io.signals import end_processes, shielded
 from offload_tool.manifest import MANIFEST
 from offload_tool.run.output_backup import OutputBackup, remove_half_written
 from offload_tool.run.pass_command import WantedPass, pass_command
@@ -520,8 +521,6 @@ def run_command(
         _, status = os.waitpid(process, 0)
     except BaseException:
         if process:
-            from offload_tool.run.process_tree import end_processes
-
             end_processes([process])
         raise
     code = os.waitstatus_to_exitcode(status)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.launch.find_compiler import find_hipcc
+from offload_tool.launch.passthrough import find_hipcc
 from tests.conftest import ROOT, missing
 from tests.launch.compiles import CUID, TARGETS, environment, make_project
 

@@ -35,7 +35,9 @@ from offload_tool.clang.search_path import origins_digest
 from offload_tool.errors import FileError, OffloadError
 from offload_tool.io.file_digests import Fingerprints, digest_of, identity, is_of_system
 from offload_tool.manifest.include_search import Lookups
+from offload_tool.manifest.inputs import PassReads, all_reads, reads_of
 from offload_tool.manifest.manifest import (
+    Inputs,
     Judgement,
     PassRecord,
     State,
@@ -47,9 +49,7 @@ from offload_tool.manifest.manifest import (
     record_pass_result,
     write_record,
 )
-from offload_tool.manifest.pass_inputs import PassReads, all_reads, reads_of
 from offload_tool.manifest.race_check import Start
-from offload_tool.manifest.system_headers import Inputs
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.scons import compat
 from offload_tool.scons.state import compiler_queries

@@ -10,6 +10,7 @@ import pytest
 from offload_tool.io.file_digests import Fingerprints
 from offload_tool.manifest.include_search import Lookups
 from offload_tool.manifest.manifest import (
+    Inputs,
     PassRecord,
     State,
     files_in_order,
@@ -19,7 +20,6 @@ from offload_tool.manifest.manifest import (
     write_record,
 )
 from offload_tool.manifest.race_check import Start
-from offload_tool.manifest.system_headers import Inputs
 
 KEY = {"its command": "1"}
 

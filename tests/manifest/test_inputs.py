@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.manifest.depfile_paths import with_backslashes
+from offload_tool.manifest.inputs import with_backslashes
 
 
 @pytest.fixture(autouse=True)
